@@ -36,6 +36,7 @@ pub mod numbers;
 pub mod path;
 pub mod pipe;
 pub mod priority_queue;
+pub mod ptrace;
 pub mod radix;
 pub mod rseq;
 pub mod sched;
@@ -82,6 +83,8 @@ mod mount_options_tests;
 mod nests_tests;
 #[cfg(test)]
 mod numbers_tests;
+#[cfg(test)]
+mod ptrace_tests;
 #[cfg(test)]
 mod rseq_tests;
 #[cfg(test)]

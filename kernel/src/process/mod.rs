@@ -7,6 +7,7 @@ pub(crate) mod futex;
 pub(crate) mod futex_pi;
 pub mod ipc;
 pub mod pidfd;
+pub(crate) mod ptrace;
 pub(crate) mod rseq;
 pub mod signal;
 pub mod task;

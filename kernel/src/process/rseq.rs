@@ -55,6 +55,12 @@ impl Registration {
         self.address.store(address, Ordering::Relaxed);
     }
 
+    /// Where the structure is, and what sections are marked by; for tracers.
+    pub(crate) fn configuration(&self) -> (u64, u32) {
+        let address = self.address.load(Ordering::Relaxed);
+        (address, self.signature.load(Ordering::Relaxed))
+    }
+
     /// Another program runs.
     pub(crate) fn forget(&self) {
         self.address.store(0, Ordering::Relaxed);

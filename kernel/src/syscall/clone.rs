@@ -9,7 +9,7 @@ use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
 use machine::arch::{USER_END, UserFrame};
 
-fn make(request: &CloneRequest, frame: &UserFrame) -> SysResult {
+fn make(request: &CloneRequest, frame: &mut UserFrame) -> SysResult {
     task::clone(request, frame).map(|pid| pid as usize)
 }
 

@@ -31,6 +31,8 @@ pub mod poll;
 pub mod prctl;
 pub mod process;
 mod process_vm;
+pub mod ptrace_request;
+mod ptrace_registers;
 mod record;
 pub mod sched;
 pub mod sched_attr;
@@ -52,6 +54,7 @@ mod unknown;
 pub mod xattr;
 
 pub(crate) use crate::process::args::{Args, value};
+use crate::process::ptrace;
 use crate::process::signal::{Signal, raise};
 use logic::errno::{Errno, to_register};
 use machine::arch::{BootInfo, UserFrame, clock};
@@ -61,13 +64,16 @@ use machine::sched::work;
 /// goes to `rax`.
 #[unsafe(export_name = "ebb_syscall")]
 pub extern "C" fn entry(frame: &mut UserFrame) {
+    let task = crate::process::current();
+    if task.work() & work::TRACED_CALLS != 0 && !ptrace::enter_call(task, frame) {
+        return;
+    }
     let args = Args::of(frame);
     #[expect(
         clippy::cast_possible_truncation,
         reason = "Linux looks at the low 32 bits alone"
     )]
     let number = frame.orig_rax as u32;
-    let task = crate::process::current();
     task.account().enter_call(clock::now());
     trace::call(number, &args);
     let result = table::dispatch(number, &args, frame);

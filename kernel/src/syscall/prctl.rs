@@ -9,6 +9,15 @@ use linux_raw_sys::prctl as raw_prctl;
 use logic::errno::{Errno, SysResult};
 use machine::arch::USER_END;
 
+/// `arch_prctl`: sets the base of GS.
+pub(super) const ARCH_SET_GS: u32 = 0x1001;
+/// The same of FS.
+pub(super) const ARCH_SET_FS: u32 = 0x1002;
+/// Stores the base of FS.
+pub(super) const ARCH_GET_FS: u32 = 0x1003;
+/// The same of GS.
+pub(super) const ARCH_GET_GS: u32 = 0x1004;
+
 /// `prctl(2)`: what programs use of it.
 pub fn prctl(a: &Args) -> SysResult {
     let current = process::current();
@@ -121,30 +130,26 @@ pub fn prctl(a: &Args) -> SysResult {
 
 /// `arch_prctl(2)`.
 pub fn arch_prctl(a: &Args) -> SysResult {
-    const SET_GS: u32 = 0x1001;
-    const SET_FS: u32 = 0x1002;
-    const GET_FS: u32 = 0x1003;
-    const GET_GS: u32 = 0x1004;
     const GET_CPUID: u32 = 0x1011;
     const SET_CPUID: u32 = 0x1012;
     let current = process::current();
     let user = current.user_state().ok_or(Errno::EPERM)?;
     let address = a.addr(1);
     match a.uint(0) {
-        SET_FS | SET_GS if address >= USER_END => Err(Errno::EPERM),
-        SET_FS => {
+        ARCH_SET_FS | ARCH_SET_GS if address >= USER_END => Err(Errno::EPERM),
+        ARCH_SET_FS => {
             user.set_fs_base(address);
             Ok(0)
         }
-        SET_GS => {
+        ARCH_SET_GS => {
             user.set_gs_base(address);
             Ok(0)
         }
-        GET_FS => {
+        ARCH_GET_FS => {
             let base = user.fs_base();
             UserPtr::<u64>::new(address).write(&base).map(|()| 0)
         }
-        GET_GS => {
+        ARCH_GET_GS => {
             let base = user.gs_base();
             UserPtr::<u64>::new(address).write(&base).map(|()| 0)
         }

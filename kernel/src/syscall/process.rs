@@ -198,7 +198,12 @@ fn wait_for(a: &Args) -> Result<Option<Waited>, Errno> {
 }
 
 fn child_bytes(waited: &Waited) -> [u8; SIGINFO_BYTES] {
-    let (code, status) = signal::describe(waited.status);
+    /// `CLD_TRAPPED`.
+    const TRAPPED: i32 = 4;
+    let (code, status) = match waited.trapped {
+        Some(code) => (TRAPPED, code.cast_signed()),
+        None => signal::describe(waited.status),
+    };
     let info = signal::SigInfo {
         signal: Signal::SIGCHLD,
         errno: 0,

@@ -2,7 +2,8 @@
 
 use super::{
     Args, adjtime, clone, credentials, dir, fd, file, futex, info, inotify, ioprio, kcmp, lock,
-    membarrier, memory, mount, mqueue, msg, pidfd, pipe, poll, prctl, process, process_vm, sched,
+    membarrier, memory, mount, mqueue, msg, pidfd, pipe, poll, prctl, process, process_vm,
+    ptrace_request, sched,
     sched_attr, sem, shm, signal, signalfd, socket, socket_messages, socket_options, splice, stat,
     syslog, time, xattr,
 };
@@ -207,6 +208,7 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_setsid => process::setsid(a),
         nr::__NR_set_tid_address => process::set_tid_address(a),
         nr::__NR_prctl => prctl::prctl(a),
+        nr::__NR_ptrace => ptrace_request::ptrace(a),
         nr::__NR_arch_prctl => prctl::arch_prctl(a),
         nr::__NR_unshare => process::unshare(a),
         nr::__NR_setns => process::setns(a),

@@ -97,6 +97,18 @@ impl AddressSpace {
         })
     }
 
+    /// The same where the program itself may not read, too.
+    ///
+    /// # Errors
+    /// As [`Self::read_bytes`].
+    pub fn read_bytes_forced(&self, address: u64, to: &mut [u8]) -> Result<(), Errno> {
+        pieces(address, to.len(), |at, offset, piece| {
+            self.pin(at, Access::Read, Want::Forced)?
+                .read(offset, &mut to[piece]);
+            Ok(())
+        })
+    }
+
     /// Copies bytes into the space, which need not be the current one; all, or an error. `force`
     /// writes (a private copy) where the program itself may not.
     ///

@@ -256,7 +256,8 @@ impl State {
             self.stack_above(page)?;
             return Ok(Step::NeedsGrowth);
         };
-        let forced = want == Want::Forced && !area.flags.contains(VmaFlags::SHARED);
+        let private = !area.flags.contains(VmaFlags::SHARED);
+        let forced = want == Want::Forced && (private || access == Access::Read);
         if !access.allowed(area.flags) && !forced {
             return Err(Fault::NotAllowed);
         }

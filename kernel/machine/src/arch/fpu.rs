@@ -11,7 +11,7 @@ use core::arch::asm;
 /// Bytes of the legacy FXSAVE image.
 pub const FXSAVE_BYTES: usize = 512;
 /// Bytes of the XSAVE image: legacy, header, upper halves of ymm.
-const XSAVE_BYTES: usize = 512 + 64 + 256;
+pub const XSAVE_BYTES: usize = 512 + 64 + 256;
 /// Bytes of the largest image in a signal frame: XSAVE and the closing magic.
 pub const SIGNAL_IMAGE_BYTES: usize = XSAVE_BYTES + 4;
 
@@ -23,7 +23,7 @@ const MXCSR_DEFAULT: u32 = 0x1f80;
 /// x87 control word of a new program.
 const FCW_DEFAULT: u16 = 0x37f;
 /// MXCSR bits that may be set; others fault.
-const MXCSR_MASK: u32 = 0xffff;
+pub const MXCSR_MASK: u32 = 0xffff;
 
 /// Offsets in the FXSAVE image.
 mod at {
@@ -241,6 +241,81 @@ impl FpuState {
         put(&mut area, at::XSTATE_BV, &(present & mask()).to_le_bytes());
         self.area = area;
         self.restore_now();
+    }
+}
+
+/// The image of a stopped thread's registers, for its tracer: XSAVE's standard form, with what XCR0 is in
+/// the bytes that are left to software.
+#[derive(Clone, Debug)]
+pub struct TraceImage([u8; XSAVE_BYTES]);
+
+impl TraceImage {
+    /// That of the current task.
+    pub fn of(state: &mut FpuState, frame: &UserFrame) -> Self {
+        let (all, _) = state.signal_image(frame);
+        let mut image = [0; XSAVE_BYTES];
+        image.copy_from_slice(&all[..XSAVE_BYTES]);
+        put(&mut image, at::SOFTWARE, &[0; 48]);
+        let parts = u64_at(&image, at::XSTATE_BV) & (X87 | AVX) | SSE;
+        put(&mut image, at::XSTATE_BV, &parts.to_le_bytes());
+        put(&mut image, at::SOFTWARE, &Self::parts().to_le_bytes());
+        Self(image)
+    }
+
+    /// What the CPU saves (XCR0).
+    pub fn parts() -> u64 {
+        X87 | SSE
+            | if features::has(Feature::Avx) {
+                AVX
+            } else {
+                0
+            }
+    }
+
+    /// The whole image, where the CPU has XSAVE with AVX.
+    pub fn extended(&self) -> Option<&[u8; XSAVE_BYTES]> {
+        features::has(Feature::Avx).then_some(&self.0)
+    }
+
+    /// The part that FXSAVE knows.
+    pub fn legacy(&self) -> [u8; FXSAVE_BYTES] {
+        let mut legacy = [0; FXSAVE_BYTES];
+        legacy.copy_from_slice(&self.0[..FXSAVE_BYTES]);
+        legacy[at::SOFTWARE..].fill(0);
+        legacy
+    }
+
+    /// Replaces all of it; false, and nothing is done, where it is none that could be loaded.
+    pub fn set_extended(&mut self, image: &[u8; XSAVE_BYTES]) -> bool {
+        let header = &image[at::XSTATE_BV + 8..at::YMM_HIGH];
+        let good = u32_at(image, at::MXCSR) & !MXCSR_MASK == 0
+            && u64_at(image, at::XSTATE_BV) & !Self::parts() == 0
+            && header.iter().all(|&byte| byte == 0);
+        if good {
+            self.0 = *image;
+            put(&mut self.0, at::SOFTWARE, &[0; 48]);
+            put(&mut self.0, at::SOFTWARE, &Self::parts().to_le_bytes());
+        }
+        good
+    }
+
+    /// Replaces the part that FXSAVE knows; as `set_extended`.
+    pub fn set_legacy(&mut self, legacy: &[u8; FXSAVE_BYTES]) -> bool {
+        if u32_at(legacy, at::MXCSR) & !MXCSR_MASK != 0 {
+            return false;
+        }
+        self.0[..at::SOFTWARE].copy_from_slice(&legacy[..at::SOFTWARE]);
+        let parts = u64_at(&self.0, at::XSTATE_BV) | X87 | SSE;
+        put(&mut self.0, at::XSTATE_BV, &parts.to_le_bytes());
+        true
+    }
+
+    /// Loads it into the registers of the current task.
+    pub fn load(&self, state: &mut FpuState, frame: &mut UserFrame) {
+        let mut image = [0; SIGNAL_IMAGE_BYTES];
+        image[..XSAVE_BYTES].copy_from_slice(&self.0);
+        put(&mut image, XSAVE_BYTES, &MAGIC2.to_le_bytes());
+        state.set_signal_image(frame, &image);
     }
 }
 

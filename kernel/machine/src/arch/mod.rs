@@ -14,6 +14,7 @@ pub mod console;
 pub mod context;
 pub mod cpu;
 pub mod cpuset;
+pub mod debug;
 mod entries;
 pub mod features;
 pub mod fpu;

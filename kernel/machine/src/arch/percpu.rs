@@ -16,6 +16,8 @@ pub(super) const IST_NMI: u8 = 1;
 pub(super) const IST_DOUBLE_FAULT: u8 = 2;
 /// IST number of the machine check.
 pub(super) const IST_MACHINE_CHECK: u8 = 3;
+/// IST number of steps and breakpoints.
+pub(super) const IST_DEBUG: u8 = 4;
 /// Selector of the task state segment.
 const TSS_SELECTOR: u16 = 0x40;
 
@@ -70,6 +72,7 @@ pub(super) struct Block {
     nmi: IstStack,
     double_fault: IstStack,
     machine_check: IstStack,
+    debug: IstStack,
 }
 
 #[repr(C, align(4096))]
@@ -129,6 +132,7 @@ pub(super) unsafe fn prepare(block: *mut Block, cpu: usize) {
             &raw const (*block).nmi,
             &raw const (*block).double_fault,
             &raw const (*block).machine_check,
+            &raw const (*block).debug,
         ]
         .map(|stack| stack.add(1) as u64)
     };
@@ -136,6 +140,7 @@ pub(super) unsafe fn prepare(block: *mut Block, cpu: usize) {
     ist[usize::from(IST_NMI) - 1] = tops[0];
     ist[usize::from(IST_DOUBLE_FAULT) - 1] = tops[1];
     ist[usize::from(IST_MACHINE_CHECK) - 1] = tops[2];
+    ist[usize::from(IST_DEBUG) - 1] = tops[3];
     area.tss.ist = ist;
     // No I/O permission map: it would begin behind the segment.
     area.tss.io_map = 104;

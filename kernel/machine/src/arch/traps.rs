@@ -4,7 +4,9 @@ use super::cpu::{self, msr};
 use super::entries::{ENTRIES, ebb_exit_to_user, ebb_syscall, ebb_user_fault};
 use super::frame::{KERNEL_CS, RFLAGS_RF, RFLAGS_TF, UserFrame};
 use super::layout::USER_END;
-use super::percpu::{IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI, TablePointer, offset};
+use super::percpu::{
+    IST_DEBUG, IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI, TablePointer, offset,
+};
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
 
@@ -38,6 +40,9 @@ pub mod vector {
 
 /// Vectors with an entry.
 pub(super) const VECTORS: usize = 97;
+
+/// Bits of the work word that are to be dealt with before user mode; the others stay set.
+pub const WORK_DUE: u32 = 0x00ff_ffff;
 
 global_asm!(
     r#"
@@ -146,7 +151,7 @@ page_fault_entry:
     # The way back to user mode: rsp is the frame.
 return_to_user:
     movq %gs:{work}, %rax
-    cmpl $0, (%rax)
+    testl ${due}, (%rax)
     jne 2f
 1:  load_xmm
     pop_registers
@@ -181,7 +186,7 @@ arch_syscall_entry:
     xorl %ebp, %ebp
     call {syscall}
     movq %gs:{work}, %rax
-    cmpl $0, (%rax)
+    testl ${due}, (%rax)
     jne 5f
     # `sysret` only where it gives exactly what the frame says, and cannot fault in ring 0.
 4:  movq 392(%rsp), %rax
@@ -204,7 +209,7 @@ arch_syscall_entry:
     xorl %ebp, %ebp
     call {exit_to_user}
     movq %gs:{work}, %rax
-    cmpl $0, (%rax)
+    testl ${due}, (%rax)
     jne 5b
     jmp 4b
 
@@ -214,6 +219,7 @@ common_entry:
     testb $3, 24(%rsp)
     jz from_kernel
     swapgs
+entered_from_user:
     save_registers
     clear_flags
     movq %rsp, %rdi
@@ -246,6 +252,32 @@ nmi_entry:
     hlt
     jmp 6b
 
+    # A breakpoint of the debug registers may be due at the first instruction of an entry, where the
+    # stack is the user's still: a stack of its own, which what came from user mode leaves at once.
+    .balign 16
+debug_entry:
+    testb $3, 8(%rsp)
+    jz 8f
+    swapgs
+    movq %rax, %gs:{user_rsp}
+    movq %rsp, %rax
+    movq %gs:{kernel_stack}, %rsp
+    pushq 32(%rax)
+    pushq 24(%rax)
+    pushq 16(%rax)
+    pushq 8(%rax)
+    pushq (%rax)
+    movq %gs:{user_rsp}, %rax
+    pushq $0
+    pushq $1
+    jmp entered_from_user
+    # The kernel's own access of a watched place tells nobody.
+8:  pushq %rax
+    movl $0xffff0ff0, %eax
+    movq %rax, %dr6
+    popq %rax
+    iretq
+
 fatal_entry:
     save_registers
     movl $0xc0000101, %ecx
@@ -266,6 +298,8 @@ trap_stubs:
     .balign 16
     .if (vector == 2)
     jmp nmi_entry
+    .elseif (vector == 1)
+    jmp debug_entry
     .elseif (vector == 14)
     jmp page_fault_entry
     .elseif (vector == 8)
@@ -290,6 +324,7 @@ trap_stubs:
     user_rsp = const offset::USER_RSP,
     kernel_stack = const offset::KERNEL_STACK,
     user_end = const USER_END,
+    due = const WORK_DUE,
     no_sysret = const RFLAGS_RF | RFLAGS_TF,
     vectors = const VECTORS,
     user_page_fault = sym ebb_user_fault,
@@ -383,6 +418,7 @@ pub(super) unsafe fn load_idt() {
         let handler = unsafe { (&raw const trap_stubs).cast::<[u8; 16]>().add(number) } as u64;
         let number = number as u64;
         let ist = match number {
+            vector::DEBUG => IST_DEBUG,
             vector::NMI => IST_NMI,
             vector::DOUBLE_FAULT => IST_DOUBLE_FAULT,
             vector::MACHINE_CHECK => IST_MACHINE_CHECK,

@@ -34,8 +34,22 @@ pub mod work {
     pub const RESTART: u32 = 1 << 6;
     /// The thread has a restartable sequence to look at (`rseq`).
     pub const RSEQ: u32 = 1 << 7;
+    /// The thread's tracer has something for it to stop at (`ptrace`).
+    pub const TRAP: u32 = 1 << 8;
+    /// The thread's tracer is to see the end of the call that it is in.
+    pub const CALL_END: u32 = 1 << 9;
     /// What breaks off an interruptible wait.
-    pub const INTERRUPTS: u32 = SIGNAL | STOP | KILL;
+    pub const INTERRUPTS: u32 = SIGNAL | STOP | KILL | TRAP;
+    /// These bits alone take a thread on its way to user mode out of it; the others say what it is.
+    pub const DUE: u32 = crate::arch::traps::WORK_DUE;
+    /// It is traced.
+    pub const TRACED: u32 = 1 << 24;
+    /// Its tracer is to see its calls.
+    pub const TRACED_CALLS: u32 = 1 << 25;
+    /// It has breakpoints of its own in the CPU's registers.
+    pub const BREAKPOINTS: u32 = 1 << 26;
+    /// It steps for its tracer.
+    pub const STEPS: u32 = 1 << 27;
 }
 
 /// What the scheduler needs of its owner. The owner defines one, `OWNER`, with the kernel: the

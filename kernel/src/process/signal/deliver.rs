@@ -6,7 +6,7 @@ use super::{
 };
 use crate::process::task::table::{self, Table};
 use crate::process::task::{Task, WaitStatus, core_dump, exit_group};
-use crate::process::{TaskRef, rseq};
+use crate::process::{TaskRef, ptrace, rseq};
 use linux_raw_sys::general::__NR_restart_syscall;
 use logic::errno::Errno;
 use machine::arch::UserFrame;
@@ -107,7 +107,17 @@ fn settle_call(frame: &mut UserFrame, action: &Action) {
 /// its frame is loaded.
 pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
     // Each turn takes one signal; more can only come from others, and the queue is bounded.
-    while let Some(info) = take(task, task.blocked().complement()) {
+    while let Some(mut info) = take(task, task.blocked().complement()) {
+        if task.is_traced() {
+            let kept = ptrace::signal_stop(task, frame, info);
+            if task.killed() {
+                return;
+            }
+            match kept {
+                Some(seen) => info = seen,
+                None => continue,
+            }
+        }
         let signal = info.signal;
         // Nothing here may own anything further on: `exit_group` does not come back to drop it.
         let action = task.process().actions().change(signal, |action| {
@@ -181,6 +191,7 @@ fn run_handler(task: TaskRef, frame: &mut UserFrame, action: &Action, info: &Sig
     } else {
         task.blocked()
     };
+    let steps = ptrace::registers::end_step(task, frame);
     let ready = rseq::before_handler(task, frame).is_ok();
     if !ready || frame::push(task, frame, action, info, mask).is_err() {
         // The handler's stack cannot be written. The program may have a handler for that, on
@@ -198,4 +209,7 @@ fn run_handler(task: TaskRef, frame: &mut UserFrame, action: &Action, info: &Sig
         blocked.insert(info.signal);
     }
     super::set_mask(blocked);
+    if steps {
+        ptrace::handler_ready(task, frame);
+    }
 }

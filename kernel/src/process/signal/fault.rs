@@ -4,8 +4,10 @@
 
 use super::{Detail, SIG_DFL, SigInfo, Signal};
 use crate::process;
+use crate::process::ptrace;
 use crate::vm;
-use machine::arch::UserFrame;
+use machine::arch::frame::RFLAGS_RF;
+use machine::arch::{UserFrame, debug};
 use machine::sched::work;
 
 /// Raises a signal that the current task cannot refuse, for a fault at `address`: where it blocks
@@ -60,9 +62,38 @@ const SEGV_MAPERR: i32 = 1;
 const BUS_ADRALN: i32 = 1;
 const TRAP_BRKPT: i32 = 1;
 const TRAP_TRACE: i32 = 2;
+const TRAP_HWBKPT: i32 = 4;
 
-/// RFLAGS: single step.
-const TRAP_FLAG: u64 = 1 << 8;
+/// DR6: a step.
+const STEPPED: u64 = 1 << 14;
+/// DR6: breakpoints.
+const BROKE: u64 = 0xf;
+
+/// A step, or a breakpoint of the debug registers.
+fn on_debug(frame: &mut UserFrame) {
+    let status = debug::take_status();
+    let task = process::current();
+    if ptrace::breakpoints::note(task, status) {
+        // It runs when the program goes on there.
+        frame.rflags |= RFLAGS_RF;
+    }
+    let traced = task.is_traced();
+    if !traced && ptrace::registers::end_step(task, frame) | (task.work() & work::BREAKPOINTS != 0) {
+        // What its tracer wanted, who is gone.
+        return;
+    }
+    let code = match (status & STEPPED, status & BROKE) {
+        (0, 0) => TRAP_BRKPT,
+        (0, _) => TRAP_HWBKPT,
+        _ => TRAP_TRACE,
+    };
+    force(Signal::SIGTRAP.number(), code, frame.rip);
+}
+
+/// A stepping thread has made a call: that counts as an instruction.
+pub(crate) fn step_over_call(frame: &UserFrame) {
+    force(Signal::SIGTRAP.number(), TRAP_BRKPT, frame.rip);
+}
 
 /// A page fault in user mode: has it served, or raises its signal.
 #[unsafe(export_name = "ebb_user_fault")]
@@ -76,10 +107,7 @@ pub extern "C" fn on_user_fault(_: &mut UserFrame, address: u64, error: u64) {
 pub fn on_exception(frame: &mut UserFrame, vector: u8) {
     let (signal, code, address) = match vector {
         0 => (Signal::SIGFPE, FPE_INTDIV, frame.rip),
-        1 => {
-            frame.rflags &= !TRAP_FLAG;
-            (Signal::SIGTRAP, TRAP_TRACE, frame.rip)
-        }
+        1 => return on_debug(frame),
         3 => return force_info(SigInfo::kernel(Signal::SIGTRAP)),
         4 | 5 => return force_info(SigInfo::kernel(Signal::SIGSEGV)),
         6 => (Signal::SIGILL, ILL_ILLOPN, frame.rip),

@@ -84,6 +84,7 @@ impl From<&SigInfo> for Record {
                 record.user_time = utime.cast_unsigned();
                 record.system_time = stime.cast_unsigned();
             }
+            Detail::Any(_) => {}
             Detail::Fault { address } => record.address = address,
         }
         record

@@ -70,6 +70,8 @@ pub enum Detail {
         /// System time in clock ticks.
         stime: i64,
     },
+    /// Whatever a tracer has put there: bytes 16 to 47.
+    Any([u64; 4]),
     /// A memory access or instruction failed.
     Fault {
         /// `si_addr`.
@@ -135,9 +137,27 @@ impl SigInfo {
                 put(32, &utime.to_ne_bytes());
                 put(40, &stime.to_ne_bytes());
             }
+            Detail::Any(words) => {
+                for (at, word) in (16..).step_by(8).zip(words) {
+                    put(at, &word.to_ne_bytes());
+                }
+            }
             Detail::Fault { address } => put(16, &address.to_ne_bytes()),
         }
         bytes
+    }
+
+    /// Takes what a tracer passes to `PTRACE_SETSIGINFO`; `None`: it is of no signal.
+    pub fn of_tracer(bytes: &[u8; SIGINFO_BYTES]) -> Option<Self> {
+        let (words, _) = bytes.as_chunks::<8>();
+        let word = |n: usize| u64::from_ne_bytes(words[n]);
+        let mut number = [0; 4];
+        number.copy_from_slice(&bytes[..4]);
+        let signal = Signal::new(u32::from_ne_bytes(number))?;
+        Some(Self {
+            detail: Detail::Any([word(2), word(3), word(4), word(5)]),
+            ..Self::from_bytes(signal, bytes)
+        })
     }
 
     /// Takes what a program passes to `rt_sigqueueinfo`: its code, sender and value.

@@ -24,7 +24,7 @@ pub use action::{
     SIG_DFL, SIG_IGN,
 };
 pub(crate) use deliver::{deliver, is_orphaned, recalculate, take_awaited};
-pub(crate) use fault::force_bad_frame;
+pub(crate) use fault::{force_bad_frame, step_over_call};
 pub use fault::{on_exception, on_user_fault};
 pub use file::SignalFile;
 pub(crate) use frame::{
@@ -35,7 +35,7 @@ pub use logic::signal_set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
 pub use pending::Pending;
 pub(crate) use send::{child_info, children_ignored, describe};
 pub use send::{send_to_process, send_to_task};
-pub(crate) use stop::{any_stopped, end_stop, report_stop, stand_still};
+pub(crate) use stop::{any_stopped, end_stop, report_stop, stand_still, tell_of_stop};
 pub(crate) use thread::ThreadSignals;
 pub use thread::{AltStack, Restart};
 

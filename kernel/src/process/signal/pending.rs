@@ -63,6 +63,11 @@ impl Pending {
         Some(found.unwrap_or(SigInfo::user(signal, info::SI_USER, 0, 0)))
     }
 
+    /// The entry at a place of the queue.
+    pub fn entry(&self, place: usize) -> Option<SigInfo> {
+        self.queue.get(place).copied()
+    }
+
     /// Drops all signals of `unwanted`.
     pub fn discard(&mut self, unwanted: SigSet) {
         if self.set.intersection(unwanted).is_empty() {

@@ -2,6 +2,7 @@
 
 use super::{Action, DefaultAction, Detail, SA_NOCLDWAIT, SIG_IGN, SigInfo, SigSet, Signal};
 use crate::process::task::{Group, Process, Task, WaitStatus, kill_group, limits};
+use crate::process::ptrace;
 use alloc::sync::Arc;
 use logic::errno::Errno;
 use machine::sched;
@@ -75,6 +76,10 @@ const MAX_QUEUED: usize = 1 << 15;
 /// Lets a stopped process go on; says whether it was stopped.
 fn continue_group(group: &mut Group) -> bool {
     discard(group, SigSet::STOP);
+    for task in &group.tasks {
+        task.clear_work(work::STOP);
+        ptrace::notify_seized(task);
+    }
     if !super::stop::end_stop(group) {
         return false;
     }
@@ -116,7 +121,15 @@ fn queue(
             }
             group.pending.add(info, limit)?;
             // The main thread is the first one unless it has ended.
-            let taker = group.tasks.iter().find(|task| takes(task, signal));
+            let mut takers = group.tasks.iter().filter(|task| takes(task, signal));
+            let first = takers.next();
+            // One that stands for its tracer takes it when that lets it go on.
+            let taker = match first {
+                Some(task) if task.is_traced() && ptrace::stands(task) => {
+                    takers.find(|task| !ptrace::stands(task)).or(first)
+                }
+                first => first,
+            };
             if let Some(task) = taker {
                 sched::notify(task, work::SIGNAL);
             }
@@ -125,9 +138,10 @@ fn queue(
     Ok(())
 }
 
-/// Whether a thread keeps an ignored signal pending: it has blocked it, and may change its mind.
+/// Whether a thread keeps an ignored signal pending: it has blocked it, and may change its mind, or its
+/// tracer is to see it.
 fn holds_back(task: &Task, signal: Signal) -> bool {
-    task.blocked().contains(signal) || task.signals().awaited().contains(signal)
+    task.is_traced() || task.blocked().contains(signal) || task.signals().awaited().contains(signal)
 }
 
 /// Whether a thread would take the signal now.

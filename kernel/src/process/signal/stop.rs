@@ -1,10 +1,12 @@
 //! Job control: processes that stop and go on.
 
-use super::{SA_NOCLDSTOP, SIG_IGN, Signal, child_info, send_to_process};
+use super::{SA_NOCLDSTOP, SIG_IGN, SigInfo, Signal, child_info, send_to_process};
+use crate::process::ptrace::{self, LeaderGone};
 use crate::process::TaskRef;
 use crate::process::task::{Group, Process, Stop, WaitStatus, table};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
 
@@ -28,40 +30,52 @@ pub(crate) fn end_stop(group: &mut Group) -> bool {
 /// The current process is to stop: all its threads stand still on their way to user mode.
 pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
     let mut group = task.process().group.lock();
-    if group.exit.is_some() || group.stop != Stop::No {
+    if group.exit.is_some() {
         return;
     }
-    group.stop = Stop::By(signal);
-    // Relaxed: who looks for stopped jobs a moment too early meets one that nobody has seen stop.
-    STOPPED.fetch_add(1, Ordering::Relaxed);
+    let stopped = group.stop != Stop::No;
+    if !stopped {
+        group.stop = Stop::By(signal);
+        group.stop_told = false;
+        // Relaxed: who looks for stopped jobs a moment too early meets one that nobody has seen stop.
+        STOPPED.fetch_add(1, Ordering::Relaxed);
+    }
+    // Of a stopped process a tracer may have let some go on.
     for other in &group.tasks {
-        sched::notify(other, work::STOP);
+        if !stopped || !other.signals().is_stopped() {
+            sched::notify(other, work::STOP);
+        }
     }
 }
 
 /// What a thread does whose work word says STOP: it stands still until the process goes on or is
-/// killed.
-pub(crate) fn stand_still(task: TaskRef) {
+/// killed, or its tracer lets it go on.
+pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
     let process = task.process();
     let mut group = process.group.lock();
     task.clear_work(work::STOP);
     let Stop::By(signal) = group.stop else { return };
     group.stopped += 1;
     task.signals().set_stopped(true);
-    let complete = group.stopped == group.tasks.len();
+    let complete = group.stopped == group.tasks.len() && !group.stop_told;
+    group.stop_told |= complete;
     drop(group);
     if complete {
         report_stop(process, signal);
     }
-    loop {
-        sched::prepare_to_block();
-        let stopped = process.group.lock().stop != Stop::No;
-        if !stopped || task.killed() {
-            break;
+    if task.is_traced() {
+        ptrace::group_stop(task, frame, signal);
+    } else {
+        loop {
+            sched::prepare_to_block();
+            let stopped = process.group.lock().stop != Stop::No;
+            if !stopped || task.killed() || task.work() & work::TRAP != 0 {
+                break;
+            }
+            sched::block();
         }
-        sched::block();
+        sched::cancel_block();
     }
-    sched::cancel_block();
     task.signals().set_stopped(false);
     process.group.lock().stopped -= 1;
 }
@@ -69,6 +83,10 @@ pub(crate) fn stand_still(task: TaskRef) {
 /// All threads stand still: tells the parent.
 pub(crate) fn report_stop(process: &Arc<Process>, signal: Signal) {
     let guard = table::lock();
+    // A parent that traces it sees the stops of its threads.
+    if LeaderGone::of(process) == LeaderGone::ByParent {
+        return;
+    }
     let parent = {
         let mut relations = process.relations.lock();
         relations.stop_report = Some(signal);
@@ -96,10 +114,15 @@ pub(crate) fn report_continue(process: &Arc<Process>) {
     drop(guard);
 }
 
-fn tell(parent: &Arc<Process>, process: &Process, status: WaitStatus) {
+/// Sends a parent or tracer what it learns of a stop, if it wants that.
+pub(crate) fn tell_of_stop(parent: &Arc<Process>, info: SigInfo) {
     let action = parent.actions().get(Signal::SIGCHLD);
     if action.handler != SIG_IGN && action.flags & SA_NOCLDSTOP == 0 {
-        let _ = send_to_process(parent, child_info(process, Signal::SIGCHLD, status));
+        let _ = send_to_process(parent, info);
     }
+}
+
+fn tell(parent: &Arc<Process>, process: &Process, status: WaitStatus) {
+    tell_of_stop(parent, child_info(process, Signal::SIGCHLD, status));
     parent.child_events.wake_all();
 }

@@ -43,7 +43,7 @@ impl AltStack {
 /// A thread's signals: its masks, what waits for it alone, its alternate stack.
 #[derive(Debug)]
 pub(crate) struct ThreadSignals {
-    /// Blocked signals; changed by the thread itself alone.
+    /// Blocked signals; changed by the thread itself alone, or by its tracer while it stands.
     blocked: AtomicU64,
     /// The mask to go back to, while `work::RESTORE_MASK` is set.
     saved_mask: AtomicU64,
@@ -94,12 +94,12 @@ impl ThreadSignals {
     }
 
     /// Sets the mask of the current thread, and nothing else.
-    pub(super) fn set_blocked(&self, mask: SigSet) {
+    pub(crate) fn set_blocked(&self, mask: SigSet) {
         self.blocked.store(mask.0, Ordering::Relaxed);
     }
 
     /// The mask to go back to.
-    pub(super) fn saved_mask(&self) -> SigSet {
+    pub(crate) fn saved_mask(&self) -> SigSet {
         SigSet(self.saved_mask.load(Ordering::Relaxed))
     }
 

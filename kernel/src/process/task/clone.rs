@@ -8,7 +8,7 @@ use super::{Process, Task, WaitStatus, limits, owner, table};
 use crate::fs::OpenFile;
 use crate::fs::table::FilesOfProcess;
 use crate::process::signal::Signal;
-use crate::process::{self, TaskRef, caller, pidfd};
+use crate::process::{self, TaskRef, caller, pidfd, ptrace};
 use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -112,7 +112,7 @@ impl CloneRequest {
 ///
 /// # Errors
 /// `EINVAL` for flags that do not go together; `EAGAIN` at a limit; `ENOMEM`.
-pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Errno> {
+pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32, Errno> {
     request.check()?;
     let parent = process::current();
     let process = parent.process();
@@ -144,7 +144,14 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
     if request.has(PARENT_SETTID) {
         let _ = uaccess::copy_out(request.parent_tid, &tid.to_ne_bytes());
     }
-    if let Err(error) = enter(request, parent, &task) {
+    let (event, traced) = ptrace::clone_event(
+        parent,
+        request.has(VFORK),
+        request.exit_signal,
+        request.has(UNTRACED),
+        request.has(PTRACE),
+    );
+    if let Err(error) = enter(request, parent, &task, traced) {
         table::lock().unreserve(tid);
         discard(&task);
         if let Some((fd, file)) = pidfd {
@@ -154,11 +161,18 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
     }
     let vfork = request.has(VFORK).then(|| task.process().clone());
     sched::start_new(owner::to_thread(task));
+    if let Some(event) = event {
+        ptrace::event(parent, frame, event, u64::from(tid));
+    }
     if let Some(child) = vfork {
         // Only SIGKILL ends this wait early: the child runs on our memory.
         let _ = child
             .vfork_done
             .wait_killable(|| !child.vfork_pending.load(Ordering::Acquire));
+        drop(child);
+        if parent.is_traced() {
+            ptrace::vfork_done(parent, frame, tid);
+        }
     }
     Ok(tid)
 }
@@ -229,7 +243,7 @@ fn make(
     };
     let mut child_frame = frame.clone();
     child_frame.rax = 0;
-    child_frame.orig_rax = UserFrame::NO_SYSCALL;
+    ptrace::registers::leave_step(parent, &mut child_frame);
     if request.stack != 0 {
         child_frame.rsp = request.stack;
     }
@@ -308,9 +322,17 @@ fn inherit(request: &CloneRequest, parent: TaskRef, task: &Task) {
 }
 
 /// Makes the task known: to its process, the table, its parent.
-fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<(), Errno> {
+fn enter(
+    request: &CloneRequest,
+    parent: TaskRef,
+    task: &Arc<Task>,
+    traced: bool,
+) -> Result<(), Errno> {
     let process = &task.process;
     let mut table = table::lock();
+    if traced {
+        ptrace::has_room(&parent)?;
+    }
     if request.has(THREAD) {
         let mut group = process.group.lock();
         // The process ends, or another thread executes a program: no new threads.
@@ -323,6 +345,9 @@ fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<()
         }
         drop(group);
         table.enter(task, false);
+        if traced {
+            ptrace::adopt(&parent, task);
+        }
         return Ok(());
     }
     let own = parent.process();
@@ -362,6 +387,10 @@ fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<()
     table.count_group(pgid, true);
     table.count_session(session, true);
     table.enter(task, true);
+    process.maker.store(parent.tid(), Ordering::Relaxed);
+    if traced {
+        ptrace::adopt(&parent, task);
+    }
     Ok(())
 }
 

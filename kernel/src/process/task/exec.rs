@@ -8,7 +8,7 @@ use super::{executable, exit, limits, table};
 use crate::fs::table::FilesOfProcess;
 use crate::fs::{self, OpenFile};
 use crate::process::signal::Actions;
-use crate::process::{self, TaskRef, futex_pi};
+use crate::process::{self, TaskRef, futex_pi, ptrace};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -190,6 +190,7 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     let copy = is_shared.then(|| task.files().fork_copy()).transpose()?;
     let actions = Arc::new(process.actions().after_exec());
     drop((args, env));
+    let tid = task.tid();
     end_other_threads(task)?;
     let files = if task.files().is_shared() {
         // None: another thread shared it meanwhile, by a clone of its own.
@@ -199,6 +200,10 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     };
     // From here on nothing fails.
     replace(task, path, &program, loaded, files, actions, frame);
+    if task.is_traced() {
+        drop(program);
+        ptrace::executed(task, frame, tid);
+    }
     Ok(0)
 }
 
@@ -236,9 +241,11 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     waited.map_err(|_| Errno::EAGAIN)?;
     if task.tid() != pid {
         let mut table = table::lock();
+        let old = ptrace::leader_taken_over(process);
         let entry = table.take_over(&task.to_arc(), pid);
+        ptrace::is_leader_now(&task);
         drop(table);
-        drop(entry);
+        drop((entry, old));
     }
     process.group.lock().main_exit = None;
     Ok(())
@@ -293,9 +300,12 @@ fn replace(
     task.set_name(name_of(path));
     task.signals().reset_for_exec();
     task.rseq().forget();
+    ptrace::breakpoints::forget(task);
     user.set_fs_base(0);
     user.set_gs_base(0);
     // SAFETY: we are the task.
     unsafe { user.fpu.get() }.reset();
+    let number = frame.orig_rax;
     *frame = UserFrame::new_user(entry, stack);
+    frame.orig_rax = number;
 }

@@ -5,9 +5,11 @@
 use super::table::{self, Table};
 use super::{Group, Process, Stop, Task, Usage, WaitStatus, core_dump, robust, start};
 use crate::process::signal::{self, SigInfo, Signal};
+use crate::process::ptrace::{self, LeaderGone};
 use crate::process::{self, TaskRef, futex_pi, terminal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
 
@@ -46,20 +48,34 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     let task = process::current();
     assert!(!task.is_kernel(), "a kernel thread exits like a program");
     core_dump::stand_by(task);
+    if task.is_traced() {
+        let top = task.stack_top().expect("a user task has a stack");
+        let frame = top.cast::<UserFrame>().wrapping_sub(1);
+        // SAFETY: the frame of the entry from user mode stands at the top of the stack, and nobody uses it any more:
+        // the thread does not go back to user mode.
+        ptrace::exit_event(task, unsafe { &mut *frame }, status);
+    }
     robust::release_list(task);
     futex_pi::release_all(&task);
     robust::clear_child_tid(task);
     release_user_state(task);
+    if task.tracee().traces() {
+        ptrace::end_of_tracer(task);
+    }
     let process = task.process().clone();
     let last = leave_group(&process, task, status);
     let gone = if last {
-        end_process(&process, task)
+        end_process(&process, task, status)
     } else {
-        let gone = table::lock().remove_task(task.tid());
+        let gone = ptrace::end_of_tracee(&mut table::lock(), task, status);
         // An exec waits until this thread's number is free too.
         process.thread_events.wake_all();
         gone
     };
+    // A child may have made it its tracer a moment before it was out of the group; now nobody does.
+    if task.tracee().traces() {
+        ptrace::end_of_tracer(task);
+    }
     drop(gone);
     drop(process);
     sched::exit_current()
@@ -115,7 +131,10 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
         }
     }
     let stopped = match group.stop {
-        Stop::By(signal) if !last && group.stopped == group.tasks.len() => Some(signal),
+        Stop::By(signal) if !last && group.stopped == group.tasks.len() && !group.stop_told => {
+            group.stop_told = true;
+            Some(signal)
+        }
         _ => None,
     };
     drop(group);
@@ -128,7 +147,7 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
 
 /// The last thread has ended: frees what the process holds, hands its children on, and tells the
 /// parent.
-fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
+fn end_process(process: &Arc<Process>, task: TaskRef, own: WaitStatus) -> Option<Arc<Task>> {
     process.timers.clear();
     let resources = core::mem::take(&mut *process.resources.lock());
     if let Some(vm) = &resources.vm {
@@ -145,11 +164,18 @@ fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
     terminal::end_of_leader(process);
 
     let mut table = table::lock();
-    let gone = table.remove_task(task.tid());
+    let gone = ptrace::end_of_tracee(&mut table, task, own);
     let orphans = hand_on_children(process);
     process.relations.lock().zombie = Some(status);
     let own_orphans = terminal::own_orphans(&table, process);
-    let reaped = tell_parent(&mut table, process, status);
+    let reaped = match LeaderGone::of(process) {
+        LeaderGone::Untraced => tell_parent(&mut table, process, status, true),
+        LeaderGone::ByParent => tell_parent(&mut table, process, status, false),
+        LeaderGone::ByOther => {
+            tell_tracer(process, status);
+            None
+        }
+    };
     drop(table);
     drop(reaped);
     process.tell_end_readers();
@@ -219,12 +245,23 @@ fn find_heir(process: &Arc<Process>) -> Arc<Process> {
     start::init_process().clone()
 }
 
+/// Tells who traces the main thread of a process, from another process than the parent, of its end.
+fn tell_tracer(process: &Process, status: WaitStatus) {
+    let tracer = process.relations.lock().tracer.clone();
+    if let Some(tracer) = tracer {
+        let info = signal::child_info(process, Signal::SIGCHLD, status);
+        let _ = signal::send_to_process(&tracer, info);
+        tracer.child_events.wake_all();
+    }
+}
+
 /// Sends the parent its signal. Where it has said that it does not care, the process is gone at
-/// once; it comes back to be dropped without the lock.
-fn tell_parent(
+/// once if it `may_reap`; it comes back to be dropped without the lock.
+pub(crate) fn tell_parent(
     table: &mut Table,
     process: &Arc<Process>,
     status: WaitStatus,
+    may_reap: bool,
 ) -> Option<Arc<Process>> {
     let (parent, exit_signal) = {
         let relations = process.relations.lock();
@@ -233,7 +270,7 @@ fn tell_parent(
     let parent = parent?;
     let mut ignored = false;
     if let Some(exit_signal) = Signal::new(exit_signal) {
-        ignored = exit_signal == Signal::SIGCHLD && signal::children_ignored(&parent);
+        ignored = may_reap && exit_signal == Signal::SIGCHLD && signal::children_ignored(&parent);
         let info = signal::child_info(process, exit_signal, status);
         let _ = signal::send_to_process(&parent, info);
     }
@@ -245,7 +282,7 @@ fn tell_parent(
 /// Takes a zombie out of the table and away from its parent. What comes back is to be dropped
 /// without the lock.
 #[must_use]
-pub(super) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Process>> {
+pub(crate) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Process>> {
     let (parent, previous, next, pgid, session) = {
         let mut relations = process.relations.lock();
         (

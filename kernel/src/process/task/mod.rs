@@ -33,7 +33,7 @@ pub(crate) use clone::{CloneRequest, clone};
 pub use current::{TaskRef, current};
 pub(crate) use exec::{UserStrings, execve};
 pub(crate) use executable::check as check_executable;
-pub(crate) use exit::{exit_group, exit_thread, kill_group};
+pub(crate) use exit::{exit_group, exit_thread, kill_group, reap, tell_parent};
 pub use oom::{oom_kill, oom_score};
 pub use process::{Credentials, Process, Usage, WaitStatus};
 pub(crate) use process::{Group, Stop};

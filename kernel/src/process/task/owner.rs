@@ -4,6 +4,7 @@
 
 use super::{Task, current, kthread};
 use crate::drivers::give_back;
+use crate::process::ptrace;
 use crate::process::time::cpu_timers;
 use alloc::sync::Arc;
 use core::fmt;
@@ -50,6 +51,9 @@ unsafe fn release(thread: NonNull<Thread>) {
 /// Changes what user code sees besides its registers.
 fn switch(previous: &Thread, next: &Thread) {
     let (previous, next) = (task_of(previous), task_of(next));
+    if (previous.work() | next.work()) & work::BREAKPOINTS != 0 {
+        ptrace::breakpoints::switch(previous, next);
+    }
     let mut previous_vm = None;
     if let Some(user) = &previous.user {
         // SAFETY: we are still the previous task.

@@ -135,6 +135,8 @@ pub(crate) struct Group {
     pub(crate) stop: Stop,
     /// Threads that stand still because of `stop`.
     pub(crate) stopped: usize,
+    /// The parent was told of it.
+    pub(crate) stop_told: bool,
     /// Of threads that have ended.
     pub(crate) ended: Usage,
     /// How the main thread ended, where that is the process's status: no thread called `exit_group`.
@@ -201,6 +203,10 @@ pub(crate) struct Relations {
     /// Its parent, of another group in the same session, ended: its group may have nobody any more who could
     /// let it go on.
     pub(crate) lost_parent: bool,
+    /// Threads that its threads trace.
+    pub(crate) tracees: Vec<Arc<Task>>,
+    /// Who traces its main thread.
+    pub(crate) tracer: Option<Arc<Process>>,
     /// Of a leader whose terminal was hung up: the group that was in the foreground; else 0.
     pub(crate) hung_group: u32,
 }
@@ -245,6 +251,8 @@ impl Credentials {
 pub struct Process {
     pid: u32,
     start_time: Nanos,
+    /// The thread that made it.
+    pub(crate) maker: AtomicU32,
     pub(crate) group: SpinLock<Group>,
     pub(crate) actions: SpinLock<Arc<Actions>>,
     pub(crate) relations: SpinLock<Relations>,
@@ -304,6 +312,7 @@ impl Process {
         Self {
             pid,
             start_time: machine::arch::clock::now(),
+            maker: AtomicU32::new(0),
             group: SpinLock::new(Group {
                 tasks: Vec::new(),
                 pending: Pending::new(),
@@ -311,6 +320,7 @@ impl Process {
                 exec: None,
                 stop: Stop::No,
                 stopped: 0,
+                stop_told: false,
                 ended: Usage::default(),
                 main_exit: None,
                 dump: None,
@@ -331,6 +341,8 @@ impl Process {
                 has_execed: false,
                 terminal: None,
                 lost_parent: false,
+                tracees: Vec::new(),
+                tracer: None,
                 hung_group: 0,
             }),
             resources: SpinLock::new(resources),

@@ -21,6 +21,8 @@ struct Slot {
     process: Option<Arc<Process>>,
     /// Reserved for a task that is being made.
     reserved: bool,
+    /// Of a thread that has ended, for which its tracer is to wait.
+    kept: bool,
     /// Processes of the group with this number.
     group_members: u32,
     /// Processes of the session with this number.
@@ -32,6 +34,7 @@ impl Slot {
         self.task.is_none()
             && self.process.is_none()
             && !self.reserved
+            && !self.kept
             && self.group_members == 0
             && self.session_members == 0
     }
@@ -179,6 +182,26 @@ impl Table {
     pub(crate) fn remove_task(&mut self, number: u32) -> Option<Arc<Task>> {
         self.tasks -= 1;
         self.change(number, |slot| slot.task.take())
+    }
+
+    /// Takes a task out whose number is to stay until [`Self::release_number`].
+    #[must_use]
+    pub(crate) fn keep_number(&mut self, number: u32) -> Option<Arc<Task>> {
+        self.tasks -= 1;
+        self.change(number, |slot| {
+            slot.kept = true;
+            slot.task.take()
+        })
+    }
+
+    /// Gives such a number back.
+    pub(crate) fn release_number(&mut self, number: u32) {
+        self.change(number, |slot| slot.kept = false);
+    }
+
+    /// Whether the number is such a one.
+    pub(crate) fn is_kept(&self, number: u32) -> bool {
+        self.slot(number).is_some_and(|slot| slot.kept)
     }
 
     /// Takes a process out that has been waited for.

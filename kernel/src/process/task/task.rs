@@ -8,6 +8,7 @@
 use super::process::Process;
 use crate::fs;
 use crate::process::ipc::sem::UndoList;
+use crate::process::ptrace::{self, Tracee};
 use crate::process::rseq::Registration;
 use crate::process::signal::{SigSet, ThreadSignals};
 use crate::vm::AddressSpace;
@@ -23,7 +24,7 @@ use machine::arch::clock::{self, Nanos};
 use machine::arch::fpu::FpuState;
 use machine::arch::{self, UserFrame};
 use machine::memory::KernelStack;
-use machine::sched::Thread;
+use machine::sched::{Thread, work};
 use machine::sync::SpinLock;
 
 /// Bytes of a task's name with its NUL.
@@ -109,6 +110,11 @@ impl UserState {
         self.bases[1].load(Ordering::Relaxed)
     }
 
+    /// Sets the FS base (0) or GS base (1) of a task that stands for its tracer.
+    pub(crate) fn lend_base(&self, which: usize, address: u64) {
+        self.bases[which].store(address, Ordering::Relaxed);
+    }
+
     /// Sets the FS base of the current task, a user address.
     pub(crate) fn set_fs_base(&self, address: u64) {
         self.bases[0].store(address, Ordering::Relaxed);
@@ -156,6 +162,7 @@ pub struct Task {
     signals: ThreadSignals,
     marks: Marks,
     rseq: Registration,
+    tracee: Tracee,
     /// Scheduling policy, as Linux numbers them.
     policy: AtomicU32,
     /// Its children begin with the usual policy (`SCHED_RESET_ON_FORK`).
@@ -188,6 +195,7 @@ impl Task {
             signals: ThreadSignals::new(),
             marks: Marks::default(),
             rseq: Registration::default(),
+            tracee: Tracee::default(),
             policy: AtomicU32::new(0),
             resets_policy: AtomicBool::new(false),
             io_priority: AtomicU32::new(0),
@@ -299,6 +307,18 @@ impl Task {
         &self.rseq
     }
 
+    /// Its part in tracing.
+    #[inline]
+    pub(crate) fn tracee(&self) -> &Tracee {
+        &self.tracee
+    }
+
+    /// Whether somebody traces it.
+    #[inline]
+    pub(crate) fn is_traced(&self) -> bool {
+        self.thread.work() & work::TRACED != 0
+    }
+
     /// Takes over what a thread or a process inherits besides the big things.
     pub(super) fn inherit(&self, parent: &Self) {
         self.affinity().set_mask(parent.affinity().mask());
@@ -315,6 +335,7 @@ impl Task {
     /// The letter for `/proc/PID/stat`, without regard to zombies.
     pub fn state_letter(&self) -> u8 {
         match self.thread.state() {
+            State::Blocked if self.is_traced() && ptrace::stands(self) => b't',
             State::Blocked if self.signals.is_stopped() => b'T',
             State::Blocked | State::Parking => b'S',
             State::Dead => b'X',

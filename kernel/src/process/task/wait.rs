@@ -1,11 +1,14 @@
 //! Waiting for children.
 
-use super::{Process, Usage, WaitStatus, exit, table};
+use super::table::Table;
+use super::{Process, Task, Usage, WaitStatus, exit, table};
 use crate::process;
+use crate::process::ptrace::{self, LeaderGone, Report};
 use crate::process::signal::Signal;
 use alloc::sync::Arc;
 use linux_raw_sys::general as raw;
 use logic::errno::Errno;
+use machine::sync::SpinGuard;
 
 /// Which children.
 #[derive(Copy, Clone, Debug)]
@@ -34,7 +37,7 @@ bitflags::bitflags! {
         const CONTINUED = raw::WCONTINUED;
         /// Leave the change to be reported again.
         const NOWAIT = raw::WNOWAIT;
-        /// Not the children of other threads; there is no difference here.
+        /// Not the tracees of other threads; children are those of all.
         const NOTHREAD = 0x2000_0000;
         /// All children, whatever their signal.
         const ALL = 0x4000_0000;
@@ -49,6 +52,8 @@ pub(crate) struct Waited {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) status: WaitStatus,
+    /// A tracee stands so; `status` says the same.
+    pub(crate) trapped: Option<u32>,
     pub(crate) usage: Usage,
 }
 
@@ -106,9 +111,18 @@ fn look(process: &Arc<Process>, which: WaitFor<'_>, options: WaitOptions) -> Loo
     // One turn for each child, or for the one; the table's lock keeps them together.
     while let Some(candidate) = child {
         // A zombie has no other change to report than its end.
-        let reportable =
-            options.contains(WaitOptions::EXITED) || candidate.relations.lock().zombie.is_none();
-        if reportable && matches(&candidate, which, options) {
+        let ended = candidate.relations.lock().zombie.is_some();
+        let reportable = options.contains(WaitOptions::EXITED) || !ended;
+        let tracing = LeaderGone::of(&candidate);
+        if tracing == LeaderGone::ByParent || ended && tracing == LeaderGone::ByOther {
+            // Its tracer sees its stops, and its end first.
+            if matches(&candidate, which, options) {
+                result = Look::Nothing;
+                if let Some(waited) = take_continued(&candidate, options) {
+                    return Look::Found(waited);
+                }
+            }
+        } else if reportable && matches(&candidate, which, options) {
             if let Some(waited) = take(&candidate, options) {
                 let mut reaped = None;
                 let ended = candidate.relations.lock().zombie.is_some();
@@ -127,7 +141,98 @@ fn look(process: &Arc<Process>, which: WaitFor<'_>, options: WaitOptions) -> Loo
         }
         child = candidate.relations.lock().next_sibling.clone();
     }
+    look_at_tracees(table, process, which, options, result)
+}
+
+/// Looks at what threads of the process trace, where its children have given this.
+fn look_at_tracees(
+    mut table: SpinGuard<'_, Table>,
+    process: &Arc<Process>,
+    which: WaitFor<'_>,
+    options: WaitOptions,
+    mut result: Look,
+) -> Look {
+    let current = process::current();
+    let only = options.contains(WaitOptions::NOTHREAD).then_some(&*current);
+    let keep = options.contains(WaitOptions::NOWAIT);
+    // One turn for each tracee; the table's lock keeps them together.
+    for place in 0.. {
+        let Some(tracee) = process.relations.lock().tracees.get(place).cloned() else {
+            break;
+        };
+        if !is_meant(&tracee, which) {
+            continue;
+        }
+        let is_leader = tracee.tid() == tracee.process().pid();
+        match ptrace::report(&tracee, only, keep) {
+            Report::Foreign => {}
+            Report::None => result = Look::Nothing,
+            Report::Stopped(code) => {
+                let mut waited = waited_of(&tracee, WaitStatus(logic::ptrace::status(code)));
+                waited.trapped = Some(code);
+                return Look::Found(waited);
+            }
+            Report::Ended(status) => {
+                let status = if is_leader {
+                    tracee.process().relations.lock().zombie
+                } else {
+                    Some(status)
+                };
+                // A main thread's end is told when all its process has ended.
+                let Some(status) = status.filter(|_| options.contains(WaitOptions::EXITED)) else {
+                    if is_leader || options.intersects(WaitOptions::EXITED) {
+                        result = Look::Nothing;
+                    }
+                    continue;
+                };
+                let waited = waited_of(&tracee, status);
+                if !keep {
+                    if LeaderGone::of(tracee.process()) == LeaderGone::ByParent && is_leader {
+                        count_usage(process, tracee.process());
+                    }
+                    let gone = ptrace::reap(&mut table, &tracee);
+                    drop(table);
+                    drop(gone);
+                }
+                return Look::Found(waited);
+            }
+        }
+    }
     result
+}
+
+/// Whether a tracee is one of these.
+fn is_meant(tracee: &Task, which: WaitFor<'_>) -> bool {
+    match which {
+        WaitFor::Any => true,
+        WaitFor::Pid(pid) => tracee.tid() == pid,
+        WaitFor::Process(process) => {
+            Arc::ptr_eq(tracee.process(), process) && tracee.tid() == process.pid()
+        }
+        WaitFor::Group(group) => tracee.process().pgid() == group,
+    }
+}
+
+fn waited_of(tracee: &Task, status: WaitStatus) -> Waited {
+    let process = tracee.process();
+    let mut usage = process.usage_of_tasks();
+    usage.add(&process.children_usage());
+    Waited {
+        pid: tracee.tid(),
+        uid: process.credentials().uid[0],
+        status,
+        trapped: None,
+        usage,
+    }
+}
+
+/// That a traced child goes on is the parent's to know, too.
+fn take_continued(child: &Process, options: WaitOptions) -> Option<Waited> {
+    if child.relations.lock().zombie.is_some() {
+        return None;
+    }
+    let only = options.intersection(WaitOptions::CONTINUED | WaitOptions::NOWAIT);
+    take(child, only)
 }
 
 fn matches(child: &Process, which: WaitFor<'_>, options: WaitOptions) -> bool {
@@ -172,6 +277,7 @@ fn take(child: &Process, options: WaitOptions) -> Option<Waited> {
         pid: child.pid(),
         uid: child.credentials().uid[0],
         status,
+        trapped: None,
         usage,
     })
 }

@@ -5,7 +5,7 @@
 use super::{WaitStatus, exit_thread};
 use crate::process;
 use crate::process::time::cpu_timers;
-use crate::process::{rseq, signal};
+use crate::process::{ptrace, rseq, signal};
 use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
@@ -26,10 +26,14 @@ pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
             let status = task.process().group.lock().exit;
             exit_thread(status.unwrap_or(WaitStatus::exited(0)));
         }
-        if bits & work::RESCHED != 0 {
+        if bits & work::CALL_END != 0 {
+            ptrace::end_call(task, frame);
+        } else if bits & work::RESCHED != 0 {
             sched::reschedule();
         } else if bits & work::STOP != 0 {
-            signal::stand_still(task);
+            signal::stand_still(task, frame);
+        } else if bits & work::TRAP != 0 {
+            ptrace::trap(task, frame);
         } else if bits & work::CPU_TIMER != 0 {
             task.clear_work(work::CPU_TIMER);
             cpu_timers::check(task);
@@ -39,6 +43,8 @@ pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
             task.clear_work(work::RESTART);
             signal::deliver(task, frame);
         } else {
+            // The standing bits alone are left.
+            debug_assert_eq!(bits & work::DUE, 0);
             return;
         }
     }

@@ -3,6 +3,7 @@
 use super::super::subject::Subject;
 use super::super::system::ticks;
 use crate::fs::text::Text;
+use crate::process::ptrace;
 use crate::process::task::{self, Process, limits};
 use crate::process::terminal;
 use alloc::sync::Arc;
@@ -143,6 +144,7 @@ fn state_name(letter: u8) -> &'static str {
         b'R' => "R (running)",
         b'D' => "D (disk sleep)",
         b'T' => "T (stopped)",
+        b't' => "t (tracing stop)",
         b'Z' => "Z (zombie)",
         b'X' => "X (dead)",
         _ => "S (sleeping)",
@@ -165,7 +167,9 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
         process.pid(),
         subject.number()
     )?;
-    writeln!(text, "PPid:\t{}\nTracerPid:\t0", process.ppid())?;
+    let tracer = task.as_deref().and_then(ptrace::tracer_of);
+    let tracer = tracer.map_or(0, |tracer| tracer.tid());
+    writeln!(text, "PPid:\t{}\nTracerPid:\t{tracer}", process.ppid())?;
     let credentials = process.credentials();
     for (name, [real, effective, saved], file) in [
         ("Uid", credentials.uid, credentials.file_uid),

@@ -1,0 +1,46 @@
+//! Debug registers: breakpoints that the CPU looks for itself.
+
+use core::arch::asm;
+
+/// What DR6 holds where nothing has happened.
+pub const DR6_QUIET: u64 = 0xffff_0ff0;
+
+/// A thread's breakpoints: DR0 to DR3, and DR7.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Breakpoints {
+    /// Linear addresses.
+    pub addresses: [u64; 4],
+    /// Which of them are in use, for what; only bits that a program may set.
+    pub control: u64,
+}
+
+impl Breakpoints {
+    /// Loads this CPU's registers.
+    pub fn load(&self) {
+        let [a, b, c, d] = self.addresses;
+        // SAFETY: addresses of user memory; where the kernel touches one, `debug_entry` goes on.
+        unsafe {
+            asm!("mov dr7, {zero}", "mov dr0, {a}", "mov dr1, {b}", "mov dr2, {c}", "mov dr3, {d}",
+                 "mov dr7, {control}", zero = in(reg) 0u64, a = in(reg) a, b = in(reg) b,
+                 c = in(reg) c, d = in(reg) d, control = in(reg) self.control,
+                 options(nostack, preserves_flags));
+        }
+    }
+
+    /// Switches all of this CPU's off.
+    pub fn unload() {
+        // SAFETY: no breakpoint is left.
+        unsafe { asm!("mov dr7, {}", in(reg) 0u64, options(nostack, preserves_flags)) };
+    }
+}
+
+/// What has happened, of DR6: bits 0 to 3 for breakpoints, 14 for a step; forgotten from now on.
+pub fn take_status() -> u64 {
+    let status: u64;
+    // SAFETY: reads a register and puts it back to its quiet value.
+    unsafe {
+        asm!("mov {status}, dr6", "mov dr6, {quiet}", status = out(reg) status,
+             quiet = in(reg) DR6_QUIET, options(nostack, preserves_flags));
+    }
+    status & 0x400f
+}

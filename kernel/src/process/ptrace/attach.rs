@@ -1,0 +1,446 @@
+//! Who traces whom, and how that begins and ends.
+//!
+//! All of it changes under the process table's lock: the tracer's list of tracees, what the tracee knows
+//! of its tracer, and what the tracee's process knows, if the tracee is its main thread. A tracee that has
+//! ended stays in the list, with its number, until its tracer has waited for it or is gone itself.
+
+use super::resume::{self, Way};
+use super::tracee::State;
+use crate::process;
+use crate::process::TaskRef;
+use crate::process::signal::{self, SI_USER, SigInfo, Signal};
+use crate::process::task::table::{self, Table};
+use crate::process::task::{self, Process, Stop, Task, WaitStatus};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use logic::errno::Errno;
+use logic::ptrace::Options;
+use machine::sched;
+use machine::sched::work;
+
+/// Room for one more tracee in a tracer's list; the table is locked.
+fn reserve(tracer: &Task) -> Result<(), Errno> {
+    let mut relations = tracer.process().relations.lock();
+    relations
+        .tracees
+        .try_reserve(1)
+        .map_err(|_| Errno::ENOMEM)
+}
+
+/// Enters a tracee; `reserve` has made room.
+fn link(tracer: &Arc<Task>, tracee: &Arc<Task>, mut state: Box<State>) {
+    let process = tracer.process();
+    process.relations.lock().tracees.push(tracee.clone());
+    tracer.tracee().set_traces();
+    if is_leader(tracee) {
+        tracee.process().relations.lock().tracer = Some(process.clone());
+    }
+    let old = {
+        let mut place = tracee.tracee().lock();
+        if let Some(old) = place.as_deref_mut() {
+            // It is on its way out of a stop of its last tracer's.
+            state.inside = old.inside;
+            state.code = old.code;
+            state.info = old.info;
+        }
+        place.replace(state)
+    };
+    drop(old);
+    tracee.add_work(work::TRACED);
+}
+
+fn is_leader(task: &Task) -> bool {
+    task.tid() == task.process().pid()
+}
+
+/// Takes a tracee from its tracer; one that stands goes on. What comes back is to be dropped without
+/// the table's lock.
+#[must_use]
+fn unlink(tracee: &Task) -> (Option<Arc<Task>>, Option<Arc<Process>>) {
+    tracee.clear_work(work::TRACED | work::TRACED_CALLS);
+    let (tracer, state) = {
+        let mut place = tracee.tracee().lock();
+        let Some(state) = place.as_deref_mut() else {
+            return (None, None);
+        };
+        let tracer = state.tracer.take();
+        state.place = None;
+        // Who is in a stop still takes it along when it leaves that.
+        let stays = state.inside;
+        (tracer, if stays { None } else { place.take() })
+    };
+    drop(state);
+    let Some(tracer) = tracer else {
+        return (None, None);
+    };
+    let listed = {
+        let mut relations = tracer.process().relations.lock();
+        let tracees = &mut relations.tracees;
+        let at = tracees
+            .iter()
+            .position(|task| core::ptr::eq(Arc::as_ptr(task), tracee));
+        at.map(|at| tracees.swap_remove(at))
+    };
+    let process = if is_leader(tracee) {
+        tracee.process().relations.lock().tracer.take()
+    } else {
+        None
+    };
+    // The list's count of the tracee keeps it until the caller lets go; the tracer's own likewise.
+    drop(listed);
+    let stops = tracee.process().group.lock().stop != Stop::No;
+    if stops {
+        sched::notify(tracee, work::STOP);
+    } else {
+        sched::wake(tracee);
+    }
+    (Some(tracer), process)
+}
+
+/// The thread that a process's parent means by making it, or another one of the parent's.
+fn parent_thread(process: &Process) -> Option<Arc<Task>> {
+    let parent = process.relations.lock().parent.clone()?;
+    let maker = process.maker.load(Ordering::Relaxed);
+    let group = parent.group.lock();
+    let usable = |task: &&Arc<Task>| {
+        // Relaxed: under the table's lock.
+        !task.is_kernel() && !task.tracee().traces_no_more.load(Ordering::Relaxed)
+    };
+    let named = group.tasks.iter().filter(usable);
+    let first = named.clone().next();
+    named
+        .clone()
+        .find(|task| task.tid() == maker)
+        .or(first)
+        .cloned()
+}
+
+/// `PTRACE_TRACEME`: the parent traces the current thread from now on.
+///
+/// # Errors
+/// `EPERM` where somebody does already, and for children of init; `ENOMEM`.
+pub(crate) fn trace_me() -> Result<(), Errno> {
+    let task = process::current();
+    let table = table::lock();
+    if super::tracer_of(&task).is_some() {
+        return Err(Errno::EPERM);
+    }
+    let tracer = parent_thread(task.process()).ok_or(Errno::EPERM)?;
+    reserve(&tracer)?;
+    let state = Box::new(State::new(tracer.clone(), false, Options::empty()));
+    link(&tracer, &task.to_arc(), state);
+    drop(table);
+    Ok(())
+}
+
+/// Begins to trace the thread with a number.
+fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
+    let tid = u32::try_from(tid).map_err(|_| Errno::ESRCH)?;
+    let tracer = process::current().to_arc();
+    let table = table::lock();
+    let Some(tracee) = table.task(tid).cloned() else {
+        let zombie = table.process(tid).is_some() || table.is_kept(tid);
+        return Err(if zombie { Errno::EPERM } else { Errno::ESRCH });
+    };
+    let own = Arc::ptr_eq(tracee.process(), tracer.process());
+    if tracee.is_kernel() || own || super::tracer_of(&tracee).is_some() {
+        return Err(Errno::EPERM);
+    }
+    reserve(&tracer)?;
+    let options = seized.unwrap_or_default();
+    let mut state = Box::new(State::new(tracer.clone(), seized.is_some(), options));
+    let stops = tracee.process().group.lock().stop != Stop::No;
+    state.interrupted = stops;
+    link(&tracer, &tracee, state);
+    if seized.is_none() {
+        let _ = signal::send_to_task(&tracee, SigInfo::kernel(Signal::SIGSTOP));
+    }
+    if stops {
+        sched::notify(&tracee, work::TRAP);
+    }
+    drop(table);
+    Ok(())
+}
+
+/// `PTRACE_ATTACH`.
+///
+/// # Errors
+/// `ESRCH`; `EPERM` for the kernel's threads, those of the caller's process, and what somebody traces;
+/// `ENOMEM`.
+pub(crate) fn attach(tid: i32) -> Result<(), Errno> {
+    begin(tid, None)
+}
+
+/// `PTRACE_SEIZE`.
+///
+/// # Errors
+/// As [`attach`].
+pub(crate) fn seize(tid: i32, options: Options) -> Result<(), Errno> {
+    begin(tid, Some(options))
+}
+
+/// `PTRACE_DETACH` of a tracee that stands; it goes on with a signal.
+///
+/// # Errors
+/// `EIO` for what is no signal; `ESRCH`.
+pub(crate) fn detach(tracee: &Arc<Task>, data: u64) -> Result<(), Errno> {
+    let code = resume::signal(data)?;
+    let table = table::lock();
+    super::at_stop(tracee, |state, registers| {
+        resume::set_way(tracee, state, registers, Way::default(), false);
+        state.code = code;
+        Ok(())
+    })?;
+    let gone = unlink(tracee);
+    drop(table);
+    drop(gone);
+    Ok(())
+}
+
+/// `PTRACE_INTERRUPT` of a seized tracee, standing or not.
+///
+/// # Errors
+/// `ESRCH` where it is not the current thread's; `EIO` where it was not seized.
+pub(crate) fn interrupt(tracee: &Task) -> Result<(), Errno> {
+    {
+        let mut state = tracee.tracee().lock();
+        let state = state
+            .as_deref_mut()
+            .filter(|state| state.is_of(&process::current()))
+            .ok_or(Errno::ESRCH)?;
+        if !state.seized {
+            return Err(Errno::EIO);
+        }
+        state.interrupted = true;
+        stop_listening(state);
+    }
+    sched::notify(tracee, work::TRAP);
+    Ok(())
+}
+
+/// A tracee that listens leaves its stop, for another one.
+fn stop_listening(state: &mut State) {
+    if core::mem::take(&mut state.listening) {
+        state.code = 0;
+        state.place = None;
+    }
+}
+
+/// The process stops or goes on: the tracer of a seized thread is to see it. The group is locked.
+pub(crate) fn notify_seized(task: &Task) {
+    if task.work() & work::TRACED == 0 {
+        return;
+    }
+    {
+        let mut state = task.tracee().lock();
+        let Some(state) = state.as_deref_mut().filter(|state| state.seized) else {
+            return;
+        };
+        state.notified = true;
+        stop_listening(state);
+    }
+    sched::notify(task, work::TRAP);
+}
+
+/// Makes room for a child of `parent`'s in the list of its tracer. The table is locked.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn has_room(parent: &Task) -> Result<(), Errno> {
+    match super::tracer_of(parent) {
+        Some(tracer) => reserve(&tracer),
+        None => Ok(()),
+    }
+}
+
+/// A tracee's child is traced by its tracer, too, from its first instruction on. The table is locked, and
+/// `has_room` was asked.
+pub(crate) fn adopt(parent: &Task, child: &Arc<Task>) {
+    let known = {
+        let state = parent.tracee().lock();
+        state.as_ref().and_then(|state| {
+            let tracer = state.tracer.clone()?;
+            Some((tracer, state.seized, state.options))
+        })
+    };
+    let Some((tracer, seized, options)) = known else {
+        return;
+    };
+    let mut state = Box::new(State::new(tracer.clone(), seized, options));
+    state.interrupted = seized;
+    link(&tracer, child, state);
+    if seized {
+        child.add_work(work::TRAP);
+    } else {
+        let info = SigInfo::user(Signal::SIGSTOP, SI_USER, 0, 0);
+        let _ = child.signals().pending().add(info, usize::MAX);
+        child.add_work(work::SIGNAL);
+    }
+}
+
+/// A traced thread ends, and is in the table no more. Gives what is to be dropped without the lock.
+#[must_use]
+pub(crate) fn end_of_tracee(
+    table: &mut Table,
+    task: TaskRef,
+    status: WaitStatus,
+) -> Option<Arc<Task>> {
+    let tracer = {
+        let mut state = task.tracee().lock();
+        let state = state.as_deref_mut().filter(|state| state.tracer.is_some());
+        state.and_then(|state| {
+            state.ended = Some(status);
+            state.tracer.clone()
+        })
+    };
+    let Some(tracer) = tracer else {
+        return table.remove_task(task.tid());
+    };
+    if is_leader(&task) {
+        // Its tracer is told with the whole process.
+        return table.remove_task(task.tid());
+    }
+    let gone = table.keep_number(task.tid());
+    let mut info = signal::child_info(task.process(), Signal::SIGCHLD, status);
+    if let signal::Detail::Child { pid, .. } = &mut info.detail {
+        *pid = task.tid();
+    }
+    let _ = signal::send_to_process(tracer.process(), info);
+    tracer.process().child_events.wake_all();
+    gone
+}
+
+/// How a process's end is told whose main thread is traced.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LeaderGone {
+    /// Nobody traces it: to the parent.
+    Untraced,
+    /// By its parent: to that, which has to wait for it.
+    ByParent,
+    /// By another process: to that; the parent hears of it afterwards.
+    ByOther,
+}
+
+impl LeaderGone {
+    /// How it is with this process; the table is locked.
+    pub(crate) fn of(process: &Process) -> Self {
+        let relations = process.relations.lock();
+        match (&relations.tracer, &relations.parent) {
+            (None, _) => Self::Untraced,
+            (Some(tracer), Some(parent)) if Arc::ptr_eq(tracer, parent) => Self::ByParent,
+            (Some(_), _) => Self::ByOther,
+        }
+    }
+}
+
+/// What is left of a tracee's end, once its tracer has seen it or will not; the table is locked. What
+/// comes back is to be dropped without.
+#[must_use]
+fn settle(table: &mut Table, tracee: &Task, before: LeaderGone) -> Option<Arc<Process>> {
+    let process = tracee.process();
+    if !is_leader(tracee) {
+        table.release_number(tracee.tid());
+        return None;
+    }
+    let status = process.relations.lock().zombie?;
+    match before {
+        LeaderGone::ByOther => task::tell_parent(table, process, status, true),
+        LeaderGone::ByParent | LeaderGone::Untraced => {
+            let parent = process.relations.lock().parent.clone()?;
+            if signal::children_ignored(&parent) {
+                parent.child_events.wake_all();
+                return task::reap(table, process);
+            }
+            None
+        }
+    }
+}
+
+/// Takes the tracees of a thread that ends from it.
+#[cold]
+pub(crate) fn end_of_tracer(task: TaskRef) {
+    let mut gone = Vec::new();
+    loop {
+        let mut table = table::lock();
+        // Relaxed: under the table's lock.
+        let own = task.tracee();
+        own.traces_no_more.store(true, Ordering::Relaxed);
+        let tracee = {
+            let relations = task.process().relations.lock();
+            let mut tracees = relations.tracees.iter();
+            let of_task = |tracee: &&Arc<Task>| {
+                let state = tracee.tracee().lock();
+                state.as_ref().is_some_and(|state| state.is_of(&task))
+            };
+            tracees.find(of_task).cloned()
+        };
+        let Some(tracee) = tracee else {
+            break;
+        };
+        let (ended, kills) = {
+            let state = tracee.tracee().lock();
+            let state = state.as_ref();
+            let ended = state.is_some_and(|state| state.ended.is_some());
+            let kills = state.is_some_and(|state| state.options.contains(Options::EXIT_KILL));
+            (ended, kills)
+        };
+        if kills {
+            let _ = signal::send_to_process(tracee.process(), SigInfo::kernel(Signal::SIGKILL));
+        }
+        let before = LeaderGone::of(tracee.process());
+        let unlinked = unlink(&tracee);
+        let reaped = if ended {
+            settle(&mut table, &tracee, before)
+        } else {
+            None
+        };
+        drop(table);
+        drop(reaped);
+        drop(unlinked);
+        gone.push(tracee);
+    }
+    drop(gone);
+}
+
+/// The tracer of an ended tracee has waited for it; the table is locked. What comes back is to be
+/// dropped without.
+#[must_use]
+pub(crate) fn reap(
+    table: &mut Table,
+    tracee: &Arc<Task>,
+) -> (
+    Option<Arc<Process>>,
+    (Option<Arc<Task>>, Option<Arc<Process>>),
+) {
+    let before = LeaderGone::of(tracee.process());
+    let unlinked = unlink(tracee);
+    let reaped = if is_leader(tracee) && before != LeaderGone::ByOther {
+        task::reap(table, tracee.process())
+    } else {
+        settle(table, tracee, before)
+    };
+    (reaped, unlinked)
+}
+
+/// Another thread takes the main thread's number over in exec: nobody waits for the old one any more. The
+/// table is locked; what comes back is to be dropped without.
+#[must_use]
+pub(crate) fn leader_taken_over(process: &Process) -> Option<Arc<Task>> {
+    let tracer = process.relations.lock().tracer.clone()?;
+    let old = {
+        let relations = tracer.relations.lock();
+        let mut tracees = relations.tracees.iter();
+        tracees.find(|task| task.tid() == process.pid()).cloned()
+    }?;
+    drop(unlink(&old));
+    Some(old)
+}
+
+/// The current thread has the main thread's number now.
+pub(crate) fn is_leader_now(task: &Task) {
+    if let Some(tracer) = super::tracer_of(task) {
+        task.process().relations.lock().tracer = Some(tracer.process().clone());
+    }
+}

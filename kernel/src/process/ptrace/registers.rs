@@ -1,0 +1,248 @@
+//! What user code holds, as tracers see it: `struct user_regs_struct` and the floating-point images.
+
+#![expect(unsafe_code, reason = "a task lends its own frame and FPU state")]
+
+use super::tracee::State;
+use crate::process::TaskRef;
+use crate::process::task::Task;
+use core::ptr::NonNull;
+use logic::errno::Errno;
+use machine::arch::fpu::TraceImage;
+use machine::arch::frame::{RFLAGS_FIXED, RFLAGS_IF, RFLAGS_TF, USER_CS, USER_SS};
+use machine::arch::{self, USER_END, UserFrame};
+use machine::sched::work;
+
+/// Words of `struct user_regs_struct`.
+pub(crate) const WORDS: usize = 27;
+/// Flags that a tracer may set: CF PF AF ZF SF TF DF OF NT RF AC.
+const FLAGS: u64 = 0x0005_4dd5;
+/// Linux's selectors of 64-bit programs.
+const SELECTORS: [(usize, u64); 6] = [
+    (CS, USER_CS as u64),
+    (SS, USER_SS as u64),
+    (23, 0),
+    (24, 0),
+    (25, 0),
+    (26, 0),
+];
+const ORIG_RAX: usize = 15;
+const RIP: usize = 16;
+const CS: usize = 17;
+const RFLAGS: usize = 18;
+const SS: usize = 20;
+const FS_BASE: usize = 21;
+const GS_BASE: usize = 22;
+
+/// What a standing tracee lends its tracer.
+#[derive(Debug)]
+pub(crate) struct Registers {
+    frame: NonNull<UserFrame>,
+    pub(super) floats: TraceImage,
+    /// The tracer has set them.
+    floats_set: bool,
+}
+
+impl Registers {
+    /// Lends those of the current task.
+    pub(super) fn lend(task: TaskRef, frame: &mut UserFrame) -> Self {
+        let user = task.user_state().expect("a user task is traced");
+        // SAFETY: we are the task, and nobody has a reference to its state.
+        let floats = TraceImage::of(unsafe { user.fpu.get() }, frame);
+        Self {
+            frame: NonNull::from(frame),
+            floats,
+            floats_set: false,
+        }
+    }
+
+    /// The current task goes on with what its tracer has left.
+    pub(super) fn take_back(mut self, task: TaskRef) {
+        let user = task.user_state().expect("a user task is traced");
+        let image = self.floats.clone();
+        let set = self.floats_set;
+        let frame = self.frame();
+        if frame.rip >= USER_END {
+            // As `UserFrame::sanitize`: it faults in the program.
+            frame.rip = USER_END;
+        }
+        if set {
+            // SAFETY: we are the task, and nobody has a reference to its state.
+            image.load(unsafe { user.fpu.get() }, frame);
+        }
+        arch::set_fs_base(user.fs_base());
+        arch::set_gs_base_user(user.gs_base());
+    }
+
+    /// The frame of the entry from user mode.
+    pub(crate) fn frame(&mut self) -> &mut UserFrame {
+        // SAFETY: its owner has lent it by a unique reference, which it uses again after `take_back`.
+        unsafe { self.frame.as_mut() }
+    }
+
+    /// All general registers.
+    pub(crate) fn words(&mut self, tracee: &Task, state: &State) -> [u64; WORDS] {
+        let user = tracee.user_state().expect("a user task is traced");
+        let frame = self.frame();
+        let mut flags = frame.rflags;
+        if state.forced_step {
+            flags &= !RFLAGS_TF;
+        }
+        [
+            frame.r15,
+            frame.r14,
+            frame.r13,
+            frame.r12,
+            frame.rbp,
+            frame.rbx,
+            frame.r11,
+            frame.r10,
+            frame.r9,
+            frame.r8,
+            frame.rax,
+            frame.rcx,
+            frame.rdx,
+            frame.rsi,
+            frame.rdi,
+            frame.orig_rax,
+            frame.rip,
+            frame.cs,
+            flags,
+            frame.rsp,
+            frame.ss,
+            user.fs_base(),
+            user.gs_base(),
+            0,
+            0,
+            0,
+            0,
+        ]
+    }
+
+    /// Sets one of them.
+    ///
+    /// # Errors
+    /// `EIO` for what user code cannot have there.
+    pub(crate) fn set_word(
+        &mut self,
+        tracee: &Task,
+        state: &mut State,
+        n: usize,
+        value: u64,
+    ) -> Result<(), Errno> {
+        let user = tracee.user_state().expect("a user task is traced");
+        if let Some((_, selector)) = SELECTORS.iter().find(|(at, _)| *at == n) {
+            // Selectors have 16 bits. Programs have no others here.
+            return if value & 0xffff == *selector {
+                Ok(())
+            } else {
+                Err(Errno::EIO)
+            };
+        }
+        let frame = self.frame();
+        let place = match n {
+            0 => &mut frame.r15,
+            1 => &mut frame.r14,
+            2 => &mut frame.r13,
+            3 => &mut frame.r12,
+            4 => &mut frame.rbp,
+            5 => &mut frame.rbx,
+            6 => &mut frame.r11,
+            7 => &mut frame.r10,
+            8 => &mut frame.r9,
+            9 => &mut frame.r8,
+            10 => &mut frame.rax,
+            11 => &mut frame.rcx,
+            12 => &mut frame.rdx,
+            13 => &mut frame.rsi,
+            14 => &mut frame.rdi,
+            ORIG_RAX => &mut frame.orig_rax,
+            RIP => &mut frame.rip,
+            RFLAGS => {
+                let mut flags = frame.rflags & !FLAGS | value & FLAGS;
+                // The program's own step flag, from now on; or ours stays.
+                if value & RFLAGS_TF != 0 {
+                    state.forced_step = false;
+                } else if state.forced_step {
+                    flags |= RFLAGS_TF;
+                }
+                frame.rflags = flags | RFLAGS_IF | RFLAGS_FIXED;
+                return Ok(());
+            }
+            19 => &mut frame.rsp,
+            FS_BASE | GS_BASE => {
+                if value >= USER_END {
+                    return Err(Errno::EIO);
+                }
+                user.lend_base(n - FS_BASE, value);
+                return Ok(());
+            }
+            _ => return Err(Errno::EIO),
+        };
+        *place = value;
+        Ok(())
+    }
+
+    /// Has the program stop after its next instruction, which `sets_flags` or not.
+    pub(super) fn step(&mut self, tracee: &Task, state: &mut State, sets_flags: bool) {
+        tracee.add_work(work::STEPS);
+        let frame = self.frame();
+        let own = frame.rflags & RFLAGS_TF != 0 && !state.forced_step;
+        frame.rflags |= RFLAGS_TF;
+        state.forced_step = !own && !sets_flags;
+        state.steps = true;
+    }
+
+    /// Has it go on without.
+    pub(super) fn run(&mut self, tracee: &Task, state: &mut State) {
+        if state.steps {
+            state.steps = false;
+            tracee.clear_work(work::STEPS);
+            if core::mem::take(&mut state.forced_step) {
+                self.frame().rflags &= !RFLAGS_TF;
+            }
+        }
+    }
+
+    /// The floating-point registers.
+    pub(crate) fn floats(&self) -> &TraceImage {
+        &self.floats
+    }
+
+    /// The same, to be set.
+    pub(crate) fn floats_to_set(&mut self) -> &mut TraceImage {
+        self.floats_set = true;
+        &mut self.floats
+    }
+}
+
+/// The frame that a handler returns to, and the handler, have no step flag of a tracer's; says whether
+/// the thread steps.
+pub(crate) fn end_step(task: TaskRef, frame: &mut UserFrame) -> bool {
+    if task.work() & work::STEPS == 0 {
+        return false;
+    }
+    task.clear_work(work::STEPS);
+    let mut state = task.tracee().lock();
+    let forced = match state.as_deref_mut() {
+        Some(state) => {
+            state.steps = false;
+            core::mem::take(&mut state.forced_step)
+        }
+        // Its tracer has gone in the middle of a step.
+        None => true,
+    };
+    if forced {
+        frame.rflags &= !RFLAGS_TF;
+    }
+    state.is_some()
+}
+
+/// A child of the current thread does not step as that does.
+pub(crate) fn leave_step(task: TaskRef, frame: &mut UserFrame) {
+    if task.work() & work::STEPS != 0 {
+        let state = task.tracee().lock();
+        if state.as_ref().is_none_or(|state| state.forced_step) {
+            frame.rflags &= !RFLAGS_TF;
+        }
+    }
+}

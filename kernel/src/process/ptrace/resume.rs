@@ -1,0 +1,98 @@
+//! A tracee goes on, by steps or from call to call.
+
+use super::tracee::{State, at_stop};
+use super::registers::Registers;
+use crate::process::signal::MAX_SIGNAL;
+use crate::process::task::Task;
+use logic::errno::Errno;
+use logic::ptrace;
+use machine::sched;
+use machine::sched::work;
+
+/// How far a tracee goes.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Way {
+    /// To the next call, or the end of this one.
+    pub(crate) calls: bool,
+    /// To the next call, which is not made.
+    pub(crate) emulates: bool,
+    /// One instruction.
+    pub(crate) steps: bool,
+}
+
+/// What a tracee goes on with: a signal, or 0.
+///
+/// # Errors
+/// `EIO`: it is none.
+pub(super) fn signal(data: u64) -> Result<u32, Errno> {
+    u32::try_from(data)
+        .ok()
+        .filter(|&signal| signal <= MAX_SIGNAL)
+        .ok_or(Errno::EIO)
+}
+
+/// Lets a standing tracee of the current thread go on.
+///
+/// # Errors
+/// `EIO` for what is no signal; `ESRCH`.
+pub(crate) fn resume(tracee: &Task, way: Way, data: u64) -> Result<(), Errno> {
+    let code = signal(data)?;
+    let mut sets_flags = false;
+    if way.steps {
+        let rip = at_stop(tracee, |_, registers| Ok(registers.frame().rip))?;
+        let mut instruction = [0; ptrace::INSTRUCTION_BYTES];
+        let space = tracee.process().vm();
+        // Where it ends at a page's end fewer bytes are there; no prefix is as long.
+        for byte in 0..instruction.len() {
+            let at = rip.wrapping_add(byte as u64);
+            let read = space
+                .as_ref()
+                .is_some_and(|space| space.read_bytes(at, &mut instruction[byte..=byte]).is_ok());
+            if !read {
+                break;
+            }
+            sets_flags = ptrace::sets_flags(&instruction[..=byte]);
+            if sets_flags {
+                break;
+            }
+        }
+    }
+    at_stop(tracee, |state, registers| {
+        set_way(tracee, state, registers, way, sets_flags);
+        state.code = code;
+        state.place = None;
+        Ok(())
+    })?;
+    sched::wake(tracee);
+    Ok(())
+}
+
+/// Prepares a standing tracee for its way.
+pub(super) fn set_way(
+    tracee: &Task,
+    state: &mut State,
+    registers: &mut Registers,
+    way: Way,
+    sets_flags: bool,
+) {
+    state.calls = way.calls;
+    state.emulates = way.emulates;
+    if way.steps {
+        registers.step(tracee, state, sets_flags);
+    } else {
+        registers.run(tracee, state);
+    }
+    let sees_calls = way.calls || way.emulates || way.steps;
+    if sees_calls {
+        tracee.add_work(work::TRACED_CALLS);
+    } else {
+        tracee.clear_work(work::TRACED_CALLS);
+    }
+    if state.in_call {
+        if sees_calls {
+            tracee.add_work(work::CALL_END);
+        } else {
+            tracee.clear_work(work::CALL_END);
+        }
+    }
+}

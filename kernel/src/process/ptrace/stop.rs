@@ -1,0 +1,369 @@
+//! A tracee stands: for a signal, at a call, for an event, with its process.
+
+use super::registers::Registers;
+use super::tracee::{Place, State};
+use crate::process::TaskRef;
+use crate::process::signal::{self, Detail, SI_USER, SigInfo, Signal};
+use crate::process::task::{Stop, Task, Usage, WaitStatus};
+use alloc::sync::Arc;
+use core::ptr::NonNull;
+use logic::errno::Errno;
+pub(crate) use logic::ptrace::Event;
+use logic::ptrace::{self, Options};
+use machine::arch::UserFrame;
+use machine::sched;
+use machine::sched::work;
+
+/// `si_code` for the tracer of what stands with its process.
+const CLD_STOPPED: i32 = 5;
+/// `si_code` of all other stops.
+const CLD_TRAPPED: i32 = 4;
+
+/// `PTRACE_EVENTMSG_SYSCALL_ENTRY`.
+pub(crate) const CALL_ENTRY: u64 = 1;
+/// `PTRACE_EVENTMSG_SYSCALL_EXIT`.
+pub(crate) const CALL_EXIT: u64 = 2;
+
+/// One stop.
+struct Standing {
+    /// How it is told.
+    code: u32,
+    /// `si_code` of the tracer's SIGCHLD.
+    why: i32,
+    message: u64,
+    info: Option<SigInfo>,
+    /// It is in the middle of a call.
+    in_call: bool,
+}
+
+/// What the tracer has let it go with.
+struct Released {
+    /// A signal; 0: none.
+    code: u32,
+    info: Option<SigInfo>,
+    /// Who was the tracer when it began.
+    tracer: Arc<Task>,
+}
+
+/// What comes with a stop that no signal made.
+fn trap_info(task: TaskRef, signal: Signal, code: u32) -> SigInfo {
+    let uid = task.process().credentials().uid[0];
+    SigInfo::user(signal, code.cast_signed(), task.tid(), uid)
+}
+
+/// Tells a tracer of a stop.
+fn tell(tracer: &Task, task: TaskRef, why: i32, code: u32) {
+    let usage = Usage::of_task(&task);
+    let process = tracer.process();
+    let info = SigInfo {
+        signal: Signal::SIGCHLD,
+        errno: 0,
+        code: why,
+        detail: Detail::Child {
+            pid: task.tid(),
+            uid: task.process().credentials().uid[0],
+            status: (code & 0x7f).cast_signed(),
+            utime: (usage.user.0 / 10_000_000).cast_signed(),
+            stime: (usage.system.0 / 10_000_000).cast_signed(),
+        },
+    };
+    signal::tell_of_stop(process, info);
+    process.child_events.wake_all();
+}
+
+/// The current thread stands until its tracer lets it go, or it is killed. `None`: nobody traces it,
+/// or it is being killed.
+fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Released> {
+    if task.work() & work::TRACED == 0 || task.killed() {
+        return None;
+    }
+    let mut registers = Registers::lend(task, frame);
+    let place = Place(NonNull::from(&mut registers));
+    let tracer = {
+        let mut state = task.tracee().lock();
+        let state = state.as_deref_mut()?;
+        let tracer = state.tracer.clone()?;
+        state.code = standing.code;
+        state.message = standing.message;
+        state.info = standing.info;
+        state.in_call = standing.in_call;
+        state.listening = false;
+        state.inside = true;
+        state.place = Some(place);
+        tracer
+    };
+    tell(&tracer, task, standing.why, standing.code);
+    loop {
+        sched::prepare_to_block();
+        let stands = {
+            let state = task.tracee().lock();
+            state.as_ref().is_some_and(|state| state.place.is_some())
+        };
+        if !stands || task.killed() {
+            break;
+        }
+        sched::block();
+    }
+    sched::cancel_block();
+    let (code, info) = leave(task);
+    registers.take_back(task);
+    super::breakpoints::reload(&task);
+    signal::recalculate(&task);
+    (!task.killed()).then_some(Released { code, info, tracer })
+}
+
+/// The current thread leaves its stop. Gives the signal that it goes on with, and what came with it.
+fn leave(task: TaskRef) -> (u32, Option<SigInfo>) {
+    let mut all = task.tracee().lock();
+    // Nobody takes it away from who is inside.
+    let Some(state) = all.as_deref_mut() else {
+        return (0, None);
+    };
+    // Who leaves by itself is killed.
+    let stands = state.place.take().is_some();
+    let code = if stands { 0 } else { state.code };
+    let info = state.info.take();
+    state.code = 0;
+    state.message = 0;
+    state.listening = false;
+    state.inside = false;
+    let gone = if state.tracer.is_none() {
+        all.take()
+    } else {
+        None
+    };
+    drop(all);
+    drop(gone);
+    (code, info)
+}
+
+/// What `look` finds of the current thread's tracing; `None`: nobody traces it.
+fn of<R>(task: TaskRef, look: impl FnOnce(&mut State) -> R) -> Option<R> {
+    if task.work() & work::TRACED == 0 {
+        return None;
+    }
+    let mut state = task.tracee().lock();
+    let state = state.as_deref_mut()?;
+    state.tracer.is_some().then(|| look(state))
+}
+
+/// A signal is about to be delivered: the tracer may change it, or keep it (`None`).
+#[cold]
+pub(crate) fn signal_stop(task: TaskRef, frame: &mut UserFrame, info: SigInfo) -> Option<SigInfo> {
+    let standing = Standing {
+        code: info.signal.number(),
+        why: CLD_TRAPPED,
+        message: 0,
+        info: Some(info),
+        in_call: false,
+    };
+    let Some(released) = stand(task, frame, standing) else {
+        return Some(info);
+    };
+    let signal = Signal::new(released.code)?;
+    let info = match released.info {
+        Some(info) if info.signal == signal => info,
+        _ => {
+            let tracer = released.tracer.process();
+            let uid = tracer.credentials().uid[0];
+            SigInfo::user(signal, SI_USER, tracer.pid(), uid)
+        }
+    };
+    drop(released.tracer);
+    if task.blocked().contains(signal) {
+        let _ = signal::send_to_task(&task, info);
+        return None;
+    }
+    Some(info)
+}
+
+/// The tracer lets a stop end with a signal that is to be sent then.
+fn send_released(task: TaskRef, released: Option<Released>) {
+    if let Some(signal) = released.and_then(|released| Signal::new(released.code)) {
+        let _ = signal::send_to_task(&task, SigInfo::kernel(signal));
+    }
+}
+
+/// A stop at a call.
+fn call_stop(task: TaskRef, frame: &mut UserFrame, options: Options, message: u64) {
+    let code = ptrace::call_code(options);
+    let standing = Standing {
+        code,
+        why: CLD_TRAPPED,
+        message,
+        info: Some(trap_info(task, Signal::SIGTRAP, code)),
+        in_call: message == CALL_ENTRY,
+    };
+    let released = stand(task, frame, standing);
+    send_released(task, released);
+}
+
+/// A call of a traced thread begins; false: it is not made, and its result is in `frame` already.
+#[cold]
+pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
+    frame.rax = Errno::ENOSYS.to_return();
+    let found = of(task, |state| {
+        (state.calls || state.emulates, state.emulates, state.options)
+    });
+    let Some((stops, emulates, options)) = found else {
+        return true;
+    };
+    task.add_work(work::CALL_END);
+    if stops {
+        call_stop(task, frame, options, CALL_ENTRY);
+    }
+    if emulates {
+        task.clear_work(work::CALL_END);
+    }
+    !emulates && !task.killed() && frame.is_syscall()
+}
+
+/// A call of a traced thread has ended.
+#[cold]
+pub(crate) fn end_call(task: TaskRef, frame: &mut UserFrame) {
+    task.clear_work(work::CALL_END);
+    match of(task, |state| (state.steps, state.calls, state.options)) {
+        Some((true, ..)) => signal::step_over_call(frame),
+        Some((_, true, options)) => call_stop(task, frame, options, CALL_EXIT),
+        _ => {}
+    }
+}
+
+fn event_stop(task: TaskRef, frame: &mut UserFrame, event: Event, signal: Signal, message: u64) {
+    let code = event.code(signal);
+    let (why, in_call) = match event {
+        Event::Stop => (CLD_STOPPED, false),
+        Event::Exit => (CLD_TRAPPED, false),
+        _ => (CLD_TRAPPED, true),
+    };
+    if in_call {
+        frame.rax = Errno::ENOSYS.to_return();
+    }
+    let standing = Standing {
+        code,
+        why,
+        message,
+        info: Some(trap_info(task, signal, code)),
+        in_call,
+    };
+    stand(task, frame, standing);
+}
+
+/// Something has happened that the tracer may want to see.
+#[cold]
+pub(crate) fn event(task: TaskRef, frame: &mut UserFrame, event: Event, message: u64) {
+    if of(task, |state| state.options.contains(event.option())) == Some(true) {
+        event_stop(task, frame, event, Signal::SIGTRAP, message);
+    }
+}
+
+/// What a clone is to the tracer of who makes it, if it wants to see it; and whether the child is traced, too.
+pub(crate) fn clone_event(
+    task: TaskRef,
+    is_vfork: bool,
+    exit_signal: u32,
+    unseen: bool,
+    asks: bool,
+) -> (Option<Event>, bool) {
+    let event = Event::of_clone(is_vfork, exit_signal);
+    match of(task, |state| state.options.contains(event.option())) {
+        None => (None, false),
+        Some(wanted) if wanted && !unseen => (Some(event), true),
+        Some(_) => (None, asks),
+    }
+}
+
+/// The child of a `vfork` has let go of the memory.
+pub(crate) fn vfork_done(task: TaskRef, frame: &mut UserFrame, tid: u32) {
+    event(task, frame, Event::VforkDone, u64::from(tid));
+}
+
+/// The current thread runs another program; it had the number `tid` before.
+#[cold]
+pub(crate) fn executed(task: TaskRef, frame: &mut UserFrame, tid: u32) {
+    let asks = of(task, |state| {
+        state.forced_step = false;
+        (state.options.contains(Options::EXEC), state.seized)
+    });
+    match asks {
+        Some((true, _)) => event(task, frame, Event::Exec, u64::from(tid)),
+        Some((false, false)) => {
+            let (pid, uid) = (task.process().pid(), task.process().credentials().uid[0]);
+            let info = SigInfo::user(Signal::SIGTRAP, SI_USER, pid, uid);
+            let _ = signal::send_to_task(&task, info);
+        }
+        _ => {}
+    }
+}
+
+/// The current thread is about to end.
+#[cold]
+pub(crate) fn exit_event(task: TaskRef, frame: &mut UserFrame, status: WaitStatus) {
+    if of(task, |state| state.options.contains(Options::EXIT)) == Some(true) {
+        // What ends it has been taken; another SIGKILL would end the stop.
+        task.clear_work(work::KILL);
+        event_stop(task, frame, Event::Exit, Signal::SIGTRAP, u64::from(status.0));
+    }
+}
+
+/// A handler of a stepping thread is set up: the step ends at its first instruction.
+#[cold]
+pub(crate) fn handler_ready(task: TaskRef, frame: &mut UserFrame) {
+    let code = Signal::SIGTRAP.number();
+    let standing = Standing {
+        code,
+        why: CLD_TRAPPED,
+        message: 0,
+        info: Some(trap_info(task, Signal::SIGTRAP, code)),
+        in_call: false,
+    };
+    stand(task, frame, standing);
+}
+
+/// The process stands by this signal, and its tracer sees that of this thread; it goes on when the tracer
+/// says so.
+#[cold]
+pub(crate) fn group_stop(task: TaskRef, frame: &mut UserFrame, signal: Signal) {
+    let seized = of(task, |state| {
+        state.notified = false;
+        state.interrupted = false;
+        state.seized
+    });
+    match seized {
+        Some(true) => event_stop(task, frame, Event::Stop, signal, 0),
+        Some(false) => {
+            let standing = Standing {
+                code: signal.number(),
+                why: CLD_STOPPED,
+                message: 0,
+                info: None,
+                in_call: false,
+            };
+            stand(task, frame, standing);
+        }
+        None => {}
+    }
+}
+
+/// What a thread does whose work word says TRAP.
+#[cold]
+pub(crate) fn trap(task: TaskRef, frame: &mut UserFrame) {
+    task.clear_work(work::TRAP);
+    let due = of(task, |state| {
+        let due = state.interrupted || state.notified;
+        (due, state.seized)
+    });
+    let Some((true, seized)) = due else { return };
+    if task.process().group.lock().stop != Stop::No {
+        // The group's stop is what it stands for.
+        task.add_work(work::STOP);
+        return;
+    }
+    of(task, |state| {
+        state.interrupted = false;
+        state.notified = false;
+    });
+    if seized {
+        event_stop(task, frame, Event::Stop, Signal::SIGTRAP, 0);
+    }
+}
