@@ -54,6 +54,15 @@ pub fn prctl(a: &Args) -> SysResult {
             Ok(0)
         }
         raw_prctl::PR_GET_DUMPABLE => Ok(process.dumpable.load(Ordering::Relaxed) as usize),
+        // Everybody may trace everybody, so there is nothing to allow; only a process that is there can be named.
+        raw_prctl::PR_SET_PTRACER => match a.int(1) {
+            0 | -1 => Ok(0),
+            pid => {
+                let pid = u32::try_from(pid).map_err(|_| Errno::EINVAL)?;
+                let there = process::task::find_task(pid).is_some();
+                if there { Ok(0) } else { Err(Errno::EINVAL) }
+            }
+        },
         raw_prctl::PR_SET_CHILD_SUBREAPER => {
             process.subreaper.store(a.addr(1) != 0, Ordering::Relaxed);
             Ok(0)

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 /// Bytes of a register.
 const WORD: usize = size_of::<u64>();
 /// Bytes of `struct user`.
-const USER_BYTES: u64 = 912;
+const USER_BYTES: u64 = 928;
 /// Where its debug registers are.
 const DEBUG_REGISTERS: u64 = 848;
 
@@ -58,7 +58,8 @@ fn place(address: u64) -> Result<usize, Errno> {
 /// The number of the debug register at a place, if one is there.
 fn debug_register(address: u64) -> Option<usize> {
     let bytes = address.checked_sub(DEBUG_REGISTERS)?;
-    usize::try_from(bytes / WORD as u64).ok()
+    let n = usize::try_from(bytes / WORD as u64).ok()?;
+    (n < 8).then_some(n)
 }
 
 /// `PTRACE_PEEKUSR`.
@@ -156,10 +157,10 @@ fn named(tracee: &Task, kind: u64, vector: u64) -> Result<(Set, u64, usize), Err
         IOPERM => return Err(Errno::ENXIO),
         _ => return Err(Errno::EINVAL),
     };
-    let length = usize::try_from(length).map_or(set.bytes(), |length| length.min(set.bytes()));
-    if !length.is_multiple_of(WORD) {
+    if !length.is_multiple_of(WORD as u64) {
         return Err(Errno::EINVAL);
     }
+    let length = usize::try_from(length).map_or(set.bytes(), |length| length.min(set.bytes()));
     Ok((set, address, length))
 }
 

@@ -2,11 +2,12 @@
 
 #![expect(unsafe_code, reason = "a task lends its own frame and FPU state")]
 
-use super::tracee::State;
+use super::tracee::State as Tracing;
 use crate::process::TaskRef;
 use crate::process::task::Task;
 use core::ptr::NonNull;
 use logic::errno::Errno;
+use logic::sched::state::State;
 use machine::arch::fpu::TraceImage;
 use machine::arch::frame::{RFLAGS_FIXED, RFLAGS_IF, RFLAGS_TF, USER_CS, USER_SS};
 use machine::arch::{self, USER_END, UserFrame};
@@ -80,7 +81,7 @@ impl Registers {
     }
 
     /// All general registers.
-    pub(crate) fn words(&mut self, tracee: &Task, state: &State) -> [u64; WORDS] {
+    pub(crate) fn words(&mut self, tracee: &Task, state: &Tracing) -> [u64; WORDS] {
         let user = tracee.user_state().expect("a user task is traced");
         let frame = self.frame();
         let mut flags = frame.rflags;
@@ -125,7 +126,7 @@ impl Registers {
     pub(crate) fn set_word(
         &mut self,
         tracee: &Task,
-        state: &mut State,
+        state: &mut Tracing,
         n: usize,
         value: u64,
     ) -> Result<(), Errno> {
@@ -183,17 +184,18 @@ impl Registers {
     }
 
     /// Has the program stop after its next instruction, which `sets_flags` or not.
-    pub(super) fn step(&mut self, tracee: &Task, state: &mut State, sets_flags: bool) {
+    pub(super) fn step(&mut self, tracee: &Task, state: &mut Tracing, sets_flags: bool) {
         tracee.add_work(work::STEPS);
         let frame = self.frame();
-        let own = frame.rflags & RFLAGS_TF != 0 && !state.forced_step;
+        // As on Linux a flag that is gone after a step counts as the program's doing.
+        let own = (frame.rflags & RFLAGS_TF != 0 || state.steps) && !state.forced_step;
         frame.rflags |= RFLAGS_TF;
         state.forced_step = !own && !sets_flags;
         state.steps = true;
     }
 
     /// Has it go on without.
-    pub(super) fn run(&mut self, tracee: &Task, state: &mut State) {
+    pub(super) fn run(&mut self, tracee: &Task, state: &mut Tracing) {
         if state.steps {
             state.steps = false;
             tracee.clear_work(work::STEPS);
@@ -245,4 +247,34 @@ pub(crate) fn leave_step(task: TaskRef, frame: &mut UserFrame) {
             frame.rflags &= !RFLAGS_TF;
         }
     }
+}
+
+/// Of a thread that waits: the number of its call, the arguments, the stack pointer and where it goes on.
+/// `None` for one that runs, or has run meanwhile.
+pub(crate) fn of_blocked(task: &Task) -> Option<[u64; 9]> {
+    let top = task.stack_top()?;
+    task.user_state()?;
+    let switches = task.account().switches();
+    if task.state() != State::Blocked {
+        return None;
+    }
+    let frame = top.cast::<UserFrame>().wrapping_sub(1);
+    // SAFETY: the frame of the entry from user mode stands at the top of the stack, which lives as long as the task.
+    // The thread may wake and change it meanwhile: then what was read is not used, so words are read as such.
+    let words = unsafe {
+        [
+            &raw const (*frame).orig_rax,
+            &raw const (*frame).rdi,
+            &raw const (*frame).rsi,
+            &raw const (*frame).rdx,
+            &raw const (*frame).r10,
+            &raw const (*frame).r8,
+            &raw const (*frame).r9,
+            &raw const (*frame).rsp,
+            &raw const (*frame).rip,
+        ]
+        .map(|word| word.read_volatile())
+    };
+    let same = task.state() == State::Blocked && task.account().switches() == switches;
+    same.then_some(words)
 }

@@ -83,17 +83,15 @@ pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
 /// All threads stand still: tells the parent.
 pub(crate) fn report_stop(process: &Arc<Process>, signal: Signal) {
     let guard = table::lock();
-    // A parent that traces it sees the stops of its threads.
-    if LeaderGone::of(process) == LeaderGone::ByParent {
-        return;
-    }
+    // A parent that traces it sees the stops of its threads, and learns of this when it does no more.
+    let told = LeaderGone::of(process) != LeaderGone::ByParent;
     let parent = {
         let mut relations = process.relations.lock();
         relations.stop_report = Some(signal);
         relations.continue_report = false;
         relations.parent.clone()
     };
-    if let Some(parent) = &parent {
+    if let Some(parent) = parent.as_ref().filter(|_| told) {
         tell(parent, process, WaitStatus::stopped(signal));
     }
     drop(guard);

@@ -247,7 +247,6 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
         drop(table);
         drop((entry, old));
     }
-    process.group.lock().main_exit = None;
     Ok(())
 }
 

@@ -115,14 +115,11 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
     let own = group.leave(&task);
     let usage = Usage::of_task(&task);
     group.ended.add(&usage);
-    if task.tid() == process.pid() {
-        group.main_exit = Some(status);
-    }
     let last = group.tasks.is_empty();
     if last {
         signal::end_stop(&mut group);
-        let settled = group.main_exit.unwrap_or(status);
-        group.exit.get_or_insert(settled);
+        // The last thread's end is the process's, where nobody has called `exit_group`.
+        group.exit.get_or_insert(status);
     }
     // Signals that this thread was to take are the others' now.
     if !group.pending.set().is_empty() {

@@ -139,8 +139,6 @@ pub(crate) struct Group {
     pub(crate) stop_told: bool,
     /// Of threads that have ended.
     pub(crate) ended: Usage,
-    /// How the main thread ended, where that is the process's status: no thread called `exit_group`.
-    pub(crate) main_exit: Option<WaitStatus>,
     /// The core file that is being written.
     pub(crate) dump: Option<Dump>,
 }
@@ -322,7 +320,6 @@ impl Process {
                 stopped: 0,
                 stop_told: false,
                 ended: Usage::default(),
-                main_exit: None,
                 dump: None,
             }),
             actions: SpinLock::new(actions),

@@ -176,7 +176,8 @@ fn look_at_tracees(
                 let status = if is_leader {
                     tracee.process().relations.lock().zombie
                 } else {
-                    Some(status)
+                    let settled = tracee.process().group.lock().exit;
+                    Some(settled.unwrap_or(status))
                 };
                 // A main thread's end is told when all its process has ended.
                 let Some(status) = status.filter(|_| options.contains(WaitOptions::EXITED)) else {

@@ -1,7 +1,9 @@
 //! `/proc/PID` and `/proc/PID/task/TID`.
 
+mod call;
 mod descriptors;
 mod mappings;
+mod memory;
 mod mounts;
 mod pagemap;
 mod status;
@@ -74,6 +76,7 @@ const ENTRIES: &[Entry] = &[
     file("mounts", |text, _, _| mounts::mounts(text)),
     file("mountinfo", |text, _, _| mounts::mountinfo(text)),
     file("cgroup", |text, _, _| fmt::Write::write_str(text, "0::/\n")),
+    file("syscall", call::syscall),
     file("wchan", |text, _, _| fmt::Write::write_str(text, "0")),
 ];
 
@@ -221,6 +224,9 @@ impl Directory {
         if name == pagemap::NAME.as_bytes() {
             return Ok(pagemap::node(&self.fs, self.subject));
         }
+        if name == memory::NAME.as_bytes() {
+            return Ok(memory::node(&self.fs, self.subject));
+        }
         let mut kinds = self.subdirectories().iter();
         let kind = *kinds
             .find(|kind| kind.name().as_bytes() == name)
@@ -245,7 +251,13 @@ impl Directory {
         let kinds = self.subdirectories().iter();
         let directories = kinds.map(|kind| (kind.name(), kind.file(), FileKind::Directory));
         let pages = (pagemap::NAME, pagemap::FILE, FileKind::Regular);
-        let all = (FIRST..).zip(files.chain(links).chain(directories).chain([pages]));
+        let bytes = (memory::NAME, memory::FILE, FileKind::Regular);
+        let all = (FIRST..).zip(
+            files
+                .chain(links)
+                .chain(directories)
+                .chain([pages, bytes]),
+        );
         for (at, (name, file, kind)) in all {
             if at < *offset {
                 continue;

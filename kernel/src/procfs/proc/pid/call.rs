@@ -1,0 +1,26 @@
+//! `/proc/PID/syscall`: the call that a thread waits in.
+
+use super::super::subject::Subject;
+use crate::fs::text::Text;
+use crate::process::ptrace;
+use crate::process::task::Process;
+use alloc::sync::Arc;
+use core::fmt::{Result as Written, Write};
+
+pub(super) fn syscall(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
+    let Some(task) = subject.task(process) else {
+        return text.write_str("running\n");
+    };
+    let Some(words) = ptrace::registers::of_blocked(&task) else {
+        return text.write_str("running\n");
+    };
+    let [number, arguments @ .., stack, place] = words;
+    // Of other entries than calls the number is -1.
+    write!(text, "{}", number.cast_signed())?;
+    if number != u64::MAX {
+        for argument in arguments {
+            write!(text, " {argument:#x}")?;
+        }
+    }
+    writeln!(text, " {stack:#x} {place:#x}")
+}

@@ -1,0 +1,126 @@
+//! `/proc/PID/mem`: the bytes of an address space, at their addresses.
+
+use super::super::subject::Subject;
+use crate::fs::file::File;
+use crate::fs::flags::{FileKind, OpenFlags};
+use crate::fs::io::{ByteSink, ByteSource};
+use crate::fs::node::{FsStats, Metadata, Node, NodeId, NodeRef};
+use crate::fs::synthetic::Synthetic;
+use crate::vm::AddressSpace;
+use alloc::sync::{Arc, Weak};
+use logic::errno::{Errno, SysResult};
+use machine::memory::PAGE_SIZE;
+use machine::sched;
+
+pub(super) const NAME: &str = "mem";
+/// Its place among a process's files.
+pub(super) const FILE: u64 = 0x52;
+
+/// Bytes that are carried at a time; of one page.
+const CARRY_BYTES: usize = 1024;
+
+/// The file in a process's directory.
+#[derive(Debug)]
+struct MemoryFile {
+    fs: Arc<Synthetic>,
+    subject: Subject,
+}
+
+pub(super) fn node(fs: &Arc<Synthetic>, subject: Subject) -> NodeRef {
+    Arc::new(MemoryFile {
+        fs: fs.clone(),
+        subject,
+    })
+}
+
+impl Node for MemoryFile {
+    fn id(&self) -> NodeId {
+        self.fs.id(self.subject.inode(FILE))
+    }
+    fn kind(&self) -> FileKind {
+        FileKind::Regular
+    }
+    fn metadata(&self) -> Metadata {
+        self.fs.metadata(self.id().inode, FileKind::Regular, 0o600)
+    }
+    fn fs_stats(&self) -> FsStats {
+        self.fs.stats()
+    }
+    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        // As on Linux, of the space that the process has now; who has none has no bytes.
+        let space = self.subject.process()?.vm();
+        let space = space.as_ref().map_or(Weak::new(), Arc::downgrade);
+        Ok(Arc::new(Memory(space)))
+    }
+}
+
+/// A space, for as long as somebody uses it.
+struct Memory(Weak<AddressSpace>);
+
+/// How many bytes of at most `room` lie in the page of an address.
+fn piece(address: u64, room: usize) -> usize {
+    let offset = usize::try_from(address % PAGE_SIZE as u64).unwrap_or(0);
+    (PAGE_SIZE - offset).min(room).min(CARRY_BYTES)
+}
+
+/// What a call gives that came so far.
+fn ended(done: usize) -> SysResult {
+    if done == 0 { Err(Errno::EIO) } else { Ok(done) }
+}
+
+impl File for Memory {
+    fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
+        let Some(space) = self.0.upgrade() else {
+            return Ok(0);
+        };
+        let room = to.room();
+        let mut done = 0;
+        let mut buffer = [0; CARRY_BYTES];
+        while done < room {
+            let bytes = &mut buffer[..piece(*offset, room - done)];
+            if space.read_bytes_forced(*offset, bytes).is_err() {
+                return ended(done);
+            }
+            let put = match to.put(bytes) {
+                Ok(put) => put,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            };
+            done += put;
+            *offset = offset.wrapping_add(put as u64);
+            if put < bytes.len() {
+                break;
+            }
+            sched::cond_resched();
+        }
+        Ok(done)
+    }
+    fn write(&self, from: &mut dyn ByteSource, offset: &mut u64, _: OpenFlags) -> SysResult {
+        let Some(space) = self.0.upgrade() else {
+            return Ok(0);
+        };
+        let mut done = 0;
+        let mut buffer = [0; CARRY_BYTES];
+        while from.left() != 0 {
+            let room = piece(*offset, from.left());
+            let taken = match from.take(&mut buffer[..room]) {
+                Ok(taken) => taken,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            };
+            if taken == 0 {
+                break;
+            }
+            if space.write_bytes(*offset, &buffer[..taken], true).is_err() {
+                return ended(done);
+            }
+            done += taken;
+            *offset = offset.wrapping_add(taken as u64);
+            sched::cond_resched();
+        }
+        Ok(done)
+    }
+    fn seekable(&self) -> bool {
+        true
+    }
+}
