@@ -1,9 +1,9 @@
 //! `ptrace(2)`: the requests about registers.
 
+use super::prctl::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
 use crate::process::ptrace::registers::WORDS;
 use crate::process::ptrace::{at_stop, breakpoints};
 use crate::process::task::Task;
-use super::prctl::{ARCH_GET_FS, ARCH_GET_GS, ARCH_SET_FS, ARCH_SET_GS};
 use crate::vm::uaccess::{self, UserPtr};
 use logic::errno::Errno;
 use machine::arch::USER_END;

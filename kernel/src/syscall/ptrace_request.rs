@@ -12,6 +12,7 @@ use alloc::sync::Arc;
 use linux_raw_sys::ptrace as raw;
 use logic::errno::{Errno, SysResult};
 use logic::ptrace::{Options, SYSGOOD};
+use machine::sched;
 use machine::sched::work;
 
 /// Bytes of a word of a tracee's memory.
@@ -110,7 +111,11 @@ fn of_tracee(request: u32, a: &Args) -> SysResult {
             signal::send_to_process(tracee.process(), SigInfo::kernel(Signal::SIGKILL))
         }
         raw::PTRACE_INTERRUPT => ptrace::interrupt(&tracee),
-        raw::PTRACE_LISTEN => at_stop(&tracee, |state, _| state.listen()),
+        raw::PTRACE_LISTEN => {
+            at_stop(&tracee, |state, _| state.listen())?;
+            sched::wake(&tracee);
+            Ok(())
+        }
         raw::PTRACE_SETOPTIONS | raw::PTRACE_OLDSETOPTIONS => at_stop(&tracee, |state, _| {
             state.options = Options::asked(data)?;
             Ok(())
@@ -171,7 +176,10 @@ fn peek_infos(tracee: &Task, address: u64, to: u64) -> SysResult {
     let shared = flags != 0;
     let mut done = 0;
     while done < count {
-        let Some(place) = usize::try_from(first).ok().and_then(|n| n.checked_add(done)) else {
+        let Some(place) = usize::try_from(first)
+            .ok()
+            .and_then(|n| n.checked_add(done))
+        else {
             break;
         };
         let info = {

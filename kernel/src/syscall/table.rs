@@ -3,9 +3,8 @@
 use super::{
     Args, adjtime, clone, credentials, dir, fd, file, futex, info, inotify, ioprio, kcmp, lock,
     membarrier, memory, mount, mqueue, msg, pidfd, pipe, poll, prctl, process, process_vm,
-    ptrace_request, sched,
-    sched_attr, sem, shm, signal, signalfd, socket, socket_messages, socket_options, splice, stat,
-    syslog, time, xattr,
+    ptrace_request, sched, sched_attr, sem, shm, signal, signalfd, socket, socket_messages,
+    socket_options, splice, stat, syslog, time, xattr,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};

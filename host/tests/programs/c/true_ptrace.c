@@ -935,8 +935,10 @@ static void of_others(void)
 	call_it(tracer, "tracer");
 	sleep_ms(50);
 	say_waitid(pid, WEXITED | WNOHANG);
-	next(pid);
+	int status = 0;
+	waitpid(pid, &status, 0);
 	next(tracer);
+	say_stop("tracee", status);
 	/* A tracer that ends: one goes on, one is killed. */
 	pid_t first = MUST(fork());
 	if (first == 0) {

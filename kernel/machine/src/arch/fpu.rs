@@ -264,12 +264,7 @@ impl TraceImage {
 
     /// What the CPU saves (XCR0).
     pub fn parts() -> u64 {
-        X87 | SSE
-            | if features::has(Feature::Avx) {
-                AVX
-            } else {
-                0
-            }
+        X87 | SSE | if features::has(Feature::Avx) { AVX } else { 0 }
     }
 
     /// The whole image, where the CPU has XSAVE with AVX.

@@ -23,10 +23,7 @@ use machine::sched::work;
 /// Room for one more tracee in a tracer's list; the table is locked.
 fn reserve(tracer: &Task) -> Result<(), Errno> {
     let mut relations = tracer.process().relations.lock();
-    relations
-        .tracees
-        .try_reserve(1)
-        .map_err(|_| Errno::ENOMEM)
+    relations.tracees.try_reserve(1).map_err(|_| Errno::ENOMEM)
 }
 
 /// Enters a tracee; `reserve` has made room.
@@ -214,18 +211,10 @@ pub(crate) fn interrupt(tracee: &Task) -> Result<(), Errno> {
             return Err(Errno::EIO);
         }
         state.interrupted = true;
-        stop_listening(state);
+        state.stop_listening();
     }
     sched::notify(tracee, work::TRAP);
     Ok(())
-}
-
-/// A tracee that listens leaves its stop, for another one.
-fn stop_listening(state: &mut State) {
-    if core::mem::take(&mut state.listening) {
-        state.code = 0;
-        state.place = None;
-    }
 }
 
 /// The process stops or goes on: the tracer of a seized thread is to see it. The group is locked.
@@ -239,7 +228,7 @@ pub(crate) fn notify_seized(task: &Task) {
             return;
         };
         state.notified = true;
-        stop_listening(state);
+        state.stop_listening();
     }
     sched::notify(task, work::TRAP);
 }

@@ -1,7 +1,7 @@
 //! A tracee goes on, by steps or from call to call.
 
-use super::tracee::{State, at_stop};
 use super::registers::Registers;
+use super::tracee::{State, at_stop};
 use crate::process::signal::MAX_SIGNAL;
 use crate::process::task::Task;
 use logic::errno::Errno;

@@ -88,6 +88,8 @@ fn stand(task: TaskRef, frame: &mut UserFrame, standing: Standing) -> Option<Rel
         state.info = standing.info;
         state.in_call = standing.in_call;
         state.listening = false;
+        // Any stop is one that it was asked for.
+        state.interrupted = false;
         state.inside = true;
         state.place = Some(place);
         tracer
@@ -302,7 +304,13 @@ pub(crate) fn exit_event(task: TaskRef, frame: &mut UserFrame, status: WaitStatu
     if of(task, |state| state.options.contains(Options::EXIT)) == Some(true) {
         // What ends it has been taken; another SIGKILL would end the stop.
         task.clear_work(work::KILL);
-        event_stop(task, frame, Event::Exit, Signal::SIGTRAP, u64::from(status.0));
+        event_stop(
+            task,
+            frame,
+            Event::Exit,
+            Signal::SIGTRAP,
+            u64::from(status.0),
+        );
     }
 }
 
@@ -320,16 +328,20 @@ pub(crate) fn handler_ready(task: TaskRef, frame: &mut UserFrame) {
     stand(task, frame, standing);
 }
 
+/// What the current thread was to see of its process it sees in the stop that comes now. The group is
+/// locked, so what changes afterwards is something new.
+pub(crate) fn sees_group(task: TaskRef) {
+    of(task, |state| {
+        state.interrupted = false;
+        state.notified = false;
+    });
+}
+
 /// The process stands by this signal, and its tracer sees that of this thread; it goes on when the tracer
 /// says so.
 #[cold]
 pub(crate) fn group_stop(task: TaskRef, frame: &mut UserFrame, signal: Signal) {
-    let seized = of(task, |state| {
-        state.notified = false;
-        state.interrupted = false;
-        state.seized
-    });
-    match seized {
+    match of(task, |state| state.seized) {
         Some(true) => event_stop(task, frame, Event::Stop, signal, 0),
         Some(false) => {
             let standing = Standing {
@@ -354,15 +366,15 @@ pub(crate) fn trap(task: TaskRef, frame: &mut UserFrame) {
         (due, state.seized)
     });
     let Some((true, seized)) = due else { return };
-    if task.process().group.lock().stop != Stop::No {
-        // The group's stop is what it stands for.
-        task.add_work(work::STOP);
-        return;
+    {
+        let group = task.process().group.lock();
+        if group.stop != Stop::No {
+            // The group's stop is what it stands for.
+            task.add_work(work::STOP);
+            return;
+        }
+        sees_group(task);
     }
-    of(task, |state| {
-        state.interrupted = false;
-        state.notified = false;
-    });
     if seized {
         event_stop(task, frame, Event::Stop, Signal::SIGTRAP, 0);
     }

@@ -129,6 +129,14 @@ impl State {
         }
     }
 
+    /// One that listens leaves its stop, for another one.
+    pub(super) fn stop_listening(&mut self) {
+        if core::mem::take(&mut self.listening) {
+            self.code = 0;
+            self.place = None;
+        }
+    }
+
     /// Whether the tracer is this thread.
     pub(super) fn is_of(&self, tracer: &Task) -> bool {
         self.tracer
@@ -136,13 +144,17 @@ impl State {
             .is_some_and(|own| core::ptr::eq(Arc::as_ptr(own), tracer))
     }
 
-    /// Whether `PTRACE_LISTEN` can be answered: it stands for its process's sake.
+    /// `PTRACE_LISTEN` of one that stands for its process's sake; where something has happened to that
+    /// meanwhile it is to stand anew. Whoever calls this wakes it.
     pub(crate) fn listen(&mut self) -> Result<(), Errno> {
         let stands = self.info.is_some_and(|info| info.code >> 8 == 128);
         if !self.seized || !stands {
             return Err(Errno::EIO);
         }
         self.listening = true;
+        if self.notified {
+            self.stop_listening();
+        }
         Ok(())
     }
 }

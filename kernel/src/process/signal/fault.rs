@@ -78,7 +78,8 @@ fn on_debug(frame: &mut UserFrame) {
         frame.rflags |= RFLAGS_RF;
     }
     let traced = task.is_traced();
-    if !traced && ptrace::registers::end_step(task, frame) | (task.work() & work::BREAKPOINTS != 0) {
+    if !traced && ptrace::registers::end_step(task, frame) | (task.work() & work::BREAKPOINTS != 0)
+    {
         // What its tracer wanted, who is gone.
         return;
     }

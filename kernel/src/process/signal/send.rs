@@ -1,8 +1,8 @@
 //! A signal comes into being.
 
 use super::{Action, DefaultAction, Detail, SA_NOCLDWAIT, SIG_IGN, SigInfo, SigSet, Signal};
-use crate::process::task::{Group, Process, Task, WaitStatus, kill_group, limits};
 use crate::process::ptrace;
+use crate::process::task::{Group, Process, Task, WaitStatus, kill_group, limits};
 use alloc::sync::Arc;
 use logic::errno::Errno;
 use machine::sched;

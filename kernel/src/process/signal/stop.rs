@@ -1,8 +1,8 @@
 //! Job control: processes that stop and go on.
 
 use super::{SA_NOCLDSTOP, SIG_IGN, SigInfo, Signal, child_info, send_to_process};
-use crate::process::ptrace::{self, LeaderGone};
 use crate::process::TaskRef;
+use crate::process::ptrace::{self, LeaderGone};
 use crate::process::task::{Group, Process, Stop, WaitStatus, table};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -55,6 +55,7 @@ pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
     let mut group = process.group.lock();
     task.clear_work(work::STOP);
     let Stop::By(signal) = group.stop else { return };
+    ptrace::sees_group(task);
     group.stopped += 1;
     task.signals().set_stopped(true);
     let complete = group.stopped == group.tasks.len() && !group.stop_told;

@@ -4,8 +4,8 @@
 
 use super::table::{self, Table};
 use super::{Group, Process, Stop, Task, Usage, WaitStatus, core_dump, robust, start};
-use crate::process::signal::{self, SigInfo, Signal};
 use crate::process::ptrace::{self, LeaderGone};
+use crate::process::signal::{self, SigInfo, Signal};
 use crate::process::{self, TaskRef, futex_pi, terminal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;

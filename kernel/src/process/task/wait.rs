@@ -6,6 +6,7 @@ use crate::process;
 use crate::process::ptrace::{self, LeaderGone, Report};
 use crate::process::signal::Signal;
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 use linux_raw_sys::general as raw;
 use logic::errno::Errno;
 use machine::sync::SpinGuard;
@@ -37,7 +38,7 @@ bitflags::bitflags! {
         const CONTINUED = raw::WCONTINUED;
         /// Leave the change to be reported again.
         const NOWAIT = raw::WNOWAIT;
-        /// Not the tracees of other threads; children are those of all.
+        /// Not the children and tracees of other threads.
         const NOTHREAD = 0x2000_0000;
         /// All children, whatever their signal.
         const ALL = 0x4000_0000;
@@ -238,6 +239,14 @@ fn take_continued(child: &Process, options: WaitOptions) -> Option<Waited> {
 
 fn matches(child: &Process, which: WaitFor<'_>, options: WaitOptions) -> bool {
     let relations = child.relations.lock();
+    let maker = child.maker.load(Ordering::Relaxed);
+    if options.contains(WaitOptions::NOTHREAD) && maker != process::current().tid() {
+        // One that has ended leaves its children to the others.
+        let parent = relations.parent.as_ref();
+        if parent.is_some_and(|parent| parent.thread(maker).is_some()) {
+            return false;
+        }
+    }
     let by_number = match which {
         WaitFor::Any => true,
         WaitFor::Pid(pid) => child.pid() == pid,

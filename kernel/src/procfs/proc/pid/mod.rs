@@ -252,12 +252,7 @@ impl Directory {
         let directories = kinds.map(|kind| (kind.name(), kind.file(), FileKind::Directory));
         let pages = (pagemap::NAME, pagemap::FILE, FileKind::Regular);
         let bytes = (memory::NAME, memory::FILE, FileKind::Regular);
-        let all = (FIRST..).zip(
-            files
-                .chain(links)
-                .chain(directories)
-                .chain([pages, bytes]),
-        );
+        let all = (FIRST..).zip(files.chain(links).chain(directories).chain([pages, bytes]));
         for (at, (name, file, kind)) in all {
             if at < *offset {
                 continue;
