@@ -16,6 +16,7 @@ const PROGRAMS: [&str; 18] = [
     "true_memory",
     "true_mutexes",
     "true_pidfds",
+    "true_ptrace",
     "true_rseq",
     "true_splices",
     "true_tasks",

@@ -1,4 +1,4 @@
-//! Processes: their tasks, signals, timers and futexes, what they share by name and key, terminals, and who goes when memory is out. These know
+//! Processes: their tasks, signals, timers and futexes, who traces them, what they share by name and key, terminals, and who goes when memory is out. These know
 //! each other: a task takes signals, a signal wakes and ends tasks, a timer sends signals.
 
 pub mod args;

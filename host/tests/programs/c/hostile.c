@@ -111,8 +111,11 @@ static int would_end_others(long nr, const long *a)
 		return pid >= -1 && pid <= 64 ? 1 : pid == (int)parent || pid == -(int)parent;
 	case SYS_tgkill: case SYS_rt_tgsigqueueinfo:
 		return (pid > 0 && pid <= 64) || (int)a[1] <= 64 || pid == (int)parent || (int)a[1] == (int)parent;
-	case SYS_pidfd_open: case SYS_pidfd_send_signal: case SYS_ptrace: case SYS_process_vm_writev:
-		return 1 * (nr == SYS_ptrace && (int)a[1] <= 64) || (nr == SYS_process_vm_writev && pid <= 64);
+	/* Who is traced stands until its tracer is gone. */
+	case SYS_ptrace:
+		return (int)a[1] <= 64 || a[0] == 0 || a[0] == 16 || a[0] == 0x4206;
+	case SYS_pidfd_open: case SYS_pidfd_send_signal: case SYS_process_vm_writev:
+		return nr == SYS_process_vm_writev && pid <= 64;
 	case SYS_prlimit64: case SYS_setpriority: case SYS_ioprio_set: case SYS_sched_setaffinity: case SYS_sched_setscheduler:
 	case SYS_sched_setparam: case SYS_sched_setattr: case SYS_migrate_pages: case SYS_move_pages:
 		return pid > 0 && pid <= 64;
