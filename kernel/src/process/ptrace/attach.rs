@@ -20,6 +20,9 @@ use logic::ptrace::Options;
 use machine::sched;
 use machine::sched::work;
 
+/// Counts of a tracer and its process that a tracee has given up.
+type Unlinked = (Option<Arc<Task>>, Option<Arc<Process>>);
+
 /// Room for one more tracee in a tracer's list; the table is locked.
 fn reserve(tracer: &Task) -> Result<(), Errno> {
     let mut relations = tracer.process().relations.lock();
@@ -55,7 +58,7 @@ fn is_leader(task: &Task) -> bool {
 /// Takes a tracee from its tracer; one that stands goes on. What comes back is to be dropped without
 /// the table's lock.
 #[must_use]
-fn unlink(tracee: &Task) -> (Option<Arc<Task>>, Option<Arc<Process>>) {
+fn unlink(tracee: &Task) -> Unlinked {
     tracee.clear_work(work::TRACED | work::TRACED_CALLS);
     let (tracer, state) = {
         let mut place = tracee.tracee().lock();
@@ -396,13 +399,7 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
 /// The tracer of an ended tracee has waited for it; the table is locked. What comes back is to be
 /// dropped without.
 #[must_use]
-pub(crate) fn reap(
-    table: &mut Table,
-    tracee: &Arc<Task>,
-) -> (
-    Option<Arc<Process>>,
-    (Option<Arc<Task>>, Option<Arc<Process>>),
-) {
+pub(crate) fn reap(table: &mut Table, tracee: &Arc<Task>) -> (Option<Arc<Process>>, Unlinked) {
     let before = LeaderGone::of(tracee.process());
     let unlinked = unlink(tracee);
     let reaped = if is_leader(tracee) && before != LeaderGone::ByOther {
