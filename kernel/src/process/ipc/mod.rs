@@ -46,8 +46,9 @@ pub struct Owner {
 impl Owner {
     /// The process that runs makes an object with the flags of `semget` or `msgget`.
     fn new(key: i32, flags: u32) -> Self {
-        let credentials = process::current().process().credentials();
-        let owner = [credentials.uid[1], credentials.gid[1]];
+        let task = process::current();
+        let credentials = task.credentials();
+        let owner = [credentials.users.effective, credentials.groups.effective];
         Self {
             key,
             owner,

@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general as raw;
+use logic::credentials::Credentials;
 use logic::errno::Errno;
 use machine::arch;
 use machine::arch::UserFrame;
@@ -210,7 +211,8 @@ fn make(
             fs: Some(fs.clone()),
             exe: parent.process().exe(),
         };
-        new_process(request, parent.process(), tid, resources)
+        let credentials = parent.credentials().clone();
+        new_process(request, parent.process(), tid, resources, credentials)
     };
     let parent_user = parent.user_state().expect("a user task clones");
     let tls = if request.has(SETTLS) {
@@ -226,6 +228,7 @@ fn make(
         process,
         tid,
         name: name.as_bytes(),
+        credentials: parent.credentials().clone(),
     };
     let mut child_frame = frame.clone();
     child_frame.rax = 0;
@@ -250,6 +253,7 @@ fn new_process(
     parent: &Arc<Process>,
     pid: u32,
     resources: Resources,
+    credentials: Arc<Credentials>,
 ) -> Arc<Process> {
     let actions = parent.actions();
     let actions = if request.has(SIGHAND) {
@@ -259,13 +263,7 @@ fn new_process(
     } else {
         Arc::new(actions.duplicate())
     };
-    let process = Process::new(pid, actions, resources, parent.limits());
-    *process.credentials.lock() = parent.credentials();
-    process.set_supplementary_groups(parent.supplementary_groups());
-    process.keeps_capabilities.store(
-        parent.keeps_capabilities.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
+    let process = Process::new(pid, actions, resources, parent.limits(), credentials);
     process
         .oom_score_adj
         .store(parent.oom_score_adj(), Ordering::Relaxed);
@@ -280,8 +278,6 @@ fn new_process(
         parent.personality.load(Ordering::Relaxed),
         Ordering::Relaxed,
     );
-    let no_new_privs = parent.no_new_privs.load(Ordering::Relaxed);
-    process.no_new_privs.store(no_new_privs, Ordering::Relaxed);
     process
         .vfork_pending
         .store(request.has(VFORK), Ordering::Relaxed);

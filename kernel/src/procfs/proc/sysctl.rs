@@ -13,6 +13,7 @@ use crate::vm::compaction;
 use alloc::string::String;
 use core::fmt::{Result as Written, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::credentials::Credentials;
 use logic::errno::Errno;
 use machine::arch::random;
 use machine::memory::knobs;
@@ -440,7 +441,13 @@ pub fn apply_boot_line() {
 
 fn store(path: &str, value: &str) -> Result<(), Errno> {
     let root = fs::root();
-    let found = lookup::resolve(&root, &root, path.as_bytes(), lookup::LastLink::Keep)?;
+    let found = lookup::resolve(
+        &Credentials::root(),
+        &root,
+        &root,
+        path.as_bytes(),
+        lookup::LastLink::Keep,
+    )?;
     let flags = fs::OpenFlags::WRITE_ONLY;
     let file = fs::OpenFile::open(found.existing()?, None, flags)?;
     file.write(&mut fs::io::SliceSource::new(

@@ -16,8 +16,6 @@ use machine::memory::PAGE_SIZE;
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes of arguments or environment that are copied at a time.
 const PIECE: usize = 512;
-/// All capabilities that Linux 6.1 knows.
-const ALL_CAPABILITIES: u64 = (1 << 41) - 1;
 
 fn state(subject: Subject, process: &Process) -> u8 {
     match subject.tid.and_then(|tid| process.thread(tid)) {
@@ -166,16 +164,17 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
         subject.number()
     )?;
     writeln!(text, "PPid:\t{}\nTracerPid:\t0", process.ppid())?;
-    let credentials = process.credentials();
-    for (name, [real, effective, saved], file) in [
-        ("Uid", credentials.uid, credentials.file_uid),
-        ("Gid", credentials.gid, credentials.file_gid),
-    ] {
+    let who = task.as_ref().map_or_else(
+        || process.credentials(),
+        |task| task.credentials_for_others(),
+    );
+    for (name, ids) in [("Uid", who.users), ("Gid", who.groups)] {
+        let ([real, effective, saved], file) = (ids.three(), ids.file);
         writeln!(text, "{name}:\t{real}\t{effective}\t{saved}\t{file}")?;
     }
     let slots = process.files().map_or(0, |files| files.size());
     write!(text, "FDSize:\t{slots}\nGroups:\t")?;
-    for group in process.supplementary_groups().iter() {
+    for group in who.supplementary.iter() {
         write!(text, "{group} ")?;
     }
     text.write_str(" \n")?;
@@ -236,16 +235,17 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
         ("SigBlk", blocked),
         ("SigIgn", ignored.0),
         ("SigCgt", caught.0),
-        ("CapInh", 0),
-        ("CapPrm", ALL_CAPABILITIES),
-        ("CapEff", ALL_CAPABILITIES),
-        ("CapBnd", ALL_CAPABILITIES),
-        ("CapAmb", 0),
+        ("CapInh", who.inheritable.0),
+        ("CapPrm", who.permitted.0),
+        ("CapEff", who.effective.0),
+        ("CapBnd", who.bounding.0),
+        ("CapAmb", who.ambient.0),
     ];
     for (name, set) in sets {
         writeln!(text, "{name}:\t{set:016x}")?;
     }
-    writeln!(text, "NoNewPrivs:\t0\nSeccomp:\t0")?;
+    let nothing_new = u8::from(who.no_new_privileges);
+    writeln!(text, "NoNewPrivs:\t{nothing_new}\nSeccomp:\t0")?;
     let online = if cpu_count() >= 64 {
         u64::MAX
     } else {
