@@ -56,6 +56,7 @@ fn read_name(a: &Args) -> Result<Field, Errno> {
 
 /// `sethostname(2)`.
 pub fn sethostname(a: &Args) -> SysResult {
+    process::caller::need(Capabilities::SYS_ADMIN)?;
     let name = read_name(a)?;
     *HOST_NAME.lock() = name;
     Ok(0)
@@ -63,6 +64,7 @@ pub fn sethostname(a: &Args) -> SysResult {
 
 /// `setdomainname(2)`.
 pub fn setdomainname(a: &Args) -> SysResult {
+    process::caller::need(Capabilities::SYS_ADMIN)?;
     let name = read_name(a)?;
     *DOMAIN_NAME.lock() = name;
     Ok(0)
@@ -241,6 +243,7 @@ pub fn reboot(_a: &Args) -> SysResult {
 
 /// `vhangup(2)`.
 pub fn vhangup(_a: &Args) -> SysResult {
+    process::caller::need(Capabilities::SYS_TTY_CONFIG)?;
     process::terminal::hang_up_own();
     Ok(0)
 }

@@ -14,7 +14,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general as raw;
-use logic::credentials::Credentials;
+use logic::credentials::{Capabilities, Credentials};
 use logic::errno::Errno;
 use machine::arch;
 use machine::arch::UserFrame;
@@ -118,13 +118,20 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
     let parent = process::current();
     let process = parent.process();
     let stack = KernelStack::new()?;
-    let limit = process.limit(limits::index::NPROC);
-    let tid = table::lock().reserve(limit)?;
+    let who = parent.credentials();
+    let uid = who.users.real;
+    let exempt = Capabilities::SYS_RESOURCE | Capabilities::SYS_ADMIN;
+    let limit = if who.effective.meets(exempt) {
+        u64::MAX
+    } else {
+        process.limit(limits::index::NPROC)
+    };
+    let tid = table::lock().reserve(uid, limit)?;
     let made = make(request, frame, parent, tid, stack);
     let task = match made {
         Ok(task) => task,
         Err(error) => {
-            table::lock().unreserve(tid);
+            table::lock().unreserve(uid, tid);
             return Err(error);
         }
     };
@@ -136,7 +143,7 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
     let pidfd = match pidfd {
         Ok(pidfd) => pidfd,
         Err(error) => {
-            table::lock().unreserve(tid);
+            table::lock().unreserve(uid, tid);
             discard(&task);
             return Err(error);
         }
@@ -146,7 +153,7 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
         let _ = uaccess::copy_out(request.parent_tid, &tid.to_ne_bytes());
     }
     if let Err(error) = enter(request, parent, &task) {
-        table::lock().unreserve(tid);
+        table::lock().unreserve(uid, tid);
         discard(&task);
         if let Some((fd, file)) = pidfd {
             parent.files().close_same(fd, &file);

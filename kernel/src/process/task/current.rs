@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "the current task is found by its thread")]
 
-use super::Task;
+use super::{Task, table};
 use crate::fs;
 use crate::process::ipc::sem::UndoList;
 use crate::vm::AddressSpace;
@@ -68,6 +68,11 @@ impl TaskRef {
         if new.hides_from(self.credentials()) {
             self.process.dumpable.store(0, Ordering::Relaxed);
             self.process.death_signal.store(0, Ordering::Relaxed);
+        }
+        let (from, to) = (self.credentials().users.real, new.users.real);
+        if from != to {
+            // Without memory it is counted to nobody.
+            let _ = table::lock().move_task(from, to);
         }
         // SAFETY: we are the task, and callers hold no reference from `credentials`.
         unsafe { self.set_credentials(Arc::new(new)) };

@@ -61,7 +61,7 @@ pub fn start(boot: &'static BootInfo) -> ! {
     let max = usize::try_from(frames / FRAMES_PER_TASK).unwrap_or(usize::MAX);
     let mut table = table::lock();
     table.set_max_tasks(max.max(16));
-    let pid = table.reserve(u64::MAX).expect("an empty table has room");
+    let pid = table.reserve(0, u64::MAX).expect("an empty table has room");
     let limits = Limits::initial(table.max_tasks() as u64 / 2);
     drop(table);
     assert!(pid == 1, "init is the first process");
@@ -245,7 +245,7 @@ pub(super) fn start_process(
         exe: Some(program.file.file.clone()),
     };
     let kernel_stack = KernelStack::new()?;
-    let pid = table::lock().reserve(u64::MAX)?;
+    let pid = table::lock().reserve(who.users.real, u64::MAX)?;
     let process = Arc::new(Process::new(
         pid,
         Arc::new(Actions::new()),

@@ -7,7 +7,7 @@ use super::device::{CHUNK, Kind, Terminal};
 use super::line::Line;
 use crate::drivers::port;
 use crate::fs::devices::number;
-use crate::fs::node::NewNode;
+use crate::fs::node::{AttributeChange, NewNode};
 use crate::fs::poll::PollMask;
 use crate::fs::{self, File, OpenFile, OpenFlags, stdio};
 use alloc::boxed::Box;
@@ -113,7 +113,11 @@ pub fn open_for_program(
         return Ok(None);
     };
     let flags = OpenFlags::READ_WRITE | OpenFlags::NO_CTTY;
-    let file = fs::open_path(context, who, PATH, flags, 0)?;
+    let file = fs::open_path(context, &Credentials::root(), PATH, flags, 0)?;
+    file.node().change(&AttributeChange {
+        uid: Some(who.users.file),
+        ..AttributeChange::default()
+    })?;
     Ok(Some((terminal.clone(), file)))
 }
 

@@ -5,10 +5,12 @@ use super::super::system::ticks;
 use crate::fs::text::Text;
 use crate::process::task::{self, Process, limits};
 use crate::process::terminal;
+use crate::process::{self, caller};
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use logic::credentials::Capabilities;
 use logic::errno::Errno;
 use machine::arch::cpu_count;
 use machine::memory::PAGE_SIZE;
@@ -389,6 +391,9 @@ pub(super) fn comm(text: &mut Text, subject: Subject, process: &Arc<Process>) ->
 }
 
 pub(super) fn set_comm(subject: Subject, process: &Arc<Process>, value: &str) -> Result<(), Errno> {
+    if process.pid() != process::current().process().pid() {
+        return Err(Errno::EINVAL);
+    }
     subject
         .task(process)
         .ok_or(Errno::ESRCH)?
@@ -463,6 +468,10 @@ pub(super) fn set_oom_score_adj(
     let value: i32 = value.parse().map_err(|_| Errno::EINVAL)?;
     if !(-1000..=1000).contains(&value) {
         return Err(Errno::EINVAL);
+    }
+    let privileged = caller::can(Capabilities::SYS_RESOURCE);
+    if value < process.oom_score_adj().min(0) && !privileged {
+        return Err(Errno::EACCES);
     }
     process.set_oom_score_adj(value);
     Ok(())
