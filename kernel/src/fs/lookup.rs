@@ -592,7 +592,7 @@ fn open_found(
         return Err(Errno::ELOOP);
     }
     if kind == FileKind::Directory {
-        if flags.writable() || flags.intersects(OpenFlags::CREATE) {
+        if wanted(flags).contains(Wanted::WRITE) || flags.intersects(OpenFlags::CREATE) {
             return Err(Errno::EISDIR);
         }
     } else if flags.contains(OpenFlags::DIRECTORY) {

@@ -203,11 +203,12 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     };
     // From here on nothing fails.
     replace(task, path, &program, loaded, files, actions, frame);
-    task.act_as(credentials);
-    let ids = task.credentials();
-    let own = ids.users.effective == ids.users.real && ids.groups.effective == ids.groups.real;
+    let (users, groups) = (credentials.users, credentials.groups);
+    let own = users.effective == users.real && groups.effective == groups.real;
     let dumpable = own && program.readable;
     process.dumpable.store(dumpable.into(), Ordering::Relaxed);
+    // Who has more than before hides it.
+    task.act_as(credentials);
     Ok(0)
 }
 

@@ -49,6 +49,9 @@ pub(super) const ENTRIES: &[Entry] = &[
         |value| set_limit(&core_dump::USES_PID, value, MAX_INT),
     ),
     Entry::file("sys/kernel/random/boot_id", boot_id),
+    // As Debian has them: links in folders that are everybody's lead and count for their owners alone.
+    Entry::file("sys/fs/protected_hardlinks", |text| writeln!(text, "1")),
+    Entry::file("sys/fs/protected_symlinks", |text| writeln!(text, "1")),
     Entry::file("sys/kernel/random/uuid", |text| uuid(text, random_uuid())),
     Entry::file("sys/kernel/random/entropy_avail", |text| {
         writeln!(text, "256")

@@ -352,7 +352,7 @@ impl Node for Directory {
             Kind::Descriptors => 0o500,
             Kind::Top | Kind::Threads | Kind::DescriptorInfos => 0o555,
         };
-        let open = matches!(self.kind, Kind::Top | Kind::Threads);
+        let open = self.kind != Kind::Descriptors;
         let owner = self.subject.owner(open);
         self.fs
             .metadata_of(self.id().inode, FileKind::Directory, permissions, owner)

@@ -176,8 +176,9 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
     }
     let slots = process.files().map_or(0, |files| files.size());
     write!(text, "FDSize:\t{slots}\nGroups:\t")?;
-    for group in who.supplementary.iter() {
-        write!(text, "{group} ")?;
+    for (at, group) in who.supplementary.iter().enumerate() {
+        let between = if at == 0 { "" } else { " " };
+        write!(text, "{between}{group}")?;
     }
     text.write_str(" \n")?;
     writeln!(
