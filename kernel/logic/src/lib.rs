@@ -47,6 +47,7 @@ pub mod socket;
 pub mod strings;
 pub mod tty;
 pub mod used_slots;
+pub mod vdso;
 pub mod vma;
 pub mod vmemmap;
 pub mod xattrs;
@@ -95,6 +96,8 @@ mod slab_tests;
 mod strings_tests;
 #[cfg(test)]
 mod used_slots_tests;
+#[cfg(test)]
+mod vdso_tests;
 #[cfg(test)]
 mod vma_tests;
 #[cfg(test)]

@@ -13,13 +13,13 @@ use crate::drivers;
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::table::FilesOfProcess;
 use crate::fs::{self, OpenFlags};
-use crate::process;
 use crate::process::signal::{Actions, SigInfo, Signal, send_to_process};
 use crate::process::terminal::{self, Terminal};
+use crate::process::{self, uts};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT};
+use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT, HOST_NAME};
 use ebb_wire::root::FOLDER;
 use ebb_wire::user::{USER, User};
 use logic::credentials::Credentials;
@@ -56,6 +56,9 @@ pub(crate) fn init_process() -> &'static Arc<Process> {
 
 /// Starts the first tasks on the first CPU and enters the idle loop; `/.ebb/argv` becomes PID 2.
 pub fn start(boot: &'static BootInfo) -> ! {
+    if let Some(name) = boot.option(HOST_NAME) {
+        uts::set_host_name(name.as_bytes());
+    }
     image::set_randomize(boot.option("ebb.aslr") != Some("off"));
     let frames = memory::allocator().managed_frames();
     let max = usize::try_from(frames / FRAMES_PER_TASK).unwrap_or(usize::MAX);
@@ -179,6 +182,7 @@ fn go_to_folder(context: &fs::Context, who: &Credentials) {
         .and_then(lookup::Found::existing);
     if let Ok(folder) = found
         && folder.kind() == fs::FileKind::Directory
+        && fs::permission::check_search(who, &*folder).is_ok()
     {
         context.set_cwd(folder);
     }
