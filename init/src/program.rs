@@ -55,6 +55,11 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     let one_output = boot::is_set(&command_line, boot::STDERR, boot::STDOUT);
     let typed = boot::is_set(&command_line, boot::STDIN, boot::TERMINAL);
     let no_input = boot::is_set(&command_line, boot::STDIN, boot::EMPTY);
+    let user = match fs::read(USER) {
+        Ok(text) => Some(who(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(Failure::new(format!("read {USER}"), error)),
+    };
     // Only memory, from here on; what may be wanted later stays.
     let used = if modules::are_on_demand() {
         vec![ARGUMENTS, ENVIRONMENT]
@@ -64,14 +69,6 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     for path in used {
         remove(path).map_err(|error| Failure::new(format!("remove {path}"), error))?;
     }
-    let user = match fs::read(USER) {
-        Ok(text) => {
-            remove(USER).map_err(|error| Failure::new(format!("remove {USER}"), error))?;
-            Some(text)
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(Failure::new(format!("read {USER}"), error)),
-    };
     let stdio = ports::open(NAMES[STDIO])?;
     let stderr = ports::open(NAMES[STDERR])?;
 
@@ -80,8 +77,7 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     let (stdin_reader, stdin_writer) = io::pipe().map_err(setup)?;
     let (stdout_reader, stdout_writer) = io::pipe().map_err(setup)?;
     let (stderr_reader, stderr_writer) = io::pipe().map_err(setup)?;
-    let user = user.map(|text| who(&text)).transpose()?;
-    if let Some((uid, gid, _)) = user {
+    if let Some((uid, gid, _)) = &user {
         // So that it may open them again, as `/dev/stdout`.
         let fails = |error: rustix::io::Errno| setup(error.into());
         for end in [
@@ -89,7 +85,7 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
             stdout_writer.as_fd(),
             stderr_writer.as_fd(),
         ] {
-            rustix::fs::fchown(end, Some(uid), Some(gid)).map_err(fails)?;
+            rustix::fs::fchown(end, Some(*uid), Some(*gid)).map_err(fails)?;
         }
     }
     let mut command = Command::new(program);
