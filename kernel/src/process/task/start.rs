@@ -220,18 +220,18 @@ fn spawn(
         Some((own, file)) => (Some(own), [file.clone(), file.clone(), file]),
         None => (None, fs::stdio::open_program_streams(owner)),
     };
-    let pid = start_process(&program, context, path, &args, env, streams, own, who)?;
+    let pid = start_process(&program, context, path, [&args, env], streams, own, who)?;
     assert!(pid == PROGRAM, "the program is the second process");
     Ok(())
 }
 
-/// Makes a process, init's only child, in a session of its own, which a terminal may control; returns its number.
+/// Makes a process, init's only child, in a session of its own, which a terminal may control; returns its number. It has these
+/// arguments and environment.
 pub(super) fn start_process(
     program: &Program,
     context: Arc<fs::Context>,
     path: &[u8],
-    args: &Strings,
-    env: &Strings,
+    [args, env]: [&Strings; 2],
     streams: [Arc<fs::OpenFile>; 3],
     own: Option<Arc<Terminal>>,
     who: Arc<Credentials>,
