@@ -48,6 +48,20 @@ fn a_stock_linux_does_not_hint() {
 }
 
 #[test]
+fn users_that_are_not_there() {
+    for (user, words) in [
+        ("frob", ["--user frob", "`frob`"]),
+        ("7:frobs", ["--user 7:frobs", "`frobs`"]),
+        ("a:b:c", ["a:b:c", "UID"]),
+        ("", ["--user", "UID"]),
+    ] {
+        refused(&ebb(&["--user", user, "--", "ls"]), 125, &words);
+    }
+    let arguments = ["--root", "host", "--user", "frob", "--", "ls"];
+    refused(&ebb(&arguments), 125, &["`frob`", "/etc/passwd"]);
+}
+
+#[test]
 fn sizes_and_cpus_out_of_range() {
     refused(
         &ebb(&["-m", "16M", "--", "ls"]),

@@ -11,14 +11,17 @@ use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER, OUT};
 use ebb_wire::port::{NAMES, STDERR, STDIO};
 use ebb_wire::report::Report;
 use ebb_wire::request::Request;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
+use ebb_wire::user::{USER, User};
+use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions, kill_process_group, wait};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, PipeReader};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::{self, JoinHandle};
@@ -52,6 +55,11 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     let one_output = boot::is_set(&command_line, boot::STDERR, boot::STDOUT);
     let typed = boot::is_set(&command_line, boot::STDIN, boot::TERMINAL);
     let no_input = boot::is_set(&command_line, boot::STDIN, boot::EMPTY);
+    let user = match fs::read(USER) {
+        Ok(text) => Some(who(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(Failure::new(format!("read {USER}"), error)),
+    };
     // Only memory, from here on; what may be wanted later stays.
     let used = if modules::are_on_demand() {
         vec![ARGUMENTS, ENVIRONMENT]
@@ -69,6 +77,17 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     let (stdin_reader, stdin_writer) = io::pipe().map_err(setup)?;
     let (stdout_reader, stdout_writer) = io::pipe().map_err(setup)?;
     let (stderr_reader, stderr_writer) = io::pipe().map_err(setup)?;
+    if let Some((uid, gid, _)) = &user {
+        // So that it may open them again, as `/dev/stdout`.
+        let fails = |error: rustix::io::Errno| setup(error.into());
+        for end in [
+            stdin_reader.as_fd(),
+            stdout_writer.as_fd(),
+            stderr_writer.as_fd(),
+        ] {
+            rustix::fs::fchown(end, Some(*uid), Some(*gid)).map_err(fails)?;
+        }
+    }
     let mut command = Command::new(program);
     command.args(arguments).env_clear().process_group(0);
     for variable in environment {
@@ -92,7 +111,7 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     });
     command.stdout(stdout_writer);
     host.say(Report::Running { nanoseconds: now() })?;
-    let child = match command.spawn() {
+    let child = match spawn_as(&mut command, user.as_ref()) {
         Ok(child) => child,
         Err(error) => return Ok(Ended::CannotRun(error)),
     };
@@ -140,6 +159,34 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
         }
     }
     Ok(Ended::Exited { status, written })
+}
+
+/// A user, its group, further groups.
+type Who = (Uid, Gid, Vec<Gid>);
+
+fn who(text: &[u8]) -> Result<Who, Failure> {
+    let user = User::parse(text.strip_suffix(b"\0").unwrap_or(text));
+    let user = user.ok_or(Failure::List(USER))?;
+    let groups = user.groups().map(Gid::from_raw).collect();
+    Ok((Uid::from_raw(user.uid), Gid::from_raw(user.gid), groups))
+}
+
+/// Starts the program as a user: Linux has a child act as the thread does that makes it.
+fn spawn_as(command: &mut Command, user: Option<&Who>) -> io::Result<Child> {
+    let Some((uid, gid, groups)) = user else {
+        return command.spawn();
+    };
+    thread::scope(|scope| {
+        let spawned = scope.spawn(|| {
+            set_thread_groups(groups)?;
+            set_thread_res_gid(*gid, *gid, *gid)?;
+            set_thread_res_uid(*uid, *uid, *uid)?;
+            command.spawn()
+        });
+        spawned
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that starts it panicked")))
+    })
 }
 
 fn remove(path: &str) -> io::Result<()> {

@@ -34,7 +34,7 @@ fn wire() {
         &[
             "lib.rs",
             "request.rs report.rs header.rs boot.rs",
-            "port.rs give_back.rs reclaim.rs out.rs root.rs terminal.rs",
+            "port.rs give_back.rs reclaim.rs out.rs root.rs terminal.rs user.rs",
         ],
     );
 }

@@ -23,6 +23,9 @@ pub const EMPTY: &str = "empty";
 /// The host's stdin is one. For the first process of Linux guests, which then looks whether the program waits for it.
 pub const TERMINAL: &str = "terminal";
 
+/// What the guest is called. For Ebb's kernel.
+pub const HOST_NAME: &str = "ebb.hostname";
+
 /// The folder of the archive that is for the guest itself, not for its program.
 pub const FOLDER: &str = "/.ebb";
 /// The program's arguments, each ended by a NUL. The first one is the path to execute.

@@ -12,6 +12,7 @@
 //! | [`Reclaim`]: what a guest does when it is asked for memory | host | `ebb-kernel` |
 //! | [`root`]: a tree of the host's files | `ebb-kernel` asks | host answers |
 //! | [`terminal`]: the size of the program's terminal | host | `ebb-kernel` |
+//! | [`user`]: who the program runs as | host | both kinds of guests |
 //! | [`header`]: a page of counters in the guest's memory | `ebb-kernel` | host |
 //!
 //! Whoever reads takes it for an allegation: it comes from the other side of a machine's border.
@@ -31,6 +32,7 @@ pub mod report;
 pub mod request;
 pub mod root;
 pub mod terminal;
+pub mod user;
 
 pub use give_back::GiveBack;
 pub use reclaim::Reclaim;

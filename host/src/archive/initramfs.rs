@@ -131,6 +131,8 @@ impl std::fmt::Display for GuestPath {
 pub(crate) struct Initramfs {
     // Sorted, so that a directory comes before what it holds.
     nodes: BTreeMap<GuestPath, Node>,
+    /// User and group of what is not root's.
+    owners: BTreeMap<GuestPath, [u32; 2]>,
 }
 
 impl Initramfs {
@@ -162,6 +164,33 @@ impl Initramfs {
         } else {
             self.add(path, node)
         }
+    }
+
+    /// Gives what stands at `path` to a user and a group.
+    pub(crate) fn give(&mut self, path: GuestPath, owner: [u32; 2]) {
+        self.owners.insert(path, owner);
+    }
+
+    /// Gives them all that there is so far.
+    pub(crate) fn give_all(&mut self, owner: [u32; 2]) {
+        let all = self.nodes.keys().cloned();
+        self.owners.extend(all.map(|path| (path, owner)));
+    }
+
+    /// Gives them the host's files.
+    pub(crate) fn give_host_files(&mut self, owner: [u32; 2]) {
+        let of_host = |node: &Node| {
+            matches!(
+                node,
+                Node::File {
+                    source: Source::Host(_),
+                    ..
+                }
+            )
+        };
+        let files = self.nodes.iter().filter(|(_, node)| of_host(node));
+        self.owners
+            .extend(files.map(|(path, _)| (path.clone(), owner)));
     }
 
     /// What stands at `path`.
@@ -204,10 +233,12 @@ impl Initramfs {
             },
             position: 0,
             inode: 0,
+            owner: [0; 2],
         };
         for (path, node) in &self.nodes {
             // newc paths are relative to the root.
             let name = &path.as_bytes()[1..];
+            archive.owner = self.owners.get(path).copied().unwrap_or_default();
             match node {
                 Node::Directory { mode } => {
                     archive.member(name, DIRECTORY | (mode & PERMISSIONS), 0, false)?;
@@ -222,6 +253,7 @@ impl Initramfs {
                 }
             }
         }
+        archive.owner = [0; 2];
         archive.member(b"TRAILER!!!", 0, 0, false)?;
         archive.align(PAGE)?;
         archive.output.flush().map_err(PackError::Write)?;
@@ -239,6 +271,8 @@ struct Archive<W: Write> {
     alignment: u64,
     position: u64,
     inode: u64,
+    /// User and group of the next member.
+    owner: [u32; 2],
 }
 
 impl<W: Write> Archive<W> {
@@ -281,8 +315,8 @@ impl<W: Write> Archive<W> {
         let fields = [
             self.inode,
             u64::from(mode),
-            0,
-            0,
+            self.owner[0].into(),
+            self.owner[1].into(),
             links,
             mtime,
             size,

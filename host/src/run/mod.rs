@@ -17,6 +17,7 @@ mod status_line;
 mod summary;
 mod timeline;
 mod trace;
+mod user;
 mod watch;
 
 pub(crate) use options::RunOptions;
@@ -55,7 +56,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     huge_pages::do_without();
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
-    let mut initramfs = pack::pack(options, root.as_mut())?;
+    let (mut initramfs, user) = pack::pack(options, root.as_mut())?;
+    if let (Some(view), Some(user)) = (&mut root, &user) {
+        view.give([user.uid, user.gid]);
+    }
     if let Some(view) = &mut root {
         pack::leave_to(view, &mut initramfs);
         pack::pack_folder(&mut initramfs, view)?;
@@ -160,6 +164,11 @@ fn arguments(
     if let Some(view) = root {
         let port = port::OUT + usize::from(outs);
         text.push_str(&format!(" {}={port}", ebb_wire::root::WORD));
+        if options.root() == RootChoice::Host
+            && let Some(name) = host_name()
+        {
+            text.push_str(&format!(" {}={name}", boot::HOST_NAME));
+        }
         let folder = pack::working_folder(view);
         if view.is_whole() || Path::new(OsStr::from_bytes(&folder)).starts_with("/tmp") {
             text.push_str(&format!(" {}=1", ebb_wire::root::WORD_FOR_TMP));
@@ -180,6 +189,14 @@ fn arguments(
         text.push_str(more);
     }
     text
+}
+
+/// What this host is called, if that is a word.
+fn host_name() -> Option<String> {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_str().ok()?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    (!name.is_empty() && name.bytes().all(plain)).then(|| name.to_owned())
 }
 
 /// What of the host the guest sees.

@@ -1,6 +1,7 @@
 //! Options of `ebb run`.
 
 use super::root::RootChoice;
+use super::user::UserChoice;
 use crate::blk::{DISKS_MAX, ImageArgument};
 use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser};
 use crate::text::{Size, parse_duration};
@@ -16,6 +17,7 @@ Examples:
   ebb run -- sh -c 'free -m; ps'            busybox provides what the host lacks
   ebb run -it -- bash                       a shell: keys, jobs and the window are the guest's
   ebb run --root none --file data.csv -- ./stats data.csv    nothing but these
+  ebb run --user nobody -- ./job            not as root
   ebb run --out /results -- ./job /results  what it leaves there, here
   ebb run --timeline mem.jsonl --summary -- ./job
 
@@ -78,6 +80,11 @@ pub(crate) struct RunOptions {
     /// Linux, --icount or where disks leave no room]
     #[arg(long = "root", value_name = "host|DIR|none")]
     pub(crate) asked_root: Option<RootChoice>,
+
+    /// Run the program as this user, not as root: a name of the guest's /etc/passwd, or any number; with its groups, and a
+    /// home of its own where the guest does not see the host's
+    #[arg(long, value_name = "NAME|UID[:GROUP|GID]", allow_hyphen_values = true)]
+    pub(crate) user: Option<UserChoice>,
 
     /// Copy a file or folder of the guest to the host when the program has ended, however it did [default
     /// HOSTPATH: its name, here]; a file there is replaced, a folder with something in it refused,

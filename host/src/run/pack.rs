@@ -2,7 +2,8 @@
 
 use super::options::RunOptions;
 use super::out::Outs;
-use super::root::View;
+use super::root::{RootChoice, View};
+use super::user::User;
 use crate::archive::{
     GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, add_libraries, nul_terminated,
     pack_busybox, pack_program,
@@ -10,15 +11,25 @@ use crate::archive::{
 use crate::failure::Failure;
 use crate::guest;
 use crate::machine::KernelKind;
+use ebb_wire::user::USER;
 use ebb_wire::{boot, root};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 /// The guest's first file system.
-pub(super) fn pack(options: &RunOptions, view: Option<&mut View>) -> Result<Initramfs, Failure> {
+pub(super) fn pack(
+    options: &RunOptions,
+    mut view: Option<&mut View>,
+) -> Result<(Initramfs, Option<User>), Failure> {
     let mut tree = Initramfs::default();
     add_files(&mut tree, &options.files)?;
+    let user = options.user.as_ref();
+    let user = user.map(|user| user.look_up(&tree, view.as_deref_mut()));
+    let user = user.transpose()?;
+    if let Some(user) = &user {
+        tree.give_all([user.uid, user.gid]);
+    }
     add_libraries(&mut tree)?;
     let argv = match view {
         Some(view) => {
@@ -40,7 +51,15 @@ pub(super) fn pack(options: &RunOptions, view: Option<&mut View>) -> Result<Init
         tree.add_missing(GuestPath::parse(path.as_bytes())?, Node::Directory { mode })?;
     }
     add_hosts(&mut tree)?;
-    let environment = environment(&options.env, options.tty)?;
+    if let Some(user) = &user {
+        user.settle(&mut tree)?;
+        let file = Node::File {
+            mode: 0o400,
+            source: Source::Bytes(user.to_file()),
+        };
+        tree.add(GuestPath::parse(USER.as_bytes())?, file)?;
+    }
+    let environment = environment(options, user.as_ref())?;
     let lists = [
         (
             boot::ARGUMENTS,
@@ -58,7 +77,7 @@ pub(super) fn pack(options: &RunOptions, view: Option<&mut View>) -> Result<Init
         };
         tree.add(GuestPath::parse(path.as_bytes())?, node)?;
     }
-    Ok(tree)
+    Ok((tree, user))
 }
 
 /// What the loopback interface is called: C libraries look that up in this file, and else ask a
@@ -75,6 +94,11 @@ fn add_hosts(tree: &mut Initramfs) -> Result<(), Failure> {
         tree.add_missing(etc.join(b"hosts")?, file)?;
     }
     Ok(())
+}
+
+/// Whether a variable says where on earth the host's user is: time zone, language.
+fn is_of_place(name: &OsStr) -> bool {
+    matches!(name.as_bytes(), b"TZ" | b"LANG" | b"LANGUAGE") || name.as_bytes().starts_with(b"LC_")
 }
 
 /// Leaves out what the guest sees of the host anyway, and what stands in for that.
@@ -140,14 +164,22 @@ pub(super) fn pack_out(
     Ok(())
 }
 
-fn environment(settings: &[OsString], tty: bool) -> Result<Vec<OsString>, Failure> {
+fn environment(options: &RunOptions, user: Option<&User>) -> Result<Vec<OsString>, Failure> {
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
     variables.insert("PATH".into(), GUEST_PATH.into());
     variables.insert("HOME".into(), "/root".into());
+    for (name, value) in user.iter().flat_map(|user| user.variables()) {
+        variables.insert(name.into(), value.to_owned());
+    }
+    if options.root() == RootChoice::Host {
+        // Programs of the host's print as they do here.
+        variables.extend(std::env::vars_os().filter(|(name, _)| is_of_place(name)));
+    }
+    let tty = options.tty;
     let terminal =
         std::env::var_os("TERM").unwrap_or_else(|| if tty { "xterm" } else { "dumb" }.into());
     variables.insert("TERM".into(), terminal);
-    for setting in settings {
+    for setting in &options.env {
         let refuse = |why| Failure::Env {
             argument: setting.clone(),
             why,

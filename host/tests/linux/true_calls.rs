@@ -22,6 +22,7 @@ const PROGRAMS: [&str; 20] = [
     "true_tasks",
     "true_tty",
     "true_unix",
+    "true_users",
     "true_vdso",
     "true_vectors",
     "true_waits",

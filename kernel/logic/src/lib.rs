@@ -17,6 +17,7 @@ pub mod by_name;
 pub mod carry;
 pub mod core_file;
 pub mod core_name;
+pub mod credentials;
 pub mod disk;
 pub mod elf;
 pub mod errno;

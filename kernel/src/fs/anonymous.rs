@@ -32,6 +32,16 @@ struct Access {
     gid: u32,
 }
 
+impl Access {
+    const fn of([uid, gid]: [u32; 2], permissions: u32) -> Self {
+        Self {
+            permissions,
+            uid,
+            gid,
+        }
+    }
+}
+
 struct Nameless {
     inode: u64,
     kind: FileKind,
@@ -119,7 +129,7 @@ impl Nameless {
         kind: FileKind,
         magic: u64,
         label: &'static str,
-        permissions: u32,
+        access: Access,
         reopen: Option<Reopen>,
     ) -> NodeRef {
         Arc::new(Self {
@@ -128,11 +138,7 @@ impl Nameless {
             magic,
             label,
             made: Timestamp::now(),
-            access: SpinLock::new(Access {
-                permissions,
-                uid: 0,
-                gid: 0,
-            }),
+            access: SpinLock::new(access),
             reopen,
         })
     }
@@ -145,24 +151,33 @@ pub fn open(
     label: &'static str,
     flags: OpenFlags,
 ) -> Arc<OpenFile> {
-    let permissions = if kind == FileKind::Socket {
-        0o777
-    } else {
-        0o600
-    };
-    let node = Nameless::node(kind, ANON_INODE_MAGIC, label, permissions, None);
+    let node = Nameless::node(
+        kind,
+        ANON_INODE_MAGIC,
+        label,
+        Access::of([0; 2], 0o600),
+        None,
+    );
     OpenFile::new(node, file, None, flags)
 }
 
-/// The node of a pipe; `reopen` makes a further end.
+/// The same for a socket, which belongs to a user and a group.
+pub(super) fn open_socket(file: Arc<dyn File>, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
+    let access = Access::of(owner, 0o777);
+    let node = Nameless::node(FileKind::Socket, ANON_INODE_MAGIC, "socket", access, None);
+    OpenFile::new(node, file, None, flags)
+}
+
+/// The node of a pipe, which belongs to a user and a group; `reopen` makes a further end.
 pub(super) fn pipe_node(
+    owner: [u32; 2],
     reopen: impl Fn(OpenFlags) -> Result<Arc<dyn File>, Errno> + Send + Sync + 'static,
 ) -> NodeRef {
     Nameless::node(
         FileKind::Fifo,
         PIPEFS_MAGIC,
         "pipe",
-        0o600,
+        Access::of(owner, 0o600),
         Some(Box::new(reopen)),
     )
 }

@@ -3,13 +3,15 @@
 use super::context::Context;
 use super::file::{OpenFile, Place};
 use super::flags::{FileKind, OpenFlags};
-use super::node::{LinkTarget, NewNode, NodeRef};
+use super::node::{AttributeChange, LinkTarget, NewNode, Node, NodeRef};
+use super::permission;
 use super::walk_rules::Rules;
 use super::watch::{self, Events};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::credentials::{Capabilities, Credentials, Wanted};
 use logic::errno::Errno;
 use logic::path::{self, Component, NAME_MAX, PATH_MAX};
 
@@ -107,9 +109,12 @@ impl Found {
     ///
     /// # Errors
     /// As `unlink(2)`.
-    pub fn unlink(self) -> Result<(), Errno> {
+    pub fn unlink(self, who: &Credentials) -> Result<(), Errno> {
         let name = self.new_name(Errno::EISDIR)?;
         let node = self.node.as_ref().ok_or(Errno::ENOENT)?;
+        if !self.must_be_directory {
+            permission::check_remove(who, &*self.parent, &**node)?;
+        }
         if node.kind() == FileKind::Directory {
             return Err(Errno::EISDIR);
         }
@@ -191,17 +196,19 @@ impl Found {
 /// Walks `path` from `start` (or from `root` if it is absolute).
 #[inline]
 pub fn resolve(
+    who: &Credentials,
     root: &NodeRef,
     start: &NodeRef,
     path: &[u8],
     last_link: LastLink,
 ) -> Result<Found, Errno> {
-    walk::<false>(root, start, path, last_link, &Rules::NONE)
+    walk::<false>(who, root, start, path, last_link, &Rules::NONE)
 }
 
 /// Does the same by rules; with some of them `root` is the same as `start`.
 #[inline(always)]
 fn resolve_by(
+    who: &Credentials,
     root: &NodeRef,
     start: &NodeRef,
     path: &[u8],
@@ -209,8 +216,8 @@ fn resolve_by(
     rules: Option<&Rules>,
 ) -> Result<Found, Errno> {
     match rules {
-        None => walk::<false>(root, start, path, last_link, &Rules::NONE),
-        Some(rules) => resolve_ruled(root, start, path, last_link, rules),
+        None => walk::<false>(who, root, start, path, last_link, &Rules::NONE),
+        Some(rules) => resolve_ruled(who, root, start, path, last_link, rules),
     }
 }
 
@@ -234,6 +241,7 @@ fn check_inside(rules: &Rules, root: &NodeRef, here: &NodeRef) -> Result<(), Err
 
 #[cold]
 fn resolve_ruled(
+    who: &Credentials,
     root: &NodeRef,
     start: &NodeRef,
     path: &[u8],
@@ -243,7 +251,7 @@ fn resolve_ruled(
     if rules.beneath && path::is_absolute(path) {
         return Err(Errno::EXDEV);
     }
-    let found = walk::<true>(root, start, path, last_link, rules)?;
+    let found = walk::<true>(who, root, start, path, last_link, rules)?;
     let directory = found
         .node
         .as_ref()
@@ -254,6 +262,7 @@ fn resolve_ruled(
 
 /// Without `RULED` nobody looks at the rules.
 fn walk<const RULED: bool>(
+    who: &Credentials,
     root: &NodeRef,
     start: &NodeRef,
     path: &[u8],
@@ -295,6 +304,7 @@ fn walk<const RULED: bool>(
         if here.kind() != FileKind::Directory {
             return Err(Errno::ENOTDIR);
         }
+        permission::check_search(who, &**here)?;
         let name = match component {
             Component::Current => {
                 walk.skip(leg, advance);
@@ -356,6 +366,9 @@ fn walk<const RULED: bool>(
             links += 1;
             if links > MAX_LINKS {
                 return Err(Errno::ELOOP);
+            }
+            if last.is_some() {
+                who.may_follow(&here.owned(), next.owned().uid)?;
             }
             if RULED && rules.no_links {
                 return Err(Errno::ELOOP);
@@ -436,28 +449,31 @@ fn finish(
 /// Opens what `path` leads to, from the context's working directory.
 pub fn open_path(
     context: &Context,
+    who: &Credentials,
     path: &[u8],
     flags: OpenFlags,
     permissions: u32,
 ) -> Result<Arc<OpenFile>, Errno> {
-    open_at(context, context.cwd(), path, flags, permissions)
+    open_at(context, who, context.cwd(), path, flags, permissions)
 }
 
 /// Opens what `path` leads to, from `start`, making it if `flags` say so.
 pub fn open_at(
     context: &Context,
+    who: &Credentials,
     start: NodeRef,
     path: &[u8],
     flags: OpenFlags,
     permissions: u32,
 ) -> Result<Arc<OpenFile>, Errno> {
-    open_by(context, start, path, flags, permissions, None)
+    open_by(context, who, start, path, flags, permissions, None)
 }
 
 /// Does the same by rules.
 #[inline]
 pub fn open_by(
     context: &Context,
+    who: &Credentials,
     start: NodeRef,
     path: &[u8],
     flags: OpenFlags,
@@ -474,8 +490,9 @@ pub fn open_by(
         if !flags.writable() {
             return Err(Errno::EINVAL);
         }
-        let directory = resolve_by(&root, &start, path, LastLink::Follow, rules)?.existing()?;
-        return open_nameless(&directory, flags, permissions);
+        let directory =
+            resolve_by(who, &root, &start, path, LastLink::Follow, rules)?.existing()?;
+        return open_nameless(who, &directory, flags, permissions);
     }
     let create = flags.contains(OpenFlags::CREATE) && !flags.contains(OpenFlags::PATH);
     if create && flags.contains(OpenFlags::DIRECTORY) {
@@ -483,7 +500,7 @@ pub fn open_by(
     }
     if create && path::names_directory(path) {
         // A file cannot be made so, and a directory not at all; but a bad way there comes first.
-        resolve_by(&root, &start, path, LastLink::Entry, rules)?;
+        resolve_by(who, &root, &start, path, LastLink::Entry, rules)?;
         return Err(Errno::EISDIR);
     }
     let keep =
@@ -496,15 +513,17 @@ pub fn open_by(
     // A second round is due when another task made or removed the file meanwhile; one that always
     // loses that race is told so.
     for _ in 0..MAX_LINKS {
-        let found = resolve_by(&root, &start, path, last_link, rules)?;
+        let found = resolve_by(who, &root, &start, path, last_link, rules)?;
         match &found.node {
             Some(_) if create && flags.contains(OpenFlags::EXCLUSIVE) => return Err(Errno::EEXIST),
-            Some(node) => return open_found(&found, node.clone(), flags),
+            Some(node) => return open_found(who, &found, node.clone(), flags),
             None if !create => return Err(Errno::ENOENT),
             None => {}
         }
         let name = found.new_name(Errno::EISDIR)?;
-        match found.parent.create(name, NewNode::Regular, permissions) {
+        permission::check_change(who, &*found.parent)?;
+        let beginning = permission::beginning(who, &*found.parent, permissions, false);
+        match found.parent.create(name, NewNode::Regular, beginning) {
             Ok(node) => {
                 if watch::active() {
                     watch::tell_entry(&found.parent, name, Events::CREATE, 0);
@@ -521,23 +540,74 @@ pub fn open_by(
     Err(Errno::ELOOP)
 }
 
-fn open_found(found: &Found, node: NodeRef, flags: OpenFlags) -> Result<Arc<OpenFile>, Errno> {
+/// What an open with these flags does with a file.
+fn wanted(flags: OpenFlags) -> Wanted {
+    if flags.contains(OpenFlags::PATH) {
+        return Wanted::NOTHING;
+    }
+    let mut wanted = match flags.bits() & linux_raw_sys::general::O_ACCMODE {
+        0 => Wanted::READ,
+        1 => Wanted::WRITE,
+        _ => Wanted::READ | Wanted::WRITE,
+    };
+    if flags.contains(OpenFlags::TRUNCATE) {
+        wanted = wanted | Wanted::WRITE;
+    }
+    wanted
+}
+
+/// Opens a file to run it; `NO_FOLLOW` alone means something in `flags`.
+pub fn open_to_execute(
+    context: &Context,
+    who: &Credentials,
+    start: NodeRef,
+    path: &[u8],
+    flags: OpenFlags,
+    check: impl FnOnce(&NodeRef) -> Result<(), Errno>,
+) -> Result<Arc<OpenFile>, Errno> {
+    let last_link = if flags.contains(OpenFlags::NO_FOLLOW) {
+        LastLink::Keep
+    } else {
+        LastLink::Follow
+    };
+    let found = resolve(who, &context.root(), &start, path, last_link)?;
+    let node = found.node.clone().ok_or(Errno::ENOENT)?;
+    if node.kind() == FileKind::Symlink {
+        return Err(Errno::ELOOP);
+    }
+    check(&node)?;
+    let file = OpenFile::open(node, found.place(), OpenFlags::empty())?;
+    file.tell(Events::OPEN);
+    Ok(file)
+}
+
+fn open_found(
+    who: &Credentials,
+    found: &Found,
+    node: NodeRef,
+    flags: OpenFlags,
+) -> Result<Arc<OpenFile>, Errno> {
     let kind = node.kind();
     if kind == FileKind::Symlink && !flags.contains(OpenFlags::PATH) {
         return Err(Errno::ELOOP);
     }
     if kind == FileKind::Directory {
-        if flags.writable() || flags.intersects(OpenFlags::CREATE) {
+        if wanted(flags).contains(Wanted::WRITE) || flags.intersects(OpenFlags::CREATE) {
             return Err(Errno::EISDIR);
         }
     } else if flags.contains(OpenFlags::DIRECTORY) {
         return Err(Errno::ENOTDIR);
+    }
+    permission::check(who, &*node, wanted(flags))?;
+    if flags.contains(OpenFlags::NO_ATIME) && !who.owns(&node.owned()) {
+        return Err(Errno::EPERM);
     }
     let truncate = flags.contains(OpenFlags::TRUNCATE)
         && !flags.contains(OpenFlags::PATH)
         && kind == FileKind::Regular;
     if truncate {
         node.set_size(0)?;
+        forget_set_ids(who, &*node);
         found.tell(Events::MODIFY);
     }
     let file = OpenFile::open(node, found.place(), flags)?;
@@ -545,7 +615,24 @@ fn open_found(found: &Found, node: NodeRef, flags: OpenFlags) -> Result<Arc<Open
     Ok(file)
 }
 
+/// Takes set-id bits from a file whose bytes change, unless who changes them may leave them.
+pub fn forget_set_ids(who: &Credentials, node: &dyn Node) {
+    if who.can(Capabilities::FSETID) {
+        return;
+    }
+    let permissions = who.after_write(&node.owned());
+    if permissions.is_some() {
+        let change = AttributeChange {
+            permissions,
+            ..AttributeChange::default()
+        };
+        // It was writable a moment ago.
+        let _ = node.change(&change);
+    }
+}
+
 fn open_nameless(
+    who: &Credentials,
     directory: &NodeRef,
     flags: OpenFlags,
     permissions: u32,
@@ -553,7 +640,9 @@ fn open_nameless(
     if directory.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
-    let node = directory.create_nameless(permissions)?;
+    permission::check_change(who, &**directory)?;
+    let beginning = permission::beginning(who, &**directory, permissions, false);
+    let node = directory.create_nameless(beginning)?;
     OpenFile::open(node, None, flags - OpenFlags::TEMPORARY)
 }
 

@@ -26,6 +26,7 @@ pub mod locks;
 pub mod lookup;
 pub mod mounts;
 pub mod node;
+pub mod permission;
 pub mod pipe;
 pub mod poll;
 pub mod select;

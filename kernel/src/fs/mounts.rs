@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use machine::sync::Mutex;
 
@@ -306,6 +307,6 @@ pub fn mount_permanent(
     top: NodeRef,
     fs: Option<Arc<dyn FileSystem>>,
 ) -> Result<(), Errno> {
-    let point = root.create(name, NewNode::Directory, 0o755)?;
+    let point = root.create(name, NewNode::Directory, Beginning::of_root(0o755))?;
     enter_permanent(kind, top, Some(point), fs)
 }

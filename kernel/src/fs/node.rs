@@ -8,6 +8,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::credentials::Owned;
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use machine::arch::clock;
 
@@ -65,6 +67,17 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// Whose it is, and who may do what with it.
+    pub fn owned(&self) -> Owned {
+        Owned {
+            directory: self.kind == FileKind::Directory,
+            regular: self.kind == FileKind::Regular,
+            permissions: self.permissions,
+            uid: self.uid,
+            gid: self.gid,
+        }
+    }
+
     /// `st_mode`: kind and permissions.
     pub fn mode(&self) -> u32 {
         self.kind.mode_bits() | self.permissions
@@ -155,6 +168,10 @@ pub trait Node: Any + Send + Sync {
     fn kind(&self) -> FileKind;
     /// What `stat` tells.
     fn metadata(&self) -> Metadata;
+    /// Whose it is, and who may do what with it.
+    fn owned(&self) -> Owned {
+        self.metadata().owned()
+    }
     /// What `stat` and `statfs` call a block, in bytes.
     fn block_size(&self) -> u32 {
         BLOCK_SIZE
@@ -196,11 +213,16 @@ pub trait Node: Any + Send + Sync {
         Err(Errno::ENOTDIR)
     }
     /// Makes an entry; `EEXIST` if there is one.
-    fn create(&self, _name: &[u8], _new: NewNode<'_>, _permissions: u32) -> Result<NodeRef, Errno> {
+    fn create(
+        &self,
+        _name: &[u8],
+        _new: NewNode<'_>,
+        _beginning: Beginning,
+    ) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
     /// A regular file without a name, in this directory's file system (`O_TMPFILE`).
-    fn create_nameless(&self, _permissions: u32) -> Result<NodeRef, Errno> {
+    fn create_nameless(&self, _beginning: Beginning) -> Result<NodeRef, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
     /// Gives `node` a further name.

@@ -170,16 +170,20 @@ impl File for StreamFile {
     }
 }
 
-fn node(which: Stream) -> NodeRef {
+/// The first one who asks owns it: the program, which comes first.
+fn node(which: Stream, owner: [u32; 2]) -> NodeRef {
     static NODES: [Once<NodeRef>; STREAMS] = [const { Once::new() }; STREAMS];
     let slot = &NODES[which as usize];
     if let Some(node) = slot.get() {
         return node.clone();
     }
-    let node = pipe_node(move |_| Ok(stream(which)));
+    let node = pipe_node(owner, move |_| Ok(stream(which)));
     let _ = slot.set(node.clone());
     slot.get().cloned().unwrap_or(node)
 }
+
+/// User and group of what is root's.
+const ROOT: [u32; 2] = [0; 2];
 
 /// Whether the host's standard output and error lead to the same place.
 static ONE_OUTPUT: AtomicBool = AtomicBool::new(false);
@@ -192,28 +196,32 @@ pub(super) fn init(boot: &BootInfo) {
     ONE_OUTPUT.store(one, Ordering::Relaxed);
 }
 
-fn open(which: Stream, flags: OpenFlags) -> Arc<OpenFile> {
-    OpenFile::new(node(which), stream(which), None, flags)
+fn open(which: Stream, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
+    OpenFile::new(node(which, owner), stream(which), None, flags)
 }
 
-/// The open files for descriptors 0, 1 and 2 of the first program.
-pub fn open_program_streams() -> [Arc<OpenFile>; 3] {
-    let output = open(Stream::InputOutput, OpenFlags::WRITE_ONLY);
+/// The open files for descriptors 0, 1 and 2 of the first program, which runs as `owner`.
+pub fn open_program_streams(owner: [u32; 2]) -> [Arc<OpenFile>; 3] {
+    let output = open(Stream::InputOutput, OpenFlags::WRITE_ONLY, owner);
     let error = if ONE_OUTPUT.load(Ordering::Relaxed) {
         output.clone()
     } else {
-        open(Stream::Error, OpenFlags::WRITE_ONLY)
+        open(Stream::Error, OpenFlags::WRITE_ONLY, owner)
     };
-    [open(Stream::InputOutput, OpenFlags::empty()), output, error]
+    [
+        open(Stream::InputOutput, OpenFlags::empty(), owner),
+        output,
+        error,
+    ]
 }
 
 /// The same for what sends files to the host; none where it wants none.
 pub fn open_sender_streams() -> Option<[Arc<OpenFile>; 3]> {
     port::out()?;
-    let errors = open(Stream::Error, OpenFlags::WRITE_ONLY);
+    let errors = open(Stream::Error, OpenFlags::WRITE_ONLY, ROOT);
     Some([
-        open(Stream::InputOutput, OpenFlags::empty()),
-        open(Stream::Files, OpenFlags::WRITE_ONLY),
+        open(Stream::InputOutput, OpenFlags::empty(), ROOT),
+        open(Stream::Files, OpenFlags::WRITE_ONLY, ROOT),
         errors,
     ])
 }

@@ -19,6 +19,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::credentials::attributes::Beginning;
 use logic::errno::{Errno, SysResult};
 use machine::sync::SpinLock;
 
@@ -40,6 +41,14 @@ pub trait Content: Send + Sync {
     /// Permission bits.
     fn permissions(&self) -> u32 {
         if self.writable() { 0o644 } else { 0o444 }
+    }
+    /// User and group that it belongs to.
+    fn owner(&self) -> [u32; 2] {
+        [0; 2]
+    }
+    /// Whether the caller may open it, whatever the permission bits say.
+    fn check_open(&self) -> Result<(), Errno> {
+        Ok(())
     }
 }
 
@@ -161,13 +170,24 @@ impl Synthetic {
 
     /// What `stat` tells of a node.
     pub fn metadata(&self, inode: u64, kind: FileKind, permissions: u32) -> Metadata {
+        self.metadata_of(inode, kind, permissions, [0; 2])
+    }
+
+    /// The same of one that belongs to a user and a group.
+    pub fn metadata_of(
+        &self,
+        inode: u64,
+        kind: FileKind,
+        permissions: u32,
+        [uid, gid]: [u32; 2],
+    ) -> Metadata {
         Metadata {
             id: self.id(inode),
             kind,
             permissions,
             links: if kind == FileKind::Directory { 2 } else { 1 },
-            uid: 0,
-            gid: 0,
+            uid,
+            gid,
             rdev: 0,
             size: 0,
             blocks: 0,
@@ -302,7 +322,7 @@ impl Node for Directory {
     fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
         self.get(name).ok_or(Errno::ENOENT)
     }
-    fn create(&self, _: &[u8], _: NewNode<'_>, _: u32) -> Result<NodeRef, Errno> {
+    fn create(&self, _: &[u8], _: NewNode<'_>, _: Beginning) -> Result<NodeRef, Errno> {
         Err(self.fs.refusal)
     }
     fn parent(&self) -> Option<NodeRef> {
@@ -368,6 +388,10 @@ pub trait Target: Send + Sync + 'static {
     fn permissions(&self) -> u32 {
         0o777
     }
+    /// User and group that it belongs to.
+    fn owner(&self) -> [u32; 2] {
+        [0; 2]
+    }
     /// What `stat` tells as its size.
     const SIZE: u64 = 0;
 }
@@ -406,7 +430,10 @@ impl<T: Target> Node for LinkNode<T> {
     }
     fn metadata(&self) -> Metadata {
         let permissions = self.target.permissions();
-        let metadata = self.fs.metadata(self.inode, FileKind::Symlink, permissions);
+        let owner = self.target.owner();
+        let metadata = self
+            .fs
+            .metadata_of(self.inode, FileKind::Symlink, permissions, owner);
         Metadata {
             size: T::SIZE,
             ..metadata
@@ -457,8 +484,12 @@ impl Node for TextNode {
         FileKind::Regular
     }
     fn metadata(&self) -> Metadata {
-        self.fs
-            .metadata(self.inode, FileKind::Regular, self.content.permissions())
+        self.fs.metadata_of(
+            self.inode,
+            FileKind::Regular,
+            self.content.permissions(),
+            self.content.owner(),
+        )
     }
     fn fs_stats(&self) -> FsStats {
         self.fs.stats()
@@ -467,6 +498,7 @@ impl Node for TextNode {
         if flags.writable() && !self.content.writable() {
             return Err(Errno::EACCES);
         }
+        self.content.check_open()?;
         let content = self.content.clone();
         Ok(Arc::new(TextFile {
             content,

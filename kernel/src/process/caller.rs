@@ -1,9 +1,11 @@
 //! What a call needs of the task that made it.
 
-use super::task::limits;
+use super::task::{Process, limits};
 use crate::fs::{Context, FileTable, OpenFile, OpenFlags};
 use crate::process;
 use alloc::sync::Arc;
+use logic::credentials::Capabilities;
+use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
 use logic::socket::control::Credentials;
 
@@ -67,11 +69,58 @@ pub fn file_size_limit() -> Option<u64> {
 /// Who the calling process is, for whom it sends something to.
 pub fn credentials() -> Credentials {
     let current = process::current();
-    let process = current.process();
-    let credentials = process.credentials();
+    let who = current.credentials();
     Credentials {
-        pid: process.pid(),
-        uid: credentials.uid[0],
-        gid: credentials.gid[0],
+        pid: current.process().pid(),
+        uid: who.users.real,
+        gid: who.groups.real,
     }
+}
+
+/// The same by as whom it acts.
+pub fn acting_credentials() -> Credentials {
+    let current = process::current();
+    let who = current.credentials();
+    Credentials {
+        pid: current.process().pid(),
+        uid: who.users.effective,
+        gid: who.groups.effective,
+    }
+}
+
+/// To whom what the calling task makes belongs: user and group.
+pub fn file_owner() -> [u32; 2] {
+    let current = process::current();
+    let who = current.credentials();
+    [who.users.file, who.groups.file]
+}
+
+/// Whether the calling task may look into another process.
+///
+/// # Errors
+/// `EPERM`.
+pub fn look_into(process: &Process, how: LooksAs) -> Result<(), Errno> {
+    let current = process::current();
+    if core::ptr::eq(Arc::as_ptr(current.process()), process) {
+        return Ok(());
+    }
+    let (own, other) = (current.credentials(), process.credentials());
+    if own.may_look_into(&other, process.is_dumpable(), how) {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
+}
+
+/// `EPERM` unless the calling task has a capability in force.
+///
+/// # Errors
+/// That.
+pub fn need(capability: Capabilities) -> Result<(), Errno> {
+    process::current().credentials().need(capability)
+}
+
+/// Whether the calling task has a capability in force.
+pub fn can(capability: Capabilities) -> bool {
+    process::current().credentials().can(capability)
 }

@@ -2,12 +2,13 @@
 
 use crate::fs::lookup::{self, Found, LastLink};
 use crate::fs::watch::{self, Events};
-use crate::fs::{FileKind, NodeRef, OpenFile};
-use crate::process::caller;
+use crate::fs::{FileKind, NodeRef, OpenFile, permission};
+use crate::process::{self, caller};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD};
+use logic::credentials::{Credentials, Wanted};
 use logic::errno::Errno;
 use logic::path::{self, PATH_MAX};
 
@@ -35,7 +36,14 @@ pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
 pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, Errno> {
     let path = read_path(address)?;
     let start = start(fd, &path)?;
-    lookup::resolve(&caller::context().root(), &start, &path, last_link)
+    let task = process::current();
+    lookup::resolve(
+        task.credentials(),
+        &task.fs().root(),
+        &start,
+        &path,
+        last_link,
+    )
 }
 
 /// What a call with `AT_EMPTY_PATH` means.
@@ -56,6 +64,11 @@ impl Target {
             Self::Path(found) => found.node.as_ref().expect("it is there"),
             Self::File(file) => file.node(),
         }
+    }
+
+    /// `EACCES` unless the caller may do that with it.
+    pub(super) fn check(&self, wanted: Wanted) -> Result<(), Errno> {
+        permission::check(process::current().credentials(), &**self.node(), wanted)
     }
 
     /// Tells those who watch it, or the directory that it is in.
@@ -92,6 +105,18 @@ pub(super) fn target(
     flags: u32,
     last_link: LastLink,
 ) -> Result<Target, Errno> {
+    let task = process::current();
+    target_as(task.credentials(), fd, address, flags, last_link)
+}
+
+/// The same as somebody else.
+pub(super) fn target_as(
+    who: &Credentials,
+    fd: i32,
+    address: u64,
+    flags: u32,
+    last_link: LastLink,
+) -> Result<Target, Errno> {
     let path = match (flags & AT_EMPTY_PATH != 0, address) {
         // A null pointer is an empty path here since Linux 6.11; older programs never pass one.
         (true, 0) => Vec::new(),
@@ -104,6 +129,6 @@ pub(super) fn target(
         return Ok(Target::File(caller::place(fd)?));
     }
     let start = start(fd, &path)?;
-    let found = lookup::resolve(&caller::context().root(), &start, &path, last_link)?;
-    existing(found)
+    let root = process::current().fs().root();
+    existing(lookup::resolve(who, &root, &start, &path, last_link)?)
 }

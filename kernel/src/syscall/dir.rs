@@ -4,14 +4,16 @@ use super::Args;
 use super::at;
 use crate::fs::lookup::{self, Found, LastLink, LastName};
 use crate::fs::node::{DirEntry, LinkTarget, NewNode, RenameMode, Renamed};
+use crate::fs::permission;
 use crate::fs::watch::{self, Events};
 use crate::fs::{FileKind, NodeRef};
-use crate::process::caller;
+use crate::process::{self, caller};
 use crate::vm::uaccess;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{
     AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, RENAME_EXCHANGE, RENAME_NOREPLACE,
 };
+use logic::credentials::{Capabilities, Wanted};
 use logic::errno::{Errno, SysResult};
 use logic::path::PATH_MAX;
 
@@ -106,8 +108,16 @@ fn make(fd: i32, path: u64, new: NewNode<'_>, permissions: u32) -> SysResult {
     check_free(&found, matches!(new, NewNode::Directory))?;
     let masked = permissions & !caller::context().umask();
     let name = found.new_name(Errno::EEXIST)?;
-    found.parent.create(name, new, masked)?;
-    tell_made(&found, name, matches!(new, NewNode::Directory));
+    let directory = matches!(new, NewNode::Directory);
+    let task = process::current();
+    let who = task.credentials();
+    permission::check_change(who, &*found.parent)?;
+    if matches!(new, NewNode::Character(_) | NewNode::Block(_)) {
+        who.need(Capabilities::MKNOD)?;
+    }
+    let beginning = permission::beginning(who, &*found.parent, masked, directory);
+    found.parent.create(name, new, beginning)?;
+    tell_made(&found, name, directory);
     Ok(0)
 }
 
@@ -172,12 +182,14 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
     let parent = found.parent;
     let node = found.node.ok_or(Errno::ENOENT)?;
     if node.kind() != FileKind::Directory {
+        permission::check_remove(process::current().credentials(), &*parent, &*node)?;
         return Err(Errno::ENOTDIR);
     }
     if node.id().device != parent.id().device {
         // The root of a mounted file system.
         return Err(Errno::EBUSY);
     }
+    permission::check_remove(process::current().credentials(), &*parent, &*node)?;
     // Another may have taken the name since it was looked up.
     let removed = parent.remove_directory(&name)?;
     drop(node);
@@ -191,7 +203,7 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
 }
 
 fn remove_file(fd: i32, path: u64) -> SysResult {
-    at::find(fd, path, LastLink::Entry)?.unlink()?;
+    at::find(fd, path, LastLink::Entry)?.unlink(process::current().credentials())?;
     Ok(0)
 }
 
@@ -236,6 +248,7 @@ fn rename_path(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
     if node.id().device != source.parent.id().device {
         return Err(Errno::EBUSY);
     }
+    check_rename(&source, &target, node, how)?;
     let renamed = source.parent.rename(name, &target.parent, new_name, how)?;
     let Some(renamed) = renamed else { return Ok(0) };
     if watch::active_after_change() {
@@ -246,6 +259,51 @@ fn rename_path(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
         other.release_if_last(1);
     }
     Ok(0)
+}
+
+/// Whether the caller may move what is at `source`, and replace what is at `target`.
+fn check_rename(
+    source: &Found,
+    target: &Found,
+    node: &NodeRef,
+    how: RenameMode,
+) -> Result<(), Errno> {
+    let task = process::current();
+    let who = task.credentials();
+    if who.can(Capabilities::DAC_OVERRIDE | Capabilities::FOWNER) {
+        return Ok(());
+    }
+    if target
+        .node
+        .as_ref()
+        .is_some_and(|other| lookup::same(other, node))
+    {
+        return Ok(());
+    }
+    match (&target.node, how) {
+        (Some(_), RenameMode::KeepExisting) => return Err(Errno::EEXIST),
+        (None, RenameMode::Exchange) => return Err(Errno::ENOENT),
+        _ => {}
+    }
+    permission::check_remove(who, &*source.parent, &**node)?;
+    match &target.node {
+        Some(other) => permission::check_remove(who, &*target.parent, &**other)?,
+        None => permission::check_change(who, &*target.parent)?,
+    }
+    // A directory in another one has another `..`.
+    let moves = !lookup::same(&source.parent, &target.parent);
+    let changes = |node: &NodeRef| {
+        if moves && node.kind() == FileKind::Directory {
+            permission::check(who, &**node, Wanted::WRITE)
+        } else {
+            Ok(())
+        }
+    };
+    changes(node)?;
+    match &target.node {
+        Some(other) if how == RenameMode::Exchange => changes(other),
+        _ => Ok(()),
+    }
 }
 
 #[cold]
@@ -289,6 +347,13 @@ fn link_node(node: &NodeRef, fd: i32, path: u64) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, false)?;
     let name = found.new_name(Errno::EEXIST)?;
+    let task = process::current();
+    let who = task.credentials();
+    if found.parent.id().device != node.id().device {
+        return Err(Errno::EXDEV);
+    }
+    who.may_link(&node.owned())?;
+    permission::check_change(who, &*found.parent)?;
     found.parent.link(name, node)?;
     if watch::active() {
         watch::tell_node(node, Events::ATTRIB);
@@ -309,6 +374,11 @@ pub fn linkat(a: &Args) -> SysResult {
     if flags & !(AT_SYMLINK_FOLLOW | linux_raw_sys::general::AT_EMPTY_PATH) != 0 {
         return Err(Errno::EINVAL);
     }
+    if flags & linux_raw_sys::general::AT_EMPTY_PATH != 0
+        && !caller::can(Capabilities::DAC_READ_SEARCH)
+    {
+        return Err(Errno::ENOENT);
+    }
     let last_link = if flags & AT_SYMLINK_FOLLOW != 0 {
         LastLink::Follow
     } else {
@@ -326,7 +396,13 @@ fn make_link(text: u64, fd: i32, path: u64) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, false)?;
     let name = found.new_name(Errno::EEXIST)?;
-    found.parent.create(name, NewNode::Symlink(&text), 0o777)?;
+    let task = process::current();
+    let who = task.credentials();
+    permission::check_change(who, &*found.parent)?;
+    let beginning = permission::beginning(who, &*found.parent, 0o777, false);
+    found
+        .parent
+        .create(name, NewNode::Symlink(&text), beginning)?;
     tell_made(&found, name, false);
     Ok(0)
 }
@@ -394,6 +470,7 @@ fn directory(path: u64) -> Result<NodeRef, Errno> {
     if node.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
+    permission::check_search(process::current().credentials(), &*node)?;
     Ok(node)
 }
 
@@ -409,13 +486,16 @@ pub fn fchdir(a: &Args) -> SysResult {
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
+    permission::check_search(process::current().credentials(), &**file.node())?;
     caller::context().set_cwd(file.node().clone());
     Ok(0)
 }
 
 /// `chroot(2)`.
 pub fn chroot(a: &Args) -> SysResult {
-    caller::context().set_root(directory(a.addr(0))?);
+    let root = directory(a.addr(0))?;
+    caller::need(Capabilities::SYS_CHROOT)?;
+    caller::context().set_root(root);
     Ok(0)
 }
 

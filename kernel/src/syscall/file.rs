@@ -8,8 +8,8 @@ use crate::fs::lookup::{self, LastLink};
 use crate::fs::node::{Node, NodeRef};
 use crate::fs::walk_rules::Rules;
 use crate::fs::watch::Events;
-use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place};
-use crate::process::caller;
+use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place, permission};
+use crate::process::{self, caller};
 use crate::vm::hugetlb;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
@@ -19,11 +19,22 @@ use linux_raw_sys::general::{
     MFD_HUGE_SHIFT, MFD_HUGETLB, MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
     SEEK_SET, SYNC_FILE_RANGE_WRITE_AND_WAIT,
 };
+use logic::credentials::Wanted;
+use logic::credentials::attributes::Beginning;
 use logic::errno::{Errno, SysResult};
 
 /// The file behind the descriptor in argument 0.
 fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     caller::file(a.int(0))
+}
+
+/// The same to be written to: set-id bits go, unless the caller may leave them.
+fn file_to_write(a: &Args) -> Result<Arc<OpenFile>, Errno> {
+    let file = file(a)?;
+    if file.flags().writable() {
+        lookup::forget_set_ids(process::current().credentials(), &**file.node());
+    }
+    Ok(file)
 }
 
 /// The buffer in arguments 1 and 2.
@@ -50,7 +61,7 @@ pub fn read(a: &Args) -> SysResult {
 
 /// `write(2)`.
 pub fn write(a: &Args) -> SysResult {
-    let file = file(a)?;
+    let file = file_to_write(a)?;
     file.write(&mut UserSource::new(&buffer(a)?, caller::file_size_limit))
 }
 
@@ -62,7 +73,7 @@ pub fn pread64(a: &Args) -> SysResult {
 
 /// `pwrite64(2)`.
 pub fn pwrite64(a: &Args) -> SysResult {
-    let file = file(a)?;
+    let file = file_to_write(a)?;
     file.write_at(
         offset(a, 3)?,
         &mut UserSource::new(&buffer(a)?, caller::file_size_limit),
@@ -77,7 +88,7 @@ pub fn readv(a: &Args) -> SysResult {
 
 /// `writev(2)`.
 pub fn writev(a: &Args) -> SysResult {
-    let file = file(a)?;
+    let file = file_to_write(a)?;
     file.write(&mut UserSource::new(
         &read_segments(a.addr(1), a.0[2])?,
         caller::file_size_limit,
@@ -93,7 +104,7 @@ pub fn preadv(a: &Args) -> SysResult {
 
 /// `pwritev(2)`.
 pub fn pwritev(a: &Args) -> SysResult {
-    let file = file(a)?;
+    let file = file_to_write(a)?;
     let segments = read_segments(a.addr(1), a.0[2])?;
     file.write_at(
         offset(a, 3)?,
@@ -173,6 +184,7 @@ pub fn pwritev2(a: &Args) -> SysResult {
     let Some(told) = vectors(a, true)? else {
         return Ok(0);
     };
+    lookup::forget_set_ids(process::current().credentials(), &**told.file.node());
     let mut from = UserSource::new(&told.segments, caller::file_size_limit);
     let written = told.file.write_as(told.offset, &mut from, told.more)?;
     if a.uint(5) & (rwf::DSYNC | rwf::SYNC) != 0 {
@@ -187,7 +199,14 @@ fn open_common(fd: i32, path: u64, flags: u64, mode: u32) -> SysResult {
     // Before the file is made: a call that fails must leave nothing behind.
     caller::with_files(|files| files.check_room(caller::descriptor_limit()))?;
     let start = at::start(fd, &path)?;
-    let file = lookup::open_at(&caller::context(), start, &path, flags, mode)?;
+    let file = lookup::open_at(
+        &caller::context(),
+        process::current().credentials(),
+        start,
+        &path,
+        flags,
+        mode,
+    )?;
     caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
@@ -259,7 +278,15 @@ pub fn openat2(a: &Args) -> SysResult {
     } else {
         at::start(a.int(0), &path)?
     };
-    let file = lookup::open_by(&caller::context(), start, &path, flags, mode, Some(&rules))?;
+    let file = lookup::open_by(
+        &caller::context(),
+        process::current().credentials(),
+        start,
+        &path,
+        flags,
+        mode,
+        Some(&rules),
+    )?;
     caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
@@ -396,10 +423,13 @@ pub fn truncate(a: &Args) -> SysResult {
     let size = offset(a, 1)?;
     let found = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?;
     let node = found.node.as_ref().ok_or(Errno::ENOENT)?;
+    let task = process::current();
     if node.kind() == FileKind::Regular {
+        permission::check(task.credentials(), &**node, Wanted::WRITE)?;
         check_size_limit(node, size)?;
     }
     node.set_size(size)?;
+    lookup::forget_set_ids(task.credentials(), &**node);
     found.tell(Events::MODIFY);
     Ok(0)
 }
@@ -413,6 +443,7 @@ pub fn ftruncate(a: &Args) -> SysResult {
     }
     check_size_limit(file.node(), size)?;
     file.node().set_size(size)?;
+    lookup::forget_set_ids(process::current().credentials(), &**file.node());
     file.tell(Events::MODIFY);
     Ok(0)
 }
@@ -544,12 +575,18 @@ pub fn memfd_create(a: &Args) -> SysResult {
     } else {
         0o777
     };
+    let [uid, gid] = caller::file_owner();
+    let beginning = Beginning {
+        permissions,
+        uid,
+        gid,
+    };
     let home = if huge {
         fs::huge_memfd(size)?
     } else {
         fs::memfd()?
     };
-    let node = home.make_nameless(permissions)?;
+    let node = home.make_nameless(beginning)?;
     if flags & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0 {
         node.allow_seals();
     }

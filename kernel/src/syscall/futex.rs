@@ -12,6 +12,7 @@ use crate::process::time::values::Timespec;
 use crate::vm::uaccess::UserPtr;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
 
@@ -219,6 +220,7 @@ pub fn get_robust_list(a: &Args) -> SysResult {
         tid => {
             let tid = u32::try_from(tid).map_err(|_| Errno::ESRCH)?;
             let task = task::find_task(tid).ok_or(Errno::ESRCH)?;
+            process::caller::look_into(task.process(), LooksAs::Real)?;
             task.marks().robust_list.load(Ordering::Relaxed)
         }
     };

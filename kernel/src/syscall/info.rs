@@ -9,6 +9,7 @@ use crate::process::time::cpu_timers;
 use crate::process::uts::{DOMAIN_NAME, FIELD, Field, HOST_NAME, RELEASE, VERSION};
 use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general as raw;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock;
 use machine::arch::random;
@@ -55,6 +56,7 @@ fn read_name(a: &Args) -> Result<Field, Errno> {
 
 /// `sethostname(2)`.
 pub fn sethostname(a: &Args) -> SysResult {
+    process::caller::need(Capabilities::SYS_ADMIN)?;
     let name = read_name(a)?;
     *HOST_NAME.lock() = name;
     Ok(0)
@@ -62,6 +64,7 @@ pub fn sethostname(a: &Args) -> SysResult {
 
 /// `setdomainname(2)`.
 pub fn setdomainname(a: &Args) -> SysResult {
+    process::caller::need(Capabilities::SYS_ADMIN)?;
     let name = read_name(a)?;
     *DOMAIN_NAME.lock() = name;
     Ok(0)
@@ -152,6 +155,10 @@ fn set_limit(process: &task::Process, index: usize, [current, maximum]: [u64; 2]
     if current > maximum {
         return Err(Errno::EINVAL);
     }
+    let raises = maximum > process.limits().0[index].maximum;
+    if raises && !process::caller::can(Capabilities::SYS_RESOURCE) {
+        return Err(Errno::EPERM);
+    }
     if index == limits::index::NOFILE && maximum > MAX_FILES {
         return Err(Errno::EPERM);
     }
@@ -188,6 +195,12 @@ pub fn setrlimit(a: &Args) -> SysResult {
 pub fn prlimit64(a: &Args) -> SysResult {
     let index = resource(a, 1)?;
     let process = process_or_current(a.int(0))?;
+    let own = process::current();
+    if !alloc::sync::Arc::ptr_eq(&process, own.process())
+        && !own.credentials().may_limit(&process.credentials())
+    {
+        return Err(Errno::EPERM);
+    }
     let new = match a.addr(2) {
         0 => None,
         address => Some(UserPtr::<[u64; 2]>::new(address).read()?),
@@ -230,6 +243,7 @@ pub fn reboot(_a: &Args) -> SysResult {
 
 /// `vhangup(2)`.
 pub fn vhangup(_a: &Args) -> SysResult {
+    process::caller::need(Capabilities::SYS_TTY_CONFIG)?;
     process::terminal::hang_up_own();
     Ok(0)
 }

@@ -3,12 +3,15 @@
 use super::{Args, at};
 use crate::fs::inotify::InotifyFile;
 use crate::fs::lookup::LastLink;
+use crate::fs::permission;
 use crate::fs::watch::Events;
 use crate::fs::{FileKind, OpenFlags, anonymous};
+use crate::process;
 use crate::process::caller;
 use crate::procfs;
 use alloc::sync::Arc;
 use linux_raw_sys::general::AT_FDCWD;
+use logic::credentials::Wanted;
 use logic::errno::{Errno, SysResult};
 
 fn make(flags: u32) -> SysResult {
@@ -52,6 +55,7 @@ pub fn inotify_add_watch(a: &Args) -> SysResult {
     if asked.contains(Events::ONLY_DIRECTORY) && node.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
+    permission::check(process::current().credentials(), &*node, Wanted::READ)?;
     if procfs::is_of_process(node.id()) {
         // Its number says nothing once the process is gone.
         return Err(Errno::EOPNOTSUPP);

@@ -4,11 +4,14 @@
 use super::Args;
 use super::sched::{Subjects, for_each_meant};
 use crate::process::task::Task;
+use crate::process::{self, caller};
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 
 /// Where the class stands in a priority; below it are level and hints.
 const CLASS_SHIFT: u32 = 13;
 const NONE: u32 = 0;
+const REALTIME: u32 = 1;
 const BEST_EFFORT: u32 = 2;
 const IDLE: u32 = 3;
 
@@ -49,6 +52,23 @@ pub fn ioprio_set(a: &Args) -> SysResult {
     if class > IDLE || class == NONE && data != 0 {
         return Err(Errno::EINVAL);
     }
-    for_each_meant(&subjects(a)?, |task| task.set_io_priority(priority))?;
-    Ok(0)
+    if class == REALTIME
+        && !caller::can(Capabilities::SYS_NICE)
+        && !caller::can(Capabilities::SYS_ADMIN)
+    {
+        return Err(Errno::EPERM);
+    }
+    let own = process::current();
+    let mut result = Ok(0);
+    for_each_meant(&subjects(a)?, |task| {
+        let uid = task.credentials_for_others().users.real;
+        let users = own.credentials().users;
+        let of_user = uid == users.effective || uid == users.real;
+        if of_user || caller::can(Capabilities::SYS_NICE) {
+            task.set_io_priority(priority);
+        } else {
+            result = Err(Errno::EPERM);
+        }
+    })?;
+    result
 }

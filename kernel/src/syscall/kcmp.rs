@@ -3,9 +3,11 @@
 use super::Args;
 use super::process::of_number;
 use crate::fs::{FileTable, OpenFile};
+use crate::process::caller;
 use crate::process::task::Process;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::arch::random;
 
@@ -60,6 +62,8 @@ pub fn kcmp(a: &Args) -> SysResult {
     };
     let (one, other) = (number(0)?, number(1)?);
     let kind = a.int(2);
+    caller::look_into(&one, LooksAs::Real)?;
+    caller::look_into(&other, LooksAs::Real)?;
     // What has gone with the process is the same nothing.
     let of = |look: &dyn Fn(&Process) -> Option<u64>| {
         compare(look(&one).unwrap_or(0), look(&other).unwrap_or(0), kind)

@@ -7,11 +7,14 @@
 use super::Args;
 use crate::fs::io::read_segments;
 use crate::fs::volume::MountFlags;
+use crate::process::task::limits;
 use crate::process::{self, caller, pidfd};
 use crate::vm::{AddressSpace, Advice, Backing, Lock, MapFlags, MappedFile, Prot, Remap};
 use crate::vm::{hugetlb, uaccess};
 use alloc::sync::Arc;
 use linux_raw_sys::general as abi;
+use logic::credentials::Capabilities;
+use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 
@@ -67,6 +70,9 @@ pub fn mmap(a: &Args) -> SysResult {
         map.set(flag, flags & bit != 0);
     }
     let hint = (hint != 0 || map.contains(MapFlags::FIXED)).then_some(hint);
+    if map.contains(MapFlags::LOCKED) {
+        check_lock(bytes, Errno::EAGAIN)?;
+    }
     let start = space()?.map(hint, bytes, prot(a.uint(2)), map, backing)?;
     Ok(start as usize)
 }
@@ -256,8 +262,41 @@ pub fn madvise(a: &Args) -> SysResult {
     Ok(0)
 }
 
+/// Bytes that the caller may have locked; no limit where a capability says so.
+fn lock_limit() -> u64 {
+    let current = process::current();
+    if current.credentials().can(Capabilities::IPC_LOCK) {
+        return limits::INFINITY;
+    }
+    current.process().limit(limits::index::MEMLOCK)
+}
+
+/// Whether the caller may lock anything.
+fn check_may_lock() -> Result<(), Errno> {
+    if lock_limit() == 0 {
+        return Err(Errno::EPERM);
+    }
+    Ok(())
+}
+
+/// Whether it may lock so many bytes more; `beyond` is the error if not.
+fn check_lock(bytes: u64, beyond: Errno) -> Result<(), Errno> {
+    check_may_lock()?;
+    let limit = lock_limit();
+    if limit == limits::INFINITY {
+        return Ok(());
+    }
+    let locked = space()?.usage().locked;
+    let pages = bytes.div_ceil(PAGE).saturating_mul(PAGE);
+    if locked.saturating_add(pages) > limit {
+        return Err(beyond);
+    }
+    Ok(())
+}
+
 /// `mlock(2)`.
 pub fn mlock(a: &Args) -> SysResult {
+    check_lock(a.addr(0) % PAGE + a.0[1], Errno::ENOMEM)?;
     space()?.lock_pages(a.addr(0), a.0[1], Lock::Now)?;
     Ok(0)
 }
@@ -280,6 +319,13 @@ pub fn mlockall(a: &Args) -> SysResult {
         (true, false) => Lock::Now,
         (true, true) => Lock::OnFault,
     };
+    check_may_lock()?;
+    if flags & abi::MCL_CURRENT != 0 {
+        let size = space()?.usage().size;
+        if size > lock_limit() {
+            return Err(Errno::ENOMEM);
+        }
+    }
     space()?.lock_all(lock(abi::MCL_CURRENT), lock(abi::MCL_FUTURE))?;
     Ok(0)
 }
@@ -297,6 +343,7 @@ pub fn mlock2(a: &Args) -> SysResult {
         abi::MLOCK_ONFAULT => Lock::OnFault,
         _ => return Err(Errno::EINVAL),
     };
+    check_lock(a.addr(0) % PAGE + a.0[1], Errno::ENOMEM)?;
     space()?.lock_pages(a.addr(0), a.0[1], lock)?;
     Ok(0)
 }
@@ -319,6 +366,8 @@ pub fn process_madvise(a: &Args) -> SysResult {
     };
     let advice = advice.ok_or(Errno::EINVAL)?;
     let space = target.vm().ok_or(Errno::ESRCH)?;
+    caller::look_into(&target, LooksAs::OfFiles).map_err(|_| Errno::EACCES)?;
+    caller::need(Capabilities::SYS_NICE)?;
     let mut done = 0;
     for segment in segments {
         match space.advise(segment.address, segment.length as u64, advice) {

@@ -5,9 +5,11 @@ use super::at;
 use crate::fs::lookup::LastLink;
 use crate::fs::mounts::{self, When};
 use crate::fs::volume::MountFlags;
+use crate::process::caller;
 use crate::vm::uaccess;
 use alloc::vec::Vec;
 use linux_raw_sys::general as abi;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 
@@ -79,6 +81,7 @@ pub fn mount(a: &Args) -> SysResult {
     let source = string(a.addr(0))?.unwrap_or_default();
     let options = options(a.addr(4))?;
     let point = at::find(abi::AT_FDCWD, a.addr(1), LastLink::Follow)?.existing()?;
+    caller::need(Capabilities::SYS_ADMIN)?;
     let mut flags = a.uint(3);
     if flags & abi::MS_MGC_MSK == MAGIC {
         flags &= !abi::MS_MGC_MSK;
@@ -126,6 +129,7 @@ pub fn umount2(a: &Args) -> SysResult {
         LastLink::Follow
     };
     let top = at::find(abi::AT_FDCWD, a.addr(0), last_link)?.existing()?;
+    caller::need(Capabilities::SYS_ADMIN)?;
     if !mounts::is_mounted(&top) || flags & EXPIRE != 0 && flags & (FORCE | DETACH) != 0 {
         return Err(Errno::EINVAL);
     }

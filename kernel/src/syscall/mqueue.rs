@@ -2,7 +2,7 @@
 
 use super::Args;
 use super::record::MqAttr;
-use crate::fs::{FileKind, OpenFlags};
+use crate::fs::{FileKind, OpenFlags, permission};
 use crate::process;
 use crate::process::caller;
 use crate::process::ipc::Body;
@@ -14,6 +14,7 @@ use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::general as raw;
+use logic::credentials::{Capabilities, Wanted};
 use logic::errno::{Errno, SysResult};
 use logic::message_queue::Message;
 use machine::arch::clock::Nanos;
@@ -40,6 +41,13 @@ pub fn mq_open(a: &Args) -> SysResult {
             message_bytes: u64::try_from(asked.message_size).unwrap_or(0),
         },
     };
+    if flags.contains(OpenFlags::CREATE)
+        && attributes.is_some()
+        && !size.is_within_limits()
+        && !caller::can(Capabilities::SYS_RESOURCE)
+    {
+        return Err(Errno::EINVAL);
+    }
     let making = flags.contains(OpenFlags::CREATE).then(|| Making {
         exclusive: flags.contains(OpenFlags::EXCLUSIVE),
         permissions: a.uint(2) & !caller::context().umask(),
@@ -47,9 +55,17 @@ pub fn mq_open(a: &Args) -> SysResult {
     });
     let limit = process::current().process().limit(limits::index::MSGQUEUE);
     let (queue, is_new) = mqueue::open(&name, making, limit)?;
+    let wanted = match flags.bits() & raw::O_ACCMODE {
+        0 => Wanted::READ,
+        1 => Wanted::WRITE,
+        _ => Wanted::READ | Wanted::WRITE,
+    };
     let access = flags & OpenFlags::from_bits_retain(raw::O_ACCMODE);
     if !is_new && access.bits() == raw::O_ACCMODE {
         return Err(Errno::EINVAL);
+    }
+    if !is_new {
+        permission::check(process::current().credentials(), &*queue, wanted)?;
     }
     let kept = access | flags & OpenFlags::NONBLOCK;
     // As on Linux it closes on exec, whatever the flags say.

@@ -3,10 +3,13 @@
 use super::Args;
 use super::ipc::{IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, permissions, result, word};
 use super::record::{MsgDs, MsgInfo};
+use crate::process::caller;
 use crate::process::ipc::Body;
+use crate::process::ipc::READ;
 use crate::process::ipc::msg::{self, LIMITS, Status};
 use crate::vm::uaccess::{self, UserPtr};
 use core::sync::atomic::Ordering;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::message_queue::{Message, Taking, Wanted};
 use zerocopy::FromZeros;
@@ -122,16 +125,26 @@ pub fn msgctl(a: &Args) -> SysResult {
         IPC_INFO => write_limits(buffer, false),
         MSG_INFO => write_limits(buffer, true),
         IPC_STAT => {
-            write_status(buffer, &msg::status(id)?)?;
+            let status = msg::status(id)?;
+            status.owner.check(READ)?;
+            write_status(buffer, &status)?;
             Ok(0)
         }
         MSG_STAT | MSG_STAT_ANY => {
             let status = msg::status_at(id)?;
+            if command == MSG_STAT {
+                status.owner.check(READ)?;
+            }
             write_status(buffer, &status)?;
             result(status.id)
         }
         IPC_SET => {
             let new = UserPtr::<MsgDs>::new(buffer).read()?;
+            msg::status(id)?.owner.check_change()?;
+            let raises = new.most_bytes > LIMITS.queue.load(Ordering::Relaxed);
+            if raises && !caller::can(Capabilities::SYS_RESOURCE) {
+                return Err(Errno::EPERM);
+            }
             let owner = [new.owner.uid, new.owner.gid];
             msg::set(id, owner, new.owner.mode, new.most_bytes).map(|()| 0)
         }

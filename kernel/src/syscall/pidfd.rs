@@ -1,7 +1,7 @@
 //! Calls on processes that a descriptor names.
 
 use super::Args;
-use super::signal::optional_signal;
+use super::signal::{may_send, optional_signal};
 use crate::fs::{OpenFile, OpenFlags};
 use crate::process::signal::{self, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo, Signal};
 use crate::process::task::{Process, table};
@@ -9,6 +9,7 @@ use crate::process::{self, caller, pidfd};
 use crate::procfs;
 use crate::vm::uaccess;
 use alloc::sync::Arc;
+use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 
 /// `pidfd_open(2)`.
@@ -59,9 +60,11 @@ pub fn pidfd_send_signal(a: &Args) -> SysResult {
     if !pidfd::is_known(&target) {
         return Err(Errno::ESRCH);
     }
-    if let Some(signal) = optional_signal(number)? {
+    let signal = optional_signal(number)?;
+    may_send(&target, signal)?;
+    if let Some(signal) = signal {
         let info = if a.addr(2) == 0 {
-            SigInfo::user(signal, SI_USER, own.pid(), own.credentials().uid[0])
+            SigInfo::user(signal, SI_USER, own.pid(), own.credentials().users.real)
         } else {
             SigInfo::from_bytes(signal, &info)
         };
@@ -79,6 +82,7 @@ pub fn pidfd_getfd(a: &Args) -> SysResult {
     if !pidfd::is_known(&target) {
         return Err(Errno::ESRCH);
     }
+    caller::look_into(&target, LooksAs::Real)?;
     let files = target.files().ok_or(Errno::EBADF)?;
     let file = files.get(a.int(1))?;
     caller::install(file, true)

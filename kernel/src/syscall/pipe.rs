@@ -36,7 +36,7 @@ fn make_pipe(address: u64, flags: u32) -> SysResult {
     let known = OpenFlags::CLOSE_ON_EXEC | OpenFlags::NONBLOCK | OpenFlags::DIRECT;
     let flags = OpenFlags::from_bits(flags).filter(|flags| known.contains(*flags));
     let flags = flags.ok_or(Errno::EINVAL)?;
-    let (reader, writer) = pipes::pair(flags)?;
+    let (reader, writer) = pipes::pair(flags, caller::file_owner())?;
     install_pair(
         [reader, writer],
         flags.contains(OpenFlags::CLOSE_ON_EXEC),

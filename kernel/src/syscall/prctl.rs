@@ -6,6 +6,7 @@ use crate::process::signal::MAX_SIGNAL;
 use crate::vm::uaccess::{self, UserPtr};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::prctl as raw_prctl;
+use logic::credentials::{Capabilities, Credentials};
 use logic::errno::{Errno, SysResult};
 use machine::arch::USER_END;
 
@@ -74,14 +75,18 @@ pub fn prctl(a: &Args) -> SysResult {
             if a.addr(1) != 1 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
                 return Err(Errno::EINVAL);
             }
-            process.no_new_privs.store(true, Ordering::Relaxed);
+            let own = Credentials::clone(current.credentials());
+            current.act_as(Credentials {
+                no_new_privileges: true,
+                ..own
+            });
             Ok(0)
         }
         raw_prctl::PR_GET_NO_NEW_PRIVS => {
             if a.addr(1) != 0 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
                 return Err(Errno::EINVAL);
             }
-            Ok(usize::from(process.no_new_privs.load(Ordering::Relaxed)))
+            Ok(current.credentials().no_new_privileges.into())
         }
         raw_prctl::PR_SET_TIMERSLACK => {
             let slack = if a.addr(1) == 0 { 50_000 } else { a.addr(1) };
@@ -110,31 +115,73 @@ pub fn prctl(a: &Args) -> SysResult {
             if a.addr(1) > 1 {
                 return Err(Errno::EINVAL);
             }
-            let keeps = &process.keeps_capabilities;
-            keeps.store(a.addr(1) == 1, Ordering::Relaxed);
+            let own = Credentials::clone(current.credentials());
+            current.act_as(Credentials {
+                keeps_capabilities: a.addr(1) == 1,
+                ..own
+            });
             Ok(0)
         }
-        raw_prctl::PR_GET_KEEPCAPS => Ok(usize::from(
-            process.keeps_capabilities.load(Ordering::Relaxed),
-        )),
-        // No filter of calls, no secure bit, and times that are exact.
-        raw_prctl::PR_GET_SECCOMP | raw_prctl::PR_GET_SECUREBITS | raw_prctl::PR_GET_TIMING => {
-            Ok(0)
+        raw_prctl::PR_GET_KEEPCAPS => Ok(current.credentials().keeps_capabilities.into()),
+        raw_prctl::PR_GET_SECUREBITS => {
+            /// `SECBIT_KEEP_CAPS`.
+            const KEEP: usize = 1 << 4;
+            Ok(usize::from(current.credentials().keeps_capabilities) * KEEP)
         }
+        // No filter of calls, and times that are exact.
+        raw_prctl::PR_GET_SECCOMP | raw_prctl::PR_GET_TIMING => Ok(0),
         raw_prctl::PR_SET_TIMING if a.addr(1) == raw_prctl::PR_TIMING_STATISTICAL.into() => Ok(0),
         // Everybody reads the time-stamp counter.
         raw_prctl::PR_GET_TSC => write_int(raw_prctl::PR_TSC_ENABLE),
         raw_prctl::PR_SET_TSC if a.addr(1) == raw_prctl::PR_TSC_ENABLE.into() => Ok(0),
         raw_prctl::PR_CAPBSET_READ => {
-            const LAST_CAPABILITY: u64 = 40;
-            if a.addr(1) > LAST_CAPABILITY {
-                Err(Errno::EINVAL)
-            } else {
-                Ok(1)
-            }
+            let asked = Capabilities::numbered(a.addr(1)).ok_or(Errno::EINVAL)?;
+            Ok(current.credentials().bounding.contains(asked).into())
         }
+        raw_prctl::PR_CAPBSET_DROP => {
+            let own = Credentials::clone(current.credentials());
+            own.need(Capabilities::SETPCAP)?;
+            let dropped = Capabilities::numbered(a.addr(1)).ok_or(Errno::EINVAL)?;
+            current.act_as(Credentials {
+                bounding: own.bounding.without(dropped),
+                ..own
+            });
+            Ok(0)
+        }
+        raw_prctl::PR_CAP_AMBIENT => ambient(a),
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// `PR_CAP_AMBIENT`: capabilities that programs keep.
+fn ambient(a: &Args) -> SysResult {
+    let current = process::current();
+    let own = Credentials::clone(current.credentials());
+    let rest = [a.addr(3), a.addr(4)];
+    let ambient = match a.uint(1) {
+        raw_prctl::PR_CAP_AMBIENT_CLEAR_ALL if a.addr(2) == 0 && rest == [0; 2] => {
+            Capabilities::NONE
+        }
+        how => {
+            let one = Capabilities::numbered(a.addr(2)).filter(|_| rest == [0; 2]);
+            let one = one.ok_or(Errno::EINVAL)?;
+            match how {
+                raw_prctl::PR_CAP_AMBIENT_IS_SET => {
+                    return Ok(own.ambient.contains(one).into());
+                }
+                raw_prctl::PR_CAP_AMBIENT_RAISE => {
+                    if !(own.permitted & own.inheritable).contains(one) {
+                        return Err(Errno::EPERM);
+                    }
+                    own.ambient | one
+                }
+                raw_prctl::PR_CAP_AMBIENT_LOWER => own.ambient.without(one),
+                _ => return Err(Errno::EINVAL),
+            }
+        }
+    };
+    current.act_as(Credentials { ambient, ..own });
+    Ok(0)
 }
 
 /// `arch_prctl(2)`.

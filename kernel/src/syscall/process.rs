@@ -1,7 +1,7 @@
 //! Processes, their relations and their end.
 
 use super::Args;
-use crate::fs::{self, OpenFlags};
+use crate::fs::OpenFlags;
 use crate::process::signal::{self, SIGINFO_BYTES, Signal};
 use crate::process::task::{
     self, Process, Usage, UserStrings, WaitFor, WaitOptions, WaitStatus, Waited, table,
@@ -65,10 +65,10 @@ fn execute(
             };
             let mut open = OpenFlags::empty();
             open.set(OpenFlags::NO_FOLLOW, flags & raw::AT_SYMLINK_NOFOLLOW != 0);
-            fs::lookup::open_at(current.fs(), start, &path, open, 0)?
+            task::open_executable(current.fs(), current.credentials(), start, &path, open)?
         }
     };
-    task::check_executable(&file)?;
+    task::check_executable(current.credentials(), file.node())?;
     let path = if path.is_empty() { file.path() } else { path };
     let strings = UserStrings { path, args, env };
     task::execve(file, &strings, frame)

@@ -2,9 +2,11 @@
 
 use super::Args;
 use super::process::of_number;
+use crate::process::caller;
 use crate::vm::{AddressSpace, uaccess};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 use machine::sched;
@@ -115,6 +117,7 @@ impl Ends {
         let (there, far) = segments(a.addr(3), a.0[4])?;
         let process = of_number(a.uint(0))?;
         let other = process.vm().ok_or(Errno::ESRCH)?;
+        caller::look_into(&process, LooksAs::Real)?;
         let bytes = usize::try_from(near.min(far)).map_or(MAX_BYTES, |bytes| bytes.min(MAX_BYTES));
         Ok(Some(Self {
             here,

@@ -2,12 +2,13 @@
 
 use super::Args;
 use crate::process;
-use crate::process::task::{self, Process, Task, table};
+use crate::process::task::{self, Process, Task, limits, table};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use core::ops::RangeInclusive;
 use linux_raw_sys::general as raw;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::sched::policy;
 use machine::arch::{self, cpu_id};
@@ -51,6 +52,7 @@ pub fn sched_setaffinity(a: &Args) -> SysResult {
     if task.is_kernel() {
         return Err(Errno::EPERM);
     }
+    may_schedule(&task)?;
     task.affinity().set_mask(mask);
     if process::current().is(&task) {
         sched::migrate_current();
@@ -128,8 +130,50 @@ pub fn sched_setscheduler(a: &Args) -> SysResult {
     if matches!(policy, policies::FIFO | policies::RR) {
         return Err(Errno::EPERM);
     }
-    task.set_policy(policy, a.uint(1) & RESET_ON_FORK != 0);
+    let reset = a.uint(1) & RESET_ON_FORK != 0;
+    may_take_policy(&task, policy, reset)?;
+    task.set_policy(policy, reset);
     Ok(0)
+}
+
+/// Whether the calling task may say how another is scheduled.
+///
+/// # Errors
+/// `EPERM`.
+pub(super) fn may_schedule(task: &Task) -> Result<(), Errno> {
+    let own = process::current();
+    if own.is(task)
+        || own
+            .credentials()
+            .may_schedule(&task.credentials_for_others())
+    {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
+}
+
+/// Whether the calling task may have another run at this nice value.
+pub(super) fn may_be_nice(task: &Task, nice: i32) -> bool {
+    let asked = u64::try_from(20 - nice).unwrap_or(0);
+    asked <= task.process().limit(limits::index::NICE)
+        || process::current().credentials().can(Capabilities::SYS_NICE)
+}
+
+/// Whether the calling task may give a task that policy.
+///
+/// # Errors
+/// `EPERM`: the task is another's, leaves `SCHED_IDLE`, or would have its children keep its policy.
+pub(super) fn may_take_policy(task: &Task, policy: u32, reset: bool) -> Result<(), Errno> {
+    if process::current().credentials().can(Capabilities::SYS_NICE) {
+        return Ok(());
+    }
+    may_schedule(task)?;
+    let wakes = task.policy() == policies::IDLE && policy != policies::IDLE;
+    if wakes && !may_be_nice(task, task.nice()) || task.resets_policy() && !reset {
+        return Err(Errno::EPERM);
+    }
+    Ok(())
 }
 
 /// `sched_getparam(2)`: no task has a priority.
@@ -190,7 +234,7 @@ impl Subjects {
         Ok(match which {
             0 => Self::Thread(task_or_current(who).map_err(|_| Errno::ESRCH)?),
             1 => Self::Group(who_or(own.pgid())?),
-            2 => Self::User(who_or(own.credentials().uid[0])?),
+            2 => Self::User(who_or(own.credentials().users.real)?),
             _ => return Err(Errno::EINVAL),
         })
     }
@@ -199,7 +243,7 @@ impl Subjects {
         match self {
             Self::Thread(_) => false,
             Self::Group(group) => process.pgid() == *group,
-            Self::User(uid) => process.credentials().uid[0] == *uid,
+            Self::User(uid) => process.credentials().users.real == *uid,
         }
     }
 }
@@ -239,10 +283,18 @@ pub fn getpriority(a: &Args) -> SysResult {
 
 /// `setpriority(2)`.
 pub fn setpriority(a: &Args) -> SysResult {
+    let nice = a.int(2).clamp(-20, 19);
+    let mut result = Ok(0);
     for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |task| {
-        task.set_nice(a.int(2));
+        if may_schedule(task).is_err() {
+            result = Err(Errno::EPERM);
+        } else if nice < task.nice() && !may_be_nice(task, nice) {
+            result = Err(Errno::EACCES);
+        } else {
+            task.set_nice(nice);
+        }
     })?;
-    Ok(0)
+    result
 }
 
 /// `getcpu(2)`.

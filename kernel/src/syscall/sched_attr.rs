@@ -1,7 +1,7 @@
 //! Scheduling policies by a structure that holds all about them.
 
 use super::record::SchedAttr;
-use super::sched::{policies, priorities, task_or_current};
+use super::sched::{may_be_nice, may_take_policy, policies, priorities, task_or_current};
 use super::{Args, extensible};
 use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general::SCHED_FLAG_RESET_ON_FORK;
@@ -81,12 +81,17 @@ pub fn sched_setattr(a: &Args) -> SysResult {
     if attr.flags & CLAMP != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
+    may_take_policy(&task, policy, reset)?;
+    let nice = attr.nice.clamp(-20, 19);
+    if !keeps && nice < task.nice() && !may_be_nice(&task, nice) {
+        return Err(Errno::EPERM);
+    }
     if keeps {
         // As on Linux the policy stays, too.
         task.set_policy(task.policy(), reset);
     } else {
         task.set_policy(policy, reset);
-        task.set_nice(attr.nice.clamp(-20, 19));
+        task.set_nice(nice);
     }
     Ok(0)
 }

@@ -4,6 +4,7 @@ use super::ipc::{IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, permissions,
 use super::record::{SemBuf, SemDs, SemInfo};
 use super::{Args, value};
 use crate::process::ipc::sem::{self, LIMITS, Status};
+use crate::process::ipc::{READ, WRITE};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::boxed::Box;
@@ -132,37 +133,58 @@ pub fn semctl(a: &Args) -> SysResult {
         IPC_INFO => write_limits(buffer, false),
         SEM_INFO => write_limits(buffer, true),
         IPC_STAT => {
-            write_status(buffer, &sem::status(id)?)?;
+            let status = sem::status(id)?;
+            status.owner.check(READ)?;
+            write_status(buffer, &status)?;
             Ok(0)
         }
         SEM_STAT | SEM_STAT_ANY => {
             let status = sem::status_at(id)?;
+            if command == SEM_STAT {
+                status.owner.check(READ)?;
+            }
             write_status(buffer, &status)?;
             result(status.id)
         }
         GETALL => {
+            sem::status(id)?.owner.check(READ)?;
             let values = sem::values(id)?;
             uaccess::copy_out(buffer, values.as_bytes())?;
             Ok(0)
         }
         SETALL => {
-            let count = sem::status(id)?.count;
+            let status = sem::status(id)?;
+            status.owner.check(WRITE)?;
+            let count = status.count;
             let mut values = Vec::new();
             values.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
             values.resize(count, 0_u16);
             uaccess::copy_in(values.as_mut_slice().as_mut_bytes(), buffer)?;
             sem::set_all(id, &values).map(|()| 0)
         }
-        SETVAL => sem::set_value(id, semaphore, a.int(3)).map(|()| 0),
-        GETVAL => Ok(sem::look(id, semaphore)?.value.into()),
-        GETPID => Ok(sem::look(id, semaphore)?.pid as usize),
-        GETNCNT => Ok(sem::look(id, semaphore)?.growing),
-        GETZCNT => Ok(sem::look(id, semaphore)?.zero),
+        SETVAL => {
+            sem::status(id)?.owner.check(WRITE)?;
+            sem::set_value(id, semaphore, a.int(3)).map(|()| 0)
+        }
+        GETVAL | GETPID | GETNCNT | GETZCNT => {
+            sem::status(id)?.owner.check(READ)?;
+            let look = sem::look(id, semaphore)?;
+            Ok(match command {
+                GETVAL => look.value.into(),
+                GETPID => look.pid as usize,
+                GETNCNT => look.growing,
+                _ => look.zero,
+            })
+        }
         IPC_SET => {
             let new = UserPtr::<SemDs>::new(buffer).read()?.owner;
+            sem::status(id)?.owner.check_change()?;
             sem::set(id, [new.uid, new.gid], new.mode).map(|()| 0)
         }
-        IPC_RMID => sem::remove(id).map(|()| 0),
+        IPC_RMID => {
+            sem::status(id)?.owner.check_change()?;
+            sem::remove(id).map(|()| 0)
+        }
         _ => Err(Errno::EINVAL),
     }
 }

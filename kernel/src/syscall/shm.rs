@@ -4,6 +4,7 @@ use super::ipc::{IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, permissions, result};
 use super::record::{ShmDs, ShmInfo, ShmLimits};
 use super::{Args, value};
 use crate::process;
+use crate::process::ipc::READ;
 use crate::process::ipc::shm::{self, LIMITS, Status};
 use crate::vm::uaccess::UserPtr;
 use core::sync::atomic::Ordering;
@@ -81,11 +82,16 @@ pub fn shmctl(a: &Args) -> SysResult {
             Ok(totals.highest)
         }
         IPC_STAT => {
-            write_status(buffer, &shm::status(id)?)?;
+            let status = shm::status(id)?;
+            status.owner.check(READ)?;
+            write_status(buffer, &status)?;
             Ok(0)
         }
         SHM_STAT | SHM_STAT_ANY => {
             let status = shm::status_at(id)?;
+            if command == SHM_STAT {
+                status.owner.check(READ)?;
+            }
             write_status(buffer, &status)?;
             result(status.id)
         }

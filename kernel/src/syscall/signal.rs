@@ -214,11 +214,24 @@ pub fn kill(a: &Args) -> SysResult {
     // As on Linux, whoever is meant is looked for before the signal is looked at.
     let signal = || optional_signal(a.uint(1));
     let own = process::current().process().clone();
-    let info = |signal| SigInfo::user(signal, SI_USER, own.pid(), own.credentials().uid[0]);
+    let info = |signal| SigInfo::user(signal, SI_USER, own.pid(), own.credentials().users.real);
     let targets: Vec<Arc<Process>> = match a.int(0) {
         i32::MIN => return Err(Errno::ESRCH),
         // Everybody but init and the caller.
-        -1 => table::lock().collect(|process| process.pid() > 1 && process.pid() != own.pid())?,
+        -1 => {
+            let mut all =
+                table::lock().collect(|process| process.pid() > 1 && process.pid() != own.pid())?;
+            if all.is_empty() {
+                return Err(Errno::ESRCH);
+            }
+            // Those that the caller may not reach are left out, and nobody says so.
+            let signal = signal()?;
+            all.retain(|process| may_send(process, signal).is_ok());
+            if all.is_empty() {
+                return Ok(0);
+            }
+            all
+        }
         pid if pid <= 0 => {
             let group = if pid == 0 {
                 own.pgid()
@@ -229,7 +242,9 @@ pub fn kill(a: &Args) -> SysResult {
         }
         pid => {
             let process = process_or_current(pid)?;
-            if let Some(signal) = signal()? {
+            let signal = signal()?;
+            may_send(&process, signal)?;
+            if let Some(signal) = signal {
                 signal::send_to_process(&process, info(signal))?;
             }
             return Ok(0);
@@ -238,12 +253,36 @@ pub fn kill(a: &Args) -> SysResult {
     if targets.is_empty() {
         return Err(Errno::ESRCH);
     }
-    if let Some(signal) = signal()? {
-        for process in &targets {
+    let signal = signal()?;
+    let mut reached = false;
+    for process in &targets {
+        if may_send(process, signal).is_err() {
+            continue;
+        }
+        reached = true;
+        if let Some(signal) = signal {
             signal::send_to_process(process, info(signal))?;
         }
     }
-    Ok(0)
+    if reached { Ok(0) } else { Err(Errno::EPERM) }
+}
+
+/// Whether the caller may send a process a signal; within a session anybody may have others go on.
+///
+/// # Errors
+/// `EPERM`.
+pub(super) fn may_send(process: &Process, signal: Option<Signal>) -> Result<(), Errno> {
+    let own = process::current();
+    let goes_on =
+        || signal == Some(Signal::SIGCONT) && process.session() == own.process().session();
+    if own.process().pid() == process.pid()
+        || own.credentials().may_signal(&process.credentials())
+        || goes_on()
+    {
+        Ok(())
+    } else {
+        Err(Errno::EPERM)
+    }
 }
 
 /// Signal 0 sends nothing and only asks whether the target is there.
@@ -271,9 +310,11 @@ fn thread(group: Option<i32>, tid: i32) -> Result<Arc<task::Task>, Errno> {
 
 fn send_to_thread(group: Option<i32>, tid: i32, number: u32) -> SysResult {
     let task = thread(group, tid)?;
-    if let Some(signal) = optional_signal(number)? {
+    let signal = optional_signal(number)?;
+    may_send(task.process(), signal)?;
+    if let Some(signal) = signal {
         let own = process::current().process().clone();
-        let uid = own.credentials().uid[0];
+        let uid = own.credentials().users.real;
         signal::send_to_task(&task, SigInfo::user(signal, SI_TKILL, own.pid(), uid))?;
     }
     Ok(0)
@@ -310,7 +351,9 @@ pub fn rt_sigqueueinfo(a: &Args) -> SysResult {
         return Err(Errno::ESRCH);
     }
     let process = process_or_current(pid)?;
-    if let Some(signal) = optional_signal(a.uint(1))? {
+    let signal = optional_signal(a.uint(1))?;
+    may_send(&process, signal)?;
+    if let Some(signal) = signal {
         signal::send_to_process(&process, SigInfo::from_bytes(signal, &info))?;
     }
     Ok(0)
@@ -323,7 +366,9 @@ pub fn rt_tgsigqueueinfo(a: &Args) -> SysResult {
     }
     let info = read_info(a.addr(3), a.int(1))?;
     let task = thread(Some(a.int(0)), a.int(1))?;
-    if let Some(signal) = optional_signal(a.uint(2))? {
+    let signal = optional_signal(a.uint(2))?;
+    may_send(task.process(), signal)?;
+    if let Some(signal) = signal {
         signal::send_to_task(&task, SigInfo::from_bytes(signal, &info))?;
     }
     Ok(0)

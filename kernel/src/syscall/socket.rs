@@ -2,9 +2,9 @@
 
 use super::Args;
 use super::pipe::install_pair;
-use crate::fs::socket::{Family, Socket, SocketKind};
+use crate::fs::socket::{Caller, Family, Socket, SocketKind};
 use crate::fs::{OpenFile, OpenFlags};
-use crate::process::caller;
+use crate::process::{self, caller};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -68,7 +68,7 @@ fn new_kind(family: u32, kind: u32, protocol: u32) -> Result<(Family, SocketKind
 pub fn socket(a: &Args) -> SysResult {
     let (kind, flags) = kind_and_flags(a.uint(1))?;
     let (family, kind) = new_kind(a.uint(0), kind, a.uint(2))?;
-    let socket = Socket::new(family, kind).to_file(flags);
+    let socket = Socket::new(family, kind).to_file(flags, caller::file_owner());
     caller::install(socket, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
@@ -79,7 +79,7 @@ pub fn socketpair(a: &Args) -> SysResult {
     if family != Family::Unix {
         return Err(Errno::EOPNOTSUPP);
     }
-    let (first, second) = Socket::pair(kind, flags);
+    let (first, second) = Socket::pair(kind, flags, caller::file_owner());
     install_pair(
         [first, second],
         flags.contains(OpenFlags::CLOSE_ON_EXEC),
@@ -140,7 +140,12 @@ pub(super) fn write_address(bytes: &[u8], address: u64, length: u64) -> Result<(
 pub fn bind(a: &Args) -> SysResult {
     with_socket(a.int(0), |socket, _| {
         let address = read_address(a.addr(1), a.int(2))?;
-        socket.bind(&address, &caller::context())?;
+        let task = process::current();
+        let caller = Caller {
+            context: &caller::context(),
+            who: task.credentials(),
+        };
+        socket.bind(&address, caller)?;
         Ok(0)
     })
 }
@@ -149,7 +154,12 @@ pub fn bind(a: &Args) -> SysResult {
 pub fn connect(a: &Args) -> SysResult {
     with_socket(a.int(0), |socket, file| {
         let address = read_address(a.addr(1), a.int(2))?;
-        socket.connect(&address, &caller::context(), file.flags().nonblocking())?;
+        let task = process::current();
+        let caller = Caller {
+            context: &caller::context(),
+            who: task.credentials(),
+        };
+        socket.connect(&address, caller, file.flags().nonblocking())?;
         Ok(0)
     })
 }
@@ -180,7 +190,7 @@ fn accept_with(a: &Args, flags: u32) -> SysResult {
             write_address(&bytes, a.addr(1), a.addr(2))?;
         }
         caller::install(
-            accepted.to_file(flags),
+            accepted.to_file(flags, caller::file_owner()),
             flags.contains(OpenFlags::CLOSE_ON_EXEC),
         )
     })

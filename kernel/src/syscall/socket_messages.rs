@@ -7,13 +7,14 @@ use crate::fs::OpenFile;
 use crate::fs::io::{
     ByteSink, MAX_RW_COUNT, NO_LIMIT, Segment, UserSink, UserSource, read_segments,
 };
-use crate::fs::socket::{Address, Family, Got, Incoming, Outgoing, Socket, SocketKind};
-use crate::process::caller;
+use crate::fs::socket::{Address, Caller, Family, Got, Incoming, Outgoing, Socket, SocketKind};
 use crate::process::task::table;
 use crate::process::time::values::Timespec;
+use crate::process::{self, caller};
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{MAX_LENGTH, UnixName};
 use logic::socket::control::{self, Credentials, Passed, SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET};
@@ -74,8 +75,13 @@ fn send(
         }
     }
     let context = caller::context();
+    let task = process::current();
+    let from = Caller {
+        context: &context,
+        who: task.credentials(),
+    };
     let out = Outgoing {
-        to: beside.to.as_deref().map(|bytes| (bytes, &*context)),
+        to: beside.to.as_deref().map(|bytes| (bytes, from)),
         files,
         files_limit: caller::descriptor_limit(),
         credentials: beside.passed.credentials.filter(|_| unix),
@@ -108,10 +114,18 @@ pub fn sendto(a: &Args) -> SysResult {
     })
 }
 
-/// Who a sender says that it is; as root it may say anything that can be.
+/// Who a sender says that it is: one of those that it can act as, or whom its capabilities let it name.
 fn check_credentials(credentials: Credentials) -> Result<(), Errno> {
     if credentials.uid == u32::MAX || credentials.gid == u32::MAX {
         return Err(Errno::EINVAL);
+    }
+    let task = process::current();
+    let who = task.credentials();
+    let known = task.process().pid() == credentials.pid || who.can(Capabilities::SYS_ADMIN);
+    let of_user = who.users.three().contains(&credentials.uid) || who.can(Capabilities::SETUID);
+    let of_group = who.groups.three().contains(&credentials.gid) || who.can(Capabilities::SETGID);
+    if !(known && of_user && of_group) {
+        return Err(Errno::EPERM);
     }
     match table::find(credentials.pid) {
         Some(_) => Ok(()),

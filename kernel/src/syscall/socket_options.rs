@@ -3,9 +3,11 @@
 use super::Args;
 use super::socket::{TCP, UDP, with_socket};
 use crate::fs::socket::{Family, Settings, Socket, SocketKind, Timeout};
+use crate::process::caller;
 use crate::vm::uaccess;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::net as raw;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 
 const SOL_SOCKET: u32 = raw::SOL_SOCKET;
@@ -142,15 +144,27 @@ fn set_of_socket(socket: &Socket, option: u32, value: &Value) -> Result<(), Errn
         SO_BROADCAST => settings.broadcast.set(value.on()?),
         SO_KEEPALIVE => settings.keep_alive.set(value.on()?),
         SO_OOBINLINE => settings.urgent_inline.set(value.on()?),
-        SO_PRIORITY => settings.priority.set(value.unsigned()?),
+        SO_PRIORITY => {
+            let priority = value.unsigned()?;
+            if priority > 6 {
+                caller::need(Capabilities::NET_ADMIN)?;
+            }
+            settings.priority.set(priority);
+        }
         SO_PASSCRED if !unix => return Err(Errno::EOPNOTSUPP),
         SO_PASSCRED => settings.pass_credentials.set(value.on()?),
         SO_SNDBUF | SO_SNDBUFFORCE => {
             let force = option == SO_SNDBUFFORCE;
+            if force {
+                caller::need(Capabilities::NET_ADMIN)?;
+            }
             socket.set_send_buffer(buffer(value, LEAST_SEND_BUFFER, force)?);
         }
         SO_RCVBUF | SO_RCVBUFFORCE => {
             let force = option == SO_RCVBUFFORCE;
+            if force {
+                caller::need(Capabilities::NET_ADMIN)?;
+            }
             let bytes = buffer(value, LEAST_RECEIVE_BUFFER, force)?;
             // Relaxed: an option orders nothing.
             settings.receive_buffer.store(bytes, Ordering::Relaxed);

@@ -8,13 +8,14 @@ use crate::fs::lookup::LastLink;
 use crate::fs::node::{AttributeChange, Node};
 use crate::fs::volume::MountFlags;
 use crate::fs::watch::Events;
-use crate::fs::{FileKind, NodeRef, Timestamp};
-use crate::process::caller;
+use crate::fs::{FileKind, NodeRef, Timestamp, permission};
+use crate::process::{self, caller};
 use crate::vm::uaccess::UserPtr;
 use linux_raw_sys::general::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
     STATX__RESERVED, STATX_BASIC_STATS, STATX_MNT_ID, UTIME_NOW, UTIME_OMIT,
 };
+use logic::credentials::{Capabilities, Credentials, Wanted};
 use logic::errno::{Errno, SysResult};
 use zerocopy::FromZeros;
 
@@ -119,8 +120,8 @@ pub fn statx(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Whether root may do what `mode` asks: everything, but execute what nobody may.
-fn check_access(node: &NodeRef, mode: u32) -> SysResult {
+/// Whether the caller may do what `mode` asks, as its real user or as who it acts as.
+fn check_access(who: &Credentials, node: &NodeRef, mode: u32) -> SysResult {
     const EXECUTE: u32 = 1;
     const ALL: u32 = 7;
     if mode & !ALL != 0 {
@@ -130,11 +131,7 @@ fn check_access(node: &NodeRef, mode: u32) -> SysResult {
     let metadata = node.metadata();
     let mount = MountFlags::from_bits_truncate(node.fs_stats().flags);
     let regular = metadata.kind == FileKind::Regular;
-    if mode & EXECUTE != 0
-        && metadata.kind != FileKind::Directory
-        && (metadata.permissions & 0o111 == 0
-            || regular && mount.contains(MountFlags::NO_EXECUTION))
-    {
+    if mode & EXECUTE != 0 && regular && mount.contains(MountFlags::NO_EXECUTION) {
         return Err(Errno::EACCES);
     }
     let in_it = matches!(
@@ -144,12 +141,24 @@ fn check_access(node: &NodeRef, mode: u32) -> SysResult {
     if mode & WRITE != 0 && in_it && mount.contains(MountFlags::READ_ONLY) {
         return Err(Errno::EROFS);
     }
+    permission::check(who, &**node, Wanted(mode))?;
     Ok(0)
 }
 
 fn access_path(fd: i32, path: u64, mode: u32, flags: u32) -> SysResult {
-    let target = at::target(fd, path, flags, last_link(flags))?;
-    check_access(target.node(), mode)
+    let task = process::current();
+    let own = task.credentials();
+    let ids = [own.users, own.groups];
+    let plain = ids.iter().all(|ids| ids.file == ids.real)
+        && own.effective == own.permitted
+        && (own.users.real == 0 || own.permitted == Capabilities::NONE);
+    if flags & AT_EACCESS != 0 || plain {
+        let target = at::target(fd, path, flags, last_link(flags))?;
+        return check_access(own, target.node(), mode);
+    }
+    let real = own.as_real();
+    let target = at::target_as(&real, fd, path, flags, last_link(flags))?;
+    check_access(&real, target.node(), mode)
 }
 
 /// `access(2)`.
@@ -176,8 +185,10 @@ fn change_mode(target: &Target, mode: u32) -> SysResult {
     if node.kind() == FileKind::Symlink {
         return Err(Errno::EOPNOTSUPP);
     }
+    let who = process::current().credentials().clone();
+    let permissions = who.new_permissions(&node.owned(), mode & 0o7777)?;
     node.change(&AttributeChange {
-        permissions: Some(mode & 0o7777),
+        permissions: Some(permissions),
         ..AttributeChange::default()
     })?;
     target.tell(Events::ATTRIB);
@@ -218,10 +229,13 @@ pub fn fchmodat2(a: &Args) -> SysResult {
 fn change_owner(target: &Target, uid: u32, gid: u32) -> SysResult {
     let node = target.node();
     let chosen = |id: u32| (id != u32::MAX).then_some(id);
-    let metadata = node.metadata();
-    // As Linux: a change of owner takes set-id bits from files that can be executed.
-    let permissions = (metadata.kind == FileKind::Regular && metadata.permissions & 0o111 != 0)
-        .then_some(metadata.permissions & !0o6000);
+    let owned = node.owned();
+    let task = process::current();
+    // A change of owner takes set-id bits away.
+    let left = task
+        .credentials()
+        .new_owner(&owned, chosen(uid), chosen(gid))?;
+    let permissions = (left != owned.permissions).then_some(left);
     node.change(&AttributeChange {
         uid: chosen(uid),
         gid: chosen(gid),
@@ -265,9 +279,25 @@ pub fn fchownat(a: &Args) -> SysResult {
 /// New access and modification times; `None` leaves one.
 type Times = [Option<Timestamp>; 2];
 
-fn set_times(target: &Target, [accessed, modified]: Times) -> SysResult {
+/// What a call does with times.
+#[derive(Copy, Clone)]
+struct Asked {
+    times: Times,
+    /// Both are the present: who may write may do so.
+    touches: bool,
+}
+
+fn set_times(target: &Target, asked: Asked) -> SysResult {
+    let [accessed, modified] = asked.times;
     if accessed.is_none() && modified.is_none() {
         return Ok(0);
+    }
+    let task = process::current();
+    if !task.credentials().owns(&target.node().owned()) {
+        if !asked.touches {
+            return Err(Errno::EPERM);
+        }
+        target.check(Wanted::WRITE)?;
     }
     target.node().change(&AttributeChange {
         accessed,
@@ -282,12 +312,22 @@ fn set_times(target: &Target, [accessed, modified]: Times) -> SysResult {
     Ok(0)
 }
 
-fn both_now() -> Times {
-    [Some(Timestamp::now()); 2]
+fn both_now() -> Asked {
+    Asked {
+        times: [Some(Timestamp::now()); 2],
+        touches: true,
+    }
+}
+
+const fn given(times: Times) -> Asked {
+    Asked {
+        times,
+        touches: false,
+    }
 }
 
 /// Reads two `struct timeval`, or takes the present for a null pointer.
-fn read_timevals(address: u64) -> Result<Times, Errno> {
+fn read_timevals(address: u64) -> Result<Asked, Errno> {
     if address == 0 {
         return Ok(both_now());
     }
@@ -303,11 +343,11 @@ fn read_timevals(address: u64) -> Result<Times, Errno> {
             nanos: micros * 1000,
         });
     }
-    Ok(times)
+    Ok(given(times))
 }
 
 /// Reads two `struct timespec` with their special values, or takes the present for a null pointer.
-fn read_timespecs(address: u64) -> Result<Times, Errno> {
+fn read_timespecs(address: u64) -> Result<Asked, Errno> {
     if address == 0 {
         return Ok(both_now());
     }
@@ -325,7 +365,11 @@ fn read_timespecs(address: u64) -> Result<Times, Errno> {
             _ => return Err(Errno::EINVAL),
         };
     }
-    Ok(times)
+    let now = u64::from(UTIME_NOW);
+    Ok(Asked {
+        times,
+        touches: raw.iter().all(|[_, nanos]| *nanos == now),
+    })
 }
 
 /// `utime(2)`.
@@ -334,12 +378,12 @@ pub fn utime(a: &Args) -> SysResult {
         both_now()
     } else {
         let times = UserPtr::<[u64; 2]>::new(a.addr(1)).read()?;
-        times.map(|seconds| {
+        given(times.map(|seconds| {
             Some(Timestamp {
                 seconds: seconds.cast_signed(),
                 nanos: 0,
             })
-        })
+        }))
     };
     set_times(
         &at::target(AT_FDCWD, a.addr(0), 0, LastLink::Follow)?,

@@ -2,8 +2,10 @@
 
 use super::Args;
 use crate::fs::dev;
+use crate::process::caller;
 use crate::vm::uaccess;
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::log;
@@ -92,6 +94,10 @@ fn set_level(choose: impl FnOnce([u32; 4]) -> u32) -> SysResult {
 
 /// `syslog(2)`.
 pub fn syslog(a: &Args) -> SysResult {
+    // As where `kernel.dmesg_restrict` is 1, which is so on Debian.
+    if !caller::can(Capabilities::SYSLOG) {
+        caller::need(Capabilities::SYS_ADMIN)?;
+    }
     let (buffer, length) = (a.addr(1), a.int(2));
     match a.int(0) {
         action::CLOSE | action::OPEN => Ok(0),

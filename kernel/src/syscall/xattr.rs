@@ -14,6 +14,7 @@ use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use linux_raw_sys::general::AT_FDCWD;
+use logic::credentials::{Capabilities, Wanted};
 use logic::errno::{Errno, SysResult};
 use logic::xattrs::{Attribute, LIST_MAX, NAME_MAX, VALUE_MAX, When};
 
@@ -61,12 +62,24 @@ fn buffer(size: usize) -> Result<Vec<u8>, Errno> {
 /// Whether the name is one that files can have; `refused` is the error for files that cannot have a
 /// user's.
 fn check(target: &Target, name: &[u8], refused: Errno) -> Result<(), Errno> {
+    let writes = refused == Errno::EPERM;
     if name.starts_with(b"user.") {
         let kind = target.node().kind();
-        return match kind {
-            FileKind::Regular | FileKind::Directory => Err(Errno::EOPNOTSUPP),
-            _ => Err(refused),
-        };
+        if !matches!(kind, FileKind::Regular | FileKind::Directory) {
+            return Err(refused);
+        }
+        target.check(if writes { Wanted::WRITE } else { Wanted::READ })?;
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if name.starts_with(b"trusted.") && !caller::can(Capabilities::SYS_ADMIN) {
+        return Err(refused);
+    }
+    if writes && name.starts_with(b"security.") {
+        caller::need(if name == CAPABILITY {
+            Capabilities::SETFCAP
+        } else {
+            Capabilities::SYS_ADMIN
+        })?;
     }
     // Whether the file has any at all comes before the name.
     target.node().extended(&mut |_| ())?;
@@ -203,8 +216,10 @@ fn list(target: Result<Target, Errno>, a: &Args) -> SysResult {
     let target = target?;
     let mut names = buffer(a.size(2).min(LIST_MAX))?;
     let mut length = 0;
+    let trusted = caller::can(Capabilities::SYS_ADMIN);
     let looked = target.node().extended(&mut |slot: &Slot| {
         let all = slot.iter().flat_map(|slot| slot.all().names());
+        let all = all.filter(|name| trusted || !name.starts_with(b"trusted."));
         for name in all {
             length += name.len() + 1;
             if length <= names.capacity() {

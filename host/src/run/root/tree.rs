@@ -4,7 +4,6 @@ use super::view::{Folder, View, kind};
 use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use rustix::process::{getegid, geteuid};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -39,8 +38,8 @@ struct Listing {
     names: Vec<Vec<u8>>,
 }
 
-/// The facts about a file.
-fn facts(stat: &Stat) -> Facts {
+/// What changes with a file, or when another takes its place.
+fn version_of(stat: &Stat) -> u64 {
     let mut version = DefaultHasher::new();
     let of = (stat.st_dev, stat.st_ino, stat.st_size);
     let times = (
@@ -50,28 +49,24 @@ fn facts(stat: &Stat) -> Facts {
         stat.st_ctime_nsec,
     );
     (of, times).hash(&mut version);
+    version.finish()
+}
+
+/// The facts about a file.
+fn facts(stat: &Stat, [uid, gid]: [u32; 2]) -> Facts {
     let (major, minor) = (
         rustix::fs::major(stat.st_rdev),
         rustix::fs::minor(stat.st_rdev),
     );
     Facts {
         mode: stat.st_mode,
-        // Who runs ebb is the guest's root.
-        uid: if stat.st_uid == geteuid().as_raw() {
-            0
-        } else {
-            stat.st_uid
-        },
-        gid: if stat.st_gid == getegid().as_raw() {
-            0
-        } else {
-            stat.st_gid
-        },
+        uid,
+        gid,
         device: u64::from(major) << 32 | u64::from(minor),
         size: u64::try_from(stat.st_size).unwrap_or(0),
         seconds: stat.st_mtime,
         nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
-        version: version.finish(),
+        version: version_of(stat),
     }
 }
 
@@ -108,7 +103,7 @@ impl Tree {
         };
         let entry = Entry {
             name: b"",
-            facts: facts(&stat),
+            facts: facts(&stat, self.view.owner_of(&stat)),
             target: &target,
         };
         if answer.entry(&entry) {
@@ -138,7 +133,7 @@ impl Tree {
             if let Ok((stat, target)) = self.view.look_in(&listing.folder, name) {
                 let entry = Entry {
                     name,
-                    facts: facts(&stat),
+                    facts: facts(&stat, self.view.owner_of(&stat)),
                     target: &target,
                 };
                 match answer.entry(&entry) {
@@ -201,7 +196,7 @@ impl Tree {
             }
         }
         // Changed in place since it was opened.
-        if facts(&rustix::fs::fstat(file)?).version != version {
+        if version_of(&rustix::fs::fstat(file)?) != version {
             self.open.pop_front();
             return Err(Errno::STALE);
         }
@@ -229,7 +224,7 @@ impl Tree {
         if !self.view.is_readable(&file, &stat)? {
             return Err(Errno::ACCESS);
         }
-        if facts(&stat).version != version {
+        if version_of(&stat) != version {
             return Err(Errno::STALE);
         }
         let file = File::from(reopen(&file, OFlags::NONBLOCK)?);

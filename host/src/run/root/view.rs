@@ -4,6 +4,7 @@
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -81,6 +82,8 @@ pub(crate) struct View {
     part: Option<Part>,
     /// Folders that anybody may pass, or not.
     passable: HashMap<Vec<u8>, bool>,
+    /// To whom in the guest belongs what is of whoever runs ebb: user and group.
+    owner: [u32; 2],
 }
 
 /// The system folders, and this.
@@ -112,6 +115,7 @@ impl View {
             at: at.strip_suffix(b"/").unwrap_or(&at).to_vec(),
             part: None,
             passable: HashMap::new(),
+            owner: [0; 2],
         })
     }
 
@@ -138,7 +142,32 @@ impl View {
             at: self.at.clone(),
             part: self.part.clone(),
             passable: HashMap::new(),
+            owner: self.owner,
         })
+    }
+
+    /// Gives what belongs to whoever runs ebb to a user and a group of the guest. Root's stays root's.
+    pub(crate) fn give(&mut self, owner: [u32; 2]) {
+        if !geteuid().is_root() {
+            self.owner = owner;
+        }
+    }
+
+    /// To whom in the guest a file belongs.
+    pub(super) fn owner_of(&self, stat: &Stat) -> [u32; 2] {
+        let [uid, gid] = self.owner;
+        [
+            if stat.st_uid == geteuid().as_raw() {
+                uid
+            } else {
+                stat.st_uid
+            },
+            if stat.st_gid == getegid().as_raw() {
+                gid
+            } else {
+                stat.st_gid
+            },
+        ]
     }
 
     /// Whether all of a folder is shown.

@@ -77,7 +77,7 @@ static inline void say_status(const char *who, int status)
 }
 
 /* Runs a function in a child and says how that ended. */
-#define IN_CHILD(name, body) do { pid_t p_ = MUST(fork()); if (p_ == 0) { body; _exit(0); } \
+#define IN_CHILD(name, ...) do { pid_t p_ = MUST(fork()); if (p_ == 0) { __VA_ARGS__; _exit(0); } \
 	int s_; MUST(waitpid(p_, &s_, 0)); say_status(name, s_); } while (0)
 
 static inline void sleep_ms(long ms)

@@ -32,6 +32,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use cache::Cache;
 use caches::{CACHES, caches};
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use view::View;
 
@@ -70,7 +71,7 @@ pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
         let (major, minor) = device(cache.disk.number());
         let name = format!("{}", cache.disk.name());
         let node = NewNode::Block(devices::number(major, minor));
-        directory.create(name.as_bytes(), node, 0o660)?;
+        directory.create(name.as_bytes(), node, Beginning::of_root(0o660))?;
     }
     Ok(())
 }

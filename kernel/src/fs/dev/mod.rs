@@ -10,6 +10,7 @@ use super::file::File;
 use super::flags::OpenFlags;
 use super::node::{NewNode, NodeRef};
 use alloc::sync::Arc;
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use machine::sync::Once;
 
@@ -37,12 +38,16 @@ const LINKS: [(&[u8], &[u8]); 4] = [
 /// Fills the directory `/dev`.
 pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     for (name, number, permissions) in NODES {
-        directory.create(name, NewNode::Character(number), permissions)?;
+        directory.create(
+            name,
+            NewNode::Character(number),
+            Beginning::of_root(permissions),
+        )?;
     }
     for (name, target) in LINKS {
-        directory.create(name, NewNode::Symlink(target), 0o777)?;
+        directory.create(name, NewNode::Symlink(target), Beginning::of_root(0o777))?;
     }
-    directory.create(b"shm", NewNode::Directory, 0o1777)?;
+    directory.create(b"shm", NewNode::Directory, Beginning::of_root(0o1777))?;
     super::block::populate(directory)
 }
 

@@ -16,6 +16,8 @@ use super::node::{AttributeChange, NewNode, Node, NodeRef, Timestamp};
 use super::tmpfs::TmpNode;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use logic::credentials::Credentials;
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use logic::newc::{Member, Members};
 use logic::path::PATH_MAX;
@@ -27,6 +29,7 @@ struct Unpacking<'a> {
     archive: &'a [u8],
     base: u64,
     root: NodeRef,
+    who: Credentials,
     adopted: Vec<PhysRange>,
     /// The first name of files that have several.
     linked: BTreeMap<u32, NodeRef>,
@@ -43,6 +46,7 @@ pub(super) fn unpack(range: PhysRange, root: &NodeRef) {
         archive,
         base: range.start,
         root: root.clone(),
+        who: Credentials::root(),
         adopted: Vec::new(),
         linked: BTreeMap::new(),
     };
@@ -81,11 +85,23 @@ fn release(start: u64, end: u64) {
 
 impl Unpacking<'_> {
     fn enter(&mut self, member: &Member<'_>) -> Result<(), Errno> {
-        let found = resolve(&self.root, &self.root, member.name, LastLink::Keep);
+        let found = resolve(
+            &self.who,
+            &self.root,
+            &self.root,
+            member.name,
+            LastLink::Keep,
+        );
         let found = match found {
             Err(Errno::ENOENT) => {
                 self.make_parents(member.name)?;
-                resolve(&self.root, &self.root, member.name, LastLink::Keep)?
+                resolve(
+                    &self.who,
+                    &self.root,
+                    &self.root,
+                    member.name,
+                    LastLink::Keep,
+                )?
             }
             other => other?,
         };
@@ -130,7 +146,9 @@ impl Unpacking<'_> {
             FileKind::Socket => NewNode::Socket,
             FileKind::Anonymous => return Err(Errno::EINVAL),
         };
-        let node = found.parent.create(name, new, permissions)?;
+        let node = found
+            .parent
+            .create(name, new, Beginning::of_root(permissions))?;
         node.change(&change)?;
         if kind == FileKind::Regular {
             self.fill(&node, member)?;
@@ -153,10 +171,18 @@ impl Unpacking<'_> {
             if at == 0 {
                 continue;
             }
-            let found = resolve(&self.root, &self.root, &name[..at], LastLink::Follow)?;
+            let found = resolve(
+                &self.who,
+                &self.root,
+                &self.root,
+                &name[..at],
+                LastLink::Follow,
+            )?;
             if found.node.is_none() {
                 let name = found.new_name(Errno::EEXIST)?;
-                found.parent.create(name, NewNode::Directory, 0o755)?;
+                found
+                    .parent
+                    .create(name, NewNode::Directory, Beginning::of_root(0o755))?;
             }
         }
         Ok(())

@@ -354,10 +354,10 @@ impl File for PipeEnd {
 }
 
 /// A new pipe's two ends: for reading, for writing.
-pub fn pair(flags: OpenFlags) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
+pub fn pair(flags: OpenFlags, owner: [u32; 2]) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
     let pipe = Pipe::new()?;
     let weak = Arc::downgrade(&pipe);
-    let node = pipe_node(move |flags| {
+    let node = pipe_node(owner, move |flags| {
         let pipe = weak.upgrade().ok_or(Errno::ENXIO)?;
         Ok(Arc::new(PipeEnd::new(pipe, flags)))
     });

@@ -25,7 +25,7 @@ const DELAY: Nanos = Nanos::from_secs(1);
 const INTERVAL: Nanos = Nanos::from_secs(10);
 
 /// Starts the thread; `caller` says who calls.
-pub fn start(caller: fn() -> Credentials) {
+pub fn start(caller: [fn() -> Credentials; 2]) {
     set_caller(caller);
     sched::spawn_kernel("ksocketd", run);
 }

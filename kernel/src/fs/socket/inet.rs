@@ -10,6 +10,7 @@ use super::stream::OVERHEAD;
 use crate::fs::io::ByteSource;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use logic::credentials::{Capabilities, Credentials as Subject};
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_UNSPEC, Endpoint, Ip, split_family};
 use logic::socket::backlog::Place;
@@ -17,6 +18,9 @@ use logic::socket::control::Credentials;
 
 /// The longest message of UDP: what a packet has without its heads.
 const LONGEST_MESSAGE: usize = 65_507;
+
+/// The first port that anybody may bind to (`net.ipv4.ip_unprivileged_port_start`).
+const UNPRIVILEGED: u16 = 1024;
 
 impl Socket {
     fn protocol(&self) -> Protocol {
@@ -49,7 +53,7 @@ impl Socket {
     }
 
     /// `bind`.
-    pub(super) fn bind_inet(&self, bytes: &[u8]) -> Result<(), Errno> {
+    pub(super) fn bind_inet(&self, bytes: &[u8], who: &Subject) -> Result<(), Errno> {
         let v6 = self.family() == Family::Inet6;
         let (family, _) = split_family(bytes)?;
         let local = match Endpoint::parse(bytes, v6) {
@@ -70,6 +74,9 @@ impl Socket {
         }
         if !local.ip.is_any() && !local.ip.is_local() {
             return Err(Errno::EADDRNOTAVAIL);
+        }
+        if (1..UNPRIVILEGED).contains(&local.port) && !who.can(Capabilities::NET_BIND_SERVICE) {
+            return Err(Errno::EACCES);
         }
         if self.state.lock().bound.is_some() {
             return Err(Errno::EINVAL);

@@ -34,6 +34,6 @@ mod unix;
 pub use address::{Address, Family, SocketKind};
 pub use collect::start;
 pub use inbox::Got;
-pub use operations::{Incoming, Outgoing};
+pub use operations::{Caller, Incoming, Outgoing};
 pub use settings::{Settings, Timeout};
 pub use state::Socket;

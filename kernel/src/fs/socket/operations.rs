@@ -6,21 +6,31 @@ use super::rights::{self, Rights};
 use super::state::{Socket, caller};
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::poll::{Notifier, PollMask};
-use crate::fs::{Context, File, FileKind, OpenFile, OpenFlags, anonymous};
+use crate::fs::{Context, File, OpenFile, OpenFlags, anonymous};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::ioctl::{FIONREAD, TIOCOUTQ};
+use logic::credentials::Credentials as Subject;
 use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;
 
 /// The longest backlog (`net.core.somaxconn`).
 const MAX_BACKLOG: usize = 4096;
 
+/// Who calls, and where it stands in the tree.
+#[derive(Copy, Clone, Debug)]
+pub struct Caller<'a> {
+    /// Where it stands.
+    pub context: &'a Context,
+    /// Who it acts as.
+    pub who: &'a Subject,
+}
+
 /// A message on its way out.
 pub struct Outgoing<'a> {
     /// To whom, where the socket is not connected.
-    pub to: Option<(&'a [u8], &'a Context)>,
+    pub to: Option<(&'a [u8], Caller<'a>)>,
     /// Open files that go with it, and how many may be on their way.
     pub files: Vec<Arc<OpenFile>>,
     /// The sender's limit of those.
@@ -57,24 +67,28 @@ pub struct Incoming {
 
 impl Socket {
     /// An open file of this socket.
-    pub fn to_file(self: Arc<Self>, flags: OpenFlags) -> Arc<OpenFile> {
+    pub fn to_file(self: Arc<Self>, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
         let flags = (flags & OpenFlags::NONBLOCK) | OpenFlags::READ_WRITE;
-        anonymous::open(self, FileKind::Socket, "socket", flags)
+        anonymous::open_socket(self, flags, owner)
     }
 
     /// A new pair of connected sockets.
-    pub fn pair(kind: SocketKind, flags: OpenFlags) -> (Arc<OpenFile>, Arc<OpenFile>) {
+    pub fn pair(
+        kind: SocketKind,
+        flags: OpenFlags,
+        owner: [u32; 2],
+    ) -> (Arc<OpenFile>, Arc<OpenFile>) {
         let (a, b) = (Self::new(Family::Unix, kind), Self::new(Family::Unix, kind));
         Self::join(&a, &b);
-        (a.to_file(flags), b.to_file(flags))
+        (a.to_file(flags, owner), b.to_file(flags, owner))
     }
 
     /// `bind(2)`.
-    pub fn bind(&self, address: &[u8], context: &Context) -> Result<(), Errno> {
+    pub fn bind(&self, address: &[u8], caller: Caller<'_>) -> Result<(), Errno> {
         if self.is_unix() {
-            self.bind_unix(address, context)
+            self.bind_unix(address, caller)
         } else {
-            self.bind_inet(address)
+            self.bind_inet(address, caller.who)
         }
     }
 
@@ -82,13 +96,13 @@ impl Socket {
     pub fn connect(
         &self,
         address: &[u8],
-        context: &Context,
+        caller: Caller<'_>,
         nonblocking: bool,
     ) -> Result<(), Errno> {
         let patience = self.patience(nonblocking, true);
         let _alone = self.connect_alone()?;
         if self.is_unix() {
-            self.connect_unix(address, context, patience)
+            self.connect_unix(address, caller, patience)
         } else {
             self.connect_inet(address, patience)
         }

@@ -94,19 +94,25 @@ pub struct Socket {
     connecting: Mutex<()>,
 }
 
-static CALLER: Once<fn() -> Credentials> = Once::new();
+/// Who calls: as the real user, and as whom it acts.
+static CALLER: Once<[fn() -> Credentials; 2]> = Once::new();
 
 /// Says how to find out who calls.
-pub(super) fn set_caller(caller: fn() -> Credentials) {
+pub(super) fn set_caller(caller: [fn() -> Credentials; 2]) {
     // Whoever is first: there is one.
     let _ = CALLER.set(caller);
 }
 
 /// Who calls.
 pub(super) fn caller() -> Credentials {
+    CALLER.get().map_or(Credentials::NOBODY, |[real, _]| real())
+}
+
+/// Who calls, as whom it acts: what peers see.
+fn acting_caller() -> Credentials {
     CALLER
         .get()
-        .map_or(Credentials::NOBODY, |credentials| credentials())
+        .map_or(Credentials::NOBODY, |[_, acting]| acting())
 }
 
 impl Socket {
@@ -254,7 +260,7 @@ impl Socket {
 
     /// Connects two new sockets (`socketpair`).
     pub(super) fn join(a: &Self, b: &Self) {
-        let who = caller();
+        let who = acting_caller();
         for (one, other) in [(a, b), (b, a)] {
             one.set_connected(other.inbox.clone(), Address::unbound(one.family), who, true);
             if one.kind == SocketKind::Datagram {
@@ -420,7 +426,7 @@ impl Socket {
         let listener = Arc::new(Listener {
             backlog: SpinLock::new(Backlog::new(backlog)),
             notifier: self.notifier.clone(),
-            credentials: caller(),
+            credentials: acting_caller(),
         });
         let mut state = self.state.lock();
         let known = state.listener.clone();
@@ -452,7 +458,7 @@ impl Socket {
         remote: Address,
         patience: Patience,
     ) -> Result<Place, Errno> {
-        let who = caller();
+        let who = acting_caller();
         let local = self.local();
         server.set_connected(self.inbox.clone(), local, who, true);
         let peer = server.inbox.clone();

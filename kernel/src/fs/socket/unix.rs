@@ -3,14 +3,16 @@
 use super::address::{Address, SocketKind};
 use super::inbox::{Bounds, Inbox, Patience, Refusal, Segment};
 use super::names;
+use super::operations::Caller;
 use super::payload::Payload;
 use super::rights::Rights;
 use super::state::{MAX_MESSAGES, Phase, Socket};
 use crate::fs::io::ByteSource;
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::node::NewNode;
-use crate::fs::{Context, FileKind};
+use crate::fs::{FileKind, permission};
 use alloc::sync::Arc;
+use logic::credentials::Wanted;
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_UNSPEC, UnixName, split_family};
 use logic::socket::control::Credentials;
@@ -45,7 +47,11 @@ impl Socket {
     }
 
     /// `bind`.
-    pub(super) fn bind_unix(&self, bytes: &[u8], context: &Context) -> Result<(), Errno> {
+    pub(super) fn bind_unix(
+        &self,
+        bytes: &[u8],
+        Caller { context, who }: Caller<'_>,
+    ) -> Result<(), Errno> {
         match UnixName::parse(bytes)? {
             UnixName::Nameless => self.bind_to_any(),
             UnixName::Abstract(name) => {
@@ -57,21 +63,23 @@ impl Socket {
             }
             UnixName::Path(path) => {
                 let found =
-                    lookup::resolve(&context.root(), &context.cwd(), &path, LastLink::Entry)?;
+                    lookup::resolve(who, &context.root(), &context.cwd(), &path, LastLink::Entry)?;
                 if found.node.is_some() {
                     return Err(Errno::EADDRINUSE);
                 }
                 if found.must_be_directory {
                     return Err(Errno::ENOENT);
                 }
+                permission::check_change(who, &*found.parent)?;
                 if self.is_bound() {
                     return Err(Errno::EINVAL);
                 }
                 let name = found.new_name(Errno::EADDRINUSE)?;
                 let permissions = 0o777 & !context.umask();
+                let beginning = permission::beginning(who, &*found.parent, permissions, false);
                 let node = found
                     .parent
-                    .create(name, NewNode::Socket, permissions)
+                    .create(name, NewNode::Socket, beginning)
                     .map_err(|error| match error {
                         Errno::EEXIST => Errno::EADDRINUSE,
                         other => other,
@@ -83,14 +91,19 @@ impl Socket {
     }
 
     /// The socket of this kind with a name.
-    fn find(&self, name: &UnixName, context: &Context) -> Result<Arc<Self>, Errno> {
+    fn find(
+        &self,
+        name: &UnixName,
+        Caller { context, who }: Caller<'_>,
+    ) -> Result<Arc<Self>, Errno> {
         let found = match name {
             UnixName::Nameless => return Err(Errno::EINVAL),
             UnixName::Abstract(name) => names::find_abstract(self.kind(), name),
             UnixName::Path(path) => {
                 let found =
-                    lookup::resolve(&context.root(), &context.cwd(), path, LastLink::Follow)?;
+                    lookup::resolve(who, &context.root(), &context.cwd(), path, LastLink::Follow)?;
                 let node = found.existing()?;
+                permission::check(who, &*node, Wanted::WRITE)?;
                 if node.kind() != FileKind::Socket {
                     return Err(Errno::ECONNREFUSED);
                 }
@@ -108,7 +121,7 @@ impl Socket {
     pub(super) fn connect_unix(
         &self,
         bytes: &[u8],
-        context: &Context,
+        caller: Caller<'_>,
         patience: Patience,
     ) -> Result<(), Errno> {
         if self.kind() == SocketKind::Datagram && split_family(bytes)?.0 == AF_UNSPEC {
@@ -116,7 +129,7 @@ impl Socket {
             return Ok(());
         }
         let name = UnixName::parse(bytes)?;
-        let other = self.find(&name, context)?;
+        let other = self.find(&name, caller)?;
         if self.settings().pass_credentials.get() {
             self.bind_to_any()?;
         }
@@ -183,13 +196,13 @@ impl Socket {
     /// Where a message goes, and whether that is to whom it is connected.
     fn receiver_of_message(
         &self,
-        to: Option<(&[u8], &Context)>,
+        to: Option<(&[u8], Caller<'_>)>,
     ) -> Result<(Arc<Inbox>, bool), Errno> {
-        if let Some((bytes, context)) = to
+        if let Some((bytes, caller)) = to
             && self.kind() == SocketKind::Datagram
         {
             let name = UnixName::parse(bytes)?;
-            return Ok((self.find(&name, context)?.inbox.clone(), false));
+            return Ok((self.find(&name, caller)?.inbox.clone(), false));
         }
         let peer = self.state.lock().peer.clone();
         Ok((peer.ok_or(Errno::ENOTCONN)?, true))
@@ -199,7 +212,7 @@ impl Socket {
     pub(super) fn send_message(
         &self,
         from: &mut dyn ByteSource,
-        to: Option<(&[u8], &Context)>,
+        to: Option<(&[u8], Caller<'_>)>,
         rights: Option<Rights>,
         credentials: Credentials,
         patience: Patience,

@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use logic::path::PATH_MAX;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
@@ -255,7 +256,7 @@ impl TmpNode {
             FileKind::Socket => Body::Socket,
             FileKind::Anonymous => return Err(Errno::EIO),
         };
-        let node = Self::new(&self.fs, body, facts.mode);
+        let node = Self::new(&self.fs, body, Beginning::of_root(facts.mode));
         let time = Timestamp {
             seconds: facts.seconds,
             nanos: facts.nanos.min(999_999_999),

@@ -39,6 +39,8 @@ use alloc::sync::{Arc, Weak};
 use below::Below;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use directory::Directory;
+use logic::credentials::Owned;
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use machine::memory::file_block::{self, SHARED, SharedPolicy, SharedPolicyCell};
 use machine::memory::{self, PAGE_SIZE};
@@ -139,7 +141,7 @@ impl Tmpfs {
     ) -> Arc<TmpNode> {
         let above = parent.map(Arc::downgrade);
         let body = Body::Directory(Directory::new(above, name));
-        TmpNode::new(self, body, mode)
+        TmpNode::new(self, body, Beginning::of_root(mode))
     }
 
     /// The file system of files without a name.
@@ -203,9 +205,9 @@ impl Tmpfs {
     }
 
     /// A regular file without a name.
-    pub fn make_nameless(self: &Arc<Self>, permissions: u32) -> Result<Arc<TmpNode>, Errno> {
+    pub fn make_nameless(self: &Arc<Self>, beginning: Beginning) -> Result<Arc<TmpNode>, Errno> {
         self.check_node_room()?;
-        let node = TmpNode::new(self, self.new_content(), permissions);
+        let node = TmpNode::new(self, self.new_content(), beginning);
         node.attributes.lock().links = 0;
         Ok(node)
     }
@@ -258,7 +260,7 @@ pub struct TmpNode {
 }
 
 impl TmpNode {
-    fn new(fs: &Arc<Tmpfs>, body: Body, permissions: u32) -> Arc<Self> {
+    fn new(fs: &Arc<Tmpfs>, body: Body, beginning: Beginning) -> Arc<Self> {
         fs.nodes.fetch_add(1, Ordering::Relaxed);
         let now = Timestamp::now();
         let links = if matches!(body, Body::Directory(_)) {
@@ -271,9 +273,9 @@ impl TmpNode {
             inode: fs.next_inode.fetch_add(1, Ordering::Relaxed),
             this: this.clone(),
             attributes: SpinLock::new(Attributes {
-                permissions: permissions & 0o7777,
-                uid: 0,
-                gid: 0,
+                permissions: beginning.permissions & 0o7777,
+                uid: beginning.uid,
+                gid: beginning.gid,
                 links,
                 accessed: now,
                 modified: now,
@@ -286,7 +288,12 @@ impl TmpNode {
     }
 
     /// A node as `new` says, below the directory `parent`, not yet entered there.
-    fn make(&self, name: &[u8], new: NewNode<'_>, permissions: u32) -> Result<Arc<Self>, Errno> {
+    fn make(
+        &self,
+        name: &[u8],
+        new: NewNode<'_>,
+        beginning: Beginning,
+    ) -> Result<Arc<Self>, Errno> {
         self.fs.check_node_room()?;
         let body = match new {
             NewNode::Regular => self.fs.new_content(),
@@ -312,7 +319,7 @@ impl TmpNode {
             },
             NewNode::Socket => Body::Socket,
         };
-        Ok(Self::new(&self.fs, body, permissions))
+        Ok(Self::new(&self.fs, body, beginning))
     }
 
     /// The regular file's content.
@@ -437,6 +444,17 @@ impl Node for TmpNode {
             accessed: attributes.accessed,
             modified: attributes.modified,
             changed: attributes.changed,
+        }
+    }
+
+    fn owned(&self) -> Owned {
+        let attributes = self.attributes.lock();
+        Owned {
+            directory: matches!(self.body, Body::Directory(_)),
+            regular: matches!(self.body, Body::Regular(_) | Body::Huge(_)),
+            permissions: attributes.permissions,
+            uid: attributes.uid,
+            gid: attributes.gid,
         }
     }
 
@@ -572,11 +590,16 @@ impl Node for TmpNode {
         Ok(directory.get(name).ok_or(Errno::ENOENT)?)
     }
 
-    fn create(&self, name: &[u8], new: NewNode<'_>, permissions: u32) -> Result<NodeRef, Errno> {
+    fn create(
+        &self,
+        name: &[u8],
+        new: NewNode<'_>,
+        beginning: Beginning,
+    ) -> Result<NodeRef, Errno> {
         let directory = self.directory()?;
         self.fs.volume.check_writable()?;
         self.fetch_entry(name)?;
-        let node = self.make(name, new, permissions)?;
+        let node = self.make(name, new, beginning)?;
         directory.insert(name, node.clone())?;
         if node.kind() == FileKind::Directory {
             self.add_links(1);
@@ -585,9 +608,9 @@ impl Node for TmpNode {
         Ok(node)
     }
 
-    fn create_nameless(&self, permissions: u32) -> Result<NodeRef, Errno> {
+    fn create_nameless(&self, beginning: Beginning) -> Result<NodeRef, Errno> {
         self.fs.volume.check_writable()?;
-        Ok(self.fs.make_nameless(permissions)?)
+        Ok(self.fs.make_nameless(beginning)?)
     }
 
     fn link(&self, name: &[u8], node: &NodeRef) -> Result<(), Errno> {

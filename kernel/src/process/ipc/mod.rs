@@ -2,8 +2,8 @@
 //! queues, and POSIX message queues.
 //!
 //! Each kind has one lock for its table and its objects. It is held for the steps that `logic` does;
-//! callers wait without it, and are told under it ([`sleeper::Sleeper`]). To whom an object belongs is
-//! kept and shown, and refuses nobody, as elsewhere: everybody is root.
+//! callers wait without it, and are told under it ([`sleeper::Sleeper`]). An object's owner and its
+//! permission bits say who may use it.
 
 mod budget;
 pub mod mqueue;
@@ -16,6 +16,7 @@ use crate::fs::Timestamp;
 use crate::process;
 use alloc::vec::Vec;
 use budget::Charge;
+use logic::credentials::others::IpcOwned;
 use logic::errno::Errno;
 use logic::ipc_ids::{IpcIds, MAX_PLACES, PRIVATE};
 use logic::message_queue::{Message, Party};
@@ -24,6 +25,11 @@ use sleeper::Sleeper;
 // The numbers of <linux/ipc.h>.
 const IPC_CREAT: u32 = 0o1000;
 const IPC_EXCL: u32 = 0o2000;
+
+/// To look at what is in an object.
+pub const READ: u32 = 4;
+/// To change it.
+pub const WRITE: u32 = 2;
 
 /// The most objects of a kind that the limits can be set to.
 pub const MAX_OBJECTS: u64 = MAX_PLACES as u64;
@@ -46,8 +52,9 @@ pub struct Owner {
 impl Owner {
     /// The process that runs makes an object with the flags of `semget` or `msgget`.
     fn new(key: i32, flags: u32) -> Self {
-        let credentials = process::current().process().credentials();
-        let owner = [credentials.uid[1], credentials.gid[1]];
+        let task = process::current();
+        let credentials = task.credentials();
+        let owner = [credentials.users.effective, credentials.groups.effective];
         Self {
             key,
             owner,
@@ -55,6 +62,39 @@ impl Owner {
             mode: flags & 0o777,
             changed: seconds(),
         }
+    }
+
+    fn owned(&self) -> IpcOwned {
+        IpcOwned {
+            owner: self.owner,
+            maker: self.maker,
+            mode: self.mode,
+        }
+    }
+
+    /// Whether the calling task may read (4) or change (2) what is in the object.
+    ///
+    /// # Errors
+    /// `EACCES`.
+    pub fn check(&self, wanted: u32) -> Result<(), Errno> {
+        process::current()
+            .credentials()
+            .may_use_ipc(&self.owned(), wanted)
+    }
+
+    /// Whether what the flags of a `get` call ask for is granted to it.
+    fn check_get(&self, flags: u32) -> Result<(), Errno> {
+        self.check((flags >> 6 | flags >> 3 | flags) & 7)
+    }
+
+    /// Whether it may change or remove the object itself.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub fn check_change(&self) -> Result<(), Errno> {
+        process::current()
+            .credentials()
+            .may_change_ipc(&self.owned())
     }
 
     /// `IPC_SET`.

@@ -1,7 +1,7 @@
 //! System V message queues, which processes find by number or key.
 
 use super::sleeper::Sleeper;
-use super::{Body, BrokenOff, Owner, QueueSleeper, Told, budget, pid, seconds};
+use super::{Body, BrokenOff, Owner, QueueSleeper, READ, Told, WRITE, budget, pid, seconds};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use budget::Charge;
@@ -52,12 +52,21 @@ fn mark() -> Mark {
     }
 }
 
+/// The queue with this key, if the flags are for one that exists; `None` if one is to be made.
+fn existing(table: &IpcIds<MessageQueue>, key: i32, flags: u32) -> Result<Option<i32>, Errno> {
+    let found = super::find(table, key, flags)?;
+    if let Some(id) = found {
+        table.get(id)?.owner.check_get(flags)?;
+    }
+    Ok(found)
+}
+
 /// `msgget(2)`: the number of the queue with this key, which is made if the flags say so.
 ///
 /// # Errors
 /// As `msgget(2)`.
 pub fn get(key: i32, flags: u32) -> Result<i32, Errno> {
-    if let Some(id) = super::find(&TABLE.lock(), key, flags)? {
+    if let Some(id) = existing(&TABLE.lock(), key, flags)? {
         return Ok(id);
     }
     let one = MessageQueue {
@@ -67,7 +76,7 @@ pub fn get(key: i32, flags: u32) -> Result<i32, Errno> {
     };
     let mut table = TABLE.lock();
     // Another may have been faster.
-    if let Some(id) = super::find(&table, key, flags)? {
+    if let Some(id) = existing(&table, key, flags)? {
         return Ok(id);
     }
     table.insert(key, bytes(&LIMITS.queues), |_| one)
@@ -81,6 +90,7 @@ pub fn send(id: i32, message: Message<Body>, nowait: bool) -> Result<(), Errno> 
     let (sleeper, ticket) = {
         let mut table = TABLE.lock();
         let one = table.get_mut(id)?;
+        one.owner.check(WRITE)?;
         match one.queue.send(message, mark()) {
             Ok(()) => return Ok(()),
             Err(message) if nowait => {
@@ -119,6 +129,7 @@ pub fn receive(id: i32, taking: Taking, nowait: bool) -> Result<Message<Body>, E
     let (sleeper, ticket) = {
         let mut table = TABLE.lock();
         let one = table.get_mut(id)?;
+        one.owner.check(READ)?;
         if let Some(message) = one.queue.receive(taking, mark())? {
             return Ok(message);
         }
@@ -150,6 +161,7 @@ pub fn receive(id: i32, taking: Taking, nowait: bool) -> Result<Message<Body>, E
 pub fn copy(id: i32, n: i64, taking: Taking, room: &mut [u8]) -> Result<(i64, usize), Errno> {
     let table = TABLE.lock();
     let one = table.get(id)?;
+    one.owner.check(READ)?;
     let n = usize::try_from(n).ok();
     let message = n.and_then(|n| one.queue.peek(n)).ok_or(Errno::ENOMSG)?;
     taking.check(message.bytes)?;
@@ -250,6 +262,7 @@ pub fn totals() -> Totals {
 pub fn set(id: i32, owner: [u32; 2], permissions: u32, most_bytes: u64) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let one = table.get_mut(id)?;
+    one.owner.check_change()?;
     one.owner.set(owner, permissions)?;
     let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
     one.queue.set_most_bytes(most_bytes, seconds());
@@ -263,6 +276,7 @@ pub fn set(id: i32, owner: [u32; 2], permissions: u32, most_bytes: u64) -> Resul
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
+        table.get(id)?.owner.check_change()?;
         let mut gone = table.remove(id)?;
         gone.queue.close();
         gone

@@ -2,7 +2,7 @@
 
 use super::budget::{self, Charge};
 use super::sleeper::Sleeper;
-use super::{BrokenOff, Owner, pid, seconds};
+use super::{BrokenOff, Owner, READ, WRITE, pid, seconds};
 use crate::process;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -131,9 +131,11 @@ fn existing(table: &Table, key: i32, count: u64, flags: u32) -> Result<Option<i3
     let Some(id) = super::find(&table.sets, key, flags)? else {
         return Ok(None);
     };
-    if count > table.sets.get(id)?.set.len() as u64 {
+    let one = table.sets.get(id)?;
+    if count > one.set.len() as u64 {
         return Err(Errno::EINVAL);
     }
+    one.owner.check_get(flags)?;
     Ok(Some(id))
 }
 
@@ -211,6 +213,8 @@ pub fn operate(
         {
             return Err(Errno::EFBIG);
         }
+        let changes = operations.iter().any(|op| op.change != 0);
+        one.owner.check(if changes { WRITE } else { READ })?;
         match one.set.attempt(&operations, caller)? {
             Attempt::Done => {
                 one.used = seconds();

@@ -4,7 +4,8 @@
 //! mapping that tells the segment of its end ([`Attachment`]), whichever way it comes: `shmdt`,
 //! `munmap`, exec or exit. Whom a segment belongs to is kept and shown, not enforced, as elsewhere.
 
-use super::{Owner, pid, seconds};
+use super::{Owner, READ, WRITE, pid, seconds};
+use crate::process::task::limits;
 use crate::process::{self, task::Process};
 use crate::vm::hugetlb;
 use crate::vm::shared::{self, SharedMemory};
@@ -14,6 +15,7 @@ use crate::vm::{
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use logic::credentials::Capabilities;
 use logic::errno::Errno;
 use logic::ipc_ids::{IpcIds, PRIVATE};
 use machine::memory::{PAGE_SIZE, knobs};
@@ -295,9 +297,11 @@ fn existing(table: &Table, key: i32, bytes: u64, flags: u32) -> Result<Option<i3
     let Some(id) = super::find(&table.segments, key, flags)? else {
         return Ok(None);
     };
-    if table.segments.get(id)?.status.bytes < bytes {
+    let status = &table.segments.get(id)?.status;
+    if status.bytes < bytes {
         return Err(Errno::EINVAL);
     }
+    status.owner.check_get(flags)?;
     Ok(Some(id))
 }
 
@@ -336,6 +340,9 @@ pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> R
         if hint.is_some_and(|at| !replace && at.checked_add(segment.status.bytes).is_none()) {
             return Err(Errno::EINVAL);
         }
+        let executes = u32::from(prot.contains(Prot::EXEC));
+        let writes = if prot.contains(Prot::WRITE) { WRITE } else { 0 };
+        segment.status.owner.check(READ | writes | executes)?;
         segment.status.attached += 1;
         let source = segment.memory.source.clone();
         (source, segment.name.clone(), segment.status.bytes)
@@ -428,6 +435,7 @@ pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
         let owner = &mut table.segments.get_mut(id)?.status.owner;
+        owner.check_change()?;
         owner.mode |= SHM_DEST;
         owner.key = PRIVATE;
         table.segments.forget_key(id);
@@ -444,6 +452,7 @@ pub fn remove(id: i32) -> Result<(), Errno> {
 pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let segment = table.segments.get_mut(id)?;
+    segment.status.owner.check_change()?;
     let kept = segment.status.owner.mode & !0o777;
     segment.status.owner.set(owner, permissions)?;
     segment.status.owner.mode |= kept;
@@ -457,6 +466,16 @@ pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
 pub fn lock(id: i32, locked: bool) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let segment = table.segments.get_mut(id)?;
+    let task = process::current();
+    let who = task.credentials();
+    if !who.can(Capabilities::IPC_LOCK) {
+        let owner = &segment.status.owner;
+        let own = [owner.owner[0], owner.maker[0]].contains(&who.users.effective);
+        let none = locked && task.process().limit(limits::index::MEMLOCK) == 0;
+        if !own || none {
+            return Err(Errno::EPERM);
+        }
+    }
     if segment.memory.source.as_huge().is_some() {
         // As on Linux: they stay anyway.
         return Ok(());

@@ -7,7 +7,7 @@
 use super::resume::{self, Way};
 use super::tracee::State;
 use crate::process;
-use crate::process::TaskRef;
+use crate::process::{TaskRef, caller};
 use crate::process::signal::{self, SI_USER, SigInfo, Signal};
 use crate::process::task::table::{self, Table};
 use crate::process::task::{self, Process, Stop, Task, WaitStatus};
@@ -15,6 +15,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
 use logic::ptrace::Options;
 use machine::sched;
@@ -148,6 +149,7 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
     if tracee.is_kernel() || own || super::tracer_of(&tracee).is_some() {
         return Err(Errno::EPERM);
     }
+    caller::look_into(tracee.process(), LooksAs::Real)?;
     reserve(&tracer)?;
     let options = seized.unwrap_or_default();
     let mut state = Box::new(State::new(tracer.clone(), seized.is_some(), options));
@@ -167,7 +169,8 @@ fn begin(tid: i32, seized: Option<Options>) -> Result<(), Errno> {
 /// `PTRACE_ATTACH`.
 ///
 /// # Errors
-/// `ESRCH`; `EPERM` for the kernel's threads, those of the caller's process, and what somebody traces;
+/// `ESRCH`; `EPERM` for the kernel's threads, those of the caller's process, what somebody traces, and what the caller
+/// may not look into;
 /// `ENOMEM`.
 pub(crate) fn attach(tid: i32) -> Result<(), Errno> {
     begin(tid, None)

@@ -165,7 +165,7 @@ pub(crate) fn child_info(child: &Process, signal: Signal, status: WaitStatus) ->
         code,
         detail: Detail::Child {
             pid: child.pid(),
-            uid: child.credentials().uid[0],
+            uid: child.credentials().users.real,
             status: value,
             utime: ticks(usage.user.0),
             stime: ticks(usage.system.0),

@@ -14,6 +14,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general as raw;
+use logic::credentials::{Capabilities, Credentials};
 use logic::errno::Errno;
 use machine::arch;
 use machine::arch::UserFrame;
@@ -117,13 +118,20 @@ pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32
     let parent = process::current();
     let process = parent.process();
     let stack = KernelStack::new()?;
-    let limit = process.limit(limits::index::NPROC);
-    let tid = table::lock().reserve(limit)?;
+    let who = parent.credentials();
+    let uid = who.users.real;
+    let exempt = Capabilities::SYS_RESOURCE | Capabilities::SYS_ADMIN;
+    let limit = if who.effective.meets(exempt) {
+        u64::MAX
+    } else {
+        process.limit(limits::index::NPROC)
+    };
+    let tid = table::lock().reserve(uid, limit)?;
     let made = make(request, frame, parent, tid, stack);
     let task = match made {
         Ok(task) => task,
         Err(error) => {
-            table::lock().unreserve(tid);
+            table::lock().unreserve(uid, tid);
             return Err(error);
         }
     };
@@ -135,7 +143,7 @@ pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32
     let pidfd = match pidfd {
         Ok(pidfd) => pidfd,
         Err(error) => {
-            table::lock().unreserve(tid);
+            table::lock().unreserve(uid, tid);
             discard(&task);
             return Err(error);
         }
@@ -152,7 +160,7 @@ pub(crate) fn clone(request: &CloneRequest, frame: &mut UserFrame) -> Result<u32
         request.has(PTRACE),
     );
     if let Err(error) = enter(request, parent, &task, traced) {
-        table::lock().unreserve(tid);
+        table::lock().unreserve(uid, tid);
         discard(&task);
         if let Some((fd, file)) = pidfd {
             parent.files().close_same(fd, &file);
@@ -224,7 +232,8 @@ fn make(
             fs: Some(fs.clone()),
             exe: parent.process().exe(),
         };
-        new_process(request, parent.process(), tid, resources)
+        let credentials = parent.credentials().clone();
+        new_process(request, parent.process(), tid, resources, credentials)
     };
     let parent_user = parent.user_state().expect("a user task clones");
     let tls = if request.has(SETTLS) {
@@ -240,6 +249,7 @@ fn make(
         process,
         tid,
         name: name.as_bytes(),
+        credentials: parent.credentials().clone(),
     };
     let mut child_frame = frame.clone();
     child_frame.rax = 0;
@@ -264,6 +274,7 @@ fn new_process(
     parent: &Arc<Process>,
     pid: u32,
     resources: Resources,
+    credentials: Arc<Credentials>,
 ) -> Arc<Process> {
     let actions = parent.actions();
     let actions = if request.has(SIGHAND) {
@@ -273,13 +284,7 @@ fn new_process(
     } else {
         Arc::new(actions.duplicate())
     };
-    let process = Process::new(pid, actions, resources, parent.limits());
-    *process.credentials.lock() = parent.credentials();
-    process.set_supplementary_groups(parent.supplementary_groups());
-    process.keeps_capabilities.store(
-        parent.keeps_capabilities.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
+    let process = Process::new(pid, actions, resources, parent.limits(), credentials);
     process
         .oom_score_adj
         .store(parent.oom_score_adj(), Ordering::Relaxed);
@@ -294,8 +299,6 @@ fn new_process(
         parent.personality.load(Ordering::Relaxed),
         Ordering::Relaxed,
     );
-    let no_new_privs = parent.no_new_privs.load(Ordering::Relaxed);
-    process.no_new_privs.store(no_new_privs, Ordering::Relaxed);
     process
         .vfork_pending
         .store(request.has(VFORK), Ordering::Relaxed);

@@ -268,7 +268,7 @@ fn note_process(notes: &mut Notes, task: TaskRef, space: &AddressSpace) -> Resul
     let (credentials, name) = (process.credentials(), task.name());
     let about = core_file::Process {
         kin: kin(&task, process.pid()),
-        owner: [credentials.uid[0], credentials.gid[0]],
+        owner: [credentials.users.real, credentials.groups.real],
         nice: i8::try_from(task.nice()).unwrap_or(0),
         name: name.padded(),
         arguments,
@@ -323,8 +323,8 @@ fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
         let facts = Facts {
             pid: process.pid(),
             tid: task.tid(),
-            uid: credentials.uid[0],
-            gid: credentials.gid[0],
+            uid: credentials.users.real,
+            gid: credentials.groups.real,
             dumpable: process.dumpable.load(Ordering::Relaxed),
             signal: signal.number(),
             seconds: now.0 / 1_000_000_000,
@@ -339,14 +339,20 @@ fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
     .map_err(|_| Errno::ENOMEM)?;
     let context = task.fs();
     // Where that fails the file cannot be made either.
-    let _ = lookup::resolve(&context.root(), &context.cwd(), &name, LastLink::Entry)
-        .and_then(|found| found.unlink());
+    let _ = lookup::resolve(
+        task.credentials(),
+        &context.root(),
+        &context.cwd(),
+        &name,
+        LastLink::Entry,
+    )
+    .and_then(|found| found.unlink(task.credentials()));
     let flags = OpenFlags::CREATE
         | OpenFlags::WRITE_ONLY
         | OpenFlags::NO_FOLLOW
         | OpenFlags::EXCLUSIVE
         | OpenFlags::LARGE;
-    let file = crate::fs::open_path(context, &name, flags, 0o600)?;
+    let file = crate::fs::open_path(context, task.credentials(), &name, flags, 0o600)?;
     if file.metadata().kind != FileKind::Regular {
         return Err(Errno::EINVAL);
     }

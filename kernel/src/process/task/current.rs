@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "the current task is found by its thread")]
 
-use super::Task;
+use super::{Task, table};
 use crate::fs;
 use crate::process::ipc::sem::UndoList;
 use crate::vm::AddressSpace;
@@ -10,6 +10,8 @@ use alloc::sync::Arc;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+use logic::credentials::Credentials;
 use machine::sched;
 
 /// The task that runs on this CPU. It stays alive as long as it runs, so the reference is good
@@ -52,6 +54,28 @@ impl TaskRef {
         // SAFETY: the task itself asks, and it changes the field in exec and exit only, where no
         // reference from here is in use.
         unsafe { user.vm.look() }.as_ref()
+    }
+
+    /// Who it acts as. Nobody keeps the reference over [`Self::act_as`].
+    #[inline]
+    pub fn credentials(&self) -> &Arc<Credentials> {
+        // SAFETY: the task itself asks.
+        unsafe { self.own_credentials() }
+    }
+
+    /// Has it act as somebody else. A process that may hold now what is not its new owner's hides it.
+    pub(crate) fn act_as(&self, new: Credentials) {
+        if new.hides_from(self.credentials()) {
+            self.process.dumpable.store(0, Ordering::Relaxed);
+            self.process.death_signal.store(0, Ordering::Relaxed);
+        }
+        let (from, to) = (self.credentials().users.real, new.users.real);
+        if from != to {
+            // Without memory it is counted to nobody.
+            let _ = table::lock().move_task(from, to);
+        }
+        // SAFETY: we are the task, and callers hold no reference from `credentials`.
+        unsafe { self.set_credentials(Arc::new(new)) };
     }
 
     /// Its open files.

@@ -13,6 +13,7 @@ use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use logic::credentials::Credentials;
 use logic::elf;
 use logic::errno::{Errno, SysResult};
 use logic::strings::{self, Strings};
@@ -117,6 +118,7 @@ fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, 
 /// Follows scripts to the program that runs them; `args` become that program's.
 pub(super) fn find_program(
     context: &fs::Context,
+    who: &Credentials,
     mut file: Arc<OpenFile>,
     path: &[u8],
     args: &mut Strings,
@@ -129,7 +131,7 @@ pub(super) fn find_program(
             .min(start.len());
         fs::read_exact_at(&file, 0, &mut start[..len])?;
         if !start.starts_with(b"#!") {
-            return Program::open(context, file);
+            return Program::open(context, who, file);
         }
         let (interpreter, argument) = elf::script(&start[..len]).ok_or(Errno::ENOEXEC)?;
         args.drop_first();
@@ -143,7 +145,7 @@ pub(super) fn find_program(
         joined.map_err(|_| Errno::ENOMEM)?;
         *args = longer;
         path = copy(interpreter)?;
-        file = executable::open(context, &path)?;
+        file = executable::open(context, who, &path)?;
     }
     Err(Errno::ELOOP)
 }
@@ -179,12 +181,14 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
         // Programs rely on a name; Linux gives an empty one too.
         args.push(b"").map_err(|_| Errno::ENOMEM)?;
     }
-    let program = find_program(task.fs(), file, path, &mut args)?;
+    let program = find_program(task.fs(), task.credentials(), file, path, &mut args)?;
     // Scripts have added to it.
     if path.len() + 1 + args.bytes() + env.bytes() > room {
         return Err(Errno::E2BIG);
     }
-    let loaded = program.load(path, &args, &env, &process.credentials(), &process.limits())?;
+    let (credentials, secure) = task.credentials().for_program();
+    let who = (&credentials, secure);
+    let loaded = program.load(path, &args, &env, who, &process.limits())?;
     // The table stays, and with it the locks that it owns, unless other processes share it.
     let is_shared = task.files().is_shared();
     let copy = is_shared.then(|| task.files().fork_copy()).transpose()?;
@@ -200,6 +204,12 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
     };
     // From here on nothing fails.
     replace(task, path, &program, loaded, files, actions, frame);
+    let (users, groups) = (credentials.users, credentials.groups);
+    let own = users.effective == users.real && groups.effective == groups.real;
+    let dumpable = own && program.readable;
+    process.dumpable.store(dumpable.into(), Ordering::Relaxed);
+    // Who has more than before hides it.
+    task.act_as(credentials);
     if task.is_traced() {
         drop(program);
         ptrace::executed(task, frame, tid);
@@ -295,7 +305,6 @@ fn replace(
     drop(old_actions);
     process.timers.posix.clear();
     process.relations.lock().has_execed = true;
-    process.dumpable.store(1, Ordering::Relaxed);
     task.set_name(name_of(path));
     task.signals().reset_for_exec();
     task.rseq().forget();

@@ -1,15 +1,15 @@
 //! A program's memory as it starts: its file, its heap, its stack.
 
 use super::elf_file::ElfFile;
-use super::process::Credentials;
 use super::{executable, limits, vdso};
-use crate::fs::{self, OpenFile};
+use crate::fs::{self, OpenFile, permission};
 use crate::process::signal;
 use crate::vm::{AddressSpace, Backing, MapFlags, Prot};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::auxvec;
+use logic::credentials::{Credentials, Wanted};
 use logic::elf;
 use logic::errno::Errno;
 use logic::path;
@@ -56,6 +56,8 @@ pub(super) struct Program {
     pub(super) file: ElfFile,
     /// What loads it in its turn, if it is dynamic.
     interpreter: Option<ElfFile>,
+    /// Who runs it may read it, too.
+    pub(super) readable: bool,
 }
 
 /// Where the two files are: what is added to the addresses in them.
@@ -74,11 +76,15 @@ pub(super) struct Loaded {
 }
 
 /// Opens what loads a program; errors are those of Linux.
-fn open_interpreter(context: &fs::Context, path: &[u8]) -> Result<ElfFile, Errno> {
+fn open_interpreter(
+    context: &fs::Context,
+    who: &Credentials,
+    path: &[u8],
+) -> Result<ElfFile, Errno> {
     if path.is_empty() {
         return Err(Errno::EACCES);
     }
-    let file = executable::open(context, path)?;
+    let file = executable::open(context, who, path)?;
     let is_short = file.metadata().size < elf::HEADER_BYTES as u64;
     // Its own interpreter, if it names one, is not asked for.
     ElfFile::open(file).map_err(|error| match error {
@@ -93,16 +99,25 @@ impl Program {
     ///
     /// # Errors
     /// As [`ElfFile::open`]; what opening the interpreter gives.
-    pub(super) fn open(context: &fs::Context, file: Arc<OpenFile>) -> Result<Self, Errno> {
+    pub(super) fn open(
+        context: &fs::Context,
+        who: &Credentials,
+        file: Arc<OpenFile>,
+    ) -> Result<Self, Errno> {
+        let readable = permission::check(who, &**file.node(), Wanted::READ).is_ok();
         let file = ElfFile::open(file)?;
         let interpreter = match file.interpreter()? {
-            Some(path) => Some(open_interpreter(context, &path).inspect_err(|error| {
+            Some(path) => Some(open_interpreter(context, who, &path).inspect_err(|error| {
                 let path = path::printable(&path);
                 console!("exec: the program is loaded by {path}: {error}");
             })?),
             None => None,
         };
-        Ok(Self { file, interpreter })
+        Ok(Self {
+            file,
+            interpreter,
+            readable,
+        })
     }
 
     /// Builds the memory of the program.
@@ -114,7 +129,7 @@ impl Program {
         path: &[u8],
         args: &Strings,
         env: &Strings,
-        credentials: &Credentials,
+        who: (&Credentials, bool),
         limits: &limits::Limits,
     ) -> Result<Loaded, Errno> {
         let vm = AddressSpace::new()?;
@@ -144,7 +159,7 @@ impl Program {
             program: bias,
             interpreter: interpreter.map_or(0, |(bias, _)| bias),
         };
-        let stack = self.build_stack(&vm, place, path, [args, env], limit, credentials)?;
+        let stack = self.build_stack(&vm, place, path, [args, env], limit, who)?;
         let (bias, first) = interpreter.unwrap_or((bias, &self.file));
         Ok(Loaded {
             vm,
@@ -161,14 +176,14 @@ impl Program {
         path: &[u8],
         [args, env]: [&Strings; 2],
         limit: u64,
-        credentials: &Credentials,
+        who: (&Credentials, bool),
     ) -> Result<u64, Errno> {
         let top = STACK_TOP - random_pages(RANDOM_STACK_PAGES);
         vdso::map(vm, top)?;
         let mut random = [0; 16];
         arch::random::fill(&mut random);
         let strings = StringArea::below(top, path, args, env);
-        let aux = self.aux_vector(place, top, &strings, credentials);
+        let aux = self.aux_vector(place, top, &strings, who);
         let words = 1 + args.count() + 1 + env.count() + 1 + aux.len() * 2;
         let pointers = (strings.start - (words * size_of::<u64>()) as u64) & !15;
         let needed = (top - pointers).next_multiple_of(PAGE);
@@ -216,7 +231,7 @@ impl Program {
         place: Place,
         vdso: u64,
         strings: &StringArea,
-        credentials: &Credentials,
+        (credentials, secure): (&Credentials, bool),
     ) -> [(u64, u64); 21] {
         let key = u64::from;
         let file = &self.file;
@@ -232,11 +247,14 @@ impl Program {
             (key(auxvec::AT_BASE), place.interpreter),
             (key(auxvec::AT_FLAGS), 0),
             (key(auxvec::AT_ENTRY), file.entry(place.program)),
-            (key(auxvec::AT_UID), u64::from(credentials.uid[0])),
-            (key(auxvec::AT_EUID), u64::from(credentials.uid[1])),
-            (key(auxvec::AT_GID), u64::from(credentials.gid[0])),
-            (key(auxvec::AT_EGID), u64::from(credentials.gid[1])),
-            (key(auxvec::AT_SECURE), 0),
+            (key(auxvec::AT_UID), u64::from(credentials.users.real)),
+            (key(auxvec::AT_EUID), u64::from(credentials.users.effective)),
+            (key(auxvec::AT_GID), u64::from(credentials.groups.real)),
+            (
+                key(auxvec::AT_EGID),
+                u64::from(credentials.groups.effective),
+            ),
+            (key(auxvec::AT_SECURE), secure.into()),
             (key(auxvec::AT_RANDOM), strings.start),
             (key(auxvec::AT_PLATFORM), strings.start + 16),
             (key(auxvec::AT_EXECFN), strings.path),

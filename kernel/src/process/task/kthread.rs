@@ -6,6 +6,7 @@ use super::task::NewTask;
 use super::{Process, Task, owner};
 use crate::process::signal::Actions;
 use alloc::sync::Arc;
+use logic::credentials::Credentials;
 use machine::memory::KernelStack;
 use machine::sched;
 use machine::sync::Once;
@@ -23,10 +24,21 @@ pub(crate) fn kernel_process() -> &'static Arc<Process> {
         Arc::new(Actions::new()),
         Resources::default(),
         Limits::initial(0),
+        root_credentials(),
     );
     // Another CPU may have been first; then ours goes.
     let _ = KERNEL.set(Arc::new(process));
     KERNEL.get().expect("set just now")
+}
+
+/// Root's credentials, which the kernel's own threads have.
+pub(crate) fn root_credentials() -> Arc<Credentials> {
+    static ROOT: Once<Arc<Credentials>> = Once::new();
+    if ROOT.get().is_none() {
+        // Another CPU may have been first; then ours go.
+        let _ = ROOT.set(Arc::new(Credentials::root()));
+    }
+    ROOT.get().expect("set just now").clone()
 }
 
 /// Starts a kernel thread that runs `body`.
@@ -41,5 +53,11 @@ pub(super) fn spawn_kernel(name: &'static str, body: fn()) {
 /// Makes a kernel thread that has not started.
 pub(super) fn new(process: Arc<Process>, tid: u32, name: &[u8], body: fn()) -> Arc<Task> {
     let stack = KernelStack::new().expect("memory for a kernel thread's stack");
-    Arc::new(Task::kernel(NewTask { process, tid, name }, stack, body))
+    let new = NewTask {
+        process,
+        tid,
+        name,
+        credentials: root_credentials(),
+    };
+    Arc::new(Task::kernel(new, stack, body))
 }

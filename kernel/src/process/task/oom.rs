@@ -100,7 +100,7 @@ fn kill(victim: &Process, reason: &str) {
         usage.rss_anon >> 10,
         usage.rss_file >> 10,
         usage.rss_shmem >> 10,
-        victim.credentials().uid[0],
+        victim.credentials().users.real,
         usage.page_tables >> 10,
         victim.oom_score_adj(),
     );

@@ -2,7 +2,7 @@
 
 use super::image::Program;
 use super::start::{self, init_process};
-use super::{WaitFor, WaitOptions, executable, table, wait_for_child};
+use super::{WaitFor, WaitOptions, executable, root_credentials, table, wait_for_child};
 use crate::fs;
 use crate::process::signal::{SigInfo, Signal, send_to_process};
 use alloc::vec::Vec;
@@ -21,6 +21,7 @@ impl Sender {
     /// The one of `/.ebb/out`; none where nothing is to be sent.
     pub(super) fn prepare() -> Option<Self> {
         let context = fs::Context::new(fs::root());
+        let who = root_credentials();
         let arguments = match start::read_strings(&context, OUT.as_bytes()) {
             Ok(arguments) if arguments.count() > 0 => arguments,
             Err(Errno::ENOENT) => return None,
@@ -29,8 +30,8 @@ impl Sender {
                 return None;
             }
         };
-        let program = executable::open(&context, arguments.first())
-            .and_then(|file| Program::open(&context, file));
+        let program = executable::open(&context, &who, arguments.first())
+            .and_then(|file| Program::open(&context, &who, file));
         match program {
             Ok(program) => Some(Self { program, arguments }),
             Err(error) => {
@@ -66,10 +67,10 @@ impl Sender {
             &self.program,
             context,
             &path,
-            &self.arguments,
-            &Strings::default(),
+            [&self.arguments, &Strings::default()],
             streams,
             None,
+            root_credentials(),
         )
     }
 }

@@ -13,6 +13,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use logic::credentials::Credentials;
 use logic::errno::Errno;
 use machine::arch::clock::Nanos;
 use machine::sync::{SpinLock, WaitQueue};
@@ -218,33 +219,6 @@ pub(crate) struct Resources {
     pub(crate) exe: Option<Arc<fs::OpenFile>>,
 }
 
-/// User and group numbers; kept and reported, not enforced: everybody is allowed everything.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct Credentials {
-    /// Real, effective, saved user.
-    pub uid: [u32; 3],
-    /// Real, effective, saved group.
-    pub gid: [u32; 3],
-    /// The user that files are looked at as (`setfsuid`).
-    pub file_uid: u32,
-    /// The group that files are looked at as.
-    pub file_gid: u32,
-}
-
-impl Credentials {
-    /// Sets real, effective and saved user; files are looked at as the effective one.
-    pub fn set_users(&mut self, uid: [u32; 3]) {
-        self.uid = uid;
-        self.file_uid = uid[1];
-    }
-
-    /// The same of groups.
-    pub fn set_groups(&mut self, gid: [u32; 3]) {
-        self.gid = gid;
-        self.file_gid = gid[1];
-    }
-}
-
 /// A process: one or more tasks with one address space, files and signal handlers.
 pub struct Process {
     pid: u32,
@@ -256,9 +230,8 @@ pub struct Process {
     pub(crate) relations: SpinLock<Relations>,
     pub(crate) resources: SpinLock<Resources>,
     pub(crate) limits: OwnLimits,
-    pub(crate) credentials: SpinLock<Credentials>,
-    /// Supplementary groups, ascending.
-    groups: SpinLock<Arc<[u32]>>,
+    /// Those of its main thread, which outlast it.
+    credentials: SpinLock<Arc<Credentials>>,
     /// Tasks that wait for children.
     pub(crate) child_events: WaitQueue,
     /// A thread in exec that waits for the others' end.
@@ -289,9 +262,6 @@ pub struct Process {
     pub(crate) death_signal: AtomicU32,
     /// `PR_SET_CHILD_SUBREAPER`.
     pub(crate) subreaper: AtomicBool,
-    pub(crate) no_new_privs: AtomicBool,
-    /// `PR_SET_KEEPCAPS`.
-    pub(crate) keeps_capabilities: AtomicBool,
     /// `personality(2)`.
     pub(crate) personality: AtomicU32,
     /// The last thread's name, for the zombie.
@@ -306,6 +276,7 @@ impl Process {
         actions: Arc<Actions>,
         resources: Resources,
         limits: Limits,
+        credentials: Arc<Credentials>,
     ) -> Self {
         Self {
             pid,
@@ -344,8 +315,7 @@ impl Process {
             }),
             resources: SpinLock::new(resources),
             limits: OwnLimits::new(limits),
-            credentials: SpinLock::new(Credentials::default()),
-            groups: SpinLock::new(Arc::from([])),
+            credentials: SpinLock::new(credentials),
             child_events: WaitQueue::new(),
             thread_events: WaitQueue::new(),
             vfork_done: WaitQueue::new(),
@@ -362,8 +332,6 @@ impl Process {
             dump_done: WaitQueue::new(),
             death_signal: AtomicU32::new(0),
             subreaper: AtomicBool::new(false),
-            no_new_privs: AtomicBool::new(false),
-            keeps_capabilities: AtomicBool::new(false),
             personality: AtomicU32::new(0),
             last_name: SpinLock::new([0; super::task::NAME_BYTES]),
             peak_rss: AtomicU64::new(0),
@@ -579,26 +547,26 @@ impl Process {
         self.actions.lock().clone()
     }
 
-    /// Its user and group numbers.
-    pub fn credentials(&self) -> Credentials {
-        *self.credentials.lock()
+    /// Who its main thread acts as.
+    pub fn credentials(&self) -> Arc<Credentials> {
+        self.credentials.lock().clone()
+    }
+
+    /// Its main thread acts as somebody else from now on.
+    pub(super) fn set_credentials(&self, credentials: Arc<Credentials>) {
+        // The old ones go without the lock.
+        let old = core::mem::replace(&mut *self.credentials.lock(), credentials);
+        drop(old);
+    }
+
+    /// Whether those who act as its user may look into it (`PR_SET_DUMPABLE`).
+    pub fn is_dumpable(&self) -> bool {
+        self.dumpable.load(Ordering::Relaxed) == 1
     }
 
     /// What `personality(2)` set.
     pub fn personality(&self) -> u32 {
         self.personality.load(Ordering::Relaxed)
-    }
-
-    /// Its supplementary groups, ascending.
-    pub fn supplementary_groups(&self) -> Arc<[u32]> {
-        self.groups.lock().clone()
-    }
-
-    /// Sets the supplementary groups, which ascend.
-    pub fn set_supplementary_groups(&self, groups: Arc<[u32]>) {
-        // The old ones go without the lock.
-        let old = core::mem::replace(&mut *self.groups.lock(), groups);
-        drop(old);
     }
 
     /// `/proc/PID/oom_score_adj`.

@@ -7,20 +7,22 @@ use super::process::Resources;
 use super::task::NewTask;
 use super::{
     Process, Task, UserState, WaitFor, WaitOptions, WaitStatus, exec, executable, kthread, owner,
-    table,
+    root_credentials, table,
 };
 use crate::drivers;
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::table::FilesOfProcess;
 use crate::fs::{self, OpenFlags};
-use crate::process;
 use crate::process::signal::{Actions, SigInfo, Signal, send_to_process};
 use crate::process::terminal::{self, Terminal};
+use crate::process::{self, uts};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT};
+use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT, HOST_NAME};
 use ebb_wire::root::FOLDER;
+use ebb_wire::user::{USER, User};
+use logic::credentials::Credentials;
 use logic::errno::Errno;
 use logic::path;
 use logic::strings::Strings;
@@ -54,12 +56,15 @@ pub(crate) fn init_process() -> &'static Arc<Process> {
 
 /// Starts the first tasks on the first CPU and enters the idle loop; `/.ebb/argv` becomes PID 2.
 pub fn start(boot: &'static BootInfo) -> ! {
+    if let Some(name) = boot.option(HOST_NAME) {
+        uts::set_host_name(name.as_bytes());
+    }
     image::set_randomize(boot.option("ebb.aslr") != Some("off"));
     let frames = memory::allocator().managed_frames();
     let max = usize::try_from(frames / FRAMES_PER_TASK).unwrap_or(usize::MAX);
     let mut table = table::lock();
     table.set_max_tasks(max.max(16));
-    let pid = table.reserve(u64::MAX).expect("an empty table has room");
+    let pid = table.reserve(0, u64::MAX).expect("an empty table has room");
     let limits = Limits::initial(table.max_tasks() as u64 / 2);
     drop(table);
     assert!(pid == 1, "init is the first process");
@@ -68,6 +73,7 @@ pub fn start(boot: &'static BootInfo) -> ! {
         Arc::new(Actions::new()),
         Resources::default(),
         limits,
+        root_credentials(),
     ));
     assert!(INIT.set(process.clone()).is_ok(), "tasks are started once");
     let task = kthread::new(process.clone(), 1, b"init", init);
@@ -84,7 +90,10 @@ pub fn start(boot: &'static BootInfo) -> ! {
         fs::block::start_thread();
         crate::vm::compaction::daemon::start();
         crate::vm::khugepaged::start();
-        fs::socket::start(process::caller::credentials);
+        fs::socket::start([
+            process::caller::credentials,
+            process::caller::acting_credentials,
+        ]);
         terminal::start(boot);
         if let Some(task) = FIRST.get() {
             sched::start_new(owner::to_thread(task.clone()));
@@ -138,9 +147,10 @@ fn start_program() -> Result<(), StartError> {
     if args.count() == 0 {
         return Err((NOT_FOUND, "/.ebb/argv names no program"));
     }
-    go_to_folder(&context);
+    let who = user(&context)?;
+    go_to_folder(&context, &who);
     let path = args.first().to_vec();
-    spawn(context, &path, args, &env).map_err(|error| {
+    spawn(context, &path, args, &env, who).map_err(|error| {
         let shown = path::printable(&path);
         console!("init: cannot run {shown}: {error}");
         if error == Errno::ENOENT {
@@ -151,21 +161,35 @@ fn start_program() -> Result<(), StartError> {
     })
 }
 
+/// Who the program runs as: root, unless the host names another user.
+fn user(context: &fs::Context) -> Result<Arc<Credentials>, StartError> {
+    let strings = match read_strings(context, USER.as_bytes()) {
+        Err(Errno::ENOENT) => return Ok(root_credentials()),
+        Err(_) => return Err((NOT_EXECUTABLE, "/.ebb/user cannot be read")),
+        Ok(strings) => strings,
+    };
+    let user = User::parse(strings.first());
+    let user = user.ok_or((NOT_EXECUTABLE, "/.ebb/user names no user"))?;
+    let who = Credentials::of_user(user.uid, user.gid, user.groups().collect());
+    Ok(Arc::new(who))
+}
+
 /// Has the program begin in the folder that the host names; in the root where that is not to be found.
-fn go_to_folder(context: &fs::Context) {
+fn go_to_folder(context: &fs::Context, who: &Credentials) {
     let root = context.root();
     let found = read_strings(context, FOLDER.as_bytes())
-        .and_then(|strings| lookup::resolve(&root, &root, strings.first(), LastLink::Follow))
+        .and_then(|strings| lookup::resolve(who, &root, &root, strings.first(), LastLink::Follow))
         .and_then(lookup::Found::existing);
     if let Ok(folder) = found
         && folder.kind() == fs::FileKind::Directory
+        && fs::permission::check_search(who, &*folder).is_ok()
     {
         context.set_cwd(folder);
     }
 }
 
 pub(super) fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {
-    let file = fs::open_path(context, path, OpenFlags::empty(), 0)?;
+    let file = fs::open_path(context, &root_credentials(), path, OpenFlags::empty(), 0)?;
     let size = file.metadata().size.min(MAX_STRINGS);
     let size = usize::try_from(size).map_err(|_| Errno::E2BIG)?;
     let mut bytes = Vec::new();
@@ -186,32 +210,34 @@ fn spawn(
     path: &[u8],
     mut args: Strings,
     env: &Strings,
+    who: Arc<Credentials>,
 ) -> Result<(), Errno> {
-    let file = executable::open(&context, path)?;
-    let program = exec::find_program(&context, file, path, &mut args)?;
-    let own = terminal::open_for_program(&context)?;
+    let file = executable::open(&context, &who, path)?;
+    let program = exec::find_program(&context, &who, file, path, &mut args)?;
+    let owner = [who.users.file, who.groups.file];
+    let own = terminal::open_for_program(&context, &who)?;
     let (own, streams) = match own {
         Some((own, file)) => (Some(own), [file.clone(), file.clone(), file]),
-        None => (None, fs::stdio::open_program_streams()),
+        None => (None, fs::stdio::open_program_streams(owner)),
     };
-    let pid = start_process(&program, context, path, &args, env, streams, own)?;
+    let pid = start_process(&program, context, path, [&args, env], streams, own, who)?;
     assert!(pid == PROGRAM, "the program is the second process");
     Ok(())
 }
 
-/// Makes a process, init's only child, in a session of its own, which a terminal may control; returns its number.
+/// Makes a process, init's only child, in a session of its own, which a terminal may control; returns its number. It has these
+/// arguments and environment.
 pub(super) fn start_process(
     program: &Program,
     context: Arc<fs::Context>,
     path: &[u8],
-    args: &Strings,
-    env: &Strings,
+    [args, env]: [&Strings; 2],
     streams: [Arc<fs::OpenFile>; 3],
     own: Option<Arc<Terminal>>,
+    who: Arc<Credentials>,
 ) -> Result<u32, Errno> {
     let limits = init_process().limits();
-    let Loaded { vm, entry, stack } =
-        program.load(path, args, env, &Default::default(), &limits)?;
+    let Loaded { vm, entry, stack } = program.load(path, args, env, (&who, false), &limits)?;
     let files = fs::FileTable::new();
     for file in streams {
         files.insert(file, false, 0, 3)?;
@@ -223,17 +249,19 @@ pub(super) fn start_process(
         exe: Some(program.file.file.clone()),
     };
     let kernel_stack = KernelStack::new()?;
-    let pid = table::lock().reserve(u64::MAX)?;
+    let pid = table::lock().reserve(who.users.real, u64::MAX)?;
     let process = Arc::new(Process::new(
         pid,
         Arc::new(Actions::new()),
         resources,
         limits,
+        who.clone(),
     ));
     let new = NewTask {
         process: process.clone(),
         tid: pid,
         name: exec::name_of(path),
+        credentials: who,
     };
     let user = UserState::new(Box::default(), vm, files, context, None, [0; 2]);
     let frame = UserFrame::new_user(entry, stack);

@@ -83,6 +83,8 @@ pub(crate) struct Table {
     tasks: usize,
     /// How many there may be.
     max_tasks: usize,
+    /// Tasks of users but root, those being made too.
+    users: Vec<(u32, u64)>,
 }
 
 static TABLE: SpinLock<Table> = SpinLock::new(Table {
@@ -90,6 +92,7 @@ static TABLE: SpinLock<Table> = SpinLock::new(Table {
     chunks: [const { Vec::new() }; GROUPS],
     tasks: 0,
     max_tasks: PID_MAX as usize,
+    users: Vec::new(),
 });
 
 /// Takes the lock of the table and of all relations between processes.
@@ -137,14 +140,57 @@ impl Table {
         self.tasks
     }
 
-    /// Takes a free number for a new task.
+    /// Takes a free number for a new task of a user, who may have so many, but for root.
     ///
     /// # Errors
     /// `EAGAIN` when there are too many tasks; `ENOMEM`.
-    pub(crate) fn reserve(&mut self, limit: u64) -> Result<u32, Errno> {
-        if self.tasks >= self.max_tasks || self.tasks as u64 >= limit {
+    pub(crate) fn reserve(&mut self, uid: u32, limit: u64) -> Result<u32, Errno> {
+        if self.tasks >= self.max_tasks || self.tasks_of(uid) >= limit {
             return Err(Errno::EAGAIN);
         }
+        self.count_user(uid, true)?;
+        self.reserve_number()
+            .inspect_err(|_| _ = self.count_user(uid, false))
+    }
+
+    /// Tasks of a user; root's are not counted.
+    fn tasks_of(&self, uid: u32) -> u64 {
+        let known = self.users.iter().find(|(user, _)| *user == uid);
+        known.map_or(0, |(_, count)| *count)
+    }
+
+    /// Counts a task to a user, or away from it.
+    fn count_user(&mut self, uid: u32, comes: bool) -> Result<(), Errno> {
+        if uid == 0 {
+            return Ok(());
+        }
+        match self.users.iter().position(|(user, _)| *user == uid) {
+            Some(at) if comes => self.users[at].1 += 1,
+            Some(at) => {
+                self.users[at].1 -= 1;
+                if self.users[at].1 == 0 {
+                    self.users.swap_remove(at);
+                }
+            }
+            None if comes => {
+                self.users.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                self.users.push((uid, 1));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// A task belongs to another user from now on.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn move_task(&mut self, from: u32, to: u32) -> Result<(), Errno> {
+        self.count_user(to, true)?;
+        self.count_user(from, false)
+    }
+
+    fn reserve_number(&mut self) -> Result<u32, Errno> {
         let number = self.numbers.take().ok_or(Errno::EAGAIN)?;
         let chunk = match Chunk::of(&mut self.chunks, number) {
             Ok(chunk) => chunk,
@@ -160,8 +206,10 @@ impl Table {
     }
 
     /// Gives a reserved number back: the task was not made.
-    pub(crate) fn unreserve(&mut self, number: u32) {
+    pub(crate) fn unreserve(&mut self, uid: u32, number: u32) {
         self.tasks -= 1;
+        // Less needs no memory.
+        let _ = self.count_user(uid, false);
         self.change(number, |slot| slot.reserved = false);
     }
 
@@ -181,7 +229,12 @@ impl Table {
     #[must_use]
     pub(crate) fn remove_task(&mut self, number: u32) -> Option<Arc<Task>> {
         self.tasks -= 1;
-        self.change(number, |slot| slot.task.take())
+        let gone = self.change(number, |slot| slot.task.take());
+        if let Some(task) = &gone {
+            let uid = task.credentials_for_others().users.real;
+            let _ = self.count_user(uid, false);
+        }
+        gone
     }
 
     /// Takes a task out whose number is to stay until [`Self::release_number`].

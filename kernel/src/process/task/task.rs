@@ -19,6 +19,7 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use logic::credentials::Credentials;
 use logic::sched::state::State;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::fpu::FpuState;
@@ -171,6 +172,10 @@ pub struct Task {
     io_priority: AtomicU32,
     /// `PR_SET_TIMERSLACK`, kept for `PR_GET_TIMERSLACK`.
     timer_slack: AtomicU64,
+    /// Who it acts as, for itself.
+    own_credentials: Own<Arc<Credentials>>,
+    /// The same for others.
+    credentials: SpinLock<Arc<Credentials>>,
     /// Body of a kernel thread.
     pub(super) body: Option<fn()>,
 }
@@ -180,6 +185,7 @@ pub(crate) struct NewTask<'a> {
     pub(crate) process: Arc<Process>,
     pub(crate) tid: u32,
     pub(crate) name: &'a [u8],
+    pub(crate) credentials: Arc<Credentials>,
 }
 
 impl Task {
@@ -200,6 +206,8 @@ impl Task {
             resets_policy: AtomicBool::new(false),
             io_priority: AtomicU32::new(0),
             timer_slack: AtomicU64::new(50_000),
+            own_credentials: Own::new(new.credentials.clone()),
+            credentials: SpinLock::new(new.credentials),
             body,
         };
         task.set_name(new.name);
@@ -232,6 +240,7 @@ impl Task {
             process: super::kthread::kernel_process().clone(),
             tid: 0,
             name: b"idle",
+            credentials: super::kthread::root_credentials(),
         };
         Self::new(new, Thread::new(None, 0), None, None)
     }
@@ -283,6 +292,36 @@ impl Task {
         let len = len.min(NAME_BYTES - 1);
         bytes[..len].copy_from_slice(&name[..len]);
         *self.name.lock() = bytes;
+    }
+
+    /// Who it acts as, whoever asks.
+    pub fn credentials_for_others(&self) -> Arc<Credentials> {
+        self.credentials.lock().clone()
+    }
+
+    /// It acts as somebody else from now on.
+    ///
+    /// # Safety
+    /// The caller is the task itself, and no reference to the present ones is in use.
+    pub(super) unsafe fn set_credentials(&self, new: Arc<Credentials>) {
+        // SAFETY: by the contract.
+        let own = unsafe { self.own_credentials.get() };
+        let old = core::mem::replace(own, new.clone());
+        if self.tid() == self.process.pid() {
+            self.process.set_credentials(new.clone());
+        }
+        let shown = core::mem::replace(&mut *self.credentials.lock(), new);
+        drop((old, shown));
+    }
+
+    /// Who it acts as.
+    ///
+    /// # Safety
+    /// The caller is the task itself.
+    #[inline]
+    pub(super) unsafe fn own_credentials(&self) -> &Arc<Credentials> {
+        // SAFETY: by the contract.
+        unsafe { self.own_credentials.look() }
     }
 
     /// What it has of signals.

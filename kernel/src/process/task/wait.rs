@@ -285,7 +285,7 @@ fn take(child: &Process, options: WaitOptions) -> Option<Waited> {
     usage.add(&child.children_usage());
     Some(Waited {
         pid: child.pid(),
-        uid: child.credentials().uid[0],
+        uid: child.credentials().users.real,
         status,
         trapped: None,
         usage,

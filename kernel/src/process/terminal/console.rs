@@ -7,13 +7,15 @@ use super::device::{CHUNK, Kind, Terminal};
 use super::line::Line;
 use crate::drivers::port;
 use crate::fs::devices::number;
-use crate::fs::node::NewNode;
+use crate::fs::node::{AttributeChange, NewNode};
 use crate::fs::poll::PollMask;
 use crate::fs::{self, File, OpenFile, OpenFlags, stdio};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_wire::terminal::{Size, WORD};
+use logic::credentials::Credentials;
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use logic::tty::{Input, Termios};
 use machine::arch::BootInfo;
@@ -58,7 +60,11 @@ pub fn start(boot: &BootInfo) {
     termios.input |= Input::IUTF8;
     let made = Terminal::new(Kind::Console, termios).and_then(|terminal| {
         let dev = fs::root().lookup(b"dev").map(fs::lookup::through_mounts)?;
-        dev.create(b"hvc0", NewNode::Character(DEVICE), 0o620)?;
+        dev.create(
+            b"hvc0",
+            NewNode::Character(DEVICE),
+            Beginning::of_root(0o620),
+        )?;
         Ok(Arc::new(terminal))
     });
     let made = match made {
@@ -99,12 +105,19 @@ type OpenTerminal = (Arc<Terminal>, Arc<OpenFile>);
 ///
 /// # Errors
 /// As `open`.
-pub fn open_for_program(context: &fs::Context) -> Result<Option<OpenTerminal>, Errno> {
+pub fn open_for_program(
+    context: &fs::Context,
+    who: &Credentials,
+) -> Result<Option<OpenTerminal>, Errno> {
     let Some(terminal) = terminal() else {
         return Ok(None);
     };
     let flags = OpenFlags::READ_WRITE | OpenFlags::NO_CTTY;
-    let file = fs::open_path(context, PATH, flags, 0)?;
+    let file = fs::open_path(context, &Credentials::root(), PATH, flags, 0)?;
+    file.node().change(&AttributeChange {
+        uid: Some(who.users.file),
+        ..AttributeChange::default()
+    })?;
     Ok(Some((terminal.clone(), file)))
 }
 

@@ -9,6 +9,7 @@ use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::ioctl as abi;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 use logic::tty::{Characters, Flow, NEW_BYTES, OLD_BYTES, Termios, When};
 
@@ -120,6 +121,7 @@ pub(super) fn ioctl(
             put(argument, u32::try_from(device).unwrap_or(0))
         }
         abi::TIOCVHANGUP => {
+            caller::need(Capabilities::SYS_ADMIN)?;
             terminal.hang_up();
             Ok(0)
         }
@@ -289,6 +291,9 @@ fn flow(terminal: &Terminal, side: Side, action: u64) -> SysResult {
 
 /// `TIOCSTI`: a byte as if it had come from the other side.
 fn insert(terminal: &Terminal, side: Side, argument: u64) -> SysResult {
+    if !jobs::is_own(terminal) {
+        caller::need(Capabilities::SYS_ADMIN)?;
+    }
     let mut c = [0];
     uaccess::copy_in(&mut c, argument)?;
     match side {

@@ -12,6 +12,7 @@ use crate::fs::volume::MountFlags;
 use crate::fs::{
     self, File, FileKind, Metadata, Node, NodeRef, OpenFile, OpenFlags, Place, Timestamp, list_dots,
 };
+use crate::process::caller;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
@@ -84,7 +85,7 @@ fn make() -> Result<Arc<Terminal>, Errno> {
             terminal: Weak::new(),
             attributes: Attributes {
                 permissions: 0o620,
-                uid: 0,
+                uid: caller::file_owner()[0],
                 gid: TTY_GROUP,
                 made: Timestamp::now(),
             },

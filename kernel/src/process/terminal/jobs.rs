@@ -5,10 +5,12 @@
 
 use super::device::Terminal;
 use crate::process;
+use crate::process::caller;
 use crate::process::signal::{self, SIG_IGN, SigInfo, Signal};
 use crate::process::task::{Process, next_process, table};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
 
 /// Sends a signal to the members of a process group in this session.
@@ -123,7 +125,7 @@ pub(super) fn acquire(terminal: &Arc<Terminal>, generation: u32, steal: bool) ->
         return Err(Errno::EPERM);
     }
     if controls != 0 {
-        if !steal {
+        if !steal || !caller::can(Capabilities::SYS_ADMIN) {
             return Err(Errno::EPERM);
         }
         forget(&table, controls);

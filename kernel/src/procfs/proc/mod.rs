@@ -17,6 +17,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use machine::arch::BootInfo;
 
@@ -89,7 +90,7 @@ impl Node for Root {
         let root: Arc<dyn Node> = self.this.upgrade().ok_or(Errno::ENOENT)?;
         pid::directory(&self.fs, root, pid).ok_or(Errno::ENOENT)
     }
-    fn create(&self, _: &[u8], _: NewNode<'_>, _: u32) -> Result<NodeRef, Errno> {
+    fn create(&self, _: &[u8], _: NewNode<'_>, _: Beginning) -> Result<NodeRef, Errno> {
         // Linux looks the name up first here, and finds that there can be none.
         Err(Errno::ENOENT)
     }

@@ -2,8 +2,10 @@
 
 use crate::fs::devices;
 use crate::fs::node::NodeId;
+use crate::process::caller;
 use crate::process::task::{self, Process, Task};
 use alloc::sync::Arc;
+use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
 
 /// Inode numbers of processes' files start here: `PID << PID_SHIFT | file`.
@@ -45,6 +47,28 @@ impl Subject {
     /// The thread's number, or the process's.
     pub(super) fn number(self) -> u32 {
         self.tid.unwrap_or(self.pid)
+    }
+
+    /// User and group of the process's files: root's where nobody is to look into it. What all may
+    /// see (`open`) belongs to the process's user all the same.
+    pub(super) fn owner(self, open: bool) -> [u32; 2] {
+        let Ok(process) = self.process() else {
+            return [0; 2];
+        };
+        if !open && !process.is_dumpable() {
+            return [0; 2];
+        }
+        let who = process.credentials();
+        [who.users.effective, who.groups.effective]
+    }
+
+    /// Whether the caller may look into the process.
+    ///
+    /// # Errors
+    /// `EACCES`; `ESRCH`: it is gone.
+    pub(super) fn check_look(self) -> Result<(), Errno> {
+        let process = self.process()?;
+        caller::look_into(&process, LooksAs::OfFiles).map_err(|_| Errno::EACCES)
     }
 
     /// The inode number of file `file` of this subject: 0 is the directory itself.

@@ -13,6 +13,7 @@ use crate::vm::compaction;
 use alloc::string::String;
 use core::fmt::{Result as Written, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::credentials::Credentials;
 use logic::errno::Errno;
 use machine::arch::random;
 use machine::memory::knobs;
@@ -48,6 +49,9 @@ pub(super) const ENTRIES: &[Entry] = &[
         |value| set_limit(&core_dump::USES_PID, value, MAX_INT),
     ),
     Entry::file("sys/kernel/random/boot_id", boot_id),
+    // As Debian has them: links in folders that are everybody's lead and count for their owners alone.
+    Entry::file("sys/fs/protected_hardlinks", |text| writeln!(text, "1")),
+    Entry::file("sys/fs/protected_symlinks", |text| writeln!(text, "1")),
     Entry::file("sys/kernel/random/uuid", |text| uuid(text, random_uuid())),
     Entry::file("sys/kernel/random/entropy_avail", |text| {
         writeln!(text, "256")
@@ -440,7 +444,13 @@ pub fn apply_boot_line() {
 
 fn store(path: &str, value: &str) -> Result<(), Errno> {
     let root = fs::root();
-    let found = lookup::resolve(&root, &root, path.as_bytes(), lookup::LastLink::Keep)?;
+    let found = lookup::resolve(
+        &Credentials::root(),
+        &root,
+        &root,
+        path.as_bytes(),
+        lookup::LastLink::Keep,
+    )?;
     let flags = fs::OpenFlags::WRITE_ONLY;
     let file = fs::OpenFile::open(found.existing()?, None, flags)?;
     file.write(&mut fs::io::SliceSource::new(

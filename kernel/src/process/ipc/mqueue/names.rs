@@ -2,10 +2,22 @@
 
 use super::queue::MessageQueue;
 use super::size::Size;
+use crate::fs::Node;
+use crate::process;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use logic::credentials::Owned;
 use logic::errno::Errno;
 use machine::sync::SpinLock;
+
+/// What the file system `mqueue` has as its directory on Linux.
+const DIRECTORY: Owned = Owned {
+    directory: true,
+    regular: false,
+    permissions: 0o1777,
+    uid: 0,
+    gid: 0,
+};
 
 /// The queues that have names.
 static NAMES: SpinLock<BTreeMap<Arc<[u8]>, Arc<MessageQueue>>> = SpinLock::new(BTreeMap::new());
@@ -70,6 +82,11 @@ pub fn open(
 /// As `mq_unlink(3)`.
 pub fn unlink(name: &[u8]) -> Result<(), Errno> {
     check_name(name)?;
+    let found = NAMES.lock().get(name).cloned().ok_or(Errno::ENOENT)?;
+    // As in a directory that is sticky and everybody's.
+    process::current()
+        .credentials()
+        .may_remove(&DIRECTORY, &found.owned())?;
     let gone = NAMES.lock().remove(name).ok_or(Errno::ENOENT)?;
     gone.lose_name();
     drop(gone);

@@ -51,7 +51,7 @@ impl Registration {
             code: SI_MESGQ,
             detail: Detail::Queued {
                 pid: sender.pid(),
-                uid: sender.credentials().uid[0],
+                uid: sender.credentials().users.real,
                 value,
             },
         };

@@ -62,7 +62,7 @@ impl MessageQueue {
     pub(super) fn new(name: &[u8], making: Making, msgqueue_limit: u64) -> Result<Self, Errno> {
         let counted = Counted::take(making.size.counted()?, msgqueue_limit)?;
         let charge = budget::charge(1024)?;
-        let credentials = process::current().process().credentials();
+        let credentials = process::current().credentials().clone();
         let now = Timestamp::now();
         // At most MAX_MESSAGES.
         let messages = usize::try_from(making.size.messages).unwrap_or(0);
@@ -79,8 +79,8 @@ impl MessageQueue {
                 registration: None,
                 attributes: Attributes {
                     permissions: making.permissions & 0o7777,
-                    uid: credentials.uid[1],
-                    gid: credentials.gid[1],
+                    uid: credentials.users.file,
+                    gid: credentials.groups.file,
                     accessed: now,
                     modified: now,
                     changed: now,

@@ -10,7 +10,7 @@ pub const MAX_MESSAGE_BYTES: u64 = 16 << 20;
 /// Priorities are lower than this.
 pub const PRIORITIES: u32 = 32_768;
 
-/// `/proc/sys/fs/mqueue`. What is above the first three root may still make, and everybody is root.
+/// `/proc/sys/fs/mqueue`. What is above the last two of the first three root may still make.
 #[derive(Debug)]
 pub struct Limits {
     /// Queues.
@@ -53,6 +53,12 @@ impl Size {
             messages: least(&LIMITS.messages, &LIMITS.default_messages),
             message_bytes: least(&LIMITS.message_bytes, &LIMITS.default_message_bytes),
         }
+    }
+
+    /// Whether everybody may make such a queue.
+    pub fn is_within_limits(self) -> bool {
+        self.messages <= LIMITS.messages.load(Ordering::Relaxed)
+            && self.message_bytes <= LIMITS.message_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes that it counts for against `RLIMIT_MSGQUEUE`, as on Linux: all messages, and for each what

@@ -84,10 +84,17 @@ impl Content for Descriptor {
         locks::of_descriptor(text, &files, &file)?;
         file.file().describe(text)
     }
+    fn owner(&self) -> [u32; 2] {
+        self.subject.owner(false)
+    }
+    fn check_open(&self) -> Result<(), Errno> {
+        self.subject.check_look()
+    }
 }
 
 impl Target for Descriptor {
     fn target(&self) -> Result<LinkTarget, Errno> {
+        self.subject.check_look()?;
         let file = self.open_file()?;
         Ok(LinkTarget::Node(file.node().clone(), file.place().cloned()))
     }
@@ -103,6 +110,9 @@ impl Target for Descriptor {
             permissions |= 0o200;
         }
         permissions
+    }
+    fn owner(&self) -> [u32; 2] {
+        self.subject.owner(false)
     }
     const SIZE: u64 = 64;
 }

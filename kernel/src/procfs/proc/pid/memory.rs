@@ -41,7 +41,9 @@ impl Node for MemoryFile {
         FileKind::Regular
     }
     fn metadata(&self) -> Metadata {
-        self.fs.metadata(self.id().inode, FileKind::Regular, 0o600)
+        let owner = self.subject.owner(false);
+        self.fs
+            .metadata_of(self.id().inode, FileKind::Regular, 0o600, owner)
     }
     fn fs_stats(&self) -> FsStats {
         self.fs.stats()
@@ -49,6 +51,12 @@ impl Node for MemoryFile {
     fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
         // As on Linux, of the space that the process has now; who has none has no bytes.
         let space = self.subject.process()?.vm();
+        // A space is one that may be looked into for as long as it is the process's.
+        self.subject.check_look()?;
+        let now = self.subject.process()?.vm();
+        if space.as_ref().map(Arc::as_ptr) != now.as_ref().map(Arc::as_ptr) {
+            return Err(Errno::EACCES);
+        }
         let space = space.as_ref().map_or(Weak::new(), Arc::downgrade);
         Ok(Arc::new(Memory(space)))
     }

@@ -17,11 +17,14 @@ use crate::fs::node::{
 };
 use crate::fs::synthetic::{Content, FIRST, LinkNode, Synthetic, Target, TextNode};
 use crate::fs::text::Text;
+use crate::process;
 use crate::process::task::{self, Process};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use core::fmt;
+use logic::credentials::Owned;
+use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 
 type Show = fn(&mut Text, Subject, &Arc<Process>) -> fmt::Result;
@@ -32,6 +35,10 @@ struct Entry {
     name: &'static str,
     show: Show,
     store: Option<Store>,
+    /// Who opens it looks into the process.
+    looks_into: bool,
+    /// Its owner alone may read it.
+    private: bool,
 }
 
 const fn file(name: &'static str, show: Show) -> Entry {
@@ -39,6 +46,24 @@ const fn file(name: &'static str, show: Show) -> Entry {
         name,
         show,
         store: None,
+        looks_into: false,
+        private: false,
+    }
+}
+
+/// A file that tells what is in the process's memory, or where.
+const fn inner(name: &'static str, show: Show) -> Entry {
+    Entry {
+        looks_into: true,
+        ..file(name, show)
+    }
+}
+
+/// The same for its owner alone.
+const fn private(name: &'static str, show: Show) -> Entry {
+    Entry {
+        private: true,
+        ..inner(name, show)
     }
 }
 
@@ -47,6 +72,8 @@ const fn knob(name: &'static str, show: Show, store: Store) -> Entry {
         name,
         show,
         store: Some(store),
+        looks_into: false,
+        private: false,
     }
 }
 
@@ -55,8 +82,8 @@ const ENTRIES: &[Entry] = &[
     file("status", status::status),
     file("statm", status::statm),
     file("cmdline", status::cmdline),
-    file("environ", status::environ),
-    file("auxv", status::auxv),
+    private("environ", status::environ),
+    private("auxv", status::auxv),
     knob("comm", status::comm, status::set_comm),
     file("limits", status::limits),
     file("oom_score", status::oom_score),
@@ -70,9 +97,9 @@ const ENTRIES: &[Entry] = &[
         status::coredump_filter,
         status::set_coredump_filter,
     ),
-    file("maps", mappings::maps),
-    file("smaps", mappings::smaps),
-    file("smaps_rollup", mappings::smaps_rollup),
+    inner("maps", mappings::maps),
+    inner("smaps", mappings::smaps),
+    inner("smaps_rollup", mappings::smaps_rollup),
     file("mounts", |text, _, _| mounts::mounts(text)),
     file("mountinfo", |text, _, _| mounts::mountinfo(text)),
     file("cgroup", |text, _, _| fmt::Write::write_str(text, "0::/\n")),
@@ -100,6 +127,22 @@ impl Content for About {
     fn writable(&self) -> bool {
         self.entry.store.is_some()
     }
+    fn permissions(&self) -> u32 {
+        match (self.entry.private, self.writable()) {
+            (true, _) => 0o400,
+            (false, true) => 0o644,
+            (false, false) => 0o444,
+        }
+    }
+    fn owner(&self) -> [u32; 2] {
+        self.subject.owner(false)
+    }
+    fn check_open(&self) -> Result<(), Errno> {
+        if self.entry.looks_into {
+            return self.subject.check_look();
+        }
+        Ok(())
+    }
 }
 
 /// Symbolic links of a process.
@@ -121,6 +164,7 @@ struct LinkOf {
 impl Target for LinkOf {
     fn target(&self) -> Result<LinkTarget, Errno> {
         let process = self.subject.process()?;
+        self.subject.check_look()?;
         if self.link == Link::Exe {
             let exe = process.exe().ok_or(Errno::ENOENT)?;
             return Ok(LinkTarget::Node(exe.node().clone(), exe.place().cloned()));
@@ -132,6 +176,9 @@ impl Target for LinkOf {
             context.root()
         };
         Ok(LinkTarget::Node(node, None))
+    }
+    fn owner(&self) -> [u32; 2] {
+        self.subject.owner(false)
     }
 }
 
@@ -309,11 +356,22 @@ impl Node for Directory {
     }
     fn metadata(&self) -> Metadata {
         let permissions = match self.kind {
-            Kind::Descriptors | Kind::DescriptorInfos => 0o500,
-            Kind::Top | Kind::Threads => 0o555,
+            Kind::Descriptors => 0o500,
+            Kind::Top | Kind::Threads | Kind::DescriptorInfos => 0o555,
         };
+        let open = self.kind != Kind::Descriptors;
+        let owner = self.subject.owner(open);
         self.fs
-            .metadata(self.id().inode, FileKind::Directory, permissions)
+            .metadata_of(self.id().inode, FileKind::Directory, permissions, owner)
+    }
+    fn owned(&self) -> Owned {
+        let mut owned = self.metadata().owned();
+        let task = process::current();
+        // Everybody has a look at its own descriptors.
+        if task.process().pid() == self.subject.pid {
+            owned.uid = task.credentials().users.file;
+        }
+        owned
     }
     fn fs_stats(&self) -> FsStats {
         self.fs.stats()
@@ -345,7 +403,7 @@ impl Node for Directory {
         }
         descriptors::lookup(&self.fs, self.subject, self.kind, &process, number)
     }
-    fn create(&self, _: &[u8], _: NewNode<'_>, _: u32) -> Result<NodeRef, Errno> {
+    fn create(&self, _: &[u8], _: NewNode<'_>, _: Beginning) -> Result<NodeRef, Errno> {
         // Linux looks the name up first here, and finds that there can be none.
         Err(Errno::ENOENT)
     }

@@ -49,7 +49,9 @@ impl Node for Pagemap {
         FileKind::Regular
     }
     fn metadata(&self) -> Metadata {
-        self.fs.metadata(self.id().inode, FileKind::Regular, 0o400)
+        let owner = self.subject.owner(false);
+        self.fs
+            .metadata_of(self.id().inode, FileKind::Regular, 0o400, owner)
     }
     fn fs_stats(&self) -> FsStats {
         self.fs.stats()
@@ -59,6 +61,7 @@ impl Node for Pagemap {
             return Err(Errno::EACCES);
         }
         // As on Linux, of the space that the process has now.
+        self.subject.check_look()?;
         let space = self.subject.process()?.vm().ok_or(Errno::ESRCH)?;
         Ok(Arc::new(Words(space)))
     }

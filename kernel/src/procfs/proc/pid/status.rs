@@ -6,10 +6,12 @@ use crate::fs::text::Text;
 use crate::process::ptrace;
 use crate::process::task::{self, Process, limits};
 use crate::process::terminal;
+use crate::process::{self, caller};
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use logic::credentials::Capabilities;
 use logic::errno::Errno;
 use machine::arch::cpu_count;
 use machine::memory::PAGE_SIZE;
@@ -17,8 +19,6 @@ use machine::memory::PAGE_SIZE;
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes of arguments or environment that are copied at a time.
 const PIECE: usize = 512;
-/// All capabilities that Linux 6.1 knows.
-const ALL_CAPABILITIES: u64 = (1 << 41) - 1;
 
 fn state(subject: Subject, process: &Process) -> u8 {
     match subject.tid.and_then(|tid| process.thread(tid)) {
@@ -170,17 +170,19 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
     let tracer = task.as_deref().and_then(ptrace::tracer_of);
     let tracer = tracer.map_or(0, |tracer| tracer.tid());
     writeln!(text, "PPid:\t{}\nTracerPid:\t{tracer}", process.ppid())?;
-    let credentials = process.credentials();
-    for (name, [real, effective, saved], file) in [
-        ("Uid", credentials.uid, credentials.file_uid),
-        ("Gid", credentials.gid, credentials.file_gid),
-    ] {
+    let who = task.as_ref().map_or_else(
+        || process.credentials(),
+        |task| task.credentials_for_others(),
+    );
+    for (name, ids) in [("Uid", who.users), ("Gid", who.groups)] {
+        let ([real, effective, saved], file) = (ids.three(), ids.file);
         writeln!(text, "{name}:\t{real}\t{effective}\t{saved}\t{file}")?;
     }
     let slots = process.files().map_or(0, |files| files.size());
     write!(text, "FDSize:\t{slots}\nGroups:\t")?;
-    for group in process.supplementary_groups().iter() {
-        write!(text, "{group} ")?;
+    for (at, group) in who.supplementary.iter().enumerate() {
+        let between = if at == 0 { "" } else { " " };
+        write!(text, "{between}{group}")?;
     }
     text.write_str(" \n")?;
     writeln!(
@@ -240,16 +242,17 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
         ("SigBlk", blocked),
         ("SigIgn", ignored.0),
         ("SigCgt", caught.0),
-        ("CapInh", 0),
-        ("CapPrm", ALL_CAPABILITIES),
-        ("CapEff", ALL_CAPABILITIES),
-        ("CapBnd", ALL_CAPABILITIES),
-        ("CapAmb", 0),
+        ("CapInh", who.inheritable.0),
+        ("CapPrm", who.permitted.0),
+        ("CapEff", who.effective.0),
+        ("CapBnd", who.bounding.0),
+        ("CapAmb", who.ambient.0),
     ];
     for (name, set) in sets {
         writeln!(text, "{name}:\t{set:016x}")?;
     }
-    writeln!(text, "NoNewPrivs:\t0\nSeccomp:\t0")?;
+    let nothing_new = u8::from(who.no_new_privileges);
+    writeln!(text, "NoNewPrivs:\t{nothing_new}\nSeccomp:\t0")?;
     let online = if cpu_count() >= 64 {
         u64::MAX
     } else {
@@ -393,6 +396,9 @@ pub(super) fn comm(text: &mut Text, subject: Subject, process: &Arc<Process>) ->
 }
 
 pub(super) fn set_comm(subject: Subject, process: &Arc<Process>, value: &str) -> Result<(), Errno> {
+    if process.pid() != process::current().process().pid() {
+        return Err(Errno::EINVAL);
+    }
     subject
         .task(process)
         .ok_or(Errno::ESRCH)?
@@ -467,6 +473,10 @@ pub(super) fn set_oom_score_adj(
     let value: i32 = value.parse().map_err(|_| Errno::EINVAL)?;
     if !(-1000..=1000).contains(&value) {
         return Err(Errno::EINVAL);
+    }
+    let privileged = caller::can(Capabilities::SYS_RESOURCE);
+    if value < process.oom_score_adj().min(0) && !privileged {
+        return Err(Errno::EACCES);
     }
     process.set_oom_score_adj(value);
     Ok(())

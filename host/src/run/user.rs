@@ -1,0 +1,252 @@
+//! `--user`: who the program runs as. Names are looked up in what the guest has as `/etc/passwd` and `/etc/group`.
+
+use super::root::View;
+use crate::archive::{GuestPath, Initramfs, Node, Source};
+use crate::failure::Failure;
+use ebb_wire::user::GROUPS_MAX;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::str::FromStr;
+
+/// What `--user` says: each a name or a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UserChoice {
+    user: String,
+    group: Option<String>,
+}
+
+impl FromStr for UserChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (user, group) = match text.split_once(':') {
+            Some((user, group)) => (user, Some(group)),
+            None => (text, None),
+        };
+        if user.is_empty() || group == Some("") || group.is_some_and(|group| group.contains(':')) {
+            return Err("it is NAME or UID, and may have :GROUP or :GID behind it".into());
+        }
+        Ok(Self {
+            user: user.to_owned(),
+            group: group.map(str::to_owned),
+        })
+    }
+}
+
+/// A user, as the guest has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Supplementary groups.
+    groups: Vec<u32>,
+    name: String,
+    pub(super) home: OsString,
+    shell: OsString,
+}
+
+/// A number that a user or a group can have: all but −1.
+fn number(text: &str) -> Option<u32> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| digits);
+    number.filter(|number| *number != u32::MAX)
+}
+
+/// The fields of the lines of `/etc/passwd` or `/etc/group`.
+fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    text.lines().map(|line| line.split(':').collect())
+}
+
+impl UserChoice {
+    /// The user that is meant, with these files in the guest.
+    fn find(&self, passwd: Option<&str>, group: Option<&str>) -> Result<User, Failure> {
+        let shown = match &self.group {
+            Some(group) => format!("{}:{group}", self.user),
+            None => self.user.clone(),
+        };
+        let refuse = |what: String| Failure::Usage(format!("--user {shown}: {what}"));
+        let absent = |kind: &str, name: &str, path: &str, file: Option<&str>| {
+            let why = if file.is_some() {
+                ""
+            } else {
+                ", which is not there"
+            };
+            refuse(format!(
+                "no {kind} `{name}` in the guest's {path}{why}; a number needs none"
+            ))
+        };
+        let uid = number(&self.user);
+        let meant = |fields: &Vec<&str>| match (fields.as_slice(), uid) {
+            ([_, _, known, _, ..], Some(uid)) => number(known) == Some(uid),
+            ([name, ..], None) => *name == self.user,
+            _ => false,
+        };
+        let entry = passwd.and_then(|text| lines(text).find(meant));
+        let field = |at: usize| entry.as_ref().and_then(|fields| fields.get(at)).copied();
+        let uid = match uid.or_else(|| field(2).and_then(number)) {
+            Some(uid) => uid,
+            None if entry.is_some() => {
+                return Err(refuse(
+                    "its entry in the guest's /etc/passwd has no number".into(),
+                ));
+            }
+            None => return Err(absent("user", &self.user, "/etc/passwd", passwd)),
+        };
+        let gid = match &self.group {
+            None => field(3).and_then(number).unwrap_or(uid),
+            Some(name) => {
+                let known = || lines(group?).find(|fields| fields[0] == *name);
+                let listed = || number(known()?.get(2)?);
+                number(name)
+                    .or_else(listed)
+                    .ok_or_else(|| absent("group", name, "/etc/group", group))?
+            }
+        };
+        let name = field(0).map_or_else(|| uid.to_string(), str::to_owned);
+        let is_member = |fields: &Vec<&str>| {
+            let members = fields.get(3).map(|members| members.split(','));
+            members.is_some_and(|mut members| members.any(|member| member == name))
+        };
+        let of_user = group.into_iter().flat_map(lines).filter(is_member);
+        let mut groups: Vec<u32> = of_user
+            .filter_map(|fields| number(fields.get(2)?))
+            .chain([gid])
+            .take(GROUPS_MAX)
+            .collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let given = |at: usize| field(at).filter(|text| text.starts_with('/'));
+        let home = given(5).map_or_else(|| format!("/home/{uid}"), str::to_owned);
+        Ok(User {
+            uid,
+            gid,
+            groups,
+            name,
+            home: home.into(),
+            shell: given(6).unwrap_or("/bin/sh").into(),
+        })
+    }
+
+    /// The user that is meant, in a guest with these files.
+    pub(super) fn look_up(
+        &self,
+        tree: &Initramfs,
+        view: Option<&mut View>,
+    ) -> Result<User, Failure> {
+        let mut view = view;
+        let mut read = |path: &str| -> Option<String> {
+            let packed = GuestPath::parse(path.as_bytes()).ok()?;
+            let bytes = match tree.get(&packed) {
+                Some(Node::File {
+                    source: Source::Bytes(bytes),
+                    ..
+                }) => bytes.clone(),
+                Some(Node::File {
+                    source: Source::Host(path),
+                    ..
+                }) => std::fs::read(path).ok()?,
+                _ => std::fs::read(view.as_mut()?.real_path_of(&path.as_bytes()[1..])?).ok()?,
+            };
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let (passwd, group) = (read("/etc/passwd"), read("/etc/group"));
+        self.find(passwd.as_deref(), group.as_deref())
+    }
+}
+
+impl User {
+    /// What the guest reads ([`ebb_wire::user`]).
+    pub(super) fn to_file(&self) -> Vec<u8> {
+        let mut text = format!("{} {}", self.uid, self.gid);
+        for group in &self.groups {
+            text.push_str(&format!(" {group}"));
+        }
+        text.push('\0');
+        text.into_bytes()
+    }
+
+    /// What its environment says of it.
+    pub(super) fn variables(&self) -> [(&'static str, &OsStr); 4] {
+        let name = OsStr::new(&self.name);
+        [
+            ("HOME", &self.home),
+            ("LOGNAME", name),
+            ("SHELL", &self.shell),
+            ("USER", name),
+        ]
+    }
+
+    /// Packs a home of its own, which goes where the guest sees one of the host's, and gives it what was packed.
+    pub(super) fn settle(&self, tree: &mut Initramfs) -> Result<(), Failure> {
+        tree.give_host_files([self.uid, self.gid]);
+        let home = self.home.clone().into_vec();
+        // `/` is nobody's.
+        if let Ok(path) = GuestPath::parse(&home)
+            && tree.get(&path).is_none()
+        {
+            tree.add(path.clone(), Node::Directory { mode: 0o700 })?;
+            tree.give(path, [self.uid, self.gid]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nann:x:1001:100:Ann:/home/ann:/bin/zsh\n\
+                          bob:x:1002:1002::/nonexistent:\nodd:x:?:1\n";
+    const GROUP: &str = "root:x:0:\nusers:x:100:\nclub:x:2001:bob,ann\ndisk:x:6:bob\n";
+
+    fn find(text: &str) -> Result<User, String> {
+        let choice: UserChoice = text.parse()?;
+        let found = choice.find(Some(PASSWD), Some(GROUP));
+        found.map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn names_and_numbers_are_looked_up() {
+        let ann = find("ann").unwrap();
+        assert_eq!(ann.to_file(), b"1001 100 100 2001\0");
+        assert_eq!(ann.variables()[0], ("HOME", OsStr::new("/home/ann")));
+        assert_eq!(ann.variables()[2], ("SHELL", OsStr::new("/bin/zsh")));
+        assert_eq!(find("1001").unwrap(), ann);
+        assert_eq!(find("bob").unwrap().to_file(), b"1002 1002 6 1002 2001\0");
+        assert_eq!(find("bob:club").unwrap().to_file(), b"1002 2001 6 2001\0");
+        assert_eq!(find("ann:7").unwrap().to_file(), b"1001 7 7 2001\0");
+        let nobody = find("4000").unwrap();
+        assert_eq!(nobody.to_file(), b"4000 4000 4000\0");
+        assert_eq!(nobody.variables()[3], ("USER", OsStr::new("4000")));
+        assert_eq!(nobody.home, "/home/4000");
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        for (text, said) in [
+            (
+                "frob",
+                "--user frob: no user `frob` in the guest's /etc/passwd",
+            ),
+            (
+                "ann:frobs",
+                "--user ann:frobs: no group `frobs` in the guest's /etc/group",
+            ),
+            (
+                "odd",
+                "--user odd: its entry in the guest's /etc/passwd has no number",
+            ),
+            ("4294967295", "no user `4294967295`"),
+            ("-1", "no user `-1`"),
+            ("", "it is NAME or UID"),
+            ("ann:", "it is NAME or UID"),
+            ("a:b:c", "it is NAME or UID"),
+        ] {
+            let error = find(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        let choice: UserChoice = "ann".parse().unwrap();
+        let error = choice.find(None, None).unwrap_err().to_string();
+        assert!(error.contains("/etc/passwd, which is not there"), "{error}");
+    }
+}

@@ -1,0 +1,81 @@
+//! `--user`: the program is who it should be, and what is its own can be used; and what the host is called goes along.
+
+use crate::ebb;
+use crate::scratch::Scratch;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nann:x:1001:1001::/home/ann:/bin/sh\n";
+const GROUP: &str = "root:x:0:\nann:x:1001:\nclub:x:2001:ann\n";
+
+const SCRIPT: &str = "id -u; id -g; id -G; id -un; echo $HOME $USER $LOGNAME $SHELL; pwd
+echo to stdout > /dev/stdout; echo to stderr > /dev/stderr; cat /dev/stdin
+cat /data; echo more >> /data && cat /data
+touch ~/mine && ls -l ~ | wc -l; stat -c '%a %u:%g' ~ ~/mine /data
+touch /etc/of_root 2> /dev/null || echo no; cat /.ebb/argv 2> /dev/null || echo no; touch /tmp/x && echo yes
+echo x 2> /dev/null > /proc/sys/vm/drop_caches || echo no; hostname x 2> /dev/null || echo no";
+
+#[test]
+fn a_program_is_who_it_should_be() {
+    let folder = Scratch::new("users");
+    let data = folder.write("data", "some data\n");
+    let mode = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(&data, mode).expect("it is ours");
+    let files = [
+        format!("{}:/etc/passwd", folder.write("passwd", PASSWD)),
+        format!("{}:/etc/group", folder.write("group", GROUP)),
+        format!("{data}:/data"),
+    ];
+    let expected = "1001\n1001\n1001 2001\nann\n/home/ann ann ann /bin/sh\n/\nto stdout\n\
+                    some data\nsome data\nmore\n2\n700 1001:1001\n644 1001:1001\n600 1001:1001\n\
+                    no\nno\nyes\nno\nno\n";
+    for kernel in ["ebb", "linux"] {
+        let mut options = vec!["--kernel", kernel, "--busybox", "--user", "ann"];
+        for file in &files {
+            options.extend(["--file", file]);
+        }
+        let outcome = ebb::run(100, &options, &["sh", "-c", SCRIPT]);
+        assert_eq!(outcome.expect(0).out(), expected, "{kernel}");
+        assert!(outcome.err().contains("to stderr\n"), "{}", outcome.err());
+        let options = ["--kernel", kernel, "--user", "4000:50"];
+        let script = "id -u; id -g; id -G; echo $HOME $USER; touch ~/x && echo yes";
+        let outcome = ebb::run(100, &options, &["sh", "-c", script]);
+        let expected = "4000\n50\n50\n/home/4000 4000\nyes\n";
+        assert_eq!(outcome.expect(0).out(), expected, "{kernel}");
+    }
+}
+
+#[test]
+fn a_user_of_the_hosts() {
+    let options = ["--root", "host", "--user", "nobody"];
+    let script = "id -un; id -G; touch ~/x && echo yes; touch /etc/x 2> /dev/null || echo no";
+    let outcome = ebb::run(100, &options, &["sh", "-c", script]);
+    let groups = Command::new("id").args(["-G", "nobody"]).output();
+    let groups = String::from_utf8(groups.expect("id runs").stdout).expect("numbers");
+    let expected = format!("nobody\n{groups}yes\nno\n");
+    assert_eq!(outcome.expect(0).out(), expected);
+    let options = ["--root", "host", "--user", "nobody", "-t"];
+    let script = "stat -c %u /dev/hvc0; echo > /dev/tty && echo > /dev/hvc0 && echo yes";
+    let outcome = ebb::run(100, &options, &["sh", "-c", script]);
+    let nobody = Command::new("id").args(["-u", "nobody"]).output();
+    let nobody = String::from_utf8(nobody.expect("id runs").stdout).expect("a number");
+    let out = outcome.expect(0).out().replace('\r', "");
+    assert_eq!(out, format!("{nobody}\n\nyes\n"));
+}
+
+#[test]
+fn the_hosts_name_and_place_go_along() {
+    let script = "uname -n; date +%Z%z; locale; whoami";
+    let place = [("TZ", "Europe/Berlin"), ("LC_ALL", "C.UTF-8")];
+    let mut here = Command::new("sh");
+    let here = here.args(["-c", script]).envs(place).output();
+    let here = String::from_utf8(here.expect("sh runs").stdout).expect("text");
+    let mut command = ebb::command(100, &["--root", "host"]);
+    command.args(["--", "sh", "-c", script]).envs(place);
+    let there = ebb::finish(&mut command);
+    // Who runs ebb is the guest's root.
+    let (there, here) = (there.expect(0).out(), here.trim_end());
+    let before = here.rsplit_once('\n').map_or("", |(before, _)| before);
+    assert_eq!(there, format!("{before}\nroot\n"));
+}

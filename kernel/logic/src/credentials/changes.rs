@@ -1,0 +1,223 @@
+//! How credentials change: by the calls on them, and by another program.
+
+use super::{Capabilities, Credentials, Ids};
+use crate::errno::Errno;
+
+/// "Leave it as it is".
+pub const KEEP: u32 = u32::MAX;
+
+/// Real, effective and saved number as they are asked for; one of them may be [`KEEP`].
+type Three = [u32; 3];
+
+impl Ids {
+    /// `setuid` and `setgid`.
+    fn set(self, id: u32, any: bool) -> Result<Self, Errno> {
+        if any {
+            Ok(Self::all(id))
+        } else if id == self.real || id == self.saved {
+            Ok(Self {
+                effective: id,
+                file: id,
+                ..self
+            })
+        } else {
+            Err(Errno::EPERM)
+        }
+    }
+
+    /// `setreuid` and `setregid`.
+    fn set_two(self, real: u32, effective: u32, any: bool) -> Result<Self, Errno> {
+        let mut new = self;
+        if real != KEEP {
+            if !any && real != self.real && real != self.effective {
+                return Err(Errno::EPERM);
+            }
+            new.real = real;
+        }
+        if effective != KEEP {
+            if !any && !self.three().contains(&effective) {
+                return Err(Errno::EPERM);
+            }
+            new.effective = effective;
+        }
+        if real != KEEP || effective != KEEP && effective != self.real {
+            new.saved = new.effective;
+        }
+        new.file = new.effective;
+        Ok(new)
+    }
+
+    /// `setresuid` and `setresgid`.
+    fn set_three(self, asked: Three, any: bool) -> Result<Self, Errno> {
+        let own = self.three();
+        if !any && !asked.iter().all(|id| *id == KEEP || own.contains(id)) {
+            return Err(Errno::EPERM);
+        }
+        let or = |asked: u32, own: u32| if asked == KEEP { own } else { asked };
+        let effective = or(asked[1], self.effective);
+        Ok(Self {
+            real: or(asked[0], self.real),
+            effective,
+            saved: or(asked[2], self.saved),
+            file: effective,
+        })
+    }
+
+    fn has_root(self) -> bool {
+        self.three().contains(&0)
+    }
+}
+
+/// A call that changes users or groups.
+#[derive(Copy, Clone, Debug)]
+pub enum Change {
+    /// `setuid`, `setgid`.
+    One(u32),
+    /// `setreuid`, `setregid`.
+    Two(u32, u32),
+    /// `setresuid`, `setresgid`.
+    Three(Three),
+}
+
+impl Change {
+    fn apply(self, own: Ids, any: bool) -> Result<Ids, Errno> {
+        match self {
+            Self::One(id) if id == KEEP => Err(Errno::EINVAL),
+            Self::One(id) => own.set(id, any),
+            Self::Two(real, effective) => own.set_two(real, effective, any),
+            Self::Three(asked) => own.set_three(asked, any),
+        }
+    }
+}
+
+impl Credentials {
+    /// Those after a change of user. Capabilities come and go with root.
+    ///
+    /// # Errors
+    /// `EPERM`; `EINVAL`: there is no such user.
+    pub fn with_users(&self, change: Change) -> Result<Self, Errno> {
+        let mut new = self.clone();
+        new.users = change.apply(self.users, self.can(Capabilities::SETUID))?;
+        if self.users.has_root() && !new.users.has_root() {
+            if !self.keeps_capabilities {
+                new.permitted = Capabilities::NONE;
+                new.effective = Capabilities::NONE;
+            }
+            new.ambient = Capabilities::NONE;
+        }
+        match (self.users.effective, new.users.effective) {
+            (0, 0) => {}
+            (0, _) => new.effective = Capabilities::NONE,
+            (_, 0) => new.effective = new.permitted,
+            _ => {}
+        }
+        Ok(new)
+    }
+
+    /// Those after a change of group.
+    ///
+    /// # Errors
+    /// As [`Self::with_users`].
+    pub fn with_groups(&self, change: Change) -> Result<Self, Errno> {
+        let mut new = self.clone();
+        new.groups = change.apply(self.groups, self.can(Capabilities::SETGID))?;
+        Ok(new)
+    }
+
+    /// Those that look at files as another user; `None`: it may not.
+    pub fn with_file_user(&self, uid: u32) -> Option<Self> {
+        let known = self.users.three().contains(&uid) || self.users.file == uid;
+        if uid == KEEP || !known && !self.can(Capabilities::SETUID) {
+            return None;
+        }
+        let mut new = self.clone();
+        new.users.file = uid;
+        match (self.users.file, uid) {
+            (0, 0) => {}
+            (0, _) => new.effective = new.effective.without(Capabilities::OF_FILES),
+            (_, 0) => new.effective = new.effective | new.permitted & Capabilities::OF_FILES,
+            _ => {}
+        }
+        Some(new)
+    }
+
+    /// Those that look at files as another group; `None`: it may not.
+    pub fn with_file_group(&self, gid: u32) -> Option<Self> {
+        let known = self.groups.three().contains(&gid) || self.groups.file == gid;
+        if gid == KEEP || !known && !self.can(Capabilities::SETGID) {
+            return None;
+        }
+        let mut new = self.clone();
+        new.groups.file = gid;
+        Some(new)
+    }
+
+    /// `capset(2)`.
+    ///
+    /// # Errors
+    /// `EPERM`: it would have more than it may.
+    pub fn with_capabilities(
+        &self,
+        effective: Capabilities,
+        permitted: Capabilities,
+        inheritable: Capabilities,
+    ) -> Result<Self, Errno> {
+        let capped = !self.can(Capabilities::SETPCAP);
+        let refused = capped && !(self.inheritable | self.permitted).contains(inheritable)
+            || !(self.inheritable | self.bounding).contains(inheritable)
+            || !self.permitted.contains(permitted)
+            || !permitted.contains(effective);
+        if refused {
+            return Err(Errno::EPERM);
+        }
+        Ok(Self {
+            effective,
+            permitted,
+            inheritable,
+            ambient: self.ambient & permitted & inheritable,
+            ..self.clone()
+        })
+    }
+
+    /// Those of the next program: set-id bits and capabilities of files mean nothing, as on a file
+    /// system without set-ids. And whether its C library must trust nothing of its environment
+    /// (`AT_SECURE`).
+    pub fn for_program(&self) -> (Self, bool) {
+        let mut new = self.clone();
+        let of_root = self.users.real == 0 || self.users.effective == 0;
+        let (mut permitted, mut effective) = (Capabilities::NONE, false);
+        if of_root {
+            permitted = self.bounding | self.inheritable;
+            effective = self.users.effective == 0;
+        }
+        let set_id =
+            self.users.effective != self.users.real || self.groups.effective != self.groups.real;
+        if set_id {
+            new.ambient = Capabilities::NONE;
+        }
+        new.permitted = permitted | new.ambient;
+        new.effective = if effective {
+            new.permitted
+        } else {
+            new.ambient
+        };
+        new.users.saved = self.users.effective;
+        new.users.file = self.users.effective;
+        new.groups.saved = self.groups.effective;
+        new.groups.file = self.groups.effective;
+        new.keeps_capabilities = false;
+        let grew = new.permitted != new.ambient;
+        let secure = set_id || self.users.real != 0 && (effective || grew);
+        (new, secure)
+    }
+
+    /// Whether the process may hold what is not its new owner's: it leaves no core file then, and
+    /// nobody of that owner looks into it.
+    pub fn hides_from(&self, before: &Self) -> bool {
+        self.users.effective != before.users.effective
+            || self.users.file != before.users.file
+            || self.groups.effective != before.groups.effective
+            || self.groups.file != before.groups.file
+            || !before.permitted.contains(self.permitted)
+    }
+}

@@ -1,0 +1,17 @@
+//! Who a thread acts as, and what that lets it do: numbers of users and groups, capabilities, permission bits.
+
+pub mod access;
+pub mod attributes;
+pub mod capabilities;
+pub mod changes;
+pub mod others;
+mod subject;
+
+pub use access::{Owned, Wanted};
+pub use capabilities::Capabilities;
+pub use subject::{Credentials, Ids};
+
+#[cfg(test)]
+mod access_tests;
+#[cfg(test)]
+mod changes_tests;
