@@ -35,13 +35,14 @@ use accel::Choice;
 use ebb_wire::{boot, port, terminal};
 use out::Outs;
 use program::Programs;
-use root::{RootChoice, View};
+use root::{Image, Root, RootChoice, View};
 use session::Plan;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
@@ -55,10 +56,12 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     huge_pages::do_without();
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
+    let completed = with_image(options, root.as_ref())?;
+    let options = completed.as_ref().unwrap_or(options);
     let mut initramfs = pack::pack(options, root.as_mut())?;
-    if let Some(view) = &mut root {
-        pack::leave_to(view, &mut initramfs);
-        pack::pack_folder(&mut initramfs, view)?;
+    if let Some(root) = &mut root {
+        pack::leave_to(root, &mut initramfs);
+        pack::pack_folder(&mut initramfs, root)?;
     }
     let image = options.kernel_image.as_deref();
     let kernel = guest::load(&options.kernel, image, !options.disks.is_empty())?;
@@ -134,7 +137,7 @@ fn arguments(
     options: &RunOptions,
     kernel: &dyn Kernel,
     choice: &Choice,
-    root: Option<&View>,
+    root: Option<&Root>,
     outs: bool,
 ) -> String {
     let mut text = kernel.arguments(&BootOptions {
@@ -157,11 +160,11 @@ fn arguments(
     } else if streams::input_is_terminal() && kernel.kind() == KernelKind::Linux {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::TERMINAL));
     }
-    if let Some(view) = root {
+    if let Some(root) = root {
         let port = port::OUT + usize::from(outs);
         text.push_str(&format!(" {}={port}", ebb_wire::root::WORD));
-        let folder = pack::working_folder(view);
-        if view.is_whole() || Path::new(OsStr::from_bytes(&folder)).starts_with("/tmp") {
+        let folder = root.working_folder();
+        if root.is_whole() || Path::new(OsStr::from_bytes(&folder)).starts_with("/tmp") {
             text.push_str(&format!(" {}=1", ebb_wire::root::WORD_FOR_TMP));
         }
     }
@@ -183,7 +186,7 @@ fn arguments(
 }
 
 /// What of the host the guest sees.
-fn root_of(options: &RunOptions) -> Result<Option<View>, Failure> {
+fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
     let cannot = |path: &Path, source: io::Error| {
         Failure::Usage(format!("--root {}: {source}", path.display()))
     };
@@ -193,14 +196,48 @@ fn root_of(options: &RunOptions) -> Result<Option<View>, Failure> {
             // A working folder that is gone shows nothing more.
             let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
             let view = View::host(&here);
-            view.map(Some)
+            view.map(|view| Some(Root::Host(view)))
                 .map_err(|errno| cannot(Path::new("/"), errno.into()))
         }
-        RootChoice::Folder(path) => {
+        RootChoice::Path(path) if path.is_dir() => {
             let view = View::folder(path);
-            view.map(Some).map_err(|errno| cannot(path, errno.into()))
+            view.map(|view| Some(Root::Host(view)))
+                .map_err(|errno| cannot(path, errno.into()))
         }
+        RootChoice::Path(path) => match Image::open(path, options.quiet) {
+            Ok(image) => Ok(Some(Root::Image(Arc::new(image)))),
+            Err(error) => Err(Failure::Usage(format!(
+                "--root {}: {error}",
+                path.display()
+            ))),
+        },
     }
+}
+
+/// The options with what an image says: its program if none is given, and its environment.
+fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOptions>, Failure> {
+    let config = root.and_then(Root::config);
+    if options.program.is_empty() && config.is_none_or(|config| config.command.is_empty()) {
+        let root = options.asked_root.as_ref().map(ToString::to_string);
+        return Err(Failure::Usage(format!(
+            "--root {}: it names no program to run; give one: `ebb run --root … -- PROGRAM`",
+            root.unwrap_or_default()
+        )));
+    }
+    let Some(config) = config else {
+        return Ok(None);
+    };
+    let mut options = options.clone();
+    if options.program.is_empty() {
+        options.program = config.command.iter().map(OsString::from).collect();
+    }
+    // What the user says comes later, and counts.
+    let own = config.environment.iter().map(OsString::from);
+    options.env.splice(0..0, own);
+    if let (Some(user), false) = (&config.user, options.quiet) {
+        eprintln!("ebb: the image's user is {user}; in the guest everything is run by root");
+    }
+    Ok(Some(options))
 }
 
 fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {

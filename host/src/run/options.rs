@@ -28,7 +28,7 @@ what the program lets them end; three signals within 3 seconds end the VM. With 
 other keys are the guest's: the VM ends with the program, or by SIGTERM from elsewhere.";
 
 /// Options of `ebb run`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = RUN_EXAMPLES, args_override_self = true)]
 pub(crate) struct RunOptions {
     /// Stdin goes to the program; so it does without this, too, unless the program has a terminal (-t)
@@ -74,9 +74,9 @@ pub(crate) struct RunOptions {
     pub(crate) files: Vec<OsString>,
 
     /// What the guest sees of the host's files, for reading: `host`, the system folders and the working folder; all of a
-    /// folder, as its root; or `none`. What the program changes there stays in the guest [default: host; none with
-    /// Linux, --icount or where disks leave no room]
-    #[arg(long = "root", value_name = "host|DIR|none")]
+    /// folder, or of an image (a tar archive of a root, of `docker save` or of an OCI layout), as its root; or `none`. What
+    /// the program changes there stays in the guest [default: host; none with Linux, --icount or where disks leave no room]
+    #[arg(long = "root", value_name = "host|DIR|IMAGE|none")]
     pub(crate) asked_root: Option<RootChoice>,
 
     /// Copy a file or folder of the guest to the host when the program has ended, however it did [default
@@ -195,9 +195,9 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) dump_initramfs: Option<PathBuf>,
 
-    /// Program and its arguments: an x86-64 program, a script, or a busybox applet
+    /// Program and its arguments: an x86-64 program, a script, or a busybox applet [default: that of --root IMAGE]
     // A word with a hyphen before it is an option of ebb's own, known or not.
-    #[arg(required = true, trailing_var_arg = true)]
+    #[arg(required_unless_present = "asked_root", trailing_var_arg = true)]
     #[arg(value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }

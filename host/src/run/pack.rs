@@ -2,7 +2,7 @@
 
 use super::options::RunOptions;
 use super::out::Outs;
-use super::root::View;
+use super::root::Root;
 use crate::archive::{
     GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, add_libraries, nul_terminated,
     pack_busybox, pack_program,
@@ -10,21 +10,25 @@ use crate::archive::{
 use crate::failure::Failure;
 use crate::guest;
 use crate::machine::KernelKind;
-use ebb_wire::{boot, root};
+use ebb_wire::boot;
+use ebb_wire::root::FOLDER;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// The guest's first file system.
-pub(super) fn pack(options: &RunOptions, view: Option<&mut View>) -> Result<Initramfs, Failure> {
+pub(super) fn pack(options: &RunOptions, root: Option<&mut Root>) -> Result<Initramfs, Failure> {
     let mut tree = Initramfs::default();
     add_files(&mut tree, &options.files)?;
     add_libraries(&mut tree)?;
-    let argv = match view {
-        Some(view) => {
-            let mut seen = |path: &[u8]| view.real_path_of(path.strip_prefix(b"/")?);
-            pack_program(&mut tree, &options.program, &mut seen)?
-        }
+    let argv = match root {
+        Some(root) => match of_image(root, options, &tree) {
+            Some(argv) => argv,
+            None => {
+                let mut seen = |path: &[u8]| root.real_path_of(path.strip_prefix(b"/")?);
+                pack_program(&mut tree, &options.program, &mut seen)?
+            }
+        },
         None => pack_program(&mut tree, &options.program, &mut |_| None)?,
     };
     if options.busybox {
@@ -61,6 +65,22 @@ pub(super) fn pack(options: &RunOptions, view: Option<&mut View>) -> Result<Init
     Ok(tree)
 }
 
+/// The command, if it is one of an image's, which no packed file hides.
+fn of_image(root: &Root, options: &RunOptions, tree: &Initramfs) -> Option<Vec<OsString>> {
+    let name = options.program.first()?;
+    let packed = GuestPath::parse(name.as_bytes()).ok();
+    if packed.is_some_and(|path| matches!(tree.get(&path), Some(Node::File { .. }))) {
+        return None;
+    }
+    let set = |setting: &OsString| Some(setting.to_str()?.strip_prefix("PATH=")?.to_owned());
+    let path = options.env.iter().rev().find_map(set);
+    let path = path.unwrap_or_else(|| GUEST_PATH.to_owned());
+    let found = root.program_of_image(name.as_bytes(), &path)?;
+    let mut argv = vec![OsString::from_vec(found)];
+    argv.extend(options.program[1..].iter().cloned());
+    Some(argv)
+}
+
 /// What the loopback interface is called: C libraries look that up in this file, and else ask a
 /// name server, of which there is none.
 fn add_hosts(tree: &mut Initramfs) -> Result<(), Failure> {
@@ -78,45 +98,42 @@ fn add_hosts(tree: &mut Initramfs) -> Result<(), Failure> {
 }
 
 /// Leaves out what the guest sees of the host anyway, and what stands in for that.
-pub(super) fn leave_to(view: &mut View, tree: &mut Initramfs) {
+pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
     let own = boot::FOLDER.as_bytes();
     tree.leave_out(|path, node| {
         let path = path.as_bytes();
         if path.starts_with(own) {
             return false;
         }
-        let Some(seen) = view.real_path_of(&path[1..]) else {
+        if !root.has(&path[1..]) {
             return false;
-        };
+        }
         match node {
             // Another file is what was asked for.
             Node::File {
                 source: Source::Host(source),
                 ..
-            } => source.canonicalize().is_ok_and(|source| source == seen),
+            } => {
+                let seen = root.real_path_of(&path[1..]);
+                seen.is_some_and(|seen| source.canonicalize().is_ok_and(|source| source == seen))
+            }
             // Of busybox, or the same.
             Node::Symlink { target } => {
-                target.ends_with(b"busybox") || view.link_at(&path[1..]).as_ref() == Some(target)
+                target.ends_with(b"busybox") || root.link_at(&path[1..]).as_ref() == Some(target)
             }
             Node::Directory { .. } | Node::File { .. } => true,
         }
     });
 }
 
-/// Where the guest sees the working folder; else its root.
-pub(super) fn working_folder(view: &View) -> Vec<u8> {
-    let here = std::env::current_dir().unwrap_or_default();
-    view.path_of(&here).unwrap_or_else(|| b"/".to_vec())
-}
-
 /// Packs the path of the working folder.
-pub(super) fn pack_folder(tree: &mut Initramfs, view: &View) -> Result<(), Failure> {
-    let seen = working_folder(view);
+pub(super) fn pack_folder(tree: &mut Initramfs, root: &Root) -> Result<(), Failure> {
+    let seen = root.working_folder();
     let node = Node::File {
         mode: 0o400,
         source: Source::Bytes(seen),
     };
-    tree.add(GuestPath::parse(root::FOLDER.as_bytes())?, node)?;
+    tree.add(GuestPath::parse(FOLDER.as_bytes())?, node)?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The guest's questions, answered.
 
-use super::tree::Tree;
+use super::source::Source;
 use crate::qemu::{GuestAddress, GuestRam};
 use ebb_wire::root::{ANSWER_MAX, Answer, Ask, FRAME, QUESTION_MAX, Question, length};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 
 /// Answers until the guest asks no more. A guest that sends what is no question gets no further answer.
-pub(crate) fn serve(mut tree: Tree, ram: &GuestRam, mut port: impl Read + Write) {
+pub(crate) fn serve(mut tree: Box<dyn Source>, ram: &GuestRam, mut port: impl Read + Write) {
     let Ok(file) = ram.fd().try_clone_to_owned().map(File::from) else {
         return;
     };
@@ -35,7 +35,7 @@ pub(crate) fn serve(mut tree: Tree, ram: &GuestRam, mut port: impl Read + Write)
             let aligned = address.is_multiple_of(FRAME as u64);
             aligned.then(|| ram.file_offset(GuestAddress(address), FRAME as u64))?
         };
-        let bytes = reply_to(&mut tree, &asked, &file, place, &mut answer);
+        let bytes = reply_to(&mut *tree, &asked, &file, &place, &mut answer);
         if port.write_all(bytes).is_err() {
             return;
         }
@@ -44,10 +44,10 @@ pub(crate) fn serve(mut tree: Tree, ram: &GuestRam, mut port: impl Read + Write)
 
 /// The answer to a question; `place` says where in `ram` a frame stands.
 pub(super) fn reply_to<'a>(
-    tree: &mut Tree,
+    tree: &mut dyn Source,
     asked: &Question<'_>,
     ram: &File,
-    place: impl Fn(u64) -> Option<u64>,
+    place: &dyn Fn(u64) -> Option<u64>,
     buffer: &'a mut [u8],
 ) -> &'a [u8] {
     let mut answer = Answer::new(buffer);

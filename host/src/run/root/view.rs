@@ -6,6 +6,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CString, OsString};
+use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ pub(crate) enum RootChoice {
     Nothing,
     /// `host`: the host's system folders and the working folder.
     Host,
-    /// All of a folder.
-    Folder(PathBuf),
+    /// All of a folder, or of an image.
+    Path(PathBuf),
 }
 
 impl From<OsString> for RootChoice {
@@ -26,7 +27,17 @@ impl From<OsString> for RootChoice {
         match text.as_bytes() {
             b"none" => Self::Nothing,
             b"host" => Self::Host,
-            _ => Self::Folder(text.into()),
+            _ => Self::Path(text.into()),
+        }
+    }
+}
+
+impl fmt::Display for RootChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("none"),
+            Self::Host => f.write_str("host"),
+            Self::Path(path) => path.display().fmt(f),
         }
     }
 }
