@@ -17,6 +17,7 @@ mod status_line;
 mod summary;
 mod timeline;
 mod trace;
+mod volumes;
 mod watch;
 
 pub(crate) use options::RunOptions;
@@ -32,6 +33,7 @@ use crate::streams;
 use crate::system::{huge_pages, memory_file};
 use crate::text::{Rounded, Size, raw};
 use accel::Choice;
+use ebb_wire::volume::VOLUMES_MAX;
 use ebb_wire::{boot, port, terminal};
 use out::Outs;
 use program::Programs;
@@ -44,6 +46,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use volumes::{VolumeOption, Volumes};
 
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
 const CPUS_MAX: u32 = 64;
@@ -58,7 +61,11 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let mut root = root_of(options)?;
     let completed = with_image(options, root.as_ref())?;
     let options = completed.as_ref().unwrap_or(options);
-    let mut initramfs = pack::pack(options, root.as_mut())?;
+    let (listed, volumes) = volumes_of(options)?;
+    let mut initramfs = pack::pack(options, root.as_mut(), &listed)?;
+    if !listed.is_empty() {
+        pack::pack_volumes(&mut initramfs, &listed)?;
+    }
     if let Some(root) = &mut root {
         pack::leave_to(root, &mut initramfs);
         pack::pack_folder(&mut initramfs, root)?;
@@ -112,7 +119,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         icount: options.icount,
         seed: options.seed,
         out: outs.is_some(),
-        root: root.is_some(),
+        root: root.is_some() || volumes.is_some(),
         kernel_arguments: arguments(options, &*kernel, &choice, root.as_ref(), outs.is_some()),
         extra: options.qemu_arg.clone(),
     };
@@ -128,6 +135,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         disks: &disks,
         outs: outs.as_ref(),
         root,
+        volumes,
     };
     session::run(options, &plan, &archive, &choice)
 }
@@ -160,8 +168,11 @@ fn arguments(
     } else if streams::input_is_terminal() && kernel.kind() == KernelKind::Linux {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::TERMINAL));
     }
+    let port = port::OUT + usize::from(outs);
+    if !options.volumes.is_empty() {
+        text.push_str(&format!(" {}={port}", ebb_wire::volume::WORD));
+    }
     if let Some(root) = root {
-        let port = port::OUT + usize::from(outs);
         text.push_str(&format!(" {}={port}", ebb_wire::root::WORD));
         let folder = root.working_folder();
         if root.is_whole() || Path::new(OsStr::from_bytes(&folder)).starts_with("/tmp") {
@@ -240,6 +251,38 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
     Ok(Some(options))
 }
 
+/// What `--volume` says, and the folders that it names.
+fn volumes_of(options: &RunOptions) -> Result<(Vec<VolumeOption>, Option<Volumes>), Failure> {
+    let wrong = |argument: &OsString, why: String| {
+        Failure::Usage(format!("--volume {}: {why}", argument.to_string_lossy()))
+    };
+    let mut listed: Vec<VolumeOption> = Vec::new();
+    for argument in &options.volumes {
+        let volume = VolumeOption::parse(argument).map_err(|why| wrong(argument, why))?;
+        if listed
+            .iter()
+            .any(|other| other.destination == volume.destination)
+        {
+            return Err(wrong(argument, "another one is seen there".into()));
+        }
+        listed.push(volume);
+    }
+    if listed.is_empty() {
+        return Ok((listed, None));
+    }
+    if listed.len() > VOLUMES_MAX {
+        return Err(Failure::Usage(format!(
+            "--volume {} times: a guest has at most {VOLUMES_MAX}",
+            listed.len()
+        )));
+    }
+    let opened = Volumes::open(&listed);
+    let volumes = opened.map_err(|(number, errno)| {
+        wrong(&options.volumes[number], io::Error::from(errno).to_string())
+    })?;
+    Ok((listed, Some(volumes)))
+}
+
 fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
     if let [first, second, ..] = options.name.as_slice() {
         return Err(Failure::Usage(format!(
@@ -281,9 +324,22 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
     let full = more > 0 && options.windows(with_root) > options.windows_max();
     if full && options.kernel == KernelChoice::Ebb {
         return Err(Failure::Usage(format!(
-            "--out and --root take the place of a disk each on a microvm: {} disks are left, or take --machine q35",
+            "--out takes the place of a disk on a microvm, and so do --root and --volume together: {} disks are left, or take --machine q35",
             DISKS_MAX - more
         )));
+    }
+    if let Some(volume) = options.volumes.first() {
+        let volume = volume.to_string_lossy();
+        if options.kernel != KernelChoice::Ebb {
+            return Err(Failure::Usage(format!(
+                "--volume {volume}: a stock Linux has no driver for it; --file packs a copy, --out brings one back"
+            )));
+        }
+        if options.icount {
+            return Err(Failure::Usage(format!(
+                "--volume {volume} does not go with --icount: what is counted must not depend on what the host has"
+            )));
+        }
     }
     if with_root && options.kernel != KernelChoice::Ebb {
         return Err(Failure::Usage(

@@ -17,6 +17,7 @@ Examples:
   ebb run -it -- bash                       a shell: keys, jobs and the window are the guest's
   ebb run --root none --file data.csv -- ./stats data.csv    nothing but these
   ebb run --out /results -- ./job /results  what it leaves there, here
+  ebb run --volume .:/src -- make -C /src   what it changes in /src, it changes here
   ebb run --timeline mem.jsonl --summary -- ./job
 
 Exit status: the program's own; 128 + N if signal N ended it; 124 after --timeout; 125 if ebb or
@@ -78,6 +79,11 @@ pub(crate) struct RunOptions {
     /// the program changes there stays in the guest [default: host; none with Linux, --icount or where disks leave no room]
     #[arg(long = "root", value_name = "host|DIR|IMAGE|none")]
     pub(crate) asked_root: Option<RootChoice>,
+
+    /// A directory of the host that the guest sees at DST, and changes; with `ro` it changes nothing. It sees nothing
+    /// around SRC, and what it writes is yours
+    #[arg(long = "volume", value_name = "SRC:DST[:ro]")]
+    pub(crate) volumes: Vec<OsString>,
 
     /// Copy a file or folder of the guest to the host when the program has ended, however it did [default
     /// HOSTPATH: its name, here]; a file there is replaced, a folder with something in it refused,
@@ -217,9 +223,10 @@ impl RunOptions {
         })
     }
 
-    /// Windows of a microvm that disks and further ports take.
+    /// Windows of a microvm that disks and further ports take; the root and volumes share one.
     pub(crate) fn windows(&self, with_root: bool) -> usize {
-        self.disks.len() + usize::from(!self.outs.is_empty()) + usize::from(with_root)
+        let files = with_root || !self.volumes.is_empty();
+        self.disks.len() + usize::from(!self.outs.is_empty()) + usize::from(files)
     }
 
     /// How many there are for them: eight, of which the other ports and the balloon take four.

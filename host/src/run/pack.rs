@@ -3,6 +3,7 @@
 use super::options::RunOptions;
 use super::out::Outs;
 use super::root::Root;
+use super::volumes::VolumeOption;
 use crate::archive::{
     GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, add_libraries, nul_terminated,
     pack_busybox, pack_program,
@@ -12,12 +13,18 @@ use crate::guest;
 use crate::machine::KernelKind;
 use ebb_wire::boot;
 use ebb_wire::root::FOLDER;
+use ebb_wire::volume::LIST;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// The guest's first file system.
-pub(super) fn pack(options: &RunOptions, root: Option<&mut Root>) -> Result<Initramfs, Failure> {
+pub(super) fn pack(
+    options: &RunOptions,
+    root: Option<&mut Root>,
+    volumes: &[VolumeOption],
+) -> Result<Initramfs, Failure> {
     let mut tree = Initramfs::default();
     add_files(&mut tree, &options.files)?;
     add_libraries(&mut tree)?;
@@ -25,11 +32,16 @@ pub(super) fn pack(options: &RunOptions, root: Option<&mut Root>) -> Result<Init
         Some(root) => match of_image(root, options, &tree) {
             Some(argv) => argv,
             None => {
-                let mut seen = |path: &[u8]| root.real_path_of(path.strip_prefix(b"/")?);
+                let mut seen = |path: &[u8]| {
+                    in_volume(volumes, path).or_else(|| root.real_path_of(path.strip_prefix(b"/")?))
+                };
                 pack_program(&mut tree, &options.program, &mut seen)?
             }
         },
-        None => pack_program(&mut tree, &options.program, &mut |_| None)?,
+        None => {
+            let mut seen = |path: &[u8]| in_volume(volumes, path);
+            pack_program(&mut tree, &options.program, &mut seen)?
+        }
     };
     if options.busybox {
         pack_busybox(&mut tree, "--busybox")?;
@@ -63,6 +75,38 @@ pub(super) fn pack(options: &RunOptions, root: Option<&mut Root>) -> Result<Init
         tree.add(GuestPath::parse(path.as_bytes())?, node)?;
     }
     Ok(tree)
+}
+
+/// The host's file that the guest sees at a path in a volume.
+fn in_volume(volumes: &[VolumeOption], path: &[u8]) -> Option<PathBuf> {
+    let path = Path::new(OsStr::from_bytes(path));
+    // The last one lies above those before it.
+    volumes.iter().rev().find_map(|volume| {
+        let rest = path
+            .strip_prefix(OsStr::from_bytes(&volume.destination))
+            .ok()?;
+        let found = volume.source.join(rest).canonicalize().ok()?;
+        let inside = found.starts_with(volume.source.canonicalize().ok()?);
+        inside.then_some(found)
+    })
+}
+
+/// Packs the list of volumes.
+pub(super) fn pack_volumes(tree: &mut Initramfs, volumes: &[VolumeOption]) -> Result<(), Failure> {
+    let words = volumes.iter().flat_map(|volume| {
+        let access = if volume.read_only { "ro" } else { "rw" };
+        [
+            OsStr::new(access),
+            OsStr::from_bytes(&volume.destination),
+            volume.source.as_os_str(),
+        ]
+    });
+    let node = Node::File {
+        mode: 0o400,
+        source: Source::Bytes(nul_terminated(words)),
+    };
+    tree.add(GuestPath::parse(LIST.as_bytes())?, node)?;
+    Ok(())
 }
 
 /// The command, if it is one of an image's, which no packed file hides.

@@ -114,6 +114,7 @@ pub fn all() -> Result<Vec<Arc<Mount>>, Errno> {
 /// As `Node::cover`.
 pub(super) fn enter_permanent(
     kind: &'static str,
+    source: &[u8],
     top: NodeRef,
     point: Option<NodeRef>,
     fs: Option<Arc<dyn FileSystem>>,
@@ -123,7 +124,7 @@ pub(super) fn enter_permanent(
     }
     MOUNTS.lock().push(Arc::new(Mount {
         kind,
-        source: kind.as_bytes().into(),
+        source: source.into(),
         top,
         point,
         fs,
@@ -307,5 +308,5 @@ pub fn mount_permanent(
     fs: Option<Arc<dyn FileSystem>>,
 ) -> Result<(), Errno> {
     let point = root.create(name, NewNode::Directory, 0o755)?;
-    enter_permanent(kind, top, Some(point), fs)
+    enter_permanent(kind, kind.as_bytes(), top, Some(point), fs)
 }

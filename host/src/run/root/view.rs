@@ -354,7 +354,7 @@ pub(super) struct Folder {
 }
 
 /// Refuses what a file system of the kernel's own has.
-fn refuse_kernels_own(file: &OwnedFd) -> Result<(), Errno> {
+pub(crate) fn refuse_kernels_own(file: &OwnedFd) -> Result<(), Errno> {
     let kind = rustix::fs::fstatfs(file)?.f_type.cast_unsigned();
     if KERNELS_OWN.contains(&kind) {
         Err(Errno::ACCESS)

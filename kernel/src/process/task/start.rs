@@ -21,6 +21,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT};
 use ebb_wire::root::FOLDER;
+use ebb_wire::volume::LIST;
 use logic::errno::Errno;
 use logic::path;
 use logic::strings::Strings;
@@ -44,6 +45,9 @@ const FRAMES_PER_TASK: u64 = 24;
 
 /// Bytes of `/.ebb/argv` and `/.ebb/env` that are read.
 const MAX_STRINGS: u64 = 4 << 20;
+
+/// Words of `/.ebb/volumes` for each.
+const VOLUME_WORDS: usize = 3;
 
 static INIT: Once<Arc<Process>> = Once::new();
 
@@ -122,6 +126,8 @@ fn init() {
 }
 
 fn end(status: WaitStatus) -> ! {
+    // Nobody is left to be told of errors.
+    let _ = fs::hostfs::sync_all();
     fs::block::sync_for_the_last_time();
     arch::power_off(ExitRecord {
         wait_status: status.0,
@@ -138,6 +144,7 @@ fn start_program() -> Result<(), StartError> {
     if args.count() == 0 {
         return Err((NOT_FOUND, "/.ebb/argv names no program"));
     }
+    mount_volumes(&context)?;
     go_to_folder(&context);
     let path = args.first().to_vec();
     spawn(context, &path, args, &env).map_err(|error| {
@@ -149,6 +156,36 @@ fn start_program() -> Result<(), StartError> {
             (NOT_EXECUTABLE, "the program cannot be run")
         }
     })
+}
+
+/// Mounts the volumes that the host lists.
+fn mount_volumes(context: &fs::Context) -> Result<(), StartError> {
+    if !drivers::volume::is_there() {
+        return Ok(());
+    }
+    let Ok(mut list) = read_strings(context, LIST.as_bytes()) else {
+        return Ok(());
+    };
+    let mut number = 0;
+    while list.count() >= VOLUME_WORDS {
+        let mut words = [const { Vec::new() }; VOLUME_WORDS];
+        for word in &mut words {
+            *word = list.first().to_vec();
+            list.drop_first();
+        }
+        let [access, path, source] = words;
+        let mounted = fs::hostfs::mount(number, &path, &source, access == b"ro");
+        mounted.map_err(|error| {
+            let shown = path::printable(&path);
+            console!("init: cannot have a volume at {shown}: {error}");
+            (NOT_EXECUTABLE, "a volume is missing")
+        })?;
+        number += 1;
+    }
+    if number > 0 {
+        fs::hostfs::start_thread();
+    }
+    Ok(())
 }
 
 /// Has the program begin in the folder that the host names; in the root where that is not to be found.
