@@ -33,3 +33,4 @@ mod shared;
 mod storms;
 mod suite;
 mod true_calls;
+mod volumes;

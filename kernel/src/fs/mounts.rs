@@ -25,6 +25,7 @@ const TYPES: &[FileSystemType] = &[
     of_kernel("devpts", Maker::Mounted),
     of_kernel("proc", Maker::Mounted),
     of_kernel("sysfs", Maker::Mounted),
+    of_kernel("hostfs", Maker::Mounted),
     of_kernel("pipefs", Maker::Internal),
     of_kernel("anon_inodefs", Maker::Internal),
 ];

@@ -57,7 +57,9 @@ impl Bench {
         let mut buffer = vec![0; ANSWER_MAX];
         let mut writing = Answer::new(&mut buffer);
         let place = |address: u64| (address < 3 * 4096).then_some(address);
-        let result = self.volumes.answer(&request, &self.ram, &place, &mut writing);
+        let result = self
+            .volumes
+            .answer(&request, &self.ram, &place, &mut writing);
         let status = result.map_or_else(|error| error.raw_os_error().cast_unsigned(), |()| 0);
         match answer(writing.finish(status)).unwrap() {
             (0, rest) => Ok(rest.to_vec()),
@@ -113,7 +115,18 @@ fn options_are_read() {
     assert!(option.read_only);
     assert!(!parse("a:/x:rw").unwrap().read_only);
     assert!(!parse("a:/x").unwrap().read_only);
-    for wrong in ["", "a", ":/x", "a:", "a:x", "a:/", "a:/x/../y", "a:/proc", "a:/dev/x", "a:/tmp"] {
+    for wrong in [
+        "",
+        "a",
+        ":/x",
+        "a:",
+        "a:x",
+        "a:/",
+        "a:/x/../y",
+        "a:/proc",
+        "a:/dev/x",
+        "a:/tmp",
+    ] {
         assert!(parse(wrong).is_err(), "{wrong}");
     }
     assert!(parse("a:/tmp/x").is_ok() && parse("a:/device").is_ok());
@@ -139,15 +152,26 @@ fn what_is_written_is_the_hosts() {
     let mut read = Request::new(Ask::Read, file.handle);
     read.frames = Frames::Addresses(&[0]);
     let rest = bench.put(&read).unwrap();
-    assert_eq!(leading_number(Facts::read(&rest).unwrap().1).unwrap().0, 4096);
+    assert_eq!(
+        leading_number(Facts::read(&rest).unwrap().1).unwrap().0,
+        4096
+    );
     let mut bytes = [0; 10];
     bench.ram.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(&bytes, b"hello, you");
 
-    assert_eq!(bench.change(file.handle, &[change::SIZE, 0, 3]).unwrap().size, 3);
+    assert_eq!(
+        bench
+            .change(file.handle, &[change::SIZE, 0, 3])
+            .unwrap()
+            .size,
+        3
+    );
     let facts = bench.change(file.handle, &[change::MODE, 0o6755]).unwrap();
     assert_eq!(facts.mode, 0o100_755, "no way to another's rights");
-    let facts = bench.change(file.handle, &[change::MODIFIED, 0, 0, 77, 88]).unwrap();
+    let facts = bench
+        .change(file.handle, &[change::MODIFIED, 0, 0, 77, 88])
+        .unwrap();
     assert_eq!(facts.times[1], (77, 88));
     bench.put(&Request::new(Ask::Sync, file.handle)).unwrap();
     bench.put(&Request::new(Ask::Sync, top)).unwrap();
@@ -162,18 +186,47 @@ fn names_are_made_moved_and_removed() {
     assert_eq!(file.mode, 0o100_640);
     let mut link = Request::new(Ask::Name, top);
     link.numbers[0] = file.handle;
-    let facts = bench.facts(&Request { name: b"second", ..link }).unwrap();
+    let facts = bench
+        .facts(&Request {
+            name: b"second",
+            ..link
+        })
+        .unwrap();
     assert_eq!((facts.links, facts.inode), (2, file.inode));
     assert_eq!(bench.look(top, "second").unwrap().handle, file.handle);
     let mut moves = Request::new(Ask::Rename, folder.handle);
     moves.numbers[..2].copy_from_slice(&[top, 1]);
     let (name, target): (&[u8], &[u8]) = (b"file", b"second");
-    assert_eq!(bench.put(&Request { name, target, ..moves }), Err(EEXIST));
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            target,
+            ..moves
+        }),
+        Err(EEXIST)
+    );
     let target = b"third";
-    bench.put(&Request { name, target, ..moves }).unwrap();
+    bench
+        .put(&Request {
+            name,
+            target,
+            ..moves
+        })
+        .unwrap();
     moves.numbers[1] = 4;
-    assert_eq!(bench.put(&Request { name, target, ..moves }), Err(EINVAL));
-    let symlink = Request { name: b"link", target: b"/etc/passwd", ..Request::new(Ask::Link, top) };
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            target,
+            ..moves
+        }),
+        Err(EINVAL)
+    );
+    let symlink = Request {
+        name: b"link",
+        target: b"/etc/passwd",
+        ..Request::new(Ask::Link, top)
+    };
     let facts = bench.facts(&symlink).unwrap();
     let rest = bench.put(&Request::new(Ask::Target, facts.handle)).unwrap();
     assert_eq!(entries(&rest).next().unwrap().target, b"/etc/passwd");
@@ -184,12 +237,26 @@ fn names_are_made_moved_and_removed() {
     names.sort();
     assert_eq!(names, ["folder", "link", "second", "third"]);
     let name = b"third";
-    bench.put(&Request { name, ..Request::new(Ask::Unlink, top) }).unwrap();
+    bench
+        .put(&Request {
+            name,
+            ..Request::new(Ask::Unlink, top)
+        })
+        .unwrap();
     assert!(!bench.path("third").exists());
     let name = b"folder";
-    assert_eq!(bench.put(&Request { name, ..Request::new(Ask::Unlink, top) }), Err(EISDIR));
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            ..Request::new(Ask::Unlink, top)
+        }),
+        Err(EISDIR)
+    );
     fs::write(bench.path("folder/left"), "").unwrap();
-    let remove = Request { name, ..Request::new(Ask::RemoveFolder, top) };
+    let remove = Request {
+        name,
+        ..Request::new(Ask::RemoveFolder, top)
+    };
     assert_eq!(bench.put(&remove), Err(ENOTEMPTY));
     fs::remove_file(bench.path("folder/left")).unwrap();
     bench.put(&remove).unwrap();
@@ -230,19 +297,53 @@ fn nothing_leads_out() {
     symlink("/proc/self/root", bench.path("magic")).unwrap();
     fs::create_dir(bench.path("inner")).unwrap();
     let top = bench.top();
-    for name in ["..", ".", "", "/", "../secret", "inner/..", "/etc", "up/x", "a\0b"] {
+    for name in [
+        "..",
+        ".",
+        "",
+        "/",
+        "../secret",
+        "inner/..",
+        "/etc",
+        "up/x",
+        "a\0b",
+    ] {
         assert_eq!(bench.look(top, name), Err(EINVAL), "{name}");
         for ask in [Ask::File, Ask::Folder] {
-            assert_eq!(bench.named(ask, top, name.as_bytes()), Err(EINVAL), "{name}");
+            assert_eq!(
+                bench.named(ask, top, name.as_bytes()),
+                Err(EINVAL),
+                "{name}"
+            );
         }
         let name = name.as_bytes();
         for ask in [Ask::Unlink, Ask::RemoveFolder] {
-            assert_eq!(bench.put(&Request { name, ..Request::new(ask, top) }), Err(EINVAL));
+            assert_eq!(
+                bench.put(&Request {
+                    name,
+                    ..Request::new(ask, top)
+                }),
+                Err(EINVAL)
+            );
         }
         let mut moves = Request::new(Ask::Rename, top);
         moves.numbers[0] = top;
-        assert_eq!(bench.put(&Request { name, target: b"x", ..moves }), Err(EINVAL));
-        assert_eq!(bench.put(&Request { name: b"inner", target: name, ..moves }), Err(EINVAL));
+        assert_eq!(
+            bench.put(&Request {
+                name,
+                target: b"x",
+                ..moves
+            }),
+            Err(EINVAL)
+        );
+        assert_eq!(
+            bench.put(&Request {
+                name: b"inner",
+                target: name,
+                ..moves
+            }),
+            Err(EINVAL)
+        );
     }
     // Links are themselves, and nobody goes through them.
     for name in ["up", "straight", "above", "magic"] {
@@ -252,10 +353,17 @@ fn nothing_leads_out() {
         open.numbers[0] = 3;
         assert_eq!(bench.put(&open), Err(ENXIO), "{name}");
         assert_eq!(bench.look(link.handle, "secret"), Err(ENOTDIR), "{name}");
-        assert_eq!(bench.named(Ask::File, top, name.as_bytes()), Err(EEXIST), "{name}");
+        assert_eq!(
+            bench.named(Ask::File, top, name.as_bytes()),
+            Err(EEXIST),
+            "{name}"
+        );
         assert!(bench.change(link.handle, &[change::MODE, 0]).is_err());
         assert!(bench.change(link.handle, &[change::SIZE, 0, 0]).is_err());
-        assert!(bench.put(&Request::new(Ask::List, link.handle)).is_err(), "{name}");
+        assert!(
+            bench.put(&Request::new(Ask::List, link.handle)).is_err(),
+            "{name}"
+        );
     }
     assert_eq!(fs::read(bench.folder.join("secret")).unwrap(), b"outside");
     let long = [b'x'; 255];
@@ -266,7 +374,14 @@ fn nothing_leads_out() {
 fn what_is_no_file_is_not_opened() {
     let bench = &mut Bench::new("kinds", "");
     let fifo = bench.path("fifo");
-    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
     let _socket = UnixListener::bind(bench.path("socket")).unwrap();
     let top = bench.top();
     for name in ["fifo", "socket"] {
@@ -292,11 +407,31 @@ fn of_a_volume_for_reading_nothing_changes() {
         assert_eq!(bench.named(ask, folder.handle, b"new"), Err(EROFS));
     }
     let name = b"file";
-    assert_eq!(bench.put(&Request { name, target: b"t", ..Request::new(Ask::Link, top) }), Err(EROFS));
-    assert_eq!(bench.put(&Request { name, ..Request::new(Ask::Unlink, top) }), Err(EROFS));
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            target: b"t",
+            ..Request::new(Ask::Link, top)
+        }),
+        Err(EROFS)
+    );
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            ..Request::new(Ask::Unlink, top)
+        }),
+        Err(EROFS)
+    );
     let mut two = Request::new(Ask::Rename, top);
     two.numbers[0] = top;
-    assert_eq!(bench.put(&Request { name, target: b"t", ..two }), Err(EROFS));
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            target: b"t",
+            ..two
+        }),
+        Err(EROFS)
+    );
     two.ask = Ask::Name;
     two.numbers[0] = file.handle;
     assert_eq!(bench.put(&Request { name: b"t", ..two }), Err(EROFS));
@@ -310,7 +445,14 @@ fn of_a_volume_for_reading_nothing_changes() {
     open.numbers[0] = 1;
     assert!(bench.put(&open).is_ok());
     assert_eq!(fs::read(bench.path("file")).unwrap(), b"text");
-    assert_ne!(fs::metadata(bench.path("file")).unwrap().permissions().mode() & 0o777, 0);
+    assert_ne!(
+        fs::metadata(bench.path("file"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0
+    );
 }
 
 #[test]
@@ -320,7 +462,12 @@ fn handles_and_numbers_are_checked() {
     let file = bench.named(Ask::File, top, b"file").unwrap();
     assert_eq!(bench.facts(&Request::new(Ask::Top, 1)), Err(ENOENT));
     assert_eq!(bench.facts(&Request::new(Ask::Facts, 999)), Err(ESTALE));
-    for numbers in [[0, 4096, 1, 0], [0, 0, 8193, 0], [0, u64::MAX, 2, 0], [0, 1, u64::MAX, 0]] {
+    for numbers in [
+        [0, 4096, 1, 0],
+        [0, 0, 8193, 0],
+        [0, u64::MAX, 2, 0],
+        [0, 1, u64::MAX, 0],
+    ] {
         let mut request = Request::new(Ask::Write, file.handle);
         request.numbers[..4].copy_from_slice(&numbers);
         request.frames = Frames::Addresses(&[0, 4096]);
@@ -341,6 +488,9 @@ fn handles_and_numbers_are_checked() {
     bench.put(&forget).unwrap();
     assert!(bench.facts(&Request::new(Ask::Facts, file.handle)).is_ok());
     bench.put(&forget).unwrap();
-    assert_eq!(bench.facts(&Request::new(Ask::Facts, file.handle)), Err(ESTALE));
+    assert_eq!(
+        bench.facts(&Request::new(Ask::Facts, file.handle)),
+        Err(ESTALE)
+    );
     assert_eq!(bench.put(&forget), Err(ESTALE));
 }
