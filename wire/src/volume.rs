@@ -31,7 +31,8 @@ pub const FIRST: u8 = 16;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ask {
-    /// The folder of the volume with this number, in place of a handle: [`Facts`].
+    /// The folder of the volume with this number, in place of a handle: [`Facts`], and the nanoseconds since 1970, so that the
+    /// guest's clock goes as the host's, whose times files have.
     Top = FIRST,
     /// What has a name in a folder: [`Facts`], with a handle that is given by this.
     Look,

@@ -41,6 +41,20 @@ fn facts_and<R>(
     )
 }
 
+/// The folder of the volume with this number: facts, and the time since 1970 in nanoseconds on the host.
+///
+/// # Errors
+/// The host's, and those of `learn`.
+pub fn top<R>(
+    number: u64,
+    learn: impl FnOnce(&Facts) -> Result<R, Errno>,
+) -> Result<(R, u64), Errno> {
+    facts_and(&Request::new(Ask::Top, number), |facts, rest| {
+        let (time, _) = leading_number(rest).ok_or(Errno::EIO)?;
+        Ok((learn(facts)?, time))
+    })
+}
+
 /// Makes a request that is only done, or not.
 ///
 /// # Errors

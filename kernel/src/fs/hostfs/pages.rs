@@ -201,11 +201,16 @@ impl HostNode {
     /// Has the host have what mappings have changed up to now.
     pub(super) fn write_back(&self) {
         let mut from = 0;
-        while let Some((first, frames)) = self.take_dirty(from) {
+        // Each turn goes on behind the last.
+        loop {
+            // What is taken is the file's until the host has it: nobody cuts it meanwhile, or writes there.
+            let moving = self.moving.lock();
+            let Some((first, frames)) = self.take_dirty(from) else {
+                return;
+            };
             from = first + frames.len() as u64;
             // Who stores to them from now on asks for them again, and that marks them.
             self.views.take_stores(first..from);
-            let moving = self.moving.lock();
             let left = self.size().saturating_sub(first * PAGE);
             let left = usize::try_from(left).unwrap_or(usize::MAX);
             let count = left.min(frames.len() * PAGE_SIZE);

@@ -98,7 +98,7 @@ fn content(image: &mut Arc<Image>, path: &str) -> Result<String, Errno> {
     ram.read_exact_at(&mut bytes[..4096], 4096).unwrap();
     ram.read_exact_at(&mut bytes[4096..], 0).unwrap();
     bytes.truncate(usize::try_from(count).unwrap());
-    Ok(String::from_utf8(bytes).unwrap())
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[test]
@@ -382,4 +382,77 @@ fn an_archive_that_changes_is_read_no_further() {
     fs::write(&path, b"something else").unwrap();
     assert_eq!(content(&mut image, "f"), Err(Errno::STALE));
     fs::remove_file(&path).unwrap();
+}
+
+/// Whatever is in an archive, it is an image or an error, and each question about it has an answer.
+#[test]
+fn broken_archives_harm_nobody() {
+    let [lower, upper] = layers();
+    let manifest = r#"[{"Config": "c.json", "Layers": ["l.tar", "m.tar"]}]"#;
+    let whole = Tar::new()
+        .file("l.tar", &lower)
+        .file("m.tar", &upper)
+        .file("manifest.json", manifest)
+        .file("c.json", DESCRIBED)
+        .done();
+    let plain = Tar::new()
+        .folder("a")
+        .link("a/l", "../b")
+        .file("b", "text")
+        .hard_link("a/h", "b")
+        .file("a/l2/x", "y")
+        .done();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move |below: usize| {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).unwrap()
+    };
+    let mut images = 0;
+    for round in 0..1500 {
+        let mut bytes = if round % 2 == 0 {
+            whole.clone()
+        } else {
+            plain.clone()
+        };
+        for _ in 0..=next(6) {
+            let at = next(bytes.len());
+            bytes[at] = next(256).to_le_bytes()[0];
+        }
+        // So that more than the sum is looked at.
+        for at in (0..bytes.len()).step_by(512).filter(|_| round % 3 != 0) {
+            let block: &mut [u8] = &mut bytes[at..];
+            if block.len() >= 512 && block[257..262] == *b"ustar" {
+                let sum = block[..148].iter().chain(&block[156..512]);
+                let sum: u32 = sum.map(|byte| u32::from(*byte)).sum::<u32>() + 8 * 32;
+                block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            }
+        }
+        if round % 5 == 0 {
+            bytes.truncate(next(bytes.len()));
+        }
+        let Ok(mut image) = open("broken", &bytes) else {
+            continue;
+        };
+        images += 1;
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            for name in names(&mut image, &folder) {
+                let path = format!("{folder}/{name}");
+                let Ok(id) = image.find(path.as_bytes(), false) else {
+                    continue;
+                };
+                match &image.index.node(id).body {
+                    Body::Folder(_) => folders.push(path),
+                    Body::File(_) => {
+                        let _ = content(&mut image, &path).map_err(drop);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(images > 100, "{images} images are left");
 }
