@@ -27,6 +27,7 @@ mod parallel;
 mod percentiles;
 mod pin;
 mod pool;
+mod program;
 mod rests;
 mod scale;
 mod size;
@@ -119,6 +120,7 @@ const EXPERIMENTS: &[Experiment] = &[
     parallel::EXPERIMENT,
     disk::EXPERIMENT,
     idle::EXPERIMENT,
+    program::EXPERIMENT,
 ];
 
 /// The exit status of a wrong call, as in the shell and most of its tools.

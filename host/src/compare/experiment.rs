@@ -1,5 +1,6 @@
 //! What an experiment is.
 
+use super::program::Program;
 use super::shape::Shape;
 use super::way::Way;
 
@@ -72,6 +73,8 @@ impl Pace {
 pub(super) enum Words {
     /// The experiments' program.
     Workloads(fn(&Shape) -> Vec<String>),
+    /// The same, which runs a program of the host.
+    Program(&'static Program),
     /// A busybox shell, many times in a row on 1 to 8 CPUs: does the guest boot each time?
     Boots,
 }

@@ -7,11 +7,13 @@ use super::experiment::{Experiment, Pace, Scope, Words};
 use super::give_back;
 use super::options::CompareOptions;
 use super::parallel;
+use super::programs;
 use super::scale;
 use super::schema::Guest;
 use super::shape::Shape;
 use super::way::Way;
 use crate::text::Size;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Guests of [`Words::Boots`], however many rounds the rest has.
@@ -535,6 +537,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
         .iter()
         .chain(scale::EXPERIMENTS)
         .chain(parallel::EXPERIMENTS)
+        .chain(programs::EXPERIMENTS)
         .chain(give_back::EXPERIMENTS)
 }
 
@@ -671,7 +674,7 @@ impl Case {
 
     /// Whether a guest with this kernel runs it.
     pub(crate) fn runs_on(&self, guest: Guest) -> bool {
-        let kernel = guest == Guest::Ebb || matches!(self.experiment.words, Words::Workloads(_));
+        let kernel = guest == Guest::Ebb || !matches!(self.experiment.words, Words::Boots);
         kernel && self.shape.give_back.is_known_to(guest)
     }
 
@@ -683,7 +686,7 @@ impl Case {
     /// The guest of one round.
     pub(crate) fn shape(&self, round: u32) -> Shape {
         match self.experiment.words {
-            Words::Workloads(_) => self.shape,
+            Words::Workloads(_) | Words::Program(_) => self.shape,
             Words::Boots => Shape {
                 cpus: if self.shape.icount {
                     1
@@ -705,6 +708,7 @@ impl Case {
                 }
                 Call::Workloads(words)
             }
+            Words::Program(program) => Call::Workloads(program.words()),
             Words::Boots => {
                 let returns = i32::try_from(round % 100).unwrap_or(0);
                 Call::Script {
@@ -723,6 +727,7 @@ impl Case {
     pub(crate) fn alone(&self) -> Option<Vec<String>> {
         match self.experiment.words {
             Words::Workloads(words) => Some(words(&self.shape)),
+            Words::Program(program) => Some(program.words()),
             Words::Boots => None,
         }
     }
@@ -730,6 +735,14 @@ impl Case {
     /// The disk that its guest has.
     pub(crate) fn disk(&self) -> Option<&'static str> {
         (self.experiment.name == DISK).then_some("ram:64M")
+    }
+
+    /// What its guest is packed with besides.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        match self.experiment.words {
+            Words::Program(program) => program.files(),
+            Words::Workloads(_) | Words::Boots => Vec::new(),
+        }
     }
 
     /// How long the program runs, about.

@@ -33,6 +33,7 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
         costs::wakeups(run, &mut figures);
         costs::areas(run, &mut figures);
         held(run, &mut figures);
+        ran(run, &mut figures);
         spent(run, &mut figures);
         if run.turns.is_empty() || moment(run, "freed").is_some() {
             qemu(run, &mut figures);
@@ -187,6 +188,16 @@ fn started(run: &Run, figures: &mut Vec<Figure>) {
 fn held(run: &Run, figures: &mut Vec<Figure>) {
     if let Some(bytes) = moment(run, "held").and_then(|at| resident_at(&run.timeline, at)) {
         figures.push(lower("resident_while_held", "B", bytes));
+    }
+}
+
+/// When a program answered that was run as it is, and what it left in the guest.
+fn ran(run: &Run, figures: &mut Vec<Figure>) {
+    if let Some(seconds) = moment(run, "answered") {
+        figures.push(lower("answered_on_host", "s", seconds));
+    }
+    if let Some(bytes) = moment(run, "over").and_then(|at| resident_at(&run.timeline, at)) {
+        figures.push(lower("resident_when_over", "B", bytes));
     }
 }
 

@@ -29,6 +29,8 @@ mod own;
 mod parallel;
 mod plan;
 mod plots;
+mod program;
+mod programs;
 mod progress;
 mod ratio;
 mod record;

@@ -160,6 +160,9 @@ impl Runner<'_> {
         if guest == Guest::Linux && !boot.is_empty() {
             words.splice(1..1, ["--append".into(), boot.into()]);
         }
+        for file in case.files() {
+            words.splice(1..1, ["--file".into(), file.into()]);
+        }
         if let Some(disk) = case.disk() {
             // Behind `run`.
             words.splice(1..1, ["--disk".into(), disk.into()]);

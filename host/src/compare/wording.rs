@@ -3,7 +3,7 @@
 use super::schema::{Interval, Row};
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 52] = [
+const NAMES: [(&str, &str); 55] = [
     ("others_ns", "the kernel's work after the free"),
     ("returned", "given back"),
     ("instructions_per_gib", "the guest's work for a GiB"),
@@ -38,6 +38,9 @@ const NAMES: [(&str, &str); 52] = [
     ("huge_fault_ns", "a huge fault"),
     ("bytes_per_second", "throughput"),
     ("resident_while_held", "resident while it is held"),
+    ("answered_on_host", "first output after"),
+    ("resident_when_over", "resident when the program is over"),
+    ("program_s", "the program, from call to end"),
     ("held_per_page", "held for a page"),
     ("blocks_gained", "blocks gained"),
     ("move_frame_ns", "a frame moved, all in"),

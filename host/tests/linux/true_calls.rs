@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     "true_cores",
     "true_errors",
     "true_inotify",
@@ -21,6 +21,7 @@ const PROGRAMS: [&str; 18] = [
     "true_tasks",
     "true_tty",
     "true_unix",
+    "true_vdso",
     "true_vectors",
     "true_waits",
     "true_walks",

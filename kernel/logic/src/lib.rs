@@ -46,6 +46,7 @@ pub mod socket;
 pub mod strings;
 pub mod tty;
 pub mod used_slots;
+pub mod vdso;
 pub mod vma;
 pub mod vmemmap;
 pub mod xattrs;
@@ -94,6 +95,8 @@ mod slab_tests;
 mod strings_tests;
 #[cfg(test)]
 mod used_slots_tests;
+#[cfg(test)]
+mod vdso_tests;
 #[cfg(test)]
 mod vma_tests;
 #[cfg(test)]

@@ -88,6 +88,12 @@ fn set_scale(ticks: u64, ns: u64) {
     SCALE.sequence.store(sequence + 2, Ordering::Release);
 }
 
+/// Base of the counter, base in nanoseconds, and nanoseconds a tick times 2^32: final once programs start.
+pub(super) fn rate() -> [u64; 3] {
+    // Relaxed: nobody changes them any more.
+    [&SCALE.base_tsc, &SCALE.base_ns, &SCALE.scale].map(|value| value.load(Ordering::Relaxed))
+}
+
 /// What to add to [`now`] for the time since 1970.
 pub fn realtime_offset() -> Nanos {
     // Relaxed: the value stands for itself.

@@ -42,6 +42,7 @@ pub mod steal;
 mod stopping;
 pub mod timer;
 pub mod traps;
+pub mod vdso;
 
 pub use boot_info::BootInfo;
 pub use cpuset::{CpuSet, MAX_CPUS};

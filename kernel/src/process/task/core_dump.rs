@@ -470,7 +470,11 @@ fn write(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> Result<(), Errno> 
             start: area.start,
             end: area.end,
             offset: area.offset,
-            path: &area.file.as_ref()?.path,
+            path: area
+                .file
+                .as_ref()
+                .map(|file| &file.path)
+                .filter(|path| path.starts_with(b"/"))?,
         })
     });
     notes.files(mapped).map_err(|_| Errno::ENOMEM)?;

@@ -2,7 +2,7 @@
 
 use super::elf_file::ElfFile;
 use super::process::Credentials;
-use super::{executable, limits};
+use super::{executable, limits, vdso};
 use crate::fs::{self, OpenFile};
 use crate::process::signal;
 use crate::vm::{AddressSpace, Backing, MapFlags, Prot};
@@ -21,7 +21,7 @@ use machine::memory;
 const PAGE: u64 = 4096;
 /// Where position-independent programs go; Linux's two thirds of the address space.
 const PIE_BASE: u64 = 0x5555_5555_4000;
-/// Stacks end below this.
+/// Stacks end below this; the vDSO's page is between.
 const STACK_TOP: u64 = 0x7fff_ffff_e000;
 /// Stack that is mapped at first besides the arguments; it grows on demand.
 const STACK_START: u64 = 128 << 10;
@@ -164,10 +164,11 @@ impl Program {
         credentials: &Credentials,
     ) -> Result<u64, Errno> {
         let top = STACK_TOP - random_pages(RANDOM_STACK_PAGES);
+        vdso::map(vm, top)?;
         let mut random = [0; 16];
         arch::random::fill(&mut random);
         let strings = StringArea::below(top, path, args, env);
-        let aux = self.aux_vector(place, &strings, credentials);
+        let aux = self.aux_vector(place, top, &strings, credentials);
         let words = 1 + args.count() + 1 + env.count() + 1 + aux.len() * 2;
         let pointers = (strings.start - (words * size_of::<u64>()) as u64) & !15;
         let needed = (top - pointers).next_multiple_of(PAGE);
@@ -213,12 +214,14 @@ impl Program {
     fn aux_vector(
         &self,
         place: Place,
+        vdso: u64,
         strings: &StringArea,
         credentials: &Credentials,
-    ) -> [(u64, u64); 20] {
+    ) -> [(u64, u64); 21] {
         let key = u64::from;
         let file = &self.file;
         [
+            (key(auxvec::AT_SYSINFO_EHDR), vdso),
             (key(auxvec::AT_HWCAP), u64::from(arch::cpu::cpuid(1, 0).edx)),
             (key(auxvec::AT_HWCAP2), 0),
             (key(auxvec::AT_PAGESZ), PAGE),

@@ -26,6 +26,7 @@ pub mod table;
     reason = "the type that the part is named after"
 )]
 mod task;
+mod vdso;
 mod wait;
 mod work_loop;
 

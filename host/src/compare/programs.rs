@@ -1,0 +1,213 @@
+//! The experiments that run programs as the host has them: `ebb compare programs`.
+
+use super::experiment::{Experiment, Pace, Scope, Words};
+use super::program::Program;
+use super::way::Way;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn alone(_: &Path) -> Vec<PathBuf> {
+    Vec::new()
+}
+
+/// `/usr/bin/python3.11` has its modules in `/usr/lib/python3.11`.
+fn modules(python: &Path) -> Vec<PathBuf> {
+    let folder = python
+        .file_name()
+        .map(|name| Path::new("/usr/lib").join(name));
+    folder.into_iter().collect()
+}
+
+/// What the shell's script calls.
+fn tools(_: &Path) -> Vec<PathBuf> {
+    ["/usr/bin/true", "/usr/bin/seq", "/usr/bin/wc"]
+        .map(PathBuf::from)
+        .to_vec()
+}
+
+/// `BIN/java` lies in the folder of its runtime, whose settings may lie elsewhere.
+fn runtime(java: &Path) -> Vec<PathBuf> {
+    let home = java.parent().and_then(Path::parent).map(Path::to_owned);
+    // Links of the runtime's point there.
+    let settings = std::fs::read_dir("/etc").into_iter().flatten().flatten();
+    let settings = settings
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("java-"))
+        .map(|entry| entry.path());
+    home.into_iter().chain(settings).collect()
+}
+
+/// What the script calls, and what the compiler's driver starts and looks into, as it says itself.
+fn passes(gcc: &Path) -> Vec<PathBuf> {
+    ["prog-name=cc1", "prog-name=as", "file-name=include"]
+        .iter()
+        .filter_map(|wanted| {
+            let answer = Command::new(gcc)
+                .arg(format!("-print-{wanted}"))
+                .stdin(Stdio::null())
+                .output()
+                .ok()?;
+            let said = String::from_utf8(answer.stdout).ok()?;
+            let path = Path::new(said.trim());
+            let found = if path.is_absolute() {
+                path.to_owned()
+            } else {
+                Path::new("/usr/bin").join(path)
+            };
+            Some(found)
+        })
+        .chain([PathBuf::from("/usr/bin/seq")])
+        .collect()
+}
+
+const PYTHON: &str = "/usr/bin/python3";
+
+static PYTHON_STARTS: Program = Program {
+    path: PYTHON,
+    files: modules,
+    script: "",
+    arguments: &["-c", "print(1)"],
+    says: "1",
+};
+static PYTHON_FILLS: Program = Program {
+    path: PYTHON,
+    files: modules,
+    script: "",
+    arguments: &[
+        "-c",
+        "d = {str(i): [i] * 4 for i in range(200000)}; print(sum(v[3] for v in d.values()))",
+    ],
+    says: "19999900000",
+};
+static SHELL: Program = Program {
+    path: "/bin/dash",
+    files: tools,
+    script: "",
+    arguments: &[
+        "-c",
+        "for i in $(/usr/bin/seq 300); do /usr/bin/true; echo $i; done | /usr/bin/wc -l",
+    ],
+    says: "300",
+};
+static PERL: Program = Program {
+    path: "/usr/bin/perl",
+    files: alone,
+    script: "",
+    arguments: &[
+        "-e",
+        "my %h; $h{$_} = $_ for 1..100000; my $s = 0; $s += $_ for values %h; print $s",
+    ],
+    says: "5000050000",
+};
+static SQLITE: Program = Program {
+    path: "/usr/bin/sqlite3",
+    files: alone,
+    script: "",
+    arguments: &[
+        "/tmp/db",
+        "create table t(a, b); with recursive c(x) as (select 1 union all select x + 1 from c where x < 30000) \
+         insert into t select x, hex(x) from c; create index i on t(b); select count(*), sum(a) from t where b > 0;",
+    ],
+    says: "30000|450015000",
+};
+static GCC: Program = Program {
+    path: "/usr/bin/gcc",
+    files: passes,
+    script: "for i in $(/usr/bin/seq 100); do \
+             echo \"int f$i(int n) { int s = 0; for (int k = 0; k < n; k++) s += k * $i; return s; }\"; \
+             done > /tmp/f.c; \"$0\" -O2 -c -o /tmp/f.o /tmp/f.c && echo done",
+    arguments: &[],
+    says: "done",
+};
+static NODE: Program = Program {
+    path: "/usr/bin/node",
+    files: alone,
+    script: "",
+    arguments: &[
+        "-e",
+        "const a = []; for (let i = 0; i < 200000; i++) a.push({ i, s: String(i) }); \
+         console.log(a.reduce((sum, one) => sum + one.s.length, 0))",
+    ],
+    says: "1088890",
+};
+static JAVA: Program = Program {
+    path: "/usr/bin/java",
+    files: runtime,
+    script: "",
+    arguments: &["-Xmx256m", "-XX:+UseSerialGC", "--version"],
+    says: "",
+};
+
+const fn part(name: &'static str, summary: &'static str, words: Words) -> Experiment {
+    Experiment {
+        name,
+        pace: Pace::Apart,
+        summary,
+        usual: false,
+        memory_mib: &[1024],
+        cpus: &[1],
+        seconds: 4.0,
+        linux_boot: "",
+        scope: Scope::Ways {
+            which: || vec![Way::REPORTING],
+            rounds: 3,
+        },
+        words,
+    }
+}
+
+/// One for each program.
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    part(
+        "programs/python",
+        "python3 starts and prints a number",
+        Words::Program(&PYTHON_STARTS),
+    ),
+    part(
+        "programs/python-fills",
+        "python3 fills a dictionary with 200,000 lists",
+        Words::Program(&PYTHON_FILLS),
+    ),
+    part(
+        "programs/shell",
+        "dash starts 300 processes in a pipeline",
+        Words::Program(&SHELL),
+    ),
+    part(
+        "programs/perl",
+        "perl fills a hash with 100,000 numbers",
+        Words::Program(&PERL),
+    ),
+    part(
+        "programs/sqlite",
+        "sqlite3 fills a table of 30,000 rows in a file, and an index",
+        Words::Program(&SQLITE),
+    ),
+    part(
+        "programs/gcc",
+        "gcc compiles 100 functions",
+        Words::Program(&GCC),
+    ),
+    part(
+        "programs/node",
+        "node starts and makes 200,000 objects",
+        Words::Program(&NODE),
+    ),
+    part(
+        "programs/java",
+        "java starts and tells its version",
+        Words::Program(&JAVA),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_packed_without_links() {
+        let shell = std::fs::canonicalize("/bin/dash").expect("every Debian has it");
+        assert_eq!(SHELL.files()[0], shell);
+        assert!(SHELL.words().contains(&shell.display().to_string()));
+        assert_eq!(SHELL.words()[..3], ["program", "--says", "300"]);
+    }
+}

@@ -1,0 +1,197 @@
+//! The code that programs call for the time without a system call, and what it has to know.
+//!
+//! It is copied out of the kernel's image into a page that programs see; it reaches its values relative to itself.
+//! The clock's rate is final before the first program starts, so the values never change: there is no sequence to
+//! look at. No function uses the stack.
+
+use super::clock;
+use super::features::{self, Feature};
+use core::arch::global_asm;
+
+/// The clocks that are read without a call: `REALTIME`, `MONOTONIC`, `MONOTONIC_RAW`, the two `COARSE` ones, `BOOTTIME`
+/// and `TAI`. The others are the kernel's to read.
+const CLOCKS: u32 = 1 << 0 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 11;
+/// Those of them that count from 1970.
+const WALL_CLOCKS: u32 = 1 << 0 | 1 << 5 | 1 << 11;
+
+global_asm!(
+    r#"
+    .pushsection .rodata.vdso, "a", @progbits
+    .balign 16
+    .global vdso_start, vdso_end
+    .global vdso_clock_gettime, vdso_gettimeofday, vdso_time, vdso_getcpu, vdso_clock_getres
+vdso_start:
+vdso_base_tsc:  .quad 0
+vdso_base_ns:   .quad 0
+vdso_scale:     .quad 0
+vdso_epoch:     .quad 0
+vdso_rdtscp:    .quad 0
+
+    # rax = nanoseconds since the kernel's start; rdx is lost.
+    .macro vdso_now
+    lfence
+    rdtsc
+    shl rdx, 32
+    or rax, rdx
+    sub rax, [rip + vdso_base_tsc]
+    jae 90f
+    # Another CPU's counter, slightly behind.
+    xor eax, eax
+90: mul qword ptr [rip + vdso_scale]
+    shrd rax, rdx, 32
+    add rax, [rip + vdso_base_ns]
+    .endm
+
+    .balign 16
+vdso_clock_gettime:
+    cmp edi, 31
+    ja 5f
+    mov eax, {clocks}
+    bt eax, edi
+    jnc 5f
+    xor r8d, r8d
+    mov eax, {wall}
+    bt eax, edi
+    cmovc r8, [rip + vdso_epoch]
+    vdso_now
+    add rax, r8
+    xor edx, edx
+    mov ecx, 1000000000
+    div rcx
+    mov [rsi], rax
+    mov [rsi + 8], rdx
+    xor eax, eax
+    ret
+5:  mov eax, 228
+    syscall
+    ret
+
+    .balign 16
+vdso_gettimeofday:
+    test rdi, rdi
+    jz 5f
+    vdso_now
+    add rax, [rip + vdso_epoch]
+    xor edx, edx
+    mov ecx, 1000000000
+    div rcx
+    mov [rdi], rax
+    mov rax, rdx
+    xor edx, edx
+    mov ecx, 1000
+    div rcx
+    mov [rdi + 8], rax
+5:  test rsi, rsi
+    jz 2f
+    # Greenwich, no daylight saving.
+    mov qword ptr [rsi], 0
+2:  xor eax, eax
+    ret
+
+    .balign 16
+vdso_time:
+    vdso_now
+    add rax, [rip + vdso_epoch]
+    xor edx, edx
+    mov ecx, 1000000000
+    div rcx
+    test rdi, rdi
+    jz 5f
+    mov [rdi], rax
+5:  ret
+
+    .balign 16
+vdso_getcpu:
+    cmp byte ptr [rip + vdso_rdtscp], 0
+    je 3f
+    rdtscp
+    test rdi, rdi
+    jz 5f
+    mov eax, ecx
+    and eax, 0xfff
+    mov [rdi], eax
+5:  test rsi, rsi
+    jz 2f
+    shr ecx, 12
+    mov [rsi], ecx
+2:  xor eax, eax
+    ret
+3:  mov eax, 309
+    syscall
+    ret
+
+    .balign 16
+vdso_clock_getres:
+    cmp edi, 31
+    ja 5f
+    mov eax, {clocks}
+    bt eax, edi
+    jnc 5f
+    test rsi, rsi
+    jz 2f
+    mov qword ptr [rsi], 0
+    mov qword ptr [rsi + 8], 1
+2:  xor eax, eax
+    ret
+5:  mov eax, 229
+    syscall
+    ret
+vdso_end:
+    .popsection
+    "#,
+    clocks = const CLOCKS,
+    wall = const WALL_CLOCKS,
+);
+
+unsafe extern "C" {
+    static vdso_start: u8;
+    static vdso_end: u8;
+    static vdso_clock_gettime: u8;
+    static vdso_gettimeofday: u8;
+    static vdso_time: u8;
+    static vdso_getcpu: u8;
+    static vdso_clock_getres: u8;
+}
+
+/// Bytes of values before the code.
+const VALUES: usize = 5 * size_of::<u64>();
+
+/// The values and the code, as in the kernel's image.
+pub fn code() -> &'static [u8] {
+    // SAFETY: the two names enclose bytes that never change.
+    unsafe {
+        let start = &raw const vdso_start;
+        let bytes = (&raw const vdso_end).offset_from_unsigned(start);
+        core::slice::from_raw_parts(start, bytes)
+    }
+}
+
+/// What the functions are called, and where in [`code`] each begins.
+pub fn functions() -> [(&'static str, usize); 5] {
+    let all = [
+        ("clock_gettime", &raw const vdso_clock_gettime),
+        ("gettimeofday", &raw const vdso_gettimeofday),
+        ("time", &raw const vdso_time),
+        ("getcpu", &raw const vdso_getcpu),
+        ("clock_getres", &raw const vdso_clock_getres),
+    ];
+    let start = &raw const vdso_start;
+    all.map(|(name, at)| (name, at.addr() - start.addr()))
+}
+
+/// What a copy of [`code`] has to begin with. Once the clock's rate is final.
+pub fn values() -> [u8; VALUES] {
+    let [base_tsc, base_ns, scale] = clock::rate();
+    let words = [
+        base_tsc,
+        base_ns,
+        scale,
+        clock::realtime_offset().0,
+        features::has(Feature::Rdtscp).into(),
+    ];
+    let mut bytes = [0; VALUES];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}

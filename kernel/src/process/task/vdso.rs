@@ -1,0 +1,96 @@
+//! The vDSO: a page of code that every program is started with, by which it reads the clocks and its CPU's number
+//! without a call.
+
+use crate::vm::pages::Wish;
+use crate::vm::{AddressSpace, Backing, MapFlags, MappedFile, Mappings, PageSource, Prot};
+use alloc::sync::Arc;
+use logic::errno::Errno;
+use logic::vdso::{self, Function};
+use machine::arch;
+use machine::arch::once::Once;
+use machine::memory::{self, FrameRef, Mobility};
+
+/// The page, once a program was started.
+static PAGE: Once<Arc<Page>> = Once::new();
+
+/// A file of one page that never changes.
+struct Page {
+    frame: FrameRef,
+    mappings: Mappings,
+    /// What `/proc/PID/maps` shows.
+    name: Arc<[u8]>,
+}
+
+impl Page {
+    fn new() -> Result<Self, Errno> {
+        let code = arch::vdso::code();
+        let starts = arch::vdso::functions();
+        let functions = core::array::from_fn::<_, 5, _>(|number| {
+            let (name, start) = starts[number];
+            let next = starts.get(number + 1).map(|(_, next)| *next);
+            Function {
+                name,
+                start,
+                end: next.unwrap_or(code.len()),
+            }
+        });
+        let (image, code) = vdso::image(code, &functions).ok_or(Errno::ENOMEM)?;
+        let frame = memory::alloc_frame(Mobility::Unmovable)?;
+        frame.write(0, &image);
+        frame.write(code, &arch::vdso::values());
+        Ok(Self {
+            frame,
+            mappings: Mappings::new(),
+            name: Arc::from(&b"[vdso]"[..]),
+        })
+    }
+}
+
+impl PageSource for Page {
+    fn page(&self, index: u64, _wish: Wish) -> Result<Option<FrameRef>, Errno> {
+        Ok((index == 0).then(|| self.frame.clone()))
+    }
+
+    fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
+        if let (0, Some(page)) = (first, pages.first_mut()) {
+            *page = Some(self.frame.clone_of_base());
+        }
+    }
+
+    fn resident(&self) -> u64 {
+        1
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+}
+
+/// Maps it at an address.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(super) fn map(vm: &Arc<AddressSpace>, address: u64) -> Result<(), Errno> {
+    let page = match PAGE.get() {
+        Some(page) => page,
+        None => {
+            let new = Arc::new(Page::new()?);
+            PAGE.get_or_init(|| new)
+        }
+    };
+    let backing = Backing::File {
+        file: MappedFile::new(page.clone(), page.name.clone(), 0, 0),
+        offset: 0,
+        shared: false,
+        writable: false,
+    };
+    let prot = Prot::READ | Prot::EXEC;
+    vm.map(
+        Some(address),
+        vdso::BYTES as u64,
+        prot,
+        MapFlags::FIXED,
+        backing,
+    )?;
+    Ok(())
+}
