@@ -162,3 +162,21 @@ fn errors_of_the_host_reach_the_program() {
     );
     assert!(!Path::new("/dev/ebb-test").exists());
 }
+
+/// Calls, mappings and the thread that writes back, all at once and with little memory.
+#[test]
+fn nothing_is_lost_while_many_write() {
+    for (memory, cpus, seed) in [("48M", "1", "11"), ("64M", "4", "12")] {
+        let scratch = Scratch::new("volume-storm");
+        let at = volume(&scratch, "/v");
+        let program = programs::text(programs::path("volume_storm"));
+        let words = [&[program][..], &["/v", "4", "400", seed].map(str::to_owned)].concat();
+        let options = ["-m", memory, "-c", cpus, "--volume", &at];
+        let outcome = ebb::run(240, &options, &words);
+        assert_eq!(outcome.expect(0).out(), "wrong: 0\n", "{cpus} CPUs");
+        for number in 0..4 {
+            let read = |name| fs::read(scratch.path(&format!("{name}-{number}"))).expect("a file");
+            assert!(read("storm") == read("model"), "the host has other bytes");
+        }
+    }
+}

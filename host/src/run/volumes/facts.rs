@@ -37,7 +37,6 @@ fn inode(stat: &Stat, device: u64) -> u64 {
 pub(super) fn facts(stat: &Stat, handle: u64, device: u64) -> Facts {
     // Who runs ebb is the guest's root.
     let own = |id: u32, own| u64::from(if id == own { 0 } else { id });
-    let nanos = |nanos| u64::try_from(nanos).unwrap_or(0);
     let version = version(stat);
     Facts {
         handle,
@@ -49,9 +48,9 @@ pub(super) fn facts(stat: &Stat, handle: u64, device: u64) -> Facts {
         size: u64::try_from(stat.st_size).unwrap_or(0),
         blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
         times: [
-            (stat.st_atime, nanos(stat.st_atime_nsec)),
-            (stat.st_mtime, nanos(stat.st_mtime_nsec)),
-            (stat.st_ctime, nanos(stat.st_ctime_nsec)),
+            (stat.st_atime, stat.st_atime_nsec),
+            (stat.st_mtime, stat.st_mtime_nsec),
+            (stat.st_ctime, stat.st_ctime_nsec),
         ],
         version,
         version_before: version,
