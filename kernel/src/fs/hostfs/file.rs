@@ -36,7 +36,7 @@ impl OpenHostFile {
         // From here on its drop takes that back.
         let file = Arc::new(Self { node, writes });
         let mut request = Request::new(Ask::Open, file.node.handle);
-        request.numbers[0] = u64::from(flags.readable()) * READ | u64::from(writes) * WRITE;
+        request.numbers[0] = (u64::from(flags.readable()) * READ) | (u64::from(writes) * WRITE);
         volume::done(&request)?;
         // What others wrote meanwhile is to be seen, by whatever way the file was found.
         file.node.facts();
