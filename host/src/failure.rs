@@ -234,7 +234,7 @@ impl Failure {
                  (#!/bin/sh)"
             }
             Self::Program(ProgramError::Volume(_)) => {
-                "-v is --verbose; --file SRC:/DEST packs a copy, --disk PATH attaches a disk"
+                "-v is --verbose; --volume SRC:DST shows a folder, --file SRC:/DEST packs a copy, --disk PATH attaches a disk"
             }
             Self::Image(ImageError::NotEmbedded) => {
                 "build it without EBB_SKIP_KERNEL, or name an image with --kernel-image"

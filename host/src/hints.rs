@@ -23,9 +23,9 @@ const OPTIONS: [(&[&str], &str); 13] = [
     ),
     (
         // `-v/a:/b` is `-v` and something that begins with a slash.
-        &["--volume", "--mount", "-/"],
-        "guests write to no folder of the host: `--root DIR` shows one for reading, `--file SRC:/DEST` \
-         packs a copy, `--out PATH` copies what comes of it",
+        &["--mount", "-/"],
+        "`--volume SRC:DST` shows a folder of the host that the guest changes, `--root DIR` one as its root, \
+         `--file SRC:/DEST` packs a copy",
     ),
     (
         &["-p", "--publish", "--network", "--net", "--dns", "--link"],
@@ -45,7 +45,7 @@ const OPTIONS: [(&[&str], &str); 13] = [
     ),
     (
         &["--entrypoint", "--image"],
-        "there are no images: PROGRAM is a file of this host or a command of busybox",
+        "`--root IMAGE.tar` takes an image that `docker save` wrote; PROGRAM is run in the place of its own",
     ),
     (
         &["--memory-swap", "--memory-limit", "--mem"],
@@ -77,7 +77,7 @@ const COMMANDS: [(&[&str], &str); 4] = [
     ),
     (
         &["pull", "build", "images"],
-        "there are no images: `ebb run -- ./program` packs a file of this host",
+        "`ebb run --root IMAGE.tar` takes an image that `docker save` wrote; ebb fetches and makes none",
     ),
 ];
 

@@ -260,3 +260,76 @@ fn too_much_for_the_guest() {
         &["of a guest with 64M", "-m"],
     );
 }
+
+#[test]
+fn volumes_that_cannot_be() {
+    let scratch = Scratch::new("volumes");
+    let file = scratch.write("file", "x");
+    let folder = scratch.folder().display().to_string();
+    for (value, why) in [
+        ("x", "SRC:DST"),
+        (&*format!("{folder}:relative"), "absolute"),
+        (&*format!("{folder}:/a/../b"), "without `..`"),
+        (&*format!("{folder}:/proc/x"), "guest's own"),
+        (&*format!("{folder}/absent:/x"), "No such file"),
+        (&*format!("{file}:/x"), "Not a directory"),
+    ] {
+        refused(
+            &ebb(&["--volume", value, "--", "ls"]),
+            125,
+            &[&format!("--volume {value}"), why],
+        );
+    }
+    let ok = format!("{folder}:/x");
+    let twice = ["--volume", &ok, "--volume", &ok, "--", "ls"];
+    refused(&ebb(&twice), 125, &["--volume", "another one"]);
+    let linux = ["--kernel", "linux", "--volume", &ok, "--", "ls"];
+    refused(&ebb(&linux), 125, &["--volume", "stock Linux"]);
+    let counted = ["--icount", "--volume", &ok, "--", "ls"];
+    refused(&ebb(&counted), 125, &["--volume", "--icount"]);
+    let disk = ["--disk", "ram:1M"];
+    let full = [
+        &disk[..],
+        &disk,
+        &disk,
+        &disk,
+        &["--volume", &ok, "--", "ls"],
+    ]
+    .concat();
+    refused(&ebb(&full), 125, &["--volume", "3 disks"]);
+}
+
+#[test]
+fn archives_that_are_no_root() {
+    let scratch = Scratch::new("images");
+    let text = scratch.write("text", "no tar at all");
+    let image = ["--root", &text, "--", "ls"];
+    refused(&ebb(&image), 125, &[&text, "neither a directory nor a tar"]);
+    let absent = scratch.path("absent.tar");
+    refused(
+        &ebb(&["--root", &absent, "--", "ls"]),
+        125,
+        &[&absent, "No such file"],
+    );
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(0);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.as_old_mut().name[..8].copy_from_slice(b"../../up");
+    header.set_cksum();
+    builder.append(&header, &b""[..]).expect("memory takes it");
+    let hostile = scratch.write("up.tar", builder.into_inner().expect("it is whole"));
+    refused(
+        &ebb(&["--root", &hostile, "--", "ls"]),
+        125,
+        &[&hostile, "entry ../../up"],
+    );
+    refused(
+        &ebb(&["--root", &scratch.folder().display().to_string()]),
+        125,
+        &["--root", "no program"],
+    );
+}

@@ -74,7 +74,12 @@ static HELPERS: Helpers = Helpers {
     killed: || sched::current().killed(),
     yield_now: sched::yield_now,
     sleep_until: sched::sleep_until,
-    shrink_caches: || fs::tmpfs::trim_all() || fs::tmpfs::relieve() || fs::block::relieve(),
+    shrink_caches: || {
+        fs::tmpfs::trim_all()
+            || fs::tmpfs::relieve()
+            || fs::hostfs::relieve()
+            || fs::block::relieve()
+    },
     weigh_trials: vm::khugepaged::weigh_all,
     make_block: vm::compaction::make_block,
     take_giant: vm::compaction::giant::take,

@@ -33,7 +33,7 @@ fn wire() {
         "wire/src/lib.rs",
         &[
             "lib.rs",
-            "request.rs report.rs header.rs boot.rs",
+            "request.rs report.rs header.rs boot.rs volume.rs",
             "port.rs give_back.rs reclaim.rs out.rs root.rs terminal.rs user.rs",
         ],
     );

@@ -11,6 +11,7 @@
 //! | [`GiveBack`]: how memory goes back | both | both |
 //! | [`Reclaim`]: what a guest does when it is asked for memory | host | `ebb-kernel` |
 //! | [`root`]: a tree of the host's files | `ebb-kernel` asks | host answers |
+//! | [`volume`]: folders of the host's that the guest writes | `ebb-kernel` asks | host answers |
 //! | [`terminal`]: the size of the program's terminal | host | `ebb-kernel` |
 //! | [`user`]: who the program runs as | host | both kinds of guests |
 //! | [`header`]: a page of counters in the guest's memory | `ebb-kernel` | host |
@@ -33,6 +34,7 @@ pub mod request;
 pub mod root;
 pub mod terminal;
 pub mod user;
+pub mod volume;
 
 pub use give_back::GiveBack;
 pub use reclaim::Reclaim;

@@ -16,8 +16,8 @@ pub const FOLDER: &str = "/.ebb/cwd";
 pub const PATH_MAX: usize = 4095;
 /// The most frames of one question.
 pub const FRAMES_MAX: usize = 64;
-/// The longest question, and the longest answer.
-pub const QUESTION_MAX: usize = QUESTION_HEADER + PATH_MAX + FRAMES_MAX * 8;
+/// The longest question, be it about a volume ([`crate::volume`]).
+pub const QUESTION_MAX: usize = QUESTION_HEADER + PATH_MAX + FRAMES_MAX * 8 + 512;
 /// The longest answer.
 pub const ANSWER_MAX: usize = 32 << 10;
 /// Bytes of a frame.
@@ -129,13 +129,13 @@ pub struct Entry<'a> {
 }
 
 /// Bytes in a buffer that was big enough for the sender.
-struct Writer<'a> {
-    buffer: &'a mut [u8],
-    len: usize,
+pub(crate) struct Writer<'a> {
+    pub(crate) buffer: &'a mut [u8],
+    pub(crate) len: usize,
 }
 
 impl Writer<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.len.checked_add(bytes.len())?;
         self.buffer.get_mut(self.len..end)?.copy_from_slice(bytes);
         self.len = end;
@@ -143,17 +143,17 @@ impl Writer<'_> {
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn number(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(8)?)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn half(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
-fn quarter(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn quarter(bytes: &[u8], at: usize) -> Option<u16> {
     let bytes = bytes.get(at..at.checked_add(2)?)?;
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
@@ -403,8 +403,9 @@ mod tests {
         assert_eq!(question(&path, &[]).write(&mut buffer), None);
         assert_eq!(question(b"", &frames).write(&mut buffer), None);
         let most = question(&path[1..], &frames[1..]);
-        assert_eq!(most.write(&mut buffer), Some(QUESTION_MAX));
-        assert_eq!(most.write(&mut buffer[..QUESTION_MAX - 1]), None);
+        let len = most.write(&mut buffer).unwrap();
+        assert!(len <= QUESTION_MAX);
+        assert_eq!(most.write(&mut buffer[..len - 1]), None);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) enum ProgramError {
     NotFound(PathBuf),
     #[error("`{0}` is neither a file here, nor a command of busybox, nor in PATH")]
     UnknownCommand(String),
-    #[error("`{0}` is no file here; guests write to no folder of the host")]
+    #[error("`{0}` is no file here; a folder of the host that the guest changes is --volume {0}")]
     Volume(String),
     #[error("{script} wants the interpreter {interpreter}, which the guest has not")]
     Interpreter { script: String, interpreter: String },

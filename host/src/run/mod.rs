@@ -18,6 +18,7 @@ mod summary;
 mod timeline;
 mod trace;
 mod user;
+mod volumes;
 mod watch;
 
 pub(crate) use options::RunOptions;
@@ -33,17 +34,20 @@ use crate::streams;
 use crate::system::{huge_pages, memory_file};
 use crate::text::{Rounded, Size, raw};
 use accel::Choice;
+use ebb_wire::volume::VOLUMES_MAX;
 use ebb_wire::{boot, port, terminal};
 use out::Outs;
 use program::Programs;
-use root::{RootChoice, View};
+use root::{Image, Root, RootChoice, View};
 use session::Plan;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
+use volumes::{VolumeOption, Volumes};
 
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
 const CPUS_MAX: u32 = 64;
@@ -56,13 +60,19 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     huge_pages::do_without();
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
-    let (mut initramfs, user) = pack::pack(options, root.as_mut())?;
-    if let (Some(view), Some(user)) = (&mut root, &user) {
+    let completed = with_image(options, root.as_ref())?;
+    let options = completed.as_ref().unwrap_or(options);
+    let (listed, volumes) = volumes_of(options)?;
+    let (mut initramfs, user) = pack::pack(options, root.as_mut(), &listed)?;
+    if let (Some(Root::Host(view)), Some(user)) = (&mut root, &user) {
         view.give([user.uid, user.gid]);
     }
-    if let Some(view) = &mut root {
-        pack::leave_to(view, &mut initramfs);
-        pack::pack_folder(&mut initramfs, view)?;
+    if !listed.is_empty() {
+        pack::pack_volumes(&mut initramfs, &listed)?;
+    }
+    if let Some(root) = &mut root {
+        pack::leave_to(root, &mut initramfs);
+        pack::pack_folder(&mut initramfs, root)?;
     }
     let image = options.kernel_image.as_deref();
     let kernel = guest::load(&options.kernel, image, !options.disks.is_empty())?;
@@ -113,7 +123,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         icount: options.icount,
         seed: options.seed,
         out: outs.is_some(),
-        root: root.is_some(),
+        root: root.is_some() || volumes.is_some(),
         kernel_arguments: arguments(options, &*kernel, &choice, root.as_ref(), outs.is_some()),
         extra: options.qemu_arg.clone(),
     };
@@ -129,6 +139,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         disks: &disks,
         outs: outs.as_ref(),
         root,
+        volumes,
     };
     session::run(options, &plan, &archive, &choice)
 }
@@ -138,7 +149,7 @@ fn arguments(
     options: &RunOptions,
     kernel: &dyn Kernel,
     choice: &Choice,
-    root: Option<&View>,
+    root: Option<&Root>,
     outs: bool,
 ) -> String {
     let mut text = kernel.arguments(&BootOptions {
@@ -161,16 +172,19 @@ fn arguments(
     } else if streams::input_is_terminal() && kernel.kind() == KernelKind::Linux {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::TERMINAL));
     }
-    if let Some(view) = root {
-        let port = port::OUT + usize::from(outs);
+    let port = port::OUT + usize::from(outs);
+    if !options.volumes.is_empty() {
+        text.push_str(&format!(" {}={port}", ebb_wire::volume::WORD));
+    }
+    if let Some(root) = root {
         text.push_str(&format!(" {}={port}", ebb_wire::root::WORD));
         if options.root() == RootChoice::Host
             && let Some(name) = host_name()
         {
             text.push_str(&format!(" {}={name}", boot::HOST_NAME));
         }
-        let folder = pack::working_folder(view);
-        if view.is_whole() || Path::new(OsStr::from_bytes(&folder)).starts_with("/tmp") {
+        let folder = root.working_folder();
+        if root.is_whole() || Path::new(OsStr::from_bytes(&folder)).starts_with("/tmp") {
             text.push_str(&format!(" {}=1", ebb_wire::root::WORD_FOR_TMP));
         }
     }
@@ -200,7 +214,7 @@ fn host_name() -> Option<String> {
 }
 
 /// What of the host the guest sees.
-fn root_of(options: &RunOptions) -> Result<Option<View>, Failure> {
+fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
     let cannot = |path: &Path, source: io::Error| {
         Failure::Usage(format!("--root {}: {source}", path.display()))
     };
@@ -210,14 +224,85 @@ fn root_of(options: &RunOptions) -> Result<Option<View>, Failure> {
             // A working folder that is gone shows nothing more.
             let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
             let view = View::host(&here);
-            view.map(Some)
+            view.map(|view| Some(Root::Host(view)))
                 .map_err(|errno| cannot(Path::new("/"), errno.into()))
         }
-        RootChoice::Folder(path) => {
+        RootChoice::Path(path) if path.is_dir() => {
             let view = View::folder(path);
-            view.map(Some).map_err(|errno| cannot(path, errno.into()))
+            view.map(|view| Some(Root::Host(view)))
+                .map_err(|errno| cannot(path, errno.into()))
         }
+        RootChoice::Path(path) => match Image::open(path, options.quiet) {
+            Ok(image) => Ok(Some(Root::Image(Arc::new(image)))),
+            Err(error) => Err(Failure::Usage(format!(
+                "--root {}: {error}",
+                path.display()
+            ))),
+        },
     }
+}
+
+/// The options with what an image says: its program if none is given, and its environment.
+fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOptions>, Failure> {
+    let config = root.and_then(Root::config);
+    if options.program.is_empty() && config.is_none_or(|config| config.command.is_empty()) {
+        let root = options.asked_root.as_ref().map(ToString::to_string);
+        return Err(Failure::Usage(format!(
+            "--root {}: it names no program to run; give one: `ebb run --root … -- PROGRAM`",
+            root.unwrap_or_default()
+        )));
+    }
+    let Some(config) = config else {
+        return Ok(None);
+    };
+    let mut options = options.clone();
+    if options.program.is_empty() {
+        options.program = config.command.iter().map(OsString::from).collect();
+    }
+    // What the user says comes later, and counts.
+    let own = config.environment.iter().map(OsString::from);
+    options.env.splice(0..0, own);
+    if let (Some(user), None) = (&config.user, &options.user) {
+        let choice = user.parse();
+        options.user = Some(choice.map_err(|why: String| {
+            Failure::Usage(format!(
+                "the image's user `{user}`: {why}; --user says another"
+            ))
+        })?);
+    }
+    Ok(Some(options))
+}
+
+/// What `--volume` says, and the folders that it names.
+fn volumes_of(options: &RunOptions) -> Result<(Vec<VolumeOption>, Option<Volumes>), Failure> {
+    let wrong = |argument: &OsString, why: String| {
+        Failure::Usage(format!("--volume {}: {why}", argument.to_string_lossy()))
+    };
+    let mut listed: Vec<VolumeOption> = Vec::new();
+    for argument in &options.volumes {
+        let volume = VolumeOption::parse(argument).map_err(|why| wrong(argument, why))?;
+        if listed
+            .iter()
+            .any(|other| other.destination == volume.destination)
+        {
+            return Err(wrong(argument, "another one is seen there".into()));
+        }
+        listed.push(volume);
+    }
+    if listed.is_empty() {
+        return Ok((listed, None));
+    }
+    if listed.len() > VOLUMES_MAX {
+        return Err(Failure::Usage(format!(
+            "--volume {} times: a guest has at most {VOLUMES_MAX}",
+            listed.len()
+        )));
+    }
+    let opened = Volumes::open(&listed);
+    let volumes = opened.map_err(|(number, errno)| {
+        wrong(&options.volumes[number], io::Error::from(errno).to_string())
+    })?;
+    Ok((listed, Some(volumes)))
 }
 
 fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
@@ -261,9 +346,22 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
     let full = more > 0 && options.windows(with_root) > options.windows_max();
     if full && options.kernel == KernelChoice::Ebb {
         return Err(Failure::Usage(format!(
-            "--out and --root take the place of a disk each on a microvm: {} disks are left, or take --machine q35",
+            "--out takes the place of a disk on a microvm, and so do --root and --volume together: {} disks are left, or take --machine q35",
             DISKS_MAX - more
         )));
+    }
+    if let Some(volume) = options.volumes.first() {
+        let volume = volume.to_string_lossy();
+        if options.kernel != KernelChoice::Ebb {
+            return Err(Failure::Usage(format!(
+                "--volume {volume}: a stock Linux has no driver for it; --file packs a copy, --out brings one back"
+            )));
+        }
+        if options.icount {
+            return Err(Failure::Usage(format!(
+                "--volume {volume} does not go with --icount: what is counted must not depend on what the host has"
+            )));
+        }
     }
     if with_root && options.kernel != KernelChoice::Ebb {
         return Err(Failure::Usage(

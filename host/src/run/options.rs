@@ -19,6 +19,7 @@ Examples:
   ebb run --root none --file data.csv -- ./stats data.csv    nothing but these
   ebb run --user nobody -- ./job            not as root
   ebb run --out /results -- ./job /results  what it leaves there, here
+  ebb run --volume .:/src -- make -C /src   what it changes in /src, it changes here
   ebb run --timeline mem.jsonl --summary -- ./job
 
 Exit status: the program's own; 128 + N if signal N ended it; 124 after --timeout; 125 if ebb or
@@ -30,7 +31,7 @@ what the program lets them end; three signals within 3 seconds end the VM. With 
 other keys are the guest's: the VM ends with the program, or by SIGTERM from elsewhere.";
 
 /// Options of `ebb run`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = RUN_EXAMPLES, args_override_self = true)]
 pub(crate) struct RunOptions {
     /// Stdin goes to the program; so it does without this, too, unless the program has a terminal (-t)
@@ -76,15 +77,20 @@ pub(crate) struct RunOptions {
     pub(crate) files: Vec<OsString>,
 
     /// What the guest sees of the host's files, for reading: `host`, the system folders and the working folder; all of a
-    /// folder, as its root; or `none`. What the program changes there stays in the guest [default: host; none with
-    /// Linux, --icount or where disks leave no room]
-    #[arg(long = "root", value_name = "host|DIR|none")]
+    /// folder, or of an image (a tar archive of a root, of `docker save` or of an OCI layout), as its root; or `none`. What
+    /// the program changes there stays in the guest [default: host; none with Linux, --icount or where disks leave no room]
+    #[arg(long = "root", value_name = "host|DIR|IMAGE|none")]
     pub(crate) asked_root: Option<RootChoice>,
 
     /// Run the program as this user, not as root: a name of the guest's /etc/passwd, or any number; with its groups, and a
     /// home of its own where the guest does not see the host's
     #[arg(long, value_name = "NAME|UID[:GROUP|GID]", allow_hyphen_values = true)]
     pub(crate) user: Option<UserChoice>,
+
+    /// A directory of the host that the guest sees at DST, and changes; with `ro` it changes nothing. It sees nothing
+    /// around SRC, and what it writes is yours
+    #[arg(long = "volume", value_name = "SRC:DST[:ro]")]
+    pub(crate) volumes: Vec<OsString>,
 
     /// Copy a file or folder of the guest to the host when the program has ended, however it did [default
     /// HOSTPATH: its name, here]; a file there is replaced, a folder with something in it refused,
@@ -202,9 +208,9 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) dump_initramfs: Option<PathBuf>,
 
-    /// Program and its arguments: an x86-64 program, a script, or a busybox applet
+    /// Program and its arguments: an x86-64 program, a script, or a busybox applet [default: that of --root IMAGE]
     // A word with a hyphen before it is an option of ebb's own, known or not.
-    #[arg(required = true, trailing_var_arg = true)]
+    #[arg(required_unless_present = "asked_root", trailing_var_arg = true)]
     #[arg(value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }
@@ -224,9 +230,10 @@ impl RunOptions {
         })
     }
 
-    /// Windows of a microvm that disks and further ports take.
+    /// Windows of a microvm that disks and further ports take; the root and volumes share one.
     pub(crate) fn windows(&self, with_root: bool) -> usize {
-        self.disks.len() + usize::from(!self.outs.is_empty()) + usize::from(with_root)
+        let files = with_root || !self.volumes.is_empty();
+        self.disks.len() + usize::from(!self.outs.is_empty()) + usize::from(files)
     }
 
     /// How many there are for them: eight, of which the other ports and the balloon take four.

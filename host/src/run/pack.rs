@@ -2,8 +2,9 @@
 
 use super::options::RunOptions;
 use super::out::Outs;
-use super::root::{RootChoice, View};
+use super::root::{Root, RootChoice};
 use super::user::User;
+use super::volumes::VolumeOption;
 use crate::archive::{
     GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, add_libraries, nul_terminated,
     pack_busybox, pack_program,
@@ -11,32 +12,44 @@ use crate::archive::{
 use crate::failure::Failure;
 use crate::guest;
 use crate::machine::KernelKind;
+use ebb_wire::boot;
+use ebb_wire::root::FOLDER;
 use ebb_wire::user::USER;
-use ebb_wire::{boot, root};
+use ebb_wire::volume::LIST;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// The guest's first file system.
 pub(super) fn pack(
     options: &RunOptions,
-    mut view: Option<&mut View>,
+    mut root: Option<&mut Root>,
+    volumes: &[VolumeOption],
 ) -> Result<(Initramfs, Option<User>), Failure> {
     let mut tree = Initramfs::default();
     add_files(&mut tree, &options.files)?;
     let user = options.user.as_ref();
-    let user = user.map(|user| user.look_up(&tree, view.as_deref_mut()));
+    let user = user.map(|user| user.look_up(&tree, root.as_deref_mut()));
     let user = user.transpose()?;
     if let Some(user) = &user {
         tree.give_all([user.uid, user.gid]);
     }
     add_libraries(&mut tree)?;
-    let argv = match view {
-        Some(view) => {
-            let mut seen = |path: &[u8]| view.real_path_of(path.strip_prefix(b"/")?);
+    let argv = match root {
+        Some(root) => match of_image(root, options, &tree) {
+            Some(argv) => argv,
+            None => {
+                let mut seen = |path: &[u8]| {
+                    in_volume(volumes, path).or_else(|| root.real_path_of(path.strip_prefix(b"/")?))
+                };
+                pack_program(&mut tree, &options.program, &mut seen)?
+            }
+        },
+        None => {
+            let mut seen = |path: &[u8]| in_volume(volumes, path);
             pack_program(&mut tree, &options.program, &mut seen)?
         }
-        None => pack_program(&mut tree, &options.program, &mut |_| None)?,
     };
     if options.busybox {
         pack_busybox(&mut tree, "--busybox")?;
@@ -80,6 +93,54 @@ pub(super) fn pack(
     Ok((tree, user))
 }
 
+/// The host's file that the guest sees at a path in a volume.
+fn in_volume(volumes: &[VolumeOption], path: &[u8]) -> Option<PathBuf> {
+    let path = Path::new(OsStr::from_bytes(path));
+    // The last one lies above those before it.
+    volumes.iter().rev().find_map(|volume| {
+        let rest = path
+            .strip_prefix(OsStr::from_bytes(&volume.destination))
+            .ok()?;
+        let found = volume.source.join(rest).canonicalize().ok()?;
+        let inside = found.starts_with(volume.source.canonicalize().ok()?);
+        inside.then_some(found)
+    })
+}
+
+/// Packs the list of volumes.
+pub(super) fn pack_volumes(tree: &mut Initramfs, volumes: &[VolumeOption]) -> Result<(), Failure> {
+    let words = volumes.iter().flat_map(|volume| {
+        let access = if volume.read_only { "ro" } else { "rw" };
+        [
+            OsStr::new(access),
+            OsStr::from_bytes(&volume.destination),
+            volume.source.as_os_str(),
+        ]
+    });
+    let node = Node::File {
+        mode: 0o400,
+        source: Source::Bytes(nul_terminated(words)),
+    };
+    tree.add(GuestPath::parse(LIST.as_bytes())?, node)?;
+    Ok(())
+}
+
+/// The command, if it is one of an image's, which no packed file hides.
+fn of_image(root: &Root, options: &RunOptions, tree: &Initramfs) -> Option<Vec<OsString>> {
+    let name = options.program.first()?;
+    let packed = GuestPath::parse(name.as_bytes()).ok();
+    if packed.is_some_and(|path| matches!(tree.get(&path), Some(Node::File { .. }))) {
+        return None;
+    }
+    let set = |setting: &OsString| Some(setting.to_str()?.strip_prefix("PATH=")?.to_owned());
+    let path = options.env.iter().rev().find_map(set);
+    let path = path.unwrap_or_else(|| GUEST_PATH.to_owned());
+    let found = root.program_of_image(name.as_bytes(), &path)?;
+    let mut argv = vec![OsString::from_vec(found)];
+    argv.extend(options.program[1..].iter().cloned());
+    Some(argv)
+}
+
 /// What the loopback interface is called: C libraries look that up in this file, and else ask a
 /// name server, of which there is none.
 fn add_hosts(tree: &mut Initramfs) -> Result<(), Failure> {
@@ -102,45 +163,42 @@ fn is_of_place(name: &OsStr) -> bool {
 }
 
 /// Leaves out what the guest sees of the host anyway, and what stands in for that.
-pub(super) fn leave_to(view: &mut View, tree: &mut Initramfs) {
+pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
     let own = boot::FOLDER.as_bytes();
     tree.leave_out(|path, node| {
         let path = path.as_bytes();
         if path.starts_with(own) {
             return false;
         }
-        let Some(seen) = view.real_path_of(&path[1..]) else {
+        if !root.has(&path[1..]) {
             return false;
-        };
+        }
         match node {
             // Another file is what was asked for.
             Node::File {
                 source: Source::Host(source),
                 ..
-            } => source.canonicalize().is_ok_and(|source| source == seen),
+            } => {
+                let seen = root.real_path_of(&path[1..]);
+                seen.is_some_and(|seen| source.canonicalize().is_ok_and(|source| source == seen))
+            }
             // Of busybox, or the same.
             Node::Symlink { target } => {
-                target.ends_with(b"busybox") || view.link_at(&path[1..]).as_ref() == Some(target)
+                target.ends_with(b"busybox") || root.link_at(&path[1..]).as_ref() == Some(target)
             }
             Node::Directory { .. } | Node::File { .. } => true,
         }
     });
 }
 
-/// Where the guest sees the working folder; else its root.
-pub(super) fn working_folder(view: &View) -> Vec<u8> {
-    let here = std::env::current_dir().unwrap_or_default();
-    view.path_of(&here).unwrap_or_else(|| b"/".to_vec())
-}
-
 /// Packs the path of the working folder.
-pub(super) fn pack_folder(tree: &mut Initramfs, view: &View) -> Result<(), Failure> {
-    let seen = working_folder(view);
+pub(super) fn pack_folder(tree: &mut Initramfs, root: &Root) -> Result<(), Failure> {
+    let seen = root.working_folder();
     let node = Node::File {
         mode: 0o400,
         source: Source::Bytes(seen),
     };
-    tree.add(GuestPath::parse(root::FOLDER.as_bytes())?, node)?;
+    tree.add(GuestPath::parse(FOLDER.as_bytes())?, node)?;
     Ok(())
 }
 

@@ -6,10 +6,11 @@ use super::options::RunOptions;
 use super::out::{Copied, Outs};
 use super::pressure::{Idle, Pressure};
 use super::record::{Record, RecordFile};
-use super::root::{self, Tree, View};
+use super::root::{self, Root};
 use super::sampler::Sampler;
 use super::signals::{self, Signalled, Target};
 use super::timeline::Timeline;
+use super::volumes::Volumes;
 use super::watch::{Seen, Watch};
 use crate::blk::Disks;
 use crate::failure::{Failure, describe};
@@ -47,7 +48,9 @@ pub(crate) struct Plan<'a> {
     pub(crate) disks: &'a Disks,
     pub(crate) outs: Option<&'a Outs>,
     /// What of the host the guest sees.
-    pub(crate) root: Option<View>,
+    pub(crate) root: Option<Root>,
+    /// Folders of the host that it writes.
+    pub(crate) volumes: Option<Volumes>,
 }
 
 /// Runs the guest and returns the program's status.
@@ -306,7 +309,8 @@ impl<'a> Session<'a> {
             kernel,
             disks,
             outs,
-            root: view,
+            root: files,
+            volumes,
         } = plan;
         let options = self.options;
         let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
@@ -351,10 +355,13 @@ impl<'a> Session<'a> {
             (Some(outs), Some(port)) => Some(start_copier((*outs).clone(), port, &qemu)?),
             _ => None,
         };
-        if let (Some(view), Some(port)) = (view, root_port) {
-            let view = view.again().map_err(Failure::setup("the guest's root"))?;
+        if let Some(port) = root_port {
+            let source = files.as_ref().map(Root::source).transpose();
+            let source = source.map_err(Failure::setup("the guest's root"))?;
+            let volumes = volumes.as_ref().map(Volumes::again).transpose();
+            let volumes = volumes.map_err(Failure::setup("the guest's volumes"))?;
             let ram = Arc::clone(&ram);
-            spawn("root", move || root::serve(Tree::new(view), &ram, port))?;
+            spawn("root", move || root::serve(source, volumes, &ram, port))?;
         }
         monitor.start().map_err(|source| {
             qemu.handle().kill();

@@ -1,6 +1,6 @@
 //! `--user`: who the program runs as. Names are looked up in what the guest has as `/etc/passwd` and `/etc/group`.
 
-use super::root::View;
+use super::root::Root;
 use crate::archive::{GuestPath, Initramfs, Node, Source};
 use crate::failure::Failure;
 use ebb_wire::user::GROUPS_MAX;
@@ -131,9 +131,9 @@ impl UserChoice {
     pub(super) fn look_up(
         &self,
         tree: &Initramfs,
-        view: Option<&mut View>,
+        root: Option<&mut Root>,
     ) -> Result<User, Failure> {
-        let mut view = view;
+        let mut root = root;
         let mut read = |path: &str| -> Option<String> {
             let packed = GuestPath::parse(path.as_bytes()).ok()?;
             let bytes = match tree.get(&packed) {
@@ -145,7 +145,7 @@ impl UserChoice {
                     source: Source::Host(path),
                     ..
                 }) => std::fs::read(path).ok()?,
-                _ => std::fs::read(view.as_mut()?.real_path_of(&path.as_bytes()[1..])?).ok()?,
+                _ => root.as_mut()?.content(&path.as_bytes()[1..])?,
             };
             Some(String::from_utf8_lossy(&bytes).into_owned())
         };

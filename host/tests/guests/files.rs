@@ -62,3 +62,62 @@ fn disks_leave_their_places_and_a_full_memory_what_is_in_it() {
         .len();
     assert!(size > 8 << 20, "{size}");
 }
+
+/// A root of busybox, by two layers of an image.
+#[test]
+fn an_image_is_a_root_and_runs_its_program() {
+    let scratch = Scratch::new("image");
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"];
+    let busybox = busybox.iter().find_map(|path| std::fs::read(path).ok());
+    let busybox = busybox.expect("no busybox here: apt-get install busybox-static");
+    let archive = |entries: &[(&str, &[u8], u32)]| {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, bytes, mode) in entries {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(*mode);
+            header.set_uid(7);
+            header.set_gid(8);
+            header.set_mtime(1);
+            let added = builder.append_data(&mut header, name, *bytes);
+            added.expect("memory takes it");
+        }
+        builder.into_inner().expect("memory takes it")
+    };
+    let lower = archive(&[
+        ("bin/busybox", &busybox, 0o755),
+        ("etc/gone", b"x", 0o644),
+        ("etc/name", b"lower\n", 0o640),
+        (
+            "srv/run",
+            b"#!/bin/busybox sh\necho ran in $PWD with $WORD $*\n",
+            0o755,
+        ),
+    ]);
+    let upper = archive(&[
+        ("etc/.wh.gone", b"", 0o644),
+        ("etc/name", b"upper\n", 0o600),
+    ]);
+    let config = br#"{"config": {"Entrypoint": ["/srv/run"], "Cmd": ["one", "two"],
+        "Env": ["WORD=this", "PATH=/bin:/srv"], "WorkingDir": "/etc"}}"#;
+    let manifest = br#"[{"Config": "c.json", "Layers": ["1.tar", "2.tar"]}]"#;
+    let image = archive(&[
+        ("1.tar", &lower, 0o644),
+        ("2.tar", &upper, 0o644),
+        ("c.json", config, 0o644),
+        ("manifest.json", manifest, 0o644),
+    ]);
+    let path = scratch.write("image.tar", image);
+    let output = |words: &[&str]| {
+        let arguments = [&["--root", path.as_str()], words].concat();
+        let output = ebb(&arguments).output().expect("ebb starts");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert_eq!(output(&[]), "ran in /etc with this one two\n");
+    assert_eq!(output(&["--", "run", "x"]), "ran in /etc with this x\n");
+    let script = "cat name; busybox stat -c '%a %u %g %Y' name; echo $WORD; busybox ls /etc";
+    let words = ["--env", "WORD=that", "--", "busybox", "sh", "-c", script];
+    assert_eq!(output(&words), "upper\n600 7 8 1\nthat\nhosts\nname\n");
+}

@@ -34,3 +34,4 @@ mod storms;
 mod suite;
 mod true_calls;
 mod users;
+mod volumes;

@@ -16,6 +16,7 @@ mod pci;
 pub mod port;
 mod reclaim;
 pub mod root;
+pub mod volume;
 
 use ebb_wire::boot::{EMPTY, STDIN};
 use machine::arch::BootInfo;
@@ -27,6 +28,10 @@ pub fn init(boot: &BootInfo) {
         port::stdio().set_end(0);
     }
     if let Some(number) = boot.option(ebb_wire::root::WORD) {
+        port::set_root(number.parse().unwrap_or(usize::MAX));
+        root::note();
+    }
+    if let Some(number) = boot.option(ebb_wire::volume::WORD) {
         port::set_root(number.parse().unwrap_or(usize::MAX));
     }
 }

@@ -3,6 +3,7 @@
 use super::port::{self, Port};
 use alloc::boxed::Box;
 use alloc::vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_wire::root;
 use ebb_wire::root::{ANSWER_MAX, Ask, FRAME, Frames, QUESTION_MAX, Question};
 use logic::errno::Errno;
@@ -21,9 +22,18 @@ struct Desk {
 
 static DESK: Mutex<Option<Desk>> = Mutex::new(None);
 
+/// There is such a tree.
+static THERE: AtomicBool = AtomicBool::new(false);
+
+/// Notes that there is such a tree.
+pub(super) fn note() {
+    // Relaxed (both): set once, by the first CPU, before there are tasks.
+    THERE.store(true, Ordering::Relaxed);
+}
+
 /// Whether there is such a tree.
 pub fn is_there() -> bool {
-    port::root().is_some()
+    THERE.load(Ordering::Relaxed) && port::root().is_some()
 }
 
 /// What stands at a path; with `follow`, what a link there leads to.
@@ -102,9 +112,17 @@ pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Resu
     })
 }
 
-/// Asks, and waits for the answer whatever signals come: the host has it at once.
+/// Asks about the tree.
 fn put<R>(
     question: &Question<'_>,
+    take: impl FnOnce(&[u8]) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    exchange(|buffer| question.write(buffer), take)
+}
+
+/// Sends what `write` puts together, and waits for the answer whatever signals come: the host has it at once.
+pub(super) fn exchange<R>(
+    write: impl FnOnce(&mut [u8]) -> Option<usize>,
     take: impl FnOnce(&[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     let port = port::root().ok_or(Errno::ENOENT)?;
@@ -113,9 +131,7 @@ fn put<R>(
         question: vec![0; QUESTION_MAX].into(),
         answer: vec![0; ANSWER_MAX].into(),
     });
-    let len = question
-        .write(&mut desk.question)
-        .ok_or(Errno::ENAMETOOLONG)?;
+    let len = write(&mut desk.question).ok_or(Errno::ENAMETOOLONG)?;
     // The queue is empty between questions, and longer than any.
     if port.write(&desk.question[..len], true, false)? < len {
         return Err(Errno::EIO);

@@ -19,6 +19,7 @@ pub mod epoll;
 pub mod eventfd;
 pub mod file;
 pub mod flags;
+pub mod hostfs;
 pub mod initramfs;
 pub mod inotify;
 pub mod io;
@@ -78,7 +79,7 @@ pub fn init(boot: &'static BootInfo) {
     let dev_top: NodeRef = dev.make_root(Some(&root), b"dev", 0o755);
     block::init();
     let mount = mounts::mount_permanent;
-    let built = mounts::enter_permanent("tmpfs", root.clone(), None, Some(fs))
+    let built = mounts::enter_permanent("tmpfs", b"tmpfs", root.clone(), None, Some(fs))
         .and_then(|()| dev::populate(&dev_top))
         .and_then(|()| mount("tmpfs", &root, b"tmp", tmp_top, Some(tmp)))
         .and_then(|()| mount("devtmpfs", &root, b"dev", dev_top, Some(dev)));
@@ -115,6 +116,7 @@ fn show_below(top: NodeRef, folder: &[u8]) {
 /// Gives up all pages of files that can be had again.
 pub fn drop_pages() {
     tmpfs::drop_clean();
+    hostfs::drop_clean();
     block::drop_all();
 }
 

@@ -26,6 +26,7 @@ const TYPES: &[FileSystemType] = &[
     of_kernel("devpts", Maker::Mounted),
     of_kernel("proc", Maker::Mounted),
     of_kernel("sysfs", Maker::Mounted),
+    of_kernel("hostfs", Maker::Mounted),
     of_kernel("pipefs", Maker::Internal),
     of_kernel("anon_inodefs", Maker::Internal),
 ];
@@ -115,6 +116,7 @@ pub fn all() -> Result<Vec<Arc<Mount>>, Errno> {
 /// As `Node::cover`.
 pub(super) fn enter_permanent(
     kind: &'static str,
+    source: &[u8],
     top: NodeRef,
     point: Option<NodeRef>,
     fs: Option<Arc<dyn FileSystem>>,
@@ -124,7 +126,7 @@ pub(super) fn enter_permanent(
     }
     MOUNTS.lock().push(Arc::new(Mount {
         kind,
-        source: kind.as_bytes().into(),
+        source: source.into(),
         top,
         point,
         fs,
@@ -308,5 +310,5 @@ pub fn mount_permanent(
     fs: Option<Arc<dyn FileSystem>>,
 ) -> Result<(), Errno> {
     let point = root.create(name, NewNode::Directory, Beginning::of_root(0o755))?;
-    enter_permanent(kind, top, Some(point), fs)
+    enter_permanent(kind, kind.as_bytes(), top, Some(point), fs)
 }

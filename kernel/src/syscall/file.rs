@@ -495,13 +495,16 @@ pub fn fdatasync(a: &Args) -> SysResult {
 
 /// `sync(2)`.
 pub fn sync(_a: &Args) -> SysResult {
+    // Who wrote it learns of errors by `fsync`.
+    let _ = fs::hostfs::sync_all();
     fs::block::sync_all();
     Ok(0)
 }
 
-/// `syncfs(2)`: no file system is on a disk.
+/// `syncfs(2)`: no file system is on a disk; volumes have all theirs written.
 pub fn syncfs(a: &Args) -> SysResult {
     file(a)?;
+    fs::hostfs::sync_all()?;
     Ok(0)
 }
 

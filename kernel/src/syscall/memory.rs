@@ -210,6 +210,7 @@ pub fn msync(a: &Args) -> SysResult {
     }
     space()?.check_sync(a.addr(0), a.0[1], flags & abi::MS_INVALIDATE != 0)?;
     if flags & abi::MS_SYNC != 0 {
+        crate::fs::hostfs::sync_all()?;
         crate::fs::block::sync_mapped()?;
     }
     Ok(0)

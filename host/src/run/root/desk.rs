@@ -1,14 +1,21 @@
 //! The guest's questions, answered.
 
-use super::tree::Tree;
+use super::source::Source;
 use crate::qemu::{GuestAddress, GuestRam};
+use crate::run::volumes::Volumes;
 use ebb_wire::root::{ANSWER_MAX, Answer, Ask, FRAME, QUESTION_MAX, Question, length};
+use ebb_wire::volume::{FIRST, Request};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Write};
 
 /// Answers until the guest asks no more. A guest that sends what is no question gets no further answer.
-pub(crate) fn serve(mut tree: Tree, ram: &GuestRam, mut port: impl Read + Write) {
+pub(crate) fn serve(
+    mut tree: Option<Box<dyn Source>>,
+    mut volumes: Option<Volumes>,
+    ram: &GuestRam,
+    mut port: impl Read + Write,
+) {
     let Ok(file) = ram.fd().try_clone_to_owned().map(File::from) else {
         return;
     };
@@ -27,15 +34,25 @@ pub(crate) fn serve(mut tree: Tree, ram: &GuestRam, mut port: impl Read + Write)
             return;
         }
         question[..4].copy_from_slice(&first);
-        let Some(asked) = Question::read(&question[..length(first)]) else {
-            return;
-        };
         let place = |address| {
             let address: u64 = address;
             let aligned = address.is_multiple_of(FRAME as u64);
             aligned.then(|| ram.file_offset(GuestAddress(address), FRAME as u64))?
         };
-        let bytes = reply_to(&mut tree, &asked, &file, place, &mut answer);
+        let asked = &question[..length(first)];
+        let bytes = if asked.get(4).is_some_and(|ask| *ask >= FIRST) {
+            let (Some(request), Some(volumes)) = (Request::read(asked), &mut volumes) else {
+                return;
+            };
+            let mut writing = Answer::new(&mut answer);
+            let result = volumes.answer(&request, &file, &place, &mut writing);
+            writing.finish(result.map_or_else(status, |()| 0))
+        } else {
+            let (Some(asked), Some(tree)) = (Question::read(asked), &mut tree) else {
+                return;
+            };
+            reply_to(&mut **tree, &asked, &file, &place, &mut answer)
+        };
         if port.write_all(bytes).is_err() {
             return;
         }
@@ -44,10 +61,10 @@ pub(crate) fn serve(mut tree: Tree, ram: &GuestRam, mut port: impl Read + Write)
 
 /// The answer to a question; `place` says where in `ram` a frame stands.
 pub(super) fn reply_to<'a>(
-    tree: &mut Tree,
+    tree: &mut dyn Source,
     asked: &Question<'_>,
     ram: &File,
-    place: impl Fn(u64) -> Option<u64>,
+    place: &dyn Fn(u64) -> Option<u64>,
     buffer: &'a mut [u8],
 ) -> &'a [u8] {
     let mut answer = Answer::new(buffer);

@@ -75,7 +75,7 @@ fn put(
     };
     let mut buffer = vec![0; ANSWER_MAX];
     let place = |address: u64| (address < 3 * 4096).then_some(address);
-    let (status, rest) = answer(reply_to(tree, &question, ram, place, &mut buffer)).unwrap();
+    let (status, rest) = answer(reply_to(tree, &question, ram, &place, &mut buffer)).unwrap();
     if status == 0 {
         Ok(rest.to_vec())
     } else {

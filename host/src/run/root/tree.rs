@@ -1,5 +1,6 @@
 //! What stands in the tree: facts, listings, bytes.
 
+use super::source::Source;
 use super::view::{Folder, View, kind};
 use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat};
@@ -87,13 +88,55 @@ impl Tree {
         }
     }
 
-    /// What stands at a path.
-    pub(super) fn look(
-        &mut self,
-        path: &[u8],
-        follow: bool,
-        answer: &mut Answer<'_>,
-    ) -> Result<(), Errno> {
+    fn read_folder(&mut self, path: &[u8]) -> Result<Listing, Errno> {
+        let folder = self.view.open_folder(path)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(reopen(&folder.file, OFlags::DIRECTORY)?)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
+            }
+        }
+        Ok(Listing {
+            path: path.to_vec(),
+            folder,
+            names,
+        })
+    }
+
+    /// Has the file be the first of those that are open.
+    fn take_out(&mut self, path: &[u8], version: u64) -> Result<(), Errno> {
+        let found = self
+            .open
+            .iter()
+            .position(|open| open.version == version && open.path == path);
+        if let Some(open) = found.and_then(|at| self.open.remove(at)) {
+            self.open.push_front(open);
+            return Ok(());
+        }
+        let (file, stat) = self.view.look(path, false)?;
+        if kind(&stat) != FileType::RegularFile {
+            return Err(Errno::INVAL);
+        }
+        if !self.view.is_readable(&file, &stat)? {
+            return Err(Errno::ACCESS);
+        }
+        if version_of(&stat) != version {
+            return Err(Errno::STALE);
+        }
+        let file = File::from(reopen(&file, OFlags::NONBLOCK)?);
+        self.open.truncate(OPEN_MAX - 1);
+        self.open.push_front(Open {
+            path: path.to_vec(),
+            version,
+            file,
+        });
+        Ok(())
+    }
+}
+
+impl Source for Tree {
+    fn look(&mut self, path: &[u8], follow: bool, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (file, stat) = self.view.look(path, follow)?;
         let target = if kind(&stat) == FileType::Symlink {
             // Of a file that was opened for looking at it an empty path means itself.
@@ -113,13 +156,7 @@ impl Tree {
         }
     }
 
-    /// Entries of a folder from a number on.
-    pub(super) fn list(
-        &mut self,
-        path: &[u8],
-        from: u64,
-        answer: &mut Answer<'_>,
-    ) -> Result<(), Errno> {
+    fn list(&mut self, path: &[u8], from: u64, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let goes_on = |listing: &Listing| from != 0 && listing.path == path;
         let listing = match self.listing.take().filter(goes_on) {
             Some(listing) => listing,
@@ -151,31 +188,14 @@ impl Tree {
         Ok(())
     }
 
-    fn read_folder(&mut self, path: &[u8]) -> Result<Listing, Errno> {
-        let folder = self.view.open_folder(path)?;
-        let mut names = Vec::new();
-        for entry in Dir::new(reopen(&folder.file, OFlags::DIRECTORY)?)? {
-            let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(name);
-            }
-        }
-        Ok(Listing {
-            path: path.to_vec(),
-            folder,
-            names,
-        })
-    }
-
-    /// Reads a file into frames of the guest's, whose places in `ram` are told by `place`; how many bytes there were.
-    pub(super) fn read(
+    fn read(
         &mut self,
         path: &[u8],
         version: u64,
         from: u64,
         frames: &Frames<'_>,
         ram: &File,
-        place: impl Fn(u64) -> Option<u64>,
+        place: &dyn Fn(u64) -> Option<u64>,
     ) -> Result<u64, Errno> {
         let places: Option<Vec<u64>> = (0..frames.len())
             .map(|index| place(frames.get(index)?))
@@ -205,35 +225,5 @@ impl Tree {
             written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         }
         Ok(len as u64)
-    }
-
-    /// Has the file be the first of those that are open.
-    fn take_out(&mut self, path: &[u8], version: u64) -> Result<(), Errno> {
-        let found = self
-            .open
-            .iter()
-            .position(|open| open.version == version && open.path == path);
-        if let Some(open) = found.and_then(|at| self.open.remove(at)) {
-            self.open.push_front(open);
-            return Ok(());
-        }
-        let (file, stat) = self.view.look(path, false)?;
-        if kind(&stat) != FileType::RegularFile {
-            return Err(Errno::INVAL);
-        }
-        if !self.view.is_readable(&file, &stat)? {
-            return Err(Errno::ACCESS);
-        }
-        if version_of(&stat) != version {
-            return Err(Errno::STALE);
-        }
-        let file = File::from(reopen(&file, OFlags::NONBLOCK)?);
-        self.open.truncate(OPEN_MAX - 1);
-        self.open.push_front(Open {
-            path: path.to_vec(),
-            version,
-            file,
-        });
-        Ok(())
     }
 }

@@ -100,6 +100,11 @@ pub fn realtime_offset() -> Nanos {
     Nanos(REALTIME_OFFSET.load(Ordering::Relaxed))
 }
 
+/// Sets what to add, before there are programs: somebody knows the time better than the boot line.
+pub fn set_realtime_offset(offset: Nanos) {
+    REALTIME_OFFSET.store(offset.0, Ordering::Relaxed);
+}
+
 /// Time-stamp counter ticks a millisecond.
 pub fn tsc_khz() -> u64 {
     let scale = SCALE.scale.load(Ordering::Relaxed).max(1);

@@ -7,10 +7,10 @@
 use super::resume::{self, Way};
 use super::tracee::State;
 use crate::process;
-use crate::process::{TaskRef, caller};
 use crate::process::signal::{self, SI_USER, SigInfo, Signal};
 use crate::process::task::table::{self, Table};
 use crate::process::task::{self, Process, Stop, Task, WaitStatus};
+use crate::process::{TaskRef, caller};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -47,7 +47,7 @@ struct Released {
 
 /// What comes with a stop that no signal made.
 fn trap_info(task: TaskRef, signal: Signal, code: u32) -> SigInfo {
-    let uid = task.process().credentials().uid[0];
+    let uid = task.process().credentials().users.real;
     SigInfo::user(signal, code.cast_signed(), task.tid(), uid)
 }
 
@@ -61,7 +61,7 @@ fn tell(tracer: &Task, task: TaskRef, why: i32, code: u32) {
         code: why,
         detail: Detail::Child {
             pid: task.tid(),
-            uid: task.process().credentials().uid[0],
+            uid: task.process().credentials().users.real,
             status: (code & 0x7f).cast_signed(),
             utime: (usage.user.0 / 10_000_000).cast_signed(),
             stime: (usage.system.0 / 10_000_000).cast_signed(),
@@ -167,7 +167,7 @@ pub(crate) fn signal_stop(task: TaskRef, frame: &mut UserFrame, info: SigInfo) -
         Some(info) if info.signal == signal => info,
         _ => {
             let tracer = released.tracer.process();
-            let uid = tracer.credentials().uid[0];
+            let uid = tracer.credentials().users.real;
             SigInfo::user(signal, SI_USER, tracer.pid(), uid)
         }
     };
@@ -290,7 +290,10 @@ pub(crate) fn executed(task: TaskRef, frame: &mut UserFrame, tid: u32) {
     match asks {
         Some((true, _)) => event(task, frame, Event::Exec, u64::from(tid)),
         Some((false, false)) => {
-            let (pid, uid) = (task.process().pid(), task.process().credentials().uid[0]);
+            let (pid, uid) = (
+                task.process().pid(),
+                task.process().credentials().users.real,
+            );
             let info = SigInfo::user(Signal::SIGTRAP, SI_USER, pid, uid);
             let _ = signal::send_to_task(&task, info);
         }

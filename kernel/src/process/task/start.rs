@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT, HOST_NAME};
 use ebb_wire::root::FOLDER;
 use ebb_wire::user::{USER, User};
+use ebb_wire::volume::LIST;
 use logic::credentials::Credentials;
 use logic::errno::Errno;
 use logic::path;
@@ -46,6 +47,9 @@ const FRAMES_PER_TASK: u64 = 24;
 
 /// Bytes of `/.ebb/argv` and `/.ebb/env` that are read.
 const MAX_STRINGS: u64 = 4 << 20;
+
+/// Words of `/.ebb/volumes` for each.
+const VOLUME_WORDS: usize = 3;
 
 static INIT: Once<Arc<Process>> = Once::new();
 
@@ -131,6 +135,8 @@ fn init() {
 }
 
 fn end(status: WaitStatus) -> ! {
+    // Nobody is left to be told of errors.
+    let _ = fs::hostfs::sync_all();
     fs::block::sync_for_the_last_time();
     arch::power_off(ExitRecord {
         wait_status: status.0,
@@ -148,6 +154,7 @@ fn start_program() -> Result<(), StartError> {
         return Err((NOT_FOUND, "/.ebb/argv names no program"));
     }
     let who = user(&context)?;
+    mount_volumes(&context)?;
     go_to_folder(&context, &who);
     let path = args.first().to_vec();
     spawn(context, &path, args, &env, who).map_err(|error| {
@@ -172,6 +179,36 @@ fn user(context: &fs::Context) -> Result<Arc<Credentials>, StartError> {
     let user = user.ok_or((NOT_EXECUTABLE, "/.ebb/user names no user"))?;
     let who = Credentials::of_user(user.uid, user.gid, user.groups().collect());
     Ok(Arc::new(who))
+}
+
+/// Mounts the volumes that the host lists.
+fn mount_volumes(context: &fs::Context) -> Result<(), StartError> {
+    if !drivers::volume::is_there() {
+        return Ok(());
+    }
+    let Ok(mut list) = read_strings(context, LIST.as_bytes()) else {
+        return Ok(());
+    };
+    let mut number = 0;
+    while list.count() >= VOLUME_WORDS {
+        let mut words = [const { Vec::new() }; VOLUME_WORDS];
+        for word in &mut words {
+            *word = list.first().to_vec();
+            list.drop_first();
+        }
+        let [access, path, source] = words;
+        let mounted = fs::hostfs::mount(number, &path, &source, access == b"ro");
+        mounted.map_err(|error| {
+            let shown = path::printable(&path);
+            console!("init: cannot have a volume at {shown}: {error}");
+            (NOT_EXECUTABLE, "a volume is missing")
+        })?;
+        number += 1;
+    }
+    if number > 0 {
+        fs::hostfs::start_thread();
+    }
+    Ok(())
 }
 
 /// Has the program begin in the folder that the host names; in the root where that is not to be found.

@@ -221,7 +221,7 @@ fn waited_of(tracee: &Task, status: WaitStatus) -> Waited {
     usage.add(&process.children_usage());
     Waited {
         pid: tracee.tid(),
-        uid: process.credentials().uid[0],
+        uid: process.credentials().users.real,
         status,
         trapped: None,
         usage,

@@ -1,0 +1,59 @@
+//! What an image says of its program.
+
+use serde::Deserialize;
+
+/// The program of an image, and what it begins with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// The program and its arguments.
+    pub(crate) command: Vec<String>,
+    /// `NAME=VALUE`.
+    pub(crate) environment: Vec<String>,
+    /// Where it begins, if not in `/`.
+    pub(crate) working_folder: Option<String>,
+    /// Who runs it, if not root.
+    pub(crate) user: Option<String>,
+}
+
+/// The part of an image's description that counts here.
+#[derive(Deserialize)]
+pub(super) struct Described {
+    config: Option<Inner>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Inner {
+    entrypoint: Option<Vec<String>>,
+    cmd: Option<Vec<String>>,
+    env: Option<Vec<String>>,
+    working_dir: Option<String>,
+    user: Option<String>,
+}
+
+impl Config {
+    pub(super) fn read(described: Described) -> Self {
+        let inner = described.config.unwrap_or_default();
+        let mut command = inner.entrypoint.unwrap_or_default();
+        command.extend(inner.cmd.unwrap_or_default());
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let mut environment = inner.env.unwrap_or_default();
+        // A name alone would be the host's value.
+        environment.retain(|setting| {
+            setting
+                .split_once('=')
+                .is_some_and(|(name, _)| !name.is_empty())
+                && !setting.contains('\0')
+        });
+        command
+            .iter_mut()
+            .for_each(|word| word.retain(|c| c != '\0'));
+        let is_root = |user: &String| matches!(user.split(':').next(), Some("root" | "0"));
+        Self {
+            command,
+            environment,
+            working_folder: given(inner.working_dir),
+            user: given(inner.user).filter(|user| !is_root(user)),
+        }
+    }
+}

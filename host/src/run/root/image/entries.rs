@@ -1,0 +1,234 @@
+//! The entries of a tar archive, each with the place of its bytes. Nothing of them is read.
+
+use super::error::ImageError;
+use super::section::Section;
+use tar::{EntryType, Header, PaxExtensions};
+
+const BLOCK: u64 = 512;
+/// The longest name or extension, in bytes.
+const EXTENSION_MAX: u64 = 1 << 20;
+/// Extensions before one entry.
+const EXTENSIONS_MAX: usize = 16;
+
+/// An entry.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// As it stands there.
+    pub(super) name: Vec<u8>,
+    pub(super) kind: EntryType,
+    /// Where a link leads.
+    pub(super) link: Vec<u8>,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) seconds: i64,
+    pub(super) nanos: u32,
+    pub(super) content: Section,
+}
+
+impl Entry {
+    /// What is wrong with it.
+    pub(super) fn refuse(&self, why: impl Into<String>) -> ImageError {
+        refuse(&self.name, why)
+    }
+}
+
+pub(super) fn refuse(name: &[u8], why: impl Into<String>) -> ImageError {
+    ImageError::Entry {
+        name: name.escape_ascii().to_string(),
+        why: why.into(),
+    }
+}
+
+/// Entries of an archive that are to come.
+#[derive(Debug)]
+pub(super) struct Entries {
+    archive: Section,
+    at: u64,
+}
+
+/// What extensions say of the entry behind them.
+#[derive(Default)]
+struct Extended {
+    name: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    size: Option<u64>,
+    uid: Option<u64>,
+    gid: Option<u64>,
+    time: Option<(i64, u32)>,
+    sparse: bool,
+}
+
+/// Whether a block is the head of an entry.
+pub(super) fn is_head(block: &[u8; 512]) -> bool {
+    let header = Header::from_byte_slice(block);
+    let sum = |range: &[u8]| range.iter().map(|byte| u32::from(*byte)).sum::<u32>();
+    let own = sum(&block[..148]) + 8 * 32 + sum(&block[156..]);
+    header.cksum().is_ok_and(|said| said == own)
+}
+
+impl Entries {
+    pub(super) fn of(archive: Section) -> Self {
+        Self { archive, at: 0 }
+    }
+
+    /// The next one; `None` at the end.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn next(&mut self) -> Result<Option<Entry>, ImageError> {
+        let mut extended = Extended::default();
+        for _ in 0..=EXTENSIONS_MAX {
+            let mut block = [0; 512];
+            let start = self.at;
+            let count = self.archive.read_at(&mut block, start)?;
+            // As tar itself does: an archive may end without its two empty blocks.
+            if count == 0 || block.iter().all(|byte| *byte == 0) {
+                return Ok(None);
+            }
+            if count < block.len() || !is_head(&block) {
+                return Err(ImageError::Broken { at: start });
+            }
+            let header = Header::from_byte_slice(&block);
+            let name = extended
+                .name
+                .take()
+                .unwrap_or_else(|| header.path_bytes().into_owned());
+            let kind = header.entry_type();
+            let has_content = !matches!(
+                kind,
+                EntryType::Link
+                    | EntryType::Symlink
+                    | EntryType::Char
+                    | EntryType::Block
+                    | EntryType::Directory
+                    | EntryType::Fifo
+            );
+            let size = header.entry_size();
+            let size = size.map_err(|_| refuse(&name, "its size is no number"))?;
+            let size = extended.size.unwrap_or(size);
+            let size = if has_content { size } else { 0 };
+            let content = self.archive.piece(start + BLOCK, size);
+            let content = content.ok_or_else(|| {
+                refuse(
+                    &name,
+                    format!("it has {size} bytes, and the archive ends before"),
+                )
+            })?;
+            // Within the archive, whose length is a file's.
+            self.at = start + BLOCK + size.next_multiple_of(BLOCK);
+            match kind {
+                EntryType::GNULongName => extended.name = Some(text(&name, &content)?),
+                EntryType::GNULongLink => {
+                    extended.link = Some(text(&name, &content)?);
+                    extended.name = extended.name.or(None);
+                }
+                EntryType::XHeader => extended.read(&name, &content)?,
+                EntryType::XGlobalHeader => {}
+                _ => return extended.entry(header, name, kind, content).map(Some),
+            }
+        }
+        Err(ImageError::Broken { at: self.at })
+    }
+}
+
+/// All of an extension.
+fn bytes(name: &[u8], content: &Section) -> Result<Vec<u8>, ImageError> {
+    if content.len() > EXTENSION_MAX {
+        return Err(refuse(
+            name,
+            format!("an extension of {} bytes", content.len()),
+        ));
+    }
+    let mut bytes = vec![0; usize::try_from(content.len()).unwrap_or(0)];
+    let count = content.read_at(&mut bytes, 0)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+fn text(name: &[u8], content: &Section) -> Result<Vec<u8>, ImageError> {
+    let mut bytes = bytes(name, content)?;
+    if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+        bytes.truncate(end);
+    }
+    Ok(bytes)
+}
+
+/// `SECONDS[.FRACTION]`.
+fn time(text: &str) -> Option<(i64, u32)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits: String = fraction
+        .chars()
+        .chain("000000000".chars())
+        .take(9)
+        .collect();
+    Some((whole.parse().ok()?, digits.parse().ok()?))
+}
+
+impl Extended {
+    fn read(&mut self, name: &[u8], content: &Section) -> Result<(), ImageError> {
+        let bytes = bytes(name, content)?;
+        for extension in PaxExtensions::new(&bytes) {
+            let bad = || refuse(name, "its extended header cannot be read");
+            let extension = extension.map_err(|_| bad())?;
+            let value = extension.value_bytes();
+            let number = || {
+                let text = std::str::from_utf8(value).ok();
+                text.and_then(|text| text.parse().ok()).ok_or_else(bad)
+            };
+            match extension.key_bytes() {
+                b"path" => self.name = Some(value.to_vec()),
+                b"linkpath" => self.link = Some(value.to_vec()),
+                b"size" => self.size = Some(number()?),
+                b"uid" => self.uid = Some(number()?),
+                b"gid" => self.gid = Some(number()?),
+                b"mtime" => self.time = std::str::from_utf8(value).ok().and_then(time),
+                key => self.sparse |= key.starts_with(b"GNU.sparse."),
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(
+        self,
+        header: &Header,
+        name: Vec<u8>,
+        kind: EntryType,
+        content: Section,
+    ) -> Result<Entry, ImageError> {
+        if self.sparse || kind == EntryType::GNUSparse {
+            return Err(refuse(&name, "it is sparse; pack it without tar's -S"));
+        }
+        let bad = |what| {
+            let name = &name;
+            move |_| refuse(name, format!("its {what} is no number"))
+        };
+        let owner = |given: Option<u64>, own| {
+            let number = match given {
+                Some(number) => number,
+                None => own?,
+            };
+            // As Linux shows what it cannot.
+            Ok::<_, std::io::Error>(u32::try_from(number).unwrap_or(65534))
+        };
+        let link = match self.link {
+            Some(link) => link,
+            None => header.link_name_bytes().unwrap_or_default().into_owned(),
+        };
+        let (seconds, nanos) = match self.time {
+            Some(time) => time,
+            None => (header.mtime().map_err(bad("time"))?.cast_signed(), 0),
+        };
+        Ok(Entry {
+            kind,
+            link,
+            mode: header.mode().map_err(bad("mode"))? & 0o7777,
+            uid: owner(self.uid, header.uid()).map_err(bad("owner"))?,
+            gid: owner(self.gid, header.gid()).map_err(bad("group"))?,
+            seconds,
+            nanos,
+            content,
+            name,
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! What kind of archive it is, and which layers of it make the image.
+
+use super::config::Config;
+use super::entries::is_head;
+use super::error::ImageError;
+use super::index::{Body, Index, Whiteouts};
+use super::section::Section;
+use super::unpack::unpack;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// The longest description, in bytes.
+const JSON_MAX: u64 = 4 << 20;
+/// The most layers.
+const LAYERS_MAX: usize = 1024;
+/// Lists of images within each other.
+const LISTS_MAX: usize = 4;
+
+/// An item of `manifest.json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Saved {
+    config: String,
+    layers: Vec<String>,
+}
+
+/// What an OCI image layout names.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    digest: String,
+    platform: Option<Platform>,
+}
+
+#[derive(Deserialize)]
+struct Platform {
+    os: String,
+    architecture: String,
+}
+
+/// A list of images, or one.
+#[derive(Deserialize)]
+struct Manifest {
+    manifests: Option<Vec<Descriptor>>,
+    config: Option<Descriptor>,
+    layers: Option<Vec<Descriptor>>,
+}
+
+/// Reads an image, or an archive that is a file system.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn read(
+    archive: Section,
+    what: &str,
+    quiet: bool,
+) -> Result<(Index, Config), ImageError> {
+    let archive = unpack(archive, what, quiet)?;
+    let mut block = [0; 512];
+    let count = archive.read_at(&mut block, 0)?;
+    if count < block.len() || !is_head(&block) {
+        return Err(ImageError::NoTar);
+    }
+    let mut outer = Index::new();
+    outer.add_layer(archive, 0, Whiteouts::None)?;
+    let (config, layers) = if has(&outer, "manifest.json") {
+        saved(&outer)?
+    } else if has(&outer, "oci-layout") && has(&outer, "index.json") {
+        oci(&outer)?
+    } else {
+        return Ok((outer, Config::default()));
+    };
+    if layers.len() > LAYERS_MAX {
+        return Err(ImageError::Image(format!("it has {} layers", layers.len())));
+    }
+    let config = Config::read(json(&outer, &config)?);
+    let mut index = Index::new();
+    for (number, name) in (1..).zip(&layers) {
+        let layer = unpack(blob(&outer, name)?, name, quiet)?;
+        let added = index.add_layer(layer, number, Whiteouts::Honoured);
+        added.map_err(|error| ImageError::Layer {
+            name: name.clone(),
+            source: Box::new(error),
+        })?;
+    }
+    Ok((index, config))
+}
+
+/// What `docker save` writes.
+fn saved(outer: &Index) -> Result<(String, Vec<String>), ImageError> {
+    let mut images: Vec<Saved> = json(outer, "manifest.json")?;
+    match images.len() {
+        1 => Ok(images
+            .pop()
+            .map(|image| (image.config, image.layers))
+            .unwrap_or_default()),
+        count => Err(ImageError::Image(format!(
+            "it has {count} images; save one"
+        ))),
+    }
+}
+
+/// An OCI image layout.
+fn oci(outer: &Index) -> Result<(String, Vec<String>), ImageError> {
+    let mut manifest: Manifest = json(outer, "index.json")?;
+    for _ in 0..LISTS_MAX {
+        if let (Some(config), Some(layers)) = (&manifest.config, &manifest.layers) {
+            let layers = layers.iter().map(|layer| path_of(&layer.digest));
+            return Ok((path_of(&config.digest), layers.collect()));
+        }
+        let images = manifest.manifests.unwrap_or_default();
+        let ours = |descriptor: &&Descriptor| {
+            let platform = descriptor.platform.as_ref();
+            platform.is_none_or(|p| p.os == "linux" && p.architecture == "amd64")
+        };
+        let ours: Vec<_> = images.iter().filter(ours).collect();
+        let [one] = ours[..] else {
+            return Err(ImageError::Image(format!(
+                "it has {} images for linux/amd64; an archive of one is wanted",
+                ours.len()
+            )));
+        };
+        manifest = json(outer, &path_of(&one.digest))?;
+    }
+    Err(ImageError::Image("its lists of images lead to none".into()))
+}
+
+fn path_of(digest: &str) -> String {
+    format!("blobs/{}", digest.replacen(':', "/", 1))
+}
+
+fn has(outer: &Index, name: &str) -> bool {
+    blob(outer, name).is_ok()
+}
+
+fn blob(outer: &Index, name: &str) -> Result<Section, ImageError> {
+    // Older archives have links for layers that are the same.
+    let found = outer
+        .find(name.as_bytes(), true)
+        .map(|id| &outer.node(id).body);
+    match found {
+        Ok(Body::File(content)) => Ok(content.clone()),
+        _ => Err(ImageError::Missing(name.escape_default().to_string())),
+    }
+}
+
+fn json<T: DeserializeOwned>(outer: &Index, name: &str) -> Result<T, ImageError> {
+    let content = blob(outer, name)?;
+    if content.len() > JSON_MAX {
+        return Err(ImageError::Image(format!(
+            "{name} has {} bytes",
+            content.len()
+        )));
+    }
+    let mut bytes = vec![0; usize::try_from(content.len()).unwrap_or(0)];
+    let count = content.read_at(&mut bytes, 0)?;
+    serde_json::from_slice(&bytes[..count]).map_err(|source| ImageError::Json {
+        name: name.to_owned(),
+        source,
+    })
+}

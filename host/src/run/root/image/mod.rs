@@ -1,0 +1,226 @@
+//! `--root IMAGE`: a root from a tar archive. The archive is read once for what stands where; bytes of files are read out of it
+//! when the guest asks for them.
+//!
+//! | file | what |
+//! |---|---|
+//! | `layers` | a file system, `docker save` or an OCI image layout; its layers in order |
+//! | `index` | what stands in it |
+//! | `entries` | the entries of one archive |
+//! | `config` | the image's program |
+//! | `unpack` | what is compressed |
+//! | `section` | a piece of a file |
+//! | `error` | why an archive is no root |
+
+mod config;
+mod entries;
+mod error;
+mod index;
+mod layers;
+mod section;
+#[cfg(test)]
+mod tests;
+mod unpack;
+
+pub(crate) use config::Config;
+
+use super::source::Source;
+use ebb_wire::root::{Answer, Entry, FRAME, Facts, Frames};
+use error::ImageError;
+use index::{Body, Id, Index, Lost};
+use rustix::io::Errno;
+use section::Section;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// When a file was changed, and how long it is.
+type Stamp = (u64, i64, i64);
+
+fn stamp(file: &File) -> io::Result<Stamp> {
+    let metadata = file.metadata()?;
+    Ok((metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+/// A root from an archive.
+#[derive(Debug)]
+pub(crate) struct Image {
+    index: Index,
+    config: Config,
+    archive: File,
+    /// The archive as it was read.
+    stamp: Stamp,
+}
+
+impl Image {
+    /// Reads what stands in an archive.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn open(path: &Path, quiet: bool) -> Result<Self, ImageError> {
+        let file = File::open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(ImageError::NoTar);
+        }
+        let archive = file.try_clone()?;
+        let stamp = stamp(&archive)?;
+        let name = path
+            .file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy();
+        let (index, config) = layers::read(Section::whole(file)?, &name, quiet)?;
+        Ok(Self {
+            index,
+            config,
+            archive,
+            stamp,
+        })
+    }
+
+    /// What it says of its program.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn find(&self, path: &[u8], follow: bool) -> Result<Id, Errno> {
+        self.index.find(path, follow).map_err(|lost| match lost {
+            Lost::Nothing => Errno::NOENT,
+            Lost::NoFolder => Errno::NOTDIR,
+            Lost::TooManyLinks => Errno::LOOP,
+        })
+    }
+
+    /// Whether something stands at a path.
+    pub(crate) fn has(&self, path: &[u8]) -> bool {
+        self.find(path, true).is_ok()
+    }
+
+    /// Whether a program stands at a path.
+    pub(crate) fn has_program(&self, path: &[u8]) -> bool {
+        let Ok(id) = self.find(path, true) else {
+            return false;
+        };
+        let node = self.index.node(id);
+        matches!(node.body, Body::File(_)) && node.mode & 0o111 != 0
+    }
+
+    /// The bytes of a file at a path, unless it is a large one.
+    pub(crate) fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
+        const MOST: u64 = 16 << 20;
+        let id = self.find(path, true).ok()?;
+        let Body::File(content) = &self.index.node(id).body else {
+            return None;
+        };
+        let length = content.len().min(MOST + 1);
+        let mut bytes = vec![0; usize::try_from(length).ok().filter(|_| length <= MOST)?];
+        let count = content.read_at(&mut bytes, 0).ok()?;
+        bytes.truncate(count);
+        Some(bytes)
+    }
+
+    /// Where a link leads that stands at a path.
+    pub(crate) fn link_at(&self, path: &[u8]) -> Option<&[u8]> {
+        match &self.index.node(self.find(path, false).ok()?).body {
+            Body::Link(target) => Some(target),
+            _ => None,
+        }
+    }
+
+    fn facts(&self, id: Id) -> Facts {
+        let node = self.index.node(id);
+        let (kind, size) = match &node.body {
+            Body::Folder(_) => (0o040_000, 0),
+            Body::File(content) => (0o100_000, content.len()),
+            Body::Link(target) => (0o120_000, target.len() as u64),
+            Body::Fifo => (0o010_000, 0),
+        };
+        Facts {
+            mode: kind | node.mode,
+            uid: node.uid,
+            gid: node.gid,
+            device: 0,
+            size,
+            seconds: node.seconds,
+            nanos: node.nanos,
+            version: u64::from(id),
+        }
+    }
+
+    fn entry<'a>(&'a self, name: &'a [u8], id: Id) -> Entry<'a> {
+        let target: &[u8] = match &self.index.node(id).body {
+            Body::Link(target) => target,
+            _ => b"",
+        };
+        Entry {
+            name,
+            facts: self.facts(id),
+            target,
+        }
+    }
+}
+
+impl Source for Arc<Image> {
+    fn look(&mut self, path: &[u8], follow: bool, answer: &mut Answer<'_>) -> Result<(), Errno> {
+        let id = self.find(path, follow)?;
+        if answer.entry(&self.entry(b"", id)) {
+            Ok(())
+        } else {
+            Err(Errno::OVERFLOW)
+        }
+    }
+
+    fn list(&mut self, path: &[u8], from: u64, answer: &mut Answer<'_>) -> Result<(), Errno> {
+        let id = self.find(path, true)?;
+        let Body::Folder(children) = &self.index.node(id).body else {
+            return Err(Errno::NOTDIR);
+        };
+        let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
+        let next = answer.later();
+        for (at, (name, id)) in children.iter().enumerate().skip(first) {
+            if !answer.entry(&self.entry(name, *id)) {
+                if at == first {
+                    return Err(Errno::OVERFLOW);
+                }
+                answer.put(next, at as u64);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        path: &[u8],
+        version: u64,
+        from: u64,
+        frames: &Frames<'_>,
+        ram: &File,
+        place: &dyn Fn(u64) -> Option<u64>,
+    ) -> Result<u64, Errno> {
+        let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        // The path may be another's by now, in the guest alone: the number is what counts.
+        let id = self.find(path, false)?;
+        if u64::from(id) != version || stamp(&self.archive).map_err(failed)? != self.stamp {
+            return Err(Errno::STALE);
+        }
+        let Body::File(content) = &self.index.node(id).body else {
+            return Err(Errno::INVAL);
+        };
+        let places: Option<Vec<u64>> = (0..frames.len())
+            .map(|index| place(frames.get(index)?))
+            .collect();
+        let mut done = 0;
+        for (at, place) in (0..).zip(places.ok_or(Errno::FAULT)?) {
+            let mut page = [0; FRAME];
+            let offset = from.checked_add(at * FRAME as u64).ok_or(Errno::INVAL)?;
+            let count = content.read_at(&mut page, offset).map_err(failed)?;
+            ram.write_all_at(&page[..count], place).map_err(failed)?;
+            done += count as u64;
+            if count < FRAME {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,458 @@
+//! Images as tools write them, and as nobody should.
+
+use super::super::source::Source;
+use super::*;
+use ebb_wire::root::{ANSWER_MAX, answer, entries, leading_number};
+use flate2::{Compression, write::GzEncoder};
+use std::fs;
+use std::io::Write;
+use tar::{Builder, EntryType, Header};
+
+/// An archive that is being made.
+struct Tar(Builder<Vec<u8>>);
+
+impl Tar {
+    fn new() -> Self {
+        Self(Builder::new(Vec::new()))
+    }
+
+    fn entry(mut self, name: &str, kind: EntryType, link: &str, bytes: &[u8]) -> Self {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        // As hostile tools do: the crate itself refuses `..`.
+        let field = &mut header.as_old_mut().name;
+        field[..name.len()].copy_from_slice(name.as_bytes());
+        let field = &mut header.as_old_mut().linkname;
+        field[..link.len()].copy_from_slice(link.as_bytes());
+        header.set_mode(if kind == EntryType::Directory {
+            0o750
+        } else {
+            0o644
+        });
+        header.set_uid(1000);
+        header.set_gid(100);
+        header.set_mtime(1_000_000_000);
+        header.set_size(bytes.len() as u64);
+        header.set_cksum();
+        self.0.append(&header, bytes).unwrap();
+        self
+    }
+
+    fn file(self, name: &str, bytes: impl AsRef<[u8]>) -> Self {
+        self.entry(name, EntryType::Regular, "", bytes.as_ref())
+    }
+
+    fn folder(self, name: &str) -> Self {
+        self.entry(name, EntryType::Directory, "", b"")
+    }
+
+    fn link(self, name: &str, target: &str) -> Self {
+        self.entry(name, EntryType::Symlink, target, b"")
+    }
+
+    fn hard_link(self, name: &str, target: &str) -> Self {
+        self.entry(name, EntryType::Link, target, b"")
+    }
+
+    fn done(self) -> Vec<u8> {
+        self.0.into_inner().unwrap()
+    }
+}
+
+/// What becomes of an archive.
+fn open(name: &str, bytes: &[u8]) -> Result<Arc<Image>, String> {
+    let path = std::env::temp_dir().join(format!("ebb-image-{name}-{}", std::process::id()));
+    fs::write(&path, bytes).unwrap();
+    let image = Image::open(&path, true);
+    fs::remove_file(&path).unwrap();
+    image.map(Arc::new).map_err(|error| error.to_string())
+}
+
+fn names(image: &mut Arc<Image>, path: &str) -> Vec<String> {
+    let (mut all, mut from) = (Vec::new(), 0);
+    loop {
+        let mut buffer = vec![0; ANSWER_MAX];
+        let mut writing = Answer::new(&mut buffer);
+        image.list(path.as_bytes(), from, &mut writing).unwrap();
+        let (_, rest) = answer(writing.finish(0)).unwrap();
+        let (next, rest) = leading_number(rest).unwrap();
+        all.extend(entries(rest).map(|entry| String::from_utf8_lossy(entry.name).into_owned()));
+        if next == 0 {
+            return all;
+        }
+        from = next;
+    }
+}
+
+/// All of a file, by way of frames.
+fn content(image: &mut Arc<Image>, path: &str) -> Result<String, Errno> {
+    let id = image.find(path.as_bytes(), true)?;
+    let path = path.as_bytes();
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
+    ram.set_len(8192).unwrap();
+    let addresses = [4096, 0];
+    let frames = Frames::Addresses(&addresses);
+    let count = image.read(path, u64::from(id), 0, &frames, &ram, &|at| Some(at))?;
+    let mut bytes = vec![0; 8192];
+    ram.read_exact_at(&mut bytes[..4096], 4096).unwrap();
+    ram.read_exact_at(&mut bytes[4096..], 0).unwrap();
+    bytes.truncate(usize::try_from(count).unwrap());
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[test]
+fn a_file_system_is_shown_as_it_was_packed() {
+    let long = "long/".repeat(40) + "file";
+    let mut archive = Tar::new()
+        .folder("./")
+        .file("./bin/tool", "tool")
+        .link("sbin", "bin")
+        .link("up", "../../../etc/passwd")
+        .hard_link("bin/again", "./bin/tool")
+        .file("/etc/passwd", "inside")
+        .entry("dev/null", EntryType::Char, "", b"")
+        .entry("run/pipe", EntryType::Fifo, "", b"")
+        .file("sbin/other", "through a link")
+        .file(".wh.kept", "a name");
+    let mut header = Header::new_gnu();
+    header.set_size(4);
+    header.set_mode(0o4755);
+    header.set_mtime(5);
+    header.set_uid(0);
+    header.set_gid(0);
+    archive
+        .0
+        .append_data(&mut header, &long, &b"deep"[..])
+        .unwrap();
+    let bytes = archive.done();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&bytes).unwrap();
+    let zstd = zstd::encode_all(&bytes[..], 1).unwrap();
+    for (name, bytes) in [
+        ("plain", bytes),
+        ("gz", gzip.finish().unwrap()),
+        ("zst", zstd),
+    ] {
+        let image = &mut open(name, &bytes).unwrap();
+        assert_eq!(
+            names(image, ""),
+            [".wh.kept", "bin", "etc", "long", "run", "sbin", "up"]
+        );
+        assert_eq!(names(image, "sbin"), ["again", "other", "tool"]);
+        assert_eq!(content(image, "sbin/again").unwrap(), "tool");
+        assert_eq!(content(image, "bin/other").unwrap(), "through a link");
+        assert_eq!(content(image, &long).unwrap(), "deep");
+        let up = image.find(b"up", true).unwrap();
+        assert_eq!(
+            up,
+            image.find(b"etc/passwd", false).unwrap(),
+            "a link leads out"
+        );
+        let facts = image.facts(image.find(b"bin/tool", false).unwrap());
+        assert_eq!((facts.mode, facts.uid, facts.gid), (0o100_644, 1000, 100));
+        assert_eq!((facts.seconds, facts.size), (1_000_000_000, 4));
+        let facts = image.facts(image.find(long.as_bytes(), false).unwrap());
+        assert_eq!(facts.mode, 0o104_755);
+    }
+}
+
+#[test]
+fn bytes_come_by_pages_and_of_the_file_that_was_meant() {
+    let big = "0123456789".repeat(700);
+    let image = &mut open("pages", &Tar::new().file("big", &big).done()).unwrap();
+    assert_eq!(content(image, "big").unwrap(), big);
+    let ram = tempfile();
+    let frames = Frames::Addresses(&[0]);
+    let read = |image: &mut Arc<Image>, version, from, place: Option<u64>| {
+        image.read(b"big", version, from, &frames, &ram, &|_| place)
+    };
+    let id = u64::from(image.find(b"big", true).unwrap());
+    assert_eq!(read(image, id, 4096, Some(0)), Ok(7000 - 4096));
+    assert_eq!(read(image, id, 8192, Some(0)), Ok(0));
+    assert_eq!(read(image, id, u64::MAX, Some(0)), Ok(0));
+    assert_eq!(read(image, id + 1, 0, Some(0)), Err(Errno::STALE));
+    assert_eq!(read(image, id, 0, None), Err(Errno::FAULT));
+}
+
+fn tempfile() -> File {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
+    ram.set_len(4096).unwrap();
+    ram
+}
+
+const DESCRIBED: &str = r#"{"config": {"Entrypoint": ["/bin/run"], "Cmd": ["a", "b"],
+    "Env": ["PATH=/opt/bin:/bin", "ONE=1", "NOTHING"], "WorkingDir": "/srv", "User": "app"}}"#;
+
+fn layers() -> [Vec<u8>; 2] {
+    let lower = Tar::new()
+        .folder("a")
+        .file("a/gone", "1")
+        .file("a/kept", "1")
+        .file("b/old", "1")
+        .file("b/deep/old", "1")
+        .file("c/old", "1")
+        .file("swapped/inner", "1")
+        .file("replaced", "1")
+        .done();
+    let upper = Tar::new()
+        .file("a/.wh.gone", "")
+        // What the same layer brings stays, wherever the mark stands.
+        .file("b/new", "2")
+        .file("b/.wh..wh..opq", "")
+        .file("b/newer", "2")
+        .file(".wh.c", "")
+        .file("c/back", "2")
+        .file("swapped", "a file now")
+        .hard_link("linked", "a/kept")
+        .file("replaced", "2")
+        .file(".wh..wh.plnk", "")
+        .done();
+    [lower, upper]
+}
+
+fn check(image: &mut Arc<Image>) {
+    assert_eq!(
+        names(image, ""),
+        ["a", "b", "c", "linked", "replaced", "swapped"]
+    );
+    assert_eq!(names(image, "a"), ["kept"]);
+    assert_eq!(names(image, "b"), ["new", "newer"]);
+    assert_eq!(names(image, "c"), ["back"]);
+    assert_eq!(content(image, "swapped").unwrap(), "a file now");
+    assert_eq!(content(image, "linked").unwrap(), "1");
+    assert_eq!(content(image, "replaced").unwrap(), "2");
+    let config = image.config();
+    assert_eq!(config.command, ["/bin/run", "a", "b"]);
+    assert_eq!(config.environment, ["PATH=/opt/bin:/bin", "ONE=1"]);
+    assert_eq!(config.working_folder.as_deref(), Some("/srv"));
+    assert_eq!(config.user.as_deref(), Some("app"));
+}
+
+#[test]
+fn layers_of_docker_save_are_put_together() {
+    let [lower, upper] = layers();
+    let manifest =
+        r#"[{"Config": "c.json", "RepoTags": null, "Layers": ["l/layer.tar", "m/layer.tar"]}]"#;
+    let archive = Tar::new()
+        .file("real/layer.tar", &lower)
+        .link("l/layer.tar", "../real/layer.tar")
+        .file("m/layer.tar", &upper)
+        .file("manifest.json", manifest)
+        .file("c.json", DESCRIBED);
+    check(&mut open("docker", &archive.done()).unwrap());
+}
+
+#[test]
+fn layers_of_an_oci_layout_are_put_together() {
+    let [lower, upper] = layers();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&lower).unwrap();
+    let index = r#"{"manifests": [
+        {"digest": "sha256:arm", "platform": {"os": "linux", "architecture": "arm64"}},
+        {"digest": "sha256:list", "platform": {"os": "linux", "architecture": "amd64"}}]}"#;
+    let list = r#"{"manifests": [{"digest": "sha256:image"}]}"#;
+    let image = r#"{"config": {"digest": "sha256:config"},
+        "layers": [{"digest": "sha256:lower"}, {"digest": "sha256:upper"}]}"#;
+    let archive = Tar::new()
+        .file("oci-layout", r#"{"imageLayoutVersion": "1.0.0"}"#)
+        .file("index.json", index)
+        .file("blobs/sha256/list", list)
+        .file("blobs/sha256/image", image)
+        .file("blobs/sha256/config", DESCRIBED)
+        .file("blobs/sha256/lower", gzip.finish().unwrap())
+        .file(
+            "blobs/sha256/upper",
+            zstd::encode_all(&upper[..], 1).unwrap(),
+        );
+    check(&mut open("oci", &archive.done()).unwrap());
+}
+
+#[test]
+fn what_is_wrong_is_said_by_name() {
+    let cut = |mut bytes: Vec<u8>, len| {
+        bytes.truncate(len);
+        bytes
+    };
+    let huge = {
+        let mut header = Header::new_gnu();
+        header.set_path("huge").unwrap();
+        header.set_size(u64::MAX / 2);
+        header.set_cksum();
+        header.as_bytes().to_vec()
+    };
+    let around = "[{\"Config\": \"absent\", \"Layers\": []}]";
+    let deep = format!("{}x", "d/".repeat(300));
+    let deep = {
+        let mut tar = Tar::new();
+        let mut header = Header::new_gnu();
+        header.set_size(0);
+        header.set_mode(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        tar.0.append_data(&mut header, deep, &b""[..]).unwrap();
+        tar.done()
+    };
+    for (what, bytes, expected) in [
+        (
+            "up",
+            Tar::new().file("a/../../b", "x").done(),
+            "entry a/../../b: there is `..` in its path",
+        ),
+        (
+            "text",
+            b"neither".repeat(200),
+            "neither a directory nor a tar archive",
+        ),
+        ("empty", Vec::new(), "neither a directory nor a tar archive"),
+        ("bz", b"BZh91AY".to_vec(), "bzip2"),
+        (
+            "cut",
+            cut(Tar::new().file("a", [1; 5000]).done(), 2000),
+            "entry a: it has 5000 bytes, and the archive ends before",
+        ),
+        (
+            "head",
+            cut(Tar::new().file("a", "x").file("b", "y").done(), 1200),
+            "at byte 1024",
+        ),
+        ("huge", huge, "entry huge: it has 9223372036854775807 bytes"),
+        (
+            "hard",
+            Tar::new().hard_link("h", "/etc/shadow").done(),
+            "entry h: it is a hard link to /etc/shadow",
+        ),
+        (
+            "folder",
+            Tar::new().folder("f").hard_link("h", "f").done(),
+            "entry h: it is a hard link to f",
+        ),
+        (
+            "circle",
+            Tar::new()
+                .link("a", "b")
+                .link("b", "a")
+                .file("a/x", "")
+                .done(),
+            "entry a/x: links on the way",
+        ),
+        (
+            "way",
+            Tar::new().file("f", "").file("f/x", "").done(),
+            "entry f/x: a file is on the way",
+        ),
+        ("deep", deep, "more than 256 folders deep"),
+        (
+            "gz",
+            vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2, 3],
+            "cannot be unpacked",
+        ),
+        (
+            "absent",
+            Tar::new().file("manifest.json", around).done(),
+            "the archive names absent",
+        ),
+        (
+            "two",
+            Tar::new().file("manifest.json", "[]").done(),
+            "it has 0 images",
+        ),
+        (
+            "json",
+            Tar::new().file("manifest.json", "{").done(),
+            "manifest.json: ",
+        ),
+    ] {
+        let error = open(what, &bytes).unwrap_err();
+        assert!(error.contains(expected), "{what}: {error}");
+    }
+    // A link in a circle is nobody's harm before somebody follows it.
+    let image = open("later", &Tar::new().link("a", "b").link("b", "a").done()).unwrap();
+    assert_eq!(image.find(b"a/x", true), Err(Errno::LOOP));
+}
+
+#[test]
+fn an_archive_that_changes_is_read_no_further() {
+    let path = std::env::temp_dir().join(format!("ebb-image-changes-{}", std::process::id()));
+    fs::write(&path, Tar::new().file("f", "before").done()).unwrap();
+    let mut image = Arc::new(Image::open(&path, true).unwrap());
+    assert_eq!(content(&mut image, "f").unwrap(), "before");
+    fs::write(&path, b"something else").unwrap();
+    assert_eq!(content(&mut image, "f"), Err(Errno::STALE));
+    fs::remove_file(&path).unwrap();
+}
+
+/// Whatever is in an archive, it is an image or an error, and each question about it has an answer.
+#[test]
+fn broken_archives_harm_nobody() {
+    let [lower, upper] = layers();
+    let manifest = r#"[{"Config": "c.json", "Layers": ["l.tar", "m.tar"]}]"#;
+    let whole = Tar::new()
+        .file("l.tar", &lower)
+        .file("m.tar", &upper)
+        .file("manifest.json", manifest)
+        .file("c.json", DESCRIBED)
+        .done();
+    let plain = Tar::new()
+        .folder("a")
+        .link("a/l", "../b")
+        .file("b", "text")
+        .hard_link("a/h", "b")
+        .file("a/l2/x", "y")
+        .done();
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move |below: usize| {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).unwrap()
+    };
+    let mut images = 0;
+    for round in 0..1500 {
+        let mut bytes = if round % 2 == 0 {
+            whole.clone()
+        } else {
+            plain.clone()
+        };
+        for _ in 0..=next(6) {
+            let at = next(bytes.len());
+            bytes[at] = next(256).to_le_bytes()[0];
+        }
+        // So that more than the sum is looked at.
+        for at in (0..bytes.len()).step_by(512).filter(|_| round % 3 != 0) {
+            let block: &mut [u8] = &mut bytes[at..];
+            if block.len() >= 512 && block[257..262] == *b"ustar" {
+                let sum = block[..148].iter().chain(&block[156..512]);
+                let sum: u32 = sum.map(|byte| u32::from(*byte)).sum::<u32>() + 8 * 32;
+                block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            }
+        }
+        if round % 5 == 0 {
+            bytes.truncate(next(bytes.len()));
+        }
+        let Ok(mut image) = open("broken", &bytes) else {
+            continue;
+        };
+        images += 1;
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            for name in names(&mut image, &folder) {
+                let path = format!("{folder}/{name}");
+                let Ok(id) = image.find(path.as_bytes(), false) else {
+                    continue;
+                };
+                match &image.index.node(id).body {
+                    Body::Folder(_) => folders.push(path),
+                    Body::File(_) => {
+                        let _ = content(&mut image, &path).map_err(drop);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(images > 100, "{images} images are left");
+}

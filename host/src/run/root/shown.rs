@@ -1,0 +1,110 @@
+//! What the guest's root shows: files of the host, or of an image.
+
+use super::image::{Config, Image};
+use super::source::Source;
+use super::tree::Tree;
+use super::view::View;
+use rustix::io::Errno;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What the guest sees below its own files.
+#[derive(Debug)]
+pub(crate) enum Root {
+    /// Of the host.
+    Host(View),
+    /// Of an archive.
+    Image(Arc<Image>),
+}
+
+impl Root {
+    /// What answers the guest.
+    ///
+    /// # Errors
+    /// If the host has no descriptor left.
+    pub(crate) fn source(&self) -> Result<Box<dyn Source>, Errno> {
+        Ok(match self {
+            Self::Host(view) => Box::new(Tree::new(view.again()?)),
+            Self::Image(image) => Box::new(Arc::clone(image)),
+        })
+    }
+
+    /// Whether it is all of a root, with a `/tmp` of its own.
+    pub(crate) fn is_whole(&self) -> bool {
+        match self {
+            Self::Host(view) => view.is_whole(),
+            Self::Image(_) => true,
+        }
+    }
+
+    /// What an image says of its program.
+    pub(crate) fn config(&self) -> Option<&Config> {
+        match self {
+            Self::Host(_) => None,
+            Self::Image(image) => Some(image.config()),
+        }
+    }
+
+    /// Where the program begins: where the guest sees the working folder, or where the image says; else in `/`.
+    pub(crate) fn working_folder(&self) -> Vec<u8> {
+        let seen = match self {
+            Self::Host(view) => view.path_of(&std::env::current_dir().unwrap_or_default()),
+            Self::Image(image) => {
+                let folder = image.config().working_folder.as_ref();
+                folder.map(|folder| [b"/", folder.trim_start_matches('/').as_bytes()].concat())
+            }
+        };
+        seen.unwrap_or_else(|| b"/".to_vec())
+    }
+
+    /// The host's file that the guest sees at a path.
+    pub(crate) fn real_path_of(&mut self, path: &[u8]) -> Option<PathBuf> {
+        match self {
+            Self::Host(view) => view.real_path_of(path),
+            Self::Image(_) => None,
+        }
+    }
+
+    /// The bytes of a small file that the guest sees at a path.
+    pub(crate) fn content(&mut self, path: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Host(view) => std::fs::read(view.real_path_of(path)?).ok(),
+            Self::Image(image) => image.content(path),
+        }
+    }
+
+    /// Whether the guest sees something at a path.
+    pub(crate) fn has(&mut self, path: &[u8]) -> bool {
+        match self {
+            Self::Host(view) => view.real_path_of(path).is_some(),
+            Self::Image(image) => image.has(path),
+        }
+    }
+
+    /// Where the link leads that the guest sees at a path.
+    pub(crate) fn link_at(&mut self, path: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Host(view) => view.link_at(path),
+            Self::Image(image) => image.link_at(path).map(<[u8]>::to_vec),
+        }
+    }
+
+    /// Where an image has the program of this name, as the guest would find it.
+    pub(crate) fn program_of_image(&self, name: &[u8], path: &str) -> Option<Vec<u8>> {
+        let Self::Image(image) = self else {
+            return None;
+        };
+        let rooted = |folder: &[u8]| [folder, b"/", name].concat();
+        let mut places = if name.starts_with(b"/") {
+            vec![name.to_vec()]
+        } else if name.contains(&b'/') {
+            vec![rooted(&self.working_folder())]
+        } else {
+            path.split(':')
+                .map(|folder| rooted(folder.as_bytes()))
+                .collect()
+        };
+        places.retain(|place| place.starts_with(b"/"));
+        places.into_iter().find(|place| image.has_program(place))
+    }
+}

@@ -1,0 +1,23 @@
+//! What answers a guest's questions about files.
+
+use ebb_wire::root::{Answer, Frames};
+use rustix::io::Errno;
+use std::fs::File;
+
+/// Files that a guest sees below its own.
+pub(crate) trait Source: Send {
+    /// What stands at a path.
+    fn look(&mut self, path: &[u8], follow: bool, answer: &mut Answer<'_>) -> Result<(), Errno>;
+    /// Entries of a folder from a number on.
+    fn list(&mut self, path: &[u8], from: u64, answer: &mut Answer<'_>) -> Result<(), Errno>;
+    /// Reads a file into frames of the guest's, whose places in `ram` are told by `place`; how many bytes there were.
+    fn read(
+        &mut self,
+        path: &[u8],
+        version: u64,
+        from: u64,
+        frames: &Frames<'_>,
+        ram: &File,
+        place: &dyn Fn(u64) -> Option<u64>,
+    ) -> Result<u64, Errno>;
+}

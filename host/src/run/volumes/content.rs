@@ -1,0 +1,176 @@
+//! Bytes of files in volumes, from and to frames of the guest's memory.
+
+use super::handles::{Access, Volumes};
+use ebb_wire::root::FRAME;
+use ebb_wire::volume::{Facts, Request};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// The guest's memory, and where in it a frame stands.
+pub(super) struct Ram<'a> {
+    pub(super) file: &'a File,
+    pub(super) place: &'a dyn Fn(u64) -> Option<u64>,
+}
+
+impl Ram<'_> {
+    fn places(&self, request: &Request<'_>) -> Result<Vec<u64>, Errno> {
+        let frames = &request.frames;
+        let places: Option<Vec<_>> = (0..frames.len())
+            .map(|index| (self.place)(frames.get(index)?))
+            .collect();
+        places.ok_or(Errno::FAULT)
+    }
+}
+
+impl Volumes {
+    /// Whether a file can be opened so.
+    pub(super) fn check_open(&mut self, handle: u64, access: u64) -> Result<(), Errno> {
+        if access & 2 != 0 {
+            self.opened(handle, Access::Write)?;
+        }
+        if access & 1 != 0 {
+            // One that was made unreadable is open for both all the same.
+            let open = self.opened(handle, Access::Read).map(drop);
+            match open {
+                Err(Errno::ACCESS) if access & 2 != 0 => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads into frames.
+    pub(super) fn read(
+        &mut self,
+        request: &Request<'_>,
+        ram: &Ram<'_>,
+    ) -> Result<(Facts, u64), Errno> {
+        let places = ram.places(request)?;
+        let from = request.numbers[0];
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let wanted = &mut buffer[..places.len() * FRAME];
+        let result = self
+            .opened(request.handle, Access::Read)
+            .and_then(|file| read_all(file, wanted, from));
+        let result = result.and_then(|len| {
+            for (bytes, place) in wanted[..len].chunks(FRAME).zip(&places) {
+                ram.file
+                    .write_all_at(bytes, *place)
+                    .map_err(|error| errno(&error))?;
+            }
+            Ok(len as u64)
+        });
+        self.buffer = buffer;
+        let count = result?;
+        Ok((self.facts(request.handle)?, count))
+    }
+
+    /// Writes out of frames; what was written, and from where on.
+    pub(super) fn write(
+        &mut self,
+        request: &Request<'_>,
+        ram: &Ram<'_>,
+    ) -> Result<(Facts, u64, u64), Errno> {
+        let [offset, within, count, append, ..] = request.numbers;
+        let places = ram.places(request)?;
+        let (within, count) = match (usize::try_from(within), usize::try_from(count)) {
+            (Ok(within), Ok(count)) => (within, count),
+            _ => return Err(Errno::INVAL),
+        };
+        let end = within.checked_add(count).ok_or(Errno::INVAL)?;
+        if within >= FRAME || end > places.len() * FRAME {
+            return Err(Errno::INVAL);
+        }
+        let before = self.facts(request.handle)?;
+        let offset = if append != 0 { before.size } else { offset };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = (|| {
+            for (bytes, place) in buffer.chunks_mut(FRAME).zip(&places) {
+                ram.file
+                    .read_exact_at(bytes, *place)
+                    .map_err(|error| errno(&error))?;
+            }
+            let file = self.opened(request.handle, Access::Write)?;
+            write_all(file, &buffer[within..end], offset)
+        })();
+        self.buffer = buffer;
+        let count = result?;
+        Ok((
+            self.facts_after(request.handle, &before)?,
+            count as u64,
+            offset,
+        ))
+    }
+
+    /// Has a file, or a folder, be stable.
+    pub(super) fn sync(&mut self, handle: u64) -> Result<(), Errno> {
+        let known = self.known(handle)?;
+        let is_folder = super::handles::kind(&rustix::fs::fstat(&known.file)?)
+            == rustix::fs::FileType::Directory;
+        if is_folder {
+            let flags = rustix::fs::OFlags::RDONLY
+                | rustix::fs::OFlags::DIRECTORY
+                | rustix::fs::OFlags::CLOEXEC;
+            let path = super::handles::own_path(&known.file);
+            let folder =
+                rustix::fs::openat(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty())?;
+            return rustix::fs::fsync(folder);
+        }
+        let access = if known.read_only {
+            Access::Read
+        } else {
+            Access::Write
+        };
+        match self.opened(handle, access) {
+            Ok(file) => rustix::fs::fsync(file),
+            Err(Errno::ACCESS) => rustix::fs::fsync(self.opened(handle, Access::Read)?),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn read_all(file: &File, wanted: &mut [u8], from: u64) -> Result<usize, Errno> {
+    let mut len = 0;
+    // Each turn reads something, or is the last.
+    while len < wanted.len() {
+        let Some(offset) = from
+            .checked_add(len as u64)
+            .filter(|at| *at <= i64::MAX as u64)
+        else {
+            break;
+        };
+        match file.read_at(&mut wanted[len..], offset) {
+            Ok(0) => break,
+            Ok(count) => len += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(errno(&error)),
+        }
+    }
+    Ok(len)
+}
+
+/// As much as goes: an error counts only where nothing went.
+fn write_all(file: &File, bytes: &[u8], from: u64) -> Result<usize, Errno> {
+    let mut len = 0;
+    // As above.
+    while len < bytes.len() {
+        let offset = from
+            .checked_add(len as u64)
+            .filter(|at| *at <= i64::MAX as u64);
+        let offset = offset.ok_or(Errno::FBIG)?;
+        match file.write_at(&bytes[len..], offset) {
+            Ok(0) => break,
+            Ok(count) => len += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if len == 0 => return Err(errno(&error)),
+            Err(_) => break,
+        }
+    }
+    Ok(len)
+}

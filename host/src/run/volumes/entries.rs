@@ -1,0 +1,217 @@
+//! Names in folders of a volume: looking, making, moving, removing. Each name is one in a folder that the guest has a handle of.
+
+use super::facts::facts;
+use super::handles::{Volumes, kind, own_path};
+use crate::system::refuse_kernels_own;
+use ebb_wire::root::{Answer, Entry};
+use ebb_wire::volume::{Facts, NAME_MAX};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+
+/// The most names of one folder.
+const NAMES_MAX: usize = 1 << 20;
+
+/// Refuses what is no name in a folder.
+fn check(name: &[u8]) -> Result<&[u8], Errno> {
+    let plain =
+        !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| b"/\0".contains(byte));
+    match name.len() {
+        _ if !plain => Err(Errno::INVAL),
+        len if len > NAME_MAX => Err(Errno::NAMETOOLONG),
+        _ => Ok(name),
+    }
+}
+
+/// Opens what has a name in a folder, and nothing else: it is one name, and no link is followed.
+fn open(folder: &OwnedFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    // A link in last place is opened itself with `PATH`.
+    let resolve = if flags.contains(OFlags::PATH) {
+        resolve - ResolveFlags::NO_SYMLINKS
+    } else {
+        resolve
+    };
+    rustix::fs::openat2(folder, name, flags, mode, resolve)
+}
+
+fn mode(number: u64) -> Result<Mode, Errno> {
+    let number = u32::try_from(number).map_err(|_| Errno::INVAL)?;
+    Ok(Mode::from_raw_mode(number & 0o777))
+}
+
+impl Volumes {
+    /// What has a name, with a handle for it.
+    pub(super) fn look(&mut self, folder: u64, name: &[u8]) -> Result<Facts, Errno> {
+        let known = self.known(folder)?;
+        let file = open(&known.file, check(name)?, OFlags::PATH, Mode::empty())?;
+        let stat = rustix::fs::fstat(&file)?;
+        let (read_only, device) = (known.read_only, known.device);
+        if stat.st_dev != device {
+            // Something is mounted there.
+            refuse_kernels_own(&file)?;
+        }
+        let handle = self.give(file, &stat, read_only, device)?;
+        Ok(facts(&stat, handle, device))
+    }
+
+    /// Names in a folder from a number on.
+    pub(super) fn list(
+        &mut self,
+        folder: u64,
+        from: u64,
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let known = self.known(folder)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(CWD, own_path(&known.file), flags, Mode::empty())?;
+        let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
+        let next = answer.later();
+        let mut at = 0;
+        for entry in Dir::new(file)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            at += 1;
+            if at <= first {
+                continue;
+            }
+            if at > NAMES_MAX {
+                return Err(Errno::OVERFLOW);
+            }
+            let mode = match entry.file_type() {
+                FileType::Unknown => {
+                    let stat = rustix::fs::statat(&known.file, name, AtFlags::SYMLINK_NOFOLLOW);
+                    // It is gone meanwhile.
+                    let Ok(stat) = stat else { continue };
+                    stat.st_mode
+                }
+                kind => kind.as_raw_mode(),
+            };
+            let entry = Entry {
+                name,
+                facts: ebb_wire::root::Facts {
+                    mode,
+                    version: entry.ino(),
+                    ..Default::default()
+                },
+                target: b"",
+            };
+            if !answer.entry(&entry) {
+                answer.put(next, at as u64 - 1);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a link leads.
+    pub(super) fn target(&self, handle: u64) -> Result<Vec<u8>, Errno> {
+        let known = self.known(handle)?;
+        if kind(&rustix::fs::fstat(&known.file)?) != FileType::Symlink {
+            return Err(Errno::INVAL);
+        }
+        Ok(rustix::fs::readlinkat(&known.file, c"", Vec::new())?.into_bytes())
+    }
+
+    /// Makes an empty file.
+    pub(super) fn make_file(
+        &mut self,
+        folder: u64,
+        name: &[u8],
+        bits: u64,
+    ) -> Result<Facts, Errno> {
+        let known = self.known_to_change(folder)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
+        let file = open(&known.file, check(name)?, flags, Mode::RUSR | Mode::WUSR)?;
+        // Whatever our own umask says: the guest has one.
+        rustix::fs::fchmod(&file, mode(bits)?)?;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let named = rustix::fs::openat(CWD, own_path(&file), flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&named)?;
+        let device = known.device;
+        let handle = self.give(named, &stat, false, device)?;
+        self.keep_open(handle, file);
+        Ok(facts(&stat, handle, device))
+    }
+
+    /// Makes an empty folder.
+    pub(super) fn make_folder(
+        &mut self,
+        folder: u64,
+        name: &[u8],
+        bits: u64,
+    ) -> Result<Facts, Errno> {
+        let known = self.known_to_change(folder)?;
+        rustix::fs::mkdirat(&known.file, check(name)?, Mode::RWXU)?;
+        let made = self.look(folder, name)?;
+        let path = own_path(&self.known(made.handle)?.file);
+        if u64::from(FileType::Directory.as_raw_mode()) == made.mode & 0o170_000 {
+            let sticky = Mode::from_raw_mode(u32::try_from(bits & 0o1000).unwrap_or(0));
+            rustix::fs::chmod(path, mode(bits)? | sticky)?;
+        }
+        self.facts(made.handle)
+    }
+
+    /// Makes a symbolic link.
+    pub(super) fn make_link(
+        &mut self,
+        folder: u64,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Facts, Errno> {
+        let known = self.known_to_change(folder)?;
+        if target.is_empty() || target.contains(&0) {
+            return Err(Errno::NOENT);
+        }
+        rustix::fs::symlinkat(target, &known.file, check(name)?)?;
+        self.look(folder, name)
+    }
+
+    /// Gives a file a further name.
+    pub(super) fn name(&mut self, folder: u64, name: &[u8], handle: u64) -> Result<Facts, Errno> {
+        let before = self.facts(handle)?;
+        let (to, file) = (self.known_to_change(folder)?, self.known_to_change(handle)?);
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        rustix::fs::linkat(CWD, own_path(&file.file), &to.file, check(name)?, flags)?;
+        self.facts_after(handle, &before)
+    }
+
+    /// Removes a name.
+    pub(super) fn remove(&mut self, folder: u64, name: &[u8], flags: AtFlags) -> Result<(), Errno> {
+        let known = self.known_to_change(folder)?;
+        rustix::fs::unlinkat(&known.file, check(name)?, flags)
+    }
+
+    /// Moves what has a name.
+    pub(super) fn rename(
+        &mut self,
+        (folder, name): (u64, &[u8]),
+        (to, new_name): (u64, &[u8]),
+        flags: u64,
+    ) -> Result<(), Errno> {
+        let allowed = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+        let flags = u32::try_from(flags).ok().and_then(RenameFlags::from_bits);
+        let flags = flags
+            .filter(|flags| allowed.contains(*flags))
+            .ok_or(Errno::INVAL)?;
+        let (from, to) = (self.known_to_change(folder)?, self.known_to_change(to)?);
+        rustix::fs::renameat_with(&from.file, check(name)?, &to.file, check(new_name)?, flags)
+    }
+
+    /// What `statfs` tells.
+    pub(super) fn room(&self, handle: u64) -> Result<[u64; 6], Errno> {
+        let stat = rustix::fs::fstatfs(&self.known(handle)?.file)?;
+        Ok([
+            u64::try_from(stat.f_bsize).unwrap_or(4096),
+            stat.f_blocks,
+            stat.f_bfree,
+            stat.f_bavail,
+            stat.f_files,
+            stat.f_ffree,
+        ])
+    }
+}

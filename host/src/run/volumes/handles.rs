@@ -1,0 +1,276 @@
+//! Files that the guest knows: a handle is an open descriptor that can do nothing but name its file.
+
+use super::VolumeOption;
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// Files that stay open, as most are read or written in several pieces.
+const OPEN_MAX: usize = 64;
+/// Descriptors that ebb needs for itself.
+const KEPT: u64 = 256;
+
+/// What tells a file from every other one.
+type Key = (u64, u64);
+
+/// A file that the guest knows.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// Opened for naming it.
+    pub(super) file: OwnedFd,
+    key: Key,
+    /// How often the guest was given the handle.
+    given: u64,
+    pub(super) read_only: bool,
+    /// The device that its volume is on.
+    pub(super) device: u64,
+}
+
+/// How a file is open.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// A file that is open for its bytes.
+#[derive(Debug)]
+struct Open {
+    handle: u64,
+    access: Access,
+    file: File,
+}
+
+/// The folder of a volume.
+#[derive(Debug)]
+struct Top {
+    file: OwnedFd,
+    read_only: bool,
+}
+
+/// All volumes of a guest, and what it knows of them.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    tops: Vec<Top>,
+    known: HashMap<u64, Known>,
+    handles: HashMap<Key, u64>,
+    next: u64,
+    most: usize,
+    open: VecDeque<Open>,
+    pub(super) buffer: Vec<u8>,
+}
+
+/// A descriptor's own path.
+pub(super) fn own_path(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// What a file is.
+pub(super) fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+impl Volumes {
+    /// The folders that the options say.
+    ///
+    /// # Errors
+    /// Which one cannot be had, and why.
+    pub(crate) fn open(options: &[VolumeOption]) -> Result<Self, (usize, Errno)> {
+        let mut tops = Vec::new();
+        for (number, option) in options.iter().enumerate() {
+            let file = folder(&option.source).map_err(|error| (number, error))?;
+            tops.push(Top {
+                file,
+                read_only: option.read_only,
+            });
+        }
+        Ok(Self {
+            tops,
+            known: HashMap::new(),
+            handles: HashMap::new(),
+            next: 1,
+            most: 0,
+            open: VecDeque::new(),
+            buffer: vec![0; ebb_wire::root::FRAMES_MAX * ebb_wire::root::FRAME],
+        })
+    }
+
+    /// The same volumes, of which a guest knows nothing yet.
+    ///
+    /// # Errors
+    /// If the host has no descriptor left.
+    pub(crate) fn again(&self) -> Result<Self, Errno> {
+        let mut tops = Vec::new();
+        for top in &self.tops {
+            tops.push(Top {
+                file: rustix::io::fcntl_dupfd_cloexec(&top.file, 3)?,
+                read_only: top.read_only,
+            });
+        }
+        Ok(Self {
+            tops,
+            known: HashMap::new(),
+            handles: HashMap::new(),
+            next: 1,
+            most: descriptors(),
+            open: VecDeque::new(),
+            buffer: vec![0; self.buffer.len()],
+        })
+    }
+
+    /// The folder of a volume: a handle.
+    pub(super) fn top(&mut self, number: u64) -> Result<u64, Errno> {
+        let top = usize::try_from(number)
+            .ok()
+            .and_then(|at| self.tops.get(at));
+        let top = top.ok_or(Errno::NOENT)?;
+        let file = rustix::io::fcntl_dupfd_cloexec(&top.file, 3)?;
+        let stat = rustix::fs::fstat(&file)?;
+        let read_only = top.read_only;
+        self.give(file, &stat, read_only, stat.st_dev)
+    }
+
+    /// A handle for a file, one more time.
+    pub(super) fn give(
+        &mut self,
+        file: OwnedFd,
+        stat: &Stat,
+        read_only: bool,
+        device: u64,
+    ) -> Result<u64, Errno> {
+        // The same file by two volumes may be written by one of them.
+        let key = (stat.st_dev, stat.st_ino << 1 | u64::from(read_only));
+        if let Some(handle) = self.handles.get(&key)
+            && let Some(known) = self.known.get_mut(handle)
+        {
+            known.given += 1;
+            return Ok(*handle);
+        }
+        if self.known.len() >= self.most {
+            return Err(Errno::NFILE);
+        }
+        let handle = self.next;
+        self.next += 1;
+        self.handles.insert(key, handle);
+        self.known.insert(
+            handle,
+            Known {
+                file,
+                key,
+                given: 1,
+                read_only,
+                device,
+            },
+        );
+        Ok(handle)
+    }
+
+    /// The file with a handle.
+    pub(super) fn known(&self, handle: u64) -> Result<&Known, Errno> {
+        self.known.get(&handle).ok_or(Errno::STALE)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn known_to_change(&self, handle: u64) -> Result<&Known, Errno> {
+        let known = self.known(handle)?;
+        if known.read_only {
+            return Err(Errno::ROFS);
+        }
+        Ok(known)
+    }
+
+    /// Takes a handle back.
+    pub(super) fn forget(&mut self, handle: u64, times: u64) -> Result<(), Errno> {
+        let known = self.known.get_mut(&handle).ok_or(Errno::STALE)?;
+        known.given = known.given.saturating_sub(times);
+        if known.given == 0 {
+            let key = known.key;
+            self.handles.remove(&key);
+            self.known.remove(&handle);
+            self.close(handle);
+        }
+        Ok(())
+    }
+
+    /// Closes what is open of a file.
+    pub(super) fn close(&mut self, handle: u64) {
+        self.open.retain(|open| open.handle != handle);
+    }
+
+    /// A regular file, open for its bytes.
+    pub(super) fn opened(&mut self, handle: u64, access: Access) -> Result<&File, Errno> {
+        let known = match access {
+            Access::Read => self.known(handle)?,
+            Access::Write => self.known_to_change(handle)?,
+        };
+        let fits = |open: &Open| open.handle == handle && open.access == access;
+        let open = match self.open.iter().position(fits) {
+            Some(at) => self.open.remove(at),
+            None => {
+                // Devices and pipes are not to be opened, whatever they would do.
+                match kind(&rustix::fs::fstat(&known.file)?) {
+                    FileType::RegularFile => {}
+                    FileType::Directory => return Err(Errno::ISDIR),
+                    _ => return Err(Errno::NXIO),
+                }
+                let mode = match access {
+                    Access::Read => OFlags::RDONLY,
+                    Access::Write => OFlags::RDWR,
+                };
+                let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+                let reopen =
+                    |flags| rustix::fs::openat(CWD, own_path(&known.file), flags, Mode::empty());
+                let file = match reopen(flags) {
+                    // Who may write need not be able to read.
+                    Err(Errno::ACCESS) if access == Access::Write => {
+                        reopen(OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK)?
+                    }
+                    other => other?,
+                };
+                Some(Open {
+                    handle,
+                    access,
+                    file: File::from(file),
+                })
+            }
+        };
+        self.open.truncate(OPEN_MAX - 1);
+        self.open.extend(open);
+        self.open.rotate_right(1);
+        self.open.front().map(|open| &open.file).ok_or(Errno::IO)
+    }
+
+    /// Notes a file that is open for writing since it was made.
+    pub(super) fn keep_open(&mut self, handle: u64, file: OwnedFd) {
+        self.open.truncate(OPEN_MAX - 1);
+        self.open.push_front(Open {
+            handle,
+            access: Access::Write,
+            file: File::from(file),
+        });
+    }
+}
+
+fn folder(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, path, flags, Mode::empty())
+}
+
+/// How many files the guest may know: what the host lets us have, less our own.
+fn descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let limit = match setrlimit(Resource::Nofile, wanted) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let most = limit.unwrap_or(1 << 20).min(1 << 20);
+    usize::try_from(most.saturating_sub(KEPT).max(64)).unwrap_or(64)
+}

@@ -1,0 +1,25 @@
+//! `--volume`: folders of the host's that the guest reads and writes.
+//!
+//! The guest's kernel is whoever the program made it. It names files by handles that it was given, and asks for names in folders
+//! one by one ([`ebb_wire::volume`]): no path, no link and no `..` is ever resolved for it.
+//!
+//! | file | what |
+//! |---|---|
+//! | `option` | what `--volume` says |
+//! | `handles` | files that the guest knows |
+//! | `facts` | what it is told of them |
+//! | `entries` | names: looking, making, moving, removing |
+//! | `content` | bytes |
+//! | `answers` | its requests, answered |
+
+mod answers;
+mod content;
+mod entries;
+mod facts;
+mod handles;
+mod option;
+#[cfg(test)]
+mod tests;
+
+pub(super) use handles::Volumes;
+pub(super) use option::VolumeOption;

@@ -1,0 +1,496 @@
+//! What a guest may do in a volume, and what a hostile one could ask.
+
+use super::handles::Volumes;
+use super::option::VolumeOption;
+use ebb_wire::root::{ANSWER_MAX, Answer, Frames, answer, entries, leading_number};
+use ebb_wire::volume::{Ask, Facts, Request, change};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+const ENOENT: u32 = 2;
+const ENXIO: u32 = 6;
+const EFAULT: u32 = 14;
+const EEXIST: u32 = 17;
+const ENOTDIR: u32 = 20;
+const EISDIR: u32 = 21;
+const EINVAL: u32 = 22;
+const EROFS: u32 = 30;
+const ENOTEMPTY: u32 = 39;
+const ESTALE: u32 = 116;
+
+/// A folder that goes with the test, and memory of three frames.
+struct Bench {
+    folder: PathBuf,
+    volumes: Volumes,
+    ram: File,
+}
+
+impl Bench {
+    fn new(name: &str, access: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("ebb-volume-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("src")).unwrap();
+        fs::write(folder.join("secret"), "outside").unwrap();
+        let text = format!("{}:/v{access}", folder.join("src").display());
+        let option = VolumeOption::parse(OsStr::new(&text)).unwrap();
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
+        ram.set_len(3 * 4096).unwrap();
+        Self {
+            volumes: Volumes::open(&[option]).unwrap().again().unwrap(),
+            folder,
+            ram,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join("src").join(name)
+    }
+
+    fn put(&mut self, request: &Request<'_>) -> Result<Vec<u8>, u32> {
+        let mut bytes = [0; ebb_wire::volume::REQUEST_MAX];
+        let len = request.write(&mut bytes).unwrap();
+        let request = Request::read(&bytes[..len]).unwrap();
+        let mut buffer = vec![0; ANSWER_MAX];
+        let mut writing = Answer::new(&mut buffer);
+        let place = |address: u64| (address < 3 * 4096).then_some(address);
+        let result = self
+            .volumes
+            .answer(&request, &self.ram, &place, &mut writing);
+        let status = result.map_or_else(|error| error.raw_os_error().cast_unsigned(), |()| 0);
+        match answer(writing.finish(status)).unwrap() {
+            (0, rest) => Ok(rest.to_vec()),
+            (status, _) => Err(status),
+        }
+    }
+
+    fn facts(&mut self, request: &Request<'_>) -> Result<Facts, u32> {
+        Ok(Facts::read(&self.put(request)?).unwrap().0)
+    }
+
+    fn top(&mut self) -> u64 {
+        self.facts(&Request::new(Ask::Top, 0)).unwrap().handle
+    }
+
+    fn named(&mut self, ask: Ask, folder: u64, name: &[u8]) -> Result<Facts, u32> {
+        let mut request = Request::new(ask, folder);
+        request.numbers[0] = 0o640;
+        self.facts(&Request { name, ..request })
+    }
+
+    fn look(&mut self, folder: u64, name: &str) -> Result<Facts, u32> {
+        self.named(Ask::Look, folder, name.as_bytes())
+    }
+
+    fn write(&mut self, handle: u64, bytes: &[u8], numbers: [u64; 4]) -> Result<Vec<u8>, u32> {
+        self.ram.write_all_at(bytes, 4096 + numbers[1]).unwrap();
+        let mut request = Request::new(Ask::Write, handle);
+        request.numbers[..4].copy_from_slice(&numbers);
+        request.frames = Frames::Addresses(&[4096, 8192]);
+        self.put(&request)
+    }
+
+    fn change(&mut self, handle: u64, numbers: &[u64]) -> Result<Facts, u32> {
+        let mut request = Request::new(Ask::Change, handle);
+        request.numbers[..numbers.len()].copy_from_slice(numbers);
+        self.facts(&request)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn options_are_read() {
+    let parse = |text: &str| VolumeOption::parse(OsStr::new(text));
+    let option = parse("a:b:/work/./x/:ro").unwrap();
+    assert_eq!(option.source, Path::new("a:b"));
+    assert_eq!(option.destination, b"/work/x");
+    assert!(option.read_only);
+    assert!(!parse("a:/x:rw").unwrap().read_only);
+    assert!(!parse("a:/x").unwrap().read_only);
+    for wrong in [
+        "",
+        "a",
+        ":/x",
+        "a:",
+        "a:x",
+        "a:/",
+        "a:/x/../y",
+        "a:/proc",
+        "a:/dev/x",
+        "a:/tmp",
+    ] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+    assert!(parse("a:/tmp/x").is_ok() && parse("a:/device").is_ok());
+}
+
+#[test]
+fn what_is_written_is_the_hosts() {
+    let bench = &mut Bench::new("writes", "");
+    let top = bench.top();
+    let file = bench.named(Ask::File, top, b"file").unwrap();
+    assert_eq!(file.mode, 0o100_640);
+    assert_eq!(bench.named(Ask::File, top, b"file"), Err(EEXIST));
+    bench.write(file.handle, b"hello", [0, 100, 5, 0]).unwrap();
+    bench.write(file.handle, b", you", [0, 0, 5, 1]).unwrap();
+    assert_eq!(fs::read(bench.path("file")).unwrap(), b"hello, you");
+    let long = vec![7; 6000];
+    let rest = bench.write(file.handle, &long, [8192, 0, 6000, 0]).unwrap();
+    let (facts, rest) = Facts::read(&rest).unwrap();
+    assert_eq!(facts.size, 8192 + 6000);
+    assert_ne!(facts.version, facts.version_before);
+    assert_eq!(leading_number(rest).unwrap().0, 6000);
+    assert_eq!(fs::read(bench.path("file")).unwrap()[8192..], long);
+    let mut read = Request::new(Ask::Read, file.handle);
+    read.frames = Frames::Addresses(&[0]);
+    let rest = bench.put(&read).unwrap();
+    assert_eq!(
+        leading_number(Facts::read(&rest).unwrap().1).unwrap().0,
+        4096
+    );
+    let mut bytes = [0; 10];
+    bench.ram.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"hello, you");
+
+    assert_eq!(
+        bench
+            .change(file.handle, &[change::SIZE, 0, 3])
+            .unwrap()
+            .size,
+        3
+    );
+    let facts = bench.change(file.handle, &[change::MODE, 0o6755]).unwrap();
+    assert_eq!(facts.mode, 0o100_755, "no way to another's rights");
+    let facts = bench
+        .change(file.handle, &[change::MODIFIED, 0, 0, 77, 88])
+        .unwrap();
+    assert_eq!(facts.times[1], (77, 88));
+    bench.put(&Request::new(Ask::Sync, file.handle)).unwrap();
+    bench.put(&Request::new(Ask::Sync, top)).unwrap();
+}
+
+#[test]
+fn names_are_made_moved_and_removed() {
+    let bench = &mut Bench::new("names", "");
+    let top = bench.top();
+    let folder = bench.named(Ask::Folder, top, b"folder").unwrap();
+    let file = bench.named(Ask::File, folder.handle, b"file").unwrap();
+    assert_eq!(file.mode, 0o100_640);
+    let mut link = Request::new(Ask::Name, top);
+    link.numbers[0] = file.handle;
+    let facts = bench
+        .facts(&Request {
+            name: b"second",
+            ..link
+        })
+        .unwrap();
+    assert_eq!((facts.links, facts.inode), (2, file.inode));
+    assert_eq!(bench.look(top, "second").unwrap().handle, file.handle);
+    let mut moves = Request::new(Ask::Rename, folder.handle);
+    moves.numbers[..2].copy_from_slice(&[top, 1]);
+    let (name, target): (&[u8], &[u8]) = (b"file", b"second");
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            target,
+            ..moves
+        }),
+        Err(EEXIST)
+    );
+    let target = b"third";
+    bench
+        .put(&Request {
+            name,
+            target,
+            ..moves
+        })
+        .unwrap();
+    moves.numbers[1] = 4;
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            target,
+            ..moves
+        }),
+        Err(EINVAL)
+    );
+    let symlink = Request {
+        name: b"link",
+        target: b"/etc/passwd",
+        ..Request::new(Ask::Link, top)
+    };
+    let facts = bench.facts(&symlink).unwrap();
+    let rest = bench.put(&Request::new(Ask::Target, facts.handle)).unwrap();
+    assert_eq!(entries(&rest).next().unwrap().target, b"/etc/passwd");
+    let rest = bench.put(&Request::new(Ask::List, top)).unwrap();
+    let mut names: Vec<_> = entries(leading_number(&rest).unwrap().1)
+        .map(|entry| String::from_utf8_lossy(entry.name).into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["folder", "link", "second", "third"]);
+    let name = b"third";
+    bench
+        .put(&Request {
+            name,
+            ..Request::new(Ask::Unlink, top)
+        })
+        .unwrap();
+    assert!(!bench.path("third").exists());
+    let name = b"folder";
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            ..Request::new(Ask::Unlink, top)
+        }),
+        Err(EISDIR)
+    );
+    fs::write(bench.path("folder/left"), "").unwrap();
+    let remove = Request {
+        name,
+        ..Request::new(Ask::RemoveFolder, top)
+    };
+    assert_eq!(bench.put(&remove), Err(ENOTEMPTY));
+    fs::remove_file(bench.path("folder/left")).unwrap();
+    bench.put(&remove).unwrap();
+    // Its handle means it still.
+    assert_eq!(bench.look(folder.handle, "left"), Err(ENOENT));
+}
+
+#[test]
+fn many_names_come_in_several_answers() {
+    let bench = &mut Bench::new("many", "");
+    for number in 0..1500 {
+        fs::write(bench.path(&format!("{number:0>40}")), "").unwrap();
+    }
+    let (top, mut all, mut from) = (bench.top(), Vec::new(), 0);
+    loop {
+        let mut request = Request::new(Ask::List, top);
+        request.numbers[0] = from;
+        let rest = bench.put(&request).unwrap();
+        let (next, rest) = leading_number(&rest).unwrap();
+        all.extend(entries(rest).map(|entry| entry.name.to_vec()));
+        if next == 0 {
+            break;
+        }
+        assert!(next > from);
+        from = next;
+    }
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 1500);
+}
+
+#[test]
+fn nothing_leads_out() {
+    let bench = &mut Bench::new("out", "");
+    symlink("../secret", bench.path("up")).unwrap();
+    symlink(bench.folder.join("secret"), bench.path("straight")).unwrap();
+    symlink("..", bench.path("above")).unwrap();
+    symlink("/proc/self/root", bench.path("magic")).unwrap();
+    fs::create_dir(bench.path("inner")).unwrap();
+    let top = bench.top();
+    for name in [
+        "..",
+        ".",
+        "",
+        "/",
+        "../secret",
+        "inner/..",
+        "/etc",
+        "up/x",
+        "a\0b",
+    ] {
+        assert_eq!(bench.look(top, name), Err(EINVAL), "{name}");
+        for ask in [Ask::File, Ask::Folder] {
+            assert_eq!(
+                bench.named(ask, top, name.as_bytes()),
+                Err(EINVAL),
+                "{name}"
+            );
+        }
+        let name = name.as_bytes();
+        for ask in [Ask::Unlink, Ask::RemoveFolder] {
+            assert_eq!(
+                bench.put(&Request {
+                    name,
+                    ..Request::new(ask, top)
+                }),
+                Err(EINVAL)
+            );
+        }
+        let mut moves = Request::new(Ask::Rename, top);
+        moves.numbers[0] = top;
+        assert_eq!(
+            bench.put(&Request {
+                name,
+                target: b"x",
+                ..moves
+            }),
+            Err(EINVAL)
+        );
+        assert_eq!(
+            bench.put(&Request {
+                name: b"inner",
+                target: name,
+                ..moves
+            }),
+            Err(EINVAL)
+        );
+    }
+    // Links are themselves, and nobody goes through them.
+    for name in ["up", "straight", "above", "magic"] {
+        let link = bench.look(top, name).unwrap();
+        assert_eq!(link.mode & 0o170_000, 0o120_000, "{name}");
+        let mut open = Request::new(Ask::Open, link.handle);
+        open.numbers[0] = 3;
+        assert_eq!(bench.put(&open), Err(ENXIO), "{name}");
+        assert_eq!(bench.look(link.handle, "secret"), Err(ENOTDIR), "{name}");
+        assert_eq!(
+            bench.named(Ask::File, top, name.as_bytes()),
+            Err(EEXIST),
+            "{name}"
+        );
+        assert!(bench.change(link.handle, &[change::MODE, 0]).is_err());
+        assert!(bench.change(link.handle, &[change::SIZE, 0, 0]).is_err());
+        assert!(
+            bench.put(&Request::new(Ask::List, link.handle)).is_err(),
+            "{name}"
+        );
+    }
+    assert_eq!(fs::read(bench.folder.join("secret")).unwrap(), b"outside");
+    let long = [b'x'; 255];
+    assert_eq!(bench.named(Ask::Look, top, &long), Err(ENOENT));
+}
+
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let bench = &mut Bench::new("kinds", "");
+    let fifo = bench.path("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
+    let _socket = UnixListener::bind(bench.path("socket")).unwrap();
+    let top = bench.top();
+    for name in ["fifo", "socket"] {
+        let file = bench.look(top, name).unwrap();
+        for access in [1, 2, 3] {
+            let mut open = Request::new(Ask::Open, file.handle);
+            open.numbers[0] = access;
+            assert_eq!(bench.put(&open), Err(ENXIO), "{name}");
+        }
+        assert_eq!(bench.write(file.handle, b"x", [0, 0, 1, 0]), Err(ENXIO));
+    }
+}
+
+#[test]
+fn of_a_volume_for_reading_nothing_changes() {
+    let bench = &mut Bench::new("ro", ":ro");
+    fs::write(bench.path("file"), "text").unwrap();
+    fs::create_dir(bench.path("folder")).unwrap();
+    let top = bench.top();
+    let file = bench.look(top, "file").unwrap();
+    let folder = bench.look(top, "folder").unwrap();
+    for ask in [Ask::File, Ask::Folder] {
+        assert_eq!(bench.named(ask, folder.handle, b"new"), Err(EROFS));
+    }
+    let name = b"file";
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            target: b"t",
+            ..Request::new(Ask::Link, top)
+        }),
+        Err(EROFS)
+    );
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            ..Request::new(Ask::Unlink, top)
+        }),
+        Err(EROFS)
+    );
+    let mut two = Request::new(Ask::Rename, top);
+    two.numbers[0] = top;
+    assert_eq!(
+        bench.put(&Request {
+            name,
+            target: b"t",
+            ..two
+        }),
+        Err(EROFS)
+    );
+    two.ask = Ask::Name;
+    two.numbers[0] = file.handle;
+    assert_eq!(bench.put(&Request { name: b"t", ..two }), Err(EROFS));
+    for what in [change::MODE, change::SIZE, change::MODIFIED] {
+        assert_eq!(bench.change(file.handle, &[what, 0]), Err(EROFS));
+    }
+    assert_eq!(bench.write(file.handle, b"x", [0, 0, 1, 0]), Err(EROFS));
+    let mut open = Request::new(Ask::Open, file.handle);
+    open.numbers[0] = 3;
+    assert_eq!(bench.put(&open), Err(EROFS));
+    open.numbers[0] = 1;
+    assert!(bench.put(&open).is_ok());
+    assert_eq!(fs::read(bench.path("file")).unwrap(), b"text");
+    assert_ne!(
+        fs::metadata(bench.path("file"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0
+    );
+}
+
+#[test]
+fn handles_and_numbers_are_checked() {
+    let bench = &mut Bench::new("numbers", "");
+    let top = bench.top();
+    let file = bench.named(Ask::File, top, b"file").unwrap();
+    assert_eq!(bench.facts(&Request::new(Ask::Top, 1)), Err(ENOENT));
+    assert_eq!(bench.facts(&Request::new(Ask::Facts, 999)), Err(ESTALE));
+    for numbers in [
+        [0, 4096, 1, 0],
+        [0, 0, 8193, 0],
+        [0, u64::MAX, 2, 0],
+        [0, 1, u64::MAX, 0],
+    ] {
+        let mut request = Request::new(Ask::Write, file.handle);
+        request.numbers[..4].copy_from_slice(&numbers);
+        request.frames = Frames::Addresses(&[0, 4096]);
+        assert_eq!(bench.put(&request), Err(EINVAL), "{numbers:?}");
+    }
+    let mut request = Request::new(Ask::Write, file.handle);
+    request.numbers[2] = 1;
+    request.frames = Frames::Addresses(&[3 * 4096]);
+    assert_eq!(bench.put(&request), Err(EFAULT));
+    request.numbers[0] = u64::MAX;
+    request.frames = Frames::Addresses(&[0]);
+    assert!(bench.put(&request).is_err());
+    assert_eq!(fs::metadata(bench.path("file")).unwrap().size(), 0);
+    // A handle that was given twice is given back twice.
+    assert_eq!(bench.look(top, "file").unwrap().handle, file.handle);
+    let mut forget = Request::new(Ask::Forget, file.handle);
+    forget.numbers[0] = 1;
+    bench.put(&forget).unwrap();
+    assert!(bench.facts(&Request::new(Ask::Facts, file.handle)).is_ok());
+    bench.put(&forget).unwrap();
+    assert_eq!(
+        bench.facts(&Request::new(Ask::Facts, file.handle)),
+        Err(ESTALE)
+    );
+    assert_eq!(bench.put(&forget), Err(ESTALE));
+}

@@ -1,0 +1,182 @@
+//! Directories of the host that a guest changes: a program does there what it does on the host itself.
+
+use crate::scratch::Scratch;
+use crate::{ebb, native, programs};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// All that is in a folder: kinds and modes, and bytes.
+fn contents(at: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![at.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            let metadata = path.symlink_metadata().expect("it is there");
+            let content = if metadata.is_file() {
+                fs::read(&path).expect("a file")
+            } else {
+                Vec::new()
+            };
+            let name = path.strip_prefix(at).expect("it is in there");
+            let name = name.to_string_lossy().into_owned();
+            found.insert(name, (metadata.mode(), content));
+            if metadata.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn volume(scratch: &Scratch, rest: &str) -> String {
+    format!("{}:{rest}", scratch.folder().display())
+}
+
+#[test]
+fn it_is_as_a_folder_of_the_hosts() {
+    let own = Scratch::new("volume-own");
+    let program = programs::path("volume");
+    let folder = own.folder().to_str().expect("its name is text");
+    let expected = native::run(program, &[folder], None);
+    assert_eq!(expected.status, 0);
+    let expected_files = contents(own.folder());
+    for cpus in ["1", "4"] {
+        let shown = Scratch::new("volume");
+        let at = volume(&shown, "/v");
+        let options = ["-m", "128M", "-c", cpus, "--volume", &at];
+        let outcome = ebb::run(240, &options, &[programs::text(program), "/v".into()]);
+        let said = outcome.expect(0).out();
+        assert_eq!(
+            said,
+            String::from_utf8_lossy(&expected.stdout),
+            "{cpus} CPUs"
+        );
+        let files = contents(shown.folder());
+        for (name, (mode, bytes)) in &expected_files {
+            let (other_mode, other) = &files[name];
+            assert_eq!(mode, other_mode, "{name}");
+            assert!(bytes == other, "{name} has other bytes");
+        }
+        assert_eq!(files.len(), expected_files.len());
+    }
+}
+
+#[test]
+fn one_for_reading_changes_nothing() {
+    let (read, written) = (Scratch::new("volume-ro"), Scratch::new("volume-rw"));
+    read.write("file", "text");
+    symlink("/etc/passwd", read.folder().join("link")).expect("a new link");
+    let (at, other) = (volume(&read, "/deep/er/in:ro"), volume(&written, "/out"));
+    let script = "cd /deep/er/in; cat file; echo x > file; echo x > new; rm file; mkdir d; chmod 600 file; \
+                  mv file other; ln file hard; readlink link; cp file /out/copy; \
+                  grep -E ' /(out|deep/er/in) ' /proc/mounts | cut -d ' ' -f 2-4; \
+                  mount -o remount,rw /deep/er/in; echo x > file; umount /out; stat -f -c %T .";
+    let options = ["-m", "64M", "--volume", &at, "--volume", &other];
+    let outcome = ebb::run(60, &options, &["busybox", "sh", "-c", script]);
+    let (out, err) = (outcome.out(), outcome.err());
+    assert_eq!(
+        out,
+        "text/etc/passwd\n\
+         /deep/er/in hostfs ro,nosuid,nodev,relatime\n\
+         /out hostfs rw,nosuid,nodev,relatime\nUNKNOWN\n",
+        "{err}"
+    );
+    assert!(err.matches("Read-only file system").count() >= 7, "{err}");
+    assert!(err.contains("can't unmount /out"), "{err}");
+    assert_eq!(read.files(), ["file", "link"]);
+    assert_eq!(fs::read(written.path("copy")).expect("a copy"), b"text");
+}
+
+/// What one side has closed the other side sees when it opens.
+#[test]
+fn both_sides_see_what_the_other_does() {
+    let scratch = Scratch::new("volume-both");
+    scratch.write("file", "first");
+    let at = volume(&scratch, "/v");
+    let script = "cd /v; cat file; echo; exec 3<file; echo ready > one; \
+                  while [ ! -e two ]; do sleep 0.05; done; cat file; echo; cat new/inner; ls; \
+                  sleep 0.1; cat <&3; echo";
+    let host = std::thread::spawn({
+        let folder = scratch.folder().to_owned();
+        move || {
+            let end = Instant::now() + Duration::from_secs(50);
+            while !folder.join("one").exists() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            fs::write(folder.join("file"), "the second text").expect("it is ours");
+            fs::create_dir(folder.join("new")).expect("a new folder");
+            fs::write(folder.join("new/inner"), "inner\n").expect("a new file");
+            fs::write(folder.join("two.part"), "").expect("a new file");
+            fs::rename(folder.join("two.part"), folder.join("two")).expect("it is ours");
+        }
+    });
+    let options = ["-m", "64M", "--volume", &at];
+    let outcome = ebb::run(60, &options, &["busybox", "sh", "-c", script]);
+    host.join().expect("the host's side ends well");
+    assert_eq!(
+        outcome.expect(0).out(),
+        "first\nthe second text\ninner\nfile\nnew\none\ntwo\nthe second text\n"
+    );
+}
+
+/// Pages are a cache: more can be read, and changed through mappings, than there is memory.
+#[test]
+fn more_goes_through_it_than_there_is_memory() {
+    let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")), "volume-large");
+    fs::write(scratch.path("big"), vec![b'a'; 150 << 20]).expect("there is room");
+    let at = volume(&scratch, "/v");
+    let script = "cat /v/big /v/big | tr -d a | wc -c; cp /v/big /v/copy; cmp /v/big /v/copy && echo same; \
+                  dd if=/dev/zero of=/v/copy bs=1M count=10 conv=notrunc 2>/dev/null; \
+                  cat /v/big > /dev/null; before=$(awk '/^MemFree/ {print $2}' /proc/meminfo); \
+                  echo 1 > /proc/sys/vm/drop_caches; after=$(awk '/^MemFree/ {print $2}' /proc/meminfo); \
+                  [ $((after - before)) -gt 20000 ] && echo dropped || echo $before $after";
+    let options = ["-m", "64M", "-c", "2", "--volume", &at];
+    let outcome = ebb::run(240, &options, &["busybox", "sh", "-c", script]);
+    assert_eq!(outcome.expect(0).out(), "0\nsame\ndropped\n");
+    let copy = fs::read(scratch.path("copy")).expect("a copy");
+    assert!(copy[..10 << 20].iter().all(|byte| *byte == 0));
+    assert!(copy[10 << 20..].iter().all(|byte| *byte == b'a') && copy.len() == 150 << 20);
+}
+
+/// What the host has no room for is an error of the program's.
+#[test]
+fn errors_of_the_host_reach_the_program() {
+    let at = "/dev:/v";
+    let script = "echo x > /v/full; ls /v/pts; cat /v/null; mknod /v/ebb-test c 1 3";
+    let options = ["-m", "64M", "--volume", at];
+    let outcome = ebb::run(60, &options, &["busybox", "sh", "-c", script]);
+    let err = outcome.err();
+    assert!(err.contains("/v/full: No such device or address"), "{err}");
+    assert!(err.contains("/v/pts: Permission denied"), "{err}");
+    assert!(
+        err.contains("/v/null") && err.contains("No such device"),
+        "{err}"
+    );
+    assert!(
+        err.contains("/v/ebb-test: Operation not permitted"),
+        "{err}"
+    );
+    assert!(!Path::new("/dev/ebb-test").exists());
+}
+
+/// Calls, mappings and the thread that writes back, all at once and with little memory.
+#[test]
+fn nothing_is_lost_while_many_write() {
+    for (memory, cpus, seed) in [("48M", "1", "11"), ("64M", "4", "12")] {
+        let scratch = Scratch::new("volume-storm");
+        let at = volume(&scratch, "/v");
+        let program = programs::text(programs::path("volume_storm"));
+        let words = [&[program][..], &["/v", "4", "400", seed].map(str::to_owned)].concat();
+        let options = ["-m", memory, "-c", cpus, "--volume", &at];
+        let outcome = ebb::run(240, &options, &words);
+        assert_eq!(outcome.expect(0).out(), "wrong: 0\n", "{cpus} CPUs");
+        for number in 0..4 {
+            let read = |name| fs::read(scratch.path(&format!("{name}-{number}"))).expect("a file");
+            assert!(read("storm") == read("model"), "the host has other bytes");
+        }
+    }
+}

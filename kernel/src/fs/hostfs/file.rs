@@ -1,0 +1,233 @@
+//! A regular file of a volume that is open.
+
+use super::super::file::File;
+use super::super::flags::OpenFlags;
+use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
+use super::node::HostNode;
+use super::pages::{PAGE, in_page};
+use super::writeback;
+use crate::drivers::volume::{self, Ask, FRAMES_MAX, Outgoing, Request};
+use crate::vm::PageSource;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use logic::errno::{Errno, SysResult};
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+
+/// Pages that are read for one who reads.
+const AHEAD: usize = 32;
+/// Bits of [`Ask::Open`].
+const READ: u64 = 1;
+const WRITE: u64 = 2;
+
+/// An open one.
+pub(super) struct OpenHostFile {
+    node: Arc<HostNode>,
+    writes: bool,
+}
+
+impl OpenHostFile {
+    pub(super) fn open(node: Arc<HostNode>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        let writes = flags.writable();
+        if writes {
+            node.fs.volume.open_writer()?;
+            node.opens.fetch_add(1, Ordering::AcqRel);
+        }
+        // From here on its drop takes that back.
+        let file = Arc::new(Self { node, writes });
+        let mut request = Request::new(Ask::Open, file.node.handle);
+        request.numbers[0] = (u64::from(flags.readable()) * READ) | (u64::from(writes) * WRITE);
+        volume::done(&request)?;
+        // What others wrote meanwhile is to be seen, by whatever way the file was found.
+        file.node.facts();
+        writeback::use_lately(&file.node);
+        Ok(file)
+    }
+}
+
+impl Drop for OpenHostFile {
+    fn drop(&mut self) {
+        if self.writes {
+            // AcqRel: pairs with the Acquire of who closes on the host.
+            self.node.opens.fetch_sub(1, Ordering::AcqRel);
+            self.node.fs.volume.close_writer();
+        }
+    }
+}
+
+/// Frames with the next bytes of `from`: the first of them `within` the first frame, up to `most`; how many.
+fn gather(
+    from: &mut dyn ByteSource,
+    within: usize,
+    most: usize,
+) -> Result<(Vec<FrameRef>, usize), Errno> {
+    let mut frames = Vec::new();
+    let room = (within + most).div_ceil(PAGE_SIZE);
+    frames.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
+    let mut done = 0;
+    while done < most {
+        let at = (within + done) % PAGE_SIZE;
+        let count = (PAGE_SIZE - at).min(most - done);
+        let frame = match memory::alloc_frame(Mobility::Unmovable) {
+            Ok(frame) => frame,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        };
+        let moved = match from.take_frame(&frame, at, count) {
+            Ok(moved) => moved,
+            // What came before goes all the same.
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        };
+        frames.push(frame);
+        done += moved;
+        if moved < count {
+            break;
+        }
+    }
+    Ok((frames, done))
+}
+
+impl File for OpenHostFile {
+    fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
+        let node = &self.node;
+        let mut done = 0;
+        while to.room() > 0 && done < MAX_RW_COUNT {
+            let frame = match node.fetch(*offset / PAGE, AHEAD) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            };
+            let left = node.size().saturating_sub(*offset);
+            let count = usize::try_from(left).unwrap_or(usize::MAX);
+            let count = count.min(PAGE_SIZE - in_page(*offset)).min(to.room());
+            if count == 0 {
+                break;
+            }
+            match to.put_frame(&frame, in_page(*offset), count) {
+                Ok(moved) => {
+                    done += moved;
+                    *offset += moved as u64;
+                    if moved < count {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            super::super::io::breathe(done);
+        }
+        Ok(done)
+    }
+
+    fn write(&self, from: &mut dyn ByteSource, offset: &mut u64, flags: OpenFlags) -> SysResult {
+        let node = &self.node;
+        if from.left() == 0 {
+            return Ok(0);
+        }
+        let append = flags.contains(OpenFlags::APPEND);
+        if append {
+            *offset = node.ask()?.size;
+        }
+        let mut room = (i64::MAX as u64).saturating_sub(*offset);
+        if room == 0 {
+            return Err(Errno::EFBIG);
+        }
+        if let Some(limit) = from.size_limit() {
+            if *offset >= limit {
+                return Err(Errno::FILE_SIZE_LIMIT);
+            }
+            room = room.min(limit - *offset);
+        }
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let total = from.left().min(MAX_RW_COUNT).min(room);
+        let mut done = 0;
+        while done < total {
+            let within = in_page(*offset);
+            let most = (FRAMES_MAX * PAGE_SIZE - within).min(total - done);
+            // Before the file is held: the bytes may be a mapping of it.
+            let (frames, count) = match gather(from, within, most) {
+                Ok(gathered) => gathered,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            };
+            let bytes = Outgoing {
+                frames: &frames,
+                within,
+                count,
+                offset: (!append).then_some(*offset),
+            };
+            match node.send(&bytes) {
+                Ok((sent, at)) => {
+                    done += sent;
+                    *offset = at + sent as u64;
+                    if sent < most {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            super::super::io::breathe(count);
+        }
+        if flags.contains(OpenFlags::DSYNC) {
+            self.sync()?;
+        }
+        Ok(done)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
+        let size = self.node.facts().size;
+        if offset >= size {
+            return Err(Errno::ENXIO);
+        }
+        // All of it is data, as far as anybody here knows.
+        Ok(if hole { size } else { offset })
+    }
+
+    fn page_source(&self) -> Option<Arc<dyn PageSource>> {
+        Some(self.node.views.get(&self.node, false))
+    }
+
+    fn shared_page_source(&self, writable: bool) -> Option<Arc<dyn PageSource>> {
+        Some(self.node.views.get(&self.node, writable))
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        self.node.write_back();
+        if let Some(error) = self.node.failed.lock().take() {
+            return Err(error);
+        }
+        volume::done(&Request::new(Ask::Sync, self.node.handle))
+    }
+
+    fn last_close(&self) {
+        if self.node.is_dirty() {
+            self.node.write_back();
+        }
+        // Acquire: pairs with the AcqRel of the count. This file is one of them still.
+        if self.writes && self.node.opens.load(Ordering::Acquire) == 1 {
+            // On the host nobody has it open for writing any more, so it can be executed there.
+            let _ = volume::done(&Request::new(Ask::Close, self.node.handle));
+        }
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
+        if mode != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let end = offset
+            .checked_add(length)
+            .filter(|&end| end <= i64::MAX as u64);
+        let end = end.ok_or(Errno::EFBIG)?;
+        if end > self.node.ask()?.size {
+            self.node.resize(end)?;
+        }
+        Ok(())
+    }
+}

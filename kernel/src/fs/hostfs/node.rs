@@ -1,0 +1,471 @@
+//! Files, folders and links of a volume.
+
+use super::super::file::File;
+use super::super::flags::{FileKind, OpenFlags};
+use super::super::node::{
+    AttributeChange, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef, RenameMode,
+    Renamed, Timestamp, downcast,
+};
+use super::directory::OpenDirectory;
+use super::file::OpenHostFile;
+use super::known::{self, Given, Known};
+use super::pages::Content;
+use super::view::Views;
+use super::{Hostfs, MAGIC, writeback};
+use crate::drivers::volume::{self, Ask, Facts, Request, change};
+use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::{AtomicBool, AtomicU32};
+use linux_raw_sys::general::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+use logic::credentials::attributes::Beginning;
+use logic::errno::Errno;
+use machine::memory::PAGE_SIZE;
+use machine::sync::{Mutex, SpinLock};
+
+/// Where a directory is.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) parent: Above,
+    pub(super) name: Box<[u8]>,
+}
+
+/// The directory that one is in.
+#[derive(Clone)]
+pub(super) enum Above {
+    /// One of the same volume.
+    Own(Arc<HostNode>),
+    /// That in which the volume is seen.
+    Other(Weak<dyn Node>),
+}
+
+/// A file, folder or link of a volume.
+pub(super) struct HostNode {
+    pub(super) fs: Arc<Hostfs>,
+    pub(super) this: Weak<Self>,
+    pub(super) handle: u64,
+    inode: u64,
+    kind: FileKind,
+    pub(super) given: Given,
+    pub(super) known: SpinLock<Known>,
+    /// Others than this guest have changed the file: its pages are old.
+    pub(super) changed: AtomicBool,
+    place: SpinLock<Option<Place>>,
+    covered: SpinLock<Option<NodeRef>>,
+    /// Held while bytes go to the host or come from it.
+    pub(super) moving: Mutex<()>,
+    pub(super) content: SpinLock<Content>,
+    pub(super) views: Views,
+    /// Open files that may write.
+    pub(super) opens: AtomicU32,
+    /// The error of what could not be written, until somebody is told.
+    pub(super) failed: SpinLock<Option<Errno>>,
+}
+
+impl HostNode {
+    /// `None`: the host says what cannot be.
+    pub(super) fn new(fs: &Arc<Hostfs>, facts: &Facts, place: Option<Place>) -> Option<Arc<Self>> {
+        let kind = FileKind::from_mode(u32::try_from(facts.mode).ok()?)?;
+        let node = Arc::new_cyclic(|this: &Weak<Self>| Self {
+            fs: fs.clone(),
+            this: this.clone(),
+            handle: facts.handle,
+            inode: facts.inode,
+            kind,
+            given: Given::once(),
+            known: SpinLock::new(Known::new(facts)),
+            changed: AtomicBool::new(false),
+            place: SpinLock::new(place.filter(|_| kind == FileKind::Directory)),
+            covered: SpinLock::new(None),
+            moving: Mutex::new(()),
+            content: SpinLock::new(Content::new()),
+            views: Views::none(),
+            opens: AtomicU32::new(0),
+            failed: SpinLock::new(None),
+        });
+        Some(node)
+    }
+
+    /// Puts a directory to another place.
+    pub(super) fn move_to(&self, place: Place) {
+        if self.kind == FileKind::Directory {
+            let old = self.place.lock().replace(place);
+            drop(old);
+        }
+    }
+
+    fn request(&self, ask: Ask) -> Request<'static> {
+        Request::new(ask, self.handle)
+    }
+
+    fn child(&self, name: &[u8]) -> Option<Place> {
+        Some(Place {
+            parent: Above::Own(self.this.upgrade()?),
+            name: name.into(),
+        })
+    }
+
+    /// What has a name, by a request that gives it.
+    fn have(&self, request: &Request<'_>) -> Result<Arc<Self>, Errno> {
+        known::give_back();
+        let place = self.child(request.name);
+        let node = volume::facts(request, |facts| self.fs.node_of(facts, place))?;
+        node.settle();
+        Ok(node)
+    }
+
+    fn look(&self, name: &[u8]) -> Result<Arc<Self>, Errno> {
+        if self.kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        self.have(&Request {
+            name,
+            ..self.request(Ask::Look)
+        })
+    }
+
+    /// Makes a request that changes the file.
+    fn change_by(&self, request: &Request<'_>) -> Result<(), Errno> {
+        let result = volume::facts(request, |facts| {
+            self.learn(facts);
+            Ok(())
+        });
+        self.settle();
+        result
+    }
+
+    fn check_writable(&self) -> Result<(), Errno> {
+        self.fs.volume.check_writable()
+    }
+}
+
+impl Drop for HostNode {
+    fn drop(&mut self) {
+        self.drop_pages();
+        self.fs.forget(self);
+    }
+}
+
+/// A time as the host told it.
+fn time((seconds, nanos): (i64, u64)) -> Timestamp {
+    Timestamp {
+        seconds,
+        // Below a billion.
+        nanos: u32::try_from(nanos.min(999_999_999)).unwrap_or(0),
+    }
+}
+
+/// What the host told for 32 bits.
+fn word(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl Node for HostNode {
+    fn id(&self) -> NodeId {
+        NodeId {
+            device: self.fs.volume.device(),
+            inode: self.inode,
+        }
+    }
+
+    fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    fn metadata(&self) -> Metadata {
+        let facts = self.facts();
+        let [accessed, modified, changed] = facts.times.map(time);
+        Metadata {
+            id: self.id(),
+            kind: self.kind,
+            permissions: word(facts.mode) & 0o7777,
+            links: word(facts.links),
+            uid: word(facts.uid),
+            gid: word(facts.gid),
+            rdev: 0,
+            size: facts.size,
+            blocks: facts.blocks,
+            accessed,
+            modified,
+            changed,
+        }
+    }
+
+    fn fs_stats(&self) -> FsStats {
+        let [size, blocks, free, _, files, free_files] =
+            volume::room(self.handle).unwrap_or_default();
+        let pages = |blocks: u64| {
+            let bytes = u128::from(blocks) * u128::from(size);
+            u64::try_from(bytes / PAGE_SIZE as u128).unwrap_or(u64::MAX)
+        };
+        FsStats {
+            magic: MAGIC,
+            blocks: pages(blocks),
+            free_blocks: pages(free),
+            files,
+            free_files,
+            flags: self.fs.volume.flags().bits(),
+        }
+    }
+
+    fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        match self.kind {
+            FileKind::Regular => OpenHostFile::open(self, flags),
+            FileKind::Directory => Ok(Arc::new(OpenDirectory::new(self))),
+            FileKind::Symlink => Err(Errno::ELOOP),
+            _ => Err(Errno::ENXIO),
+        }
+    }
+
+    fn change(&self, new: &AttributeChange) -> Result<(), Errno> {
+        self.check_writable()?;
+        let facts = self.facts();
+        // Who owns what is the host's affair; nothing changes for who gives it to whom it belongs.
+        let other = |new: Option<u32>, own| new.is_some_and(|id| u64::from(id) != own);
+        if other(new.uid, facts.uid) || other(new.gid, facts.gid) {
+            return Err(Errno::EPERM);
+        }
+        if let Some(permissions) = new.permissions {
+            let mut request = self.request(Ask::Change);
+            request.numbers[..2].copy_from_slice(&[change::MODE, permissions.into()]);
+            self.change_by(&request)?;
+        }
+        for (bit, time) in [
+            (change::ACCESSED, new.accessed),
+            (change::MODIFIED, new.modified),
+        ] {
+            if let Some(time) = time {
+                let mut request = self.request(Ask::Change);
+                let seconds = time.seconds.cast_unsigned();
+                request.numbers[..5].copy_from_slice(&[bit, 0, 0, seconds, time.nanos.into()]);
+                self.change_by(&request)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Errno> {
+        self.check_writable()?;
+        match self.kind {
+            FileKind::Regular if size > i64::MAX as u64 => Err(Errno::EFBIG),
+            FileKind::Regular => self.resize(size),
+            FileKind::Directory => Err(Errno::EISDIR),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn link_target(&self) -> Result<LinkTarget, Errno> {
+        if self.kind != FileKind::Symlink {
+            return Err(Errno::EINVAL);
+        }
+        volume::target(self.handle, |target| Ok(LinkTarget::Path(target.to_vec())))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+        Ok(self.look(name)?)
+    }
+
+    fn create(
+        &self,
+        name: &[u8],
+        new: NewNode<'_>,
+        beginning: Beginning,
+    ) -> Result<NodeRef, Errno> {
+        if self.kind != FileKind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        // As on Linux, that it is there already comes first.
+        if self.check_writable().is_err() {
+            return Err(match self.look(name) {
+                Ok(_) => Errno::EEXIST,
+                Err(_) => Errno::EROFS,
+            });
+        }
+        let mut request = self.request(match new {
+            NewNode::Regular => Ask::File,
+            NewNode::Directory => Ask::Folder,
+            NewNode::Symlink(_) => Ask::Link,
+            // The guest's own: on the host nobody would be at their other end.
+            NewNode::Fifo | NewNode::Character(_) | NewNode::Block(_) | NewNode::Socket => {
+                return Err(Errno::EPERM);
+            }
+        });
+        request.numbers[0] = beginning.permissions.into();
+        let target = match new {
+            NewNode::Symlink(target) => target,
+            _ => b"",
+        };
+        let node = self.have(&Request {
+            name,
+            target,
+            ..request
+        })?;
+        self.doubt();
+        Ok(node)
+    }
+
+    fn link(&self, name: &[u8], node: &NodeRef) -> Result<(), Errno> {
+        let node = downcast::<Self>(node.clone()).ok_or(Errno::EXDEV)?;
+        if !Arc::ptr_eq(&self.fs, &node.fs) {
+            return Err(Errno::EXDEV);
+        }
+        self.check_writable()?;
+        if node.kind == FileKind::Directory {
+            return Err(Errno::EPERM);
+        }
+        let mut request = self.request(Ask::Name);
+        request.numbers[0] = node.handle;
+        node.change_by(&Request { name, ..request })?;
+        self.doubt();
+        Ok(())
+    }
+
+    fn unlink(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+        self.check_writable()?;
+        let node = self.look(name)?;
+        volume::done(&Request {
+            name,
+            ..self.request(Ask::Unlink)
+        })?;
+        self.gone(&node);
+        Ok(node)
+    }
+
+    fn remove_directory(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+        self.check_writable()?;
+        let node = self.look(name)?;
+        if node.covered_by().is_some() {
+            return Err(Errno::EBUSY);
+        }
+        volume::done(&Request {
+            name,
+            ..self.request(Ask::RemoveFolder)
+        })?;
+        self.gone(&node);
+        Ok(node)
+    }
+
+    fn rename(
+        &self,
+        name: &[u8],
+        to: &NodeRef,
+        new_name: &[u8],
+        how: RenameMode,
+    ) -> Result<Option<Renamed>, Errno> {
+        let to = downcast::<Self>(to.clone()).ok_or(Errno::EXDEV)?;
+        if !Arc::ptr_eq(&self.fs, &to.fs) {
+            return Err(Errno::EXDEV);
+        }
+        self.check_writable()?;
+        let moved = self.look(name)?;
+        let other = match to.look(new_name) {
+            Ok(other) => Some(other),
+            Err(Errno::ENOENT) => None,
+            Err(error) => return Err(error),
+        };
+        let covered = |node: &Arc<Self>| node.covered_by().is_some();
+        if covered(&moved) || other.as_ref().is_some_and(covered) {
+            return Err(Errno::EBUSY);
+        }
+        let mut request = self.request(Ask::Rename);
+        request.numbers[0] = to.handle;
+        request.numbers[1] = match how {
+            RenameMode::Replace => 0,
+            RenameMode::KeepExisting => RENAME_NOREPLACE.into(),
+            RenameMode::Exchange => RENAME_EXCHANGE.into(),
+        };
+        volume::done(&Request {
+            name,
+            target: new_name,
+            ..request
+        })?;
+        if other
+            .as_ref()
+            .is_some_and(|other| Arc::ptr_eq(other, &moved))
+        {
+            return Ok(None);
+        }
+        if let Some(place) = to.child(new_name) {
+            moved.move_to(place);
+        }
+        moved.doubt();
+        if let Some(other) = &other {
+            match how {
+                RenameMode::Exchange => {
+                    if let Some(place) = self.child(name) {
+                        other.move_to(place);
+                    }
+                    other.doubt();
+                }
+                _ => to.gone(other),
+            }
+        }
+        self.doubt();
+        to.doubt();
+        Ok(Some(Renamed {
+            moved,
+            other: other.map(|other| other as NodeRef),
+        }))
+    }
+
+    fn parent(&self) -> Option<NodeRef> {
+        match &self.place.lock().as_ref()?.parent {
+            Above::Own(node) => Some(node.clone()),
+            Above::Other(node) => node.upgrade(),
+        }
+    }
+
+    fn is_removed(&self) -> bool {
+        self.kind == FileKind::Directory && self.known.lock().facts.links == 0
+    }
+
+    fn name(&self) -> Box<[u8]> {
+        let place = self.place.lock();
+        place
+            .as_ref()
+            .map(|place| place.name.clone())
+            .unwrap_or_default()
+    }
+
+    fn covered_by(&self) -> Option<NodeRef> {
+        self.covered.lock().clone()
+    }
+
+    fn cover(&self, top: Option<NodeRef>) -> Result<(), Errno> {
+        if self.kind != FileKind::Directory {
+            return Err(Errno::EINVAL);
+        }
+        let old = core::mem::replace(&mut *self.covered.lock(), top);
+        drop(old);
+        Ok(())
+    }
+
+    fn set_place(&self, above: Option<&NodeRef>, name: &[u8]) {
+        let place = above.map(|above| Place {
+            parent: Above::Other(Arc::downgrade(above)),
+            name: name.into(),
+        });
+        let old = core::mem::replace(&mut *self.place.lock(), place);
+        drop(old);
+    }
+}
+
+impl HostNode {
+    /// Notes that a name of `node` in this folder is gone.
+    fn gone(&self, node: &Self) {
+        self.doubt();
+        if node.kind == FileKind::Directory {
+            node.known.lock().facts.links = 0;
+            return;
+        }
+        node.doubt();
+        let last = {
+            let mut known = node.known.lock();
+            known.facts.links = known.facts.links.saturating_sub(1);
+            known.facts.links == 0
+        };
+        if last {
+            // The host has the bytes as long as we have the handle.
+            writeback::use_no_more(node);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Bytes of files that are here, and which of them the host has not yet.
+//!
+//! `moving` is held while bytes of a file go to the host or come from it, never while a program's memory is touched: that may be a
+//! mapping of the same file. `content` is held for moments.
+
+use super::node::HostNode;
+use super::writeback;
+use crate::drivers::volume::{self, Ask, FRAMES_MAX, Outgoing, Request, change};
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use logic::errno::Errno;
+use logic::radix::RadixTree;
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, spare_file_frame, stats};
+
+pub(super) const PAGE: u64 = PAGE_SIZE as u64;
+/// Pages that are dropped between two openings of the lock.
+const BATCH: usize = 32;
+/// Pages that are looked at between two openings of the lock.
+const LOOKS: usize = 512;
+
+#[derive(Debug)]
+struct Page {
+    frame: FrameRef,
+    /// A mapping may have changed it.
+    dirty: bool,
+}
+
+/// The pages of a file that are here.
+#[derive(Debug)]
+pub(super) struct Content {
+    pages: RadixTree<Page>,
+    dirty: u64,
+}
+
+/// Which pages go.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Those that the host has and nobody uses.
+    Unused,
+    /// Those that the host has: who uses one keeps what it was.
+    Clean,
+    /// All.
+    All,
+}
+
+impl Content {
+    pub(super) const fn new() -> Self {
+        Self {
+            pages: RadixTree::new(),
+            dirty: 0,
+        }
+    }
+}
+
+impl HostNode {
+    /// The page at `index`, if it is here.
+    pub(super) fn ready(&self, index: u64) -> Option<FrameRef> {
+        let content = self.content.lock();
+        content.pages.get(index).map(|page| page.frame.clone())
+    }
+
+    /// Those pages of a row that are here, each in its place.
+    pub(super) fn ready_row(&self, first: u64, row: &mut [Option<FrameRef>]) {
+        let end = self.size().div_ceil(PAGE);
+        let content = self.content.lock();
+        for (index, place) in (first..end).zip(row) {
+            *place = content
+                .pages
+                .get(index)
+                .map(|page| page.frame.clone_of_base());
+        }
+    }
+
+    /// The page at `index`, and with it some of those behind it, `ahead` in all. `None`: the file ends before it.
+    pub(super) fn fetch(&self, index: u64, ahead: usize) -> Result<Option<FrameRef>, Errno> {
+        self.settle();
+        if index >= self.size().div_ceil(PAGE) {
+            return Ok(None);
+        }
+        if let Some(frame) = self.ready(index) {
+            return Ok(Some(frame));
+        }
+        let moving = self.moving.lock();
+        let (there, next) = {
+            let content = self.content.lock();
+            let there = content.pages.get(index).map(|page| page.frame.clone());
+            (there, content.pages.next_from(index).map(|(at, _)| at))
+        };
+        if there.is_some() {
+            return Ok(there);
+        }
+        let end = self.size().div_ceil(PAGE);
+        let room = next.unwrap_or(end).min(end).saturating_sub(index);
+        let most = usize::try_from(room)
+            .unwrap_or(usize::MAX)
+            .clamp(1, ahead.clamp(1, FRAMES_MAX));
+        let mut frames = Vec::new();
+        frames.try_reserve_exact(most).map_err(|_| Errno::ENOMEM)?;
+        frames.push(memory::alloc_zeroed(Mobility::Movable)?);
+        // Those behind the page only as far as nobody would miss the memory.
+        while frames.len() < most
+            && !memory::is_short(FRAMES_MAX as u64)
+            && let Some(frame) = spare_file_frame()
+        {
+            frame.zero(0, PAGE_SIZE);
+            frames.push(frame);
+        }
+        volume::read(self.handle, index * PAGE, &frames, |facts| {
+            self.learn(facts)
+        })?;
+        self.settle_held();
+        let end = self.size().div_ceil(PAGE);
+        let mut wanted = None;
+        for (at, frame) in (index..end).zip(frames) {
+            let page = Page {
+                frame: frame.clone(),
+                dirty: false,
+            };
+            let mut content = self.content.lock();
+            if content.pages.get(at).is_none() {
+                let entered = content.pages.insert(at, page).is_ok();
+                drop(content);
+                if entered {
+                    memory::count_file_frames(1);
+                }
+            }
+            if at == index {
+                wanted = Some(frame);
+            }
+        }
+        drop(moving);
+        Ok(wanted)
+    }
+
+    /// Notes that a mapping may change a page; false if it is not the file's any more.
+    pub(super) fn mark_dirty(&self, index: u64, frame: &FrameRef) -> bool {
+        let mut content = self.content.lock();
+        let Some(page) = content.pages.get_mut(index) else {
+            return false;
+        };
+        if page.frame.address() != frame.address() {
+            return false;
+        }
+        let newly = !page.dirty;
+        page.dirty = true;
+        if newly {
+            content.dirty += 1;
+        }
+        drop(content);
+        if newly {
+            stats::count_dirty_pages(1);
+            writeback::note(self);
+        }
+        true
+    }
+
+    /// Whether the host has not all of it.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.content.lock().dirty > 0
+    }
+
+    /// Takes the mark of a run of dirty pages from `from` on away; the first, and the frames.
+    fn take_dirty(&self, from: u64) -> Option<(u64, Vec<FrameRef>)> {
+        let mut frames = Vec::new();
+        frames.try_reserve_exact(FRAMES_MAX).ok()?;
+        let mut at = from;
+        // Ends: the numbers grow.
+        loop {
+            let mut content = self.content.lock();
+            if content.dirty == 0 {
+                return None;
+            }
+            for _ in 0..LOOKS {
+                let (index, page) = content.pages.next_from(at)?;
+                let dirty = page.dirty;
+                if dirty {
+                    at = index;
+                    break;
+                }
+                at = index + 1;
+            }
+            let mut next = at;
+            while frames.len() < FRAMES_MAX
+                && let Some(page) = content.pages.get_mut(next)
+                && page.dirty
+            {
+                page.dirty = false;
+                frames.push(page.frame.clone());
+                next += 1;
+            }
+            if !frames.is_empty() {
+                content.dirty -= frames.len() as u64;
+                drop(content);
+                stats::count_dirty_pages(-(frames.len() as i64));
+                return Some((at, frames));
+            }
+        }
+    }
+
+    /// Has the host have what mappings have changed up to now.
+    pub(super) fn write_back(&self) {
+        let mut from = 0;
+        // Each turn goes on behind the last.
+        loop {
+            // What is taken is the file's until the host has it: nobody cuts it meanwhile, or writes there.
+            let moving = self.moving.lock();
+            let Some((first, frames)) = self.take_dirty(from) else {
+                return;
+            };
+            from = first + frames.len() as u64;
+            // Who stores to them from now on asks for them again, and that marks them.
+            self.views.take_stores(first..from);
+            let left = self.size().saturating_sub(first * PAGE);
+            let left = usize::try_from(left).unwrap_or(usize::MAX);
+            let count = left.min(frames.len() * PAGE_SIZE);
+            if count > 0 {
+                let bytes = Outgoing {
+                    frames: &frames,
+                    within: 0,
+                    count,
+                    offset: Some(first * PAGE),
+                };
+                let written = volume::write(self.handle, &bytes, |facts| self.learn(facts));
+                match written {
+                    Ok((written, _)) if written == count => {}
+                    Ok(_) => *self.failed.lock() = Some(Errno::ENOSPC),
+                    Err(error) => *self.failed.lock() = Some(error),
+                }
+                self.settle_held();
+            }
+            drop(moving);
+            machine::sched::cond_resched();
+        }
+    }
+
+    /// Drops pages of a range; up to `most`, how many.
+    pub(super) fn drop_range(&self, range: Range<u64>, choice: Choice, most: usize) -> usize {
+        let (mut at, mut dropped) = (range.start, 0);
+        while dropped < most {
+            let mut batch = [const { None }; BATCH];
+            let (mut taken, mut dirty, mut over) = (0, 0, false);
+            let mut content = self.content.lock();
+            for _ in 0..LOOKS {
+                if taken == BATCH || dropped + taken >= most {
+                    break;
+                }
+                let next = content
+                    .pages
+                    .next_from(at)
+                    .filter(|(index, _)| *index < range.end);
+                let Some((index, page)) = next else {
+                    over = true;
+                    break;
+                };
+                at = index + 1;
+                let goes = match choice {
+                    Choice::Unused => !page.dirty && page.frame.references() == 1,
+                    Choice::Clean => !page.dirty,
+                    Choice::All => true,
+                };
+                if goes {
+                    dirty += i64::from(page.dirty);
+                    content
+                        .pages
+                        .take_batch(index, index + 1, &mut batch[taken..=taken]);
+                    taken += 1;
+                }
+            }
+            content.dirty -= dirty.cast_unsigned();
+            drop(content);
+            drop(batch);
+            memory::count_file_frames(-(taken as i64));
+            stats::count_dirty_pages(-dirty);
+            dropped += taken;
+            if over {
+                break;
+            }
+        }
+        dropped
+    }
+
+    /// Drops all pages: nobody has the file any more.
+    pub(super) fn drop_pages(&self) {
+        self.drop_range(0..u64::MAX, Choice::All, usize::MAX);
+    }
+
+    /// If others have changed the file, its pages go, but those that a mapping has changed.
+    pub(super) fn settle(&self) {
+        if self.changed.load(Ordering::Relaxed) {
+            let _moving = self.moving.lock();
+            self.settle_held();
+        }
+    }
+
+    /// The same for who holds `moving`.
+    pub(super) fn settle_held(&self) {
+        // Relaxed: as in `learn`.
+        if !self.changed.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        self.drop_range(0..u64::MAX, Choice::Clean, usize::MAX);
+        self.views.invalidate(&(0..u64::MAX));
+    }
+
+    /// Cuts or extends the file.
+    pub(super) fn resize(&self, size: u64) -> Result<(), Errno> {
+        let _moving = self.moving.lock();
+        let old = self.size();
+        let mut request = Request::new(Ask::Change, self.handle);
+        request.numbers[..3].copy_from_slice(&[change::SIZE, 0, size]);
+        volume::facts(&request, |facts| {
+            self.learn(facts);
+            Ok(())
+        })?;
+        self.settle_held();
+        let first_gone = size.div_ceil(PAGE);
+        if size < old {
+            self.drop_range(first_gone..u64::MAX, Choice::All, usize::MAX);
+            let within = in_page(size);
+            if within > 0
+                && let Some(frame) = self.ready(size / PAGE)
+            {
+                // What lies behind the end must read as zero if the file grows again.
+                frame.zero(within, PAGE_SIZE - within);
+            }
+            self.views.truncate(&(first_gone..u64::MAX));
+        }
+        Ok(())
+    }
+
+    /// Sends bytes to the host, and has pages that are here have them, too. How many, and from where on.
+    pub(super) fn send(&self, bytes: &Outgoing<'_>) -> Result<(usize, u64), Errno> {
+        let _moving = self.moving.lock();
+        let result = volume::write(self.handle, bytes, |facts| self.learn(facts));
+        self.settle_held();
+        let (count, offset) = result?;
+        let mut done = 0;
+        while done < count {
+            let at = offset + done as u64;
+            let from = bytes.within + done;
+            let piece = (PAGE_SIZE - in_page(at)).min(PAGE_SIZE - from % PAGE_SIZE);
+            let piece = piece.min(count - done);
+            if let Some(page) = self.ready(at / PAGE)
+                && let Some(frame) = bytes.frames.get(from / PAGE_SIZE)
+            {
+                copy(frame, from % PAGE_SIZE, &page, in_page(at), piece);
+            }
+            done += piece;
+        }
+        Ok((count, offset))
+    }
+}
+
+/// The offset within a page.
+pub(super) fn in_page(offset: u64) -> usize {
+    // Below a page.
+    usize::try_from(offset % PAGE).unwrap_or(0)
+}
+
+fn copy(from: &FrameRef, at: usize, to: &FrameRef, to_at: usize, count: usize) {
+    let mut buffer = [0; 512];
+    let mut done = 0;
+    while done < count {
+        let piece = (count - done).min(buffer.len());
+        from.read(at + done, &mut buffer[..piece]);
+        to.write(to_at + done, &buffer[..piece]);
+        done += piece;
+    }
+}
