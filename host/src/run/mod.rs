@@ -60,9 +60,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
     let completed = with_image(options, root.as_ref())?;
+    let is_images = options.program.is_empty() && completed.is_some();
     let options = completed.as_ref().unwrap_or(options);
     let (listed, volumes) = volumes_of(options)?;
-    let mut initramfs = pack::pack(options, root.as_mut(), &listed)?;
+    let mut initramfs = pack::pack(options, root.as_mut(), &listed, is_images)?;
     if !listed.is_empty() {
         pack::pack_volumes(&mut initramfs, &listed)?;
     }
