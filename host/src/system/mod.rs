@@ -2,10 +2,12 @@
 
 mod cache;
 pub(crate) mod huge_pages;
+mod kernels_own;
 mod memory_file;
 pub(crate) mod orphan;
 mod path;
 
 pub(crate) use cache::cache_folder;
+pub(crate) use kernels_own::refuse_kernels_own;
 pub(crate) use memory_file::memory_file;
 pub(crate) use path::search_path;

@@ -22,4 +22,4 @@ mod view;
 pub(super) use desk::serve;
 pub(super) use image::Image;
 pub(super) use shown::Root;
-pub(super) use view::{RootChoice, View, refuse_kernels_own};
+pub(super) use view::{RootChoice, View};

@@ -1,6 +1,6 @@
 //! The entries of a tar archive, each with the place of its bytes. Nothing of them is read.
 
-use super::ImageError;
+use super::error::ImageError;
 use super::section::Section;
 use tar::{EntryType, Header, PaxExtensions};
 

@@ -1,7 +1,7 @@
 //! What stands in an image: entries of its layers, one above the other.
 
-use super::ImageError;
 use super::entries::{Entries, Entry};
+use super::error::ImageError;
 use super::section::Section;
 use std::collections::BTreeMap;
 use tar::EntryType;

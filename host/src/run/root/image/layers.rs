@@ -1,8 +1,8 @@
 //! What kind of archive it is, and which layers of it make the image.
 
-use super::ImageError;
 use super::config::Config;
 use super::entries::is_head;
+use super::error::ImageError;
 use super::index::{Body, Index, Whiteouts};
 use super::section::Section;
 use super::unpack::unpack;

@@ -9,9 +9,11 @@
 //! | `config` | the image's program |
 //! | `unpack` | what is compressed |
 //! | `section` | a piece of a file |
+//! | `error` | why an archive is no root |
 
 mod config;
 mod entries;
+mod error;
 mod index;
 mod layers;
 mod section;
@@ -23,45 +25,15 @@ pub(crate) use config::Config;
 
 use super::source::Source;
 use ebb_wire::root::{Answer, Entry, FRAME, Facts, Frames};
+use error::ImageError;
 use index::{Body, Id, Index, Lost};
 use rustix::io::Errno;
 use section::Section;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-
-/// Why an archive is no root.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ImageError {
-    #[error(transparent)]
-    Read(#[from] io::Error),
-    #[error("neither a directory nor a tar archive")]
-    NoTar,
-    #[error("at byte {at} of the archive there is no entry, and not its end")]
-    Broken { at: u64 },
-    #[error("entry {name}: {why}")]
-    Entry { name: String, why: String },
-    #[error("layer {name}: {source}")]
-    Layer {
-        name: String,
-        source: Box<ImageError>,
-    },
-    #[error("the archive names {0}, and does not have it")]
-    Missing(String),
-    #[error("{name}: {source}")]
-    Json {
-        name: String,
-        source: serde_json::Error,
-    },
-    #[error("{0}")]
-    Image(String),
-    #[error("{what} cannot be unpacked: {source}")]
-    Coding { what: String, source: io::Error },
-    #[error("no room to unpack it in {} (TMPDIR says where): {source}", folder.display())]
-    Folder { folder: PathBuf, source: io::Error },
-}
 
 /// When a file was changed, and how long it is.
 type Stamp = (u64, i64, i64);

@@ -1,6 +1,6 @@
 //! What is compressed, unpacked into a file that has no name: it goes with ebb, however that ends.
 
-use super::ImageError;
+use super::error::ImageError;
 use super::section::Section;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
