@@ -184,7 +184,7 @@ fn slips_and_words_of_containers_are_errors_of_usage() {
         (["-e", "K=V", "ls", "-l"], ["'-e'", "--env K=V"]),
         (["--rm", "ls", "-l", "/"], ["--rm", "leaves nothing behind"]),
         (["-d", "ls", "-l", "/"], ["'-d'", "ebb top"]),
-        (["--volume", "/tmp:/x", "--", "ls"], ["--volume", "--file"]),
+        (["--mount", "/tmp:/x", "--", "ls"], ["--mount", "--volume"]),
         (["-v", "/tmp:/x", "--", "ls"], ["/tmp:/x", "--file"]),
     ] {
         refused(&ebb(&arguments), 125, &words);

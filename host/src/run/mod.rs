@@ -61,9 +61,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
     let completed = with_image(options, root.as_ref())?;
+    let is_images = options.program.is_empty() && completed.is_some();
     let options = completed.as_ref().unwrap_or(options);
     let (listed, volumes) = volumes_of(options)?;
-    let (mut initramfs, user) = pack::pack(options, root.as_mut(), &listed)?;
+    let (mut initramfs, user) = pack::pack(options, root.as_mut(), &listed, is_images)?;
     if let (Some(Root::Host(view)), Some(user)) = (&mut root, &user) {
         view.give([user.uid, user.gid]);
     }

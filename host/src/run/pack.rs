@@ -21,11 +21,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The guest's first file system.
+/// The guest's first file system. Where the command is an image's own, nothing of the host's is packed for it.
 pub(super) fn pack(
     options: &RunOptions,
     mut root: Option<&mut Root>,
     volumes: &[VolumeOption],
+    is_images: bool,
 ) -> Result<(Initramfs, Option<User>), Failure> {
     let mut tree = Initramfs::default();
     add_files(&mut tree, &options.files)?;
@@ -39,6 +40,13 @@ pub(super) fn pack(
     let argv = match root {
         Some(root) => match of_image(root, options, &tree) {
             Some(argv) => argv,
+            None if is_images && !is_packed(options, &tree) => {
+                let name = options.program.first();
+                return Err(Failure::Usage(format!(
+                    "the image's command {} is no program of the image; give another: `ebb run --root … -- PROGRAM`",
+                    name.map(|name| name.to_string_lossy()).unwrap_or_default()
+                )));
+            }
             None => {
                 let mut seen = |path: &[u8]| {
                     in_volume(volumes, path).or_else(|| root.real_path_of(path.strip_prefix(b"/")?))
@@ -125,11 +133,17 @@ pub(super) fn pack_volumes(tree: &mut Initramfs, volumes: &[VolumeOption]) -> Re
     Ok(())
 }
 
+/// Whether the command is a file that the user has packed.
+fn is_packed(options: &RunOptions, tree: &Initramfs) -> bool {
+    let name = options.program.first();
+    let path = name.and_then(|name| GuestPath::parse(name.as_bytes()).ok());
+    path.is_some_and(|path| matches!(tree.get(&path), Some(Node::File { .. })))
+}
+
 /// The command, if it is one of an image's, which no packed file hides.
 fn of_image(root: &Root, options: &RunOptions, tree: &Initramfs) -> Option<Vec<OsString>> {
     let name = options.program.first()?;
-    let packed = GuestPath::parse(name.as_bytes()).ok();
-    if packed.is_some_and(|path| matches!(tree.get(&path), Some(Node::File { .. }))) {
+    if is_packed(options, tree) {
         return None;
     }
     let set = |setting: &OsString| Some(setting.to_str()?.strip_prefix("PATH=")?.to_owned());

@@ -123,7 +123,7 @@ fn both_sides_see_what_the_other_does() {
     );
 }
 
-/// Pages are a cache: more can be read, and changed through mappings, than there is memory.
+/// Pages are a cache: more can be read and written than there is memory.
 #[test]
 fn more_goes_through_it_than_there_is_memory() {
     let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")), "volume-large");
@@ -142,7 +142,7 @@ fn more_goes_through_it_than_there_is_memory() {
     assert!(copy[10 << 20..].iter().all(|byte| *byte == b'a') && copy.len() == 150 << 20);
 }
 
-/// What the host has no room for is an error of the program's.
+/// What the host refuses is an error of the program's.
 #[test]
 fn errors_of_the_host_reach_the_program() {
     let at = "/dev:/v";

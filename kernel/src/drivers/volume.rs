@@ -120,14 +120,16 @@ pub fn room(handle: u64) -> Result<[u64; 6], Errno> {
 /// Calls with a request that has the addresses of frames.
 fn with_frames<R>(
     request: Request<'_>,
-    frames: &[FrameRef],
+    frames: impl Iterator<Item = u64>,
     call: impl FnOnce(&Request<'_>) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     let mut addresses = [0; FRAMES_MAX];
-    for (address, frame) in addresses.iter_mut().zip(frames) {
-        *address = frame.address();
+    let mut len = 0;
+    for (place, address) in addresses.iter_mut().zip(frames) {
+        *place = address;
+        len += 1;
     }
-    let frames = Frames::Addresses(&addresses[..frames.len().min(FRAMES_MAX)]);
+    let frames = Frames::Addresses(&addresses[..len]);
     call(&Request { frames, ..request })
 }
 
@@ -143,7 +145,7 @@ pub fn read(
 ) -> Result<usize, Errno> {
     let mut request = Request::new(Ask::Read, handle);
     request.numbers[0] = offset;
-    with_frames(request, frames, |request| {
+    with_frames(request, frames.iter().map(FrameRef::address), |request| {
         facts_and(request, |facts, rest| {
             learn(facts);
             count(rest, frames.len() * machine::memory::PAGE_SIZE)
@@ -162,7 +164,7 @@ fn count(rest: &[u8], most: usize) -> Result<usize, Errno> {
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     /// Where they stand, one behind the other.
-    pub frames: &'a [FrameRef],
+    pub frames: &'a [Option<FrameRef>],
     /// The first byte in the first frame.
     pub within: usize,
     /// How many.
@@ -189,7 +191,8 @@ pub fn write(
         append,
     ];
     request.numbers[..4].copy_from_slice(&numbers);
-    with_frames(request, bytes.frames, |request| {
+    let addresses = bytes.frames.iter().flatten().map(FrameRef::address);
+    with_frames(request, addresses, |request| {
         facts_and(request, |facts, rest| {
             learn(facts);
             let written = count(rest, bytes.count)?;

@@ -199,8 +199,8 @@ pub fn mremap(a: &Args) -> SysResult {
     Ok(start as usize)
 }
 
-/// `msync(2)`: files live in memory, so there is nothing to write but what was changed of disks; all
-/// of that is written, whatever the range.
+/// `msync(2)`: of volumes the mapped files are written, of disks all that was changed, whatever the range; other files live in
+/// memory.
 pub fn msync(a: &Args) -> SysResult {
     let flags = a.uint(2);
     let known = abi::MS_ASYNC | abi::MS_SYNC | abi::MS_INVALIDATE;
@@ -210,7 +210,7 @@ pub fn msync(a: &Args) -> SysResult {
     }
     space()?.check_sync(a.addr(0), a.0[1], flags & abi::MS_INVALIDATE != 0)?;
     if flags & abi::MS_SYNC != 0 {
-        crate::fs::hostfs::sync_all()?;
+        space()?.sync_files(a.addr(0), a.0[1])?;
         crate::fs::block::sync_mapped()?;
     }
     Ok(0)

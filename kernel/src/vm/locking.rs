@@ -1,6 +1,7 @@
 //! Locked memory: pages are never taken away here, so it is about when they come, what is counted, and what may not drop
 //! them.
 
+use super::backing::Bytes;
 use super::map::page_range;
 use super::protect::NONE;
 use super::{AddressSpace, MapFlags, VmaFlags};
@@ -86,6 +87,18 @@ impl AddressSpace {
         } else {
             Err(Errno::ENOMEM)
         }
+    }
+
+    /// Has the files that are mapped in a range be stable.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn sync_files(&self, start: u64, bytes: u64) -> Result<(), Errno> {
+        let range = page_range(start, bytes, Errno::ENOMEM)?;
+        self.each_piece(range, |piece| match &piece.backing {
+            Bytes::File(file, _) if piece.flags.contains(VmaFlags::SHARED) => file.source.sync(),
+            _ => Ok(()),
+        })
     }
 
     fn mark(&self, range: Range<u64>, lock: Lock) -> Result<(), Errno> {

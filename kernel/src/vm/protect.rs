@@ -67,7 +67,7 @@ fn same(flags: VmaFlags) -> VmaFlags {
 pub(super) struct Piece {
     pub(super) range: Range<u64>,
     pub(super) flags: VmaFlags,
-    backing: Bytes,
+    pub(super) backing: Bytes,
 }
 
 /// Gives an entry the rights of its area, that to store where `may_store` has nothing against it.

@@ -83,6 +83,14 @@ pub trait PageSource: Send + Sync {
         Err(Errno::EOPNOTSUPP)
     }
 
+    /// Has what was stored be stable (`msync`). May wait; called without a spin lock held.
+    ///
+    /// # Errors
+    /// What could not be written.
+    fn sync(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// The file, if it is one of huge pages.
     fn as_huge(&self) -> Option<&HugeFile> {
         None

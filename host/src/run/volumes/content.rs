@@ -32,7 +32,7 @@ impl Volumes {
     /// Whether a file can be opened so.
     pub(super) fn check_open(&mut self, handle: u64, access: u64) -> Result<(), Errno> {
         if access & 2 != 0 {
-            self.opened(handle, Access::Write)?;
+            self.pin(handle)?;
         }
         if access & 1 != 0 {
             // One that was made unreadable is open for both all the same.
@@ -53,6 +53,8 @@ impl Volumes {
     ) -> Result<(Facts, u64), Errno> {
         let places = ram.places(request)?;
         let from = request.numbers[0];
+        // Before the bytes: if the file changes meanwhile, the next facts say so.
+        let facts = self.facts(request.handle)?;
         let mut buffer = std::mem::take(&mut self.buffer);
         let wanted = &mut buffer[..places.len() * FRAME];
         let result = self
@@ -67,8 +69,7 @@ impl Volumes {
             Ok(len as u64)
         });
         self.buffer = buffer;
-        let count = result?;
-        Ok((self.facts(request.handle)?, count))
+        Ok((facts, result?))
     }
 
     /// Writes out of frames; what was written, and from where on.
@@ -87,8 +88,6 @@ impl Volumes {
         if within >= FRAME || end > places.len() * FRAME {
             return Err(Errno::INVAL);
         }
-        let before = self.facts(request.handle)?;
-        let offset = if append != 0 { before.size } else { offset };
         let mut buffer = std::mem::take(&mut self.buffer);
         let result = (|| {
             for (bytes, place) in buffer.chunks_mut(FRAME).zip(&places) {
@@ -96,16 +95,28 @@ impl Volumes {
                     .read_exact_at(bytes, *place)
                     .map_err(|error| errno(&error))?;
             }
+            self.opened(request.handle, Access::Write)?;
+            // Next to the write: what the host does before and after it is noticed.
+            let before = self.facts(request.handle)?;
             let file = self.opened(request.handle, Access::Write)?;
-            write_all(file, &buffer[within..end], offset)
+            let bytes = &buffer[within..end];
+            let (count, at) = if append != 0 {
+                append_all(file, bytes)?
+            } else {
+                (write_all(file, bytes, offset)?, offset)
+            };
+            Ok((before, count as u64, at))
         })();
         self.buffer = buffer;
-        let count = result?;
-        Ok((
-            self.facts_after(request.handle, &before)?,
-            count as u64,
-            offset,
-        ))
+        let (before, count, at) = result?;
+        let mut facts = self.facts_after(request.handle, &before)?;
+        let foreign =
+            facts.size != before.size.max(at + count) || (append != 0 && at != before.size);
+        if foreign && count > 0 {
+            // Others wrote at the same time.
+            facts.version_before = !before.version;
+        }
+        Ok((facts, count, at))
     }
 
     /// Has a file, or a folder, be stable.
@@ -153,6 +164,18 @@ fn read_all(file: &File, wanted: &mut [u8], from: u64) -> Result<usize, Errno> {
         }
     }
     Ok(len)
+}
+
+/// Puts bytes behind the end, wherever others have it be; how many, and where.
+fn append_all(file: &File, bytes: &[u8]) -> Result<(usize, u64), Errno> {
+    // With this offset the file's own one counts, which then stands behind what was written.
+    const OWN: u64 = u64::MAX;
+    let flags = rustix::io::ReadWriteFlags::APPEND;
+    let count = rustix::io::retry_on_intr(|| {
+        rustix::io::pwritev2(file, &[io::IoSlice::new(bytes)], OWN, flags)
+    })?;
+    let end = rustix::fs::seek(file, rustix::fs::SeekFrom::Current(0))?;
+    Ok((count, end.saturating_sub(count as u64)))
 }
 
 /// As much as goes: an error counts only where nothing went.

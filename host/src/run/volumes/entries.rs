@@ -12,6 +12,23 @@ use std::os::fd::OwnedFd;
 /// The most names of one folder.
 const NAMES_MAX: usize = 1 << 20;
 
+/// Folders that are listed at the same time; of more, names may come twice.
+const LISTINGS_MAX: usize = 4;
+
+/// The names of a folder that is being listed.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) folder: u64,
+    names: Vec<Name>,
+}
+
+#[derive(Debug)]
+struct Name {
+    name: Box<[u8]>,
+    mode: u32,
+    inode: u64,
+}
+
 /// Refuses what is no name in a folder.
 fn check(name: &[u8]) -> Result<&[u8], Errno> {
     let plain =
@@ -56,30 +73,57 @@ impl Volumes {
         Ok(facts(&stat, handle, device))
     }
 
-    /// Names in a folder from a number on.
+    /// Names in a folder from a number on. Between two answers they are kept, so that none comes twice or not at all.
     pub(super) fn list(
         &mut self,
         folder: u64,
         from: u64,
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
+        let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
+        let kept = self.listings.iter().position(|of| of.folder == folder);
+        let kept = kept.and_then(|at| self.listings.remove(at));
+        let listing = match kept {
+            Some(listing) if first > 0 => listing,
+            _ => Listing {
+                folder,
+                names: self.names(folder)?,
+            },
+        };
+        let next = answer.later();
+        for (at, name) in listing.names.iter().enumerate().skip(first) {
+            let entry = Entry {
+                name: &name.name,
+                facts: ebb_wire::root::Facts {
+                    mode: name.mode,
+                    version: name.inode,
+                    ..Default::default()
+                },
+                target: b"",
+            };
+            if !answer.entry(&entry) {
+                answer.put(next, at as u64);
+                self.listings.truncate(LISTINGS_MAX - 1);
+                self.listings.push_front(listing);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// All names in a folder.
+    fn names(&self, folder: u64) -> Result<Vec<Name>, Errno> {
         let known = self.known(folder)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(CWD, own_path(&known.file), flags, Mode::empty())?;
-        let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
-        let next = answer.later();
-        let mut at = 0;
+        let mut names = Vec::new();
         for entry in Dir::new(file)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            at += 1;
-            if at <= first {
-                continue;
-            }
-            if at > NAMES_MAX {
+            if names.len() >= NAMES_MAX {
                 return Err(Errno::OVERFLOW);
             }
             let mode = match entry.file_type() {
@@ -91,21 +135,13 @@ impl Volumes {
                 }
                 kind => kind.as_raw_mode(),
             };
-            let entry = Entry {
-                name,
-                facts: ebb_wire::root::Facts {
-                    mode,
-                    version: entry.ino(),
-                    ..Default::default()
-                },
-                target: b"",
-            };
-            if !answer.entry(&entry) {
-                answer.put(next, at as u64 - 1);
-                break;
-            }
+            names.push(Name {
+                name: name.into(),
+                mode,
+                inode: entry.ino(),
+            });
         }
-        Ok(())
+        Ok(names)
     }
 
     /// Where a link leads.
@@ -125,6 +161,8 @@ impl Volumes {
         bits: u64,
     ) -> Result<Facts, Errno> {
         let known = self.known_to_change(folder)?;
+        // Rather no file than one without a handle.
+        self.check_room()?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
         let file = open(&known.file, check(name)?, flags, Mode::RUSR | Mode::WUSR)?;
         // Whatever our own umask says: the guest has one.
@@ -146,12 +184,15 @@ impl Volumes {
         bits: u64,
     ) -> Result<Facts, Errno> {
         let known = self.known_to_change(folder)?;
+        self.check_room()?;
         rustix::fs::mkdirat(&known.file, check(name)?, Mode::RWXU)?;
         let made = self.look(folder, name)?;
         let path = own_path(&self.known(made.handle)?.file);
         if u64::from(FileType::Directory.as_raw_mode()) == made.mode & 0o170_000 {
-            let sticky = Mode::from_raw_mode(u32::try_from(bits & 0o1000).unwrap_or(0));
-            rustix::fs::chmod(path, mode(bits)? | sticky)?;
+            // The set-group-ID bit is the folder's above.
+            let inherited = made.mode & 0o2000;
+            let kept = u32::try_from((bits & 0o1000) | inherited).unwrap_or(0);
+            rustix::fs::chmod(path, mode(bits)? | Mode::from_raw_mode(kept))?;
         }
         self.facts(made.handle)
     }
@@ -167,6 +208,7 @@ impl Volumes {
         if target.is_empty() || target.contains(&0) {
             return Err(Errno::NOENT);
         }
+        self.check_room()?;
         rustix::fs::symlinkat(target, &known.file, check(name)?)?;
         self.look(folder, name)
     }

@@ -95,9 +95,6 @@ impl Volumes {
             rustix::fs::ftruncate(file, size)?;
         }
         if what & (change::ACCESSED | change::MODIFIED) != 0 {
-            if kind(&stat) == FileType::Symlink {
-                return Err(Errno::OPNOTSUPP);
-            }
             let time = Timespec {
                 tv_sec: seconds.cast_signed(),
                 tv_nsec: i64::try_from(nanos).unwrap_or(0).min(999_999_999),

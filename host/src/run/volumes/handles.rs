@@ -11,11 +11,13 @@ use std::path::Path;
 
 /// Files that stay open, as most are read or written in several pieces.
 const OPEN_MAX: usize = 64;
+/// Files that a guest may know, and have open for writing, at most: each holds memory of the host's kernel.
+const MOST: u64 = 64 << 10;
 /// Descriptors that ebb needs for itself.
 const KEPT: u64 = 256;
 
 /// What tells a file from every other one.
-type Key = (u64, u64);
+type Key = (u64, u64, bool);
 
 /// A file that the guest knows.
 #[derive(Debug)]
@@ -61,6 +63,9 @@ pub(crate) struct Volumes {
     next: u64,
     most: usize,
     open: VecDeque<Open>,
+    /// Files that the guest has open for writing: they stay writable, whatever becomes of their modes.
+    writers: HashMap<u64, File>,
+    pub(super) listings: VecDeque<super::entries::Listing>,
     pub(super) buffer: Vec<u8>,
 }
 
@@ -95,6 +100,8 @@ impl Volumes {
             next: 1,
             most: 0,
             open: VecDeque::new(),
+            writers: HashMap::new(),
+            listings: VecDeque::new(),
             buffer: vec![0; ebb_wire::root::FRAMES_MAX * ebb_wire::root::FRAME],
         })
     }
@@ -118,6 +125,8 @@ impl Volumes {
             next: 1,
             most: descriptors(),
             open: VecDeque::new(),
+            writers: HashMap::new(),
+            listings: VecDeque::new(),
             buffer: vec![0; self.buffer.len()],
         })
     }
@@ -143,16 +152,14 @@ impl Volumes {
         device: u64,
     ) -> Result<u64, Errno> {
         // The same file by two volumes may be written by one of them.
-        let key = (stat.st_dev, stat.st_ino << 1 | u64::from(read_only));
+        let key = (stat.st_dev, stat.st_ino, read_only);
         if let Some(handle) = self.handles.get(&key)
             && let Some(known) = self.known.get_mut(handle)
         {
             known.given += 1;
             return Ok(*handle);
         }
-        if self.known.len() >= self.most {
-            return Err(Errno::NFILE);
-        }
+        self.check_room()?;
         let handle = self.next;
         self.next += 1;
         self.handles.insert(key, handle);
@@ -167,6 +174,14 @@ impl Volumes {
             },
         );
         Ok(handle)
+    }
+
+    /// Refuses one descriptor too many.
+    pub(super) fn check_room(&self) -> Result<(), Errno> {
+        if self.known.len() + self.writers.len() >= self.most {
+            return Err(Errno::NFILE);
+        }
+        Ok(())
     }
 
     /// The file with a handle.
@@ -191,6 +206,7 @@ impl Volumes {
             let key = known.key;
             self.handles.remove(&key);
             self.known.remove(&handle);
+            self.listings.retain(|listing| listing.folder != handle);
             self.close(handle);
         }
         Ok(())
@@ -199,6 +215,20 @@ impl Volumes {
     /// Closes what is open of a file.
     pub(super) fn close(&mut self, handle: u64) {
         self.open.retain(|open| open.handle != handle);
+        self.writers.remove(&handle);
+    }
+
+    /// Has a file be open for writing until it is closed.
+    pub(super) fn pin(&mut self, handle: u64) -> Result<(), Errno> {
+        if self.writers.contains_key(&handle) {
+            return Ok(());
+        }
+        self.check_room()?;
+        self.opened(handle, Access::Write)?;
+        // It was put in the first place.
+        let open = self.open.pop_front().ok_or(Errno::IO)?;
+        self.writers.insert(handle, open.file);
+        Ok(())
     }
 
     /// A regular file, open for its bytes.
@@ -207,6 +237,11 @@ impl Volumes {
             Access::Read => self.known(handle)?,
             Access::Write => self.known_to_change(handle)?,
         };
+        if access == Access::Write
+            && let Some(file) = self.writers.get(&handle)
+        {
+            return Ok(file);
+        }
         let fits = |open: &Open| open.handle == handle && open.access == access;
         let open = match self.open.iter().position(fits) {
             Some(at) => self.open.remove(at),
@@ -244,6 +279,12 @@ impl Volumes {
         self.open.front().map(|open| &open.file).ok_or(Errno::IO)
     }
 
+    /// How many files the guest has open for writing.
+    #[cfg(test)]
+    pub(super) fn writers(&self) -> usize {
+        self.writers.len()
+    }
+
     /// Notes a file that is open for writing since it was made.
     pub(super) fn keep_open(&mut self, handle: u64, file: OwnedFd) {
         self.open.truncate(OPEN_MAX - 1);
@@ -271,6 +312,6 @@ fn descriptors() -> usize {
         Ok(()) => limit.maximum,
         Err(_) => limit.current,
     };
-    let most = limit.unwrap_or(1 << 20).min(1 << 20);
+    let most = limit.unwrap_or(MOST).min(MOST);
     usize::try_from(most.saturating_sub(KEPT).max(64)).unwrap_or(64)
 }

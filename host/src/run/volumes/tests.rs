@@ -494,3 +494,60 @@ fn handles_and_numbers_are_checked() {
     );
     assert_eq!(bench.put(&forget), Err(ESTALE));
 }
+
+/// An end is where the file ends when the bytes go there, and a change by others shows.
+#[test]
+fn appending_is_behind_what_the_host_wrote() {
+    let mut bench = Bench::new("append", "");
+    let top = bench.top();
+    let made = bench.named(Ask::File, top, b"log").unwrap();
+    let first = bench.write(made.handle, b"one", [0, 0, 3, 1]).unwrap();
+    let (facts, rest) = Facts::read(&first).unwrap();
+    assert_eq!(facts.version_before, made.version);
+    assert_eq!(leading_number(rest).unwrap().0, 3);
+    assert_eq!(leading_number(&rest[8..]).unwrap().0, 0);
+    fs::write(bench.path("log"), "one and more").unwrap();
+    let second = bench.write(made.handle, b"two", [0, 0, 3, 1]).unwrap();
+    let (facts_after, rest) = Facts::read(&second).unwrap();
+    assert_ne!(facts_after.version_before, facts.version);
+    assert_eq!(leading_number(&rest[8..]).unwrap().0, 12);
+    assert_eq!(fs::read(bench.path("log")).unwrap(), b"one and moretwo");
+}
+
+/// Who has a file open may write it, whatever its mode, and however many others are open.
+#[test]
+fn what_is_open_for_writing_stays_so() {
+    let mut bench = Bench::new("pinned", "");
+    let top = bench.top();
+    let mut handles = Vec::new();
+    for number in 0..100 {
+        let name = format!("file{number}");
+        let made = bench.named(Ask::File, top, name.as_bytes()).unwrap();
+        let mut open = Request::new(Ask::Open, made.handle);
+        open.numbers[0] = 3;
+        bench.put(&open).unwrap();
+        handles.push(made.handle);
+    }
+    assert_eq!(bench.volumes.writers(), 100);
+    for handle in handles {
+        bench.write(handle, b"x", [0, 0, 1, 0]).unwrap();
+        bench.put(&Request::new(Ask::Close, handle)).unwrap();
+    }
+    assert_eq!(bench.volumes.writers(), 0);
+}
+
+#[test]
+fn times_of_links_and_inherited_groups_are_kept() {
+    let mut bench = Bench::new("times", "");
+    symlink("nowhere", bench.path("link")).unwrap();
+    let top = bench.top();
+    let link = bench.look(top, "link").unwrap();
+    let changed = bench
+        .change(link.handle, &[change::MODIFIED, 0, 0, 1234, 5])
+        .unwrap();
+    assert_eq!(changed.times[1], (1234, 5));
+    let set_group = fs::Permissions::from_mode(0o2755);
+    fs::set_permissions(bench.path(""), set_group).unwrap();
+    let made = bench.named(Ask::Folder, top, b"folder").unwrap();
+    assert_eq!(made.mode & 0o7777, 0o2640);
+}

@@ -3,6 +3,7 @@
 use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
+use super::failures::Seen;
 use super::node::HostNode;
 use super::pages::{PAGE, in_page};
 use super::writeback;
@@ -24,6 +25,7 @@ const WRITE: u64 = 2;
 pub(super) struct OpenHostFile {
     node: Arc<HostNode>,
     writes: bool,
+    seen: Seen,
 }
 
 impl OpenHostFile {
@@ -34,10 +36,18 @@ impl OpenHostFile {
             node.opens.fetch_add(1, Ordering::AcqRel);
         }
         // From here on its drop takes that back.
-        let file = Arc::new(Self { node, writes });
+        let seen = node.failures.begin();
+        let file = Arc::new(Self { node, writes, seen });
         let mut request = Request::new(Ask::Open, file.node.handle);
         request.numbers[0] = (u64::from(flags.readable()) * READ) | (u64::from(writes) * WRITE);
-        volume::done(&request)?;
+        {
+            // Nobody closes it on the host meanwhile.
+            let _moving = file.node.moving.lock();
+            if writes {
+                file.node.pinned.store(true, Ordering::Relaxed);
+            }
+            volume::done(&request)?;
+        }
         // What others wrote meanwhile is to be seen, by whatever way the file was found.
         file.node.facts();
         writeback::use_lately(&file.node);
@@ -49,7 +59,11 @@ impl Drop for OpenHostFile {
     fn drop(&mut self) {
         if self.writes {
             // AcqRel: pairs with the Acquire of who closes on the host.
-            self.node.opens.fetch_sub(1, Ordering::AcqRel);
+            let last = self.node.opens.fetch_sub(1, Ordering::AcqRel) == 1;
+            if last && self.node.pinned.load(Ordering::Relaxed) {
+                // Whoever closed another one at the same time left that to us. Without memory the host has it open longer.
+                let _ = writeback::note(&self.node);
+            }
             self.node.fs.volume.close_writer();
         }
     }
@@ -60,7 +74,7 @@ fn gather(
     from: &mut dyn ByteSource,
     within: usize,
     most: usize,
-) -> Result<(Vec<FrameRef>, usize), Errno> {
+) -> Result<(Vec<Option<FrameRef>>, usize), Errno> {
     let mut frames = Vec::new();
     let room = (within + most).div_ceil(PAGE_SIZE);
     frames.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
@@ -79,7 +93,7 @@ fn gather(
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         };
-        frames.push(frame);
+        frames.push(Some(frame));
         done += moved;
         if moved < count {
             break;
@@ -199,22 +213,15 @@ impl File for OpenHostFile {
     }
 
     fn sync(&self) -> Result<(), Errno> {
-        self.node.write_back();
-        if let Some(error) = self.node.failed.lock().take() {
-            return Err(error);
-        }
-        volume::done(&Request::new(Ask::Sync, self.node.handle))
+        self.node.sync(&self.seen)
     }
 
     fn last_close(&self) {
         if self.node.is_dirty() {
             self.node.write_back();
         }
-        // Acquire: pairs with the AcqRel of the count. This file is one of them still.
-        if self.writes && self.node.opens.load(Ordering::Acquire) == 1 {
-            // On the host nobody has it open for writing any more, so it can be executed there.
-            let _ = volume::done(&Request::new(Ask::Close, self.node.handle));
-        }
+        // This file is one of them still.
+        self.node.close_unused(u32::from(self.writes));
     }
 
     fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {

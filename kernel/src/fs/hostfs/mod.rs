@@ -8,6 +8,7 @@
 //! | `pages` | bytes of files that are here, and which of them the host has not |
 //! | `view` | files as mappings see them |
 //! | `file`, `directory` | what is open |
+//! | `failures` | what could not be written, and who was told |
 //! | `writeback` | what was changed through mappings, on its way to the host |
 //!
 //! What a program writes is the host's when the call returns; pages here are a cache for reading, and for mappings. Each look at a
@@ -15,6 +16,7 @@
 //! not made here drops the file's pages.
 
 mod directory;
+mod failures;
 mod file;
 mod known;
 mod node;

@@ -7,6 +7,7 @@ use super::super::node::{
     Renamed, Timestamp, downcast,
 };
 use super::directory::OpenDirectory;
+use super::failures::Failures;
 use super::file::OpenHostFile;
 use super::known::{self, Given, Known};
 use super::pages::Content;
@@ -57,8 +58,12 @@ pub(super) struct HostNode {
     pub(super) views: Views,
     /// Open files that may write.
     pub(super) opens: AtomicU32,
-    /// The error of what could not be written, until somebody is told.
-    pub(super) failed: SpinLock<Option<Errno>>,
+    /// The host may have it open for writing.
+    pub(super) pinned: AtomicBool,
+    /// It is in the list of files with dirty pages. Changed with the list's lock held.
+    pub(super) listed: AtomicBool,
+    /// What could not be written.
+    pub(super) failures: Failures,
 }
 
 impl HostNode {
@@ -80,7 +85,9 @@ impl HostNode {
             content: SpinLock::new(Content::new()),
             views: Views::none(),
             opens: AtomicU32::new(0),
-            failed: SpinLock::new(None),
+            pinned: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
+            failures: Failures::none(),
         });
         Some(node)
     }

@@ -4,7 +4,6 @@
 //! mapping of the same file. `content` is held for moments.
 
 use super::node::HostNode;
-use super::writeback;
 use crate::drivers::volume::{self, Ask, FRAMES_MAX, Outgoing, Request, change};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -18,6 +17,9 @@ pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 const BATCH: usize = 32;
 /// Pages that are looked at between two openings of the lock.
 const LOOKS: usize = 512;
+
+/// Frames on their way to the host.
+type Row = [Option<FrameRef>; FRAMES_MAX];
 
 #[derive(Debug)]
 struct Page {
@@ -106,15 +108,24 @@ impl HostNode {
             frame.zero(0, PAGE_SIZE);
             frames.push(frame);
         }
-        volume::read(self.handle, index * PAGE, &frames, |facts| {
+        let count = volume::read(self.handle, index * PAGE, &frames, |facts| {
             self.learn(facts)
         })?;
         self.settle_held();
-        let end = self.size().div_ceil(PAGE);
+        // The facts are from before the read: the file may have been cut since.
+        let (size, came) = (self.size(), index * PAGE + count as u64);
+        let end = size.min(came).div_ceil(PAGE);
         let mut wanted = None;
         for (at, frame) in (index..end).zip(frames) {
+            if at == index {
+                wanted = Some(frame.clone());
+            }
+            if came < size && (at + 1) * PAGE > came {
+                // Not all of it came: it is read anew next time.
+                break;
+            }
             let page = Page {
-                frame: frame.clone(),
+                frame,
                 dirty: false,
             };
             let mut content = self.content.lock();
@@ -125,15 +136,12 @@ impl HostNode {
                     memory::count_file_frames(1);
                 }
             }
-            if at == index {
-                wanted = Some(frame);
-            }
         }
         drop(moving);
         Ok(wanted)
     }
 
-    /// Notes that a mapping may change a page; false if it is not the file's any more.
+    /// Notes that a mapping may change a page of a file that is listed; false if it is not the file's any more.
     pub(super) fn mark_dirty(&self, index: u64, frame: &FrameRef) -> bool {
         let mut content = self.content.lock();
         let Some(page) = content.pages.get_mut(index) else {
@@ -150,7 +158,6 @@ impl HostNode {
         drop(content);
         if newly {
             stats::count_dirty_pages(1);
-            writeback::note(self);
         }
         true
     }
@@ -160,10 +167,9 @@ impl HostNode {
         self.content.lock().dirty > 0
     }
 
-    /// Takes the mark of a run of dirty pages from `from` on away; the first, and the frames.
-    fn take_dirty(&self, from: u64) -> Option<(u64, Vec<FrameRef>)> {
-        let mut frames = Vec::new();
-        frames.try_reserve_exact(FRAMES_MAX).ok()?;
+    /// Takes the mark of a run of dirty pages from `from` on away; the first, and how many frames there are now. Needs no memory.
+    fn take_dirty(&self, from: u64, frames: &mut Row) -> Option<(u64, usize)> {
+        let mut len = 0;
         let mut at = from;
         // Ends: the numbers grow.
         loop {
@@ -181,19 +187,20 @@ impl HostNode {
                 at = index + 1;
             }
             let mut next = at;
-            while frames.len() < FRAMES_MAX
+            while let Some(place) = frames.get_mut(len)
                 && let Some(page) = content.pages.get_mut(next)
                 && page.dirty
             {
                 page.dirty = false;
-                frames.push(page.frame.clone());
+                *place = Some(page.frame.clone());
+                len += 1;
                 next += 1;
             }
-            if !frames.is_empty() {
-                content.dirty -= frames.len() as u64;
+            if len > 0 {
+                content.dirty -= len as u64;
                 drop(content);
-                stats::count_dirty_pages(-(frames.len() as i64));
-                return Some((at, frames));
+                stats::count_dirty_pages(-(len as i64));
+                return Some((at, len));
             }
         }
     }
@@ -205,18 +212,19 @@ impl HostNode {
         loop {
             // What is taken is the file's until the host has it: nobody cuts it meanwhile, or writes there.
             let moving = self.moving.lock();
-            let Some((first, frames)) = self.take_dirty(from) else {
+            let mut frames = [const { None }; FRAMES_MAX];
+            let Some((first, len)) = self.take_dirty(from, &mut frames) else {
                 return;
             };
-            from = first + frames.len() as u64;
+            from = first + len as u64;
             // Who stores to them from now on asks for them again, and that marks them.
             self.views.take_stores(first..from);
             let left = self.size().saturating_sub(first * PAGE);
             let left = usize::try_from(left).unwrap_or(usize::MAX);
-            let count = left.min(frames.len() * PAGE_SIZE);
+            let count = left.min(len * PAGE_SIZE);
             if count > 0 {
                 let bytes = Outgoing {
-                    frames: &frames,
+                    frames: &frames[..len],
                     within: 0,
                     count,
                     offset: Some(first * PAGE),
@@ -224,8 +232,8 @@ impl HostNode {
                 let written = volume::write(self.handle, &bytes, |facts| self.learn(facts));
                 match written {
                     Ok((written, _)) if written == count => {}
-                    Ok(_) => *self.failed.lock() = Some(Errno::ENOSPC),
-                    Err(error) => *self.failed.lock() = Some(error),
+                    Ok(_) => self.failures.note(Errno::ENOSPC),
+                    Err(error) => self.failures.note(error),
                 }
                 self.settle_held();
             }
@@ -342,7 +350,7 @@ impl HostNode {
             let piece = (PAGE_SIZE - in_page(at)).min(PAGE_SIZE - from % PAGE_SIZE);
             let piece = piece.min(count - done);
             if let Some(page) = self.ready(at / PAGE)
-                && let Some(frame) = bytes.frames.get(from / PAGE_SIZE)
+                && let Some(Some(frame)) = bytes.frames.get(from / PAGE_SIZE)
             {
                 copy(frame, from % PAGE_SIZE, &page, in_page(at), piece);
             }

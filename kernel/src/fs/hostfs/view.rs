@@ -3,6 +3,7 @@
 //! As with disks, a mapping that may be stored to has a view of its own: what is asked of that one counts as changed, and leaves
 //! the page tables before it is written.
 
+use super::failures::Seen;
 use super::node::HostNode;
 use super::writeback;
 use crate::vm::pages::Wish;
@@ -24,6 +25,16 @@ pub(super) struct View {
     /// Pages that are asked for may be changed without a word.
     changes: bool,
     mappings: Mappings,
+    seen: Seen,
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        if self.changes {
+            // What it changed is still to be written, and the file to be closed on the host.
+            let _ = writeback::note(&self.node);
+        }
+    }
 }
 
 /// The views of a file that somebody has: of who changes nothing, and of who may.
@@ -40,10 +51,12 @@ impl Views {
             node: node.clone(),
             changes,
             mappings: Mappings::new(),
+            seen: node.failures.begin(),
         });
         let mut views = self.0.lock();
         let view = &mut views[usize::from(changes)];
         if let Some(view) = view.upgrade() {
+            drop(views);
             return view;
         }
         let old = core::mem::replace(view, Arc::downgrade(&new));
@@ -54,6 +67,11 @@ impl Views {
 
     fn there(&self, changes: bool) -> Option<Arc<View>> {
         self.0.lock()[usize::from(changes)].upgrade()
+    }
+
+    /// Whether somebody may change pages.
+    pub(super) fn may_change(&self) -> bool {
+        self.0.lock()[1].strong_count() > 0
     }
 
     /// Has who may change these pages ask for them again.
@@ -84,6 +102,9 @@ impl PageSource for View {
         for _ in 0..TRIES {
             if self.changes {
                 writeback::throttle(node);
+                if !writeback::note(node) {
+                    return Err(Errno::ENOMEM);
+                }
             }
             if node.ready(index).is_none() {
                 vm::count_major_fault();
@@ -103,6 +124,10 @@ impl PageSource for View {
         if !self.changes {
             self.node.ready_row(first, pages);
         }
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        self.node.sync(&self.seen)
     }
 
     fn mappings(&self) -> &Mappings {

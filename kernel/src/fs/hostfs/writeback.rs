@@ -1,6 +1,7 @@
 //! What was changed through mappings, on its way to the host: by a thread every few seconds, by who changes too much, and by
 //! `msync`, `fsync` and the last close. And which files' pages are kept, and given up.
 
+use super::failures::Seen;
 use super::known;
 use super::node::HostNode;
 use super::pages::Choice;
@@ -13,7 +14,7 @@ use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::memory::{self, stats};
 use machine::sched;
-use machine::sync::{SpinLock, WaitQueue};
+use machine::sync::{Mutex, SpinLock, WaitQueue};
 
 /// How long a page may stay dirty.
 const INTERVAL: Nanos = Nanos::from_secs(5);
@@ -24,8 +25,10 @@ const LATELY: usize = 256;
 /// Pages that are dropped for one allocation that found nothing.
 const RELIEF: usize = 512;
 
-/// Files with dirty pages.
+/// Files with dirty pages, or that may get some.
 static DIRTY: SpinLock<Vec<Arc<HostNode>>> = SpinLock::new(Vec::new());
+/// Held by who writes all: another one who wants that waits until it is done.
+static WRITING: Mutex<()> = Mutex::new(());
 static LAST: SpinLock<[Option<Arc<HostNode>>; LATELY]> = SpinLock::new([const { None }; LATELY]);
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static WORKER: WaitQueue = WaitQueue::new();
@@ -39,34 +42,88 @@ fn run() {
     loop {
         let deadline = clock::now().saturating_add(INTERVAL);
         WORKER.wait_uninterruptible_deadline(|| false, deadline);
-        write_all();
+        let _ = write_all(false);
         known::give_back();
     }
 }
 
-/// Notes a file that has dirty pages.
-pub(super) fn note(node: &HostNode) {
+/// Lists a file that is to be written, or closed on the host, soon. False: there is no memory.
+pub(super) fn note(node: &HostNode) -> bool {
     let Some(node) = node.this.upgrade() else {
-        return;
+        return true;
     };
     let mut dirty = DIRTY.lock();
-    let known = dirty.iter().any(|other| Arc::ptr_eq(other, &node));
-    if !known && dirty.try_reserve(1).is_ok() {
-        dirty.push(node);
+    // Relaxed: it changes with the lock held.
+    if node.listed.load(Ordering::Relaxed) {
+        drop(dirty);
+        return true;
     }
+    if dirty.try_reserve(1).is_err() {
+        drop(dirty);
+        return false;
+    }
+    node.listed.store(true, Ordering::Relaxed);
+    dirty.push(node);
+    true
 }
 
-/// Has the host have all that is dirty now.
-fn write_all() {
-    let dirty = core::mem::take(&mut *DIRTY.lock());
-    for node in dirty {
+/// Has the host have all that is dirty now, and with `stable` its disk. A file is listed until it was written.
+fn write_all(stable: bool) -> Result<(), Errno> {
+    let _writing = WRITING.lock();
+    let mut result = Ok(());
+    let (mut at, len) = (0, DIRTY.lock().len());
+    for _ in 0..len {
+        let Some(node) = DIRTY.lock().get(at).cloned() else {
+            break;
+        };
+        let before = node.failures.count();
         node.write_back();
-        // Acquire: as at the last close.
-        if node.opens.load(Ordering::Acquire) == 0 {
-            let _ = volume::done(&Request::new(Ask::Close, node.handle));
+        if stable {
+            let synced = volume::done(&Request::new(Ask::Sync, node.handle));
+            if let Err(error) = synced {
+                node.failures.note(error);
+            }
         }
-        if node.is_dirty() {
-            note(&node);
+        if node.failures.count() != before {
+            result = Err(node.failures.last());
+        }
+        node.close_unused(0);
+        let gone = {
+            let mut dirty = DIRTY.lock();
+            // Who may change it relies on its being listed.
+            if node.is_dirty() || node.views.may_change() || at >= dirty.len() {
+                at += 1;
+                None
+            } else {
+                node.listed.store(false, Ordering::Relaxed);
+                // Nobody else takes any out.
+                Some(dirty.remove(at))
+            }
+        };
+        drop(gone);
+    }
+    result
+}
+
+impl HostNode {
+    /// Writes the file and has it be stable; tells what failed since this one was told last.
+    pub(super) fn sync(&self, seen: &Seen) -> Result<(), Errno> {
+        self.write_back();
+        let synced = volume::done(&Request::new(Ask::Sync, self.handle));
+        self.failures.check(seen)?;
+        synced
+    }
+
+    /// Closes the file on the host, so that it can be executed there, if nobody but `own` who are going may write it.
+    pub(super) fn close_unused(&self, own: u32) {
+        let _moving = self.moving.lock();
+        // Acquire: pairs with the AcqRel of the count.
+        if self.opens.load(Ordering::Acquire) <= own
+            && !self.is_dirty()
+            && !self.views.may_change()
+            && self.pinned.swap(false, Ordering::Relaxed)
+        {
+            let _ = volume::done(&Request::new(Ask::Close, self.handle));
         }
     }
 }
@@ -79,24 +136,17 @@ pub(super) fn throttle(node: &HostNode) {
     }
     node.write_back();
     if stats::unwritten().0 > limit {
-        write_all();
+        let _ = write_all(false);
     }
 }
 
-/// Has the host have all that was changed through mappings, and be stable: `msync`, `sync`.
+/// Has the host have all that was changed through mappings, and be stable: `sync`. Who has a file learns of errors by `fsync`
+/// all the same.
 ///
 /// # Errors
-/// What the host said of one that could not be written.
+/// What failed just now.
 pub fn sync_all() -> Result<(), Errno> {
-    let dirty: Vec<_> = DIRTY.lock().iter().cloned().collect();
-    write_all();
-    let mut result = Ok(());
-    for node in dirty {
-        let synced = volume::done(&Request::new(Ask::Sync, node.handle));
-        let failed = node.failed.lock().take();
-        result = result.and(failed.map_or(synced, Err));
-    }
-    result
+    write_all(true)
 }
 
 /// Keeps the pages of a file that is opened.

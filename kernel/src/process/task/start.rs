@@ -186,8 +186,10 @@ fn mount_volumes(context: &fs::Context) -> Result<(), StartError> {
     if !drivers::volume::is_there() {
         return Ok(());
     }
-    let Ok(mut list) = read_strings(context, LIST.as_bytes()) else {
-        return Ok(());
+    let mut list = match read_strings(context, LIST.as_bytes()) {
+        Ok(list) => list,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(_) => return Err((NOT_EXECUTABLE, "/.ebb/volumes cannot be read")),
     };
     let mut number = 0;
     while list.count() >= VOLUME_WORDS {

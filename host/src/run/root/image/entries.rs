@@ -92,7 +92,7 @@ impl Entries {
             let header = Header::from_byte_slice(&block);
             let name = extended
                 .name
-                .take()
+                .clone()
                 .unwrap_or_else(|| header.path_bytes().into_owned());
             let kind = header.entry_type();
             let has_content = !matches!(
@@ -119,10 +119,7 @@ impl Entries {
             self.at = start + BLOCK + size.next_multiple_of(BLOCK);
             match kind {
                 EntryType::GNULongName => extended.name = Some(text(&name, &content)?),
-                EntryType::GNULongLink => {
-                    extended.link = Some(text(&name, &content)?);
-                    extended.name = extended.name.or(None);
-                }
+                EntryType::GNULongLink => extended.link = Some(text(&name, &content)?),
                 EntryType::XHeader => extended.read(&name, &content)?,
                 EntryType::XGlobalHeader => {}
                 _ => return extended.entry(header, name, kind, content).map(Some),

@@ -456,3 +456,17 @@ fn broken_archives_harm_nobody() {
     }
     assert!(images > 100, "{images} images are left");
 }
+
+/// As GNU tar writes them: a long name, and then a long link, before the one entry.
+#[test]
+fn a_long_name_and_a_long_link_are_of_one_entry() {
+    let (name, target) = ("n".repeat(150), "t".repeat(150));
+    let long = |text: &str| format!("{text}\0");
+    let archive = Tar::new()
+        .entry("L", EntryType::GNULongName, "", long(&name).as_bytes())
+        .entry("K", EntryType::GNULongLink, "", long(&target).as_bytes())
+        .link("short", "short")
+        .done();
+    let mut image = open("long-both", &archive).unwrap();
+    assert_eq!(names(&mut image, ""), [name]);
+}
