@@ -152,5 +152,8 @@ fn others_are_reached_by_their_user() {
     let mut member = user(9);
     member.supplementary = [7].into();
     assert_eq!(member.may_use_ipc(&ipc, 4), Ok(()));
+    let mut by_file_group = user(9);
+    by_file_group.groups.file = 7;
+    assert_eq!(by_file_group.may_use_ipc(&ipc, 4), Ok(()));
     assert_eq!(member.may_use_ipc(&ipc, 2), Err(Errno::EACCES));
 }
