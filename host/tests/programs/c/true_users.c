@@ -741,7 +741,7 @@ static void others(void)
 	AS(BOB, 0, {
 		int m = open("/dev/ptmx", O_RDWR | O_NOCTTY), n = -1, zero = 0; char path[64]; struct stat st;
 		TRY(ioctl(m, TIOCSPTLCK, &zero)); TRY(ioctl(m, TIOCGPTN, &n)); snprintf(path, sizeof path, "/dev/pts/%d", n); TRY(stat(path, &st));
-		say("  %o %d", st.st_mode, st.st_uid); TRY(try_open(path, O_RDWR | O_NOCTTY)); TRY(chmod(path, 0600)); TRY(chown(path, 0, -1));
+		say("  of %d", st.st_uid); TRY(try_open(path, O_RDWR | O_NOCTTY)); TRY(chmod(path, 0600)); TRY(chown(path, 0, -1));
 		int t = open(path, O_RDWR | O_NOCTTY); TRY(ioctl(t, TIOCSTI, "x")); TRY(ioctl(t, TIOCVHANGUP));
 	});
 	int m = MUST(open("/dev/ptmx", O_RDWR | O_NOCTTY)), n, zero = 0;
