@@ -6,7 +6,7 @@
 //!   of a file; a reader skips zero bytes between members;
 //! - the archive's length is a multiple of 4096.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -131,6 +131,8 @@ impl std::fmt::Display for GuestPath {
 pub(crate) struct Initramfs {
     // Sorted, so that a directory comes before what it holds.
     nodes: BTreeMap<GuestPath, Node>,
+    /// Directories that nobody asked for, above what was.
+    implied: BTreeSet<GuestPath>,
     /// User and group of what is not root's.
     owners: BTreeMap<GuestPath, [u32; 2]>,
 }
@@ -143,6 +145,7 @@ impl Initramfs {
                 Some(Node::Directory { .. }) => {}
                 Some(_) => return Err(PackError::Conflict(parent)),
                 None => {
+                    self.implied.insert(parent.clone());
                     self.nodes.insert(parent, Node::Directory { mode: 0o755 });
                 }
             }
@@ -153,8 +156,14 @@ impl Initramfs {
         {
             return Err(PackError::Conflict(path));
         }
+        self.implied.remove(&path);
         self.nodes.insert(path, node);
         Ok(())
+    }
+
+    /// Whether a directory is there for what is below it alone.
+    pub(crate) fn is_implied(&self, path: &GuestPath) -> bool {
+        self.implied.contains(path)
     }
 
     /// Puts `node` at `path` unless something stands there already.
@@ -171,26 +180,36 @@ impl Initramfs {
         self.owners.insert(path, owner);
     }
 
-    /// Gives them all that there is so far.
+    /// Gives them all that was asked for so far, but not the lists of users and groups.
     pub(crate) fn give_all(&mut self, owner: [u32; 2]) {
-        let all = self.nodes.keys().cloned();
+        let asked = |path: &&GuestPath| {
+            !self.implied.contains(*path)
+                && !matches!(path.as_bytes(), b"/etc/passwd" | b"/etc/group")
+        };
+        let all = self.nodes.keys().filter(asked).cloned();
         self.owners.extend(all.map(|path| (path, owner)));
     }
 
-    /// Gives them the host's files.
-    pub(crate) fn give_host_files(&mut self, owner: [u32; 2]) {
+    /// Gives them the host's files that are for their owner alone.
+    pub(crate) fn give_private_files(&mut self, owner: [u32; 2]) {
         let of_host = |node: &Node| {
             matches!(
                 node,
                 Node::File {
                     source: Source::Host(_),
-                    ..
-                }
+                    mode,
+                } if mode & 0o004 == 0
             )
         };
         let files = self.nodes.iter().filter(|(_, node)| of_host(node));
         self.owners
             .extend(files.map(|(path, _)| (path.clone(), owner)));
+    }
+
+    /// To whom what stands at `path` was given.
+    #[cfg(test)]
+    pub(crate) fn owner(&self, path: &GuestPath) -> Option<[u32; 2]> {
+        self.owners.get(path).copied()
     }
 
     /// What stands at `path`.
@@ -201,7 +220,7 @@ impl Initramfs {
     /// Leaves out the files and links of which `unneeded` says so, and the directories that hold nothing then.
     pub(crate) fn leave_out(&mut self, mut unneeded: impl FnMut(&GuestPath, &Node) -> bool) {
         let nodes = std::mem::take(&mut self.nodes);
-        let mut held = std::collections::BTreeSet::new();
+        let mut held = BTreeSet::new();
         // What a directory holds comes before it.
         for (path, node) in nodes.into_iter().rev() {
             if held.contains(&path) || !unneeded(&path, &node) {

@@ -52,9 +52,32 @@ fn number(text: &str) -> Option<u32> {
     number.filter(|number| *number != u32::MAX)
 }
 
-/// The fields of the lines of `/etc/passwd` or `/etc/group`.
-fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
-    text.lines().map(|line| line.split(':').collect())
+/// The fields of the lines of `/etc/passwd` or `/etc/group` that have a name, and numbers in these fields.
+fn lines<'a>(text: &'a str, numbers: &'static [usize]) -> impl Iterator<Item = Vec<&'a str>> {
+    let lines = text.lines().map(|line| line.split(':').collect());
+    lines.filter(|fields: &Vec<&str>| {
+        let is_number = |at: &usize| fields.get(*at).copied().and_then(number).is_some();
+        !fields[0].is_empty() && numbers.iter().all(is_number)
+    })
+}
+
+fn users(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    lines(text, &[2, 3])
+}
+
+fn groups(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    lines(text, &[2])
+}
+
+/// Whether a path is among what the system has, and no home of a person.
+fn is_of_system(path: &[u8]) -> bool {
+    let first = path.split(|byte| *byte == b'/').nth(1).unwrap_or_default();
+    first.starts_with(b"lib")
+        || [
+            "bin", "boot", "dev", "etc", "proc", "run", "sbin", "sys", "tmp", "usr",
+        ]
+        .iter()
+        .any(|known| known.as_bytes() == first)
 }
 
 impl UserChoice {
@@ -81,21 +104,15 @@ impl UserChoice {
             ([name, ..], None) => *name == self.user,
             _ => false,
         };
-        let entry = passwd.and_then(|text| lines(text).find(meant));
+        let entry = passwd.and_then(|text| users(text).find(meant));
         let field = |at: usize| entry.as_ref().and_then(|fields| fields.get(at)).copied();
-        let uid = match uid.or_else(|| field(2).and_then(number)) {
-            Some(uid) => uid,
-            None if entry.is_some() => {
-                return Err(refuse(
-                    "its entry in the guest's /etc/passwd has no number".into(),
-                ));
-            }
-            None => return Err(absent("user", &self.user, "/etc/passwd", passwd)),
-        };
+        let uid = uid
+            .or_else(|| field(2).and_then(number))
+            .ok_or_else(|| absent("user", &self.user, "/etc/passwd", passwd))?;
         let gid = match &self.group {
             None => field(3).and_then(number).unwrap_or(uid),
             Some(name) => {
-                let known = || lines(group?).find(|fields| fields[0] == *name);
+                let known = || groups(group?).find(|fields| fields[0] == *name);
                 let listed = || number(known()?.get(2)?);
                 number(name)
                     .or_else(listed)
@@ -107,20 +124,20 @@ impl UserChoice {
             let members = fields.get(3).map(|members| members.split(','));
             members.is_some_and(|mut members| members.any(|member| member == name))
         };
-        let of_user = group.into_iter().flat_map(lines).filter(is_member);
-        let mut groups: Vec<u32> = of_user
+        let of_user = group.into_iter().flat_map(groups).filter(is_member);
+        let mut all: Vec<u32> = of_user
             .filter_map(|fields| number(fields.get(2)?))
             .chain([gid])
             .take(GROUPS_MAX)
             .collect();
-        groups.sort_unstable();
-        groups.dedup();
+        all.sort_unstable();
+        all.dedup();
         let given = |at: usize| field(at).filter(|text| text.starts_with('/'));
         let home = given(5).map_or_else(|| format!("/home/{uid}"), str::to_owned);
         Ok(User {
             uid,
             gid,
-            groups,
+            groups: all,
             name,
             home: home.into(),
             shell: given(6).unwrap_or("/bin/sh").into(),
@@ -178,11 +195,12 @@ impl User {
 
     /// Packs a home of its own, which goes where the guest sees one of the host's, and gives it what was packed.
     pub(super) fn settle(&self, tree: &mut Initramfs) -> Result<(), Failure> {
-        tree.give_host_files([self.uid, self.gid]);
+        tree.give_private_files([self.uid, self.gid]);
         let home = self.home.clone().into_vec();
-        // `/` is nobody's.
+        // `/` is nobody's; and what is there for the program's file alone is like nothing.
         if let Ok(path) = GuestPath::parse(&home)
-            && tree.get(&path).is_none()
+            && (tree.get(&path).is_none()
+                || tree.is_implied(&path) && !is_of_system(path.as_bytes()))
         {
             tree.add(path.clone(), Node::Directory { mode: 0o700 })?;
             tree.give(path, [self.uid, self.gid]);
@@ -196,8 +214,10 @@ mod tests {
     use super::*;
 
     const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nann:x:1001:100:Ann:/home/ann:/bin/zsh\n\
-                          bob:x:1002:1002::/nonexistent:\nodd:x:?:1\n";
-    const GROUP: &str = "root:x:0:\nusers:x:100:\nclub:x:2001:bob,ann\ndisk:x:6:bob\n";
+                          bob:x:?:1::/b:\n::1003:1003::/e:\n\
+                          bob:x:1002:1002::/nonexistent:\nodd:x:?:1\nlow:x:1004:?::/l:\n";
+    const GROUP: &str = "root:x:0:\nusers:x:100:\nclub:x:2001:bob,ann\ndisk:x:6:bob\n\
+                         :x:7:ann\nbad:x:?:ann\nempty:x:8:\n";
 
     fn find(text: &str) -> Result<User, String> {
         let choice: UserChoice = text.parse()?;
@@ -219,6 +239,35 @@ mod tests {
         assert_eq!(nobody.to_file(), b"4000 4000 4000\0");
         assert_eq!(nobody.variables()[3], ("USER", OsStr::new("4000")));
         assert_eq!(nobody.home, "/home/4000");
+        // Lines without a name are nobody's.
+        assert_eq!(find("1003").unwrap().to_file(), b"1003 1003 1003\0");
+    }
+
+    #[test]
+    fn what_is_packed_is_given_where_it_was_asked_for() {
+        let mut tree = Initramfs::default();
+        let path = |text: &str| GuestPath::parse(text.as_bytes()).unwrap();
+        let file = |mode| Node::File {
+            mode,
+            source: Source::Bytes(Vec::new()),
+        };
+        tree.add(path("/etc/passwd"), file(0o644)).unwrap();
+        tree.add(path("/opt/data/file"), file(0o600)).unwrap();
+        tree.give_all([1001, 100]);
+        tree.add(path("/home/ann/program"), file(0o755)).unwrap();
+        find("ann").unwrap().settle(&mut tree).unwrap();
+        let own = Some([1001, 100]);
+        for (text, owner) in [
+            ("/etc", None),
+            ("/etc/passwd", None),
+            ("/opt/data", None),
+            ("/opt/data/file", own),
+            ("/home", None),
+            ("/home/ann", own),
+            ("/home/ann/program", None),
+        ] {
+            assert_eq!(tree.owner(&path(text)), owner, "{text}");
+        }
     }
 
     #[test]
@@ -232,10 +281,9 @@ mod tests {
                 "ann:frobs",
                 "--user ann:frobs: no group `frobs` in the guest's /etc/group",
             ),
-            (
-                "odd",
-                "--user odd: its entry in the guest's /etc/passwd has no number",
-            ),
+            ("odd", "no user `odd`"),
+            ("low", "no user `low`"),
+            ("ann:bad", "no group `bad`"),
             ("4294967295", "no user `4294967295`"),
             ("-1", "no user `-1`"),
             ("", "it is NAME or UID"),

@@ -99,6 +99,7 @@ impl Node for Nameless {
             return Err(Errno::EPERM);
         }
         let mut access = self.access.lock();
+        change.check(access.permissions, access.uid, access.gid)?;
         access.permissions = change.permissions.unwrap_or(access.permissions) & 0o7777;
         access.uid = change.uid.unwrap_or(access.uid);
         access.gid = change.gid.unwrap_or(access.gid);

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::file::{OpenFile, Place};
 use super::flags::{FileKind, OpenFlags};
-use super::node::{AttributeChange, LinkTarget, NewNode, Node, NodeRef};
+use super::node::{AttributeChange, LinkTarget, NewNode, Node, NodeRef, change_by};
 use super::permission;
 use super::walk_rules::Rules;
 use super::watch::{self, Events};
@@ -20,6 +20,9 @@ const MAX_LINKS: usize = 40;
 /// The most steps upwards that a description of a directory takes; deeper ones have no path that a
 /// call could return.
 const MAX_DEPTH: usize = PATH_MAX;
+
+/// Bits of a directory that is everybody's and sticky.
+const STICKY_OF_ALL: u32 = 0o1002;
 
 /// What is done with a symbolic link in last place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -108,7 +111,7 @@ impl Found {
     /// Takes the name away from what is there, which is no directory.
     ///
     /// # Errors
-    /// As `unlink(2)`.
+    /// As `unlink(2)`; `ESTALE`: what is there changed, and is to be looked up again.
     pub fn unlink(self, who: &Credentials) -> Result<(), Errno> {
         let name = self.new_name(Errno::EISDIR)?;
         let node = self.node.as_ref().ok_or(Errno::ENOENT)?;
@@ -121,8 +124,8 @@ impl Found {
         if self.must_be_directory {
             return Err(Errno::ENOTDIR);
         }
-        // Another may have taken the name since it was looked up.
-        let removed = self.parent.unlink(name)?;
+        // Another may have taken the name since it was looked up, or put something else there.
+        let removed = self.parent.unlink(name, node.id())?;
         let watched = watch::active_after_change();
         if watched {
             watch::tell_node(&removed, Events::ATTRIB);
@@ -137,6 +140,20 @@ impl Found {
         }
         Ok(())
     }
+}
+
+/// Does what looks a name up, checks what is there and changes it; again where the name meant something else meanwhile.
+///
+/// # Errors
+/// Those of `attempt`.
+pub fn with_entries<R>(mut attempt: impl FnMut() -> Result<R, Errno>) -> Result<R, Errno> {
+    for _ in 0..MAX_LINKS {
+        match attempt() {
+            Err(Errno::ESTALE) => machine::sched::cond_resched(),
+            result => return result,
+        }
+    }
+    Err(Errno::ESTALE)
 }
 
 /// Whether two handles mean the same node.
@@ -368,7 +385,11 @@ fn walk<const RULED: bool>(
                 return Err(Errno::ELOOP);
             }
             if last.is_some() {
-                who.may_follow(&here.owned(), next.owned().uid)?;
+                let above = here.owned();
+                // Elsewhere than in a directory like `/tmp` all links are followed.
+                if above.permissions & STICKY_OF_ALL == STICKY_OF_ALL {
+                    who.may_follow(&above, next.owned().uid)?;
+                }
             }
             if RULED && rules.no_links {
                 return Err(Errno::ELOOP);
@@ -617,18 +638,17 @@ fn open_found(
 
 /// Takes set-id bits from a file whose bytes change, unless who changes them may leave them.
 pub fn forget_set_ids(who: &Credentials, node: &dyn Node) {
-    if who.can(Capabilities::FSETID) {
+    if node.kind() != FileKind::Regular || who.can(Capabilities::FSETID) {
         return;
     }
-    let permissions = who.after_write(&node.owned());
-    if permissions.is_some() {
-        let change = AttributeChange {
-            permissions,
+    // It was writable a moment ago; an error of the closure's says that there is nothing to take away.
+    let _ = change_by(node, |owned| {
+        let left = who.after_write(owned).ok_or(Errno::ENODATA)?;
+        Ok(AttributeChange {
+            permissions: Some(left),
             ..AttributeChange::default()
-        };
-        // It was writable a moment ago.
-        let _ = node.change(&change);
-    }
+        })
+    });
 }
 
 fn open_nameless(

@@ -97,6 +97,46 @@ pub struct AttributeChange {
     pub accessed: Option<Timestamp>,
     /// New modification time.
     pub modified: Option<Timestamp>,
+    /// What the change was decided by: where that is no longer so, it gets `EAGAIN` and is to be decided again.
+    pub decided_by: Option<Owned>,
+}
+
+impl AttributeChange {
+    /// Whether what it was decided by is still so.
+    ///
+    /// # Errors
+    /// `EAGAIN`.
+    pub fn check(&self, permissions: u32, uid: u32, gid: u32) -> Result<(), Errno> {
+        let is_so = |seen: Owned| {
+            (seen.permissions, seen.uid, seen.gid) == (permissions & 0o7777, uid, gid)
+        };
+        if self.decided_by.is_none_or(is_so) {
+            Ok(())
+        } else {
+            Err(Errno::EAGAIN)
+        }
+    }
+}
+
+/// Changes attributes by what they are; `decide` is asked again where another was faster.
+///
+/// # Errors
+/// Those of `decide` and of [`Node::change`].
+pub fn change_by(
+    node: &dyn Node,
+    mut decide: impl FnMut(&Owned) -> Result<AttributeChange, Errno>,
+) -> Result<(), Errno> {
+    loop {
+        let owned = node.owned();
+        let change = AttributeChange {
+            decided_by: Some(owned),
+            ..decide(&owned)?
+        };
+        match node.change(&change) {
+            Err(Errno::EAGAIN) => {}
+            result => return result,
+        }
+    }
 }
 
 /// What to make in a directory.
@@ -231,21 +271,31 @@ pub trait Node: Any + Send + Sync {
     }
     /// Takes the name of a file away, which it gives back: the caller lets go of what else it has of it and then calls
     /// [`Self::release_if_last`] on it.
-    fn unlink(&self, _name: &[u8]) -> Result<NodeRef, Errno> {
+    ///
+    /// # Errors
+    /// `ESTALE`: another node than `meant` has the name now.
+    fn unlink(&self, _name: &[u8], _meant: NodeId) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
     /// Removes an empty directory, which it gives back.
-    fn remove_directory(&self, _name: &[u8]) -> Result<NodeRef, Errno> {
+    ///
+    /// # Errors
+    /// As [`Self::unlink`].
+    fn remove_directory(&self, _name: &[u8], _meant: NodeId) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
     /// Moves an entry to `to`/`new_name`, per `how`; what it replaces is the caller's, as in [`Self::unlink`].
     /// `None`: both are names of the same.
+    ///
+    /// # Errors
+    /// `ESTALE`: the names are not of the nodes that are `meant`, the second of which may be none.
     fn rename(
         &self,
         _name: &[u8],
         _to: &NodeRef,
         _new_name: &[u8],
         _how: RenameMode,
+        _meant: (NodeId, Option<NodeId>),
     ) -> Result<Option<Renamed>, Errno> {
         Err(self.no_changes())
     }

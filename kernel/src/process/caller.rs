@@ -3,6 +3,7 @@
 use super::task::{Process, limits};
 use crate::fs::{Context, FileTable, OpenFile, OpenFlags};
 use crate::process;
+use crate::vm::AddressSpace;
 use alloc::sync::Arc;
 use logic::credentials::Capabilities;
 use logic::credentials::others::LooksAs;
@@ -109,6 +110,22 @@ pub fn look_into(process: &Process, how: LooksAs) -> Result<(), Errno> {
         Ok(())
     } else {
         Err(Errno::EPERM)
+    }
+}
+
+/// The memory of a process that the calling task may look into.
+///
+/// # Errors
+/// `EPERM`; `ESRCH`: it has none.
+pub fn space_of(process: &Process, how: LooksAs) -> Result<Arc<AddressSpace>, Errno> {
+    loop {
+        let space = process.vm().ok_or(Errno::ESRCH)?;
+        look_into(process, how)?;
+        // Another program, which it may not look into, may have come in between.
+        let now = process.vm().ok_or(Errno::ESRCH)?;
+        if Arc::ptr_eq(&space, &now) {
+            return Ok(space);
+        }
     }
 }
 

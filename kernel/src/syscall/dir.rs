@@ -191,7 +191,7 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
     }
     permission::check_remove(process::current().credentials(), &*parent, &*node)?;
     // Another may have taken the name since it was looked up.
-    let removed = parent.remove_directory(&name)?;
+    let removed = parent.remove_directory(&name, node.id())?;
     drop(node);
     if watch::active_after_change() {
         watch::unlinked(&removed);
@@ -203,13 +203,14 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
 }
 
 fn remove_file(fd: i32, path: u64) -> SysResult {
-    at::find(fd, path, LastLink::Entry)?.unlink(process::current().credentials())?;
+    let current = process::current();
+    lookup::with_entries(|| at::find(fd, path, LastLink::Entry)?.unlink(current.credentials()))?;
     Ok(0)
 }
 
 /// `rmdir(2)`.
 pub fn rmdir(a: &Args) -> SysResult {
-    remove_directory(AT_FDCWD, a.addr(0))
+    lookup::with_entries(|| remove_directory(AT_FDCWD, a.addr(0)))
 }
 
 /// `unlink(2)`.
@@ -221,12 +222,16 @@ pub fn unlink(a: &Args) -> SysResult {
 pub fn unlinkat(a: &Args) -> SysResult {
     match a.uint(2) {
         0 => remove_file(a.int(0), a.addr(1)),
-        AT_REMOVEDIR => remove_directory(a.int(0), a.addr(1)),
+        AT_REMOVEDIR => lookup::with_entries(|| remove_directory(a.int(0), a.addr(1))),
         _ => Err(Errno::EINVAL),
     }
 }
 
 fn rename_path(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
+    lookup::with_entries(|| rename_entry(from, to, flags))
+}
+
+fn rename_entry(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
     let how = match flags {
         0 => RenameMode::Replace,
         RENAME_NOREPLACE => RenameMode::KeepExisting,
@@ -249,7 +254,10 @@ fn rename_path(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
         return Err(Errno::EBUSY);
     }
     check_rename(&source, &target, node, how)?;
-    let renamed = source.parent.rename(name, &target.parent, new_name, how)?;
+    let meant = (node.id(), target.node.as_ref().map(|node| node.id()));
+    let renamed = source
+        .parent
+        .rename(name, &target.parent, new_name, how, meant)?;
     let Some(renamed) = renamed else { return Ok(0) };
     if watch::active_after_change() {
         tell_renamed(&source, name, &target, new_name, (&renamed, how));

@@ -7,7 +7,7 @@ use crate::fs::pipe::PipeEnd;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::tmpfs::TmpNode;
 use crate::fs::{FileKind, OpenFile, OpenFlags};
-use crate::process::caller;
+use crate::process::{self, caller};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
@@ -124,6 +124,12 @@ pub fn fcntl(a: &Args) -> SysResult {
         // No signal tells of a descriptor.
         F_SETFL if a.uint(2) & ASYNC != 0 => Err(Errno::EINVAL),
         F_SETFL => {
+            let new = OpenFlags::from_user(a.0[2]) - file.flags();
+            if new.contains(OpenFlags::NO_ATIME)
+                && !process::current().credentials().owns(&file.node().owned())
+            {
+                return Err(Errno::EPERM);
+            }
             file.set_flags(OpenFlags::from_user(a.0[2]));
             Ok(0)
         }

@@ -32,9 +32,14 @@ fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
 fn file_to_write(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     let file = file(a)?;
     if file.flags().writable() {
-        lookup::forget_set_ids(process::current().credentials(), &**file.node());
+        forget_set_ids(&file);
     }
     Ok(file)
+}
+
+/// Takes set-id bits from a file that is written to.
+pub(super) fn forget_set_ids(file: &OpenFile) {
+    lookup::forget_set_ids(process::current().credentials(), &**file.node());
 }
 
 /// The buffer in arguments 1 and 2.
@@ -339,6 +344,9 @@ pub fn sendfile(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let count = a.size(3).min(MAX_RW_COUNT);
+    if count != 0 {
+        forget_set_ids(&to);
+    }
     if a.addr(2) == 0 {
         if Arc::ptr_eq(&to, &from) {
             return Err(Errno::EINVAL);
@@ -376,6 +384,9 @@ pub fn copy_file_range(a: &Args) -> SysResult {
     }
     if a.uint(5) != 0 {
         return Err(Errno::EINVAL);
+    }
+    if a.size(4) != 0 {
+        forget_set_ids(&to);
     }
     let read_offset = |address: u64, file: &OpenFile| -> Result<u64, Errno> {
         match address {

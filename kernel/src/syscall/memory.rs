@@ -297,7 +297,7 @@ fn check_lock(bytes: u64, beyond: Errno) -> Result<(), Errno> {
 
 /// `mlock(2)`.
 pub fn mlock(a: &Args) -> SysResult {
-    check_lock(a.addr(0) % PAGE + a.0[1], Errno::ENOMEM)?;
+    check_lock((a.addr(0) % PAGE).saturating_add(a.0[1]), Errno::ENOMEM)?;
     space()?.lock_pages(a.addr(0), a.0[1], Lock::Now)?;
     Ok(0)
 }
@@ -344,7 +344,7 @@ pub fn mlock2(a: &Args) -> SysResult {
         abi::MLOCK_ONFAULT => Lock::OnFault,
         _ => return Err(Errno::EINVAL),
     };
-    check_lock(a.addr(0) % PAGE + a.0[1], Errno::ENOMEM)?;
+    check_lock((a.addr(0) % PAGE).saturating_add(a.0[1]), Errno::ENOMEM)?;
     space()?.lock_pages(a.addr(0), a.0[1], lock)?;
     Ok(0)
 }
@@ -366,8 +366,10 @@ pub fn process_madvise(a: &Args) -> SysResult {
         _ => None,
     };
     let advice = advice.ok_or(Errno::EINVAL)?;
-    let space = target.vm().ok_or(Errno::ESRCH)?;
-    caller::look_into(&target, LooksAs::OfFiles).map_err(|_| Errno::EACCES)?;
+    let space = caller::space_of(&target, LooksAs::OfFiles).map_err(|error| match error {
+        Errno::EPERM => Errno::EACCES,
+        other => other,
+    })?;
     caller::need(Capabilities::SYS_NICE)?;
     let mut done = 0;
     for segment in segments {

@@ -116,8 +116,7 @@ impl Ends {
         }
         let (there, far) = segments(a.addr(3), a.0[4])?;
         let process = of_number(a.uint(0))?;
-        let other = process.vm().ok_or(Errno::ESRCH)?;
-        caller::look_into(&process, LooksAs::Real)?;
+        let other = caller::space_of(&process, LooksAs::Real)?;
         let bytes = usize::try_from(near.min(far)).map_or(MAX_BYTES, |bytes| bytes.min(MAX_BYTES));
         Ok(Some(Self {
             here,

@@ -100,6 +100,9 @@ pub fn splice(a: &Args) -> SysResult {
     if a.long(4) < 0 && sink.is_none() {
         return Err(Errno::EINVAL);
     }
+    if sink.is_none() {
+        super::file::forget_set_ids(&to);
+    }
     let count = count.min(MAX_RW_COUNT);
     match (source, sink) {
         (Some(source), Some(sink)) => {

@@ -5,7 +5,7 @@ use super::at::{self, Target};
 use super::record::{Stat, StatFs, Statx, StatxTime, Time};
 use crate::fs::devices;
 use crate::fs::lookup::LastLink;
-use crate::fs::node::{AttributeChange, Node};
+use crate::fs::node::{AttributeChange, Node, change_by};
 use crate::fs::volume::MountFlags;
 use crate::fs::watch::Events;
 use crate::fs::{FileKind, NodeRef, Timestamp, permission};
@@ -186,10 +186,11 @@ fn change_mode(target: &Target, mode: u32) -> SysResult {
         return Err(Errno::EOPNOTSUPP);
     }
     let who = process::current().credentials().clone();
-    let permissions = who.new_permissions(&node.owned(), mode & 0o7777)?;
-    node.change(&AttributeChange {
-        permissions: Some(permissions),
-        ..AttributeChange::default()
+    change_by(&**node, |owned| {
+        Ok(AttributeChange {
+            permissions: Some(who.new_permissions(owned, mode & 0o7777)?),
+            ..AttributeChange::default()
+        })
     })?;
     target.tell(Events::ATTRIB);
     Ok(0)
@@ -229,18 +230,17 @@ pub fn fchmodat2(a: &Args) -> SysResult {
 fn change_owner(target: &Target, uid: u32, gid: u32) -> SysResult {
     let node = target.node();
     let chosen = |id: u32| (id != u32::MAX).then_some(id);
-    let owned = node.owned();
     let task = process::current();
-    // A change of owner takes set-id bits away.
-    let left = task
-        .credentials()
-        .new_owner(&owned, chosen(uid), chosen(gid))?;
-    let permissions = (left != owned.permissions).then_some(left);
-    node.change(&AttributeChange {
-        uid: chosen(uid),
-        gid: chosen(gid),
-        permissions,
-        ..AttributeChange::default()
+    let who = task.credentials();
+    change_by(&**node, |owned| {
+        // A change of owner takes set-id bits away.
+        let left = who.new_owner(owned, chosen(uid), chosen(gid))?;
+        Ok(AttributeChange {
+            uid: chosen(uid),
+            gid: chosen(gid),
+            permissions: (left != owned.permissions).then_some(left),
+            ..AttributeChange::default()
+        })
     })?;
     if chosen(uid).or(chosen(gid)).is_some() {
         target.tell(Events::ATTRIB);

@@ -377,6 +377,7 @@ static void attributes(void)
 		TRY(chown("bob", -1, BOB)); TRY(chown("bob", BOB, -1)); TRY(chown("bob", ANN, -1)); TRY(chown("bob", -1, CLUB));
 		TRY(chown("root", -1, -1)); TRY(chown("root", BOB, -1)); TRY(lchown("l", BOB, -1)); TRY(chown("club", -1, BOB)); about("club");
 		TRY(chown("s1", -1, -1)); about("s1"); TRY(chown("s2", -1, BOB)); about("s2"); TRY(chown("sd", -1, BOB)); about("sd");
+		TRY(chown("s3", -1, -1)); about("s3");
 	});
 	AS(BOB, 1, { TRY(chown("bob", -1, CLUB)); TRY(chmod("bob", 02755)); about("bob"); TRY(chmod("s5", 06755)); about("s5"); });
 	TRY(chown("s7", 5, 5)); about("s7"); TRY(chown("s8", 5, 5)); about("s8"); TRY(chown("s7", -1, -1));

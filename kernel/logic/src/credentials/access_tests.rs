@@ -130,6 +130,12 @@ fn set_ids_go_with_what_changes() {
         who.new_owner(&file(0, 8, 70), None, Some(70)),
         Err(Errno::EPERM)
     );
+    // To take set-id bits away is the owner's.
+    assert_eq!(
+        who.new_owner(&file(0o6755, 8, 70), None, None),
+        Err(Errno::EPERM)
+    );
+    assert_eq!(who.new_owner(&file(0o755, 8, 70), None, None), Ok(0o755));
     assert_eq!(
         who.new_owner(&directory(0o2755, 7, 70), None, None),
         Ok(0o2755)

@@ -84,11 +84,15 @@ impl Credentials {
         if !(user_stays && group_is_own) {
             self.need(Capabilities::CHOWN)?;
         }
-        Ok(if what.directory {
-            what.permissions
-        } else {
-            self.without_set_ids(what)
-        })
+        if what.directory {
+            return Ok(what.permissions);
+        }
+        let left = self.without_set_ids(what);
+        // That is a change of permissions, too.
+        if left != what.permissions && !self.owns(what) {
+            return Err(Errno::EPERM);
+        }
+        Ok(left)
     }
 
     /// The permission bits without those that a change of owner, or of the bytes, takes away.

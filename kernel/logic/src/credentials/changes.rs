@@ -196,15 +196,22 @@ impl Credentials {
             new.ambient = Capabilities::NONE;
         }
         new.permitted = permitted | new.ambient;
+        // It gets nothing that it did not have, and no other user's or group's part.
+        let grows = !self.permitted.contains(new.permitted);
+        if self.no_new_privileges && (set_id || grows) {
+            new.users.effective = self.users.real;
+            new.groups.effective = self.groups.real;
+            new.permitted = new.permitted & self.permitted;
+        }
         new.effective = if effective {
             new.permitted
         } else {
             new.ambient
         };
-        new.users.saved = self.users.effective;
-        new.users.file = self.users.effective;
-        new.groups.saved = self.groups.effective;
-        new.groups.file = self.groups.effective;
+        new.users.saved = new.users.effective;
+        new.users.file = new.users.effective;
+        new.groups.saved = new.groups.effective;
+        new.groups.file = new.groups.effective;
         new.keeps_capabilities = false;
         let grew = new.permitted != new.ambient;
         let secure = set_id || self.users.real != 0 && (effective || grew);

@@ -111,6 +111,28 @@ fn a_program_gets_what_its_user_has() {
 }
 
 #[test]
+fn a_program_gets_nothing_new_where_that_is_asked_for() {
+    let held = Credentials {
+        no_new_privileges: true,
+        ..between()
+    };
+    let (reset, secure) = held.for_program();
+    assert_eq!((reset.users, secure), (Ids::all(7), true));
+    let mut root = Credentials::root();
+    root.no_new_privileges = true;
+    assert_eq!(root.for_program().0.permitted, Capabilities::ALL);
+    root.permitted = Capabilities::KILL;
+    root.effective = Capabilities::NONE;
+    let (few, _) = root.for_program();
+    assert_eq!(
+        (few.permitted, few.effective),
+        (Capabilities::KILL, Capabilities::KILL)
+    );
+    root.no_new_privileges = false;
+    assert_eq!(root.for_program().0.permitted, Capabilities::ALL);
+}
+
+#[test]
 fn others_are_reached_by_their_user() {
     assert!(user(7).may_signal(&user(7)) && !user(7).may_signal(&user(8)));
     assert!(between().may_signal(&user(8)) && Credentials::root().may_signal(&user(8)));
@@ -130,5 +152,8 @@ fn others_are_reached_by_their_user() {
     let mut member = user(9);
     member.supplementary = [7].into();
     assert_eq!(member.may_use_ipc(&ipc, 4), Ok(()));
+    let mut by_file_group = user(9);
+    by_file_group.groups.file = 7;
+    assert_eq!(by_file_group.may_use_ipc(&ipc, 4), Ok(()));
     assert_eq!(member.may_use_ipc(&ipc, 2), Err(Errno::EACCES));
 }

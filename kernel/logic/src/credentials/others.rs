@@ -60,7 +60,7 @@ impl Credentials {
     /// `EACCES`.
     pub fn may_use_ipc(&self, ipc: &IpcOwned, wanted: u32) -> Result<(), Errno> {
         let uid = self.users.effective;
-        let in_group = |gid| self.acts_in_group(gid);
+        let in_group = |gid| self.is_in_group(gid);
         let granted = if uid == ipc.owner[0] || uid == ipc.maker[0] {
             ipc.mode >> 6
         } else if in_group(ipc.owner[1]) || in_group(ipc.maker[1]) {

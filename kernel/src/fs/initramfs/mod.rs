@@ -122,7 +122,9 @@ impl Unpacking<'_> {
                     Ok(())
                 };
             }
-            found.parent.unlink(found.new_name(Errno::EEXIST)?)?;
+            found
+                .parent
+                .unlink(found.new_name(Errno::EEXIST)?, there.id())?;
         }
         let name = found.new_name(Errno::EEXIST)?;
         if kind == FileKind::Regular

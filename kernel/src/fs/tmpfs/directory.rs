@@ -5,7 +5,7 @@
 //! one lock never waits for a second.
 
 use super::super::directory::Listing;
-use super::super::node::{DirEntry, Node, NodeRef, RenameMode, Renamed, downcast};
+use super::super::node::{DirEntry, Node, NodeId, NodeRef, RenameMode, Renamed, downcast};
 use super::below::Below;
 use super::{Body, TmpNode};
 use crate::fs::FileKind;
@@ -216,19 +216,29 @@ impl Directory {
         Err(error)
     }
 
-    pub(super) fn remove_file(&self, name: &[u8]) -> Result<Arc<TmpNode>, Errno> {
+    pub(super) fn remove_file(&self, name: &[u8], meant: NodeId) -> Result<Arc<TmpNode>, Errno> {
         let mut state = self.state.lock();
         let entry = state.by_name.get(name).ok_or(Errno::ENOENT)?;
         if entry.node.directory().is_ok() {
             return Err(Errno::EISDIR);
         }
+        if entry.node.id() != meant {
+            return Err(Errno::ESTALE);
+        }
         state.remove(name).ok_or(Errno::ENOENT)
     }
 
-    pub(super) fn remove_directory(&self, name: &[u8]) -> Result<Arc<TmpNode>, Errno> {
+    pub(super) fn remove_directory(
+        &self,
+        name: &[u8],
+        meant: NodeId,
+    ) -> Result<Arc<TmpNode>, Errno> {
         let _several = SEVERAL.lock();
         let mut state = self.state.lock();
         let node = state.by_name.get(name).ok_or(Errno::ENOENT)?.node.clone();
+        if node.id() != meant {
+            return Err(Errno::ESTALE);
+        }
         node.directory()?.retire()?;
         state.remove(name);
         Ok(node)
@@ -387,6 +397,7 @@ pub(super) fn rename(
     to: &TmpNode,
     new_name: &[u8],
     how: RenameMode,
+    meant: (NodeId, Option<NodeId>),
 ) -> Result<Option<Renamed>, Errno> {
     let (source_dir, target_dir) = (from.directory()?, to.directory()?);
     let several = SEVERAL.lock();
@@ -404,6 +415,9 @@ pub(super) fn rename(
     let is_covered = |node: &TmpNode| node.covered_by().is_some();
     if is_covered(&source) || target.as_ref().is_some_and(|node| is_covered(node)) {
         return Err(Errno::EBUSY);
+    }
+    if (source.id(), target.as_ref().map(|node| node.id())) != meant {
+        return Err(Errno::ESTALE);
     }
     if target
         .as_ref()
@@ -443,7 +457,17 @@ pub(super) fn rename(
     if target_dir.state.lock().removed {
         return Err(Errno::ENOENT);
     }
-    let moved = source_dir.state.lock().remove(name).ok_or(Errno::ENOENT)?;
+    let is_of = |state: &State, name: &[u8], node: Option<&Arc<TmpNode>>| {
+        let now = state.by_name.get(name).map(|entry| &entry.node);
+        now.map(Arc::as_ptr) == node.map(Arc::as_ptr)
+    };
+    let moved = {
+        let mut state = source_dir.state.lock();
+        if !is_of(&state, name, Some(&source)) {
+            return Err(Errno::ESTALE);
+        }
+        state.remove(name).ok_or(Errno::ENOENT)?
+    };
     let mut target_state = target_dir.state.lock();
     let replaced = target_state.remove(new_name);
     target_state.insert(new_name, moved.clone(), false);

@@ -545,6 +545,7 @@ impl Node for TmpNode {
         self.fs.volume.check_writable()?;
         self.keep();
         let mut attributes = self.attributes.lock();
+        change.check(attributes.permissions, attributes.uid, attributes.gid)?;
         if let Some(permissions) = change.permissions {
             attributes.permissions = permissions & 0o7777;
         }
@@ -636,22 +637,22 @@ impl Node for TmpNode {
         Ok(())
     }
 
-    fn unlink(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+    fn unlink(&self, name: &[u8], meant: NodeId) -> Result<NodeRef, Errno> {
         self.fs.volume.check_writable()?;
         self.fetch_to_remove(name)?;
-        let removed = self.directory()?.remove_file(name)?;
+        let removed = self.directory()?.remove_file(name, meant)?;
         removed.add_links(-1);
         self.touch_modified();
         Ok(removed)
     }
 
-    fn remove_directory(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+    fn remove_directory(&self, name: &[u8], meant: NodeId) -> Result<NodeRef, Errno> {
         self.fs.volume.check_writable()?;
         self.fetch_to_remove(name)?;
         // Another turn is due when another directory came to that name meanwhile.
         let removed = loop {
             self.fetch_all_of(name)?;
-            match self.directory()?.remove_directory(name) {
+            match self.directory()?.remove_directory(name, meant) {
                 Err(Errno::EAGAIN) => {}
                 result => break result?,
             }
@@ -668,6 +669,7 @@ impl Node for TmpNode {
         to: &NodeRef,
         new_name: &[u8],
         how: RenameMode,
+        meant: (NodeId, Option<NodeId>),
     ) -> Result<Option<Renamed>, Errno> {
         self.directory()?;
         let to = downcast::<TmpNode>(to.clone()).ok_or(Errno::EXDEV)?;
@@ -681,13 +683,13 @@ impl Node for TmpNode {
             // As for removing one.
             loop {
                 to.fetch_all_of(new_name)?;
-                match directory::rename(self, name, &to, new_name, how) {
+                match directory::rename(self, name, &to, new_name, how, meant) {
                     Err(Errno::EAGAIN) => {}
                     result => return result,
                 }
             }
         }
-        directory::rename(self, name, &to, new_name, how)
+        directory::rename(self, name, &to, new_name, how, meant)
     }
 
     fn parent(&self) -> Option<NodeRef> {

@@ -2,7 +2,7 @@
 //!
 //! A segment lasts until it is removed and the last process has detached it. Each attachment is a
 //! mapping that tells the segment of its end ([`Attachment`]), whichever way it comes: `shmdt`,
-//! `munmap`, exec or exit. Whom a segment belongs to is kept and shown, not enforced, as elsewhere.
+//! `munmap`, exec or exit. Who may use it, its owner and its bits say.
 
 use super::{Owner, READ, WRITE, pid, seconds};
 use crate::process::task::limits;

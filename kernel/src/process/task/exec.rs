@@ -203,10 +203,14 @@ pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFr
         task.files().clone()
     };
     // From here on nothing fails.
-    replace(task, path, &program, loaded, files, actions, frame);
     let (users, groups) = (credentials.users, credentials.groups);
     let own = users.effective == users.real && groups.effective == groups.real;
     let dumpable = own && program.readable;
+    if !dumpable {
+        // Nobody looks into the program when it is there.
+        process.dumpable.store(0, Ordering::Relaxed);
+    }
+    replace(task, path, &program, loaded, files, actions, frame);
     process.dumpable.store(dumpable.into(), Ordering::Relaxed);
     // Who has more than before hides it.
     task.act_as(credentials);

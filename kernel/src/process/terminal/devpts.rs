@@ -386,6 +386,7 @@ impl Node for LineNode {
         let slot = slots.get_mut(self.number as usize);
         let slot = slot.and_then(Option::as_mut).ok_or(Errno::EIO)?;
         let attributes = &mut slot.attributes;
+        change.check(attributes.permissions, attributes.uid, attributes.gid)?;
         attributes.permissions = change.permissions.unwrap_or(attributes.permissions) & 0o7777;
         attributes.uid = change.uid.unwrap_or(attributes.uid);
         attributes.gid = change.gid.unwrap_or(attributes.gid);

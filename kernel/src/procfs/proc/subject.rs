@@ -4,7 +4,7 @@ use crate::fs::devices;
 use crate::fs::node::NodeId;
 use crate::process::caller;
 use crate::process::task::{self, Process, Task};
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
 
@@ -25,19 +25,27 @@ pub(super) fn parse_number(name: &[u8]) -> Option<u32> {
 }
 
 /// Whom a directory is about: a process, or one of its threads.
-#[derive(Copy, Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Subject {
     pub(super) pid: u32,
     pub(super) tid: Option<u32>,
+    /// The process as it was found: its number may have been given to another since.
+    pub(super) found: Weak<Process>,
 }
 
 impl Subject {
-    pub(super) fn process(self) -> Result<Arc<Process>, Errno> {
-        task::find(self.pid).ok_or(Errno::ESRCH)
+    /// The process, as long as it has its number.
+    pub(super) fn process(&self) -> Result<Arc<Process>, Errno> {
+        let process = task::find(self.pid).ok_or(Errno::ESRCH)?;
+        if core::ptr::eq(self.found.as_ptr(), Arc::as_ptr(&process)) {
+            Ok(process)
+        } else {
+            Err(Errno::ESRCH)
+        }
     }
 
     /// The thread, or the process's main one; `None` for a zombie.
-    pub(super) fn task(self, process: &Process) -> Option<Arc<Task>> {
+    pub(super) fn task(&self, process: &Process) -> Option<Arc<Task>> {
         match self.tid {
             Some(tid) => process.thread(tid),
             None => process.main_thread(),
@@ -45,13 +53,13 @@ impl Subject {
     }
 
     /// The thread's number, or the process's.
-    pub(super) fn number(self) -> u32 {
+    pub(super) fn number(&self) -> u32 {
         self.tid.unwrap_or(self.pid)
     }
 
     /// User and group of the process's files: root's where nobody is to look into it. What all may
     /// see (`open`) belongs to the process's user all the same.
-    pub(super) fn owner(self, open: bool) -> [u32; 2] {
+    pub(super) fn owner(&self, open: bool) -> [u32; 2] {
         let Ok(process) = self.process() else {
             return [0; 2];
         };
@@ -66,13 +74,13 @@ impl Subject {
     ///
     /// # Errors
     /// `EACCES`; `ESRCH`: it is gone.
-    pub(super) fn check_look(self) -> Result<(), Errno> {
+    pub(super) fn check_look(&self) -> Result<(), Errno> {
         let process = self.process()?;
         caller::look_into(&process, LooksAs::OfFiles).map_err(|_| Errno::EACCES)
     }
 
     /// The inode number of file `file` of this subject: 0 is the directory itself.
-    pub(super) fn inode(self, file: u64) -> u64 {
+    pub(super) fn inode(&self, file: u64) -> u64 {
         /// Threads' files are told from the process's by this bit.
         const THREAD: u64 = 1 << 24;
         let base = u64::from(self.number()) << PID_SHIFT;

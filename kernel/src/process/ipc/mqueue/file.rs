@@ -121,14 +121,15 @@ impl Node for MessageQueue {
                 modified,
                 changed,
             } = attributes;
+            change.check(*permissions, *uid, *gid)?;
             *permissions = change.permissions.unwrap_or(*permissions) & 0o7777;
             *uid = change.uid.unwrap_or(*uid);
             *gid = change.gid.unwrap_or(*gid);
             *accessed = change.accessed.unwrap_or(*accessed);
             *modified = change.modified.unwrap_or(*modified);
             *changed = Timestamp::now();
-        });
-        Ok(())
+            Ok(())
+        })
     }
     fn label(&self) -> Option<Vec<u8>> {
         let (name, has_name) = self.name();

@@ -82,12 +82,18 @@ pub fn open(
 /// As `mq_unlink(3)`.
 pub fn unlink(name: &[u8]) -> Result<(), Errno> {
     check_name(name)?;
-    let found = NAMES.lock().get(name).cloned().ok_or(Errno::ENOENT)?;
-    // As in a directory that is sticky and everybody's.
-    process::current()
-        .credentials()
-        .may_remove(&DIRECTORY, &found.owned())?;
-    let gone = NAMES.lock().remove(name).ok_or(Errno::ENOENT)?;
+    let current = process::current();
+    let gone = loop {
+        let found = NAMES.lock().get(name).cloned().ok_or(Errno::ENOENT)?;
+        // As in a directory that is sticky and everybody's.
+        let who = current.credentials();
+        who.may_remove(&DIRECTORY, &found.owned())?;
+        let mut names = NAMES.lock();
+        // Another queue may have the name by now.
+        if names.get(name).is_some_and(|now| Arc::ptr_eq(now, &found)) {
+            break names.remove(name).ok_or(Errno::ENOENT)?;
+        }
+    };
     gone.lose_name();
     drop(gone);
     Ok(())

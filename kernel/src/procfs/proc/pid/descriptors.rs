@@ -14,7 +14,7 @@ use core::fmt::{self, Write};
 use logic::errno::Errno;
 
 /// The inode number of descriptor `number`'s entry.
-pub(super) fn inode(subject: Subject, kind: Kind, number: u64) -> u64 {
+pub(super) fn inode(subject: &Subject, kind: Kind, number: u64) -> u64 {
     // Descriptors are below 2^20.
     let area = if kind == Kind::Descriptors {
         1 << 20
@@ -37,14 +37,17 @@ fn find(process: &Process, number: u32) -> Result<Found, Errno> {
 /// The entry of descriptor `number`.
 pub(super) fn lookup(
     fs: &Arc<Synthetic>,
-    subject: Subject,
+    subject: &Subject,
     kind: Kind,
     process: &Process,
     number: u32,
 ) -> Result<NodeRef, Errno> {
     find(process, number)?;
     let inode = inode(subject, kind, number.into());
-    let descriptor = Descriptor { subject, number };
+    let descriptor = Descriptor {
+        subject: subject.clone(),
+        number,
+    };
     if kind == Kind::DescriptorInfos {
         return Ok(TextNode::new(fs, inode, Arc::new(descriptor)));
     }

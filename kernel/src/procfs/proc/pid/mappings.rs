@@ -60,7 +60,7 @@ fn for_each(
     result
 }
 
-pub(super) fn maps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Result {
+pub(super) fn maps(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
     for_each(text, process, |text, _, area| header(text, area))
 }
 
@@ -182,7 +182,7 @@ fn flag_names(text: &mut Text, flags: VmaFlags) -> Result {
     writeln!(text, " ")
 }
 
-pub(super) fn smaps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Result {
+pub(super) fn smaps(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
     for_each(text, process, |text, space, area| {
         header(text, area)?;
         line(text, "Size", (area.end - area.start) >> 10)?;
@@ -196,7 +196,7 @@ pub(super) fn smaps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Resu
     })
 }
 
-pub(super) fn smaps_rollup(text: &mut Text, _: Subject, process: &Arc<Process>) -> Result {
+pub(super) fn smaps_rollup(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
     let mut sum = Resident::default();
     let mut range = None;
     for_each(text, process, |_, space, area| {

@@ -27,8 +27,8 @@ use logic::credentials::Owned;
 use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 
-type Show = fn(&mut Text, Subject, &Arc<Process>) -> fmt::Result;
-type Store = fn(Subject, &Arc<Process>, &str) -> Result<(), Errno>;
+type Show = fn(&mut Text, &Subject, &Arc<Process>) -> fmt::Result;
+type Store = fn(&Subject, &Arc<Process>, &str) -> Result<(), Errno>;
 
 /// A file about a process.
 struct Entry {
@@ -116,13 +116,13 @@ struct About {
 impl Content for About {
     fn show(&self, text: &mut Text) -> fmt::Result {
         match self.subject.process() {
-            Ok(process) => (self.entry.show)(text, self.subject, &process),
+            Ok(process) => (self.entry.show)(text, &self.subject, &process),
             Err(error) => Err(text.fail(error)),
         }
     }
     fn store(&self, value: &str) -> Result<(), Errno> {
         let store = self.entry.store.ok_or(Errno::EACCES)?;
-        store(self.subject, &self.subject.process()?, value)
+        store(&self.subject, &self.subject.process()?, value)
     }
     fn writable(&self) -> bool {
         self.entry.store.is_some()
@@ -193,7 +193,7 @@ pub fn process_of(node: &NodeRef) -> Result<Arc<Process>, Errno> {
     let directory = downcast::<Directory>(node.clone())
         .filter(|directory| directory.kind == Kind::Top && directory.subject.tid.is_none())
         .ok_or(Errno::EBADF)?;
-    directory.process.upgrade().ok_or(Errno::ESRCH)
+    directory.subject.found.upgrade().ok_or(Errno::ESRCH)
 }
 
 struct Directory {
@@ -201,8 +201,6 @@ struct Directory {
     subject: Subject,
     kind: Kind,
     above: NodeRef,
-    /// The process as it was found: its number may have been given to another since.
-    process: Weak<Process>,
     this: Weak<Self>,
 }
 
@@ -216,26 +214,19 @@ pub(super) fn directory(fs: &Arc<Synthetic>, above: NodeRef, number: u32) -> Opt
         }
     };
     let pid = process.pid();
-    let process = Arc::downgrade(&process);
-    let subject = Subject { pid, tid };
-    Some(Directory::new(fs, subject, Kind::Top, above, process))
+    let found = Arc::downgrade(&process);
+    let subject = Subject { pid, tid, found };
+    Some(Directory::new(fs, subject, Kind::Top, above))
 }
 
 impl Directory {
-    fn new(
-        fs: &Arc<Synthetic>,
-        subject: Subject,
-        kind: Kind,
-        above: NodeRef,
-        process: Weak<Process>,
-    ) -> Arc<Self> {
+    fn new(fs: &Arc<Synthetic>, subject: Subject, kind: Kind, above: NodeRef) -> Arc<Self> {
         let fs = fs.clone();
         Arc::new_cyclic(|this| Self {
             fs,
             subject,
             kind,
             above,
-            process,
             this: this.clone(),
         })
     }
@@ -257,7 +248,7 @@ impl Directory {
     fn lookup_top(&self, name: &[u8]) -> Result<NodeRef, Errno> {
         if let Some((n, entry)) = (1..).zip(ENTRIES).find(|(_, e)| e.name.as_bytes() == name) {
             let content = Arc::new(About {
-                subject: self.subject,
+                subject: self.subject.clone(),
                 entry,
             });
             return Ok(TextNode::new(&self.fs, self.subject.inode(n), content));
@@ -265,11 +256,11 @@ impl Directory {
         let mut links = (FIRST_LINK_FILE..).zip(LINKS);
         if let Some((n, (_, link))) = links.find(|(_, (link, _))| link.as_bytes() == name) {
             let inode = self.subject.inode(n);
-            let subject = self.subject;
+            let subject = self.subject.clone();
             return Ok(LinkNode::new(&self.fs, inode, LinkOf { subject, link }));
         }
         if name == pagemap::NAME.as_bytes() {
-            return Ok(pagemap::node(&self.fs, self.subject));
+            return Ok(pagemap::node(&self.fs, self.subject.clone()));
         }
         if name == memory::NAME.as_bytes() {
             return Ok(memory::node(&self.fs, self.subject));
@@ -278,14 +269,8 @@ impl Directory {
         let kind = *kinds
             .find(|kind| kind.name().as_bytes() == name)
             .ok_or(Errno::ENOENT)?;
-        let process = self.process.clone();
-        Ok(Self::new(
-            &self.fs,
-            self.subject,
-            kind,
-            self.this()?,
-            process,
-        ))
+        let subject = self.subject.clone();
+        Ok(Self::new(&self.fs, subject, kind, self.this()?))
     }
 
     fn list_top(&self, offset: &mut u64, emit: &mut dyn FnMut(&DirEntry<'_>) -> bool) {
@@ -331,7 +316,7 @@ impl Directory {
             let name = format!("{number}");
             let inode = match self.kind {
                 Kind::Threads => number << PID_SHIFT | 1 << 24,
-                _ => descriptors::inode(self.subject, self.kind, number),
+                _ => descriptors::inode(&self.subject, self.kind, number),
             };
             let entry = DirEntry {
                 name: name.as_bytes(),
@@ -395,13 +380,12 @@ impl Node for Directory {
             process.thread(number).ok_or(Errno::ENOENT)?;
             let subject = Subject {
                 tid: Some(number),
-                ..self.subject
+                ..self.subject.clone()
             };
-            let process = Arc::downgrade(&process);
             let above = self.this()?;
-            return Ok(Self::new(&self.fs, subject, Kind::Top, above, process));
+            return Ok(Self::new(&self.fs, subject, Kind::Top, above));
         }
-        descriptors::lookup(&self.fs, self.subject, self.kind, &process, number)
+        descriptors::lookup(&self.fs, &self.subject, self.kind, &process, number)
     }
     fn create(&self, _: &[u8], _: NewNode<'_>, _: Beginning) -> Result<NodeRef, Errno> {
         // Linux looks the name up first here, and finds that there can be none.

@@ -6,8 +6,11 @@ use crate::fs::flags::{FileKind, OpenFlags};
 use crate::fs::io::ByteSink;
 use crate::fs::node::{FsStats, Metadata, Node, NodeId, NodeRef};
 use crate::fs::synthetic::Synthetic;
+use crate::process::caller;
 use crate::vm::{AddressSpace, Shown};
 use alloc::sync::Arc;
+use logic::credentials::Capabilities;
+use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::arch::USER_END;
 use machine::memory::PAGE_SIZE;
@@ -28,7 +31,6 @@ const OF_FILE: u64 = 1 << 61;
 const EXCLUSIVE: u64 = 1 << 56;
 
 /// The file in a process's directory.
-#[derive(Debug)]
 struct Pagemap {
     fs: Arc<Synthetic>,
     subject: Subject,
@@ -61,19 +63,29 @@ impl Node for Pagemap {
             return Err(Errno::EACCES);
         }
         // As on Linux, of the space that the process has now.
-        self.subject.check_look()?;
-        let space = self.subject.process()?.vm().ok_or(Errno::ESRCH)?;
-        Ok(Arc::new(Words(space)))
+        let process = self.subject.process()?;
+        let space = caller::space_of(&process, LooksAs::OfFiles);
+        let space = space.map_err(|error| match error {
+            Errno::EPERM => Errno::EACCES,
+            other => other,
+        })?;
+        let frames = caller::can(Capabilities::SYS_ADMIN);
+        Ok(Arc::new(Words { space, frames }))
     }
 }
 
-struct Words(Arc<AddressSpace>);
+struct Words {
+    space: Arc<AddressSpace>,
+    /// Whether who opened it may know where in memory pages are.
+    frames: bool,
+}
 
-fn word(shown: Option<Shown>) -> u64 {
+fn word(shown: Option<Shown>, frames: bool) -> u64 {
     let Some(shown) = shown else { return 0 };
     let of_file = if shown.of_file { OF_FILE } else { 0 };
     let exclusive = if shown.alone { EXCLUSIVE } else { 0 };
-    PRESENT | of_file | exclusive | shown.frame
+    let frame = if frames { shown.frame } else { 0 };
+    PRESENT | of_file | exclusive | frame
 }
 
 impl File for Words {
@@ -90,9 +102,9 @@ impl File for Words {
             let count = words.len().min(usize::try_from(left).unwrap_or(WORDS));
             let first = *offset / WORD * PAGE_SIZE as u64;
             let mut place = words[..count].iter_mut();
-            self.0.show_pages(first, count, |shown| {
+            self.space.show_pages(first, count, |shown| {
                 if let Some(place) = place.next() {
-                    *place = word(shown);
+                    *place = word(shown, self.frames);
                 }
             });
             let put = to.put(words[..count].as_bytes())?;

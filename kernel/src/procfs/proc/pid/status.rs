@@ -20,7 +20,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// Bytes of arguments or environment that are copied at a time.
 const PIECE: usize = 512;
 
-fn state(subject: Subject, process: &Process) -> u8 {
+fn state(subject: &Subject, process: &Process) -> u8 {
     match subject.tid.and_then(|tid| process.thread(tid)) {
         Some(task) => task.state_letter(),
         // Of the process itself, its main thread's, whatever the others do.
@@ -31,7 +31,7 @@ fn state(subject: Subject, process: &Process) -> u8 {
     }
 }
 
-pub(super) fn stat(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn stat(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
     let name = task
         .as_ref()
@@ -47,8 +47,10 @@ pub(super) fn stat(text: &mut Text, subject: Subject, process: &Arc<Process>) ->
         .as_ref()
         .map(|space| space.usage())
         .unwrap_or_default();
-    let arguments = space.as_ref().map_or(0..0, |space| space.arg_range());
-    let environment = space.as_ref().map_or(0..0, |space| space.env_range());
+    // Where things are in its memory is for who may look into it.
+    let seen = space.as_ref().filter(|_| subject.check_look().is_ok());
+    let arguments = seen.map_or(0..0, |space| space.arg_range());
+    let environment = seen.map_or(0..0, |space| space.env_range());
     let (ignored, caught) = process.actions().summary();
     let nice = task.as_ref().map_or(0, |task| task.nice());
     let blocked = task.as_ref().map_or(0, |task| task.blocked().0);
@@ -151,7 +153,7 @@ fn state_name(letter: u8) -> &'static str {
     }
 }
 
-pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
     let name = task
         .as_ref()
@@ -301,7 +303,7 @@ fn bit_list(text: &mut Text, bits: u64) -> Written {
     Ok(())
 }
 
-pub(super) fn statm(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn statm(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     let usage = process.vm().map(|space| space.usage()).unwrap_or_default();
     let pages = |bytes: u64| bytes / PAGE;
     let shared = usage.rss_file + usage.rss_shmem;
@@ -340,19 +342,19 @@ fn copy(
     Ok(())
 }
 
-pub(super) fn cmdline(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn cmdline(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     copy(text, process, |space| space.arg_range())
 }
 
-pub(super) fn environ(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn environ(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     copy(text, process, |space| space.env_range())
 }
 
-pub(super) fn auxv(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn auxv(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     copy(text, process, |space| space.aux_range())
 }
 
-pub(super) fn coredump_filter(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn coredump_filter(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     if process.vm().is_none() {
         return Ok(());
     }
@@ -376,7 +378,7 @@ fn parse_any_base(value: &str) -> Option<u32> {
 }
 
 pub(super) fn set_coredump_filter(
-    _: Subject,
+    _: &Subject,
     process: &Arc<Process>,
     value: &str,
 ) -> Result<(), Errno> {
@@ -387,7 +389,7 @@ pub(super) fn set_coredump_filter(
     Ok(())
 }
 
-pub(super) fn comm(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn comm(text: &mut Text, subject: &Subject, process: &Arc<Process>) -> Written {
     let name = subject
         .task(process)
         .map_or_else(|| process.name(), |task| task.name());
@@ -395,7 +397,11 @@ pub(super) fn comm(text: &mut Text, subject: Subject, process: &Arc<Process>) ->
     text.push(b"\n")
 }
 
-pub(super) fn set_comm(subject: Subject, process: &Arc<Process>, value: &str) -> Result<(), Errno> {
+pub(super) fn set_comm(
+    subject: &Subject,
+    process: &Arc<Process>,
+    value: &str,
+) -> Result<(), Errno> {
     if process.pid() != process::current().process().pid() {
         return Err(Errno::EINVAL);
     }
@@ -406,7 +412,7 @@ pub(super) fn set_comm(subject: Subject, process: &Arc<Process>, value: &str) ->
     Ok(())
 }
 
-pub(super) fn limits(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn limits(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     let rows = [
         ("Max cpu time", "seconds", limits::index::CPU),
         ("Max file size", "bytes", limits::index::FSIZE),
@@ -457,16 +463,16 @@ pub(super) fn limits(text: &mut Text, _: Subject, process: &Arc<Process>) -> Wri
     Ok(())
 }
 
-pub(super) fn oom_score(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn oom_score(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     writeln!(text, "{}", task::oom_score(process))
 }
 
-pub(super) fn oom_score_adj(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+pub(super) fn oom_score_adj(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
     writeln!(text, "{}", process.oom_score_adj())
 }
 
 pub(super) fn set_oom_score_adj(
-    _: Subject,
+    _: &Subject,
     process: &Arc<Process>,
     value: &str,
 ) -> Result<(), Errno> {
