@@ -326,9 +326,12 @@ impl Node for HostNode {
         Ok(())
     }
 
-    fn unlink(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+    fn unlink(&self, name: &[u8], meant: NodeId) -> Result<NodeRef, Errno> {
         self.check_writable()?;
         let node = self.look(name)?;
+        if node.id() != meant {
+            return Err(Errno::ESTALE);
+        }
         volume::done(&Request {
             name,
             ..self.request(Ask::Unlink)
@@ -337,9 +340,12 @@ impl Node for HostNode {
         Ok(node)
     }
 
-    fn remove_directory(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+    fn remove_directory(&self, name: &[u8], meant: NodeId) -> Result<NodeRef, Errno> {
         self.check_writable()?;
         let node = self.look(name)?;
+        if node.id() != meant {
+            return Err(Errno::ESTALE);
+        }
         if node.covered_by().is_some() {
             return Err(Errno::EBUSY);
         }
@@ -357,6 +363,7 @@ impl Node for HostNode {
         to: &NodeRef,
         new_name: &[u8],
         how: RenameMode,
+        meant: (NodeId, Option<NodeId>),
     ) -> Result<Option<Renamed>, Errno> {
         let to = downcast::<Self>(to.clone()).ok_or(Errno::EXDEV)?;
         if !Arc::ptr_eq(&self.fs, &to.fs) {
@@ -369,6 +376,9 @@ impl Node for HostNode {
             Err(Errno::ENOENT) => None,
             Err(error) => return Err(error),
         };
+        if (moved.id(), other.as_ref().map(|node| node.id())) != meant {
+            return Err(Errno::ESTALE);
+        }
         let covered = |node: &Arc<Self>| node.covered_by().is_some();
         if covered(&moved) || other.as_ref().is_some_and(covered) {
             return Err(Errno::EBUSY);

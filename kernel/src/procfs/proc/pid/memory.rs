@@ -6,8 +6,10 @@ use crate::fs::flags::{FileKind, OpenFlags};
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::node::{FsStats, Metadata, Node, NodeId, NodeRef};
 use crate::fs::synthetic::Synthetic;
+use crate::process::caller;
 use crate::vm::AddressSpace;
 use alloc::sync::{Arc, Weak};
+use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 use machine::sched;
@@ -20,7 +22,6 @@ pub(super) const FILE: u64 = 0x52;
 const CARRY_BYTES: usize = 1024;
 
 /// The file in a process's directory.
-#[derive(Debug)]
 struct MemoryFile {
     fs: Arc<Synthetic>,
     subject: Subject,
@@ -50,14 +51,13 @@ impl Node for MemoryFile {
     }
     fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
         // As on Linux, of the space that the process has now; who has none has no bytes.
-        let space = self.subject.process()?.vm();
-        // A space is one that may be looked into for as long as it is the process's.
-        self.subject.check_look()?;
-        let now = self.subject.process()?.vm();
-        if space.as_ref().map(Arc::as_ptr) != now.as_ref().map(Arc::as_ptr) {
-            return Err(Errno::EACCES);
-        }
-        let space = space.as_ref().map_or(Weak::new(), Arc::downgrade);
+        let process = self.subject.process()?;
+        let space = match caller::space_of(&process, LooksAs::OfFiles) {
+            Ok(space) => Arc::downgrade(&space),
+            Err(Errno::ESRCH) => Weak::new(),
+            Err(Errno::EPERM) => return Err(Errno::EACCES),
+            Err(error) => return Err(error),
+        };
         Ok(Arc::new(Memory(space)))
     }
 }

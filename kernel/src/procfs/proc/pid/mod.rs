@@ -263,7 +263,7 @@ impl Directory {
             return Ok(pagemap::node(&self.fs, self.subject.clone()));
         }
         if name == memory::NAME.as_bytes() {
-            return Ok(memory::node(&self.fs, self.subject));
+            return Ok(memory::node(&self.fs, self.subject.clone()));
         }
         let mut kinds = self.subdirectories().iter();
         let kind = *kinds
