@@ -911,8 +911,9 @@ static void attached(void)
 static void of_others(void)
 {
 	say("--- of others");
-	int ends[2];
+	int ends[2], looked[2];
 	MUST(pipe(ends));
+	MUST(pipe(looked));
 	pid_t pid = MUST(fork());
 	if (pid == 0) {
 		char c;
@@ -926,7 +927,7 @@ static void of_others(void)
 		MUST(write(ends[1], "x", 1));
 		siginfo_t info;
 		waitid(P_PID, pid, &info, WEXITED | WNOWAIT);
-		sleep_ms(50);
+		MUST(read(looked[0], &info, 1));
 		next(pid);
 		next(pid);
 		sleep_ms(100);
@@ -935,6 +936,7 @@ static void of_others(void)
 	call_it(tracer, "tracer");
 	sleep_ms(50);
 	say_waitid(pid, WEXITED | WNOHANG);
+	MUST(write(looked[1], "x", 1));
 	int status = 0;
 	waitpid(pid, &status, 0);
 	next(tracer);
