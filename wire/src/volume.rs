@@ -327,7 +327,7 @@ mod tests {
         };
         let mut buffer = [0; REQUEST_MAX];
         assert_eq!(request.write(&mut buffer), Some(REQUEST_MAX));
-        assert!(REQUEST_MAX <= QUESTION_MAX);
+        const { assert!(REQUEST_MAX <= QUESTION_MAX) };
         let long = Request {
             name: &most[..=NAME_MAX],
             ..request

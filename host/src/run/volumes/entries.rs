@@ -2,6 +2,7 @@
 
 use super::facts::facts;
 use super::handles::{Volumes, kind, own_path};
+use super::listing::{Listing, Name};
 use crate::system::refuse_kernels_own;
 use ebb_wire::root::{Answer, Entry};
 use ebb_wire::volume::{Facts, NAME_MAX};
@@ -14,20 +15,6 @@ const NAMES_MAX: usize = 1 << 20;
 
 /// Folders that are listed at the same time; of more, names may come twice.
 const LISTINGS_MAX: usize = 4;
-
-/// The names of a folder that is being listed.
-#[derive(Debug)]
-pub(super) struct Listing {
-    pub(super) folder: u64,
-    names: Vec<Name>,
-}
-
-#[derive(Debug)]
-struct Name {
-    name: Box<[u8]>,
-    mode: u32,
-    inode: u64,
-}
 
 /// Refuses what is no name in a folder.
 fn check(name: &[u8]) -> Result<&[u8], Errno> {

@@ -65,7 +65,7 @@ pub(crate) struct Volumes {
     open: VecDeque<Open>,
     /// Files that the guest has open for writing: they stay writable, whatever becomes of their modes.
     writers: HashMap<u64, File>,
-    pub(super) listings: VecDeque<super::entries::Listing>,
+    pub(super) listings: VecDeque<super::listing::Listing>,
     pub(super) buffer: Vec<u8>,
 }
 

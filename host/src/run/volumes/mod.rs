@@ -9,6 +9,7 @@
 //! | `handles` | files that the guest knows |
 //! | `facts` | what it is told of them |
 //! | `entries` | names: looking, making, moving, removing |
+//! | `listing` | a folder's names while they are listed |
 //! | `content` | bytes |
 //! | `answers` | its requests, answered |
 
@@ -17,6 +18,7 @@ mod content;
 mod entries;
 mod facts;
 mod handles;
+mod listing;
 mod option;
 #[cfg(test)]
 mod tests;
