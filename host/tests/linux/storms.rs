@@ -37,6 +37,17 @@ fn threads() {
 }
 
 #[test]
+fn tracers_killed_while_tracees_fork() {
+    storm(
+        &["-m", "256M", "-c", "4"],
+        "ptrace_storm",
+        &["300", "6", "40"],
+        0,
+        "300 tracers ended, nobody is left\n",
+    );
+}
+
+#[test]
 fn pages_replaced_before_readers() {
     storm(
         &["-m", "256M", "-c", "4"],
