@@ -978,6 +978,65 @@ static void of_others(void)
 	});
 }
 
+/* Whoever is stopped stays so when nobody traces it any more. */
+static void left_stopped(void)
+{
+	say("--- left stopped");
+	volatile int *count = MUST(mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	for (int attaches = 0; attaches < 2; attaches++) {
+		*count = 0;
+		pid_t pid = MUST(fork());
+		if (pid == 0) {
+			setpgid(0, 0);
+			raise(SIGSTOP);
+			for (;;)
+				++*count;
+		}
+		call_it(pid, "tracee");
+		int status;
+		waitpid(pid, &status, WUNTRACED);
+		say_stop("tracee", status);
+		pid_t tracer = MUST(fork());
+		if (tracer == 0) {
+			trace(attaches ? PTRACE_ATTACH : PTRACE_SEIZE, pid, 0, 0);
+			_exit(0);
+		}
+		call_it(tracer, "tracer");
+		next(tracer);
+		sleep_ms(50);
+		if (!attaches)
+			say("it has gone on: %d", *count != 0);
+		kill(pid, SIGKILL);
+		next(pid);
+	}
+	/* One that is to go on and to stop again while it stands. */
+	pid_t pid = MUST(fork());
+	if (pid == 0) {
+		setpgid(0, 0);
+		for (;;)
+			++*count;
+	}
+	call_it(pid, "tracee");
+	sleep_ms(20);
+	TRY(trace(PTRACE_SEIZE, pid, 0, KILLS));
+	kill(pid, SIGSTOP);
+	next(pid);
+	cont(pid, SIGSTOP);
+	next(pid);
+	kill(pid, SIGCONT);
+	kill(pid, SIGSTOP);
+	sleep_ms(20);
+	TRY(trace(PTRACE_DETACH, pid, 0, 0));
+	say_waitid(pid, WSTOPPED);
+	sleep_ms(20);
+	int before = *count;
+	sleep_ms(50);
+	say("it has gone on: %d", *count != before);
+	kill(pid, SIGKILL);
+	next(pid);
+	munmap((void *)count, PAGE);
+}
+
 static pthread_barrier_t barrier;
 static void *short_thread(void *arg)
 {
@@ -1104,6 +1163,7 @@ int main(int argc, char **argv)
 	seized();
 	attached();
 	of_others();
+	left_stopped();
 	threads();
 	waits();
 	say("done");

@@ -365,7 +365,17 @@ pub(crate) fn trap(task: TaskRef, frame: &mut UserFrame) {
         let due = state.interrupted || state.notified;
         (due, state.seized)
     });
-    let Some((true, seized)) = due else { return };
+    let Some((due, seized)) = due else {
+        // Its tracer is gone: it is stopped as its process is.
+        let group = task.process().group.lock();
+        if group.stop != Stop::No {
+            task.add_work(work::STOP);
+        }
+        return;
+    };
+    if !due {
+        return;
+    }
     {
         let group = task.process().group.lock();
         if group.stop != Stop::No {
