@@ -37,6 +37,33 @@ fn threads() {
 }
 
 #[test]
+fn tracers_killed_while_tracees_fork() {
+    storm(
+        &["-m", "256M", "-c", "4"],
+        "ptrace_storm",
+        &["300", "6", "40"],
+        0,
+        "300 tracers ended, nobody is left\n",
+    );
+}
+
+#[test]
+fn tracers_killed_while_tracees_run() {
+    storm(
+        &["-m", "256M", "-c", "4"],
+        "ptrace_storm",
+        &["left"],
+        0,
+        "breakpoint exited with 7\n\
+         breakpoint of one that stands exited with 7\n\
+         step of one that stands exited with 7\n\
+         step exited with 7\n\
+         who makes threads exited with 7\n\
+         100 more threads\n",
+    );
+}
+
+#[test]
 fn pages_replaced_before_readers() {
     storm(
         &["-m", "256M", "-c", "4"],

@@ -9,6 +9,7 @@
  */
 #include "say.h"
 #include <linux/futex.h>
+#include <linux/ptrace.h>
 #include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -175,6 +176,56 @@ static long draw(void)
 	}
 }
 
+static const int requests[] = {
+	1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 24, 25, 30, 31, 32, 33, 0x4200, 0x4201, 0x4202, 0x4203,
+	0x4204, 0x4205, 0x4206, 0x4207, 0x4208, 0x4209, 0x420a, 0x420b, 0x420c, 0x420d, 0x420e, 0x420f, 0x4210, 0x4211, 0x4212,
+};
+enum { REQUESTS = sizeof requests / sizeof *requests };
+
+/* A tracee of this child's own, which stands. */
+static pid_t tracee;
+
+static void prepare_tracee(void)
+{
+	long word;
+	for (int tries = 0; tries < 100; tries++) {
+		if (tracee <= 0) {
+			tracee = fork();
+			if (tracee == 0)
+				for (;;)
+					pause();
+			syscall(SYS_ptrace, PTRACE_SEIZE, tracee, 0, PTRACE_O_EXITKILL);
+		}
+		if (syscall(SYS_ptrace, PTRACE_PEEKUSR, tracee, 0, &word) == 0)
+			return;
+		if (syscall(SYS_ptrace, PTRACE_INTERRUPT, tracee, 0, 0) == 0) {
+			waitpid(tracee, 0, __WALL);
+		} else {
+			/* It is dead, or let go. */
+			kill(tracee, SIGKILL);
+			while (waitpid(tracee, 0, __WALL) == -1 && errno == EINTR)
+				;
+			tracee = 0;
+		}
+	}
+}
+
+static void end_tracee(void)
+{
+	if (tracee > 0)
+		kill(tracee, SIGKILL);
+}
+
+static void request(long number, long address, long data)
+{
+	prepare_tracee();
+	long a[ARGUMENTS] = { number, tracee, address, data, 0, 0 };
+	if (tracee > 0)
+		call(SYS_ptrace, a);
+	if (number == PTRACE_SETOPTIONS)
+		syscall(SYS_ptrace, PTRACE_SETOPTIONS, tracee, 0, PTRACE_O_EXITKILL);
+}
+
 static void systematic_child(long nr, long from)
 {
 	long base[3][ARGUMENTS] = {
@@ -196,6 +247,16 @@ static void systematic_child(long nr, long from)
 					call(nr, a);
 				progress->done++;
 			}
+	for (int r = 0; nr == SYS_ptrace && r < REQUESTS; r++)
+		for (int v = 0; v < 3 * value_count; v++, index++) {
+			if (index < from)
+				continue;
+			progress->index = index;
+			long value = values[v / 3], fixed = v % 3 == 1 ? 1 : (long)good;
+			request(requests[r], v % 3 ? fixed : value, v % 3 ? value : fixed);
+			progress->done++;
+		}
+	end_tracee();
 	progress->index = index;
 	progress->stage = 1;
 }
@@ -206,11 +267,14 @@ static void random_child(int calls)
 		long a[ARGUMENTS], nr = next() % (LAST_CALL + 1);
 		for (int k = 0; k < ARGUMENTS; k++)
 			a[k] = draw();
-		if (!would_end_others(nr, a))
+		if (nr == SYS_ptrace && i % 2)
+			request(requests[next() % REQUESTS], a[2], a[3]);
+		else if (!would_end_others(nr, a))
 			call(nr, a);
 		progress->done++;
 		progress->index++;
 	}
+	end_tracee();
 	progress->stage = 1;
 }
 

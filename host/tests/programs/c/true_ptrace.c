@@ -980,6 +980,75 @@ static void of_others(void)
 	});
 }
 
+/* Whoever is stopped stays so when nobody traces it any more. */
+static void left_stopped(void)
+{
+	say("--- left stopped");
+	volatile int *count = MUST(mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	for (int attaches = 0; attaches < 2; attaches++) {
+		*count = 0;
+		pid_t pid = MUST(fork());
+		if (pid == 0) {
+			setpgid(0, 0);
+			raise(SIGSTOP);
+			for (;;)
+				++*count;
+		}
+		call_it(pid, "tracee");
+		int status;
+		waitpid(pid, &status, WUNTRACED);
+		say_stop("tracee", status);
+		pid_t tracer = MUST(fork());
+		if (tracer == 0) {
+			trace(attaches ? PTRACE_ATTACH : PTRACE_SEIZE, pid, 0, 0);
+			_exit(0);
+		}
+		call_it(tracer, "tracer");
+		next(tracer);
+		sleep_ms(50);
+		if (!attaches)
+			say("it has gone on: %d", *count != 0);
+		kill(pid, SIGKILL);
+		next(pid);
+	}
+	/* One that is to go on and to stop again while it stands. */
+	pid_t pid = MUST(fork());
+	if (pid == 0) {
+		setpgid(0, 0);
+		for (;;)
+			++*count;
+	}
+	call_it(pid, "tracee");
+	sleep_ms(20);
+	TRY(trace(PTRACE_SEIZE, pid, 0, KILLS));
+	kill(pid, SIGSTOP);
+	next(pid);
+	cont(pid, SIGSTOP);
+	next(pid);
+	kill(pid, SIGCONT);
+	kill(pid, SIGSTOP);
+	sleep_ms(20);
+	TRY(trace(PTRACE_DETACH, pid, 0, 0));
+	say_waitid(pid, WSTOPPED);
+	/* One that is stopped already: whether its parent is told of that. */
+	TRY(trace(PTRACE_SEIZE, pid, 0, 0));
+	next(pid);
+	caught = 0;
+	signal(SIGCHLD, on_signal);
+	TRY(trace(PTRACE_DETACH, pid, 0, 0));
+	sleep_ms(50);
+	say("SIGCHLD: %d", caught != 0);
+	signal(SIGCHLD, SIG_DFL);
+	say_waitid(pid, WSTOPPED | WNOHANG);
+	sleep_ms(20);
+	int before = *count;
+	sleep_ms(50);
+	say("it has gone on: %d", *count != before);
+	kill(pid, SIGKILL);
+	next(pid);
+	munmap((void *)count, PAGE);
+}
+
 static pthread_barrier_t barrier;
 static void *short_thread(void *arg)
 {
@@ -1057,6 +1126,62 @@ static void threads(void)
 	next(first);
 }
 
+static volatile int *shared;
+static void *idle_thread(void *arg)
+{
+	shared[0] = syscall(SYS_gettid);
+	for (;;)
+		pause();
+	return arg;
+}
+
+/* A process stops while one of its threads stands for a tracer that is not its parent. */
+static void stop_of_one_traced(void)
+{
+	say("--- stop of one traced");
+	shared = MUST(mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	pid_t pid = MUST(fork());
+	if (pid == 0) {
+		pthread_t thread;
+		setpgid(0, 0);
+		pthread_create(&thread, 0, idle_thread, 0);
+		for (;;)
+			pause();
+	}
+	call_it(pid, "process");
+	while (!shared[0])
+		sleep_ms(5);
+	pid_t thread = shared[0];
+	call_it(thread, "thread");
+	pid_t tracer = MUST(fork());
+	if (tracer == 0) {
+		MUST(trace(PTRACE_SEIZE, thread, 0, 0));
+		MUST(trace(PTRACE_INTERRUPT, thread, 0, 0));
+		next(thread);
+		shared[1] = 1;
+		while (shared[1] == 1)
+			sleep_ms(5);
+		cont(thread, 0);
+		next(thread);
+		shared[1] = 3;
+		sleep_ms(100);
+		_exit(0);
+	}
+	call_it(tracer, "tracer");
+	while (shared[1] != 1)
+		sleep_ms(5);
+	kill(pid, SIGSTOP);
+	sleep_ms(50);
+	say_waitid(pid, WSTOPPED | WNOHANG);
+	shared[1] = 2;
+	while (shared[1] != 3)
+		sleep_ms(5);
+	say_waitid(pid, WSTOPPED);
+	next(tracer);
+	kill(pid, SIGKILL);
+	next(pid);
+}
+
 static void *waits_elsewhere(void *arg)
 {
 	pid_t pid = *(pid_t *)arg;
@@ -1106,7 +1231,9 @@ int main(int argc, char **argv)
 	seized();
 	attached();
 	of_others();
+	left_stopped();
 	threads();
+	stop_of_one_traced();
 	waits();
 	say("done");
 	return 0;

@@ -12,6 +12,7 @@
 //!      |        (its old CPU enqueues)        |
 //!      +-- switched out ----------------------+
 //!   Running -- exit --> Dead
+//!   New -- start (its maker enqueues) --> Runnable
 //! ```
 //!
 //! A CPU that switches away from a thread settles the word only *after* the thread's registers are
@@ -46,6 +47,8 @@ pub enum State {
     Blocked = 4,
     /// Ended; its stack goes as soon as its CPU has left it.
     Dead = 5,
+    /// Has never run; its maker starts it, and a wake-up before that does nothing.
+    New = 6,
 }
 
 impl State {
@@ -56,7 +59,8 @@ impl State {
             2 => Self::Parking,
             3 => Self::Woken,
             4 => Self::Blocked,
-            _ => Self::Dead,
+            5 => Self::Dead,
+            _ => Self::New,
         }
     }
 }
@@ -83,7 +87,7 @@ impl ThreadState {
         Self(AtomicU32::new(state as u32))
     }
 
-    /// A new thread's state; `Blocked` until its maker wakes it.
+    /// A new thread's state; `New` until its maker starts it.
     #[cfg(not(loom))]
     pub const fn new(state: State) -> Self {
         Self(AtomicU32::new(state as u32))
@@ -125,6 +129,11 @@ impl ThreadState {
         self.0.load(Ordering::Acquire) == State::Parking as u32
     }
 
+    /// The maker of a new thread starts it, and then puts it on a run queue. False: it was started before.
+    pub fn start(&self) -> bool {
+        self.change(State::New, State::Runnable).is_ok()
+    }
+
     /// A wake-up. True: the caller must put the thread on a run queue.
     pub fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -134,7 +143,9 @@ impl ThreadState {
             let to = match state {
                 State::Parking => State::Woken,
                 State::Blocked => State::Runnable,
-                State::Running | State::Runnable | State::Woken | State::Dead => return false,
+                State::Running | State::Runnable | State::Woken | State::Dead | State::New => {
+                    return false;
+                }
             };
             match self.change(state, to) {
                 Ok(()) => return to == State::Runnable,
@@ -158,7 +169,7 @@ impl ThreadState {
                 State::Running | State::Woken => (State::Runnable, Left::Enqueue),
                 State::Parking => (State::Blocked, Left::Nothing),
                 State::Dead => return Left::Bury,
-                State::Runnable | State::Blocked => {
+                State::Runnable | State::Blocked | State::New => {
                     unreachable!("a thread that was left is {state:?}")
                 }
             };

@@ -28,6 +28,19 @@ fn a_blocked_task_is_woken_once() {
 
 #[cfg(not(loom))]
 #[test]
+fn the_new_are_started_by_their_maker_alone() {
+    let thread = ThreadState::new(State::New);
+    assert!(!thread.wake(), "nobody but its maker has a count to give");
+    assert_eq!(thread.get(), State::New);
+    assert!(thread.start());
+    assert!(!thread.start());
+    assert!(!thread.wake(), "it is on a queue already");
+    thread.picked();
+    assert_eq!(thread.get(), State::Running);
+}
+
+#[cfg(not(loom))]
+#[test]
 fn the_dead_stay_dead() {
     let thread = ThreadState::new(State::Running);
     thread.die();

@@ -85,10 +85,11 @@ pub(super) fn enqueue_elsewhere(thread: Owned) {
     put(cpu, thread, true);
 }
 
-/// Starts a new thread, whose state is Blocked: puts it on a run queue for the first time.
+/// Starts a new thread: puts it on a run queue for the first time. Others may know it already; what they
+/// have set in its work word it sees before it enters user mode.
 pub fn start_new(thread: Owned) {
-    let made_runnable = thread.state.wake();
-    assert!(made_runnable, "a new thread is not blocked");
+    let started = thread.state.start();
+    assert!(started, "a thread is started that is not new");
     let cpu = cpu_for_new(&thread);
     // A new thread starts level with those that wait.
     thread

@@ -128,7 +128,7 @@ unsafe impl Linked for Thread {
 }
 
 impl Thread {
-    /// A thread that has never run, blocked. It begins in [`Owner::begin`] on `stack`, of which
+    /// A thread that has never run. It begins in [`Owner::begin`] on `stack`, of which
     /// `reserved` bytes at the top are the owner's (a multiple of 16). Without a stack it is an idle
     /// thread.
     pub fn new(stack: Option<KernelStack>, reserved: usize) -> Self {
@@ -139,7 +139,7 @@ impl Thread {
         });
         Self {
             work: AtomicU32::new(0),
-            state: ThreadState::new(State::Blocked),
+            state: ThreadState::new(State::New),
             cpu: AtomicUsize::new(crate::arch::cpu_id()),
             affinity: CpuSet::from_mask(u64::MAX),
             run_links: Links::new(),

@@ -13,7 +13,6 @@ use crate::process::task::{self, Process, Stop, Task, WaitStatus};
 use crate::process::{TaskRef, caller};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
@@ -40,6 +39,12 @@ fn link(tracer: &Arc<Task>, tracee: &Arc<Task>, mut state: Box<State>) {
     }
     let old = {
         let mut place = tracee.tracee().lock();
+        if tracee.work() & work::STEPS != 0 {
+            // It steps for its last tracer still.
+            let old = place.as_deref();
+            state.steps = true;
+            state.forced_step = old.is_none_or(|old| old.forced_step);
+        }
         if let Some(old) = place.as_deref_mut() {
             // It is on its way out of a stop of its last tracer's.
             state.inside = old.inside;
@@ -67,6 +72,7 @@ fn unlink(tracee: &Task) -> Unlinked {
             return (None, None);
         };
         let tracer = state.tracer.take();
+        state.end_steps(tracee);
         state.place = None;
         // Who is in a stop still takes it along when it leaves that.
         let stays = state.inside;
@@ -94,6 +100,13 @@ fn unlink(tracee: &Task) -> Unlinked {
     let stops = tracee.process().group.lock().stop != Stop::No;
     if stops {
         sched::notify(tracee, work::STOP);
+        if process.is_some() {
+            // A parent that has traced it has not waited for the process's stop.
+            let parent = tracee.process().relations.lock().parent.clone();
+            if let Some(parent) = parent {
+                parent.child_events.wake_all();
+            }
+        }
     } else {
         sched::wake(tracee);
     }
@@ -293,11 +306,13 @@ pub(crate) fn end_of_tracee(
     let Some(tracer) = tracer else {
         return table.remove_task(task.tid());
     };
-    if is_leader(&task) {
+    let is_leader = is_leader(&task);
+    // It counts until it is in the tracer's list no more.
+    let gone = table.keep_task(task.tid(), !is_leader);
+    if is_leader {
         // Its tracer is told with the whole process.
-        return table.remove_task(task.tid());
+        return gone;
     }
-    let gone = table.keep_number(task.tid());
     let mut info = signal::child_info(task.process(), Signal::SIGCHLD, status);
     if let signal::Detail::Child { pid, .. } = &mut info.detail {
         *pid = task.tid();
@@ -344,8 +359,8 @@ fn settle(table: &mut Table, tracee: &Task, before: LeaderGone) -> Option<Arc<Pr
         LeaderGone::ByOther => task::tell_parent(table, process, status, true),
         LeaderGone::ByParent | LeaderGone::Untraced => {
             let parent = process.relations.lock().parent.clone()?;
+            parent.child_events.wake_all();
             if signal::children_ignored(&parent) {
-                parent.child_events.wake_all();
                 return task::reap(table, process);
             }
             None
@@ -356,7 +371,8 @@ fn settle(table: &mut Table, tracee: &Task, before: LeaderGone) -> Option<Arc<Pr
 /// Takes the tracees of a thread that ends from it.
 #[cold]
 pub(crate) fn end_of_tracer(task: TaskRef) {
-    let mut gone = Vec::new();
+    // Before this place in the list all are other threads' tracees, or were.
+    let mut from = 0;
     loop {
         let mut table = table::lock();
         // Relaxed: under the table's lock.
@@ -364,16 +380,24 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
         own.traces_no_more.store(true, Ordering::Relaxed);
         let tracee = {
             let relations = task.process().relations.lock();
-            let mut tracees = relations.tracees.iter();
-            let of_task = |tracee: &&Arc<Task>| {
+            let mut tracees = relations.tracees.iter().enumerate().skip(from);
+            let of_task = |(_, tracee): &(usize, &Arc<Task>)| {
                 let state = tracee.tracee().lock();
                 state.as_ref().is_some_and(|state| state.is_of(&task))
             };
-            tracees.find(of_task).cloned()
+            tracees
+                .find(of_task)
+                .map(|(place, tracee)| (place, tracee.clone()))
         };
-        let Some(tracee) = tracee else {
-            break;
+        let Some((place, tracee)) = tracee else {
+            if from == 0 {
+                break;
+            }
+            // One of the others may have moved one of ours to the front.
+            from = 0;
+            continue;
         };
+        from = place;
         let (ended, kills) = {
             let state = tracee.tracee().lock();
             let state = state.as_ref();
@@ -387,6 +411,7 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
         let before = LeaderGone::of(tracee.process());
         let unlinked = unlink(&tracee);
         let reaped = if ended {
+            table.uncount(&tracee);
             settle(&mut table, &tracee, before)
         } else {
             None
@@ -394,9 +419,8 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
         drop(table);
         drop(reaped);
         drop(unlinked);
-        gone.push(tracee);
+        drop(tracee);
     }
-    drop(gone);
 }
 
 /// The tracer of an ended tracee has waited for it; the table is locked. What comes back is to be
@@ -405,6 +429,7 @@ pub(crate) fn end_of_tracer(task: TaskRef) {
 pub(crate) fn reap(table: &mut Table, tracee: &Arc<Task>) -> (Option<Arc<Process>>, Unlinked) {
     let before = LeaderGone::of(tracee.process());
     let unlinked = unlink(tracee);
+    table.uncount(tracee);
     let reaped = if is_leader(tracee) && before != LeaderGone::ByOther {
         task::reap(table, tracee.process())
     } else {
@@ -416,7 +441,7 @@ pub(crate) fn reap(table: &mut Table, tracee: &Arc<Task>) -> (Option<Arc<Process
 /// Another thread takes the main thread's number over in exec: nobody waits for the old one any more. The
 /// table is locked; what comes back is to be dropped without.
 #[must_use]
-pub(crate) fn leader_taken_over(process: &Process) -> Option<Arc<Task>> {
+pub(crate) fn leader_taken_over(table: &mut Table, process: &Process) -> Option<Arc<Task>> {
     let tracer = process.relations.lock().tracer.clone()?;
     let old = {
         let relations = tracer.relations.lock();
@@ -424,6 +449,8 @@ pub(crate) fn leader_taken_over(process: &Process) -> Option<Arc<Task>> {
         tracees.find(|task| task.tid() == process.pid()).cloned()
     }?;
     drop(unlink(&old));
+    // It has ended.
+    table.uncount(&old);
     Some(old)
 }
 

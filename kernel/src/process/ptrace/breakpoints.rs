@@ -92,6 +92,16 @@ pub(crate) fn forget(task: TaskRef) {
     }
 }
 
+/// The current thread is traced no more: it has no breakpoints from now on. Says whether it had.
+pub(crate) fn drop_left(task: TaskRef) -> bool {
+    let had = task.work() & work::BREAKPOINTS != 0;
+    if had {
+        Breakpoints::unload();
+        task.clear_work(work::BREAKPOINTS);
+    }
+    had
+}
+
 /// The CPU tells of a step or breakpoints by these bits of DR6; says whether an instruction is about to run
 /// that one is at.
 pub(crate) fn note(task: TaskRef, status: u64) -> bool {

@@ -223,8 +223,8 @@ pub(crate) fn end_step(task: TaskRef, frame: &mut UserFrame) -> bool {
     if task.work() & work::STEPS == 0 {
         return false;
     }
-    task.clear_work(work::STEPS);
     let mut state = task.tracee().lock();
+    task.clear_work(work::STEPS);
     let forced = match state.as_deref_mut() {
         Some(state) => {
             state.steps = false;

@@ -7,6 +7,7 @@ use crate::process::signal::{self, Detail, SI_USER, SigInfo, Signal};
 use crate::process::task::{Stop, Task, Usage, WaitStatus};
 use alloc::sync::Arc;
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
 use logic::errno::Errno;
 pub(crate) use logic::ptrace::Event;
 use logic::ptrace::{self, Options};
@@ -305,8 +306,20 @@ pub(crate) fn executed(task: TaskRef, frame: &mut UserFrame, tid: u32) {
 #[cold]
 pub(crate) fn exit_event(task: TaskRef, frame: &mut UserFrame, status: WaitStatus) {
     if of(task, |state| state.options.contains(Options::EXIT)) == Some(true) {
-        // What ends it has been taken; another SIGKILL would end the stop.
-        task.clear_work(work::KILL);
+        let process = task.process();
+        if process.oom_victim.load(Ordering::Relaxed) {
+            // Its memory is wanted.
+            return;
+        }
+        {
+            let group = process.group.lock();
+            if group.exit.is_some_and(|exit| exit != status) {
+                // The process has been killed since: nothing stands any more.
+                return;
+            }
+            // What ends it has been taken; what comes from now on ends the stop.
+            task.clear_work(work::KILL);
+        }
         event_stop(
             task,
             frame,
@@ -368,7 +381,17 @@ pub(crate) fn trap(task: TaskRef, frame: &mut UserFrame) {
         let due = state.interrupted || state.notified;
         (due, state.seized)
     });
-    let Some((true, seized)) = due else { return };
+    let Some((due, seized)) = due else {
+        // Its tracer is gone: it is stopped as its process is.
+        let group = task.process().group.lock();
+        if group.stop != Stop::No {
+            task.add_work(work::STOP);
+        }
+        return;
+    };
+    if !due {
+        return;
+    }
     {
         let group = task.process().group.lock();
         if group.stop != Stop::No {

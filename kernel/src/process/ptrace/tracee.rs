@@ -129,6 +129,14 @@ impl State {
         }
     }
 
+    /// Its tracer is gone, and steps it no more where it stands.
+    pub(super) fn end_steps(&mut self, tracee: &Task) {
+        if let Some(mut place) = self.place {
+            // SAFETY: as in `at_stop`; `&mut self` comes from the lock.
+            unsafe { place.0.as_mut() }.run(tracee, self);
+        }
+    }
+
     /// One that listens leaves its stop, for another one.
     pub(super) fn stop_listening(&mut self) {
         if core::mem::take(&mut self.listening) {

@@ -77,11 +77,13 @@ fn on_debug(frame: &mut UserFrame) {
         // It runs when the program goes on there.
         frame.rflags |= RFLAGS_RF;
     }
-    let traced = task.is_traced();
-    if !traced && ptrace::registers::end_step(task, frame) | (task.work() & work::BREAKPOINTS != 0)
-    {
-        // What its tracer wanted, who is gone.
-        return;
+    if !task.is_traced() {
+        let stepped = task.work() & work::STEPS != 0;
+        ptrace::registers::end_step(task, frame);
+        if ptrace::breakpoints::drop_left(task) || stepped {
+            // What its tracer wanted, who is gone.
+            return;
+        }
     }
     let code = match (status & STEPPED, status & BROKE) {
         (0, 0) => TRAP_BRKPT,

@@ -70,7 +70,12 @@ pub(crate) fn stand_still(task: TaskRef, frame: &mut UserFrame) {
         loop {
             sched::prepare_to_block();
             let stopped = process.group.lock().stop != Stop::No;
-            if !stopped || task.killed() || task.work() & work::TRAP != 0 {
+            if !stopped || task.killed() {
+                break;
+            }
+            if task.is_traced() {
+                // It stands for its tracer from now on, or without one again.
+                task.add_work(work::STOP);
                 break;
             }
             sched::block();

@@ -255,7 +255,7 @@ fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
     waited.map_err(|_| Errno::EAGAIN)?;
     if task.tid() != pid {
         let mut table = table::lock();
-        let old = ptrace::leader_taken_over(process);
+        let old = ptrace::leader_taken_over(&mut table, process);
         let entry = table.take_over(&task.to_arc(), pid);
         ptrace::is_leader_now(&task);
         drop(table);

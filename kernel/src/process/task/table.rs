@@ -237,14 +237,22 @@ impl Table {
         gone
     }
 
-    /// Takes a task out whose number is to stay until [`Self::release_number`].
+    /// Takes a task out that counts until [`Self::uncount`]; its number may stay, too, until
+    /// [`Self::release_number`].
     #[must_use]
-    pub(crate) fn keep_number(&mut self, number: u32) -> Option<Arc<Task>> {
-        self.tasks -= 1;
+    pub(crate) fn keep_task(&mut self, number: u32, keep_number: bool) -> Option<Arc<Task>> {
         self.change(number, |slot| {
-            slot.kept = true;
+            slot.kept |= keep_number;
             slot.task.take()
         })
+    }
+
+    /// Such a task is gone.
+    pub(crate) fn uncount(&mut self, task: &Task) {
+        self.tasks -= 1;
+        let uid = task.credentials_for_others().users.real;
+        // Less needs no memory.
+        let _ = self.count_user(uid, false);
     }
 
     /// Gives such a number back.

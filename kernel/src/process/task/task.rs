@@ -378,7 +378,7 @@ impl Task {
             State::Blocked if self.signals.is_stopped() => b'T',
             State::Blocked | State::Parking => b'S',
             State::Dead => b'X',
-            State::Running | State::Runnable | State::Woken => b'R',
+            State::Running | State::Runnable | State::Woken | State::New => b'R',
         }
     }
 
