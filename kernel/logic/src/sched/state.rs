@@ -143,11 +143,9 @@ impl ThreadState {
             let to = match state {
                 State::Parking => State::Woken,
                 State::Blocked => State::Runnable,
-                State::Running
-                | State::Runnable
-                | State::Woken
-                | State::Dead
-                | State::New => return false,
+                State::Running | State::Runnable | State::Woken | State::Dead | State::New => {
+                    return false;
+                }
             };
             match self.change(state, to) {
                 Ok(()) => return to == State::Runnable,
