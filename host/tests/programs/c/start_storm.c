@@ -4,7 +4,8 @@
 
 enum { THREAD = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM };
 
-static char stacks[64][PAGE] __attribute__((aligned(16)));
+/* More than there are tasks at once: none is used twice before its thread has begun. */
+static char stacks[8192][512] __attribute__((aligned(16)));
 static char own_stack[2 * PAGE] __attribute__((aligned(16)));
 
 static int ends(void *arg) { return syscall(SYS_exit, 0), (long)arg; }
@@ -25,7 +26,7 @@ static void work(int rounds, unsigned random)
 		if (pid == 0) {
 			clone(ends_all, own_stack + sizeof own_stack, THREAD, (void *)(long)(random / 65536 % 40000));
 			for (int k = 0;; k++)
-				clone(ends, stacks[k % 64] + PAGE, THREAD, 0);
+				clone(ends, stacks[k % 8192] + sizeof *stacks, THREAD, 0);
 		}
 		int status = 0;
 		waitpid(pid, &status, 0);
