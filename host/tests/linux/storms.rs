@@ -37,6 +37,17 @@ fn threads() {
 }
 
 #[test]
+fn processes_that_end_while_they_make_threads() {
+    storm(
+        &["-m", "256M", "-c", "4"],
+        "start_storm",
+        &["4", "1500"],
+        0,
+        "4 workers, 0 went wrong\n",
+    );
+}
+
+#[test]
 fn tracers_killed_while_tracees_fork() {
     storm(
         &["-m", "256M", "-c", "4"],
