@@ -32,8 +32,8 @@ const OPTIONS: [(&[&str], &str); 13] = [
         "guests have the loopback interface and no other network",
     ),
     (
-        &["-u", "--user"],
-        "leave it out: the program is root in a kernel of its own",
+        &["-u"],
+        "write --user; without it the program is root in a kernel of its own",
     ),
     (
         &["--privileged", "--cap-add", "--cap-drop", "--security-opt"],
