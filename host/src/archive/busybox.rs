@@ -88,7 +88,7 @@ impl Busybox {
             let path = GuestPath::parse(path.as_os_str().as_encoded_bytes())?;
             tree.add_missing(path, link("busybox"))?;
         }
-        // So that `ls -l`, `id` and `tar` name the one user that there is.
+        // So that `ls -l`, `id` and `tar` name the user that programs are run by.
         for (path, text) in [
             ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
             ("/etc/group", "root:x:0:\n"),

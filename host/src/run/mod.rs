@@ -63,10 +63,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let completed = with_image(options, root.as_ref())?;
     let is_images = options.program.is_empty() && completed.is_some();
     let options = completed.as_ref().unwrap_or(options);
-    let (listed, volumes) = volumes_of(options)?;
+    let (listed, mut volumes) = volumes_of(options)?;
     let (mut initramfs, user) = pack::pack(options, root.as_mut(), &listed, is_images)?;
     if let (Some(Root::Host(view)), Some(user)) = (&mut root, &user) {
         view.give([user.uid, user.gid]);
+    }
+    if let (Some(volumes), Some(user)) = (&mut volumes, &user) {
+        volumes.give_to([user.uid, user.gid]);
     }
     if !listed.is_empty() {
         pack::pack_volumes(&mut initramfs, &listed)?;

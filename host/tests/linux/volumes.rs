@@ -91,6 +91,25 @@ fn one_for_reading_changes_nothing() {
     assert_eq!(fs::read(written.path("copy")).expect("a copy"), b"text");
 }
 
+#[test]
+fn it_is_the_programs_users() {
+    let scratch = Scratch::new("volume-user");
+    scratch.write("file", "a");
+    let at = volume(&scratch, "/v");
+    let script = "cd /v; echo b >> file; echo c > new; echo d >> new; mkdir d; stat -c '%n %u %g' *; chown 7 new";
+    let options = ["-m", "64M", "--user", "4000:50", "--volume", &at];
+    let outcome = ebb::run(60, &options, &["busybox", "sh", "-c", script]);
+    assert_eq!(
+        outcome.out(),
+        "d 4000 50\nfile 4000 50\nnew 4000 50\n",
+        "{}",
+        outcome.err()
+    );
+    assert!(outcome.err().contains("not permitted"), "{}", outcome.err());
+    assert_eq!(fs::read(scratch.path("file")).expect("it stays"), b"ab\n");
+    assert_eq!(fs::read(scratch.path("new")).expect("it is new"), b"c\nd\n");
+}
+
 /// What one side has closed the other side sees when it opens.
 #[test]
 fn both_sides_see_what_the_other_does() {

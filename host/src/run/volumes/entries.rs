@@ -57,7 +57,7 @@ impl Volumes {
             refuse_kernels_own(&file)?;
         }
         let handle = self.give(file, &stat, read_only, device)?;
-        Ok(facts(&stat, handle, device))
+        Ok(facts(&stat, handle, device, self.owner))
     }
 
     /// Names in a folder from a number on. Between two answers they are kept, so that none comes twice or not at all.
@@ -160,7 +160,7 @@ impl Volumes {
         let device = known.device;
         let handle = self.give(named, &stat, false, device)?;
         self.keep_open(handle, file);
-        Ok(facts(&stat, handle, device))
+        Ok(facts(&stat, handle, device, self.owner))
     }
 
     /// Makes an empty folder.

@@ -34,17 +34,17 @@ fn inode(stat: &Stat, device: u64) -> u64 {
     inode.finish() | 1 << 63
 }
 
-pub(super) fn facts(stat: &Stat, handle: u64, device: u64) -> Facts {
-    // Who runs ebb is the guest's root.
-    let own = |id: u32, own| u64::from(if id == own { 0 } else { id });
+pub(super) fn facts(stat: &Stat, handle: u64, device: u64, owner: [u32; 2]) -> Facts {
+    // Who runs ebb is the guest's root, or the program's user.
+    let own = |id: u32, own, shown| u64::from(if id == own { shown } else { id });
     let version = version(stat);
     Facts {
         handle,
         inode: inode(stat, device),
         mode: stat.st_mode.into(),
         links: stat.st_nlink,
-        uid: own(stat.st_uid, geteuid().as_raw()),
-        gid: own(stat.st_gid, getegid().as_raw()),
+        uid: own(stat.st_uid, geteuid().as_raw(), owner[0]),
+        gid: own(stat.st_gid, getegid().as_raw(), owner[1]),
         size: u64::try_from(stat.st_size).unwrap_or(0),
         blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
         times: [
@@ -62,7 +62,7 @@ impl Volumes {
     pub(super) fn facts(&self, handle: u64) -> Result<Facts, Errno> {
         let known = self.known(handle)?;
         let stat = rustix::fs::fstat(&known.file)?;
-        Ok(facts(&stat, handle, known.device))
+        Ok(facts(&stat, handle, known.device, self.owner))
     }
 
     /// The same, after something that began with `before`.

@@ -58,6 +58,8 @@ struct Top {
 #[derive(Debug)]
 pub(crate) struct Volumes {
     tops: Vec<Top>,
+    /// Whose in the guest is what belongs to whoever runs ebb: user and group.
+    pub(super) owner: [u32; 2],
     known: HashMap<u64, Known>,
     handles: HashMap<Key, u64>,
     next: u64,
@@ -95,6 +97,7 @@ impl Volumes {
         }
         Ok(Self {
             tops,
+            owner: [0; 2],
             known: HashMap::new(),
             handles: HashMap::new(),
             next: 1,
@@ -104,6 +107,11 @@ impl Volumes {
             listings: VecDeque::new(),
             buffer: vec![0; ebb_wire::root::FRAMES_MAX * ebb_wire::root::FRAME],
         })
+    }
+
+    /// Gives what belongs to whoever runs ebb to a user and a group of the guest.
+    pub(crate) fn give_to(&mut self, owner: [u32; 2]) {
+        self.owner = owner;
     }
 
     /// The same volumes, of which a guest knows nothing yet.
@@ -120,6 +128,7 @@ impl Volumes {
         }
         Ok(Self {
             tops,
+            owner: self.owner,
             known: HashMap::new(),
             handles: HashMap::new(),
             next: 1,

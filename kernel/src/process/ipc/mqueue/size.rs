@@ -77,7 +77,7 @@ impl Size {
     }
 }
 
-/// What all queues count for against `RLIMIT_MSGQUEUE`: there is one user.
+/// What all queues count for against `RLIMIT_MSGQUEUE`: those of all users.
 static COUNTED: AtomicU64 = AtomicU64::new(0);
 
 /// So many bytes of [`COUNTED`], until this goes.
