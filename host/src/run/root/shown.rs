@@ -2,11 +2,29 @@
 
 use super::image::{Config, Image};
 use super::source::Source;
-use super::tree::Tree;
-use super::view::View;
+use super::tree::{Tree, reopen};
+use super::view::{View, kind};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// A file of more bytes is no small one.
+const SMALL: u64 = 16 << 20;
+
+/// The bytes of a small regular file of the host's, which the guest may read.
+fn content_of_host(view: &mut View, path: &[u8]) -> Option<Vec<u8>> {
+    let (file, stat) = view.look(path, true).ok()?;
+    if kind(&stat) != FileType::RegularFile || !view.is_readable(&file, &stat).ok()? {
+        return None;
+    }
+    let file = File::from(reopen(&file, OFlags::NONBLOCK).ok()?);
+    let mut bytes = Vec::new();
+    file.take(SMALL + 1).read_to_end(&mut bytes).ok()?;
+    (bytes.len() as u64 <= SMALL).then_some(bytes)
+}
 
 /// What the guest sees below its own files.
 #[derive(Debug)]
@@ -68,7 +86,7 @@ impl Root {
     /// The bytes of a small file that the guest sees at a path.
     pub(crate) fn content(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         match self {
-            Self::Host(view) => std::fs::read(view.real_path_of(path)?).ok(),
+            Self::Host(view) => content_of_host(view, path),
             Self::Image(image) => image.content(path),
         }
     }

@@ -1,6 +1,7 @@
 //! What a hostile guest could ask.
 
 use super::desk::reply_to;
+use super::shown::Root;
 use super::tree::Tree;
 use super::view::View;
 use ebb_wire::root::{
@@ -279,6 +280,25 @@ fn what_is_no_file_is_not_read() {
     }
     assert_eq!(names(tree, b"fifo"), Err(ENOTDIR));
     assert_eq!(names(tree, b"absent"), Err(ENOENT));
+}
+
+#[test]
+fn only_a_small_regular_file_is_looked_up() {
+    let folder = Folder::new("content");
+    let at = |name: &str| folder.tree().join(name);
+    fs::write(at("file"), "text").unwrap();
+    symlink("file", at("link")).unwrap();
+    symlink("/etc/passwd", at("out")).unwrap();
+    mknodat(CWD, at("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let large = File::create(at("large")).unwrap();
+    large.set_len((16 << 20) + 1).unwrap();
+    let mut root = Root::Host(View::folder(&folder.tree()).unwrap());
+    let text = Some(b"text".to_vec());
+    assert_eq!(root.content(b"file"), text);
+    assert_eq!(root.content(b"link"), text);
+    for path in ["out", "fifo", "large", "absent", ""] {
+        assert_eq!(root.content(path.as_bytes()), None, "{path}");
+    }
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn facts(stat: &Stat, [uid, gid]: [u32; 2]) -> Facts {
 }
 
 /// Opens for reading what was opened for looking at it.
-fn reopen(file: &OwnedFd, more: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn reopen(file: &OwnedFd, more: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | more;
     rustix::fs::openat(CWD, path, flags, Mode::empty())
