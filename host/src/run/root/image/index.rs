@@ -3,7 +3,8 @@
 use super::entries::{Entries, Entry};
 use super::error::ImageError;
 use super::section::Section;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use tar::EntryType;
 
 /// Entries of all layers together.
@@ -14,6 +15,8 @@ const DEPTH_MAX: u16 = 256;
 const LINKS_MAX: usize = 40;
 const NAME_MAX: usize = 255;
 const TARGET_MAX: usize = 4095;
+/// Bytes of all links' targets together.
+const TARGETS_MAX: usize = 256 << 20;
 
 /// The number of a file.
 pub(super) type Id = u32;
@@ -25,7 +28,8 @@ pub(super) const ROOT: Id = 0;
 pub(super) enum Body {
     Folder(BTreeMap<Box<[u8]>, Id>),
     File(Section),
-    Link(Box<[u8]>),
+    /// Shared by hard links to it.
+    Link(Arc<[u8]>),
     Fifo,
 }
 
@@ -49,6 +53,10 @@ pub(super) struct Node {
 pub(super) struct Index {
     nodes: Vec<Node>,
     entries: u32,
+    /// Bytes of links' targets.
+    targets: usize,
+    /// What has nothing of the layers below a layer any more.
+    pruned: HashSet<(Id, u32)>,
 }
 
 /// What names in a layer may mean.
@@ -110,6 +118,8 @@ impl Index {
         Self {
             nodes: vec![folder(ROOT, 0, 0)],
             entries: 0,
+            targets: 0,
+            pruned: HashSet::new(),
         }
     }
 
@@ -204,6 +214,10 @@ impl Index {
                 if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
                     return Err(entry.refuse("it is a link to no path"));
                 }
+                self.targets += target.len();
+                if self.targets > TARGETS_MAX {
+                    return Err(entry.refuse("the targets of all links are too long together"));
+                }
                 Body::Link(target.as_slice().into())
             }
             EntryType::Link => return self.add_hard_link(entry, &parts, name, layer),
@@ -216,7 +230,7 @@ impl Index {
             }
         };
         let parent = self.make_way(entry, &parts, layer)?;
-        let depth = self.node(parent).depth + 1;
+        let depth = self.depth_in(parent, entry)?;
         let there = self.children(parent).and_then(|all| all.get(name).copied());
         if let (Body::Folder(_), Some(id)) = (&body, there)
             && self.children(id).is_some()
@@ -231,6 +245,15 @@ impl Index {
         let id = self.enter(parent, name, node);
         self.set_facts(id, entry, layer);
         Ok(())
+    }
+
+    /// How deep an entry in a folder lies: links may lead deeper than its name is long.
+    fn depth_in(&self, parent: Id, entry: &Entry) -> Result<u16, ImageError> {
+        let depth = self.node(parent).depth + 1;
+        if depth > DEPTH_MAX {
+            return Err(entry.refuse(format!("it is more than {DEPTH_MAX} folders deep")));
+        }
+        Ok(depth)
     }
 
     fn enter(&mut self, parent: Id, name: &[u8], node: Node) -> Id {
@@ -274,7 +297,7 @@ impl Index {
         }
         let node = Node {
             parent,
-            depth: self.node(parent).depth + 1,
+            depth: self.depth_in(parent, entry)?,
             layer,
             ..self.node(meant).clone()
         };
@@ -328,20 +351,25 @@ impl Index {
         };
         match hidden {
             b".wh..opq" => {
-                self.prune(at, layer);
+                self.prune_once(at, layer);
             }
             // Others are notes of a file system's own.
             _ if hidden.starts_with(b".wh.") => {}
             name => {
                 let there = self.children(at).and_then(|all| all.get(name).copied());
                 if let Some(id) = there
-                    && !self.prune(id, layer)
+                    && !self.prune_once(id, layer)
                     && let Some(children) = self.children_mut(at)
                 {
                     children.remove(name);
                 }
             }
         }
+    }
+
+    /// The same as [`Self::prune`]; what was looked at for this layer is not looked through again.
+    fn prune_once(&mut self, id: Id, layer: u32) -> bool {
+        !self.pruned.insert((id, layer)) || self.prune(id, layer)
     }
 
     /// Takes away what is not of this layer at and below a file; whether anything stays. As deep as folders are.

@@ -270,6 +270,25 @@ fn layers_of_an_oci_layout_are_put_together() {
 }
 
 #[test]
+fn links_lead_no_deeper_than_names() {
+    let parts = |count| vec!["a"; count].join("/");
+    let mut tar = Tar::new();
+    for chain in 0..10 {
+        let above = if chain == 0 {
+            String::new()
+        } else {
+            format!("l{}/{}", chain - 1, parts(40))
+        };
+        tar = tar.link(&format!("l{chain}"), &format!("/{above}"));
+        for depth in 1..=40 {
+            tar = tar.folder(&format!("l{chain}/{}", parts(depth)));
+        }
+    }
+    let refused = open("chain", &tar.done()).unwrap_err();
+    assert!(refused.contains("more than 256 folders deep"), "{refused}");
+}
+
+#[test]
 fn what_is_wrong_is_said_by_name() {
     let cut = |mut bytes: Vec<u8>, len| {
         bytes.truncate(len);
