@@ -5,7 +5,7 @@ use super::entries::is_head;
 use super::error::ImageError;
 use super::index::{Body, Index, Whiteouts};
 use super::section::Section;
-use super::unpack::unpack;
+use super::unpack::{UNPACKED_MAX, unpack};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -55,7 +55,8 @@ pub(super) fn read(
     what: &str,
     quiet: bool,
 ) -> Result<(Index, Config), ImageError> {
-    let archive = unpack(archive, what, quiet)?;
+    let mut budget = UNPACKED_MAX;
+    let archive = unpack(archive, what, &mut budget, quiet)?;
     let mut block = [0; 512];
     let count = archive.read_at(&mut block, 0)?;
     if count < block.len() || !is_head(&block) {
@@ -76,7 +77,7 @@ pub(super) fn read(
     let config = Config::read(json(&outer, &config)?);
     let mut index = Index::new();
     for (number, name) in (1..).zip(&layers) {
-        let layer = unpack(blob(&outer, name)?, name, quiet)?;
+        let layer = unpack(blob(&outer, name)?, name, &mut budget, quiet)?;
         let added = index.add_layer(layer, number, Whiteouts::Honoured);
         added.map_err(|error| ImageError::Layer {
             name: name.clone(),

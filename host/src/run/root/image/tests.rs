@@ -270,6 +270,22 @@ fn layers_of_an_oci_layout_are_put_together() {
 }
 
 #[test]
+fn what_unpacked_takes_goes_off_the_budget() {
+    let path = std::env::temp_dir().join(format!("ebb-budget-{}", std::process::id()));
+    let mut writer = GzEncoder::new(Vec::new(), Compression::fast());
+    writer.write_all(&[7; 3000]).unwrap();
+    fs::write(&path, writer.finish().unwrap()).unwrap();
+    let section = || Section::whole(File::open(&path).unwrap()).unwrap();
+    let mut budget = 7000;
+    let mut unpack = || unpack::unpack(section(), "it", &mut budget, true);
+    assert_eq!(unpack().unwrap().len(), 3000);
+    assert_eq!(unpack().unwrap().len(), 3000);
+    let refused = unpack().unwrap_err().to_string();
+    assert!(refused.contains("more than 64 GiB"), "{refused}");
+    fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn links_lead_no_deeper_than_names() {
     let parts = |count| vec!["a"; count].join("/");
     let mut tar = Tar::new();

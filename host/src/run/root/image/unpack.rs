@@ -10,8 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The most bytes that come of one archive.
-const UNPACKED_MAX: u64 = 64 << 30;
+/// The most bytes that come of one image.
+pub(super) const UNPACKED_MAX: u64 = 64 << 30;
 /// Memory that a decoder may take for what it looks back at: 128 MiB.
 const WINDOW_LOG_MAX: u32 = 27;
 const XZ_MEMORY_KIB_MAX: u32 = 128 << 10;
@@ -43,11 +43,16 @@ impl Coding {
     }
 }
 
-/// The bytes as they are when they are not compressed.
+/// The bytes as they are when they are not compressed. What they take goes off `budget`.
 ///
 /// # Errors
 /// They cannot be unpacked, or the host has no room for them.
-pub(super) fn unpack(section: Section, what: &str, quiet: bool) -> Result<Section, ImageError> {
+pub(super) fn unpack(
+    section: Section,
+    what: &str,
+    budget: &mut u64,
+    quiet: bool,
+) -> Result<Section, ImageError> {
     let Some(coding) = Coding::of(&section)? else {
         return Ok(section);
     };
@@ -89,11 +94,9 @@ pub(super) fn unpack(section: Section, what: &str, quiet: bool) -> Result<Sectio
             }
         };
         done += count as u64;
-        if done > UNPACKED_MAX {
-            return Err(ImageError::Image(format!(
-                "{what} has more than 64 GiB when it is unpacked"
-            )));
-        }
+        *budget = budget.checked_sub(count as u64).ok_or_else(|| {
+            ImageError::Image(format!("{what}: an image of more than 64 GiB, unpacked"))
+        })?;
         file.write_all(&buffer[..count])
             .map_err(|source| ImageError::Folder {
                 folder: folder.clone(),
