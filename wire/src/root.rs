@@ -94,6 +94,11 @@ impl Frames<'_> {
             Self::Sent(bytes) => number(bytes, index * 8),
         }
     }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.len()).map_while(|index| self.get(index))
+    }
 }
 
 /// What is known of a file.

@@ -4,6 +4,7 @@ mod cache;
 pub(crate) mod huge_pages;
 mod kernels_own;
 mod memory_file;
+pub(crate) mod opened;
 pub(crate) mod orphan;
 mod path;
 

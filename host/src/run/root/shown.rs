@@ -3,7 +3,8 @@
 use super::image::{Config, Image};
 use super::source::Source;
 use super::tree::{Tree, reopen};
-use super::view::{View, kind};
+use super::view::View;
+use crate::system::opened::kind;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::fs::File;

@@ -1,14 +1,14 @@
 //! What stands in the tree: facts, listings, bytes.
 
 use super::source::Source;
-use super::view::{Folder, View, kind};
+use super::view::{Folder, View};
+use crate::system::opened::{kind, own_path, version_of};
 use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 /// Files that stay open, as most are read in several pieces.
@@ -39,20 +39,6 @@ struct Listing {
     names: Vec<Vec<u8>>,
 }
 
-/// What changes with a file, or when another takes its place.
-fn version_of(stat: &Stat) -> u64 {
-    let mut version = DefaultHasher::new();
-    let of = (stat.st_dev, stat.st_ino, stat.st_size);
-    let times = (
-        stat.st_mtime,
-        stat.st_mtime_nsec,
-        stat.st_ctime,
-        stat.st_ctime_nsec,
-    );
-    (of, times).hash(&mut version);
-    version.finish()
-}
-
 /// The facts about a file.
 fn facts(stat: &Stat, [uid, gid]: [u32; 2]) -> Facts {
     let (major, minor) = (
@@ -73,9 +59,8 @@ fn facts(stat: &Stat, [uid, gid]: [u32; 2]) -> Facts {
 
 /// Opens for reading what was opened for looking at it.
 pub(super) fn reopen(file: &OwnedFd, more: OFlags) -> Result<OwnedFd, Errno> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | more;
-    rustix::fs::openat(CWD, path, flags, Mode::empty())
+    rustix::fs::openat(CWD, own_path(file), flags, Mode::empty())
 }
 
 impl Tree {
@@ -197,9 +182,7 @@ impl Source for Tree {
         ram: &File,
         place: &dyn Fn(u64) -> Option<u64>,
     ) -> Result<u64, Errno> {
-        let places: Option<Vec<u64>> = (0..frames.len())
-            .map(|index| place(frames.get(index)?))
-            .collect();
+        let places: Option<Vec<u64>> = frames.iter().map(place).collect();
         let places = places.ok_or(Errno::FAULT)?;
         self.take_out(path, version)?;
         let file = &self.open[0].file;

@@ -2,6 +2,7 @@
 //!
 //! The guest's kernel is whoever the program made it, so what must not be read is refused here, by what a path really leads to.
 
+use crate::system::opened::{kind, own_path};
 use crate::system::refuse_kernels_own;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -9,7 +10,7 @@ use rustix::process::{getegid, geteuid};
 use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::fmt;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -360,14 +361,8 @@ pub(super) struct Folder {
     device: u64,
 }
 
-/// What a file is.
-pub(super) fn kind(stat: &Stat) -> FileType {
-    FileType::from_raw_mode(stat.st_mode)
-}
-
 /// The path of an open file on the host.
 fn real_path(file: &OwnedFd) -> Result<Vec<u8>, Errno> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let text = rustix::fs::readlinkat(CWD, path, Vec::new())?;
+    let text = rustix::fs::readlinkat(CWD, own_path(file), Vec::new())?;
     Ok(OsString::from_vec(text.into_bytes()).into_vec())
 }

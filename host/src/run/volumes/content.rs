@@ -1,6 +1,7 @@
 //! Bytes of files in volumes, from and to frames of the guest's memory.
 
 use super::handles::{Access, Volumes};
+use crate::system::opened;
 use ebb_wire::root::FRAME;
 use ebb_wire::volume::{Facts, Request};
 use rustix::io::Errno;
@@ -20,10 +21,7 @@ pub(super) struct Ram<'a> {
 
 impl Ram<'_> {
     fn places(&self, request: &Request<'_>) -> Result<Vec<u64>, Errno> {
-        let frames = &request.frames;
-        let places: Option<Vec<_>> = (0..frames.len())
-            .map(|index| (self.place)(frames.get(index)?))
-            .collect();
+        let places: Option<Vec<_>> = request.frames.iter().map(self.place).collect();
         places.ok_or(Errno::FAULT)
     }
 }
@@ -122,13 +120,13 @@ impl Volumes {
     /// Has a file, or a folder, be stable.
     pub(super) fn sync(&mut self, handle: u64) -> Result<(), Errno> {
         let known = self.known(handle)?;
-        let is_folder = super::handles::kind(&rustix::fs::fstat(&known.file)?)
-            == rustix::fs::FileType::Directory;
+        let is_folder =
+            opened::kind(&rustix::fs::fstat(&known.file)?) == rustix::fs::FileType::Directory;
         if is_folder {
             let flags = rustix::fs::OFlags::RDONLY
                 | rustix::fs::OFlags::DIRECTORY
                 | rustix::fs::OFlags::CLOEXEC;
-            let path = super::handles::own_path(&known.file);
+            let path = opened::own_path(&known.file);
             let folder =
                 rustix::fs::openat(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty())?;
             return rustix::fs::fsync(folder);

@@ -1,8 +1,9 @@
 //! Names in folders of a volume: looking, making, moving, removing. Each name is one in a folder that the guest has a handle of.
 
 use super::facts::facts;
-use super::handles::{Volumes, kind, own_path};
+use super::handles::Volumes;
 use super::listing::{Listing, Name};
+use crate::system::opened::{kind, own_path};
 use crate::system::refuse_kernels_own;
 use ebb_wire::root::{Answer, Entry};
 use ebb_wire::volume::{Facts, NAME_MAX};

@@ -1,6 +1,7 @@
 //! What the guest is told of a file.
 
-use super::handles::{Volumes, kind, own_path};
+use super::handles::Volumes;
+use crate::system::opened::{kind, own_path, version_of};
 use ebb_wire::volume::{Facts, change};
 use rustix::fs::{CWD, FileType, Mode, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -9,20 +10,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Bits of set-user-ID and set-group-ID: what a guest writes is nobody's way to another's rights.
 const SET_ID: u32 = 0o6000;
-
-/// Another number if the file has changed.
-fn version(stat: &Stat) -> u64 {
-    let mut version = DefaultHasher::new();
-    let of = (stat.st_dev, stat.st_ino, stat.st_size);
-    let times = (
-        stat.st_mtime,
-        stat.st_mtime_nsec,
-        stat.st_ctime,
-        stat.st_ctime_nsec,
-    );
-    (of, times).hash(&mut version);
-    version.finish()
-}
 
 /// A number that a file has in its volume, on whatever device of the host's it is.
 fn inode(stat: &Stat, device: u64) -> u64 {
@@ -37,7 +24,7 @@ fn inode(stat: &Stat, device: u64) -> u64 {
 pub(super) fn facts(stat: &Stat, handle: u64, device: u64, owner: [u32; 2]) -> Facts {
     // Who runs ebb is the guest's root, or the program's user.
     let own = |id: u32, own, shown| u64::from(if id == own { shown } else { id });
-    let version = version(stat);
+    let version = version_of(stat);
     Facts {
         handle,
         inode: inode(stat, device),

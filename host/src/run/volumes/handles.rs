@@ -1,12 +1,13 @@
 //! Files that the guest knows: a handle is an open descriptor that can do nothing but name its file.
 
 use super::VolumeOption;
+use crate::system::opened::{kind, own_path};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// Files that stay open, as most are read or written in several pieces.
@@ -69,16 +70,6 @@ pub(crate) struct Volumes {
     writers: HashMap<u64, File>,
     pub(super) listings: VecDeque<super::listing::Listing>,
     pub(super) buffer: Vec<u8>,
-}
-
-/// A descriptor's own path.
-pub(super) fn own_path(file: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
-/// What a file is.
-pub(super) fn kind(stat: &Stat) -> FileType {
-    FileType::from_raw_mode(stat.st_mode)
 }
 
 impl Volumes {

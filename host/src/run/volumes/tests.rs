@@ -109,9 +109,9 @@ impl Drop for Bench {
 #[test]
 fn options_are_read() {
     let parse = |text: &str| VolumeOption::parse(OsStr::new(text));
-    let option = parse("a:b:/work/./x/:ro").unwrap();
+    let option = parse("a:b:/srv/./x/:ro").unwrap();
     assert_eq!(option.source, Path::new("a:b"));
-    assert_eq!(option.destination, b"/work/x");
+    assert_eq!(option.destination, b"/srv/x");
     assert!(option.read_only);
     assert!(!parse("a:/x:rw").unwrap().read_only);
     assert!(!parse("a:/x").unwrap().read_only);

@@ -14,7 +14,7 @@ use machine::arch::{self, USER_END, UserFrame};
 use machine::sched::work;
 
 /// Words of `struct user_regs_struct`.
-pub(crate) const WORDS: usize = 27;
+pub(crate) use crate::process::task::REGISTERS as WORDS;
 /// Flags that a tracer may set: CF PF AF ZF SF TF DF OF NT RF AC.
 const FLAGS: u64 = 0x0005_4dd5;
 /// Linux's selectors of 64-bit programs.
@@ -83,40 +83,11 @@ impl Registers {
     /// All general registers.
     pub(crate) fn words(&mut self, tracee: &Task, state: &Tracing) -> [u64; WORDS] {
         let user = tracee.user_state().expect("a user task is traced");
-        let frame = self.frame();
-        let mut flags = frame.rflags;
+        let mut words = user.registers(self.frame());
         if state.forced_step {
-            flags &= !RFLAGS_TF;
+            words[RFLAGS] &= !RFLAGS_TF;
         }
-        [
-            frame.r15,
-            frame.r14,
-            frame.r13,
-            frame.r12,
-            frame.rbp,
-            frame.rbx,
-            frame.r11,
-            frame.r10,
-            frame.r9,
-            frame.r8,
-            frame.rax,
-            frame.rcx,
-            frame.rdx,
-            frame.rsi,
-            frame.rdi,
-            frame.orig_rax,
-            frame.rip,
-            frame.cs,
-            flags,
-            frame.rsp,
-            frame.ss,
-            user.fs_base(),
-            user.gs_base(),
-            0,
-            0,
-            0,
-            0,
-        ]
+        words
     }
 
     /// Sets one of them.

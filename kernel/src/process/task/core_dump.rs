@@ -193,35 +193,7 @@ fn note_thread(
     signal: Signal,
 ) -> Result<(), Errno> {
     let user = task.user_state().expect("a user task");
-    let registers = [
-        frame.r15,
-        frame.r14,
-        frame.r13,
-        frame.r12,
-        frame.rbp,
-        frame.rbx,
-        frame.r11,
-        frame.r10,
-        frame.r9,
-        frame.r8,
-        frame.rax,
-        frame.rcx,
-        frame.rdx,
-        frame.rsi,
-        frame.rdi,
-        frame.orig_rax,
-        frame.rip,
-        frame.cs,
-        frame.rflags,
-        frame.rsp,
-        frame.ss,
-        user.fs_base(),
-        user.gs_base(),
-        0,
-        0,
-        0,
-        0,
-    ];
+    let registers = user.registers(frame);
     let process = task.process();
     let pending = task.signals().pending().set();
     let usage = Usage::of_task(&task);

@@ -80,6 +80,9 @@ pub(crate) struct UserState {
     bases: [AtomicU64; 2],
 }
 
+/// Words of `struct user_regs_struct`.
+pub(crate) const REGISTERS: usize = 27;
+
 impl UserState {
     pub(crate) fn new(
         fpu: Box<FpuState>,
@@ -109,6 +112,39 @@ impl UserState {
     #[inline]
     pub(crate) fn gs_base(&self) -> u64 {
         self.bases[1].load(Ordering::Relaxed)
+    }
+
+    /// `struct user_regs_struct`: what user code holds, with the frame of its entry.
+    pub(crate) fn registers(&self, frame: &UserFrame) -> [u64; REGISTERS] {
+        [
+            frame.r15,
+            frame.r14,
+            frame.r13,
+            frame.r12,
+            frame.rbp,
+            frame.rbx,
+            frame.r11,
+            frame.r10,
+            frame.r9,
+            frame.r8,
+            frame.rax,
+            frame.rcx,
+            frame.rdx,
+            frame.rsi,
+            frame.rdi,
+            frame.orig_rax,
+            frame.rip,
+            frame.cs,
+            frame.rflags,
+            frame.rsp,
+            frame.ss,
+            self.fs_base(),
+            self.gs_base(),
+            0,
+            0,
+            0,
+            0,
+        ]
     }
 
     /// Sets the FS base (0) or GS base (1) of a task that stands for its tracer.

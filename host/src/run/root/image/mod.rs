@@ -207,9 +207,7 @@ impl Source for Arc<Image> {
         let Body::File(content) = &self.index.node(id).body else {
             return Err(Errno::INVAL);
         };
-        let places: Option<Vec<u64>> = (0..frames.len())
-            .map(|index| place(frames.get(index)?))
-            .collect();
+        let places: Option<Vec<u64>> = frames.iter().map(place).collect();
         let mut done = 0;
         for (at, place) in (0..).zip(places.ok_or(Errno::FAULT)?) {
             let mut page = [0; FRAME];

@@ -1,66 +1,28 @@
 //! `/proc/PID/mem`: the bytes of an address space, at their addresses.
 
-use super::super::subject::Subject;
+use super::space_file::Kind;
 use crate::fs::file::File;
-use crate::fs::flags::{FileKind, OpenFlags};
+use crate::fs::flags::OpenFlags;
 use crate::fs::io::{ByteSink, ByteSource};
-use crate::fs::node::{FsStats, Metadata, Node, NodeId, NodeRef};
-use crate::fs::synthetic::Synthetic;
-use crate::process::caller;
 use crate::vm::AddressSpace;
 use alloc::sync::{Arc, Weak};
-use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
 use machine::sched;
 
-pub(super) const NAME: &str = "mem";
-/// Its place among a process's files.
-pub(super) const FILE: u64 = 0x52;
+pub(super) static KIND: Kind = Kind {
+    name: "mem",
+    file: 0x52,
+    permissions: 0o600,
+    // Who has no space any more has no bytes.
+    open: |space, _| {
+        let space = space.as_ref().map_or(Weak::new(), Arc::downgrade);
+        Ok(Arc::new(Memory(space)))
+    },
+};
 
 /// Bytes that are carried at a time; of one page.
 const CARRY_BYTES: usize = 1024;
-
-/// The file in a process's directory.
-struct MemoryFile {
-    fs: Arc<Synthetic>,
-    subject: Subject,
-}
-
-pub(super) fn node(fs: &Arc<Synthetic>, subject: Subject) -> NodeRef {
-    Arc::new(MemoryFile {
-        fs: fs.clone(),
-        subject,
-    })
-}
-
-impl Node for MemoryFile {
-    fn id(&self) -> NodeId {
-        self.fs.id(self.subject.inode(FILE))
-    }
-    fn kind(&self) -> FileKind {
-        FileKind::Regular
-    }
-    fn metadata(&self) -> Metadata {
-        let owner = self.subject.owner(false);
-        self.fs
-            .metadata_of(self.id().inode, FileKind::Regular, 0o600, owner)
-    }
-    fn fs_stats(&self) -> FsStats {
-        self.fs.stats()
-    }
-    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        // As on Linux, of the space that the process has now; who has none has no bytes.
-        let process = self.subject.process()?;
-        let space = match caller::space_of(&process, LooksAs::OfFiles) {
-            Ok(space) => Arc::downgrade(&space),
-            Err(Errno::ESRCH) => Weak::new(),
-            Err(Errno::EPERM) => return Err(Errno::EACCES),
-            Err(error) => return Err(error),
-        };
-        Ok(Arc::new(Memory(space)))
-    }
-}
 
 /// A space, for as long as somebody uses it.
 struct Memory(Weak<AddressSpace>);

@@ -6,6 +6,7 @@ mod mappings;
 mod memory;
 mod mounts;
 mod pagemap;
+mod space_file;
 mod status;
 
 use super::subject::{Kind, PID_SHIFT, Subject, parse_number};
@@ -183,6 +184,8 @@ impl Target for LinkOf {
 }
 
 const SUBDIRECTORIES: [Kind; 3] = [Kind::Descriptors, Kind::DescriptorInfos, Kind::Threads];
+/// Files that show a process's address space.
+static SPACE_FILES: [&space_file::Kind; 2] = [&pagemap::KIND, &memory::KIND];
 const FIRST_LINK_FILE: u64 = 0x41;
 
 /// The process that the directory `/proc/PID` is about.
@@ -259,11 +262,9 @@ impl Directory {
             let subject = self.subject.clone();
             return Ok(LinkNode::new(&self.fs, inode, LinkOf { subject, link }));
         }
-        if name == pagemap::NAME.as_bytes() {
-            return Ok(pagemap::node(&self.fs, self.subject.clone()));
-        }
-        if name == memory::NAME.as_bytes() {
-            return Ok(memory::node(&self.fs, self.subject.clone()));
+        let mut spaces = SPACE_FILES.iter();
+        if let Some(kind) = spaces.find(|kind| kind.name.as_bytes() == name) {
+            return Ok(space_file::node(&self.fs, self.subject.clone(), kind));
         }
         let mut kinds = self.subdirectories().iter();
         let kind = *kinds
@@ -282,9 +283,8 @@ impl Directory {
             .map(|(n, (name, _))| (name, n, FileKind::Symlink));
         let kinds = self.subdirectories().iter();
         let directories = kinds.map(|kind| (kind.name(), kind.file(), FileKind::Directory));
-        let pages = (pagemap::NAME, pagemap::FILE, FileKind::Regular);
-        let bytes = (memory::NAME, memory::FILE, FileKind::Regular);
-        let all = (FIRST..).zip(files.chain(links).chain(directories).chain([pages, bytes]));
+        let spaces = SPACE_FILES.map(|kind| (kind.name, kind.file, FileKind::Regular));
+        let all = (FIRST..).zip(files.chain(links).chain(directories).chain(spaces));
         for (at, (name, file, kind)) in all {
             if at < *offset {
                 continue;

@@ -1,24 +1,31 @@
 //! `/proc/PID/pagemap`: a word for each page of an address space.
 
-use super::super::subject::Subject;
+use super::space_file::Kind;
 use crate::fs::file::File;
-use crate::fs::flags::{FileKind, OpenFlags};
+use crate::fs::flags::OpenFlags;
 use crate::fs::io::ByteSink;
-use crate::fs::node::{FsStats, Metadata, Node, NodeId, NodeRef};
-use crate::fs::synthetic::Synthetic;
 use crate::process::caller;
 use crate::vm::{AddressSpace, Shown};
 use alloc::sync::Arc;
 use logic::credentials::Capabilities;
-use logic::credentials::others::LooksAs;
 use logic::errno::{Errno, SysResult};
 use machine::arch::USER_END;
 use machine::memory::PAGE_SIZE;
 use zerocopy::IntoBytes;
 
-pub(super) const NAME: &str = "pagemap";
-/// Its place among a process's files.
-pub(super) const FILE: u64 = 0x51;
+pub(super) static KIND: Kind = Kind {
+    name: "pagemap",
+    file: 0x51,
+    permissions: 0o400,
+    open: |space, flags| {
+        if flags.writable() {
+            return Err(Errno::EACCES);
+        }
+        let space = space.ok_or(Errno::ESRCH)?;
+        let frames = caller::can(Capabilities::SYS_ADMIN);
+        Ok(Arc::new(Words { space, frames }))
+    },
+};
 
 const WORD: u64 = size_of::<u64>() as u64;
 /// Words that are made at a time.
@@ -29,50 +36,6 @@ const PRESENT: u64 = 1 << 63;
 const OF_FILE: u64 = 1 << 61;
 /// Mapped here alone.
 const EXCLUSIVE: u64 = 1 << 56;
-
-/// The file in a process's directory.
-struct Pagemap {
-    fs: Arc<Synthetic>,
-    subject: Subject,
-}
-
-pub(super) fn node(fs: &Arc<Synthetic>, subject: Subject) -> NodeRef {
-    Arc::new(Pagemap {
-        fs: fs.clone(),
-        subject,
-    })
-}
-
-impl Node for Pagemap {
-    fn id(&self) -> NodeId {
-        self.fs.id(self.subject.inode(FILE))
-    }
-    fn kind(&self) -> FileKind {
-        FileKind::Regular
-    }
-    fn metadata(&self) -> Metadata {
-        let owner = self.subject.owner(false);
-        self.fs
-            .metadata_of(self.id().inode, FileKind::Regular, 0o400, owner)
-    }
-    fn fs_stats(&self) -> FsStats {
-        self.fs.stats()
-    }
-    fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        if flags.writable() {
-            return Err(Errno::EACCES);
-        }
-        // As on Linux, of the space that the process has now.
-        let process = self.subject.process()?;
-        let space = caller::space_of(&process, LooksAs::OfFiles);
-        let space = space.map_err(|error| match error {
-            Errno::EPERM => Errno::EACCES,
-            other => other,
-        })?;
-        let frames = caller::can(Capabilities::SYS_ADMIN);
-        Ok(Arc::new(Words { space, frames }))
-    }
-}
 
 struct Words {
     space: Arc<AddressSpace>,

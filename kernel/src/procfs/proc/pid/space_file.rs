@@ -1,0 +1,67 @@
+//! A file of a process's that shows its address space (`mem`, `pagemap`): its owner's, and of the space that the process
+//! has when it is opened.
+
+use super::super::subject::Subject;
+use crate::fs::file::File;
+use crate::fs::flags::{FileKind, OpenFlags};
+use crate::fs::node::{FsStats, Metadata, Node, NodeId, NodeRef};
+use crate::fs::synthetic::Synthetic;
+use crate::process::caller;
+use crate::vm::AddressSpace;
+use alloc::sync::Arc;
+use logic::credentials::others::LooksAs;
+use logic::errno::Errno;
+
+/// Opens a file on a space; `None`: the process has none any more.
+type Open = fn(Option<Arc<AddressSpace>>, OpenFlags) -> Result<Arc<dyn File>, Errno>;
+
+/// Which one it is.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    /// Its place among a process's files.
+    pub(super) file: u64,
+    pub(super) permissions: u32,
+    pub(super) open: Open,
+}
+
+struct SpaceFile {
+    fs: Arc<Synthetic>,
+    subject: Subject,
+    kind: &'static Kind,
+}
+
+pub(super) fn node(fs: &Arc<Synthetic>, subject: Subject, kind: &'static Kind) -> NodeRef {
+    Arc::new(SpaceFile {
+        fs: fs.clone(),
+        subject,
+        kind,
+    })
+}
+
+impl Node for SpaceFile {
+    fn id(&self) -> NodeId {
+        self.fs.id(self.subject.inode(self.kind.file))
+    }
+    fn kind(&self) -> FileKind {
+        FileKind::Regular
+    }
+    fn metadata(&self) -> Metadata {
+        let owner = self.subject.owner(false);
+        let inode = self.id().inode;
+        self.fs
+            .metadata_of(inode, FileKind::Regular, self.kind.permissions, owner)
+    }
+    fn fs_stats(&self) -> FsStats {
+        self.fs.stats()
+    }
+    fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        let process = self.subject.process()?;
+        let space = match caller::space_of(&process, LooksAs::OfFiles) {
+            Ok(space) => Some(space),
+            Err(Errno::ESRCH) => None,
+            Err(Errno::EPERM) => return Err(Errno::EACCES),
+            Err(error) => return Err(error),
+        };
+        (self.kind.open)(space, flags)
+    }
+}
