@@ -87,6 +87,7 @@ fn an_image_is_a_root_and_runs_its_program() {
     let lower = archive(&[
         ("bin/busybox", &busybox, 0o755),
         ("etc/gone", b"x", 0o644),
+        ("etc/passwd", b"ann:x:1234:55::/home/ann:/bin/sh\n", 0o644),
         ("etc/name", b"lower\n", 0o640),
         (
             "srv/run",
@@ -98,26 +99,41 @@ fn an_image_is_a_root_and_runs_its_program() {
         ("etc/.wh.gone", b"", 0o644),
         ("etc/name", b"upper\n", 0o600),
     ]);
-    let config = br#"{"config": {"Entrypoint": ["/srv/run"], "Cmd": ["one", "two"],
-        "Env": ["WORD=this", "PATH=/bin:/srv"], "WorkingDir": "/etc"}}"#;
+    let config = |user: &str| {
+        format!(
+            r#"{{"config": {{"Entrypoint": ["/srv/run"], "Cmd": ["one", "two"], "User": "{user}",
+            "Env": ["WORD=this", "PATH=/bin:/srv"], "WorkingDir": "/etc"}}}}"#
+        )
+    };
     let manifest = br#"[{"Config": "c.json", "Layers": ["1.tar", "2.tar"]}]"#;
-    let image = archive(&[
-        ("1.tar", &lower, 0o644),
-        ("2.tar", &upper, 0o644),
-        ("c.json", config, 0o644),
-        ("manifest.json", manifest, 0o644),
-    ]);
-    let path = scratch.write("image.tar", image);
-    let output = |words: &[&str]| {
-        let arguments = [&["--root", path.as_str()], words].concat();
+    let image = |user: &str| {
+        let bytes = archive(&[
+            ("1.tar", &lower, 0o644),
+            ("2.tar", &upper, 0o644),
+            ("c.json", config(user).as_bytes(), 0o644),
+            ("manifest.json", manifest, 0o644),
+        ]);
+        scratch.write(&format!("image{user}.tar"), bytes)
+    };
+    let (path, of_ann) = (image(""), image("ann"));
+    let output_of = |path: &str, words: &[&str]| {
+        let arguments = [&["--root", path], words].concat();
         let output = ebb(&arguments).output().expect("ebb starts");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{stderr}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
+    let output = |words: &[&str]| output_of(&path, words);
     assert_eq!(output(&[]), "ran in /etc with this one two\n");
     assert_eq!(output(&["--", "run", "x"]), "ran in /etc with this x\n");
     let script = "cat name; busybox stat -c '%a %u %g %Y' name; echo $WORD; busybox ls /etc";
     let words = ["--env", "WORD=that", "--", "busybox", "sh", "-c", script];
-    assert_eq!(output(&words), "upper\n600 7 8 1\nthat\nhosts\nname\n");
+    assert_eq!(
+        output(&words),
+        "upper\n600 7 8 1\nthat\nhosts\nname\npasswd\n"
+    );
+    let id = ["--", "busybox", "sh", "-c", "echo $(id -u):$(id -g) $HOME"];
+    assert_eq!(output_of(&of_ann, &id), "1234:55 /home/ann\n");
+    let as_root = [&["--user", "0"], &id[..]].concat();
+    assert_eq!(output_of(&of_ann, &as_root), "0:0 /home/0\n");
 }
