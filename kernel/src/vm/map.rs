@@ -9,9 +9,12 @@ use super::stack::MAP_BOTTOM;
 use super::{AddressSpace, MapFlags, MappedFile, Prot, VmaFlags, shared, stack};
 use alloc::sync::Arc;
 use core::ops::Range;
+use ebb_mm::Order;
 use logic::errno::Errno;
+use logic::vma::NoMemory;
 use machine::arch::USER_END;
-use machine::memory::knobs;
+use machine::arch::spin::SpinGuard;
+use machine::memory::{knobs, pressure};
 
 /// Below the stack's room, mappings go downwards from here.
 pub(super) const MAP_TOP: u64 = 0x0000_7fff_0000_0000;
@@ -220,13 +223,9 @@ impl AddressSpace {
         flags: VmaFlags,
         backing: Bytes,
     ) -> Result<(), Errno> {
-        let mut state = self.state.lock();
+        let mut state = self.lock_with_room(&range)?;
         let sizes = Sizes::of(flags, range.end - range.start);
         state.check_limits(sizes)?;
-        state
-            .areas
-            .prepare(range.start, range.end)
-            .map_err(|_| Errno::ENOMEM)?;
         // As on Linux, which looks before it adds.
         if state.areas.len() as u64 > knobs::max_map_count() {
             return Err(Errno::ENOMEM);
@@ -299,11 +298,25 @@ impl AddressSpace {
         }
     }
 
+    /// The state, with the kernel's own memory for one change of the areas at the ends of `range`.
+    /// Who holds the state's lock cannot wait for memory, so it is got before; `change` is held.
+    pub(super) fn lock_with_room(&self, range: &Range<u64>) -> Result<SpinGuard<'_, State>, Errno> {
+        let mut relief = pressure::Relief::new(Order::BASE);
+        loop {
+            let mut state = self.state.lock();
+            let Err(NoMemory) = state.areas.prepare(range.start, range.end) else {
+                return Ok(state);
+            };
+            drop(state);
+            relief.step(pressure::HEAP_EXHAUSTED)?;
+        }
+    }
+
     /// Takes out whatever is in `range`; `change` is held.
     pub(super) fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut from = range.start;
         {
-            let mut state = self.state.lock();
+            let mut state = self.lock_with_room(&range)?;
             if state.areas.overlapping(range.clone()).next().is_none() {
                 return Ok(());
             }
@@ -460,11 +473,8 @@ impl State {
         Ok(())
     }
 
-    /// Splits the areas that reach across the ends of `range`.
+    /// Splits the areas that reach across the ends of `range`; there is room for them.
     pub(super) fn make_boundaries(&mut self, range: &Range<u64>) -> Result<(), Errno> {
-        self.areas
-            .prepare(range.start, range.end)
-            .map_err(|_| Errno::ENOMEM)?;
         let across = |at| self.areas.find(at).is_some_and(|a| a.start < at);
         self.check_pool_pages(range)?;
         let splits = u64::from(across(range.start)) + u64::from(across(range.end));

@@ -106,7 +106,7 @@ impl AddressSpace {
         }
         let _change = self.change.lock();
         {
-            let mut state = self.state.lock();
+            let mut state = self.lock_with_room(&range)?;
             if !state.areas.covers(range.clone()) {
                 return Err(Errno::ENOMEM);
             }
@@ -330,7 +330,7 @@ impl AddressSpace {
         fit: impl Fn(&Area) -> bool,
     ) -> Result<(), Errno> {
         let _change = self.change.lock();
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         if !state.areas.overlapping(range.clone()).all(fit) {
             return Err(Errno::EINVAL);
         }
@@ -350,6 +350,8 @@ impl AddressSpace {
             .filter(changed)
             .last();
         let range = range.start.max(first.start)..range.end.min(last.map_or(first.end, |a| a.end));
+        drop(state);
+        let mut state = self.lock_with_room(&range)?;
         state.make_boundaries(&range)?;
         let (before, after) = (state.sizes_in(&range, same), state.sizes_in(&range, with));
         state.sizes.subtract(before);

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use core::ops::Range;
 use ebb_mm::Order;
 use logic::errno::Errno;
-use logic::vma::Backing as _;
+use logic::vma::{Backing as _, NoMemory};
 use machine::arch::USER_END;
 use machine::memory::{knobs, pressure};
 
@@ -167,6 +167,8 @@ impl AddressSpace {
         } else {
             self.settle_trials(moved.clone());
         }
+        // The room stays: `change` is held.
+        drop(self.lock_with_room(&old)?);
         let mut relief = pressure::Relief::new(Order::BASE);
         let mut graveyard = if area.flags.contains(VmaFlags::HUGETLB) {
             Graveyard::of_moved(self.id())
@@ -204,12 +206,14 @@ impl AddressSpace {
             if state.areas.len() as u64 >= knobs::max_map_count() {
                 return Err(Errno::ENOMEM);
             }
-            state.areas.prepare_anywhere().map_err(|_| Errno::ENOMEM)?;
-            if let Err(error) =
-                state
-                    .tables
-                    .prepare_move(moved.start, start, moved_bytes, &self.cpus)
-            {
+            let prepared = match state.areas.prepare_anywhere() {
+                Err(NoMemory) => Err(pressure::HEAP_EXHAUSTED),
+                Ok(()) => {
+                    let tables = &mut state.tables;
+                    tables.prepare_move(moved.start, start, moved_bytes, &self.cpus)
+                }
+            };
+            if let Err(error) = prepared {
                 drop(state);
                 drop(walks);
                 // Tables that were made for nothing do not stay.

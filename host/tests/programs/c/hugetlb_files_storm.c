@@ -145,7 +145,7 @@ static void private_memory(void)
 			if (mremap(map, pages * HUGE, pages * HUGE, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target)
 				map = target;
 			else
-				complain("a mapping does not move");
+				complain(errno == ENOMEM ? "no memory to move a mapping" : "a mapping does not move");
 			if (target > room)
 				munmap(room, target - room);
 			munmap(target + pages * HUGE, room + HUGE - target);

@@ -760,11 +760,34 @@ static void say_seen(const char *what)
 	say("%s: signals%s", what, *text ? text : " none");
 }
 
-/* Lets the shell hear that a job goes on before it does. */
-static void nap(int s)
+static void say_wait(const char *what, pid_t pid)
+{
+	int status = 0;
+	pid_t got = waitpid(pid, &status, WUNTRACED | WCONTINUED);
+	if (got != pid)
+		say("%s: wait %s", what, strerrorname_np(errno));
+	else
+		say_status(what, status);
+}
+
+/* Nonzero when the shell has said that a job goes on. */
+static volatile int *said;
+
+/* Lets the shell say that a job goes on before the job says more. */
+static void wait_until_said(int s)
 {
 	(void)s;
-	usleep(4 * SETTLE);
+	while (!*said)
+		usleep(1000);
+}
+
+/* A stopped job goes on, and the shell says so. */
+static void go_on(const char *what, pid_t pid)
+{
+	*said = 0;
+	MUST(kill(-pid, SIGCONT));
+	say_wait(what, pid);
+	*said = 1;
 }
 
 /* A child in a group of its own, in front or not. */
@@ -778,7 +801,7 @@ static pid_t job(int front, void (*body)(void))
 		close(p[1]);
 		for (int s = 1; s < 32; s++)
 			signal(s, SIG_DFL);
-		signal(SIGCONT, nap);
+		signal(SIGCONT, wait_until_said);
 		if (read(p[0], &c, 1)) { }
 		close(p[0]);
 		body();
@@ -792,20 +815,12 @@ static pid_t job(int front, void (*body)(void))
 	return pid;
 }
 
-static void say_wait(const char *what, pid_t pid)
-{
-	int status = 0;
-	pid_t got = waitpid(pid, &status, WUNTRACED | WCONTINUED);
-	if (got != pid)
-		say("%s: wait %s", what, strerrorname_np(errno));
-	else
-		say_status(what, status);
-}
-
 static void reads(void)
 {
 	char bytes[100];
 	int n = read(line, bytes, sizeof bytes);
+	/* The signal's handler may run in another thread. */
+	wait_until_said(0);
 	say("a job reads %d \"%s\"", n, shown(bytes, n < 0 ? 0 : n));
 }
 
@@ -883,8 +898,7 @@ static void shell(void)
 		say_wait(jobs[i].name, pid);
 		type("line\n");
 		TRY(tcsetpgrp(line, pid));
-		MUST(kill(-pid, SIGCONT));
-		say_wait(jobs[i].name, pid);
+		go_on(jobs[i].name, pid);
 		say_wait(jobs[i].name, pid);
 		TRY(tcsetpgrp(line, getpgrp()));
 	}
@@ -895,8 +909,7 @@ static void shell(void)
 	pid = job(0, writes);
 	say_wait("a writer", pid);
 	set((struct change){ .l_off = TOSTOP });
-	MUST(kill(-pid, SIGCONT));
-	say_wait("a writer", pid);
+	go_on("a writer", pid);
 	say_wait("a writer", pid);
 	pid = job(0, ignores);
 	say_wait("one who ignores", pid);
@@ -908,8 +921,7 @@ static void shell(void)
 		type(keys[i]);
 		say_wait("one who waits", pid);
 		if (i == 2) {
-			MUST(kill(-pid, SIGCONT));
-			say_wait("one who waits", pid);
+			go_on("one who waits", pid);
 			TRY(ioctl(master, TIOCSIG, SIGINT));
 			say_wait("one who waits", pid);
 		}
@@ -1063,6 +1075,7 @@ static void hang_ups(void)
 
 int main(void)
 {
+	said = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	/* On Linux nobody may have mounted it. */
 	mkdir("/dev/pts", 0755);
 	mount("devpts", "/dev/pts", "devpts", 0, "ptmxmode=0666");

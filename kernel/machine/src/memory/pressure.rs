@@ -9,7 +9,7 @@ use super::helpers::HELPERS;
 use super::percpu::{self, Count};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::spin_locks_held;
-use ebb_mm::{AllocError, Frame, Order, Request, Reserve};
+use ebb_mm::{AllocError, Frame, Order, Request, Reserve, ZoneKind};
 use logic::errno::Errno;
 
 /// The most waits for isolated blocks, a millisecond each: a report is answered within far less.
@@ -22,6 +22,12 @@ const WAIT: u64 = 2_000_000;
 const DEFLATE_FRAMES: u32 = 256;
 /// Orders above this are not worth a process: the caller does without.
 const COSTLY: u8 = 3;
+
+/// What the heap's refusal is to an allocation's way: it asks for single frames.
+pub const HEAP_EXHAUSTED: AllocError = AllocError::Exhausted {
+    order: Order::BASE,
+    zone: ZoneKind::Normal,
+};
 
 /// Whether the caller may block here: it is a task, and this CPU holds no spin lock.
 pub fn may_block() -> bool {
