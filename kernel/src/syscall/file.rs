@@ -28,13 +28,13 @@ fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
     caller::file(a.int(0))
 }
 
-/// The same to be written to: set-id bits go, unless the caller may leave them.
-fn file_to_write(a: &Args) -> Result<Arc<OpenFile>, Errno> {
-    let file = file(a)?;
-    if file.flags().writable() {
-        forget_set_ids(&file);
+/// What a program writes to a file, which loses its set-id bits, unless there is nothing to write or
+/// the caller may leave them.
+fn source<'a>(file: &OpenFile, segments: &'a [Segment]) -> UserSource<'a> {
+    if file.flags().writable() && segments.iter().any(|segment| segment.length != 0) {
+        forget_set_ids(file);
     }
-    Ok(file)
+    UserSource::new(segments, caller::file_size_limit)
 }
 
 /// Takes set-id bits from a file that is written to.
@@ -66,8 +66,8 @@ pub fn read(a: &Args) -> SysResult {
 
 /// `write(2)`.
 pub fn write(a: &Args) -> SysResult {
-    let file = file_to_write(a)?;
-    file.write(&mut UserSource::new(&buffer(a)?, caller::file_size_limit))
+    let file = file(a)?;
+    file.write(&mut source(&file, &buffer(a)?))
 }
 
 /// `pread64(2)`.
@@ -78,11 +78,8 @@ pub fn pread64(a: &Args) -> SysResult {
 
 /// `pwrite64(2)`.
 pub fn pwrite64(a: &Args) -> SysResult {
-    let file = file_to_write(a)?;
-    file.write_at(
-        offset(a, 3)?,
-        &mut UserSource::new(&buffer(a)?, caller::file_size_limit),
-    )
+    let file = file(a)?;
+    file.write_at(offset(a, 3)?, &mut source(&file, &buffer(a)?))
 }
 
 /// `readv(2)`.
@@ -93,11 +90,8 @@ pub fn readv(a: &Args) -> SysResult {
 
 /// `writev(2)`.
 pub fn writev(a: &Args) -> SysResult {
-    let file = file_to_write(a)?;
-    file.write(&mut UserSource::new(
-        &read_segments(a.addr(1), a.0[2])?,
-        caller::file_size_limit,
-    ))
+    let file = file(a)?;
+    file.write(&mut source(&file, &read_segments(a.addr(1), a.0[2])?))
 }
 
 /// `preadv(2)`.
@@ -109,12 +103,9 @@ pub fn preadv(a: &Args) -> SysResult {
 
 /// `pwritev(2)`.
 pub fn pwritev(a: &Args) -> SysResult {
-    let file = file_to_write(a)?;
+    let file = file(a)?;
     let segments = read_segments(a.addr(1), a.0[2])?;
-    file.write_at(
-        offset(a, 3)?,
-        &mut UserSource::new(&segments, caller::file_size_limit),
-    )
+    file.write_at(offset(a, 3)?, &mut source(&file, &segments))
 }
 
 /// Flags of `preadv2` and `pwritev2`.
@@ -189,8 +180,7 @@ pub fn pwritev2(a: &Args) -> SysResult {
     let Some(told) = vectors(a, true)? else {
         return Ok(0);
     };
-    lookup::forget_set_ids(process::current().credentials(), &**told.file.node());
-    let mut from = UserSource::new(&told.segments, caller::file_size_limit);
+    let mut from = source(&told.file, &told.segments);
     let written = told.file.write_as(told.offset, &mut from, told.more)?;
     if a.uint(5) & (rwf::DSYNC | rwf::SYNC) != 0 {
         told.file.file().sync()?;
@@ -478,6 +468,7 @@ pub fn fallocate(a: &Args) -> SysResult {
         _ => {}
     }
     file.file().allocate(a.uint(1), offset, length)?;
+    forget_set_ids(&file);
     file.tell(Events::MODIFY);
     Ok(0)
 }

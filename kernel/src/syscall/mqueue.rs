@@ -41,17 +41,11 @@ pub fn mq_open(a: &Args) -> SysResult {
             message_bytes: u64::try_from(asked.message_size).unwrap_or(0),
         },
     };
-    if flags.contains(OpenFlags::CREATE)
-        && attributes.is_some()
-        && !size.is_within_limits()
-        && !caller::can(Capabilities::SYS_RESOURCE)
-    {
-        return Err(Errno::EINVAL);
-    }
     let making = flags.contains(OpenFlags::CREATE).then(|| Making {
         exclusive: flags.contains(OpenFlags::EXCLUSIVE),
         permissions: a.uint(2) & !caller::context().umask(),
         size,
+        any_size: attributes.is_none() || caller::can(Capabilities::SYS_RESOURCE),
     });
     let limit = process::current().process().limit(limits::index::MSGQUEUE);
     let (queue, is_new) = mqueue::open(&name, making, limit)?;

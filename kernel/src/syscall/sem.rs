@@ -4,7 +4,7 @@ use super::ipc::{IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, permissions,
 use super::record::{SemBuf, SemDs, SemInfo};
 use super::{Args, value};
 use crate::process::ipc::sem::{self, LIMITS, Status};
-use crate::process::ipc::{READ, WRITE};
+use crate::process::ipc::{Owner, READ, WRITE};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::boxed::Box;
@@ -163,8 +163,8 @@ pub fn semctl(a: &Args) -> SysResult {
             sem::set_all(id, &values).map(|()| 0)
         }
         SETVAL => {
-            sem::status(id)?.owner.check(WRITE)?;
-            sem::set_value(id, semaphore, a.int(3)).map(|()| 0)
+            let may = |owner: &Owner| owner.check(WRITE);
+            sem::set_value(id, semaphore, a.int(3), may).map(|()| 0)
         }
         GETVAL | GETPID | GETNCNT | GETZCNT => {
             sem::status(id)?.owner.check(READ)?;

@@ -8,7 +8,7 @@
 #include <termios.h>
 
 /* Linux carries what is typed to the other side by a thread of its own. */
-#define SETTLE 60000
+#define SETTLE 120000
 
 static int master, line;
 
@@ -860,7 +860,7 @@ static void ignores(void)
 static void changes_size(void)
 {
 	signal(SIGWINCH, note);
-	for (int i = 0; i < 50 && !seen[SIGWINCH]; i++)
+	for (int i = 0; i < 250 && !seen[SIGWINCH]; i++)
 		usleep(20000);
 	struct winsize w;
 	usleep(4 * SETTLE);
@@ -939,11 +939,14 @@ static void shell(void)
 	MUST(kill(pid, SIGKILL));
 	say_wait("a job", pid);
 	set((struct change){ .l_on = TOSTOP });
+	/* Open in the orphan until its end. */
+	int orphan[2];
+	MUST(pipe(orphan));
 	IN_CHILD("a grandparent",
 		MUST(setpgid(0, 0));
 		pid_t child = MUST(fork());
 		if (!child) {
-			for (int i = 0; i < 100 && getppid() != 1; i++)
+			for (int i = 0; i < 500 && getppid() != 1; i++)
 				usleep(10000);
 			usleep(SETTLE);
 			for (int s = 1; s < 32; s++)
@@ -958,7 +961,10 @@ static void shell(void)
 			say("an orphan goes on");
 			_exit(0);
 		});
-	usleep(1000000);
+	char c;
+	close(orphan[1]);
+	if (read(orphan[0], &c, 1)) { }
+	close(orphan[0]);
 }
 
 static void jobs(void)
@@ -976,7 +982,7 @@ static void waits_for_signals(void)
 	signal(SIGHUP, note);
 	signal(SIGCONT, note);
 	MUST(write(pipe_to[1], "x", 1));
-	for (int i = 0; i < 100 && !seen[SIGHUP]; i++)
+	for (int i = 0; i < 500 && !seen[SIGHUP]; i++)
 		usleep(10000);
 	usleep(SETTLE);
 	say_seen("a job");
@@ -990,7 +996,7 @@ static void stops(void)
 	signal(SIGHUP, note);
 	signal(SIGCONT, note);
 	raise(SIGSTOP);
-	for (int i = 0; i < 100 && !seen[SIGHUP]; i++)
+	for (int i = 0; i < 500 && !seen[SIGHUP]; i++)
 		usleep(10000);
 	usleep(4 * SETTLE);
 	say_seen("a stopped job");
@@ -1030,7 +1036,7 @@ static void hang_ups(void)
 		job(1, waits_for_signals);
 		read(pipe_to[0], &c, 1);
 		MUST(write(pipe_to[1], "r", 1));
-		for (int i = 0; i < 100 && !seen[SIGHUP]; i++)
+		for (int i = 0; i < 500 && !seen[SIGHUP]; i++)
 			usleep(10000);
 		usleep(SETTLE);
 		say_seen("a leader whose master is closed");

@@ -369,6 +369,8 @@ static void attributes(void)
 	make("/t/a/s6", 02777, BOB, CLUB);
 	make("/t/a/s7", 06755, 0, 0);
 	make("/t/a/s8", 06644, 0, 0);
+	make("/t/a/s9", 06777, ANN, CLUB);
+	make("/t/a/s10", 06777, ANN, CLUB);
 	folder("/t/a/sd", 07755, BOB, BOB);
 	MUST(symlink("root", "/t/a/l"));
 	MUST(chdir("/t/a"));
@@ -392,8 +394,10 @@ static void attributes(void)
 	});
 	say("set-ids and writes");
 	AS(BOB, 1, {
-		int f = open("s3", O_WRONLY); TRY(write(f, "x", 1)); about("s3"); close(f);
+		int f = open("s3", O_WRONLY); TRY(write(f, "x", 0)); about("s3"); TRY(write(f, "x", 1)); about("s3"); close(f);
 		f = open("s4", O_WRONLY); TRY(write(f, "x", 1)); about("s4"); close(f);
+		f = open("s9", O_WRONLY); TRY(fallocate(f, 0, 0, 4096)); about("s9"); close(f);
+		f = open("s10", O_WRONLY); TRY(fallocate(f, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096)); about("s10"); close(f);
 		TRY(truncate("s6", 1)); about("s6");
 		TRY(try_open("s5", O_WRONLY | O_TRUNC)); about("s5");
 	});
@@ -701,7 +705,7 @@ static void ipc(void)
 			say("mode %o", mode[i]);
 			struct sembuf up = { 0, 1, IPC_NOWAIT }, zero = { 0, 0, IPC_NOWAIT }; unsigned short v[1]; struct semid_ds sd; struct msqid_ds md; struct shmid_ds hd;
 			DO(semget(100 + i, 1, 0)); DO(semget(100 + i, 1, 0600)); DO(semget(100 + i, 1, 0444)); TRY(semop(s, &up, 1)); TRY(semop(s, &zero, 1)); TRY(semctl(s, 0, GETVAL));
-			TRY(semctl(s, 0, SETVAL, 1)); TRY(semctl(s, 0, GETALL, v)); TRY(semctl(s, 0, SETALL, v)); TRY(semctl(s, 0, IPC_STAT, &sd)); sd.sem_perm.mode = 0666;
+			TRY(semctl(s, 0, SETVAL, 1)); TRY(semctl(s, 0, SETVAL, -1)); TRY(semctl(s, 9, SETVAL, 1)); TRY(semctl(s, 0, GETALL, v)); TRY(semctl(s, 0, SETALL, v)); TRY(semctl(s, 0, IPC_STAT, &sd)); sd.sem_perm.mode = 0666;
 			sd.sem_perm.uid = BOB; TRY(semctl(s, 0, IPC_SET, &sd)); TRY(semctl(s, 0, IPC_RMID));
 			DO(msgget(100 + i, 0)); DO(msgget(100 + i, 0666)); TRY(msgsnd(m, &message, 1, IPC_NOWAIT)); TRY(msgrcv(m, &message, 1, 0, IPC_NOWAIT)); TRY(msgctl(m, IPC_STAT, &md));
 			md.msg_perm.mode = 0666; TRY(msgctl(m, IPC_SET, &md)); TRY(msgctl(m, IPC_RMID, 0));
@@ -720,7 +724,7 @@ static void ipc(void)
 	AS(BOB, 0, {
 		DO(mq_open("/u600", O_RDONLY)); DO(mq_open("/u644", O_RDONLY)); DO(mq_open("/u644", O_RDWR)); DO(mq_open("/u644", O_CREAT | O_RDWR, 0644, 0)); TRY(mq_unlink("/u644"));
 		struct mq_attr large = { .mq_maxmsg = 11, .mq_msgsize = 100 }; DO(mq_open("/bob", O_CREAT | O_RDWR, 0600, &large));
-		struct mq_attr small = { .mq_maxmsg = 2, .mq_msgsize = 100 }; DO(mq_open("/bob", O_CREAT | O_RDWR, 0600, &small)); TRY(mq_unlink("/bob"));
+		struct mq_attr small = { .mq_maxmsg = 2, .mq_msgsize = 100 }; DO(mq_open("/bob", O_CREAT | O_RDWR, 0600, &small)); DO(mq_open("/bob", O_CREAT | O_RDWR, 0600, &large)); TRY(mq_unlink("/bob"));
 	});
 	TRY(mq_unlink("/u600")); TRY(mq_unlink("/u644"));
 	umask(022);

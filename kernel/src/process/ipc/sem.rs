@@ -363,8 +363,13 @@ pub fn set_all(id: i32, values: &[u16]) -> Result<(), Errno> {
 /// `SETVAL`: gives one semaphore a new value.
 ///
 /// # Errors
-/// `ERANGE`; `EINVAL`: there is no such semaphore.
-pub fn set_value(id: i32, semaphore: i32, value: i32) -> Result<(), Errno> {
+/// `ERANGE`; `EINVAL`: there is no such semaphore; what `may` says of its owner. In this order.
+pub fn set_value(
+    id: i32,
+    semaphore: i32,
+    value: i32,
+    may: impl Fn(&Owner) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     let value = u16::try_from(value).map_err(|_| Errno::ERANGE)?;
     if value > MAX_VALUE {
         return Err(Errno::ERANGE);
@@ -372,6 +377,7 @@ pub fn set_value(id: i32, semaphore: i32, value: i32) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let one = table.sets.get_mut(id)?;
     let index = one.index(semaphore)?;
+    may(&one.owner)?;
     one.set.set_value(index, value, pid());
     one.owner.changed = seconds();
     one.settle([index]);

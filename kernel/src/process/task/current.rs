@@ -71,8 +71,7 @@ impl TaskRef {
         }
         let (from, to) = (self.credentials().users.real, new.users.real);
         if from != to {
-            // Without memory it is counted to nobody.
-            let _ = table::lock().move_task(from, to);
+            table::lock().move_task(from, to);
         }
         // SAFETY: we are the task, and callers hold no reference from `credentials`.
         unsafe { self.set_credentials(Arc::new(new)) };

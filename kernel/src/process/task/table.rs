@@ -148,9 +148,12 @@ impl Table {
         if self.tasks >= self.max_tasks || self.tasks_of(uid) >= limit {
             return Err(Errno::EAGAIN);
         }
-        self.count_user(uid, true)?;
-        self.reserve_number()
-            .inspect_err(|_| _ = self.count_user(uid, false))
+        // No more users than tasks, so none of them fails to change its own.
+        let room = (self.tasks + 1).saturating_sub(self.users.len());
+        self.users.try_reserve(room).map_err(|_| Errno::ENOMEM)?;
+        let number = self.reserve_number()?;
+        self.count_user(uid, true);
+        Ok(number)
     }
 
     /// Tasks of a user; root's are not counted.
@@ -159,10 +162,10 @@ impl Table {
         known.map_or(0, |(_, count)| *count)
     }
 
-    /// Counts a task to a user, or away from it.
-    fn count_user(&mut self, uid: u32, comes: bool) -> Result<(), Errno> {
+    /// Counts a task to a user, or away from it. [`Self::reserve`] has made room for one user a task.
+    fn count_user(&mut self, uid: u32, comes: bool) {
         if uid == 0 {
-            return Ok(());
+            return;
         }
         match self.users.iter().position(|(user, _)| *user == uid) {
             Some(at) if comes => self.users[at].1 += 1,
@@ -172,22 +175,15 @@ impl Table {
                     self.users.swap_remove(at);
                 }
             }
-            None if comes => {
-                self.users.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-                self.users.push((uid, 1));
-            }
+            None if comes => self.users.push((uid, 1)),
             None => {}
         }
-        Ok(())
     }
 
     /// A task belongs to another user from now on.
-    ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub(super) fn move_task(&mut self, from: u32, to: u32) -> Result<(), Errno> {
-        self.count_user(to, true)?;
-        self.count_user(from, false)
+    pub(super) fn move_task(&mut self, from: u32, to: u32) {
+        self.count_user(from, false);
+        self.count_user(to, true);
     }
 
     fn reserve_number(&mut self) -> Result<u32, Errno> {
@@ -208,8 +204,7 @@ impl Table {
     /// Gives a reserved number back: the task was not made.
     pub(crate) fn unreserve(&mut self, uid: u32, number: u32) {
         self.tasks -= 1;
-        // Less needs no memory.
-        let _ = self.count_user(uid, false);
+        self.count_user(uid, false);
         self.change(number, |slot| slot.reserved = false);
     }
 
@@ -232,7 +227,7 @@ impl Table {
         let gone = self.change(number, |slot| slot.task.take());
         if let Some(task) = &gone {
             let uid = task.credentials_for_others().users.real;
-            let _ = self.count_user(uid, false);
+            self.count_user(uid, false);
         }
         gone
     }
@@ -252,7 +247,7 @@ impl Table {
         self.tasks -= 1;
         let uid = task.credentials_for_others().users.real;
         // Less needs no memory.
-        let _ = self.count_user(uid, false);
+        self.count_user(uid, false);
     }
 
     /// Gives such a number back.

@@ -31,6 +31,8 @@ pub struct Making {
     pub permissions: u32,
     /// Its size.
     pub size: Size,
+    /// Whether it may be larger than everybody's.
+    pub any_size: bool,
 }
 
 /// Checks a name, which has no slash in front.
@@ -61,6 +63,9 @@ pub fn open(
         (Some(_), Some(_)) if exclusive => return Err(Errno::EEXIST),
         (Some(found), _) => return Ok((found, false)),
         (None, None) => return Err(Errno::ENOENT),
+        (None, Some(making)) if !making.any_size && !making.size.is_within_limits() => {
+            return Err(Errno::EINVAL);
+        }
         (None, Some(making)) => Arc::new(MessageQueue::new(name, making, msgqueue_limit)?),
     };
     let mut names = NAMES.lock();

@@ -56,7 +56,7 @@ impl Size {
     }
 
     /// Whether everybody may make such a queue.
-    pub fn is_within_limits(self) -> bool {
+    pub(super) fn is_within_limits(self) -> bool {
         self.messages <= LIMITS.messages.load(Ordering::Relaxed)
             && self.message_bytes <= LIMITS.message_bytes.load(Ordering::Relaxed)
     }
