@@ -14,6 +14,8 @@ const TAKEN: usize = CAPACITY - 1;
 const BACKLOG: usize = 8 << 10;
 /// Typed bytes at most that one call takes: one may have a whole line shown again.
 const STEP: usize = 256;
+/// Shown bytes that are put together before they join the others.
+const STAGED: usize = 256;
 /// Bytes of echo at most that are held back; more are not shown.
 const HELD: usize = 4096;
 
@@ -255,13 +257,21 @@ impl Discipline {
             return fit;
         }
         let mut done = 0;
-        while done < bytes.len()
-            && OUTPUT_ROOM - self.output.len() >= LONGEST
-            && self.output.try_reserve(LONGEST).is_ok()
-        {
-            let shown = self.screen.process(bytes[done], &self.termios);
-            self.output.extend(shown.as_bytes());
-            done += 1;
+        // Each turn takes a byte at least.
+        while done < bytes.len() {
+            let room = (OUTPUT_ROOM - self.output.len()).min(STAGED);
+            if room < LONGEST || self.output.try_reserve(room).is_err() {
+                break;
+            }
+            let mut staged = [0; STAGED];
+            let mut len = 0;
+            while let Some(&c) = bytes.get(done)
+                && let Some(shown) = staged[len..room].first_chunk_mut()
+            {
+                len += self.screen.process(c, &self.termios, shown);
+                done += 1;
+            }
+            self.output.extend(&staged[..len]);
         }
         done
     }
@@ -279,8 +289,9 @@ impl Discipline {
     /// A byte of echo goes to the screen, processed as output is.
     pub(super) fn show(&mut self, c: u8) {
         if self.termios.output.contains(Output::OPOST) {
-            let shown = self.screen.process(c, &self.termios);
-            self.show_bytes(shown.as_bytes());
+            let mut shown = [0; LONGEST];
+            let len = self.screen.process(c, &self.termios, &mut shown);
+            self.show_bytes(&shown[..len]);
         } else {
             self.show_bytes(&[c]);
         }
@@ -321,11 +332,13 @@ impl Discipline {
 
     /// Bytes for the far side; it takes them with [`Self::consume_output`].
     pub fn peek_output(&self, into: &mut [u8]) -> usize {
-        let count = self.output.len().min(into.len());
-        for (place, &c) in into.iter_mut().zip(&self.output) {
-            *place = c;
-        }
-        count
+        let (first, second) = self.output.as_slices();
+        let first = &first[..first.len().min(into.len())];
+        let (begin, rest) = into.split_at_mut(first.len());
+        let second = &second[..second.len().min(rest.len())];
+        begin.copy_from_slice(first);
+        rest[..second.len()].copy_from_slice(second);
+        first.len() + second.len()
     }
 
     /// The far side has taken so many.

@@ -342,6 +342,33 @@ fn a_far_side_that_does_not_watch_stops_the_writer() {
 }
 
 #[test]
+fn a_long_text_is_shown_as_its_bytes_are_one_by_one() {
+    let (mut together, mut apart) = (usual(), usual());
+    let text = "a line\twith a tab\n".repeat(700);
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let taken = together.write(rest);
+        together.check();
+        assert!(taken > 0);
+        for c in &rest[..taken] {
+            assert_eq!(apart.write(&[*c]), 1);
+        }
+        rest = &rest[taken..];
+        // What stays has the ring go round.
+        let [one, other] = [&mut together, &mut apart].map(|d| {
+            let mut seen = vec![0; OUTPUT_ROOM / 3];
+            let count = d.peek_output(&mut seen);
+            d.consume_output(count);
+            seen.truncate(count);
+            seen
+        });
+        assert!(!one.is_empty());
+        assert_eq!(one, other);
+    }
+    assert_eq!(screen(&mut together), screen(&mut apart));
+}
+
+#[test]
 fn what_waits_is_looked_at_in_bounded_steps() {
     let mut d = with(|termios| termios.local = Local::empty());
     let mut left = 4095 + 4096;

@@ -6,31 +6,6 @@ use super::termios::{Input, Output, Termios};
 /// The most bytes that one becomes: a tab's blanks.
 pub(super) const LONGEST: usize = 8;
 
-/// One byte, as it is shown.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
-    bytes: [u8; LONGEST],
-    len: usize,
-}
-
-impl Shown {
-    const NOTHING: Self = Self {
-        bytes: [b' '; LONGEST],
-        len: 0,
-    };
-
-    fn one(c: u8) -> Self {
-        let mut shown = Self::NOTHING;
-        shown.bytes[0] = c;
-        shown.len = 1;
-        shown
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
 /// Where the cursor stands.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Screen {
@@ -59,9 +34,26 @@ impl Screen {
         self.column = self.column.saturating_sub(1);
     }
 
-    /// What a byte becomes; without `OPOST` callers pass it on as it is.
-    pub(super) fn process(&mut self, c: u8, termios: &Termios) -> Shown {
-        let flags = termios.output;
+    /// What a byte becomes goes to `shown`; gives how many bytes that are. Without `OPOST` callers pass it on as it is.
+    #[inline]
+    pub(super) fn process(&mut self, c: u8, termios: &Termios, shown: &mut [u8; LONGEST]) -> usize {
+        if is_control(c) {
+            return self.control(c, termios.output, shown);
+        }
+        shown[0] = if termios.output.contains(Output::OLCUC) {
+            to_upper(c)
+        } else {
+            c
+        };
+        if !(termios.input.contains(Input::IUTF8) && is_continuation(shown[0])) {
+            self.advance(1);
+        }
+        1
+    }
+
+    /// The same of a byte that moves or rings.
+    fn control(&mut self, c: u8, flags: Output, shown: &mut [u8; LONGEST]) -> usize {
+        shown[0] = c;
         match c {
             b'\n' => {
                 if flags.contains(Output::ONLRET) {
@@ -69,22 +61,21 @@ impl Screen {
                 }
                 if flags.contains(Output::ONLCR) {
                     (self.column, self.line_begin) = (0, 0);
-                    let mut shown = Shown::NOTHING;
-                    shown.bytes[..2].copy_from_slice(b"\r\n");
-                    shown.len = 2;
-                    return shown;
+                    shown[..2].copy_from_slice(b"\r\n");
+                    return 2;
                 }
                 self.line_begin = self.column;
             }
             b'\r' => {
                 if flags.contains(Output::ONOCR) && self.column == 0 {
-                    return Shown::NOTHING;
+                    return 0;
                 }
                 if flags.contains(Output::OCRNL) {
                     if flags.contains(Output::ONLRET) {
                         (self.column, self.line_begin) = (0, 0);
                     }
-                    return Shown::one(b'\n');
+                    shown[0] = b'\n';
+                    return 1;
                 }
                 (self.column, self.line_begin) = (0, 0);
             }
@@ -92,28 +83,15 @@ impl Screen {
                 let blanks = 8 - (self.column & 7);
                 self.advance(blanks);
                 if flags.contains(Output::XTABS) {
-                    let mut shown = Shown::NOTHING;
+                    *shown = [b' '; LONGEST];
                     // At most `LONGEST`.
-                    shown.len = blanks as usize;
-                    return shown;
+                    return blanks as usize;
                 }
             }
             0o10 => self.go_back(),
-            _ if is_control(c) => {}
-            _ => {
-                let utf8 = termios.input.contains(Input::IUTF8);
-                let shown = if flags.contains(Output::OLCUC) {
-                    to_upper(c)
-                } else {
-                    c
-                };
-                if !(utf8 && is_continuation(shown)) {
-                    self.advance(1);
-                }
-                return Shown::one(shown);
-            }
+            _ => {}
         }
-        Shown::one(c)
+        1
     }
 }
 
@@ -126,9 +104,13 @@ mod tests {
         let mut termios = Termios::usual();
         termios.output = flags;
         let mut screen = Screen::default();
-        text.iter()
-            .flat_map(|&c| screen.process(c, &termios).as_bytes().to_vec())
-            .collect()
+        let mut all = Vec::new();
+        for &c in text {
+            let mut shown = [0; LONGEST];
+            let len = screen.process(c, &termios, &mut shown);
+            all.extend_from_slice(&shown[..len]);
+        }
+        all
     }
 
     #[test]
@@ -160,7 +142,7 @@ mod tests {
         let mut screen = Screen::default();
         termios.input |= Input::IUTF8;
         for c in "äö".bytes() {
-            screen.process(c, &termios);
+            screen.process(c, &termios, &mut [0; LONGEST]);
         }
         assert_eq!(screen.column, 2);
     }
