@@ -59,7 +59,7 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         match board.accel {
             Accel::Kvm => "kvm".into(),
             Accel::Tcg if board.icount => "tcg".into(),
-            Accel::Tcg => format!("tcg,thread=multi,tb-size={}", translations_mib(board.cpus)),
+            Accel::Tcg => format!("tcg,thread=multi,tb-size={}", translations_mib(board)),
         },
     );
     line.option(
@@ -127,16 +127,25 @@ fn ends_by_itself(board: &Board) -> bool {
     board.accel == Accel::Kvm && board.machine == Machine::Microvm
 }
 
-/// What of guest code QEMU keeps translated, in MiB; once it is full, QEMU begins anew. Of translations that nobody needs any
-/// more none goes before that, so left to itself (1 GiB) QEMU grows with every program that starts. Each CPU has parts of
-/// it for itself, of 2 MiB at least. `make translations-test` shows what other sizes cost.
-fn translations_mib(cpus: u32) -> u32 {
-    TRANSLATIONS_MIB.max(cpus.saturating_mul(CPU_TRANSLATIONS_MIB))
+/// What of guest code QEMU keeps translated, in MiB: an eighth of the guest's memory, within bounds. Once it is full, QEMU begins
+/// anew; of translations that nobody needs any more none goes before that, so left to itself (1 GiB) QEMU grows with every
+/// program that starts. A program that has more code in use than fits is translated again and again: a compiler takes three
+/// times as long. Each CPU has parts of the buffer for itself, of 2 MiB at least. `make translations-test` shows what other sizes
+/// cost.
+fn translations_mib(board: &Board) -> u64 {
+    let share = board.memory_bytes / TRANSLATIONS_SHARE >> 20;
+    let least = u64::from(board.cpus) * CPU_TRANSLATIONS_MIB;
+    share
+        .clamp(LEAST_TRANSLATIONS_MIB, MOST_TRANSLATIONS_MIB)
+        .max(least)
 }
 
 /// The boot of a stock Linux fits with room to spare.
-const TRANSLATIONS_MIB: u32 = 32;
-const CPU_TRANSLATIONS_MIB: u32 = 8;
+const LEAST_TRANSLATIONS_MIB: u64 = 32;
+/// A Java compiler fits.
+const MOST_TRANSLATIONS_MIB: u64 = 256;
+const TRANSLATIONS_SHARE: u64 = 8;
+const CPU_TRANSLATIONS_MIB: u64 = 8;
 
 /// The CPUs. Of a machine that can never have a second one QEMU's translator makes atomic instructions of plain loads and
 /// stores, between which an exchange by another process is lost.
@@ -337,7 +346,7 @@ mod tests {
         );
         assert!(microvm.ends_with(" -d"));
         assert!(microvm.contains("-smp 2 "));
-        assert!(microvm.contains("-accel tcg,thread=multi,tb-size=32 "));
+        assert!(microvm.contains("-accel tcg,thread=multi,tb-size=128 "));
         assert!(!microvm.contains("chardev=out"));
         board.out = Some(13);
         assert!(text(&board).contains("virtio-serial-device,bus=virtio-mmio-bus.6,id=serialout"));
@@ -355,8 +364,20 @@ mod tests {
         let kvm = text(&board);
         assert!(!kvm.contains("isa-debug-exit") && !kvm.contains("tb-size"));
         board.accel = Accel::Tcg;
-        board.cpus = 8;
-        assert!(text(&board).contains(",tb-size=64 "));
+        for (memory_mib, cpus, translations) in [
+            (64, 1, 32),
+            (512, 1, 64),
+            (8192, 1, 256),
+            (256, 8, 64),
+            (8192, 64, 512),
+        ] {
+            (board.memory_bytes, board.cpus) = (memory_mib << 20, cpus);
+            let wanted = format!(",tb-size={translations} ");
+            assert!(
+                text(&board).contains(&wanted),
+                "{memory_mib} MiB, {cpus} CPUs"
+            );
+        }
         board.cpus = 1;
         board.machine = Machine::Q35;
         board.reporting = false;
