@@ -1,26 +1,38 @@
 //! The first process of a stock Linux guest.
 //!
 //! `ebb run --kernel linux` packs this program as `/.ebb/init` beside what it packs for every
-//! guest. It mounts what programs expect, loads the kernel modules of `/.ebb/modules`, connects
-//! the program of `/.ebb/argv` to ebb's ports, and tells the host how it ended. Where it cannot,
+//! guest. It mounts what programs expect, loads the kernel modules of `/.ebb/modules`, has the
+//! guest see the host's files where that is wanted, connects the program of `/.ebb/argv` to ebb's ports, and tells the host how it ended. Where it cannot,
 //! it says so: on the control port if there is one yet, on the console if not.
 
 mod control;
+mod desk;
 mod failure;
+mod frames;
+mod fuse;
 mod modules;
 mod out;
 mod ports;
 mod program;
 mod relay;
+mod root;
+mod streams;
 mod system;
+mod terminal;
 mod typist;
 mod victims;
+mod volumes;
+mod words;
 
+use desk::Desk;
+use ebb_wire::boot;
 use ebb_wire::report::Report;
 use failure::Failure;
 use program::Ended;
 use std::convert::Infallible;
+use std::sync::Arc;
 use victims::Victims;
+use volumes::Volumes;
 
 fn main() {
     if std::process::id() != 1 {
@@ -46,11 +58,32 @@ fn main() {
     system::restart();
 }
 
+/// Has the guest see what the host shows it.
+fn see_host(command_line: &str) -> Result<Volumes, Failure> {
+    let is_set = |word| boot::value(command_line, word).is_some();
+    let (root, volumes) = (is_set(ebb_wire::root::WORD), is_set(ebb_wire::volume::WORD));
+    if !root && !volumes {
+        return Ok(Volumes::default());
+    }
+    let desk = Arc::new(Desk::open()?);
+    if root {
+        root::enter(&desk)?;
+    }
+    if volumes {
+        Volumes::mount(&desk)
+    } else {
+        Ok(Volumes::default())
+    }
+}
+
 /// Does all of it; returns only if there is no way to tell the host.
 fn run() -> Result<Infallible, Failure> {
     system::mount_all()?;
     system::loopback_up()?;
+    let command_line = system::command_line()?;
     modules::load_all()?;
+    root::set_host_name(&command_line)?;
+    let volumes = see_host(&command_line)?;
     modules::offer()?;
     let mut host = control::Host::connect()?;
     host.say(Report::Up)?;
@@ -59,12 +92,13 @@ fn run() -> Result<Infallible, Failure> {
     }
     let victims = host.port().and_then(Victims::watch);
     let wanted = program::wanted()?;
-    match program::run(&mut host) {
+    match program::run(&mut host, &command_line) {
         Ok(Ended::CannotRun(error)) => host.say(Report::CannotRun(&error.to_string()))?,
         Ok(Ended::Exited { status, written }) => {
             if let Some(victims) = victims {
                 victims.finish();
             }
+            volumes.settle();
             if let Some(Err(failure)) = wanted.map(out::Wanted::send) {
                 // The host sees that something is missing.
                 eprintln!("ebb-init: {}", failure.line());

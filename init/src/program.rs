@@ -5,28 +5,27 @@ use crate::failure::Failure;
 use crate::modules;
 use crate::out::Wanted;
 use crate::ports;
-use crate::relay::{Input, Output};
+use crate::streams::{Ends, Kind, Streams};
 use crate::typist;
-use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER, OUT};
+use crate::words;
+use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, OUT};
 use ebb_wire::port::{NAMES, STDERR, STDIO};
 use ebb_wire::report::Report;
 use ebb_wire::request::Request;
 use ebb_wire::user::{USER, User};
+use ebb_wire::{root, terminal};
+use rustix::fs::{Access, access};
 use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions, kill_process_group, wait};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, PipeReader};
-use std::os::fd::AsFd;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::thread::{self, JoinHandle};
+use std::thread;
 
-const COMMAND_LINE: &str = "/proc/cmdline";
 const STATISTICS: &str = "/proc/self/stat";
 
 /// What became of the program.
@@ -43,28 +42,29 @@ pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
     if !Path::new(OUT).exists() {
         return Ok(None);
     }
-    Wanted::new(&words(OUT)?).map(Some)
+    Wanted::new(&words::of(OUT)?).map(Some)
 }
 
 /// Runs it to its end.
-pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
-    let arguments = words(ARGUMENTS)?;
-    let environment = words(ENVIRONMENT)?;
-    let command_line = fs::read_to_string(COMMAND_LINE)
-        .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))?;
-    let one_output = boot::is_set(&command_line, boot::STDERR, boot::STDOUT);
-    let typed = boot::is_set(&command_line, boot::STDIN, boot::TERMINAL);
-    let no_input = boot::is_set(&command_line, boot::STDIN, boot::EMPTY);
-    let user = match fs::read(USER) {
-        Ok(text) => Some(who(&text)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(Failure::new(format!("read {USER}"), error)),
+pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure> {
+    let arguments = words::of(ARGUMENTS)?;
+    let environment = words::of(ENVIRONMENT)?;
+    let typed = boot::is_set(command_line, boot::STDIN, boot::TERMINAL);
+    let size = boot::value(command_line, terminal::WORD).and_then(terminal::Size::parse);
+    let kind = match size {
+        Some(size) => Kind::Terminal(size),
+        None => Kind::Pipes {
+            one_output: boot::is_set(command_line, boot::STDERR, boot::STDOUT),
+            no_input: boot::is_set(command_line, boot::STDIN, boot::EMPTY),
+        },
     };
+    let user = optional(USER)?.map(|text| who(&text)).transpose()?;
+    let folder = optional(root::FOLDER)?.map(OsString::from_vec);
     // Only memory, from here on; what may be wanted later stays.
     let used = if modules::are_on_demand() {
         vec![ARGUMENTS, ENVIRONMENT]
     } else {
-        vec![FOLDER]
+        vec![boot::FOLDER]
     };
     for path in used {
         remove(path).map_err(|error| Failure::new(format!("remove {path}"), error))?;
@@ -74,22 +74,8 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
 
     let (program, arguments) = arguments.split_first().ok_or(Failure::List(ARGUMENTS))?;
     let setup = |error| Failure::new("set up the program's streams", error);
-    let (stdin_reader, stdin_writer) = io::pipe().map_err(setup)?;
-    let (stdout_reader, stdout_writer) = io::pipe().map_err(setup)?;
-    let (stderr_reader, stderr_writer) = io::pipe().map_err(setup)?;
-    if let Some((uid, gid, _)) = &user {
-        // So that it may open them again, as `/dev/stdout`.
-        let fails = |error: rustix::io::Errno| setup(error.into());
-        for end in [
-            stdin_reader.as_fd(),
-            stdout_writer.as_fd(),
-            stderr_writer.as_fd(),
-        ] {
-            rustix::fs::fchown(end, Some(*uid), Some(*gid)).map_err(fails)?;
-        }
-    }
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().process_group(0);
+    command.args(arguments).env_clear();
     for variable in environment {
         let bytes = variable.into_vec();
         let equals = bytes
@@ -101,17 +87,10 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
             OsString::from_vec(bytes[equals + 1..].to_vec()),
         );
     }
-    command.stdin(stdin_reader);
-    // The writer that is not used must go, or its pipe would never end.
-    command.stderr(if one_output {
-        drop(stderr_writer);
-        stdout_writer.try_clone().map_err(setup)?
-    } else {
-        stderr_writer
-    });
-    command.stdout(stdout_writer);
+    let owner = user.as_ref().map(|(uid, gid, _)| (*uid, *gid));
+    let ends = Ends::connect(&mut command, kind, owner).map_err(setup)?;
     host.say(Report::Running { nanoseconds: now() })?;
-    let child = match spawn_as(&mut command, user.as_ref()) {
+    let child = match spawn_as(&mut command, user.as_ref(), folder.as_deref()) {
         Ok(child) => child,
         Err(error) => return Ok(Ended::CannotRun(error)),
     };
@@ -119,28 +98,12 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     drop(command);
 
     let group = Pid::from_child(&child);
-    let input = Arc::new(Input::new().map_err(setup)?);
-    let outputs = [
-        Arc::new(Output::new().map_err(setup)?),
-        Arc::new(Output::new().map_err(setup)?),
-    ];
-    if no_input {
-        drop(stdin_writer);
-    } else {
-        if let (true, Some(port)) = (typed, host.port()) {
-            typist::watch(&stdin_writer, port);
-        }
-        let stdin_port = stdio.try_clone().map_err(setup)?;
-        let carrier = Arc::clone(&input);
-        thread::spawn(move || carrier.carry(stdin_port, stdin_writer));
+    if let (true, Some(input), Some(port)) = (typed, ends.input(), host.port()) {
+        typist::watch(input, port);
     }
-    let carriers = [
-        carry(&outputs[0], stdout_reader, stdio),
-        carry(&outputs[1], stderr_reader, stderr),
-    ];
+    let (streams, carried) = ends.carry(stdio, stderr).map_err(setup)?;
     if let Some(requests) = host.requests() {
-        let outputs = outputs.clone();
-        thread::spawn(move || serve(&requests, group, &input, &outputs));
+        thread::spawn(move || serve(&requests, group, streams));
     }
     let faults_before = faults();
     let status = wait_for(group)?;
@@ -150,15 +113,18 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     })?;
     // Nobody else may go on, nor keep the outputs open. Fails where there is nobody.
     let _ = kill_process_group(Pid::INIT, Signal::KILL);
-    let mut written = [0; 2];
-    for (carrier, written) in carriers.into_iter().zip(&mut written) {
-        match carrier.join() {
-            Ok(Ok(bytes)) => *written = bytes,
-            Ok(Err(error)) => return Err(Failure::new("carry the program's output", error)),
-            Err(_) => return Err(Failure::List("the program's output")),
-        }
-    }
+    let written = carried.finish();
+    let written = written.map_err(|error| Failure::new("carry the program's output", error))?;
     Ok(Ended::Exited { status, written })
+}
+
+/// The bytes of a file that ebb packs where there is need of it.
+fn optional(path: &'static str) -> Result<Option<Vec<u8>>, Failure> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::new(format!("read {path}"), error)),
+    }
 }
 
 /// A user, its group, further groups.
@@ -171,17 +137,31 @@ fn who(text: &[u8]) -> Result<Who, Failure> {
     Ok((Uid::from_raw(user.uid), Gid::from_raw(user.gid), groups))
 }
 
-/// Starts the program as a user: Linux has a child act as the thread does that makes it.
-fn spawn_as(command: &mut Command, user: Option<&Who>) -> io::Result<Child> {
+/// Starts the program as a user, in a folder that it may pass: Linux has a child act as the thread does that makes it.
+fn spawn_as(
+    command: &mut Command,
+    user: Option<&Who>,
+    folder: Option<&OsStr>,
+) -> io::Result<Child> {
+    let spawn = move |command: &mut Command| {
+        let may_pass = |folder: &&OsStr| {
+            fs::metadata(folder).is_ok_and(|there| there.is_dir())
+                && access(*folder, Access::EXEC_OK).is_ok()
+        };
+        if let Some(folder) = folder.filter(may_pass) {
+            command.current_dir(folder);
+        }
+        command.spawn()
+    };
     let Some((uid, gid, groups)) = user else {
-        return command.spawn();
+        return spawn(command);
     };
     thread::scope(|scope| {
         let spawned = scope.spawn(|| {
             set_thread_groups(groups)?;
             set_thread_res_gid(*gid, *gid, *gid)?;
             set_thread_res_uid(*uid, *uid, *uid)?;
-            command.spawn()
+            spawn(command)
         });
         spawned
             .join()
@@ -218,26 +198,8 @@ fn faults() -> u64 {
     field(8).saturating_add(field(10))
 }
 
-/// The words of a list that ebb packed.
-fn words(path: &'static str) -> Result<Vec<OsString>, Failure> {
-    let bytes = fs::read(path).map_err(|error| Failure::new(format!("read {path}"), error))?;
-    if bytes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let bytes = bytes.strip_suffix(b"\0").ok_or(Failure::List(path))?;
-    let words = bytes.split(|byte| *byte == 0);
-    Ok(words
-        .map(|word| OsString::from_vec(word.to_vec()))
-        .collect())
-}
-
-fn carry(output: &Arc<Output>, pipe: PipeReader, port: File) -> JoinHandle<io::Result<u64>> {
-    let output = Arc::clone(output);
-    thread::spawn(move || output.carry(pipe, port))
-}
-
 /// Does what the host asks for while the program runs.
-fn serve(requests: &Receiver<Request>, group: Pid, input: &Input, outputs: &[Arc<Output>; 2]) {
+fn serve(requests: &Receiver<Request>, group: Pid, mut streams: Streams) {
     for request in requests {
         match request {
             Request::Signal(number) => {
@@ -246,18 +208,11 @@ fn serve(requests: &Receiver<Request>, group: Pid, input: &Input, outputs: &[Arc
                     let _ = kill_process_group(group, signal);
                 }
             }
-            Request::EndOfInput(total) => input.ends_after(total),
-            Request::Closed(port) => {
-                if let Some(output) = outputs.get(port.number()) {
-                    output.close();
-                }
-            }
+            Request::EndOfInput(total) => streams.end_input(total),
+            Request::Closed(port) => streams.close(port),
+            Request::Size(size) => streams.resize(size),
             // These are not about the program.
-            Request::Window(..)
-            | Request::GiveBack(_)
-            | Request::Reclaim(..)
-            | Request::Size(_)
-            | Request::End => {}
+            Request::Window(..) | Request::GiveBack(_) | Request::Reclaim(..) | Request::End => {}
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Carries bytes between a port and a pipe of the program's.
+//! Carries bytes between a port and a pipe of the program's, or its terminal.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const CHUNK: usize = 64 << 10;
@@ -25,7 +25,7 @@ impl Wake {
 }
 
 /// Waits until `stream` has something or has ended, or `wake` rings.
-fn wait(stream: &impl std::os::fd::AsFd, wake: &Wake) -> io::Result<bool> {
+fn wait(stream: &impl AsFd, wake: &Wake) -> io::Result<bool> {
     loop {
         let mut both = [
             PollFd::new(stream, PollFlags::IN),
@@ -67,7 +67,7 @@ impl Input {
     }
 
     /// Carries until the end, or until the program reads no more.
-    pub(crate) fn carry(&self, mut port: File, mut pipe: PipeWriter) -> io::Result<()> {
+    pub(crate) fn carry(&self, mut port: File, mut pipe: impl Write) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
         let mut carried = 0u64;
         while carried < self.total.load(Ordering::Acquire) {
@@ -112,7 +112,7 @@ impl Output {
     }
 
     /// Carries until nobody can write any more, or nobody reads; returns the bytes on the port.
-    pub(crate) fn carry(&self, mut pipe: PipeReader, mut port: File) -> io::Result<u64> {
+    pub(crate) fn carry(&self, mut pipe: impl Read + AsFd, mut port: File) -> io::Result<u64> {
         let mut chunk = vec![0; CHUNK];
         let mut carried = 0u64;
         while !self.closed.load(Ordering::Acquire) {
@@ -123,6 +123,8 @@ impl Output {
                 Ok(0) => break,
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // A terminal that nobody has open any more.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) => break,
                 Err(error) => return Err(error),
             };
             port.write_all(&chunk[..read])?;

@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::ffi::CString;
 use std::time::Duration;
 
+const COMMAND_LINE: &str = "/proc/cmdline";
 /// Where, what, and with which options.
 const MOUNTS: [(&str, &str, &str); 5] = [
     ("/proc", "proc", ""),
@@ -18,6 +19,8 @@ const MOUNTS: [(&str, &str, &str); 5] = [
     ("/dev/pts", "devpts", "mode=0620,ptmxmode=0666"),
     ("/dev/shm", "tmpfs", "mode=1777"),
 ];
+/// Those that have a place in the root.
+pub(crate) const KERNELS_OWN: [&str; 3] = ["/proc", "/sys", "/dev"];
 const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd", "/dev/fd"),
     ("/proc/self/fd/0", "/dev/stdin"),
@@ -43,6 +46,12 @@ pub(crate) fn mount_all() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The kernel's command line.
+pub(crate) fn command_line() -> Result<String, Failure> {
+    std::fs::read_to_string(COMMAND_LINE)
+        .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))
 }
 
 /// Switches the loopback interface on, as every system does at its start.

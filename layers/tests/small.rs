@@ -18,10 +18,10 @@ fn init() {
         "init/src/main.rs",
         &[
             "main.rs",
-            "program.rs victims.rs",
-            "typist.rs",
-            "control.rs relay.rs out.rs",
-            "ports.rs modules.rs system.rs",
+            "program.rs victims.rs root.rs volumes.rs",
+            "typist.rs streams.rs fuse/",
+            "control.rs relay.rs terminal.rs out.rs desk.rs",
+            "ports.rs modules.rs system.rs frames.rs words.rs",
             "failure.rs",
         ],
     );

@@ -23,7 +23,7 @@ pub const EMPTY: &str = "empty";
 /// The host's stdin is one. For the first process of Linux guests, which then looks whether the program waits for it.
 pub const TERMINAL: &str = "terminal";
 
-/// What the guest is called. For Ebb's kernel.
+/// What the guest is called.
 pub const HOST_NAME: &str = "ebb.hostname";
 
 /// The folder of the archive that is for the guest itself, not for its program.
@@ -52,6 +52,12 @@ pub fn is_set(line: &str, word: &str, value: &str) -> bool {
     words.any(|entry| entry.split_once('=') == Some((word, value)))
 }
 
+/// The value that `word` has on the command line `line`, the first if there are several.
+pub fn value<'a>(line: &'a str, word: &str) -> Option<&'a str> {
+    let mut words = line.split_ascii_whitespace();
+    words.find_map(|entry| entry.strip_prefix(word)?.strip_prefix('='))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +74,13 @@ mod tests {
         ] {
             assert!(!is_set(line, STDIN, EMPTY), "{line}");
         }
+    }
+
+    #[test]
+    fn values_are_found_by_whole_words() {
+        let line = "quiet ebb.hostnames=a ebb.hostname=one=1 ebb.hostname=two\n";
+        assert_eq!(value(line, HOST_NAME), Some("one=1"));
+        assert_eq!(value(line, EMPTY), None);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub const CONTROL: usize = 2;
 pub const OUT: usize = 3;
 /// What that one is called.
 pub const OUT_NAME: &str = "ebb.out";
+/// What the port for the host's tree and volumes is called ([`crate::root`]).
+pub const ROOT_NAME: &str = "ebb.root";
 
 /// What the others are called. Linux's first process knows them by it.
 pub const NAMES: [&str; PORTS] = ["ebb.stdio", "ebb.stderr", "ebb.control"];

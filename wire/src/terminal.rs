@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// The word of the boot line that gives the program a terminal; its value is a [`Size`]. For Ebb's kernel.
+/// The word of the boot line that gives the program a terminal; its value is a [`Size`].
 pub const WORD: &str = "ebb.terminal";
 
 /// Rows and columns; 0: nobody knows.

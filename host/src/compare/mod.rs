@@ -51,7 +51,7 @@ mod wording;
 pub(crate) use options::CompareOptions;
 
 use crate::failure::Failure;
-use crate::guest::Stock;
+use crate::guest::{Extras, Stock};
 use crate::machine::AccelChoice;
 use crate::stdout;
 use crate::text::Terminal;
@@ -216,7 +216,7 @@ fn linux(options: &CompareOptions) -> Result<Option<OsString>, Failure> {
         LinuxChoice::Image(path) => Some(path.as_path()),
     };
     // One kernel for all runs, also where another run brings a newer one into the cache.
-    let stock = Stock::find(image, false)?;
+    let stock = Stock::find(image, Extras::default())?;
     let path = std::path::absolute(&stock.image).unwrap_or(stock.image);
     let mut value = OsString::from("linux:");
     value.push(path);

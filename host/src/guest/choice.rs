@@ -1,7 +1,7 @@
 //! The kernel that was asked for.
 
 use super::ebb::{EbbKernel, ImageError};
-use super::kernel::Kernel;
+use super::kernel::{Extras, Kernel};
 use super::linux::{LinuxKernel, LinuxKernelError};
 use crate::machine::KernelChoice;
 use crate::text::Size;
@@ -25,14 +25,14 @@ pub(crate) fn memory_min(choice: &KernelChoice) -> Size {
 }
 
 /// The kernel that was asked for; `image` is one of ours to take instead of the one in this binary.
-/// A guest that has `disks` needs a driver for them.
+/// A guest that has more needs drivers for it.
 pub(crate) fn load(
     choice: &KernelChoice,
     image: Option<&Path>,
-    disks: bool,
+    extras: Extras,
 ) -> Result<Box<dyn Kernel>, KernelError> {
     Ok(match choice {
         KernelChoice::Ebb => Box::new(EbbKernel::load(image)?),
-        KernelChoice::Linux(image) => Box::new(LinuxKernel::load(image.as_deref(), disks)?),
+        KernelChoice::Linux(image) => Box::new(LinuxKernel::load(image.as_deref(), extras)?),
     })
 }

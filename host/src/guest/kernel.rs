@@ -30,6 +30,15 @@ pub(crate) struct BootOptions {
     pub(crate) verbose: bool,
 }
 
+/// What a guest has besides what every guest has, for which a stock kernel needs drivers.
+#[derive(Copy, Clone, Default, Debug)]
+pub(crate) struct Extras {
+    /// Disks.
+    pub(crate) disks: bool,
+    /// The host's files: a root, or volumes.
+    pub(crate) files: bool,
+}
+
 /// A guest on KVM that only has to show that it boots.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {

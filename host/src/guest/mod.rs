@@ -16,7 +16,7 @@ pub(crate) use choice::{KernelError, load, memory_min};
 pub(crate) use ebb::ImageError;
 #[cfg(test)]
 pub(crate) use ebb::{EbbGuest, Header};
-pub(crate) use kernel::{BootOptions, Kernel, Patience};
+pub(crate) use kernel::{BootOptions, Extras, Kernel, Patience};
 pub(crate) use linux::{
     CacheError, FormatError as LinuxFormatError, InitError, LinuxKernelError, Stock, StockError,
     load_init,

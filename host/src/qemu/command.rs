@@ -176,6 +176,12 @@ fn port_for_files(line: &mut Arguments, board: &Board) {
 fn port_for_root(line: &mut Arguments, board: &Board) {
     let Some(fd) = board.root else { return };
     line.option("-chardev", socket("root", fd));
+    if board.dialect == Dialect::Linux {
+        let (number, name) = (port::OUT + 2, port::ROOT_NAME);
+        let port = format!("virtserialport,bus=serial0.0,nr={number},chardev=root,name={name}");
+        line.option("-device", port);
+        return;
+    }
     let slot = board.ports.len() + 1 + board.disks.len() + usize::from(board.out.is_some());
     let bus = virtio(board, "serial", slot, "id=serialroot,max_ports=1");
     line.option("-device", bus);
@@ -191,10 +197,10 @@ fn ports(line: &mut Arguments, board: &Board) {
     }
     if board.dialect == Dialect::Linux {
         // Linux makes terminals of consoles, which change bytes; ports it leaves alone.
-        line.option(
-            "-device",
-            virtio(board, "serial", 0, "id=serial0,max_ports=5"),
-        );
+        // One more than there are: the first is for a console.
+        let most = port::OUT + 2 + usize::from(board.root.is_some());
+        let properties = format!("id=serial0,max_ports={most}");
+        line.option("-device", virtio(board, "serial", 0, &properties));
         for (index, name) in port::NAMES.iter().enumerate() {
             let number = index + 1;
             line.option(
@@ -392,6 +398,12 @@ mod tests {
         assert!(linux.contains("virtserialport,bus=serial0.0,nr=3,chardev=port2,name=ebb.control"));
         assert!(!linux.contains("virtconsole"));
         assert!(linux.contains("virtserialport,bus=serial0.0,nr=4,chardev=out,name=ebb.out"));
+        assert!(linux.contains("id=serial0,max_ports=5") && !linux.contains("chardev=root"));
+        board.root = Some(14);
+        let linux = text(&board);
+        assert!(linux.contains("virtserialport,bus=serial0.0,nr=5,chardev=root,name=ebb.root"));
+        assert!(linux.contains("id=serial0,max_ports=6"));
+        board.root = None;
         board.machine = Machine::Microvm;
         assert!(text(&board).contains("pit=on,pic=on"));
         assert!(text(&board).contains("bus=virtio-mmio-bus.5,queue-size=1024,chardev=disk0"));

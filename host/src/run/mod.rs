@@ -79,7 +79,11 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         pack::pack_folder(&mut initramfs, root)?;
     }
     let image = options.kernel_image.as_deref();
-    let kernel = guest::load(&options.kernel, image, !options.disks.is_empty())?;
+    let extras = guest::Extras {
+        disks: !options.disks.is_empty(),
+        files: root.is_some() || volumes.is_some(),
+    };
+    let kernel = guest::load(&options.kernel, image, extras)?;
     kernel.furnish(&mut initramfs)?;
     if let Some(outs) = &outs {
         pack::pack_out(&mut initramfs, outs, kernel.kind())?;
@@ -328,11 +332,6 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
                 .into(),
         ));
     }
-    if options.tty && options.kernel != KernelChoice::Ebb {
-        return Err(Failure::Usage(
-            "-t is Ebb's own: a stock Linux has no terminal for the program".into(),
-        ));
-    }
     let memory = Size(options.memory.bytes().next_multiple_of(1 << 20));
     let least = guest::memory_min(&options.kernel);
     if !(least..=MEMORY_MAX).contains(&memory) {
@@ -356,21 +355,11 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
     }
     if let Some(volume) = options.volumes.first() {
         let volume = volume.to_string_lossy();
-        if options.kernel != KernelChoice::Ebb {
-            return Err(Failure::Usage(format!(
-                "--volume {volume}: a stock Linux has no driver for it; --file packs a copy, --out brings one back"
-            )));
-        }
         if options.icount {
             return Err(Failure::Usage(format!(
                 "--volume {volume} does not go with --icount: what is counted must not depend on what the host has"
             )));
         }
-    }
-    if with_root && options.kernel != KernelChoice::Ebb {
-        return Err(Failure::Usage(
-            "--root is Ebb's own: a stock Linux has what --file packs".into(),
-        ));
     }
     let own = matches!(options.give_back(), GiveBack::Hinting | GiveBack::Shared);
     if own && matches!(options.kernel, KernelChoice::Linux(_)) {

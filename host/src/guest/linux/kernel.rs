@@ -5,7 +5,7 @@ use super::init::{self, InitError};
 use super::running::LinuxGuest;
 use super::stock::{Stock, StockError};
 use crate::archive::{Alignment, GuestPath, Initramfs, Node, PackError, Source};
-use crate::guest::kernel::{BootOptions, Kernel, Patience, Probe};
+use crate::guest::kernel::{BootOptions, Extras, Kernel, Patience, Probe};
 use crate::guest::running::Guest;
 use crate::machine::{Dialect, KernelKind};
 use crate::qemu::GuestRam;
@@ -36,9 +36,9 @@ impl LinuxKernel {
     /// Debian's kernel needs more than half of this to unpack itself.
     pub(crate) const MEMORY_MIN: Size = Size::mebibytes(96);
 
-    /// The one in the file `image`, or Debian's; with a driver for disks if there are any.
-    pub(crate) fn load(image: Option<&Path>, disks: bool) -> Result<Self, LinuxKernelError> {
-        let stock = Stock::find(image, disks)?;
+    /// The one in the file `image`, or Debian's; with drivers for what the guest has.
+    pub(crate) fn load(image: Option<&Path>, extras: Extras) -> Result<Self, LinuxKernelError> {
+        let stock = Stock::find(image, extras)?;
         let init = init::load()?;
         Ok(Self { stock, init })
     }

@@ -1,6 +1,7 @@
 //! The drivers that a guest needs and a stock kernel has as modules, with what they depend on.
 
 use super::strip::without_debugging;
+use crate::guest::kernel::Extras;
 use elf::ElfBytes;
 use elf::endian::LittleEndian;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +12,18 @@ use std::process::{Command, Stdio};
 /// What a guest of ebb needs on any board: a way to talk, and the balloon.
 const REQUIRED: [&str; 2] = ["virtio_console", "virtio_balloon"];
 /// What a guest with disks needs besides.
-const DISKS: &str = "virtio_blk";
+const DISKS: [&str; 1] = ["virtio_blk"];
+/// And one that sees the host's files.
+const FILES: [&str; 2] = ["fuse", "overlay"];
 /// How a board presents these; one of them will do for each, and both make the kernel fit for both.
 const TRANSPORTS: [&str; 2] = ["virtio_mmio", "virtio_pci"];
 /// Where they stand below a kernel's folder of modules.
-const FOLDERS: [&str; 3] = [
+const FOLDERS: [&str; 5] = [
     "kernel/drivers/virtio",
     "kernel/drivers/char",
     "kernel/drivers/block",
+    "kernel/fs/fuse",
+    "kernel/fs/overlayfs",
 ];
 /// What a build says that it made as modules, in a source tree's root.
 const ORDER: &str = "modules.order";
@@ -67,7 +72,7 @@ pub(crate) enum ModuleError {
 
 /// The modules that a guest loads, in the order in which that works. `folder` is the kernel's
 /// `lib/modules/RELEASE`.
-pub(crate) fn find(folder: &Path, disks: bool) -> Result<Vec<Module>, ModuleError> {
+pub(crate) fn find(folder: &Path, extras: Extras) -> Result<Vec<Module>, ModuleError> {
     let mut search = Search {
         folder,
         files: files(folder),
@@ -86,7 +91,9 @@ pub(crate) fn find(folder: &Path, disks: bool) -> Result<Vec<Module>, ModuleErro
     if transports == 0 {
         return Err(ModuleError::NoTransport(folder.to_owned()));
     }
-    for name in REQUIRED.into_iter().chain(disks.then_some(DISKS)) {
+    let disks = DISKS.iter().filter(|_| extras.disks);
+    let files = FILES.iter().filter(|_| extras.files);
+    for name in REQUIRED.iter().chain(disks).chain(files) {
         search.add(name, DEPTH_MAX)?;
     }
     Ok(search.found)
@@ -315,7 +322,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("ebb-modules-{}", std::process::id()));
         std::fs::create_dir_all(folder.join(FOLDERS[0])).unwrap();
         assert!(matches!(
-            find(&folder, false),
+            find(&folder, Extras::default()),
             Err(ModuleError::NoTransport(_))
         ));
         std::fs::write(
@@ -323,13 +330,16 @@ mod tests {
             "kernel/drivers/virtio/virtio_mmio.ko\nkernel/drivers/char/virtio_console.ko\n",
         )
         .unwrap();
-        let error = find(&folder, false).unwrap_err();
+        let error = find(&folder, Extras::default()).unwrap_err();
         assert!(
             matches!(&error, ModuleError::Missing { name, .. } if name == "virtio_balloon"),
             "{error}"
         );
         std::fs::write(folder.join(FOLDERS[0]).join("virtio_balloon.ko"), "no ELF").unwrap();
-        assert!(matches!(find(&folder, false), Err(ModuleError::Elf { .. })));
+        assert!(matches!(
+            find(&folder, Extras::default()),
+            Err(ModuleError::Elf { .. })
+        ));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -4,6 +4,7 @@ use super::bzimage::{BzImage, FormatError};
 use super::cache::{self, CacheError};
 use super::demand::{self, Demand};
 use super::modules::{self, Module, ModuleError};
+use crate::guest::kernel::Extras;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -52,14 +53,14 @@ impl Stock {
     ///
     /// An image's modules are in `lib/modules/RELEASE` of the tree whose `boot` it stands in, or in the source tree that it
     /// was built in, which may be named in its place. One that stands elsewhere has its drivers built in.
-    pub(crate) fn find(image: Option<&Path>, disks: bool) -> Result<Self, StockError> {
+    pub(crate) fn find(image: Option<&Path>, extras: Extras) -> Result<Self, StockError> {
         match image {
-            Some(image) => Self::open(image, disks),
-            None => Self::open(&cache::debian_kernel()?, disks),
+            Some(image) => Self::open(image, extras),
+            None => Self::open(&cache::debian_kernel()?, extras),
         }
     }
 
-    fn open(named: &Path, disks: bool) -> Result<Self, StockError> {
+    fn open(named: &Path, extras: Extras) -> Result<Self, StockError> {
         let built = named.join(BUILT_IMAGE);
         let image = if named.is_dir() {
             if !built.is_file() {
@@ -97,8 +98,8 @@ impl Stock {
         };
         let (modules, demand) = match &folder {
             Some(folder) => {
-                let modules = modules::find(folder, disks).map_err(failed)?;
-                let demand = if disks {
+                let modules = modules::find(folder, extras).map_err(failed)?;
+                let demand = if extras.disks {
                     demand::find(folder).map_err(failed)?
                 } else {
                     Demand::default()

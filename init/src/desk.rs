@@ -1,0 +1,67 @@
+//! The port where the host answers questions about its files ([`ebb_wire::root`], [`ebb_wire::volume`]).
+
+use crate::failure::Failure;
+use crate::frames::Frames;
+use crate::ports;
+use ebb_wire::port::ROOT_NAME;
+use ebb_wire::root::{ANSWER_MAX, QUESTION_MAX, answer, length};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// The port, for all who ask; one question is under way at a time.
+#[derive(Debug)]
+pub(crate) struct Desk(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    port: File,
+    frames: Frames,
+    question: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Desk {
+    /// Opens the port.
+    pub(crate) fn open() -> Result<Self, Failure> {
+        Ok(Self(Mutex::new(Inner {
+            port: ports::open(ROOT_NAME)?,
+            frames: Frames::new()?,
+            question: vec![0; QUESTION_MAX],
+            answer: vec![0; ANSWER_MAX],
+        })))
+    }
+
+    /// Asks what `write` writes, which has the frames and says how long it is; `read` gets the answer, and the frames again.
+    ///
+    /// # Errors
+    /// The host's, and those of `read`.
+    pub(crate) fn ask<R>(
+        &self,
+        write: impl FnOnce(&mut [u8], &mut Frames) -> Option<usize>,
+        read: impl FnOnce(&[u8], &Frames) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        // Whoever panicked left nothing half done that the next question does not write anew.
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Inner {
+            port,
+            frames,
+            question,
+            answer: bytes,
+        } = &mut *inner;
+        let len = write(question, frames).ok_or(Errno::NAMETOOLONG)?;
+        let moved = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        port.write_all(&question[..len]).map_err(moved)?;
+        let mut first = [0; 4];
+        port.read_exact(&mut first).map_err(moved)?;
+        let len = length(first);
+        bytes[..4].copy_from_slice(&first);
+        let rest = bytes.get_mut(4..len).ok_or(Errno::IO)?;
+        port.read_exact(rest).map_err(moved)?;
+        match answer(&bytes[..len]).ok_or(Errno::IO)? {
+            (0, rest) => read(rest, frames),
+            (status, _) => Err(i32::try_from(status).map_or(Errno::IO, Errno::from_raw_os_error)),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Requests of Linux's and replies, as `linux/fuse.h` of version 7.31 has them.
+
+use rustix::io::Errno;
+use std::time::Duration;
+
+/// Version of what is here.
+pub(super) const MAJOR: u32 = 7;
+pub(super) const MINOR: u32 = 31;
+
+/// Kinds of requests.
+pub(super) mod opcode {
+    pub(in crate::fuse) const LOOKUP: u32 = 1;
+    pub(in crate::fuse) const FORGET: u32 = 2;
+    pub(in crate::fuse) const GETATTR: u32 = 3;
+    pub(in crate::fuse) const SETATTR: u32 = 4;
+    pub(in crate::fuse) const READLINK: u32 = 5;
+    pub(in crate::fuse) const SYMLINK: u32 = 6;
+    pub(in crate::fuse) const MKNOD: u32 = 8;
+    pub(in crate::fuse) const MKDIR: u32 = 9;
+    pub(in crate::fuse) const UNLINK: u32 = 10;
+    pub(in crate::fuse) const RMDIR: u32 = 11;
+    pub(in crate::fuse) const RENAME: u32 = 12;
+    pub(in crate::fuse) const LINK: u32 = 13;
+    pub(in crate::fuse) const OPEN: u32 = 14;
+    pub(in crate::fuse) const READ: u32 = 15;
+    pub(in crate::fuse) const WRITE: u32 = 16;
+    pub(in crate::fuse) const STATFS: u32 = 17;
+    pub(in crate::fuse) const RELEASE: u32 = 18;
+    pub(in crate::fuse) const FSYNC: u32 = 20;
+    pub(in crate::fuse) const INIT: u32 = 26;
+    pub(in crate::fuse) const OPENDIR: u32 = 27;
+    pub(in crate::fuse) const READDIR: u32 = 28;
+    pub(in crate::fuse) const RELEASEDIR: u32 = 29;
+    pub(in crate::fuse) const FSYNCDIR: u32 = 30;
+    pub(in crate::fuse) const CREATE: u32 = 35;
+    pub(in crate::fuse) const INTERRUPT: u32 = 36;
+    pub(in crate::fuse) const DESTROY: u32 = 38;
+    pub(in crate::fuse) const BATCH_FORGET: u32 = 42;
+    pub(in crate::fuse) const FALLOCATE: u32 = 43;
+    pub(in crate::fuse) const READDIRPLUS: u32 = 44;
+    pub(in crate::fuse) const RENAME2: u32 = 45;
+}
+
+/// What both sides can do.
+pub(super) mod can {
+    pub(in crate::fuse) const ASYNC_READ: u32 = 1;
+    pub(in crate::fuse) const BIG_WRITES: u32 = 1 << 5;
+    pub(in crate::fuse) const AUTO_INVAL_DATA: u32 = 1 << 12;
+    pub(in crate::fuse) const DO_READDIRPLUS: u32 = 1 << 13;
+    pub(in crate::fuse) const READDIRPLUS_AUTO: u32 = 1 << 14;
+    pub(in crate::fuse) const PARALLEL_DIROPS: u32 = 1 << 18;
+    pub(in crate::fuse) const MAX_PAGES: u32 = 1 << 22;
+    pub(in crate::fuse) const CACHE_SYMLINKS: u32 = 1 << 23;
+}
+
+/// How Linux keeps what is read of an open file or folder.
+pub(super) mod keep {
+    pub(in crate::fuse) const CACHE: u32 = 1 << 1;
+    pub(in crate::fuse) const NAMES: u32 = 1 << 3;
+}
+
+/// `struct fuse_in_header`.
+const HEADER: usize = 40;
+/// `struct fuse_out_header`.
+const REPLY_HEADER: usize = 16;
+/// The node that is mounted.
+pub(super) const TOP: u64 = 1;
+/// The inode of a name that Linux has not asked for.
+pub(super) const UNKNOWN: u64 = u64::MAX;
+/// Names that every folder has.
+pub(super) const DOTS: [&[u8]; 2] = [b".", b".."];
+
+/// A request.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Request<'a> {
+    pub(super) opcode: u32,
+    pub(super) unique: u64,
+    pub(super) node: u64,
+    body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let whole = Self {
+            opcode: 0,
+            unique: 0,
+            node: 0,
+            body: bytes,
+        };
+        Some(Self {
+            opcode: whole.half(4).ok()?,
+            unique: whole.number(8).ok()?,
+            node: whole.number(16).ok()?,
+            body: bytes.get(HEADER..)?,
+        })
+    }
+
+    /// 32 bits of the body.
+    pub(super) fn half(&self, at: usize) -> Result<u32, Errno> {
+        let bytes = self.rest(at)?.first_chunk().ok_or(Errno::IO)?;
+        Ok(u32::from_ne_bytes(*bytes))
+    }
+
+    /// 64 bits of the body.
+    pub(super) fn number(&self, at: usize) -> Result<u64, Errno> {
+        let bytes = self.rest(at)?.first_chunk().ok_or(Errno::IO)?;
+        Ok(u64::from_ne_bytes(*bytes))
+    }
+
+    /// All from a byte of the body on.
+    pub(super) fn rest(&self, at: usize) -> Result<&'a [u8], Errno> {
+        self.body.get(at..).ok_or(Errno::IO)
+    }
+
+    /// The string that begins there.
+    pub(super) fn name(&self, at: usize) -> Result<&'a [u8], Errno> {
+        let rest = self.rest(at)?;
+        let end = rest.iter().position(|byte| *byte == 0).ok_or(Errno::IO)?;
+        Ok(&rest[..end])
+    }
+
+    /// Two strings, one behind the other.
+    pub(super) fn names(&self, at: usize) -> Result<[&'a [u8]; 2], Errno> {
+        let first = self.name(at)?;
+        Ok([first, self.name(at + first.len() + 1)?])
+    }
+}
+
+/// What a file is (`struct fuse_attr`).
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Attributes {
+    pub(super) inode: u64,
+    pub(super) size: u64,
+    pub(super) blocks: u64,
+    /// Seconds and nanoseconds of the last read, of the last change of its bytes, of any change.
+    pub(super) times: [(i64, u32); 3],
+    pub(super) mode: u32,
+    pub(super) links: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) device: u32,
+}
+
+/// How long Linux may trust what it was told: a name, and attributes.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Trust {
+    pub(super) name: Duration,
+    pub(super) attributes: Duration,
+}
+
+/// A reply that is being written.
+#[derive(Debug)]
+pub(crate) struct Reply(Vec<u8>);
+
+impl Reply {
+    /// Room for the longest.
+    pub(super) fn new(room: usize) -> Self {
+        Self(Vec::with_capacity(REPLY_HEADER + room))
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.0.clear();
+        self.0.resize(REPLY_HEADER, 0);
+    }
+
+    /// The whole reply to a request.
+    pub(super) fn finish(&mut self, unique: u64, result: Result<(), Errno>) -> &[u8] {
+        let error = match result {
+            Ok(()) => 0,
+            Err(errno) => {
+                self.0.truncate(REPLY_HEADER);
+                -errno.raw_os_error()
+            }
+        };
+        let len = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        self.0[..4].copy_from_slice(&len.to_ne_bytes());
+        self.0[4..8].copy_from_slice(&error.to_ne_bytes());
+        self.0[8..16].copy_from_slice(&unique.to_ne_bytes());
+        &self.0
+    }
+
+    /// Bytes behind the header.
+    pub(super) fn len(&self) -> usize {
+        self.0.len() - REPLY_HEADER
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(super) fn half(&mut self, number: u32) {
+        self.bytes(&number.to_ne_bytes());
+    }
+
+    pub(super) fn number(&mut self, number: u64) {
+        self.bytes(&number.to_ne_bytes());
+    }
+
+    fn attributes(&mut self, of: &Attributes) {
+        for number in [of.inode, of.size, of.blocks] {
+            self.number(number);
+        }
+        for (seconds, _) in of.times {
+            self.number(seconds.cast_unsigned());
+        }
+        for (_, nanos) in of.times {
+            self.half(nanos);
+        }
+        for half in [of.mode, of.links, of.uid, of.gid, of.device, BLOCK, 0] {
+            self.half(half);
+        }
+    }
+
+    /// `struct fuse_entry_out`: what has a name.
+    pub(super) fn entry(&mut self, node: u64, of: &Attributes, trust: Trust) {
+        // Node numbers are never used again, so there is one generation.
+        for number in [node, 0, trust.name.as_secs(), trust.attributes.as_secs()] {
+            self.number(number);
+        }
+        self.half(trust.name.subsec_nanos());
+        self.half(trust.attributes.subsec_nanos());
+        self.attributes(of);
+    }
+
+    /// `struct fuse_attr_out`.
+    pub(super) fn attributes_alone(&mut self, of: &Attributes, trust: Trust) {
+        self.number(trust.attributes.as_secs());
+        self.half(trust.attributes.subsec_nanos());
+        self.half(0);
+        self.attributes(of);
+    }
+
+    /// `struct fuse_open_out`.
+    pub(super) fn opened(&mut self, handle: u64, keep: u32) {
+        self.number(handle);
+        self.half(keep);
+        self.half(0);
+    }
+
+    /// `struct fuse_write_out`.
+    pub(super) fn written(&mut self, count: u32) {
+        self.half(count);
+        self.half(0);
+    }
+
+    /// `struct fuse_statfs_out`.
+    pub(super) fn room(&mut self, [size, blocks, free, available, files, free_files]: [u64; 6]) {
+        for number in [blocks, free, available, files, free_files] {
+            self.number(number);
+        }
+        let size = u32::try_from(size).unwrap_or(BLOCK);
+        for half in [size, NAME_MAX, size, 0] {
+            self.half(half);
+        }
+        self.bytes(&[0; 24]);
+    }
+
+    /// `struct fuse_dirent`: a name, and where in the folder the next one is; false if it does not fit in `most` bytes.
+    pub(super) fn name(
+        &mut self,
+        name: &[u8],
+        inode: u64,
+        mode: u32,
+        next: u64,
+        most: usize,
+    ) -> bool {
+        if self.len() + name_bytes(name) > most {
+            return false;
+        }
+        self.number(inode);
+        self.number(next);
+        self.half(u32::try_from(name.len()).unwrap_or(0));
+        self.half((mode & KIND) >> KIND_SHIFT);
+        self.bytes(name);
+        let padded = self.0.len().next_multiple_of(8);
+        self.0.resize(padded, 0);
+        true
+    }
+
+    /// Takes back what was added last.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.0.truncate(REPLY_HEADER + len);
+    }
+}
+
+/// What `stat` says of a block.
+const BLOCK: u32 = 4096;
+const NAME_MAX: u32 = 255;
+/// The kind in a mode, and how directory entries have it.
+const KIND: u32 = 0o170_000;
+const KIND_SHIFT: u32 = 12;
+
+/// Bytes of a name in a listing.
+fn name_bytes(name: &[u8]) -> usize {
+    (24 + name.len()).next_multiple_of(8)
+}

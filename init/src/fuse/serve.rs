@@ -1,0 +1,126 @@
+//! A mounted file system, whose requests a thread answers one after another.
+
+use super::message::{MAJOR, MINOR, Reply, Request, can, opcode};
+use crate::failure::Failure;
+use crate::frames;
+use ebb_wire::root::FRAMES_MAX;
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::thread;
+
+const DEVICE: &str = "/dev/fuse";
+/// Bytes of a request beside those that are written.
+const REQUEST_MAX: usize = 16 << 10;
+/// Requests that nobody waits for go their way at once, so that they stay in order with others.
+const BACKGROUND: u16 = u16::MAX;
+
+/// What answers a file system's requests.
+pub(crate) trait FileSystem: Send + 'static {
+    /// What it can do ([`can`]) beside what all can.
+    const ABILITIES: u32;
+    /// The most bytes that one request may write.
+    const WRITE_MAX: usize;
+
+    /// Answers a request. What it has written to the reply does not count where it fails; what it does not know is `ENOSYS`.
+    fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno>;
+
+    /// Linux has lost a node that it was given so often.
+    fn forget(&mut self, node: u64, times: u64);
+}
+
+/// Mounts a file system, in `/proc/mounts` as `kind` and `source`.
+pub(crate) fn mount(
+    fs: impl FileSystem,
+    kind: &str,
+    source: &[u8],
+    at: &Path,
+    flags: MountFlags,
+) -> Result<(), Failure> {
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE);
+    let device = device.map_err(|error| Failure::new(format!("open {DEVICE}"), error))?;
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions",
+        device.as_raw_fd()
+    );
+    let options = CString::new(options).unwrap_or_default();
+    rustix::mount::mount(source, at, kind, flags, options.as_c_str())
+        .map_err(|errno| Failure::new(format!("mount {kind} at {}", at.display()), errno))?;
+    thread::spawn(move || serve(fs, device));
+    Ok(())
+}
+
+/// Answers until the file system is mounted no more.
+fn serve<F: FileSystem>(mut fs: F, mut device: File) {
+    let mut bytes = vec![0; REQUEST_MAX + F::WRITE_MAX];
+    let mut reply = Reply::new(frames::BYTES);
+    loop {
+        let len = match device.read(&mut bytes) {
+            Ok(len) => len,
+            Err(error) => match Errno::from_io_error(&error) {
+                // It was taken back, or there are others.
+                Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => continue,
+                _ => return,
+            },
+        };
+        let Some(request) = Request::parse(&bytes[..len]) else {
+            continue;
+        };
+        reply.begin();
+        let result = match request.opcode {
+            opcode::FORGET => {
+                if let Ok(times) = request.number(0) {
+                    fs.forget(request.node, times);
+                }
+                continue;
+            }
+            opcode::BATCH_FORGET => {
+                forget_all(&mut fs, &request);
+                continue;
+            }
+            // Answers are soon here anyway.
+            opcode::INTERRUPT => continue,
+            opcode::INIT => begin::<F>(&request, &mut reply),
+            opcode::DESTROY => Ok(()),
+            _ => fs.answer(&request, &mut reply),
+        };
+        // Fails where nobody waits for it any more.
+        let _ = device.write(reply.finish(request.unique, result));
+    }
+}
+
+/// `struct fuse_batch_forget_in`, and nodes with how often.
+fn forget_all(fs: &mut impl FileSystem, request: &Request<'_>) {
+    let mut at = 8;
+    for _ in 0..request.half(0).unwrap_or(0) {
+        let (Ok(node), Ok(times)) = (request.number(at), request.number(at + 8)) else {
+            return;
+        };
+        fs.forget(node, times);
+        at += 16;
+    }
+}
+
+/// `struct fuse_init_in`, `struct fuse_init_out`.
+fn begin<F: FileSystem>(request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+    if request.half(0)? != MAJOR {
+        return Err(Errno::PROTO);
+    }
+    let (ahead, abilities) = (request.half(8)?, request.half(12)?);
+    let ours = can::ASYNC_READ | can::BIG_WRITES | can::PARALLEL_DIROPS | can::MAX_PAGES;
+    for half in [MAJOR, MINOR, ahead, abilities & (ours | F::ABILITIES)] {
+        reply.half(half);
+    }
+    reply.bytes(&BACKGROUND.to_ne_bytes());
+    reply.bytes(&BACKGROUND.to_ne_bytes());
+    reply.half(u32::try_from(F::WRITE_MAX).unwrap_or(u32::MAX));
+    // Times have nanoseconds.
+    reply.half(1);
+    reply.bytes(&u16::try_from(FRAMES_MAX).unwrap_or(u16::MAX).to_ne_bytes());
+    reply.bytes(&[0; 34]);
+    Ok(())
+}

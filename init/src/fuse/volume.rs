@@ -1,0 +1,470 @@
+//! A folder of the host's that programs read and write. Each look at a name asks the host.
+
+use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
+use super::serve::FileSystem;
+use crate::desk::Desk;
+use crate::frames;
+use ebb_wire::root::{Entry, Frames, entries, leading_number};
+use ebb_wire::volume::{self, Ask, Facts, change};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long what the host said of a file is as good as asking again.
+const SHORT: Trust = Trust {
+    name: Duration::ZERO,
+    attributes: Duration::from_millis(50),
+};
+
+/// `FATTR_…` of `linux/fuse.h`: what is to be set.
+mod set {
+    pub(super) const MODE: u32 = 1;
+    pub(super) const UID: u32 = 1 << 1;
+    pub(super) const GID: u32 = 1 << 2;
+    pub(super) const SIZE: u32 = 1 << 3;
+    pub(super) const ACCESSED: u32 = 1 << 4;
+    pub(super) const MODIFIED: u32 = 1 << 5;
+    pub(super) const ACCESSED_NOW: u32 = 1 << 7;
+    pub(super) const MODIFIED_NOW: u32 = 1 << 8;
+}
+
+/// `FUSE_WRITE_CACHE`: pages of a mapping go to the host.
+const OF_MAPPING: u32 = 1;
+/// Bits of [`Ask::Open`].
+const READ: u64 = 1;
+const WRITE: u64 = 2;
+
+#[derive(Debug)]
+struct Name {
+    name: Box<[u8]>,
+    inode: u64,
+    mode: u32,
+}
+
+impl Name {
+    fn of_folder(name: &[u8]) -> Self {
+        Self {
+            name: name.into(),
+            inode: UNKNOWN,
+            mode: FileType::Directory.as_raw_mode(),
+        }
+    }
+}
+
+impl From<Entry<'_>> for Name {
+    fn from(entry: Entry<'_>) -> Self {
+        Self {
+            name: entry.name.into(),
+            inode: entry.facts.version,
+            mode: entry.facts.mode,
+        }
+    }
+}
+
+/// The folder.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    desk: Arc<Desk>,
+    /// Its handle.
+    top: u64,
+    listings: HashMap<u64, Vec<Name>>,
+    next_listing: u64,
+    /// Files that are open for writing, by handle, and how often.
+    writers: HashMap<u64, u64>,
+}
+
+fn attributes(facts: &Facts) -> Result<Attributes, Errno> {
+    let half = |number: u64| u32::try_from(number).map_err(|_| Errno::IO);
+    let time = |(seconds, nanos): (i64, u64)| (seconds, u32::try_from(nanos).unwrap_or(0));
+    Ok(Attributes {
+        inode: facts.inode,
+        size: facts.size,
+        blocks: facts.blocks,
+        times: facts.times.map(time),
+        mode: half(facts.mode)?,
+        links: u32::try_from(facts.links).unwrap_or(u32::MAX),
+        uid: half(facts.uid)?,
+        gid: half(facts.gid)?,
+        device: 0,
+    })
+}
+
+fn facts_of(rest: &[u8]) -> Result<Facts, Errno> {
+    Ok(Facts::read(rest).ok_or(Errno::IO)?.0)
+}
+
+impl Folder {
+    /// The volume with this number, and the host's time.
+    pub(crate) fn new(desk: Arc<Desk>, number: u64) -> Result<(Self, Duration), Errno> {
+        let request = volume::Request::new(Ask::Top, number);
+        let read = |rest: &[u8]| {
+            let (facts, rest) = Facts::read(rest).ok_or(Errno::IO)?;
+            let (nanos, _) = leading_number(rest).ok_or(Errno::IO)?;
+            Ok((facts.handle, Duration::from_nanos(nanos)))
+        };
+        let (top, time) = desk.ask(|buffer, _| request.write(buffer), |rest, _| read(rest))?;
+        let folder = Self {
+            desk,
+            top,
+            listings: HashMap::new(),
+            next_listing: 1,
+            writers: HashMap::new(),
+        };
+        Ok((folder, time))
+    }
+
+    fn ask<R>(
+        &self,
+        request: &volume::Request<'_>,
+        read: impl FnOnce(&[u8]) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.desk
+            .ask(|buffer, _| request.write(buffer), |rest, _| read(rest))
+    }
+
+    fn facts(&self, handle: u64) -> Result<Facts, Errno> {
+        self.ask(&volume::Request::new(Ask::Facts, handle), facts_of)
+    }
+
+    /// The host's handle for a node. Handles begin with 1, which Linux has for what is mounted.
+    fn handle(&self, node: u64) -> u64 {
+        if node == TOP { self.top } else { node - 1 }
+    }
+
+    /// Writes what has a name, by a request that gives Linux its handle.
+    fn give(&self, request: &volume::Request<'_>, reply: &mut Reply) -> Result<Facts, Errno> {
+        let facts = self.ask(request, facts_of)?;
+        reply.entry(facts.handle + 1, &attributes(&facts)?, SHORT);
+        Ok(facts)
+    }
+
+    /// A request about a name in a folder.
+    fn named<'a>(&self, ask: Ask, folder: u64, name: &'a [u8]) -> volume::Request<'a> {
+        volume::Request {
+            name,
+            ..volume::Request::new(ask, self.handle(folder))
+        }
+    }
+
+    fn done(&self, request: &volume::Request<'_>) -> Result<(), Errno> {
+        self.ask(request, |_| Ok(()))
+    }
+
+    /// Makes something with a mode.
+    fn make(
+        &self,
+        ask: Ask,
+        (folder, name): (u64, &[u8]),
+        mode: u32,
+        reply: &mut Reply,
+    ) -> Result<Facts, Errno> {
+        let mut request = self.named(ask, folder, name);
+        request.numbers[0] = u64::from(mode & 0o7777);
+        self.give(&request, reply)
+    }
+
+    /// Has the host open a file as the flags say.
+    fn open(&mut self, handle: u64, flags: u32) -> Result<(), Errno> {
+        let mode = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
+        let (reads, writes) = (mode != OFlags::WRONLY, mode != OFlags::RDONLY);
+        let mut request = volume::Request::new(Ask::Open, handle);
+        request.numbers[0] = u64::from(reads) * READ | u64::from(writes) * WRITE;
+        self.done(&request)?;
+        if writes {
+            *self.writers.entry(handle).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes a file, or takes what is there, and opens it.
+    fn create(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let (flags, mode, name) = (request.half(0)?, request.half(4)?, request.name(16)?);
+        let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
+        let facts = match self.make(Ask::File, (request.node, name), mode, reply) {
+            // Others made it meanwhile.
+            Err(Errno::EXIST) if !exclusive => {
+                self.give(&self.named(Ask::Look, request.node, name), reply)?
+            }
+            made => made?,
+        };
+        if let Err(error) = self.open(facts.handle, flags) {
+            self.forget(facts.handle + 1, 1);
+            return Err(error);
+        }
+        reply.opened(facts.handle, keep::CACHE);
+        Ok(())
+    }
+
+    fn release(&mut self, request: &Request<'_>) -> Result<(), Errno> {
+        let mode = OFlags::from_bits_retain(request.half(8)?) & OFlags::RWMODE;
+        let handle = self.handle(request.node);
+        if mode == OFlags::RDONLY {
+            return Ok(());
+        }
+        let count = self.writers.entry(handle).or_insert(1);
+        *count -= 1;
+        if *count == 0 {
+            self.writers.remove(&handle);
+            self.done(&volume::Request::new(Ask::Close, handle))?;
+        }
+        Ok(())
+    }
+
+    /// Changes what is to be set, and says what the file is then.
+    fn change(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let handle = self.handle(request.node);
+        let what = request.half(0)?;
+        let mut facts = self.facts(handle)?;
+        // Who owns what is the host's affair; nothing changes for who gives it to whom it belongs.
+        let other = |bit, at, own: u64| {
+            Ok::<_, Errno>(what & bit != 0 && u64::from(request.half(at)?) != own)
+        };
+        if other(set::UID, 76, facts.uid)? || other(set::GID, 80, facts.gid)? {
+            return Err(Errno::PERM);
+        }
+        let mut change = |numbers: [u64; 5]| {
+            let mut request = volume::Request::new(Ask::Change, handle);
+            request.numbers[..5].copy_from_slice(&numbers);
+            facts = self.ask(&request, facts_of)?;
+            Ok::<_, Errno>(())
+        };
+        if what & set::MODE != 0 {
+            let mode = u64::from(request.half(68)? & 0o7777);
+            change([change::MODE, mode, 0, 0, 0])?;
+        }
+        if what & set::SIZE != 0 {
+            change([change::SIZE, 0, request.number(16)?, 0, 0])?;
+        }
+        for (bit, given, now, at, nanos_at) in [
+            (change::ACCESSED, set::ACCESSED, set::ACCESSED_NOW, 32, 56),
+            (change::MODIFIED, set::MODIFIED, set::MODIFIED_NOW, 40, 60),
+        ] {
+            let (seconds, nanos) = if what & now != 0 {
+                let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);
+                (tv_sec.cast_unsigned(), u64::try_from(tv_nsec).unwrap_or(0))
+            } else if what & given != 0 {
+                (request.number(at)?, request.half(nanos_at)?.into())
+            } else {
+                continue;
+            };
+            change([bit, 0, 0, seconds, nanos])?;
+        }
+        reply.attributes_alone(&attributes(&facts)?, SHORT);
+        Ok(())
+    }
+
+    fn rename(
+        &self,
+        request: &Request<'_>,
+        flags: u32,
+        [name, new_name]: [&[u8]; 2],
+    ) -> Result<(), Errno> {
+        let mut rename = self.named(Ask::Rename, request.node, name);
+        rename.target = new_name;
+        rename.numbers[..2].copy_from_slice(&[self.handle(request.number(0)?), flags.into()]);
+        self.done(&rename)
+    }
+
+    fn open_folder(&mut self, handle: u64) -> Result<u64, Errno> {
+        let mut names: Vec<_> = DOTS.map(Name::of_folder).into();
+        let mut from = 0;
+        // Ends: the numbers grow.
+        loop {
+            let mut request = volume::Request::new(Ask::List, handle);
+            request.numbers[0] = from;
+            let next = self.ask(&request, |rest| {
+                let (next, rest) = leading_number(rest).ok_or(Errno::IO)?;
+                names.extend(entries(rest).map(Name::from));
+                Ok(next)
+            })?;
+            if next == 0 {
+                break;
+            }
+            if next <= from {
+                return Err(Errno::IO);
+            }
+            from = next;
+        }
+        let listing = self.next_listing;
+        self.next_listing += 1;
+        self.listings.insert(listing, names);
+        Ok(listing)
+    }
+
+    fn list(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let names = self.listings.get(&request.number(0)?).ok_or(Errno::BADF)?;
+        let first = usize::try_from(request.number(8)?).map_err(|_| Errno::INVAL)?;
+        let most = usize::try_from(request.half(16)?).map_err(|_| Errno::INVAL)?;
+        for (at, name) in names.iter().enumerate().skip(first) {
+            if !reply.name(&name.name, name.inode, name.mode, at as u64 + 1, most) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let most = usize::try_from(request.half(16)?).map_err(|_| Errno::INVAL)?;
+        let mut read = volume::Request::new(Ask::Read, self.handle(request.node));
+        read.numbers[0] = request.number(8)?;
+        self.desk.ask(
+            |buffer, frames| {
+                let mut read = read;
+                read.frames = Frames::Addresses(frames.for_bytes(most));
+                read.write(buffer)
+            },
+            |rest, frames| {
+                let (_, rest) = Facts::read(rest).ok_or(Errno::IO)?;
+                let (count, _) = leading_number(rest).ok_or(Errno::IO)?;
+                let count = usize::try_from(count).map_err(|_| Errno::IO)?;
+                reply.bytes(frames.bytes(count.min(most)));
+                Ok(())
+            },
+        )
+    }
+
+    fn write(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let (offset, count) = (request.number(8)?, request.half(16)?);
+        let flags = OFlags::from_bits_retain(request.half(32)?);
+        let append = flags.contains(OFlags::APPEND) && request.half(20)? & OF_MAPPING == 0;
+        let bytes = usize::try_from(count).ok();
+        let bytes = bytes.and_then(|count| request.rest(40).ok()?.get(..count));
+        let bytes = bytes.ok_or(Errno::INVAL)?;
+        let mut write = volume::Request::new(Ask::Write, self.handle(request.node));
+        write.numbers[..4].copy_from_slice(&[offset, 0, count.into(), append.into()]);
+        let written = self.desk.ask(
+            |buffer, frames| {
+                frames.fill(bytes);
+                let mut write = write;
+                write.frames = Frames::Addresses(frames.for_bytes(bytes.len()));
+                write.write(buffer)
+            },
+            |rest, _| {
+                let (_, rest) = Facts::read(rest).ok_or(Errno::IO)?;
+                let (written, _) = leading_number(rest).ok_or(Errno::IO)?;
+                u32::try_from(written).map_err(|_| Errno::IO)
+            },
+        )?;
+        reply.written(written.min(count));
+        Ok(())
+    }
+
+    /// Makes a file longer; room is not reserved.
+    fn allocate(&self, request: &Request<'_>) -> Result<(), Errno> {
+        if request.half(24)? != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let (offset, length) = (request.number(8)?, request.number(16)?);
+        let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
+        let handle = self.handle(request.node);
+        if end > self.facts(handle)?.size {
+            let mut request = volume::Request::new(Ask::Change, handle);
+            request.numbers[..3].copy_from_slice(&[change::SIZE, 0, end]);
+            self.done(&request)?;
+        }
+        Ok(())
+    }
+}
+
+impl FileSystem for Folder {
+    // What others change is noticed by its size and time.
+    const ABILITIES: u32 = can::AUTO_INVAL_DATA;
+    const WRITE_MAX: usize = frames::BYTES;
+
+    fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let node = request.node;
+        let handle = self.handle(node);
+        match request.opcode {
+            opcode::LOOKUP => {
+                let look = self.named(Ask::Look, node, request.name(0)?);
+                self.give(&look, reply).map(drop)
+            }
+            opcode::GETATTR => {
+                reply.attributes_alone(&attributes(&self.facts(handle)?)?, SHORT);
+                Ok(())
+            }
+            opcode::SETATTR => self.change(request, reply),
+            opcode::READLINK => {
+                let target = volume::Request::new(Ask::Target, handle);
+                self.ask(&target, |rest| {
+                    reply.bytes(entries(rest).next().ok_or(Errno::IO)?.target);
+                    Ok(())
+                })
+            }
+            opcode::SYMLINK => {
+                let [name, target] = request.names(0)?;
+                let link = self.named(Ask::Link, node, name);
+                self.give(&volume::Request { target, ..link }, reply)
+                    .map(drop)
+            }
+            opcode::MKNOD => {
+                let mode = request.half(0)?;
+                // The guest's own: on the host nobody would be at their other end.
+                if FileType::from_raw_mode(mode) != FileType::RegularFile {
+                    return Err(Errno::PERM);
+                }
+                let name = request.name(16)?;
+                self.make(Ask::File, (node, name), mode, reply).map(drop)
+            }
+            opcode::MKDIR => {
+                let (mode, name) = (request.half(0)?, request.name(8)?);
+                self.make(Ask::Folder, (node, name), mode, reply).map(drop)
+            }
+            opcode::UNLINK => self.done(&self.named(Ask::Unlink, node, request.name(0)?)),
+            opcode::RMDIR => self.done(&self.named(Ask::RemoveFolder, node, request.name(0)?)),
+            opcode::RENAME => self.rename(request, 0, request.names(8)?),
+            opcode::RENAME2 => self.rename(request, request.half(8)?, request.names(16)?),
+            opcode::LINK => {
+                let name = request.name(8)?;
+                let mut link = self.named(Ask::Name, node, name);
+                link.numbers[0] = self.handle(request.number(0)?);
+                self.done(&link)?;
+                // Linux has the node one more time.
+                self.give(&self.named(Ask::Look, node, name), reply)
+                    .map(drop)
+            }
+            opcode::OPEN => {
+                self.open(handle, request.half(0)?)?;
+                reply.opened(handle, keep::CACHE);
+                Ok(())
+            }
+            opcode::CREATE => self.create(request, reply),
+            opcode::READ => self.read(request, reply),
+            opcode::WRITE => self.write(request, reply),
+            opcode::RELEASE => self.release(request),
+            opcode::FSYNC | opcode::FSYNCDIR => self.done(&volume::Request::new(Ask::Sync, handle)),
+            opcode::FALLOCATE => self.allocate(request),
+            opcode::OPENDIR => {
+                let listing = self.open_folder(handle)?;
+                reply.opened(listing, 0);
+                Ok(())
+            }
+            opcode::READDIR => self.list(request, reply),
+            opcode::RELEASEDIR => {
+                self.listings.remove(&request.number(0)?);
+                Ok(())
+            }
+            opcode::STATFS => self.ask(&volume::Request::new(Ask::Room, handle), |mut rest| {
+                let mut numbers = [0; 6];
+                for number in &mut numbers {
+                    (*number, rest) = leading_number(rest).ok_or(Errno::IO)?;
+                }
+                reply.room(numbers);
+                Ok(())
+            }),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    fn forget(&mut self, node: u64, times: u64) {
+        if node != TOP {
+            let mut forget = volume::Request::new(Ask::Forget, self.handle(node));
+            forget.numbers[0] = times;
+            // The host knows it no more than we.
+            let _ = self.done(&forget);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The program's streams, and what carries them to ebb's ports.
+
+use crate::relay::{Input, Output};
+use crate::terminal::{Terminal, resize};
+use ebb_wire::port::OutputPort;
+use ebb_wire::terminal::Size;
+use rustix::process::{Gid, Uid};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+/// What the program has.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Kind {
+    /// Three pipes.
+    Pipes {
+        /// Its stderr is its stdout.
+        one_output: bool,
+        /// Its stdin is at its end.
+        no_input: bool,
+    },
+    /// A terminal.
+    Terminal(Size),
+}
+
+/// Our ends.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    /// Where its stdin is written, if anything is.
+    input: Option<File>,
+    /// Where its stdout and its stderr are read; a terminal has one for both.
+    outputs: [Option<File>; 2],
+    terminal: Option<Terminal>,
+}
+
+fn file(end: impl Into<OwnedFd>) -> File {
+    File::from(end.into())
+}
+
+impl Ends {
+    /// Connects the program that `command` starts, whose ends are to belong to `owner`.
+    pub(crate) fn connect(
+        command: &mut Command,
+        kind: Kind,
+        owner: Option<(Uid, Gid)>,
+    ) -> io::Result<Self> {
+        // So that it may open them again, as `/dev/stdout`.
+        let give = |end: BorrowedFd<'_>| match owner {
+            Some((uid, gid)) => rustix::fs::fchown(end, Some(uid), Some(gid)),
+            None => Ok(()),
+        };
+        let (one_output, no_input) = match kind {
+            Kind::Terminal(size) => {
+                let terminal = Terminal::new(size)?;
+                give(terminal.programs.as_fd())?;
+                terminal.give_to(command)?;
+                return Ok(Self {
+                    input: Some(terminal.ours.try_clone()?),
+                    outputs: [Some(terminal.ours.try_clone()?), None],
+                    terminal: Some(terminal),
+                });
+            }
+            Kind::Pipes {
+                one_output,
+                no_input,
+            } => (one_output, no_input),
+        };
+        let (stdin_reader, stdin_writer) = io::pipe()?;
+        let (stdout_reader, stdout_writer) = io::pipe()?;
+        let (stderr_reader, stderr_writer) = io::pipe()?;
+        for end in [
+            stdin_reader.as_fd(),
+            stdout_writer.as_fd(),
+            stderr_writer.as_fd(),
+        ] {
+            give(end)?;
+        }
+        command.process_group(0).stdin(stdin_reader);
+        // The writer that is not used must go, or its pipe would never end.
+        command.stderr(if one_output {
+            drop(stderr_writer);
+            stdout_writer.try_clone()?
+        } else {
+            stderr_writer
+        });
+        command.stdout(stdout_writer);
+        Ok(Self {
+            input: (!no_input).then(|| file(stdin_writer)),
+            outputs: [Some(file(stdout_reader)), Some(file(stderr_reader))],
+            terminal: None,
+        })
+    }
+
+    /// The end of its stdin.
+    pub(crate) fn input(&self) -> Option<&File> {
+        self.input.as_ref()
+    }
+
+    /// Carries them, to the end.
+    pub(crate) fn carry(self, stdio: File, stderr: File) -> io::Result<(Streams, Carried)> {
+        let streams = Streams {
+            input: Arc::new(Input::new()?),
+            outputs: [Arc::new(Output::new()?), Arc::new(Output::new()?)],
+            screen: self
+                .terminal
+                .as_ref()
+                .map(|own| own.ours.try_clone())
+                .transpose()?,
+        };
+        if let Some(end) = self.input {
+            let (carrier, port) = (Arc::clone(&streams.input), stdio.try_clone()?);
+            thread::spawn(move || carrier.carry(port, end));
+        }
+        let mut threads = [None, None];
+        let ports = [stdio, stderr];
+        let pairs = self.outputs.into_iter().zip(ports).zip(&streams.outputs);
+        for (place, ((end, port), output)) in threads.iter_mut().zip(pairs) {
+            let output = Arc::clone(output);
+            *place = end.map(|end| thread::spawn(move || output.carry(end, port)));
+        }
+        let carried = Carried {
+            threads,
+            terminal: self.terminal.map(|own| own.programs),
+        };
+        Ok((streams, carried))
+    }
+}
+
+/// The streams of a program that runs.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    input: Arc<Input>,
+    outputs: [Arc<Output>; 2],
+    screen: Option<File>,
+}
+
+impl Streams {
+    /// Its stdin ends after so many bytes.
+    pub(crate) fn end_input(&self, total: u64) {
+        self.input.ends_after(total);
+    }
+
+    /// Nobody reads an output any more. A terminal is hung up by that: nobody has its other side.
+    pub(crate) fn close(&mut self, port: OutputPort) {
+        if self.screen.take().is_some() {
+            self.input.ends_after(0);
+        }
+        if let Some(output) = self.outputs.get(port.number()) {
+            output.close();
+        }
+    }
+
+    /// Its terminal has another size.
+    pub(crate) fn resize(&self, size: Size) {
+        if let Some(screen) = &self.screen {
+            resize(screen, size);
+        }
+    }
+}
+
+/// What its outputs come to.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    threads: [Option<JoinHandle<io::Result<u64>>>; 2],
+    /// The program's side of its terminal, which it may open again as long as it runs.
+    terminal: Option<OwnedFd>,
+}
+
+impl Carried {
+    /// How many bytes there were of each, once nobody writes any more.
+    pub(crate) fn finish(self) -> io::Result<[u64; 2]> {
+        drop(self.terminal);
+        let mut written = [0; 2];
+        for (thread, written) in self.threads.into_iter().zip(&mut written) {
+            if let Some(thread) = thread {
+                let joined = thread.join();
+                *written = joined.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))?;
+            }
+        }
+        Ok(written)
+    }
+}

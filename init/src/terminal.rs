@@ -1,0 +1,89 @@
+//! A terminal for the program: one side of a pty. The other side is carried to the port of stdin and stdout.
+
+use ebb_wire::terminal::Size;
+use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{InputModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// A terminal.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    /// Our side.
+    pub(crate) ours: File,
+    /// The program's. As long as it is open, ours does not end.
+    pub(crate) programs: OwnedFd,
+}
+
+impl Terminal {
+    /// Makes one.
+    pub(crate) fn new(size: Size) -> io::Result<Self> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let ours = openpt(flags)?;
+        unlockpt(&ours)?;
+        let programs = ioctl_tiocgptpeer(&ours, flags)?;
+        let mut settings = tcgetattr(&programs)?;
+        settings.input_modes |= InputModes::IUTF8;
+        tcsetattr(&programs, OptionalActions::Now, &settings)?;
+        let ours = File::from(ours);
+        resize(&ours, size);
+        Ok(Self { ours, programs })
+    }
+
+    /// Has it be the program's streams, and the terminal of a session of its own.
+    pub(crate) fn give_to(&self, command: &mut Command) -> io::Result<()> {
+        command.stdin(self.programs.try_clone()?);
+        command.stdout(self.programs.try_clone()?);
+        command.stderr(self.programs.try_clone()?);
+        let take = || {
+            rustix::process::setsid()?;
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+            Ok(())
+        };
+        // SAFETY: between fork and exec, these are calls of the kernel's and nothing else.
+        unsafe { command.pre_exec(take) };
+        Ok(())
+    }
+}
+
+/// Says how large it is; programs get SIGWINCH.
+pub(crate) fn resize(terminal: impl AsFd, size: Size) {
+    let size = Winsize {
+        ws_row: size.rows,
+        ws_col: size.columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // One that is hung up has no size.
+    let _ = tcsetwinsize(terminal, size);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    #[test]
+    fn a_program_has_it_for_its_terminal() {
+        let size = Size {
+            rows: 30,
+            columns: 100,
+        };
+        let mut terminal = Terminal::new(size).expect("a pty");
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "tty < /dev/tty; stty size; ps -o tty= -p $$ > /dev/null",
+        ]);
+        terminal.give_to(&mut command).expect("descriptors");
+        let mut child = command.spawn().expect("sh starts");
+        assert!(child.wait().expect("a child").success());
+        let mut seen = [0; 100];
+        let len = terminal.ours.read(&mut seen).expect("what it wrote");
+        let seen = String::from_utf8_lossy(&seen[..len]);
+        assert!(seen.contains("/dev/tty\r\n"), "{seen}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Folders of the host's that programs write: `--volume`.
+
+use crate::desk::Desk;
+use crate::failure::Failure;
+use crate::fuse::{self, Folder};
+use crate::words;
+use ebb_wire::volume::LIST;
+use rustix::mount::MountFlags;
+use rustix::time::{ClockId, Timespec, clock_settime};
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Those that are mounted.
+#[derive(Debug, Default)]
+pub(crate) struct Volumes(Vec<PathBuf>);
+
+impl Volumes {
+    /// Mounts what ebb lists.
+    pub(crate) fn mount(desk: &Arc<Desk>) -> Result<Self, Failure> {
+        let words = words::of(LIST)?;
+        let mut points = Vec::new();
+        for volume in words.chunks_exact(3) {
+            let [access, point, source] = volume else {
+                continue;
+            };
+            let point = PathBuf::from(point);
+            let failed = |error: std::io::Error| {
+                Failure::new(format!("have a volume at {}", point.display()), error)
+            };
+            fs::create_dir_all(&point).map_err(failed)?;
+            let (folder, time) = Folder::new(desk.clone(), points.len() as u64)
+                .map_err(|errno| failed(errno.into()))?;
+            if points.is_empty() {
+                set_clock(time)?;
+            }
+            let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::RELATIME;
+            flags.set(MountFlags::RDONLY, access == "ro");
+            fuse::mount(folder, "fuse.hostfs", source.as_bytes(), &point, flags)?;
+            points.push(point);
+        }
+        Ok(Self(points))
+    }
+
+    /// Has the host have all that was written, once nobody writes any more.
+    pub(crate) fn settle(&self) {
+        if self.0.is_empty() {
+            return;
+        }
+        // All were killed; an error says that there is nobody left.
+        while rustix::process::wait(rustix::process::WaitOptions::empty()).is_ok() {}
+        // What Linux still has of mappings is on its way from here on, and what follows comes behind it.
+        rustix::fs::sync();
+        for point in &self.0 {
+            // A host that is gone has nothing to be told.
+            let _ = File::open(point).and_then(|folder| folder.sync_all());
+        }
+    }
+}
+
+/// The guest's clock goes on from the host's, whose times files have.
+fn set_clock(time: Duration) -> Result<(), Failure> {
+    let time = Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(0),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    clock_settime(ClockId::Realtime, time).map_err(|errno| Failure::new("set the clock", errno))
+}

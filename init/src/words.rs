@@ -1,0 +1,19 @@
+//! Lists of words that ebb packed.
+
+use crate::failure::Failure;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+
+/// The words of a list, each ended by a NUL.
+pub(crate) fn of(path: &'static str) -> Result<Vec<OsString>, Failure> {
+    let bytes = fs::read(path).map_err(|error| Failure::new(format!("read {path}"), error))?;
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let bytes = bytes.strip_suffix(b"\0").ok_or(Failure::List(path))?;
+    let words = bytes.split(|byte| *byte == 0);
+    Ok(words
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect())
+}
