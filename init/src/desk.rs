@@ -7,7 +7,7 @@ use ebb_wire::port::ROOT_NAME;
 use ebb_wire::root::{ANSWER_MAX, QUESTION_MAX, answer, length};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError};
 
 /// The port, for all who ask; one question is under way at a time.
@@ -51,15 +51,23 @@ impl Desk {
             answer: bytes,
         } = &mut *inner;
         let len = write(question, frames).ok_or(Errno::NAMETOOLONG)?;
-        let moved = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let moved = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         port.write_all(&question[..len]).map_err(moved)?;
-        let mut first = [0; 4];
-        port.read_exact(&mut first).map_err(moved)?;
-        let len = length(first);
-        bytes[..4].copy_from_slice(&first);
-        let rest = bytes.get_mut(4..len).ok_or(Errno::IO)?;
-        port.read_exact(rest).map_err(moved)?;
-        match answer(&bytes[..len]).ok_or(Errno::IO)? {
+        // Nothing comes behind the answer: nobody asks meanwhile.
+        let (mut have, mut len) = (0, 4);
+        while have < len {
+            let room = bytes.get_mut(have..).filter(|room| !room.is_empty());
+            match port.read(room.ok_or(Errno::IO)?) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => have += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(moved(error)),
+            }
+            if let Some(first) = bytes[..have].first_chunk() {
+                len = length(*first);
+            }
+        }
+        match answer(&bytes[..have]).ok_or(Errno::IO)? {
             (0, rest) => read(rest, frames),
             (status, _) => Err(i32::try_from(status).map_or(Errno::IO, Errno::from_raw_os_error)),
         }

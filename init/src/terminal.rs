@@ -74,16 +74,13 @@ mod tests {
         };
         let mut terminal = Terminal::new(size).expect("a pty");
         let mut command = Command::new("sh");
-        command.args([
-            "-c",
-            "tty < /dev/tty; stty size; ps -o tty= -p $$ > /dev/null",
-        ]);
+        command.args(["-c", "test -t 2 && tty < /dev/tty && stty size"]);
         terminal.give_to(&mut command).expect("descriptors");
         let mut child = command.spawn().expect("sh starts");
         assert!(child.wait().expect("a child").success());
         let mut seen = [0; 100];
         let len = terminal.ours.read(&mut seen).expect("what it wrote");
         let seen = String::from_utf8_lossy(&seen[..len]);
-        assert!(seen.contains("/dev/tty\r\n"), "{seen}");
+        assert_eq!(seen, "/dev/tty\r\n30 100\r\n");
     }
 }

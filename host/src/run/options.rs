@@ -216,8 +216,8 @@ pub(crate) struct RunOptions {
 }
 
 impl RunOptions {
-    /// What the guest sees of the host: as asked, or the host where that can be. A stock Linux has no driver for it, what is
-    /// counted must not depend on what the host has, and a microvm may have no window left.
+    /// What the guest sees of the host: as asked, or the host where that can be. A stock Linux sees it where that is asked
+    /// for, since it then takes longer to start; what is counted must not depend on what the host has, and a microvm may have no window left.
     pub(crate) fn root(&self) -> RootChoice {
         self.asked_root.clone().unwrap_or({
             let linux = matches!(self.kernel, KernelChoice::Linux(_));

@@ -1,7 +1,6 @@
 //! What `ebb run` shows at a terminal.
 
-use crate::screen::{self, READS, STATUS, SUMMARY, at_terminal, read_until};
-use std::io::Write;
+use crate::screen::{self, AFTER, READS, STATUS, SUMMARY, at_terminal, dialog, read_until};
 
 fn shown(command: &str) -> String {
     let mut child = at_terminal(command);
@@ -33,28 +32,6 @@ fn a_job_in_the_background_shows_only_what_it_is_asked_for() {
     let seen = shown(&job("--summary"));
     assert!(!seen.contains(STATUS) && seen.contains(SUMMARY), "{seen}");
 }
-
-/// Types at a terminal, step by step: what is typed, and what the screen shows then.
-fn dialog(command: &str, steps: &[(&str, &str)]) -> String {
-    let mut child = at_terminal(command);
-    let (mut all, mut seen) = (String::new(), String::new());
-    for (typed, shows) in steps {
-        let keys = child.stdin.as_mut().expect("it is piped");
-        keys.write_all(typed.as_bytes()).expect("script reads");
-        read_until(&mut child, &mut seen, Some(shows));
-        // What came with it may be what the next step waits for.
-        let at = seen.find(shows).unwrap_or(0) + shows.len();
-        let rest = seen.split_off(at);
-        all.push_str(&std::mem::replace(&mut seen, rest));
-    }
-    all.push_str(&seen);
-    read_until(&mut child, &mut all, None);
-    let _ = child.wait();
-    all
-}
-
-/// Ends what a command shows: its status, and how the terminal is set then.
-const AFTER: &str = "; echo after=$?; stty -a";
 
 #[test]
 fn the_terminal_is_the_guests_with_its_keys_and_jobs() {

@@ -57,3 +57,25 @@ pub(crate) fn a_program_that_reads_has_it_to_itself(options: &str) {
     assert!(!after.contains(STATUS), "{after}");
     let _ = child.wait();
 }
+
+/// Types at a terminal, step by step: what is typed, and what the screen shows then.
+pub(crate) fn dialog(command: &str, steps: &[(&str, &str)]) -> String {
+    let mut child = at_terminal(command);
+    let (mut all, mut seen) = (String::new(), String::new());
+    for (typed, shows) in steps {
+        let keys = child.stdin.as_mut().expect("it is piped");
+        keys.write_all(typed.as_bytes()).expect("script reads");
+        read_until(&mut child, &mut seen, Some(shows));
+        // What came with it may be what the next step waits for.
+        let at = seen.find(shows).unwrap_or(0) + shows.len();
+        let rest = seen.split_off(at);
+        all.push_str(&std::mem::replace(&mut seen, rest));
+    }
+    all.push_str(&seen);
+    read_until(&mut child, &mut all, None);
+    let _ = child.wait();
+    all
+}
+
+/// Ends what a command shows: its status, and how the terminal is set then.
+pub(crate) const AFTER: &str = "; echo after=$?; stty -a";

@@ -13,6 +13,7 @@ mod guest;
 mod out;
 mod programs;
 mod reclaim;
+mod root;
 #[path = "../parts/guest.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod running;

@@ -294,3 +294,95 @@ const KIND_SHIFT: u32 = 12;
 fn name_bytes(name: &[u8]) -> usize {
     (24 + name.len()).next_multiple_of(8)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF_ONE: Attributes = Attributes {
+        inode: 7,
+        size: 5000,
+        blocks: 10,
+        times: [(-1, 2), (3, 4), (5, 6)],
+        mode: 0o100_644,
+        links: 2,
+        uid: 8,
+        gid: 9,
+        device: 0,
+    };
+
+    fn reply(write: impl FnOnce(&mut Reply)) -> Vec<u8> {
+        let mut reply = Reply::new(0);
+        reply.begin();
+        write(&mut reply);
+        reply.finish(77, Ok(())).to_vec()
+    }
+
+    /// The sizes of the structures in `linux/fuse.h`.
+    #[test]
+    fn replies_are_as_long_as_linux_has_them() {
+        let trust = Trust {
+            name: Duration::from_secs(1),
+            attributes: Duration::from_millis(50),
+        };
+        let entry = reply(|to| to.entry(3, &OF_ONE, trust));
+        assert_eq!(entry.len(), 16 + 128);
+        assert_eq!(entry[..4], 144u32.to_ne_bytes());
+        assert_eq!(entry[8..16], 77u64.to_ne_bytes());
+        assert_eq!(entry[16..24], 3u64.to_ne_bytes());
+        assert_eq!(entry[16 + 36..16 + 40], 50_000_000u32.to_ne_bytes());
+        assert_eq!(entry[16 + 100..16 + 104], 0o100_644u32.to_ne_bytes());
+        let attributes = reply(|to| to.attributes_alone(&OF_ONE, trust));
+        assert_eq!(attributes.len(), 16 + 104);
+        assert_eq!(reply(|to| to.opened(1, 0)).len(), 16 + 16);
+        assert_eq!(reply(|to| to.written(1)).len(), 16 + 8);
+        assert_eq!(reply(|to| to.room([4096, 1, 2, 3, 4, 5])).len(), 16 + 80);
+    }
+
+    #[test]
+    fn names_are_listed_as_far_as_there_is_room() {
+        let listed = reply(|to| {
+            assert!(to.name(b"one", 5, 0o040_755, 1, 64));
+            assert!(to.name(b"exactly8", 6, 0o120_777, 2, 64));
+            assert!(!to.name(b"x", 7, 0o100_644, 3, 95));
+            assert!(to.name(b"x", 7, 0o100_644, 3, 96));
+            to.truncate(64);
+        });
+        assert_eq!(listed.len(), 16 + 64);
+        assert_eq!(listed[16 + 20..16 + 24], 4u32.to_ne_bytes());
+        assert_eq!(&listed[16 + 24..16 + 32], b"one\0\0\0\0\0");
+        assert_eq!(&listed[16 + 56..], b"exactly8");
+    }
+
+    #[test]
+    fn an_error_has_nothing_else() {
+        let mut reply = Reply::new(0);
+        reply.begin();
+        reply.bytes(b"half done");
+        let bytes = reply.finish(1, Err(Errno::NOENT));
+        assert_eq!(
+            (bytes.len(), &bytes[4..8]),
+            (16, &(-2i32).to_ne_bytes()[..])
+        );
+    }
+
+    #[test]
+    fn requests_are_read_within_their_bytes() {
+        let mut bytes = vec![0; HEADER];
+        bytes[4..8].copy_from_slice(&opcode::RENAME2.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&9u64.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&TOP.to_ne_bytes());
+        assert!(Request::parse(&bytes[..HEADER - 1]).is_none());
+        bytes.extend_from_slice(&[1; 16]);
+        bytes.extend_from_slice(b"old\0new\0");
+        let request = Request::parse(&bytes).expect("a request");
+        assert_eq!((request.opcode, request.unique), (opcode::RENAME2, 9));
+        assert_eq!(request.names(16), Ok([&b"old"[..], b"new"]));
+        assert_eq!(request.name(21), Ok(&b"ew"[..]));
+        for at in [25, 26, usize::MAX] {
+            assert_eq!(request.name(at), Err(Errno::IO), "{at}");
+        }
+        assert_eq!(request.number(8), Ok(0x0101_0101_0101_0101));
+        assert_eq!(request.number(18), Err(Errno::IO));
+    }
+}

@@ -63,6 +63,7 @@ pub(crate) struct Tree {
     desk: Arc<Desk>,
     nodes: HashMap<u64, Node>,
     numbers: HashMap<Arc<[u8]>, u64>,
+    /// Names of open folders.
     listings: HashMap<u64, Vec<Name>>,
     /// The next number of a node or a listing.
     next: u64,
@@ -170,7 +171,8 @@ impl Tree {
         Ok(())
     }
 
-    fn open_folder(&mut self, folder: u64) -> Result<u64, Errno> {
+    /// All names in a folder.
+    fn names(&self, folder: u64) -> Result<Vec<Name>, Errno> {
         let path = &self.node(folder)?.path;
         let mut names: Vec<_> = DOTS.map(Name::of_folder).into();
         let mut from = 0;
@@ -186,24 +188,23 @@ impl Tree {
                 Ok(next)
             })?;
             if next == 0 {
-                break;
+                return Ok(names);
             }
             if next <= from {
                 return Err(Errno::IO);
             }
             from = next;
         }
-        let handle = self.next;
-        self.next += 1;
-        self.listings.insert(handle, names);
-        Ok(handle)
     }
 
     /// Names of an open folder from a number on, with what they are if Linux wants to know.
     fn list(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let (handle, from, most) = (request.number(0)?, request.number(8)?, request.half(16)?);
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
-        let names = self.listings.remove(&handle).ok_or(Errno::BADF)?;
+        let mut names = self.listings.remove(&handle).unwrap_or_default();
+        if from == 0 || names.is_empty() {
+            names = self.names(request.node)?;
+        }
         let result = self.write_names(request, &names, (from, most), reply);
         self.listings.insert(handle, names);
         result
@@ -292,8 +293,9 @@ impl FileSystem for Tree {
                 Ok(())
             }
             opcode::OPENDIR => {
-                let handle = self.open_folder(request.node)?;
-                reply.opened(handle, keep::CACHE | keep::NAMES);
+                // Names are asked for once somebody reads them, and Linux has not kept them.
+                reply.opened(self.next, keep::CACHE | keep::NAMES);
+                self.next += 1;
                 Ok(())
             }
             opcode::READDIR | opcode::READDIRPLUS => self.list(request, reply),

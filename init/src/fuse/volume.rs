@@ -70,6 +70,7 @@ pub(crate) struct Folder {
     desk: Arc<Desk>,
     /// Its handle.
     top: u64,
+    /// Names of open folders.
     listings: HashMap<u64, Vec<Name>>,
     next_listing: u64,
     /// Files that are open for writing, by handle, and how often.
@@ -171,7 +172,7 @@ impl Folder {
         let mode = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
         let (reads, writes) = (mode != OFlags::WRONLY, mode != OFlags::RDONLY);
         let mut request = volume::Request::new(Ask::Open, handle);
-        request.numbers[0] = u64::from(reads) * READ | u64::from(writes) * WRITE;
+        request.numbers[0] = (u64::from(reads) * READ) | (u64::from(writes) * WRITE);
         self.done(&request)?;
         if writes {
             *self.writers.entry(handle).or_default() += 1;
@@ -268,7 +269,8 @@ impl Folder {
         self.done(&rename)
     }
 
-    fn open_folder(&mut self, handle: u64) -> Result<u64, Errno> {
+    /// All names in a folder.
+    fn names(&self, handle: u64) -> Result<Vec<Name>, Errno> {
         let mut names: Vec<_> = DOTS.map(Name::of_folder).into();
         let mut from = 0;
         // Ends: the numbers grow.
@@ -281,23 +283,25 @@ impl Folder {
                 Ok(next)
             })?;
             if next == 0 {
-                break;
+                return Ok(names);
             }
             if next <= from {
                 return Err(Errno::IO);
             }
             from = next;
         }
-        let listing = self.next_listing;
-        self.next_listing += 1;
-        self.listings.insert(listing, names);
-        Ok(listing)
     }
 
-    fn list(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-        let names = self.listings.get(&request.number(0)?).ok_or(Errno::BADF)?;
-        let first = usize::try_from(request.number(8)?).map_err(|_| Errno::INVAL)?;
-        let most = usize::try_from(request.half(16)?).map_err(|_| Errno::INVAL)?;
+    /// Names of an open folder from a number on. They are asked for when a listing begins.
+    fn list(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
+        let (listing, from, most) = (request.number(0)?, request.number(8)?, request.half(16)?);
+        let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
+        let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
+        if from == 0 || !self.listings.contains_key(&listing) {
+            let names = self.names(self.handle(request.node))?;
+            self.listings.insert(listing, names);
+        }
+        let names = self.listings.get(&listing).ok_or(Errno::BADF)?;
         for (at, name) in names.iter().enumerate().skip(first) {
             if !reply.name(&name.name, name.inode, name.mode, at as u64 + 1, most) {
                 break;
@@ -438,8 +442,8 @@ impl FileSystem for Folder {
             opcode::FSYNC | opcode::FSYNCDIR => self.done(&volume::Request::new(Ask::Sync, handle)),
             opcode::FALLOCATE => self.allocate(request),
             opcode::OPENDIR => {
-                let listing = self.open_folder(handle)?;
-                reply.opened(listing, 0);
+                reply.opened(self.next_listing, 0);
+                self.next_listing += 1;
                 Ok(())
             }
             opcode::READDIR => self.list(request, reply),
