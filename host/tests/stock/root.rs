@@ -83,7 +83,7 @@ fn the_hosts_files_are_seen_and_stay_as_they_are() {
 }
 
 #[test]
-fn a_user_begins_where_it_may_pass() {
+fn names_of_users_are_those_of_the_root() {
     let scratch = Scratch::new("stock-user");
     let root = scratch.folder().join("root");
     fs::create_dir_all(root.join("etc")).expect("a new folder");
@@ -96,7 +96,7 @@ fn a_user_begins_where_it_may_pass() {
     let Some(output) = run(&[&options[..], &["--"], &words].concat()) else {
         return;
     };
-    let all = "bin\ndev\netc\nproc\nroot\nsecret\nsys\ntmp\n";
+    let all = "bin\ndev\netc\nproc\nroot\nsecret\nsys\ntmp\nusr\n";
     check(&output, 0, &format!("77\n78\n/etc\n/\n{all}"));
 }
 
