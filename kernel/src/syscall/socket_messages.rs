@@ -7,7 +7,9 @@ use crate::fs::OpenFile;
 use crate::fs::io::{
     ByteSink, MAX_RW_COUNT, NO_LIMIT, Segment, UserSink, UserSource, read_segments,
 };
-use crate::fs::socket::{Address, Caller, Family, Got, Incoming, Outgoing, Socket, SocketKind};
+use crate::fs::socket::{
+    Address, Caller, Family, Got, Incoming, Outgoing, Protocol, Socket, SocketKind,
+};
 use crate::process::task::table;
 use crate::process::time::values::Timespec;
 use crate::process::{self, caller};
@@ -43,7 +45,10 @@ const MOST_MESSAGES: u32 = 1024;
 #[derive(Default)]
 struct Beside {
     to: Option<Vec<u8>>,
+    /// Of `AF_UNIX`.
     passed: Passed,
+    /// Control messages of UDP.
+    control: Vec<u8>,
 }
 
 /// Sends these pieces; with `MSG_NOSIGNAL` without a signal if nobody reads.
@@ -58,19 +63,13 @@ fn send(
     if flags & (MSG_OOB | MSG_FASTOPEN) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let unix = socket.family() == Family::Unix;
-    if beside.passed.others && !unix {
-        return Err(Errno::EINVAL);
-    }
     let mut files = Vec::new();
-    if unix {
-        for fd in &beside.passed.descriptors {
-            match caller::place(*fd) {
-                Ok(file) => files.push(file),
-                Err(error) => {
-                    files.into_iter().for_each(OpenFile::close);
-                    return Err(error);
-                }
+    for fd in &beside.passed.descriptors {
+        match caller::place(*fd) {
+            Ok(file) => files.push(file),
+            Err(error) => {
+                files.into_iter().for_each(OpenFile::close);
+                return Err(error);
             }
         }
     }
@@ -82,9 +81,10 @@ fn send(
     };
     let out = Outgoing {
         to: beside.to.as_deref().map(|bytes| (bytes, from)),
+        control: &beside.control,
         files,
         files_limit: caller::descriptor_limit(),
-        credentials: beside.passed.credentials.filter(|_| unix),
+        credentials: beside.passed.credentials,
         nonblocking: file.flags().nonblocking() || flags & MSG_DONTWAIT != 0,
     };
     let result = socket.send(&mut UserSource::new(segments, NO_LIMIT), out);
@@ -134,7 +134,7 @@ fn check_credentials(credentials: Credentials) -> Result<(), Errno> {
 }
 
 /// What a sender's header says beside its pieces.
-fn read_beside(header: &MessageHeader) -> Result<Beside, Errno> {
+fn read_beside(socket: &Socket, header: &MessageHeader) -> Result<Beside, Errno> {
     let mut beside = Beside::default();
     if header.name != 0 && header.name_length != 0 {
         let length = i32::try_from(header.name_length).map_err(|_| Errno::EINVAL)?;
@@ -153,9 +153,15 @@ fn read_beside(header: &MessageHeader) -> Result<Beside, Errno> {
             .map_err(|_| Errno::ENOBUFS)?;
         bytes.resize(length, 0);
         uaccess::copy_in(&mut bytes, header.control)?;
-        beside.passed = control::parse(&bytes)?;
-        if let Some(credentials) = beside.passed.credentials {
-            check_credentials(credentials)?;
+        match socket.protocol() {
+            None => {
+                beside.passed = control::parse(&bytes)?;
+                if let Some(credentials) = beside.passed.credentials {
+                    check_credentials(credentials)?;
+                }
+            }
+            Some(Protocol::Tcp) => control::check_of_stream(&bytes)?,
+            Some(Protocol::Udp | Protocol::UdpLite) => beside.control = bytes,
         }
     }
     Ok(beside)
@@ -163,7 +169,7 @@ fn read_beside(header: &MessageHeader) -> Result<Beside, Errno> {
 
 fn send_header(socket: &Socket, file: &OpenFile, header: &MessageHeader, flags: u32) -> SysResult {
     let segments = read_segments_of_message(header)?;
-    let beside = read_beside(header)?;
+    let beside = read_beside(socket, header)?;
     send(socket, file, &segments, &beside, flags)
 }
 
@@ -362,6 +368,9 @@ fn receive_header(
         && let Some(credentials) = got.credentials
     {
         writer.add(SOL_SOCKET, SCM_CREDENTIALS, &credentials.to_bytes());
+    }
+    if let Some(head) = &got.head {
+        head.tell(socket.settings().told.get(), &mut writer);
     }
     let files = core::mem::take(&mut got.files);
     if !files.is_empty() {

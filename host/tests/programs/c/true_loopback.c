@@ -444,6 +444,334 @@ static void options(void)
 	close(s);
 }
 
+/* Sends by `from` to `port` of `to`, with one control message, or none. */
+static void send_with(int from, const struct sockaddr *to, socklen_t l, int level, int type, const void *data, size_t n)
+{
+	char control[256] __attribute__((aligned(8))) = { 0 };
+	struct iovec v = { "head", 4 };
+	struct msghdr m = { .msg_name = (void *)to, .msg_namelen = l, .msg_iov = &v, .msg_iovlen = 1 };
+	if (data) {
+		m.msg_control = control;
+		m.msg_controllen = CMSG_SPACE(n);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = level;
+		c->cmsg_type = type;
+		c->cmsg_len = CMSG_LEN(n);
+		memcpy(CMSG_DATA(c), data, n);
+	}
+	errno = 0;
+	int r = sendmsg(from, &m, 0);
+	say("sent with %d/%d of %zu bytes: %d %s", level, type, data ? n : 0, r, r < 0 ? strerrorname_np(errno) : "");
+}
+
+/* Receives with so much room for control messages and shows them; a port is shown as whether it is `port`. */
+static void show_head(int s, size_t room, int port, int flags)
+{
+	char control[512] __attribute__((aligned(8))), b[10], line[200];
+	struct iovec v = { b, sizeof b };
+	struct sockaddr_in6 name = { 0 };
+	struct msghdr m = { .msg_name = &name, .msg_namelen = sizeof name, .msg_iov = &v, .msg_iovlen = 1,
+		.msg_control = control, .msg_controllen = room };
+	errno = 0;
+	int r = recvmsg(s, &m, MSG_DONTWAIT | flags);
+	if (r < 0) {
+		say("nothing received: %s", strerrorname_np(errno));
+		return;
+	}
+	char from[64];
+	inet_ntop(name.sin6_family, name.sin6_family == AF_INET ? (void *)((char *)&name + 4) : &name.sin6_addr, from, sizeof from);
+	say("received %d from %s, flags %#x, control %zu", r, from, m.msg_flags, m.msg_controllen);
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+		unsigned char *data = CMSG_DATA(c);
+		size_t n = c->cmsg_len - CMSG_LEN(0);
+		if (n >= 16 && port && ntohs(*(unsigned short *)(data + 2)) == port)
+			data[2] = data[3] = 0xee;
+		int at = 0;
+		line[0] = 0;
+		for (size_t i = 0; i < n && at < 150; i++)
+			at += sprintf(line + at, "%02x", data[i]);
+		say("  %d/%d, %zu bytes: %s", c->cmsg_level, c->cmsg_type, n, line);
+	}
+}
+
+static void ask(int s, int level, int option, int on)
+{
+	errno = 0;
+	int r = setsockopt(s, level, option, &on, sizeof on), now = -1;
+	const char *error = r ? strerrorname_np(errno) : "";
+	socklen_t l = sizeof now;
+	errno = 0;
+	int q = getsockopt(s, level, option, &now, &l);
+	say("option %d/%d to %d: %d %s, then %d, %d %s", level, option, on, r, error, q, now, q ? strerrorname_np(errno) : "");
+}
+
+static void heads4(int protocol)
+{
+	struct sockaddr_in a = v4("127.0.0.1", 0), other = v4("127.4.5.6", 0);
+	int x = MUST(socket(AF_INET, SOCK_DGRAM, protocol)), y = MUST(socket(AF_INET, SOCK_DGRAM, protocol));
+	struct sockaddr_in any = v4("0.0.0.0", 0);
+	MUST(bind(x, (void *)&any, sizeof any));
+	int port = port_of(x), v;
+	a.sin_port = other.sin_port = htons(port);
+	send_with(y, (void *)&a, sizeof a, 0, 0, NULL, 0);
+	show_head(x, 512, port, 0);
+	send_with(y, (void *)&a, sizeof a, 0, 0, NULL, 0);
+	static const int asked[] = { IP_PKTINFO, IP_RECVTTL, IP_RECVTOS, IP_RECVORIGDSTADDR };
+	for (unsigned i = 0; i < sizeof asked / 4; i++)
+		ask(x, IPPROTO_IP, asked[i], 1);
+	show_head(x, 512, port, 0);
+	send_with(y, (void *)&other, sizeof other, 0, 0, NULL, 0);
+	show_head(x, 512, port, MSG_PEEK);
+	static const int rooms[] = { 512, 96, 77, 76, 60, 30, 17, 16, 15, 0 };
+	for (unsigned i = 0; i < sizeof rooms / 4; i++) {
+		show_head(x, rooms[i], port, 0);
+		send_with(y, (void *)&other, sizeof other, 0, 0, NULL, 0);
+	}
+	show_head(x, 512, port, 0);
+	ask(y, IPPROTO_IP, IP_TTL, 7);
+	ask(y, IPPROTO_IP, IP_TTL, 0);
+	ask(y, IPPROTO_IP, IP_TTL, 256);
+	ask(y, IPPROTO_IP, IP_TOS, 0x1b);
+	ask(y, IPPROTO_IP, IP_TOS, 0x110);
+	ask(y, SOL_SOCKET, SO_PRIORITY, 5);
+	ask(y, IPPROTO_IP, IP_TOS, 0x1b);
+	socklen_t l = sizeof v;
+	TRY(getsockopt(y, SOL_SOCKET, SO_PRIORITY, &v, &l));
+	say("priority %d", v);
+	send_with(y, (void *)&a, sizeof a, 0, 0, NULL, 0);
+	show_head(x, 512, port, 0);
+	static const int ttls[] = { 3, 255, 0, 256, -1 };
+	for (unsigned i = 0; i < sizeof ttls / 4; i++) {
+		send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_TTL, &ttls[i], 4);
+		show_head(x, 512, port, 0);
+	}
+	static const int services[] = { 0, 255, 256, -1 };
+	for (unsigned i = 0; i < sizeof services / 4; i++) {
+		send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_TOS, &services[i], 4);
+		show_head(x, 512, port, 0);
+	}
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_TOS, "!", 1);
+	show_head(x, 512, port, 0);
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_TOS, "!!", 2);
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_TTL, "!", 1);
+	static const char *const sources[] = { "127.9.9.9", "0.0.0.0", "10.1.2.3", "224.0.0.1", "0.1.1.1", "255.255.255.255" };
+	for (unsigned i = 0; i < sizeof sources / sizeof *sources; i++) {
+		struct in_pktinfo p = { 0 };
+		inet_pton(AF_INET, sources[i], &p.ipi_spec_dst);
+		say("from %s", sources[i]);
+		send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_PKTINFO, &p, sizeof p);
+		show_head(x, 512, port, 0);
+	}
+	static const int interfaces[] = { 1, 99, -1 };
+	for (unsigned i = 0; i < sizeof interfaces / 4; i++) {
+		struct in_pktinfo p = { .ipi_ifindex = interfaces[i] };
+		send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_PKTINFO, &p, sizeof p);
+		show_head(x, 512, port, 0);
+	}
+	struct in_pktinfo p[2] = { 0 };
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_PKTINFO, p, sizeof *p - 1);
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_PKTINFO, p, sizeof *p + 1);
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IP, 99, &v, 4);
+	send_with(y, (void *)&a, sizeof a, IPPROTO_UDP, 99, &v, 4);
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, IPV6_HOPLIMIT, &v, 4);
+	show_head(x, 512, port, 0);
+	send_with(y, (void *)&a, sizeof a, 4321, 1, &v, 4);
+	show_head(x, 512, port, 0);
+	send_with(y, (void *)&a, sizeof a, SOL_SOCKET, 99, &v, 4);
+	send_with(y, (void *)&a, sizeof a, SOL_SOCKET, SCM_RIGHTS, &v, 4);
+	show_head(x, 512, port, 0);
+	send_with(y, (void *)&a, sizeof a, SOL_SOCKET, SCM_CREDENTIALS, &v, 4);
+	show_head(x, 512, port, 0);
+	struct iovec part = { "head", 4 };
+	char short_control[40] __attribute__((aligned(8))) = { 15 };
+	struct msghdr m = { &a, sizeof a, &part, 1, short_control, 40, 0 };
+	TRY(sendmsg(y, &m, 0));
+	short_control[0] = 41;
+	TRY(sendmsg(y, &m, 0));
+	m.msg_controllen = 15;
+	TRY(sendmsg(y, &m, 0));
+	show_head(x, 512, port, 0);
+	/* Connected, with the other socket's options. */
+	MUST(connect(y, (void *)&a, sizeof a));
+	int hops = 9;
+	send_with(y, NULL, 0, IPPROTO_IP, IP_TTL, &hops, 4);
+	show_head(x, 512, port, 0);
+	for (unsigned i = 0; i < sizeof asked / 4; i++)
+		ask(x, IPPROTO_IP, asked[i], 0);
+	send_with(y, NULL, 0, 0, 0, NULL, 0);
+	show_head(x, 512, port, 0);
+	close(x);
+	close(y);
+}
+
+static void heads6(int protocol)
+{
+	struct sockaddr_in6 a = v6("::1", 0), mapped = v6("::ffff:127.0.0.1", 0), any = v6("::", 0);
+	int x = MUST(socket(AF_INET6, SOCK_DGRAM, protocol)), y = MUST(socket(AF_INET6, SOCK_DGRAM, protocol)), v = 0;
+	MUST(bind(x, (void *)&any, sizeof any));
+	int port = port_of(x);
+	a.sin6_port = mapped.sin6_port = htons(port);
+	struct sockaddr_in6 *const to[] = { &a, &mapped };
+	static const struct told {
+		int level, option;
+	} asked[] = {
+		{ IPPROTO_IPV6, IPV6_RECVPKTINFO }, { IPPROTO_IPV6, IPV6_RECVHOPLIMIT }, { IPPROTO_IPV6, IPV6_RECVTCLASS },
+		{ IPPROTO_IPV6, IPV6_RECVORIGDSTADDR }, { IPPROTO_IPV6, IPV6_2292PKTINFO }, { IPPROTO_IPV6, IPV6_2292HOPLIMIT },
+		{ IPPROTO_IP, IP_PKTINFO }, { IPPROTO_IP, IP_RECVTTL }, { IPPROTO_IP, IP_RECVTOS }, { IPPROTO_IP, IP_RECVORIGDSTADDR },
+	};
+	for (int i = 0; i < 2; i++)
+		send_with(y, (void *)to[i], sizeof a, 0, 0, NULL, 0);
+	for (unsigned i = 0; i < sizeof asked / sizeof *asked; i++)
+		ask(x, asked[i].level, asked[i].option, 1);
+	for (int i = 0; i < 2; i++)
+		show_head(x, 512, port, 0);
+	static const int rooms[] = { 512, 60, 50, 36, 15 };
+	for (unsigned i = 0; i < sizeof rooms / 4; i++) {
+		send_with(y, (void *)&a, sizeof a, 0, 0, NULL, 0);
+		show_head(x, rooms[i], port, 0);
+	}
+	static const int numbers[] = { -2, -1, 0, 64, 7, 255, 256 };
+	for (unsigned i = 0; i < sizeof numbers / 4; i++) {
+		ask(y, IPPROTO_IPV6, IPV6_UNICAST_HOPS, numbers[i]);
+		ask(y, IPPROTO_IPV6, IPV6_TCLASS, numbers[i]);
+		if (numbers[i] == 7) {
+			send_with(y, (void *)&a, sizeof a, 0, 0, NULL, 0);
+			show_head(x, 512, port, 0);
+			send_with(y, (void *)&mapped, sizeof a, 0, 0, NULL, 0);
+			show_head(x, 512, port, 0);
+		}
+	}
+	ask(y, IPPROTO_IP, IP_TTL, 5);
+	ask(y, IPPROTO_IP, IP_TOS, 0x20);
+	ask(y, IPPROTO_IPV6, IPV6_MTU_DISCOVER, 2);
+	ask(y, IPPROTO_IPV6, IPV6_MTU_DISCOVER, 6);
+	ask(y, IPPROTO_IPV6, IPV6_DONTFRAG, 1);
+	TRY(setsockopt(y, IPPROTO_IPV6, IPV6_TCLASS, &v, 3));
+	TRY(setsockopt(y, IPPROTO_IPV6, IPV6_RECVTCLASS, &v, 3));
+	for (unsigned i = 0; i < sizeof numbers / 4; i++) {
+		say("with %d", numbers[i]);
+		send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, IPV6_HOPLIMIT, &numbers[i], 4);
+		show_head(x, 512, port, 0);
+		send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, IPV6_TCLASS, &numbers[i], 4);
+		show_head(x, 512, port, 0);
+		send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, IPV6_DONTFRAG, &numbers[i], 4);
+		show_head(x, 512, port, 0);
+		send_with(y, (void *)&mapped, sizeof a, IPPROTO_IP, IP_TTL, &numbers[i], 4);
+		show_head(x, 512, port, 0);
+	}
+	static const int kinds[] = { IPV6_HOPLIMIT, IPV6_2292HOPLIMIT, IPV6_TCLASS, 99 };
+	for (unsigned i = 0; i < sizeof kinds / 4; i++)
+		for (int n = 3; n <= 5; n++)
+			send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, kinds[i], &numbers[3], n);
+	while (recv(x, &v, 4, MSG_DONTWAIT) > 0)
+		;
+	static const char *const sources[] = { "::1", "::", "2001:db8::1", "fe80::1", "::ffff:127.0.0.5", "::ffff:0.0.0.0" };
+	for (unsigned i = 0; i < sizeof sources / sizeof *sources; i++) {
+		struct in6_pktinfo p = { 0 };
+		inet_pton(AF_INET6, sources[i], &p.ipi6_addr);
+		say("from %s", sources[i]);
+		for (int j = 0; j < 2; j++) {
+			send_with(y, (void *)to[j], sizeof a, IPPROTO_IPV6, IPV6_PKTINFO, &p, sizeof p);
+			show_head(x, 512, port, 0);
+		}
+	}
+	static const int interfaces[] = { 1, 99, -1 };
+	for (unsigned i = 0; i < sizeof interfaces / 4; i++) {
+		struct in6_pktinfo p = { .ipi6_ifindex = interfaces[i] };
+		send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, IPV6_PKTINFO, &p, sizeof p);
+		show_head(x, 512, port, 0);
+	}
+	struct in6_pktinfo p[2] = { 0 };
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, IPV6_PKTINFO, p, sizeof *p - 1);
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, IPV6_2292PKTINFO, p, sizeof *p);
+	show_head(x, 512, port, 0);
+	v = 999;
+	send_with(y, (void *)&a, sizeof a, IPPROTO_IP, IP_TTL, &v, 4);
+	show_head(x, 512, port, 0);
+	send_with(y, (void *)&mapped, sizeof a, IPPROTO_IPV6, IPV6_HOPLIMIT, &v, 4);
+	show_head(x, 512, port, 0);
+	close(x);
+	close(y);
+}
+
+/* What of a message is checked. */
+static void coverage(void)
+{
+	enum { SEND = 10, RECEIVE = 11 };
+	struct sockaddr_in a = v4("127.0.0.1", 0);
+	int x = MUST(socket(AF_INET, SOCK_DGRAM, IPPROTO_UDPLITE)), y = MUST(socket(AF_INET, SOCK_DGRAM, IPPROTO_UDPLITE));
+	int u = MUST(socket(AF_INET, SOCK_DGRAM, 0)), v;
+	socklen_t l = sizeof v;
+	MUST(bind(x, (void *)&a, sizeof a));
+	a.sin_port = htons(port_of(x));
+	/* The ports of the protocols are apart. */
+	TRY(bind(u, (void *)&a, sizeof a));
+	TRY(getsockopt(x, SOL_SOCKET, SO_PROTOCOL, &v, &l));
+	say("protocol %d", v);
+	TRY(sendto(u, "apart", 5, 0, (void *)&a, sizeof a));
+	show_head(x, 0, 0, 0);
+	show_head(u, 0, 0, 0);
+	ask(u, IPPROTO_UDPLITE, SEND, 20);
+	static const int all[] = { 0, 1, 8, 9, 12, 20, 70000 };
+	for (unsigned i = 0; i < sizeof all / 4; i++) {
+		ask(y, IPPROTO_UDPLITE, SEND, all[i]);
+		send_with(y, (void *)&a, sizeof a, 0, 0, NULL, 0);
+		show_head(x, 0, 0, 0);
+	}
+	static const int least[] = { 9, 10, 0 };
+	for (unsigned i = 0; i < sizeof least / 4; i++) {
+		ask(x, IPPROTO_UDPLITE, RECEIVE, least[i]);
+		for (unsigned j = 0; j < sizeof all / 4; j++) {
+			MUST(setsockopt(y, IPPROTO_UDPLITE, SEND, &all[j], 4));
+			send_with(y, (void *)&a, sizeof a, 0, 0, NULL, 0);
+			show_head(x, 0, 0, 0);
+		}
+	}
+	TRY(socket(AF_INET, SOCK_STREAM, IPPROTO_UDPLITE));
+	close(x); close(y); close(u);
+}
+
+/* Streams have no packets to tell of, and their congestion bits are their own. */
+static void heads_of_streams(void)
+{
+	struct sockaddr_in a = v4("127.0.0.1", 0);
+	int s = MUST(socket(AF_INET, SOCK_STREAM, 0)), c = MUST(socket(AF_INET, SOCK_STREAM, 0)), v = 1;
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 1));
+	a.sin_port = htons(port_of(s));
+	MUST(connect(c, (void *)&a, sizeof a));
+	int d = MUST(accept(s, 0, 0));
+	ask(d, IPPROTO_IP, IP_PKTINFO, 1);
+	ask(d, IPPROTO_IP, IP_TOS, 0x13);
+	ask(d, IPPROTO_IP, IP_MTU_DISCOVER, 0);
+	ask(d, IPPROTO_IP, IP_MTU_DISCOVER, 6);
+	ask(d, IPPROTO_IPV6, IPV6_TCLASS, 1);
+	send_with(c, NULL, 0, IPPROTO_IP, IP_TTL, &v, 4);
+	show_head(d, 512, 0, 0);
+	send_with(c, NULL, 0, IPPROTO_IP, 99, &v, 4);
+	show_head(d, 512, 0, 0);
+	send_with(c, NULL, 0, SOL_SOCKET, 99, &v, 4);
+	send_with(c, NULL, 0, SOL_SOCKET, SCM_RIGHTS, &v, 4);
+	show_head(d, 512, 0, 0);
+	static const int bytes[] = { 0, 1, 2, 3, 4, 5 };
+	for (unsigned i = 0; i < sizeof bytes / 4; i++) {
+		socklen_t l = bytes[i];
+		v = -1;
+		TRY(getsockopt(d, IPPROTO_IP, IP_TTL, &v, &l));
+		say("%u bytes, %#x", l, v);
+	}
+	unsigned char byte = 33;
+	TRY(setsockopt(d, IPPROTO_IP, IP_TTL, &byte, 1));
+	TRY(setsockopt(d, IPPROTO_IP, IP_TTL, &byte, 0));
+	TRY(setsockopt(d, IPPROTO_IP, IP_TOS, &byte, 0));
+	ask(d, IPPROTO_IP, 4321, 1);
+	int six = MUST(socket(AF_INET6, SOCK_STREAM, 0));
+	ask(six, IPPROTO_IPV6, IPV6_TCLASS, 0x13);
+	ask(six, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+	ask(six, IPPROTO_IPV6, 4321, 1);
+	close(six); close(s); close(c); close(d);
+}
+
 int main(void)
 {
 	making();
@@ -457,5 +785,11 @@ int main(void)
 	much();
 	both_versions();
 	options();
+	heads4(0);
+	heads6(0);
+	heads4(IPPROTO_UDPLITE);
+	heads6(IPPROTO_UDPLITE);
+	coverage();
+	heads_of_streams();
 	return 0;
 }

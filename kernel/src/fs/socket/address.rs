@@ -44,6 +44,17 @@ impl SocketKind {
     }
 }
 
+/// The protocols that have ports.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// A stream.
+    Tcp,
+    /// Messages.
+    Udp,
+    /// Messages of which a part may be unchecked (RFC 3828).
+    UdpLite,
+}
+
 /// The name of a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {

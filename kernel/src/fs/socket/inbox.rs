@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 use logic::socket::control::Credentials;
+use logic::socket::packet::Head;
 use machine::arch::clock::Nanos;
 use machine::sched;
 use machine::sync::{Mutex, SpinLock, WaitEnd};
@@ -25,6 +26,8 @@ pub(super) struct Segment {
     pub(super) source: Address,
     pub(super) credentials: Credentials,
     pub(super) rights: Slot,
+    /// Of UDP.
+    pub(super) head: Option<Head>,
     pub(super) charge: Charge,
 }
 
@@ -41,6 +44,25 @@ impl Segment {
             source,
             credentials,
             rights: SpinLock::new(rights),
+            head: None,
+            charge,
+        })
+    }
+
+    /// A message of UDP.
+    pub(super) fn packet(
+        payload: Payload,
+        source: Address,
+        credentials: Credentials,
+        head: Head,
+        charge: Charge,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            payload,
+            source,
+            credentials,
+            rights: SpinLock::new(None),
+            head: Some(head),
             charge,
         })
     }
@@ -101,6 +123,8 @@ pub struct Got {
     pub source: Option<Address>,
     /// Who sent it.
     pub credentials: Option<Credentials>,
+    /// What came with a message of UDP.
+    pub head: Option<Head>,
     /// The descriptors that came with it.
     pub files: Vec<Arc<OpenFile>>,
 }
@@ -554,6 +578,7 @@ impl Inbox {
                 }
                 let source = Some(segment.source.clone());
                 let credentials = Some(segment.credentials);
+                let head = segment.head;
                 drop(segment);
                 drop(gone);
                 return Ok(Got {
@@ -561,6 +586,7 @@ impl Inbox {
                     length,
                     source,
                     credentials,
+                    head,
                     files,
                 });
             }

@@ -31,9 +31,10 @@ mod state;
 mod stream;
 mod unix;
 
-pub use address::{Address, Family, SocketKind};
+pub use address::{Address, Family, Protocol, SocketKind};
 pub use collect::start;
 pub use inbox::Got;
+pub use inet::DEFAULT_HOPS;
 pub use operations::{Caller, Incoming, Outgoing};
 pub use settings::{Settings, Timeout};
 pub use state::Socket;

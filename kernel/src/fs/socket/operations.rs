@@ -10,6 +10,7 @@ use crate::fs::{Context, File, OpenFile, OpenFlags, anonymous};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem::take;
 use linux_raw_sys::ioctl::{FIONREAD, TIOCOUTQ};
 use logic::credentials::Credentials as Subject;
 use logic::errno::{Errno, SysResult};
@@ -31,6 +32,8 @@ pub struct Caller<'a> {
 pub struct Outgoing<'a> {
     /// To whom, where the socket is not connected.
     pub to: Option<(&'a [u8], Caller<'a>)>,
+    /// Control messages to go with a message of UDP.
+    pub control: &'a [u8],
     /// Open files that go with it, and how many may be on their way.
     pub files: Vec<Arc<OpenFile>>,
     /// The sender's limit of those.
@@ -46,6 +49,7 @@ impl Outgoing<'_> {
     pub const fn plain(nonblocking: bool) -> Self {
         Self {
             to: None,
+            control: &[],
             files: Vec::new(),
             files_limit: 0,
             credentials: None,
@@ -139,7 +143,7 @@ impl Socket {
     ///
     /// # Errors
     /// As `sendmsg(2)`; `BROKEN_PIPE` where Linux sends a signal.
-    pub fn send(&self, from: &mut dyn ByteSource, out: Outgoing<'_>) -> SysResult {
+    pub fn send(&self, from: &mut dyn ByteSource, mut out: Outgoing<'_>) -> SysResult {
         if !out.files.is_empty() && !self.is_unix() {
             return Err(Errno::EINVAL);
         }
@@ -155,7 +159,7 @@ impl Socket {
         let credentials = out.credentials.unwrap_or_else(caller);
         let rights = match out.files.is_empty() {
             true => None,
-            false => Some(Rights::send(out.files, out.files_limit)?),
+            false => Some(Rights::send(take(&mut out.files), out.files_limit)?),
         };
         let patience = self.patience(out.nonblocking, true);
         if stream {
@@ -164,7 +168,7 @@ impl Socket {
         if self.is_unix() {
             return self.send_message(from, out.to, rights, credentials, patience);
         }
-        self.send_datagram(from, out.to.map(|(bytes, _)| bytes), credentials)
+        self.send_datagram(from, &out, credentials)
     }
 
     /// Receives bytes, or a message.

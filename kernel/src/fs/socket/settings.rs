@@ -1,6 +1,7 @@
 //! The options of a socket that programs set (`setsockopt`).
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use logic::socket::packet::Told;
 use machine::arch::clock::{self, Nanos};
 
 /// `SO_RCVTIMEO` or `SO_SNDTIMEO`: how long a call waits; 0 is for ever.
@@ -60,6 +61,26 @@ impl Number {
     }
 }
 
+/// What a receiver is told of packets.
+#[derive(Debug, Default)]
+pub struct ToldSet(AtomicU32);
+
+impl ToldSet {
+    /// All of it.
+    pub fn get(&self) -> Told {
+        Told::from_bits_truncate(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Adds it, or takes it away.
+    pub fn set(&self, told: Told, on: bool) {
+        if on {
+            self.0.fetch_or(told.bits(), Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!told.bits(), Ordering::Relaxed);
+        }
+    }
+}
+
 /// All options.
 #[derive(Debug, Default)]
 pub struct Settings {
@@ -101,10 +122,27 @@ pub struct Settings {
     /// `TCP_KEEPIDLE` and its like, in the order that the calls have them: kept and shown. 0: Linux's
     /// default.
     pub tcp: [Number; 6],
-    /// `IP_TOS`: kept and shown.
+    /// `IP_TOS`: UDP tells its receivers.
     pub service: Number,
-    /// `IP_TTL`: kept and shown. 0: Linux's default.
+    /// `IP_TTL`: UDP tells its receivers. 0: Linux's default.
     pub hops: Number,
+    /// `IP_MTU_DISCOVER` and 1: kept and shown; no packet is too large for the loopback interface.
+    /// 0: Linux's default.
+    pub discovery: Number,
+    /// `IPV6_TCLASS`: UDP tells its receivers.
+    pub service6: Number,
+    /// `IPV6_UNICAST_HOPS` and 1: UDP tells its receivers. 0: Linux's default.
+    pub hops6: Number,
+    /// `IPV6_MTU_DISCOVER`, likewise.
+    pub discovery6: Number,
+    /// `IPV6_DONTFRAG`: kept and shown.
+    pub whole: Switch,
+    /// What comes with received messages.
+    pub told: ToldSet,
+    /// `UDPLITE_SEND_CSCOV`: bytes of a message, its head included, that are checked; 0 is all.
+    pub coverage: Number,
+    /// `UDPLITE_RECV_CSCOV` and 1: messages with fewer are lost. 0: none are.
+    pub least_coverage: Number,
     /// `IPV6_V6ONLY`.
     pub v6_only: Switch,
 }
