@@ -11,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_INET, AF_INET6, AF_UNIX, MAX_LENGTH};
+use logic::socket::netlink::AF_NETLINK;
 
 const SOCK_TYPE: u32 = 0xf;
 const SOCK_STREAM: u32 = 1;
@@ -43,6 +44,7 @@ fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errn
         Ok(AF_UNIX) => Family::Unix,
         Ok(AF_INET) => Family::Inet,
         Ok(AF_INET6) => Family::Inet6,
+        Ok(AF_NETLINK) => return Ok(Socket::new(Family::Netlink, netlink_kind(kind, protocol)?)),
         _ => return Err(Errno::EAFNOSUPPORT),
     };
     if family == Family::Unix {
@@ -67,6 +69,16 @@ fn unix_kind(kind: u32, protocol: u32) -> Result<SocketKind, Errno> {
         // Linux makes a raw socket of this family a datagram one.
         SOCK_DGRAM | SOCK_RAW => Ok(SocketKind::Datagram),
         SOCK_SEQPACKET => Ok(SocketKind::SequencedPacket),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
+/// There is one protocol, `NETLINK_ROUTE`.
+fn netlink_kind(kind: u32, protocol: u32) -> Result<SocketKind, Errno> {
+    match (kind, protocol) {
+        (SOCK_DGRAM, 0) => Ok(SocketKind::Datagram),
+        (SOCK_RAW, 0) => Ok(SocketKind::Raw),
+        (SOCK_DGRAM | SOCK_RAW, _) => Err(Errno::EPROTONOSUPPORT),
         _ => Err(Errno::ESOCKTNOSUPPORT),
     }
 }
@@ -247,7 +259,7 @@ pub fn getsockname(a: &Args) -> SysResult {
 /// `getpeername(2)`.
 pub fn getpeername(a: &Args) -> SysResult {
     with_socket(a.int(0), |socket, _| {
-        let remote = socket.remote().ok_or(Errno::ENOTCONN)?;
+        let remote = socket.peer_name().ok_or(Errno::ENOTCONN)?;
         write_address(&remote.to_bytes(socket.family()), a.addr(1), a.addr(2))?;
         Ok(0)
     })

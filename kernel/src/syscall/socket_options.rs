@@ -1,7 +1,7 @@
 //! `setsockopt` and `getsockopt`.
 
 use super::Args;
-use super::socket::{TCP, UDP_LITE, protocol_number, with_socket};
+use super::socket::{TCP, UDP, UDP_LITE, protocol_number, with_socket};
 use crate::fs::socket::{DEFAULT_HOPS, Family, Protocol, Settings, Socket, Timeout};
 use crate::process::caller;
 use crate::vm::uaccess;
@@ -366,8 +366,9 @@ pub fn setsockopt(a: &Args) -> SysResult {
         match (level, socket.family()) {
             (SOL_SOCKET, _) => set_of_socket(socket, option, &value)?,
             (_, Family::Unix) => return Err(Errno::EOPNOTSUPP),
+            (_, Family::Netlink) => return Err(Errno::ENOPROTOOPT),
             (TCP, _) if is_tcp(socket) => set_of_tcp(socket.settings(), option, &value)?,
-            (UDP_LITE, _) if is_udp_lite(socket) => {
+            (UDP | UDP_LITE, _) if is_udp_lite(socket) => {
                 set_of_udp_lite(socket.settings(), option, &value)?;
             }
             (SOL_IP, _) => set_of_ip(socket, option, &value)?,
@@ -500,8 +501,9 @@ pub fn getsockopt(a: &Args) -> SysResult {
         let shown = match (level, socket.family()) {
             (SOL_SOCKET, _) => of_socket(socket, option)?,
             (_, Family::Unix) => return Err(Errno::EOPNOTSUPP),
+            (_, Family::Netlink) => return Err(Errno::ENOPROTOOPT),
             (TCP, _) if is_tcp(socket) => Shown::Number(of_tcp(settings, option)?),
-            (UDP_LITE, _) if is_udp_lite(socket) => Shown::Number(of_udp_lite(settings, option)?),
+            (UDP | UDP_LITE, _) if !is_tcp(socket) => Shown::Number(of_udp_lite(settings, option)?),
             (SOL_IP, _) => match u8::try_from(of_ip(settings, option)?) {
                 // A small room gets a byte.
                 Ok(byte) if (1..4).contains(&room) => Shown::Byte([byte]),

@@ -264,8 +264,8 @@ impl Choice {
     /// Looks whether a packet of version 4 can leave so.
     fn check4(&self) -> Result<(), Errno> {
         match self.source.and_then(Ip::to_v4) {
-            // Nobody's, everybody's, or those of groups.
-            Some([0 | 224..=239, ..] | [255, 255, 255, 255]) => return Err(Errno::EINVAL),
+            // Everybody's, or those of groups.
+            Some([224..=239, ..] | [255, 255, 255, 255]) => return Err(Errno::EINVAL),
             Some([first, ..]) if first != 127 => return Err(Errno::ENETUNREACH),
             _ => {}
         }

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use logic::socket::address::{AF_INET, AF_INET6, AF_UNIX, Endpoint, Ip, UnixName};
+use logic::socket::netlink::{self, AF_NETLINK};
 
 /// Families.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub enum Family {
     Inet,
     /// `AF_INET6`.
     Inet6,
+    /// `AF_NETLINK`.
+    Netlink,
 }
 
 impl Family {
@@ -21,6 +24,7 @@ impl Family {
             Self::Unix => AF_UNIX,
             Self::Inet => AF_INET,
             Self::Inet6 => AF_INET6,
+            Self::Netlink => AF_NETLINK,
         }
     }
 }
@@ -33,6 +37,8 @@ pub enum SocketKind {
     Stream = 1,
     /// Messages.
     Datagram = 2,
+    /// Messages, as `Datagram`; of netlink alone.
+    Raw = 3,
     /// Messages, with an end.
     SequencedPacket = 5,
 }
@@ -40,7 +46,7 @@ pub enum SocketKind {
 impl SocketKind {
     /// Whether two sockets are connected before anything is sent.
     pub fn connects(self) -> bool {
-        self != Self::Datagram
+        matches!(self, Self::Stream | Self::SequencedPacket)
     }
 }
 
@@ -60,11 +66,21 @@ pub enum Protocol {
 pub enum Address {
     /// Of `AF_UNIX`.
     Unix(UnixName),
-    /// Of the others.
+    /// Of `AF_INET` and `AF_INET6`.
     Inet(Endpoint),
+    /// Of `AF_NETLINK`.
+    Netlink {
+        /// Whose it is; the kernel's is 0.
+        port: u32,
+        /// What it wants to hear of.
+        groups: u32,
+    },
 }
 
 impl Address {
+    /// The kernel's, of `AF_NETLINK`.
+    pub(super) const KERNEL: Self = Self::Netlink { port: 0, groups: 0 };
+
     /// That of a socket that was not bound.
     pub(super) fn unbound(family: Family) -> Self {
         match family {
@@ -77,6 +93,7 @@ impl Address {
                 ip: Ip::ANY6,
                 port: 0,
             }),
+            Family::Netlink => Self::KERNEL,
         }
     }
 
@@ -85,13 +102,14 @@ impl Address {
         match self {
             Self::Unix(name) => name.to_bytes(),
             Self::Inet(endpoint) => endpoint.to_bytes(family == Family::Inet6),
+            Self::Netlink { port, groups } => netlink::address_bytes(*port, *groups),
         }
     }
 
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         match self {
             Self::Inet(endpoint) => Some(*endpoint),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Netlink { .. } => None,
         }
     }
 }

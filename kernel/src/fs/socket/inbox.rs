@@ -138,8 +138,10 @@ struct State {
     bytes: usize,
     /// Memory of all segments.
     memory: usize,
-    /// Nobody will send any more: the peer has stopped writing, or is gone.
+    /// Nobody will send any more: the peer has stopped writing, or is gone, or the owner has shut it.
     ended: bool,
+    /// The peer will not.
+    peer_ended: bool,
     /// The owner has shut it.
     shut: bool,
     /// The owner is gone.
@@ -184,6 +186,7 @@ pub(super) struct Bounds {
 pub(super) struct Look {
     pub(super) readable: bool,
     pub(super) ended: bool,
+    pub(super) peer_ended: bool,
     pub(super) shut: bool,
     pub(super) closed: bool,
     pub(super) reset: bool,
@@ -229,6 +232,7 @@ impl Inbox {
         Look {
             readable: !state.segments.is_empty(),
             ended: state.ended,
+            peer_ended: state.peer_ended,
             shut: state.shut,
             closed: state.closed,
             reset: state.reset,
@@ -326,6 +330,7 @@ impl Inbox {
     pub(super) fn end(&self, error: Option<Errno>) {
         let mut state = self.state.lock();
         state.ended = true;
+        state.peer_ended = true;
         if let Some(error) = error {
             state.error.get_or_insert(error);
         }

@@ -2,6 +2,7 @@
 
 use super::address::{Family, SocketKind};
 use super::inbox::{Got, How, Patience};
+use super::interface;
 use super::rights::{self, Rights};
 use super::state::{Socket, caller};
 use crate::fs::io::{ByteSink, ByteSource};
@@ -89,10 +90,10 @@ impl Socket {
 
     /// `bind(2)`.
     pub fn bind(&self, address: &[u8], caller: Caller<'_>) -> Result<(), Errno> {
-        if self.is_unix() {
-            self.bind_unix(address, caller)
-        } else {
-            self.bind_inet(address, caller.who)
+        match self.family() {
+            Family::Unix => self.bind_unix(address, caller),
+            Family::Inet | Family::Inet6 => self.bind_inet(address, caller.who),
+            Family::Netlink => self.bind_netlink(address),
         }
     }
 
@@ -105,10 +106,10 @@ impl Socket {
     ) -> Result<(), Errno> {
         let patience = self.patience(nonblocking, true);
         let _alone = self.connect_alone()?;
-        if self.is_unix() {
-            self.connect_unix(address, caller, patience)
-        } else {
-            self.connect_inet(address, patience)
+        match self.family() {
+            Family::Unix => self.connect_unix(address, caller, patience),
+            Family::Inet | Family::Inet6 => self.connect_inet(address, patience),
+            Family::Netlink => self.connect_netlink(address),
         }
     }
 
@@ -125,6 +126,9 @@ impl Socket {
 
     /// `shutdown(2)`.
     pub fn shutdown(&self, reading: bool, writing: bool) -> Result<(), Errno> {
+        if self.family() == Family::Netlink {
+            return Err(Errno::EOPNOTSUPP);
+        }
         if reading && self.is_listening() && self.is_tcp() {
             self.stop_at_port();
         }
@@ -165,10 +169,11 @@ impl Socket {
         if stream {
             return self.send_stream(from, rights, credentials, patience);
         }
-        if self.is_unix() {
-            return self.send_message(from, out.to, rights, credentials, patience);
+        match self.family() {
+            Family::Unix => self.send_message(from, out.to, rights, credentials, patience),
+            Family::Inet | Family::Inet6 => self.send_datagram(from, &out, credentials),
+            Family::Netlink => self.send_netlink(from, &out),
         }
-        self.send_datagram(from, &out, credentials)
     }
 
     /// Receives bytes, or a message.
@@ -262,7 +267,7 @@ impl File for Socket {
                 }
             }
             TIOCOUTQ => self.unreceived(),
-            _ => return Err(Errno::ENOTTY),
+            _ => return interface::ioctl(self.family(), command, argument),
         };
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         uaccess::copy_out(argument, &count.to_le_bytes())?;

@@ -84,7 +84,7 @@ pub(super) struct State {
 pub struct Socket {
     family: Family,
     kind: SocketKind,
-    /// `None`: of `AF_UNIX`.
+    /// `None`: of `AF_UNIX` or `AF_NETLINK`.
     protocol: Option<Protocol>,
     this: Weak<Self>,
     pub(super) notifier: Arc<Notifier>,
@@ -121,7 +121,7 @@ impl Socket {
     /// A new socket.
     pub fn new(family: Family, kind: SocketKind) -> Arc<Self> {
         let protocol = match (family, kind) {
-            (Family::Unix, _) => None,
+            (Family::Unix | Family::Netlink, _) => None,
             (_, SocketKind::Stream) => Some(Protocol::Tcp),
             _ => Some(Protocol::Udp),
         };
@@ -179,7 +179,7 @@ impl Socket {
         self.kind
     }
 
-    /// Its protocol, if it is not of `AF_UNIX`.
+    /// Its protocol, if it has ports of TCP or UDP.
     pub fn protocol(&self) -> Option<Protocol> {
         self.protocol
     }
@@ -206,8 +206,24 @@ impl Socket {
         self.state.lock().local.clone()
     }
 
-    /// The name of the other side, if it is connected.
+    /// The name of the other side, if it is connected. TCP that was reset, or ended on both sides,
+    /// has none.
+    pub fn peer_name(&self) -> Option<Address> {
+        let over = || {
+            let look = self.inbox.look();
+            look.reset || (look.peer_ended && self.state.lock().shut_write)
+        };
+        if self.is_tcp() && over() {
+            return None;
+        }
+        self.remote()
+    }
+
+    /// The name that the other side has, or had.
     pub fn remote(&self) -> Option<Address> {
+        if self.family == Family::Netlink {
+            return Some(Address::KERNEL);
+        }
         let state = self.state.lock();
         match state.phase {
             Phase::Connected { .. } => state.remote.clone(),
