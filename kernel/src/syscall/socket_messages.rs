@@ -59,8 +59,9 @@ fn send(
     beside: &Beside,
     flags: u32,
 ) -> SysResult {
-    // No urgent bytes, and no data with the first packet.
-    if flags & (MSG_OOB | MSG_FASTOPEN) != 0 {
+    let urgent = flags & MSG_OOB != 0;
+    // Only TCP has urgent bytes, and nobody has data with the first packet.
+    if (urgent && socket.protocol() != Some(Protocol::Tcp)) || flags & MSG_FASTOPEN != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     let mut files = Vec::new();
@@ -86,6 +87,7 @@ fn send(
         files_limit: caller::descriptor_limit(),
         credentials: beside.passed.credentials,
         nonblocking: file.flags().nonblocking() || flags & MSG_DONTWAIT != 0,
+        urgent,
     };
     let result = socket.send(&mut UserSource::new(segments, NO_LIMIT), out);
     if flags & MSG_NOSIGNAL != 0 && result == Err(Errno::BROKEN_PIPE) {
@@ -249,6 +251,22 @@ impl ByteSink for Nowhere {
     }
 }
 
+/// Receives the urgent byte of TCP; with `MSG_TRUNC` it goes nowhere.
+fn receive_urgent(socket: &Socket, segments: &[Segment], flags: u32) -> Result<Got, Errno> {
+    let byte = socket.receive_urgent(flags & MSG_PEEK != 0)?;
+    let mut sink = UserSink::new(segments);
+    let count = match sink.room() {
+        0 => 0,
+        _ if flags & MSG_TRUNC != 0 => 1,
+        _ => sink.put(&[byte])?,
+    };
+    Ok(Got {
+        count,
+        length: 1,
+        ..Got::default()
+    })
+}
+
 /// Receives into these pieces.
 fn receive(
     socket: &Socket,
@@ -257,6 +275,9 @@ fn receive(
     flags: u32,
 ) -> Result<Got, Errno> {
     let unix = socket.family() == Family::Unix;
+    if flags & MSG_OOB != 0 && socket.protocol() == Some(Protocol::Tcp) {
+        return receive_urgent(socket, segments, flags);
+    }
     if flags & MSG_OOB != 0 {
         // Nothing urgent has come.
         return Err(match socket.kind() {
@@ -284,7 +305,7 @@ fn receive(
 
 /// What a receiving call returns: what it took, or with `MSG_TRUNC` what there was.
 fn received(got: &Got, flags: u32) -> usize {
-    if flags & MSG_TRUNC != 0 {
+    if flags & MSG_TRUNC != 0 && flags & MSG_OOB == 0 {
         got.length
     } else {
         got.count
@@ -349,7 +370,7 @@ fn receive_header(
         return Err(Errno::EINVAL);
     }
     let mut got = receive(socket, file, &segments, flags)?;
-    header.flags = flags & MSG_CMSG_CLOEXEC;
+    header.flags = flags & (MSG_CMSG_CLOEXEC | MSG_OOB);
     if got.count < got.length {
         header.flags |= MSG_TRUNC;
     }

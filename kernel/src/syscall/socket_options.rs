@@ -155,7 +155,7 @@ fn set_of_socket(socket: &Socket, option: u32, value: &Value) -> Result<(), Errn
         SO_DONTROUTE => settings.no_route.set(value.on()?),
         SO_BROADCAST => settings.broadcast.set(value.on()?),
         SO_KEEPALIVE => settings.keep_alive.set(value.on()?),
-        SO_OOBINLINE => settings.urgent_inline.set(value.on()?),
+        SO_OOBINLINE => socket.set_urgent_inline(value.on()?),
         SO_PRIORITY => {
             let priority = value.unsigned()?;
             if priority > 6 {
@@ -404,7 +404,7 @@ fn of_socket(socket: &Socket, option: u32) -> Result<Shown, Errno> {
         SO_DONTROUTE => settings.no_route.get().into(),
         SO_BROADCAST => settings.broadcast.get().into(),
         SO_KEEPALIVE => settings.keep_alive.get().into(),
-        SO_OOBINLINE => settings.urgent_inline.get().into(),
+        SO_OOBINLINE => socket.is_urgent_inline().into(),
         SO_PRIORITY => settings.priority.get(),
         SO_PASSCRED if !unix => return Err(Errno::EOPNOTSUPP),
         SO_PASSCRED => settings.pass_credentials.get().into(),

@@ -1,11 +1,15 @@
 /* What TCP and UDP answer over the loopback interface. */
 #include "say.h"
 #include <arpa/inet.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -772,6 +776,340 @@ static void heads_of_streams(void)
 	close(six); close(s); close(c); close(d);
 }
 
+/* What a connection has of its listener. */
+static void inherited(void)
+{
+	static const struct {
+		int level, option, value;
+	} all[] = {
+		{ SOL_SOCKET, SO_REUSEADDR, 1 }, { SOL_SOCKET, SO_KEEPALIVE, 1 }, { SOL_SOCKET, SO_BROADCAST, 1 }, { SOL_SOCKET, SO_DONTROUTE, 1 },
+		{ SOL_SOCKET, SO_OOBINLINE, 1 }, { SOL_SOCKET, SO_PRIORITY, 3 }, { SOL_SOCKET, SO_RCVLOWAT, 7 }, { SOL_SOCKET, SO_RCVBUF, 9000 },
+		{ SOL_SOCKET, SO_SNDBUF, 9000 }, { IPPROTO_TCP, TCP_NODELAY, 1 }, { IPPROTO_TCP, TCP_QUICKACK, 0 }, { IPPROTO_TCP, TCP_KEEPIDLE, 9 },
+		{ IPPROTO_TCP, TCP_KEEPINTVL, 9 }, { IPPROTO_TCP, TCP_KEEPCNT, 9 }, { IPPROTO_TCP, TCP_SYNCNT, 9 }, { IPPROTO_TCP, TCP_USER_TIMEOUT, 9 },
+		{ IPPROTO_TCP, TCP_LINGER2, 9 }, { IPPROTO_IP, IP_TTL, 9 }, { IPPROTO_IP, IP_TOS, 0x10 }, { IPPROTO_IP, IP_MTU_DISCOVER, 3 },
+		{ IPPROTO_IP, IP_RECVTTL, 1 }, { IPPROTO_IPV6, IPV6_UNICAST_HOPS, 9 }, { IPPROTO_IPV6, IPV6_TCLASS, 0x10 },
+		{ IPPROTO_IPV6, IPV6_RECVTCLASS, 1 }, { IPPROTO_IPV6, IPV6_DONTFRAG, 1 },
+	};
+	struct sockaddr_in6 a = v6("::1", 0);
+	int s = MUST(socket(AF_INET6, SOCK_STREAM, 0)), c = MUST(socket(AF_INET6, SOCK_STREAM, 0));
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 1));
+	a.sin6_port = htons(port_of(s));
+	for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+		MUST(setsockopt(s, all[i].level, all[i].option, &all[i].value, 4));
+	struct timeval second = { 1, 0 }, shown = { 0 };
+	MUST(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second));
+	MUST(connect(c, (void *)&a, sizeof a));
+	int d = MUST(accept(s, 0, 0)), v;
+	socklen_t l;
+	for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
+		v = -1;
+		l = sizeof v;
+		int r = getsockopt(d, all[i].level, all[i].option, &v, &l);
+		say("option %d/%d of an accepted one: %d, %d", all[i].level, all[i].option, r, v);
+	}
+	l = sizeof shown;
+	TRY(getsockopt(d, SOL_SOCKET, SO_RCVTIMEO, &shown, &l));
+	say("%ld s", (long)shown.tv_sec);
+	close(s); close(c); close(d);
+}
+
+static void at_mark(int s)
+{
+	int at = -1, n = -1;
+	MUST(ioctl(s, SIOCATMARK, &at));
+	MUST(ioctl(s, FIONREAD, &n));
+	say("at the mark %d, %d bytes", at, n);
+	say_poll("then", s);
+	struct pollfd p = { s, POLLPRI, 0 };
+	int r = poll(&p, 1, 0);
+	say("urgent: poll %d, %#x", r, p.revents);
+	fd_set set;
+	FD_ZERO(&set);
+	FD_SET(s, &set);
+	struct timeval none = { 0 };
+	TRY(select(s + 1, NULL, NULL, &set, &none));
+}
+
+static void take(int s, int flags, size_t room)
+{
+	char b[20] = { 0 };
+	errno = 0;
+	int r = recv(s, b, room, flags | MSG_DONTWAIT);
+	say("received with %#x into %zu: %d %s \"%s\"", flags, room, r, r < 0 ? strerrorname_np(errno) : "", b);
+}
+
+static void urgent(int inlined)
+{
+	struct sockaddr_in a = v4("127.0.0.1", 0);
+	int s = MUST(socket(AF_INET, SOCK_STREAM, 0)), c = MUST(socket(AF_INET, SOCK_STREAM, 0));
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 1));
+	a.sin_port = htons(port_of(s));
+	TRY(send(c, "x", 1, MSG_OOB | MSG_NOSIGNAL));
+	MUST(connect(c, (void *)&a, sizeof a));
+	int d = MUST(accept(s, 0, 0));
+	MUST(setsockopt(d, SOL_SOCKET, SO_OOBINLINE, &inlined, 4));
+	take(d, MSG_OOB, 9);
+	at_mark(d);
+	TRY(send(c, "one!", 4, MSG_OOB));
+	at_mark(d);
+	take(d, MSG_OOB | MSG_PEEK, 9);
+	take(d, MSG_PEEK, 9);
+	take(d, MSG_OOB, 9);
+	take(d, MSG_OOB, 9);
+	at_mark(d);
+	take(d, 0, 9);
+	at_mark(d);
+	take(d, 0, 9);
+	at_mark(d);
+	say("alone");
+	TRY(send(c, "!", 1, MSG_OOB));
+	at_mark(d);
+	take(d, MSG_PEEK, 9);
+	take(d, MSG_OOB, 0);
+	TRY(send(c, "two", 3, 0));
+	at_mark(d);
+	take(d, MSG_PEEK, 9);
+	take(d, 0, 2);
+	take(d, 0, 9);
+	take(d, MSG_OOB, 9);
+	at_mark(d);
+	say("another before the first is received");
+	TRY(send(c, "ab?", 3, MSG_OOB));
+	TRY(send(c, "cd!", 3, MSG_OOB));
+	at_mark(d);
+	take(d, 0, 9);
+	take(d, MSG_OOB, 9);
+	take(d, 0, 9);
+	say("another where the first is next");
+	TRY(send(c, "?", 1, MSG_OOB));
+	TRY(send(c, "ef!", 3, MSG_OOB));
+	at_mark(d);
+	take(d, MSG_PEEK, 9);
+	take(d, 0, 9);
+	take(d, MSG_OOB, 9);
+	TRY(send(c, "g", 1, 0));
+	take(d, 0, 9);
+	TRY(send(c, "?", 1, MSG_OOB));
+	TRY(send(c, "!", 1, MSG_OOB));
+	at_mark(d);
+	take(d, 0, 9);
+	take(d, MSG_OOB, 9);
+	char b[9];
+	struct iovec v = { b, sizeof b };
+	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
+	TRY(send(c, "!", 1, MSG_OOB));
+	TRY(recvmsg(d, &m, MSG_OOB | MSG_DONTWAIT));
+	say("flags %#x", m.msg_flags);
+	TRY(shutdown(c, SHUT_WR));
+	sleep_ms(5);
+	take(d, 0, 9);
+	take(d, MSG_OOB, 9);
+	at_mark(d);
+	close(s); close(c); close(d);
+}
+
+/* A connection that is over has no other side. */
+static void over(void)
+{
+	struct sockaddr_in a = v4("127.0.0.1", 0);
+	int s = MUST(socket(AF_INET, SOCK_STREAM, 0)), c, d, port;
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 5));
+	a.sin_port = htons(port = port_of(s));
+	struct linger hard = { 1, 0 };
+	for (int way = 0; way < 4; way++) {
+		say("way %d", way);
+		c = MUST(socket(AF_INET, SOCK_STREAM, 0));
+		MUST(connect(c, (void *)&a, sizeof a));
+		d = MUST(accept(s, 0, 0));
+		switch (way) {
+		case 0:
+			MUST(send(c, "unread", 6, 0));
+			MUST(setsockopt(c, SOL_SOCKET, SO_LINGER, &hard, sizeof hard));
+			close(c);
+			c = -1;
+			break;
+		case 1:
+			MUST(shutdown(c, SHUT_WR));
+			break;
+		case 2:
+			MUST(shutdown(c, SHUT_WR));
+			sleep_ms(5);
+			say_name("half", d, port, getpeername);
+			MUST(shutdown(d, SHUT_WR));
+			break;
+		case 3:
+			close(c);
+			c = -1;
+		}
+		sleep_ms(5);
+		say_name("here", d, port, getpeername);
+		say_name("here", d, port, getsockname);
+		if (c >= 0) {
+			say_name("there", c, port, getpeername);
+			close(c);
+		}
+		char b[9];
+		TRY(recv(d, b, 9, MSG_DONTWAIT));
+		TRY(recv(d, b, 9, MSG_DONTWAIT));
+		close(d);
+	}
+	/* Reset before anybody accepts it. */
+	c = MUST(socket(AF_INET, SOCK_STREAM, 0));
+	MUST(connect(c, (void *)&a, sizeof a));
+	MUST(setsockopt(c, SOL_SOCKET, SO_LINGER, &hard, sizeof hard));
+	close(c);
+	struct sockaddr_in from;
+	socklen_t l = sizeof from;
+	d = MUST(accept(s, (void *)&from, &l));
+	say("from family %d, %u bytes", from.sin_family, l);
+	say_name("accepted", d, port, getpeername);
+	close(d); close(s);
+}
+
+/* What netlink and the calls of sockets tell of interfaces; of Linux's attributes those that both have. */
+static void show_dump(int s, int type, int family, int flags, int length)
+{
+	struct {
+		struct nlmsghdr h;
+		struct ifinfomsg body;
+	} q = { { sizeof q.h + length, type, flags, 7, 0 }, { .ifi_family = family } };
+	struct sockaddr_nl kernel = { .nl_family = AF_NETLINK }, from;
+	static char b[65536] __attribute__((aligned(8)));
+	say("ask for %d of family %d with %#x, %d bytes", type, family, flags, length);
+	TRY(sendto(s, &q, q.h.nlmsg_len, 0, (void *)&kernel, sizeof kernel));
+	for (;;) {
+		socklen_t l = sizeof from;
+		int n = recvfrom(s, b, sizeof b, MSG_DONTWAIT, (void *)&from, &l);
+		if (n < 0)
+			break;
+		say("from %d of %u bytes, port %u", from.nl_family, l, from.nl_pid);
+		for (struct nlmsghdr *h = (void *)b; NLMSG_OK(h, (unsigned)n); h = NLMSG_NEXT(h, n)) {
+			say("  type %d, flags %#x, number %u, %s", h->nlmsg_type, h->nlmsg_flags, h->nlmsg_seq,
+				h->nlmsg_pid == (unsigned)getpid() ? "ours" : "not ours");
+			if (h->nlmsg_type == NLMSG_ERROR) {
+				int e = *(int *)NLMSG_DATA(h);
+				say("  error %s, %u bytes", e ? strerrorname_np(-e) : "none", h->nlmsg_len);
+			}
+			if (h->nlmsg_type != RTM_NEWLINK && h->nlmsg_type != RTM_NEWADDR)
+				continue;
+			int link = h->nlmsg_type == RTM_NEWLINK, fixed = link ? sizeof(struct ifinfomsg) : sizeof(struct ifaddrmsg);
+			char *data = NLMSG_DATA(h), line[200];
+			int left = h->nlmsg_len - NLMSG_HDRLEN - fixed;
+			if (link) {
+				struct ifinfomsg *i = (void *)data;
+				say("  interface %d, type %d, flags %#x", i->ifi_index, i->ifi_type, i->ifi_flags);
+			} else {
+				struct ifaddrmsg *i = (void *)data;
+				say("  address of %d/%d, flags %#x, scope %d, interface %d", i->ifa_family, i->ifa_prefixlen, i->ifa_flags, i->ifa_scope, i->ifa_index);
+			}
+			for (struct rtattr *r = (void *)(data + fixed); RTA_OK(r, left); r = RTA_NEXT(r, left)) {
+				static const int of_link[] = { IFLA_IFNAME, IFLA_TXQLEN, IFLA_LINKMODE, IFLA_MTU, IFLA_GROUP, IFLA_ADDRESS, IFLA_BROADCAST };
+				static const int of_address[] = { IFA_ADDRESS, IFA_LOCAL, IFA_LABEL, IFA_FLAGS };
+				const int *known = link ? of_link : of_address;
+				int at = 0, is_known = 0;
+				for (unsigned i = 0; i < (link ? sizeof of_link : sizeof of_address) / sizeof *known; i++)
+					is_known |= known[i] == r->rta_type;
+				if (!is_known)
+					continue;
+				line[0] = 0;
+				for (unsigned i = 0; i < RTA_PAYLOAD(r) && i < 40; i++)
+					at += sprintf(line + at, "%02x", ((unsigned char *)RTA_DATA(r))[i]);
+				say("    attribute %d: %s", r->rta_type, line);
+			}
+		}
+	}
+	say("%s", strerrorname_np(errno));
+}
+
+static void netlink(void)
+{
+	TRY(socket(AF_NETLINK, SOCK_STREAM, NETLINK_ROUTE));
+	TRY(socket(AF_NETLINK, SOCK_RAW, 99));
+	int s = MUST(socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)), t = MUST(socket(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE)), v;
+	static const int of_socket[] = { SO_TYPE, SO_DOMAIN, SO_PROTOCOL, SO_ACCEPTCONN };
+	for (unsigned i = 0; i < sizeof of_socket / 4; i++) {
+		socklen_t l = sizeof v;
+		TRY(getsockopt(s, SOL_SOCKET, of_socket[i], &v, &l));
+		say("%d", v);
+	}
+	struct sockaddr_nl a = { .nl_family = AF_NETLINK };
+	socklen_t l = sizeof a;
+	TRY(getsockname(s, (void *)&a, &l));
+	say("%u bytes, port %u", l, a.nl_pid);
+	TRY(bind(s, (void *)&a, 8));
+	TRY(bind(s, (void *)&a, sizeof a));
+	TRY(getsockname(s, (void *)&a, &l));
+	HOLDS(a.nl_pid == (unsigned)getpid());
+	TRY(bind(t, (void *)&a, sizeof a));
+	a.nl_pid++;
+	TRY(bind(s, (void *)&a, sizeof a));
+	a.nl_pid = 0;
+	TRY(bind(s, (void *)&a, sizeof a));
+	TRY(bind(t, (void *)&a, sizeof a));
+	TRY(getsockname(t, (void *)&a, &l));
+	HOLDS(a.nl_pid != 0 && a.nl_pid != (unsigned)getpid());
+	a.nl_family = AF_INET;
+	TRY(bind(t, (void *)&a, sizeof a));
+	TRY(listen(t, 1));
+	TRY(accept(t, 0, 0));
+	TRY(shutdown(t, SHUT_RDWR));
+	TRY(getpeername(t, (void *)&a, &l));
+	say("%u bytes, family %d, port %u", l, a.nl_family, a.nl_pid);
+	a.nl_pid = 123456789;
+	TRY(sendto(t, &a, 4, 0, (void *)&a, sizeof a));
+	close(t);
+	enum { ALL = NLM_F_REQUEST | NLM_F_DUMP };
+	show_dump(s, RTM_GETLINK, AF_UNSPEC, ALL, 16);
+	say_poll("empty", s);
+	show_dump(s, RTM_GETLINK, AF_UNSPEC, ALL, 1);
+	show_dump(s, RTM_GETADDR, AF_UNSPEC, ALL, 8);
+	show_dump(s, RTM_GETADDR, AF_INET, ALL, 8);
+	show_dump(s, RTM_GETADDR, AF_INET6, ALL, 8);
+	show_dump(s, RTM_GETLINK, AF_UNSPEC, NLM_F_REQUEST, 16);
+	show_dump(s, RTM_GETLINK, AF_UNSPEC, NLM_F_REQUEST, 8);
+	show_dump(s, RTM_GETLINK, AF_UNSPEC, NLM_F_DUMP, 16);
+	show_dump(s, RTM_GETLINK, AF_UNSPEC, ALL, 0);
+	show_dump(s, 3, AF_UNSPEC, NLM_F_REQUEST | NLM_F_ACK, 4);
+	show_dump(s, 999, AF_UNSPEC, NLM_F_REQUEST, 4);
+	close(s);
+	static const int of_interface[] = { SIOCGIFNAME, SIOCGIFINDEX, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFBRDADDR, SIOCGIFDSTADDR,
+		SIOCGIFHWADDR, SIOCGIFMETRIC, SIOCGIFTXQLEN };
+	static const int families[] = { AF_INET, AF_INET6, AF_UNIX };
+	for (int f = 0; f < 3; f++) {
+		s = MUST(socket(families[f], SOCK_DGRAM, 0));
+		for (unsigned i = 0; i < sizeof of_interface / 4; i++)
+			for (int other = 0; other < 2; other++) {
+				struct ifreq r = { 0 };
+				if (of_interface[i] == SIOCGIFNAME)
+					r.ifr_ifindex = other ? 99 : 1;
+				else
+					strcpy(r.ifr_name, other ? "none" : "lo");
+				char line[100];
+				int at = 0;
+				errno = 0;
+				int e = ioctl(s, of_interface[i], &r);
+				for (int j = 0; j < 16; j++)
+					at += sprintf(line + at, "%02x", ((unsigned char *)&r.ifr_addr)[j]);
+				say("%#x: %d %s, \"%s\" %s", of_interface[i], e, e ? strerrorname_np(errno) : "", r.ifr_name, line);
+			}
+		struct ifreq room[3];
+		struct ifconf all = { .ifc_len = sizeof room };
+		TRY(ioctl(s, SIOCGIFCONF, &all));
+		say("%d", all.ifc_len);
+		for (int n = 39; n <= 80; n += 41) {
+			all.ifc_req = room;
+			all.ifc_len = n;
+			TRY(ioctl(s, SIOCGIFCONF, &all));
+			say("%d", all.ifc_len);
+		}
+		say("%s", room[0].ifr_name);
+		close(s);
+	}
+}
+
 int main(void)
 {
 	making();
@@ -791,5 +1129,10 @@ int main(void)
 	heads6(IPPROTO_UDPLITE);
 	coverage();
 	heads_of_streams();
+	inherited();
+	urgent(0);
+	urgent(1);
+	over();
+	netlink();
 	return 0;
 }

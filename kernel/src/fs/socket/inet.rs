@@ -254,15 +254,8 @@ impl Socket {
 
     /// What a connection has of its listener: the port, and options.
     fn inherit(&self, parent: &Self) {
-        let (ours, theirs) = (self.settings(), parent.settings());
-        ours.keep_alive.set(theirs.keep_alive.get());
-        ours.no_delay.set(theirs.no_delay.get());
-        ours.linger.set(theirs.linger.get());
-        ours.linger_seconds.set(theirs.linger_seconds.get());
-        ours.reuse_address.set(theirs.reuse_address.get());
-        // Relaxed: an option orders nothing.
-        let receive = theirs.receive_buffer.load(Ordering::Relaxed);
-        ours.receive_buffer.store(receive, Ordering::Relaxed);
+        self.settings().inherit(parent.settings());
+        self.set_urgent_inline(parent.is_urgent_inline());
         if parent.state.lock().send_buffer_set {
             self.set_send_buffer(parent.send_buffer());
         }
@@ -413,14 +406,18 @@ impl Socket {
             interface_known: asked.intersects(Told::INFO4 | Told::INFO6),
             ..self.head(to, choice)
         };
-        let segment = Segment::packet(payload, Address::Inet(source), credentials, head, charge);
+        let source = Address::Inet(source);
+        let segment = Segment::new(payload, source, credentials, charge).with_head(head);
         // Relaxed: an option orders nothing.
         let room = receiver.settings().receive_buffer.load(Ordering::Relaxed);
         let bounds = Bounds {
             messages: None,
             memory: Some(room),
         };
-        match receiver.inbox.push(segment, self.inbox.id(), bounds) {
+        match receiver
+            .inbox
+            .push(Arc::new(segment), self.inbox.id(), bounds)
+        {
             Ok(()) | Err((Refusal::Full | Refusal::Closed | Refusal::Stranger, _)) => {}
             Err((Refusal::Shut | Refusal::Memory, _)) => {}
         }

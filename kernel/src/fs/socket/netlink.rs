@@ -66,7 +66,7 @@ impl Socket {
             if let Address::Netlink { port: ours, .. } = state.local
                 && state.bound.is_some()
             {
-                if port != ours && port != 0 {
+                if port != ours {
                     return Err(Errno::EINVAL);
                 }
                 state.local = Address::Netlink { port: ours, groups };
@@ -164,7 +164,7 @@ impl Socket {
             Ok(charge) => Payload::take(&mut SliceSource::new(answer, NO_LIMIT), answer.len())
                 .map_err(|_| Refusal::Memory)
                 .and_then(|payload| {
-                    let segment = Segment::new(payload, kernel, who, None, charge);
+                    let segment = Arc::new(Segment::new(payload, kernel, who, charge));
                     self.inbox
                         .push(segment, self.inbox.id(), bounds)
                         .map_err(|(refusal, _)| refusal)

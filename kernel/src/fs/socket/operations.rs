@@ -5,6 +5,7 @@ use super::inbox::{Got, How, Patience};
 use super::interface;
 use super::rights::{self, Rights};
 use super::state::{Socket, caller};
+use super::stream::With;
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{Context, File, OpenFile, OpenFlags, anonymous};
@@ -19,6 +20,9 @@ use logic::socket::control::Credentials;
 
 /// The longest backlog (`net.core.somaxconn`).
 const MAX_BACKLOG: usize = 4096;
+
+/// Whether the urgent byte of a stream is next.
+const SIOCATMARK: u32 = 0x8905;
 
 /// Who calls, and where it stands in the tree.
 #[derive(Copy, Clone, Debug)]
@@ -43,6 +47,8 @@ pub struct Outgoing<'a> {
     pub credentials: Option<Credentials>,
     /// It does not wait.
     pub nonblocking: bool,
+    /// Of TCP: its last byte is urgent.
+    pub urgent: bool,
 }
 
 impl Outgoing<'_> {
@@ -55,6 +61,7 @@ impl Outgoing<'_> {
             files_limit: 0,
             credentials: None,
             nonblocking,
+            urgent: false,
         }
     }
 }
@@ -167,7 +174,12 @@ impl Socket {
         };
         let patience = self.patience(out.nonblocking, true);
         if stream {
-            return self.send_stream(from, rights, credentials, patience);
+            let with = With {
+                credentials,
+                patience,
+                urgent: out.urgent,
+            };
+            return self.send_stream(from, rights, with);
         }
         match self.family() {
             Family::Unix => self.send_message(from, out.to, rights, credentials, patience),
@@ -200,6 +212,24 @@ impl Socket {
         } else {
             self.inbox.receive_message(to, how)
         }
+    }
+
+    /// Receives the urgent byte of a stream, or only looks at it.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is none.
+    pub fn receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
+        self.inbox.urgent_byte(!peek).ok_or(Errno::EINVAL)
+    }
+
+    /// Sets `SO_OOBINLINE`.
+    pub fn set_urgent_inline(&self, on: bool) {
+        self.inbox.set_urgent_inline(on);
+    }
+
+    /// Whether it is set.
+    pub fn is_urgent_inline(&self) -> bool {
+        self.inbox.is_urgent_inline()
     }
 
     /// Whether something may come at all.
@@ -267,6 +297,7 @@ impl File for Socket {
                 }
             }
             TIOCOUTQ => self.unreceived(),
+            SIOCATMARK if self.is_tcp() => self.inbox.is_at_urgent().into(),
             _ => return interface::ioctl(self.family(), command, argument),
         };
         let count = i32::try_from(count).unwrap_or(i32::MAX);

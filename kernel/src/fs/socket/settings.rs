@@ -100,8 +100,6 @@ pub struct Settings {
     pub keep_alive: Switch,
     /// `SO_BROADCAST`: kept and shown.
     pub broadcast: Switch,
-    /// `SO_OOBINLINE`: kept and shown; there are no urgent bytes.
-    pub urgent_inline: Switch,
     /// `SO_DONTROUTE`: kept and shown.
     pub no_route: Switch,
     /// `SO_PRIORITY`: kept and shown.
@@ -145,4 +143,49 @@ pub struct Settings {
     pub least_coverage: Number,
     /// `IPV6_V6ONLY`.
     pub v6_only: Switch,
+}
+
+impl Settings {
+    /// Takes over what a connection has of its listener: all but `TCP_QUICKACK`.
+    pub(super) fn inherit(&self, parent: &Self) {
+        let timeouts = [
+            (&self.receive_timeout, &parent.receive_timeout),
+            (&self.send_timeout, &parent.send_timeout),
+        ];
+        for (ours, theirs) in timeouts {
+            ours.set(theirs.get());
+        }
+        let receive = parent.receive_buffer.load(Ordering::Relaxed);
+        self.receive_buffer.store(receive, Ordering::Relaxed);
+        let switches = [
+            (&self.reuse_address, &parent.reuse_address),
+            (&self.reuse_port, &parent.reuse_port),
+            (&self.keep_alive, &parent.keep_alive),
+            (&self.broadcast, &parent.broadcast),
+            (&self.no_route, &parent.no_route),
+            (&self.linger, &parent.linger),
+            (&self.no_delay, &parent.no_delay),
+            (&self.cork, &parent.cork),
+            (&self.whole, &parent.whole),
+            (&self.v6_only, &parent.v6_only),
+        ];
+        for (ours, theirs) in switches {
+            ours.set(theirs.get());
+        }
+        let numbers = [
+            (&self.priority, &parent.priority),
+            (&self.receive_least, &parent.receive_least),
+            (&self.linger_seconds, &parent.linger_seconds),
+            (&self.service, &parent.service),
+            (&self.hops, &parent.hops),
+            (&self.discovery, &parent.discovery),
+            (&self.service6, &parent.service6),
+            (&self.hops6, &parent.hops6),
+            (&self.discovery6, &parent.discovery6),
+        ];
+        for (ours, theirs) in numbers.into_iter().chain(self.tcp.iter().zip(&parent.tcp)) {
+            ours.set(theirs.get());
+        }
+        self.told.set(parent.told.get(), true);
+    }
 }

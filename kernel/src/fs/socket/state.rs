@@ -430,6 +430,7 @@ impl Socket {
         if look.readable {
             mask |= PollMask::READABLE;
         }
+        mask.set(PollMask::PRI, look.urgent);
         let unconnected = self.kind.connects() && !matches!(state.phase, Phase::Connected { .. });
         if (no_reading && no_writing) || unconnected {
             mask |= PollMask::HUP;
