@@ -146,7 +146,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Takes over what a connection has of its listener: all but `TCP_QUICKACK`.
+    /// Takes over what a connection has of its listener: all but `SO_PRIORITY`.
     pub(super) fn inherit(&self, parent: &Self) {
         let timeouts = [
             (&self.receive_timeout, &parent.receive_timeout),
@@ -166,6 +166,7 @@ impl Settings {
             (&self.linger, &parent.linger),
             (&self.no_delay, &parent.no_delay),
             (&self.cork, &parent.cork),
+            (&self.slow_ack, &parent.slow_ack),
             (&self.whole, &parent.whole),
             (&self.v6_only, &parent.v6_only),
         ];
@@ -173,7 +174,6 @@ impl Settings {
             ours.set(theirs.get());
         }
         let numbers = [
-            (&self.priority, &parent.priority),
             (&self.receive_least, &parent.receive_least),
             (&self.linger_seconds, &parent.linger_seconds),
             (&self.service, &parent.service),
