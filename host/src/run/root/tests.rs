@@ -183,7 +183,7 @@ fn what_is_the_kernels_own_is_not_shown() {
 fn of_the_host_only_what_anybody_sees() {
     let folder = Folder::new("host");
     fs::write(folder.tree().join("mine"), "mine").unwrap();
-    let mode = fs::Permissions::from_mode(0o600);
+    let mode = Permissions::from_mode(0o600);
     fs::set_permissions(folder.tree().join("mine"), mode).unwrap();
     let tree = &mut Tree::new(View::host(&folder.tree()).unwrap());
     let here = folder.tree().into_os_string().into_encoded_bytes()[1..].to_vec();
