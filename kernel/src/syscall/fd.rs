@@ -12,7 +12,7 @@ use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
-    F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW,
+    F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW,
     F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL,
     F_SETLK, F_SETLKW, F_SETPIPE_SZ, FD_CLOEXEC,
 };
@@ -94,6 +94,9 @@ fn sealable(file: &OpenFile) -> Result<Arc<TmpNode>, Errno> {
 /// `O_ASYNC`: a signal tells of the descriptor.
 const ASYNC: u32 = 0o20000;
 
+/// Of `F_NOTIFY`: notices until they are called off.
+const DN_MULTISHOT: u32 = 0x8000_0000;
+
 /// `fcntl(2)`.
 pub fn fcntl(a: &Args) -> SysResult {
     let (fd, command) = (a.int(0), a.uint(1));
@@ -138,6 +141,8 @@ pub fn fcntl(a: &Args) -> SysResult {
             lock::set(&files, fd, &file, command, a.addr(2))
         }
         F_GETOWN | F_GETSIG => Ok(0),
+        // No notices are asked for, and there are none.
+        F_NOTIFY if a.uint(2) & !DN_MULTISHOT == 0 => Ok(0),
         F_GETOWN_EX => {
             uaccess::copy_out(a.addr(2), &[0; 8])?;
             Ok(0)

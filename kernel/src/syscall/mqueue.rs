@@ -138,8 +138,8 @@ struct SigEvent {
     unused: [u64; 6],
 }
 
-/// `mq_notify(2)`. A thread is started by glibc and musl, which are told over a netlink socket; there
-/// are none.
+/// `mq_notify(2)`. A thread is started by glibc and musl, which are told over a netlink socket; no
+/// queue sends to one.
 pub fn mq_notify(a: &Args) -> SysResult {
     const SIGEV_SIGNAL: u32 = raw::SIGEV_SIGNAL;
     const SIGEV_NONE: u32 = raw::SIGEV_NONE;

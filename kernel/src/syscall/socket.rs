@@ -2,7 +2,7 @@
 
 use super::Args;
 use super::pipe::install_pair;
-use crate::fs::socket::{Caller, Family, Socket, SocketKind};
+use crate::fs::socket::{Caller, Family, Protocol, Socket, SocketKind};
 use crate::fs::{OpenFile, OpenFlags};
 use crate::process::{self, caller};
 use crate::vm::uaccess;
@@ -11,6 +11,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_INET, AF_INET6, AF_UNIX, MAX_LENGTH};
+use logic::socket::netlink::AF_NETLINK;
 
 const SOCK_TYPE: u32 = 0xf;
 const SOCK_STREAM: u32 = 1;
@@ -22,6 +23,8 @@ const SOCK_MAX: u32 = 11;
 pub(super) const TCP: u32 = 6;
 /// `IPPROTO_UDP`.
 pub(super) const UDP: u32 = 17;
+/// `IPPROTO_UDPLITE`.
+pub(super) const UDP_LITE: u32 = 136;
 
 /// The type and flags of a new socket.
 fn kind_and_flags(kind: u32) -> Result<(u32, OpenFlags), Errno> {
@@ -32,8 +35,8 @@ fn kind_and_flags(kind: u32) -> Result<(u32, OpenFlags), Errno> {
     Ok((kind & SOCK_TYPE, flags))
 }
 
-/// What a new socket is: family, type and protocol as Linux checks them.
-fn new_kind(family: u32, kind: u32, protocol: u32) -> Result<(Family, SocketKind), Errno> {
+/// A new socket, with family, type and protocol as Linux checks them.
+fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errno> {
     if kind >= SOCK_MAX {
         return Err(Errno::EINVAL);
     }
@@ -41,45 +44,69 @@ fn new_kind(family: u32, kind: u32, protocol: u32) -> Result<(Family, SocketKind
         Ok(AF_UNIX) => Family::Unix,
         Ok(AF_INET) => Family::Inet,
         Ok(AF_INET6) => Family::Inet6,
+        Ok(AF_NETLINK) => return Ok(Socket::new(Family::Netlink, netlink_kind(kind, protocol)?)),
         _ => return Err(Errno::EAFNOSUPPORT),
     };
     if family == Family::Unix {
-        if protocol > 1 {
-            return Err(Errno::EPROTONOSUPPORT);
-        }
-        return match kind {
-            SOCK_STREAM => Ok((family, SocketKind::Stream)),
-            // Linux makes a raw socket of this family a datagram one.
-            SOCK_DGRAM | SOCK_RAW => Ok((family, SocketKind::Datagram)),
-            SOCK_SEQPACKET => Ok((family, SocketKind::SequencedPacket)),
-            _ => Err(Errno::ESOCKTNOSUPPORT),
-        };
+        return Ok(Socket::new(family, unix_kind(kind, protocol)?));
     }
     match (kind, protocol) {
-        (SOCK_STREAM, 0 | TCP) => Ok((family, SocketKind::Stream)),
-        (SOCK_DGRAM, 0 | UDP) => Ok((family, SocketKind::Datagram)),
+        (SOCK_STREAM, 0 | TCP) => Ok(Socket::new(family, SocketKind::Stream)),
+        (SOCK_DGRAM, 0 | UDP) => Ok(Socket::new(family, SocketKind::Datagram)),
+        (SOCK_DGRAM, UDP_LITE) => Ok(Socket::new_lite(family)),
         (SOCK_STREAM | SOCK_DGRAM, 0..=255) => Err(Errno::EPROTONOSUPPORT),
         (SOCK_STREAM | SOCK_DGRAM, _) => Err(Errno::EINVAL),
         _ => Err(Errno::ESOCKTNOSUPPORT),
     }
 }
 
+fn unix_kind(kind: u32, protocol: u32) -> Result<SocketKind, Errno> {
+    if protocol > 1 {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
+    match kind {
+        SOCK_STREAM => Ok(SocketKind::Stream),
+        // Linux makes a raw socket of this family a datagram one.
+        SOCK_DGRAM | SOCK_RAW => Ok(SocketKind::Datagram),
+        SOCK_SEQPACKET => Ok(SocketKind::SequencedPacket),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
+/// There is one protocol, `NETLINK_ROUTE`.
+fn netlink_kind(kind: u32, protocol: u32) -> Result<SocketKind, Errno> {
+    match (kind, protocol) {
+        (SOCK_DGRAM, 0) => Ok(SocketKind::Datagram),
+        (SOCK_RAW, 0) => Ok(SocketKind::Raw),
+        (SOCK_DGRAM | SOCK_RAW, _) => Err(Errno::EPROTONOSUPPORT),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
+/// Linux's number of a protocol.
+pub(super) fn protocol_number(protocol: Protocol) -> u32 {
+    match protocol {
+        Protocol::Tcp => TCP,
+        Protocol::Udp => UDP,
+        Protocol::UdpLite => UDP_LITE,
+    }
+}
+
 /// `socket(2)`.
 pub fn socket(a: &Args) -> SysResult {
     let (kind, flags) = kind_and_flags(a.uint(1))?;
-    let (family, kind) = new_kind(a.uint(0), kind, a.uint(2))?;
-    let socket = Socket::new(family, kind).to_file(flags, caller::file_owner());
+    let socket = new_socket(a.uint(0), kind, a.uint(2))?.to_file(flags, caller::file_owner());
     caller::install(socket, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
 /// `socketpair(2)`: a connected pair of `AF_UNIX`.
 pub fn socketpair(a: &Args) -> SysResult {
     let (kind, flags) = kind_and_flags(a.uint(1))?;
-    let (family, kind) = new_kind(a.uint(0), kind, a.uint(2))?;
-    if family != Family::Unix {
+    let socket = new_socket(a.uint(0), kind, a.uint(2))?;
+    if socket.family() != Family::Unix {
         return Err(Errno::EOPNOTSUPP);
     }
-    let (first, second) = Socket::pair(kind, flags, caller::file_owner());
+    let (first, second) = Socket::pair(socket.kind(), flags, caller::file_owner());
     install_pair(
         [first, second],
         flags.contains(OpenFlags::CLOSE_ON_EXEC),
@@ -232,7 +259,7 @@ pub fn getsockname(a: &Args) -> SysResult {
 /// `getpeername(2)`.
 pub fn getpeername(a: &Args) -> SysResult {
     with_socket(a.int(0), |socket, _| {
-        let remote = socket.remote().ok_or(Errno::ENOTCONN)?;
+        let remote = socket.peer_name().ok_or(Errno::ENOTCONN)?;
         write_address(&remote.to_bytes(socket.family()), a.addr(1), a.addr(2))?;
         Ok(0)
     })

@@ -7,7 +7,9 @@ use crate::fs::OpenFile;
 use crate::fs::io::{
     ByteSink, MAX_RW_COUNT, NO_LIMIT, Segment, UserSink, UserSource, read_segments,
 };
-use crate::fs::socket::{Address, Caller, Family, Got, Incoming, Outgoing, Socket, SocketKind};
+use crate::fs::socket::{
+    Address, Caller, Family, Got, Incoming, Outgoing, Protocol, Socket, SocketKind,
+};
 use crate::process::task::table;
 use crate::process::time::values::Timespec;
 use crate::process::{self, caller};
@@ -43,7 +45,10 @@ const MOST_MESSAGES: u32 = 1024;
 #[derive(Default)]
 struct Beside {
     to: Option<Vec<u8>>,
+    /// Of `AF_UNIX`.
     passed: Passed,
+    /// Control messages of UDP.
+    control: Vec<u8>,
 }
 
 /// Sends these pieces; with `MSG_NOSIGNAL` without a signal if nobody reads.
@@ -54,23 +59,18 @@ fn send(
     beside: &Beside,
     flags: u32,
 ) -> SysResult {
-    // No urgent bytes, and no data with the first packet.
-    if flags & (MSG_OOB | MSG_FASTOPEN) != 0 {
+    let urgent = flags & MSG_OOB != 0;
+    // Only TCP has urgent bytes, and nobody has data with the first packet.
+    if (urgent && socket.protocol() != Some(Protocol::Tcp)) || flags & MSG_FASTOPEN != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let unix = socket.family() == Family::Unix;
-    if beside.passed.others && !unix {
-        return Err(Errno::EINVAL);
-    }
     let mut files = Vec::new();
-    if unix {
-        for fd in &beside.passed.descriptors {
-            match caller::place(*fd) {
-                Ok(file) => files.push(file),
-                Err(error) => {
-                    files.into_iter().for_each(OpenFile::close);
-                    return Err(error);
-                }
+    for fd in &beside.passed.descriptors {
+        match caller::place(*fd) {
+            Ok(file) => files.push(file),
+            Err(error) => {
+                files.into_iter().for_each(OpenFile::close);
+                return Err(error);
             }
         }
     }
@@ -82,10 +82,12 @@ fn send(
     };
     let out = Outgoing {
         to: beside.to.as_deref().map(|bytes| (bytes, from)),
+        control: &beside.control,
         files,
         files_limit: caller::descriptor_limit(),
-        credentials: beside.passed.credentials.filter(|_| unix),
+        credentials: beside.passed.credentials,
         nonblocking: file.flags().nonblocking() || flags & MSG_DONTWAIT != 0,
+        urgent,
     };
     let result = socket.send(&mut UserSource::new(segments, NO_LIMIT), out);
     if flags & MSG_NOSIGNAL != 0 && result == Err(Errno::BROKEN_PIPE) {
@@ -134,7 +136,7 @@ fn check_credentials(credentials: Credentials) -> Result<(), Errno> {
 }
 
 /// What a sender's header says beside its pieces.
-fn read_beside(header: &MessageHeader) -> Result<Beside, Errno> {
+fn read_beside(socket: &Socket, header: &MessageHeader) -> Result<Beside, Errno> {
     let mut beside = Beside::default();
     if header.name != 0 && header.name_length != 0 {
         let length = i32::try_from(header.name_length).map_err(|_| Errno::EINVAL)?;
@@ -153,9 +155,15 @@ fn read_beside(header: &MessageHeader) -> Result<Beside, Errno> {
             .map_err(|_| Errno::ENOBUFS)?;
         bytes.resize(length, 0);
         uaccess::copy_in(&mut bytes, header.control)?;
-        beside.passed = control::parse(&bytes)?;
-        if let Some(credentials) = beside.passed.credentials {
-            check_credentials(credentials)?;
+        match socket.protocol() {
+            None => {
+                beside.passed = control::parse(&bytes)?;
+                if let Some(credentials) = beside.passed.credentials {
+                    check_credentials(credentials)?;
+                }
+            }
+            Some(Protocol::Tcp) => control::check_of_stream(&bytes)?,
+            Some(Protocol::Udp | Protocol::UdpLite) => beside.control = bytes,
         }
     }
     Ok(beside)
@@ -163,7 +171,7 @@ fn read_beside(header: &MessageHeader) -> Result<Beside, Errno> {
 
 fn send_header(socket: &Socket, file: &OpenFile, header: &MessageHeader, flags: u32) -> SysResult {
     let segments = read_segments_of_message(header)?;
-    let beside = read_beside(header)?;
+    let beside = read_beside(socket, header)?;
     send(socket, file, &segments, &beside, flags)
 }
 
@@ -243,6 +251,22 @@ impl ByteSink for Nowhere {
     }
 }
 
+/// Receives the urgent byte of TCP; with `MSG_TRUNC` it goes nowhere.
+fn receive_urgent(socket: &Socket, segments: &[Segment], flags: u32) -> Result<Got, Errno> {
+    let byte = socket.receive_urgent(flags & MSG_PEEK != 0)?;
+    let mut sink = UserSink::new(segments);
+    let count = match sink.room() {
+        0 => 0,
+        _ if flags & MSG_TRUNC != 0 => 1,
+        _ => sink.put(&[byte])?,
+    };
+    Ok(Got {
+        count,
+        length: 1,
+        ..Got::default()
+    })
+}
+
 /// Receives into these pieces.
 fn receive(
     socket: &Socket,
@@ -251,6 +275,9 @@ fn receive(
     flags: u32,
 ) -> Result<Got, Errno> {
     let unix = socket.family() == Family::Unix;
+    if flags & MSG_OOB != 0 && socket.protocol() == Some(Protocol::Tcp) {
+        return receive_urgent(socket, segments, flags);
+    }
     if flags & MSG_OOB != 0 {
         // Nothing urgent has come.
         return Err(match socket.kind() {
@@ -278,7 +305,7 @@ fn receive(
 
 /// What a receiving call returns: what it took, or with `MSG_TRUNC` what there was.
 fn received(got: &Got, flags: u32) -> usize {
-    if flags & MSG_TRUNC != 0 {
+    if flags & MSG_TRUNC != 0 && flags & MSG_OOB == 0 {
         got.length
     } else {
         got.count
@@ -343,7 +370,7 @@ fn receive_header(
         return Err(Errno::EINVAL);
     }
     let mut got = receive(socket, file, &segments, flags)?;
-    header.flags = flags & MSG_CMSG_CLOEXEC;
+    header.flags = flags & (MSG_CMSG_CLOEXEC | MSG_OOB);
     if got.count < got.length {
         header.flags |= MSG_TRUNC;
     }
@@ -362,6 +389,9 @@ fn receive_header(
         && let Some(credentials) = got.credentials
     {
         writer.add(SOL_SOCKET, SCM_CREDENTIALS, &credentials.to_bytes());
+    }
+    if let Some(head) = &got.head {
+        head.tell(socket.settings().told.get(), &mut writer);
     }
     let files = core::mem::take(&mut got.files);
     if !files.is_empty() {

@@ -1,14 +1,15 @@
 //! `setsockopt` and `getsockopt`.
 
 use super::Args;
-use super::socket::{TCP, UDP, with_socket};
-use crate::fs::socket::{Family, Settings, Socket, SocketKind, Timeout};
+use super::socket::{TCP, UDP, UDP_LITE, protocol_number, with_socket};
+use crate::fs::socket::{DEFAULT_HOPS, Family, Protocol, Settings, Socket, Timeout};
 use crate::process::caller;
 use crate::vm::uaccess;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::net as raw;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
+use logic::socket::packet::{self, Told};
 
 const SOL_SOCKET: u32 = raw::SOL_SOCKET;
 const SOL_IP: u32 = 0;
@@ -39,6 +40,17 @@ const SO_SNDBUFFORCE: u32 = 32;
 const SO_RCVBUFFORCE: u32 = 33;
 const SO_PROTOCOL: u32 = 38;
 const SO_DOMAIN: u32 = 39;
+
+/// `IP_PMTUDISC_WANT` and `IPV6_PMTUDISC_WANT`: the default.
+const DISCOVERY: u32 = 1;
+/// `IP_PMTUDISC_OMIT` and `IPV6_PMTUDISC_OMIT`: the last of them.
+const LAST_DISCOVERY: i32 = 5;
+/// The bits of a class of service that a stream uses itself.
+const CONGESTION: u32 = 3;
+/// `UDPLITE_SEND_CSCOV`.
+const SEND_COVERAGE: u32 = 10;
+/// `UDPLITE_RECV_CSCOV`.
+const RECEIVE_COVERAGE: u32 = 11;
 
 /// The most that a program may ask for as a buffer (`net.core.wmem_max`); Linux doubles it, so that
 /// it counts what segments take beside their bytes.
@@ -143,7 +155,7 @@ fn set_of_socket(socket: &Socket, option: u32, value: &Value) -> Result<(), Errn
         SO_DONTROUTE => settings.no_route.set(value.on()?),
         SO_BROADCAST => settings.broadcast.set(value.on()?),
         SO_KEEPALIVE => settings.keep_alive.set(value.on()?),
-        SO_OOBINLINE => settings.urgent_inline.set(value.on()?),
+        SO_OOBINLINE => socket.set_urgent_inline(value.on()?),
         SO_PRIORITY => {
             let priority = value.unsigned()?;
             if priority > 6 {
@@ -222,33 +234,75 @@ fn set_of_tcp(settings: &Settings, option: u32, value: &Value) -> Result<(), Err
     Ok(())
 }
 
-/// A byte, as options of `IP` may be.
+/// A byte, as options of `IP` may be; nothing is 0.
 fn byte_or_number(value: &Value) -> Result<i32, Errno> {
     if value.length >= 4 {
         return value.number();
     }
     if value.length == 0 {
-        return Err(Errno::EINVAL);
+        return Ok(0);
     }
     let mut byte = [0];
     uaccess::copy_in(&mut byte, value.address)?;
     Ok(byte[0].into())
 }
 
-fn set_of_ip(settings: &Settings, option: u32, value: &Value) -> Result<(), Errno> {
-    let number = byte_or_number(value)?;
+/// A stream keeps those bits of its class of service that are its own.
+fn service_of(socket: &Socket, old: u32, wanted: u32) -> u32 {
+    if is_tcp(socket) {
+        wanted & !CONGESTION | old & CONGESTION
+    } else {
+        wanted
+    }
+}
+
+fn set_of_ip(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
+    let settings = socket.settings();
+    if let Some(told) = Told::of_ip(option) {
+        settings.told.set(told, byte_or_number(value)? != 0);
+        return Ok(());
+    }
     match option {
-        raw::IP_TOS => settings.service.set(number.cast_unsigned() & 0xff),
-        raw::IP_TTL if number == -1 => settings.hops.set(0),
-        raw::IP_TTL if (1..=255).contains(&number) => settings.hops.set(number.cast_unsigned()),
-        raw::IP_TTL => return Err(Errno::EINVAL),
+        raw::IP_TOS => {
+            let old = settings.service.get();
+            let wanted = byte_or_number(value)?.cast_unsigned() & 0xff;
+            let service = service_of(socket, old, wanted);
+            if service != old {
+                settings.service.set(service);
+                let byte = u8::try_from(service).unwrap_or(0);
+                settings.priority.set(packet::priority(byte));
+            }
+        }
+        raw::IP_TTL if value.length == 0 => return Err(Errno::EINVAL),
+        raw::IP_TTL => match byte_or_number(value)? {
+            -1 => settings.hops.set(0),
+            hops @ 1..=255 => settings.hops.set(hops.cast_unsigned()),
+            _ => return Err(Errno::EINVAL),
+        },
+        raw::IP_MTU_DISCOVER => match byte_or_number(value)? {
+            way @ 0..=LAST_DISCOVERY => settings.discovery.set(way.cast_unsigned() + 1),
+            _ => return Err(Errno::EINVAL),
+        },
         _ => return Err(Errno::ENOPROTOOPT),
     }
     Ok(())
 }
 
+/// A number from -1, which is the default, to 255.
+fn byte_or_default(value: &Value) -> Result<Option<u32>, Errno> {
+    match value.number()? {
+        -1 => Ok(None),
+        number @ 0..=255 => Ok(Some(number.cast_unsigned())),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 fn set_of_ip6(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
     let settings = socket.settings();
+    if let Some(told) = Told::of_ip6(option) {
+        settings.told.set(told, value.on()?);
+        return Ok(());
+    }
     match option {
         raw::IPV6_V6ONLY => {
             let on = value.on()?;
@@ -257,13 +311,47 @@ fn set_of_ip6(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> 
             }
             settings.v6_only.set(on);
         }
+        raw::IPV6_UNICAST_HOPS => {
+            let hops = byte_or_default(value)?;
+            settings.hops6.set(hops.map_or(0, |hops| hops + 1));
+        }
+        raw::IPV6_TCLASS => {
+            let wanted = byte_or_default(value)?.unwrap_or(0);
+            let old = settings.service6.get();
+            settings.service6.set(service_of(socket, old, wanted));
+        }
+        raw::IPV6_MTU_DISCOVER => match value.number()? {
+            way @ 0..=LAST_DISCOVERY => settings.discovery6.set(way.cast_unsigned() + 1),
+            _ => return Err(Errno::EINVAL),
+        },
+        raw::IPV6_DONTFRAG => settings.whole.set(value.on()?),
+        _ => return Err(Errno::ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+/// Sets what of a message is checked: at least its head, or with 0 all.
+fn set_of_udp_lite(settings: &Settings, option: u32, value: &Value) -> Result<(), Errno> {
+    const HEADER: i32 = 8;
+    let coverage = match value.number()? {
+        0 => 0,
+        number => number.clamp(HEADER, u16::MAX.into()),
+    };
+    let coverage = coverage.cast_unsigned();
+    match option {
+        SEND_COVERAGE => settings.coverage.set(coverage),
+        RECEIVE_COVERAGE => settings.least_coverage.set(coverage + 1),
         _ => return Err(Errno::ENOPROTOOPT),
     }
     Ok(())
 }
 
 fn is_tcp(socket: &Socket) -> bool {
-    socket.family() != Family::Unix && socket.kind() == SocketKind::Stream
+    socket.protocol() == Some(Protocol::Tcp)
+}
+
+fn is_udp_lite(socket: &Socket) -> bool {
+    socket.protocol() == Some(Protocol::UdpLite)
 }
 
 /// `setsockopt(2)`.
@@ -278,8 +366,12 @@ pub fn setsockopt(a: &Args) -> SysResult {
         match (level, socket.family()) {
             (SOL_SOCKET, _) => set_of_socket(socket, option, &value)?,
             (_, Family::Unix) => return Err(Errno::EOPNOTSUPP),
+            (_, Family::Netlink) => return Err(Errno::ENOPROTOOPT),
             (TCP, _) if is_tcp(socket) => set_of_tcp(socket.settings(), option, &value)?,
-            (SOL_IP, _) => set_of_ip(socket.settings(), option, &value)?,
+            (UDP | UDP_LITE, _) if is_udp_lite(socket) => {
+                set_of_udp_lite(socket.settings(), option, &value)?;
+            }
+            (SOL_IP, _) => set_of_ip(socket, option, &value)?,
             (SOL_IPV6, Family::Inet6) => set_of_ip6(socket, option, &value)?,
             _ => return Err(Errno::ENOPROTOOPT),
         }
@@ -289,6 +381,7 @@ pub fn setsockopt(a: &Args) -> SysResult {
 
 /// What an option is: a number, or other bytes.
 enum Shown {
+    Byte([u8; 1]),
     Number(u32),
     Word([u8; 8]),
     Time([u8; 16]),
@@ -298,16 +391,11 @@ enum Shown {
 fn of_socket(socket: &Socket, option: u32) -> Result<Shown, Errno> {
     let settings = socket.settings();
     let unix = socket.family() == Family::Unix;
-    let protocol = match (unix, socket.kind()) {
-        (true, _) => 0,
-        (false, SocketKind::Stream) => TCP,
-        (false, _) => UDP,
-    };
     let size = |bytes: usize| u32::try_from(bytes).unwrap_or(i32::MAX.cast_unsigned());
     Ok(Shown::Number(match option {
         SO_TYPE => socket.kind() as u32,
         SO_DOMAIN => socket.family().number().into(),
-        SO_PROTOCOL => protocol,
+        SO_PROTOCOL => socket.protocol().map_or(0, protocol_number),
         SO_ERROR => socket.take_error().map_or(0, number_of),
         SO_ACCEPTCONN => socket.is_listening().into(),
         SO_DEBUG => 0,
@@ -316,7 +404,7 @@ fn of_socket(socket: &Socket, option: u32) -> Result<Shown, Errno> {
         SO_DONTROUTE => settings.no_route.get().into(),
         SO_BROADCAST => settings.broadcast.get().into(),
         SO_KEEPALIVE => settings.keep_alive.get().into(),
-        SO_OOBINLINE => settings.urgent_inline.get().into(),
+        SO_OOBINLINE => socket.is_urgent_inline().into(),
         SO_PRIORITY => settings.priority.get(),
         SO_PASSCRED if !unix => return Err(Errno::EOPNOTSUPP),
         SO_PASSCRED => settings.pass_credentials.get().into(),
@@ -359,14 +447,47 @@ fn of_tcp(settings: &Settings, option: u32) -> Result<u32, Errno> {
 }
 
 fn of_ip(settings: &Settings, option: u32) -> Result<u32, Errno> {
+    if let Some(told) = Told::of_ip(option) {
+        return Ok(settings.told.get().contains(told).into());
+    }
     Ok(match option {
         raw::IP_TOS => settings.service.get(),
         raw::IP_TTL => match settings.hops.get() {
-            0 => 64,
+            0 => DEFAULT_HOPS.into(),
             set => set,
         },
+        raw::IP_MTU_DISCOVER => settings.discovery.get().checked_sub(1).unwrap_or(DISCOVERY),
         _ => return Err(Errno::ENOPROTOOPT),
     })
+}
+
+fn of_ip6(settings: &Settings, option: u32) -> Result<u32, Errno> {
+    if let Some(told) = Told::of_ip6(option) {
+        return Ok(settings.told.get().contains(told).into());
+    }
+    Ok(match option {
+        raw::IPV6_V6ONLY => settings.v6_only.get().into(),
+        raw::IPV6_UNICAST_HOPS => match settings.hops6.get() {
+            0 => DEFAULT_HOPS.into(),
+            set => set - 1,
+        },
+        raw::IPV6_TCLASS => settings.service6.get(),
+        raw::IPV6_MTU_DISCOVER => settings
+            .discovery6
+            .get()
+            .checked_sub(1)
+            .unwrap_or(DISCOVERY),
+        raw::IPV6_DONTFRAG => settings.whole.get().into(),
+        _ => return Err(Errno::ENOPROTOOPT),
+    })
+}
+
+fn of_udp_lite(settings: &Settings, option: u32) -> Result<u32, Errno> {
+    match option {
+        SEND_COVERAGE => Ok(settings.coverage.get()),
+        RECEIVE_COVERAGE => Ok(settings.least_coverage.get().saturating_sub(1)),
+        _ => Err(Errno::ENOPROTOOPT),
+    }
 }
 
 /// `getsockopt(2)`.
@@ -380,12 +501,16 @@ pub fn getsockopt(a: &Args) -> SysResult {
         let shown = match (level, socket.family()) {
             (SOL_SOCKET, _) => of_socket(socket, option)?,
             (_, Family::Unix) => return Err(Errno::EOPNOTSUPP),
+            (_, Family::Netlink) => return Err(Errno::ENOPROTOOPT),
             (TCP, _) if is_tcp(socket) => Shown::Number(of_tcp(settings, option)?),
-            (SOL_IP, _) => Shown::Number(of_ip(settings, option)?),
-            (SOL_IPV6, Family::Inet6) if option == raw::IPV6_V6ONLY => {
-                Shown::Number(settings.v6_only.get().into())
-            }
-            (SOL_IPV6, Family::Inet6) => return Err(Errno::ENOPROTOOPT),
+            (UDP | UDP_LITE, _) if !is_tcp(socket) => Shown::Number(of_udp_lite(settings, option)?),
+            (SOL_IP, _) => match u8::try_from(of_ip(settings, option)?) {
+                // A small room gets a byte.
+                Ok(byte) if (1..4).contains(&room) => Shown::Byte([byte]),
+                Ok(byte) => Shown::Number(byte.into()),
+                Err(_) => return Err(Errno::ENOPROTOOPT),
+            },
+            (SOL_IPV6, Family::Inet6) => Shown::Number(of_ip6(settings, option)?),
             _ => return Err(Errno::EOPNOTSUPP),
         };
         let number;
@@ -394,6 +519,7 @@ pub fn getsockopt(a: &Args) -> SysResult {
                 number = value.to_le_bytes();
                 &number
             }
+            Shown::Byte(bytes) => bytes,
             Shown::Word(bytes) => bytes,
             Shown::Time(bytes) => bytes,
             Shown::Who(bytes) => bytes,

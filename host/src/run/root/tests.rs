@@ -8,7 +8,7 @@ use ebb_wire::root::{
     ANSWER_MAX, Ask, Entry, Facts, Frames, Question, answer, entries, leading_number,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -183,7 +183,7 @@ fn what_is_the_kernels_own_is_not_shown() {
 fn of_the_host_only_what_anybody_sees() {
     let folder = Folder::new("host");
     fs::write(folder.tree().join("mine"), "mine").unwrap();
-    let mode = fs::Permissions::from_mode(0o600);
+    let mode = Permissions::from_mode(0o600);
     fs::set_permissions(folder.tree().join("mine"), mode).unwrap();
     let tree = &mut Tree::new(View::host(&folder.tree()).unwrap());
     let here = folder.tree().into_os_string().into_encoded_bytes()[1..].to_vec();
@@ -262,6 +262,21 @@ fn another_file_of_the_same_name_is_told() {
         Err(ESTALE)
     );
     assert_ne!(facts(tree, b"file").unwrap().version, version);
+}
+
+#[test]
+fn a_link_to_a_file_does_not_change_it() {
+    let folder = Folder::new("linked");
+    let path = folder.tree().join("file");
+    fs::write(&path, "one").unwrap();
+    let tree = &mut folder.view();
+    let version = facts(tree, b"file").unwrap().version;
+    let read = |tree: &mut _| put(tree, Ask::Read, b"file", 0, version, &[0], &ram());
+    assert!(read(tree).is_ok());
+    fs::hard_link(&path, folder.tree().join("link")).unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    assert!(read(tree).is_ok());
+    assert_eq!(facts(tree, b"file").unwrap().version, version);
 }
 
 #[test]

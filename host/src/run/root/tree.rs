@@ -2,7 +2,7 @@
 
 use super::source::Source;
 use super::view::{Folder, View};
-use crate::system::opened::{kind, own_path, version_of};
+use crate::system::opened::{kind, own_path, version_of_bytes};
 use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -53,7 +53,7 @@ fn facts(stat: &Stat, [uid, gid]: [u32; 2]) -> Facts {
         size: u64::try_from(stat.st_size).unwrap_or(0),
         seconds: stat.st_mtime,
         nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
-        version: version_of(stat),
+        version: version_of_bytes(stat),
     }
 }
 
@@ -106,7 +106,7 @@ impl Tree {
         if !self.view.is_readable(&file, &stat)? {
             return Err(Errno::ACCESS);
         }
-        if version_of(&stat) != version {
+        if version_of_bytes(&stat) != version {
             return Err(Errno::STALE);
         }
         let file = File::from(reopen(&file, OFlags::NONBLOCK)?);
@@ -199,7 +199,7 @@ impl Source for Tree {
             }
         }
         // Changed in place since it was opened.
-        if version_of(&rustix::fs::fstat(file)?) != version {
+        if version_of_bytes(&rustix::fs::fstat(file)?) != version {
             self.open.pop_front();
             return Err(Errno::STALE);
         }

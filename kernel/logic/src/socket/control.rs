@@ -53,8 +53,6 @@ pub struct Passed {
     pub descriptors: Vec<i32>,
     /// Who the sender says that it is.
     pub credentials: Option<Credentials>,
-    /// There is something of another level.
-    pub others: bool,
 }
 
 fn number(bytes: &[u8], at: usize) -> u32 {
@@ -67,21 +65,63 @@ const fn aligned(length: usize) -> usize {
     length.next_multiple_of(8)
 }
 
-/// Reads the control messages of a sender. Messages of other levels mean nothing, as on Linux.
+/// A control message.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Its level.
+    pub level: u32,
+    /// Its type.
+    pub kind: u32,
+    /// The bytes behind its header.
+    pub data: &'a [u8],
+}
+
+impl Message<'_> {
+    /// Checks one of [`SOL_SOCKET`] that is sent to who takes nothing of that level: as on Linux
+    /// descriptors and credentials are let pass.
+    ///
+    /// # Errors
+    /// `EINVAL`: its type is another.
+    pub fn check_of_socket(&self) -> Result<(), Errno> {
+        match self.kind {
+            SCM_RIGHTS | SCM_CREDENTIALS => Ok(()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+/// The control messages of a sender, up to the first that is malformed (`EINVAL`).
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Errno>> {
+    // Each round takes a header at least.
+    core::iter::from_fn(move || {
+        if bytes.len() < HEADER {
+            return None;
+        }
+        let length = bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length < HEADER || length > bytes.len() {
+            bytes = &[];
+            return Some(Err(Errno::EINVAL));
+        }
+        let message = Message {
+            level: number(bytes, 8),
+            kind: number(bytes, 12),
+            data: &bytes[HEADER..length],
+        };
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        Some(Ok(message))
+    })
+}
+
+/// Reads the control messages of a sender of `AF_UNIX`. Messages of other levels mean nothing, as on
+/// Linux.
 ///
 /// # Errors
 /// `EINVAL`: one is malformed, of an unknown type, or passes too much.
-pub fn parse(mut bytes: &[u8]) -> Result<Passed, Errno> {
+pub fn parse(bytes: &[u8]) -> Result<Passed, Errno> {
     let mut passed = Passed::default();
-    // Each round takes a header at least.
-    while bytes.len() >= HEADER {
-        let length = bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
-        let length = usize::try_from(length).map_err(|_| Errno::EINVAL)?;
-        if length < HEADER || length > bytes.len() {
-            return Err(Errno::EINVAL);
-        }
-        let (level, kind) = (number(bytes, 8), number(bytes, 12));
-        let data = &bytes[HEADER..length];
+    for message in messages(bytes) {
+        let Message { level, kind, data } = message?;
         match (level, kind) {
             (SOL_SOCKET, SCM_RIGHTS) => {
                 let count = data.len() / 4;
@@ -102,11 +142,24 @@ pub fn parse(mut bytes: &[u8]) -> Result<Passed, Errno> {
                 });
             }
             (SOL_SOCKET, _) => return Err(Errno::EINVAL),
-            _ => passed.others = true,
+            _ => {}
         }
-        bytes = bytes.get(aligned(length)..).unwrap_or_default();
     }
     Ok(passed)
+}
+
+/// Checks the control messages of a sender of TCP, which takes none.
+///
+/// # Errors
+/// `EINVAL`: one is malformed, or of an unknown type of [`SOL_SOCKET`].
+pub fn check_of_stream(bytes: &[u8]) -> Result<(), Errno> {
+    for message in messages(bytes) {
+        let message = message?;
+        if message.level == SOL_SOCKET {
+            message.check_of_socket()?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes control messages into a receiver's room.
@@ -206,6 +259,12 @@ mod tests {
         ] {
             assert_eq!(parse(&bytes), Err(Errno::EINVAL));
         }
+        assert_eq!(
+            check_of_stream(&message(SOL_SOCKET, 9, &[])),
+            Err(Errno::EINVAL)
+        );
+        assert_eq!(check_of_stream(&[255; 16]), Err(Errno::EINVAL));
+        assert_eq!(check_of_stream(&message(0, 9, &[])), Ok(()));
         assert_eq!(parse(&[1; 15]), Ok(Passed::default()));
     }
 

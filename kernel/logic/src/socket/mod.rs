@@ -1,6 +1,8 @@
-//! What sockets need and no machine: addresses and control messages as programs write them, and the
-//! connections that wait at a listener.
+//! What sockets need and no machine: addresses and control messages as programs write them, what
+//! comes with a packet, what netlink answers, and the connections that wait at a listener.
 
 pub mod address;
 pub mod backlog;
 pub mod control;
+pub mod netlink;
+pub mod packet;

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use logic::socket::address::{AF_INET, AF_INET6, AF_UNIX, Endpoint, Ip, UnixName};
+use logic::socket::netlink::{self, AF_NETLINK};
 
 /// Families.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub enum Family {
     Inet,
     /// `AF_INET6`.
     Inet6,
+    /// `AF_NETLINK`.
+    Netlink,
 }
 
 impl Family {
@@ -21,6 +24,7 @@ impl Family {
             Self::Unix => AF_UNIX,
             Self::Inet => AF_INET,
             Self::Inet6 => AF_INET6,
+            Self::Netlink => AF_NETLINK,
         }
     }
 }
@@ -33,6 +37,8 @@ pub enum SocketKind {
     Stream = 1,
     /// Messages.
     Datagram = 2,
+    /// Messages, as `Datagram`; of netlink alone.
+    Raw = 3,
     /// Messages, with an end.
     SequencedPacket = 5,
 }
@@ -40,8 +46,19 @@ pub enum SocketKind {
 impl SocketKind {
     /// Whether two sockets are connected before anything is sent.
     pub fn connects(self) -> bool {
-        self != Self::Datagram
+        matches!(self, Self::Stream | Self::SequencedPacket)
     }
+}
+
+/// The protocols that have ports.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// A stream.
+    Tcp,
+    /// Messages.
+    Udp,
+    /// Messages of which a part may be unchecked (RFC 3828).
+    UdpLite,
 }
 
 /// The name of a socket.
@@ -49,11 +66,21 @@ impl SocketKind {
 pub enum Address {
     /// Of `AF_UNIX`.
     Unix(UnixName),
-    /// Of the others.
+    /// Of `AF_INET` and `AF_INET6`.
     Inet(Endpoint),
+    /// Of `AF_NETLINK`.
+    Netlink {
+        /// Whose it is; the kernel's is 0.
+        port: u32,
+        /// What it wants to hear of.
+        groups: u32,
+    },
 }
 
 impl Address {
+    /// The kernel's, of `AF_NETLINK`.
+    pub(super) const KERNEL: Self = Self::Netlink { port: 0, groups: 0 };
+
     /// That of a socket that was not bound.
     pub(super) fn unbound(family: Family) -> Self {
         match family {
@@ -66,6 +93,7 @@ impl Address {
                 ip: Ip::ANY6,
                 port: 0,
             }),
+            Family::Netlink => Self::KERNEL,
         }
     }
 
@@ -74,13 +102,14 @@ impl Address {
         match self {
             Self::Unix(name) => name.to_bytes(),
             Self::Inet(endpoint) => endpoint.to_bytes(family == Family::Inet6),
+            Self::Netlink { port, groups } => netlink::address_bytes(*port, *groups),
         }
     }
 
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
         match self {
             Self::Inet(endpoint) => Some(*endpoint),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Netlink { .. } => None,
         }
     }
 }

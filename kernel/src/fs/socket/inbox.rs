@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 use logic::socket::control::Credentials;
+use logic::socket::packet::Head;
 use machine::arch::clock::Nanos;
 use machine::sched;
 use machine::sync::{Mutex, SpinLock, WaitEnd};
@@ -25,6 +26,10 @@ pub(super) struct Segment {
     pub(super) source: Address,
     pub(super) credentials: Credentials,
     pub(super) rights: Slot,
+    /// Of UDP.
+    pub(super) head: Option<Head>,
+    /// Of TCP: its only byte, which is urgent.
+    urgent: Option<u8>,
     pub(super) charge: Charge,
 }
 
@@ -33,16 +38,41 @@ impl Segment {
         payload: Payload,
         source: Address,
         credentials: Credentials,
-        rights: Option<Rights>,
         charge: Charge,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    ) -> Self {
+        Self {
             payload,
             source,
             credentials,
-            rights: SpinLock::new(rights),
+            rights: SpinLock::new(None),
+            head: None,
+            urgent: None,
             charge,
-        })
+        }
+    }
+
+    /// With descriptors.
+    pub(super) fn with_rights(self, rights: Option<Rights>) -> Self {
+        Self {
+            rights: SpinLock::new(rights),
+            ..self
+        }
+    }
+
+    /// A message of UDP.
+    pub(super) fn with_head(self, head: Head) -> Self {
+        Self {
+            head: Some(head),
+            ..self
+        }
+    }
+
+    /// A byte of TCP that is urgent; longer ones are not.
+    pub(super) fn made_urgent(self) -> Self {
+        Self {
+            urgent: self.payload.only_byte(),
+            ..self
+        }
     }
 }
 
@@ -101,21 +131,51 @@ pub struct Got {
     pub source: Option<Address>,
     /// Who sent it.
     pub credentials: Option<Credentials>,
+    /// What came with a message of UDP.
+    pub head: Option<Head>,
     /// The descriptors that came with it.
     pub files: Vec<Arc<OpenFile>>,
+}
+
+/// The urgent byte of a stream.
+#[derive(Copy, Clone, Debug)]
+struct Urgent {
+    /// Its place in the stream.
+    at: u64,
+    /// It, until it is received by itself (`MSG_OOB`).
+    byte: Option<u8>,
+}
+
+/// How far the urgent byte of a stream is.
+#[derive(Copy, Clone, Debug)]
+struct Mark {
+    /// Bytes in front of it: no call receives more than these. `usize::MAX`: there is none.
+    before: usize,
+    /// It is not received with others.
+    apart: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     segments: VecDeque<Arc<Segment>>,
+    /// Bytes of a stream that were received or passed over.
+    gone: u64,
+    /// The last one, until it is passed.
+    urgent: Option<Urgent>,
+    /// Next bytes that are passed over: they were urgent and next when another urgent one came.
+    skipped: usize,
+    /// `SO_OOBINLINE`: it is received with the others.
+    urgent_inline: bool,
     /// Bytes of the first that were received already.
     head: usize,
     /// Bytes that were not.
     bytes: usize,
     /// Memory of all segments.
     memory: usize,
-    /// Nobody will send any more: the peer has stopped writing, or is gone.
+    /// Nobody will send any more: the peer has stopped writing, or is gone, or the owner has shut it.
     ended: bool,
+    /// The peer will not.
+    peer_ended: bool,
     /// The owner has shut it.
     shut: bool,
     /// The owner is gone.
@@ -159,7 +219,10 @@ pub(super) struct Bounds {
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Look {
     pub(super) readable: bool,
+    /// An urgent byte may be received.
+    pub(super) urgent: bool,
     pub(super) ended: bool,
+    pub(super) peer_ended: bool,
     pub(super) shut: bool,
     pub(super) closed: bool,
     pub(super) reset: bool,
@@ -203,8 +266,10 @@ impl Inbox {
     pub(super) fn look(&self) -> Look {
         let state = self.state.lock();
         Look {
-            readable: !state.segments.is_empty(),
+            readable: !state.segments.is_empty() && !state.has_only_urgent(),
+            urgent: state.urgent.is_some_and(|urgent| urgent.byte.is_some()),
             ended: state.ended,
+            peer_ended: state.peer_ended,
             shut: state.shut,
             closed: state.closed,
             reset: state.reset,
@@ -219,7 +284,44 @@ impl Inbox {
             .segments
             .front()
             .map_or(0, |first| first.payload.len());
-        (state.bytes, first)
+        let all = state.bytes - state.skipped;
+        match state.urgent {
+            // Those in front of the urgent one.
+            Some(urgent) if !state.urgent_inline => {
+                let before = urgent.at.saturating_sub(state.next());
+                (usize::try_from(before).unwrap_or(all), first)
+            }
+            _ => (all, first),
+        }
+    }
+
+    /// Sets `SO_OOBINLINE`.
+    pub(super) fn set_urgent_inline(&self, on: bool) {
+        self.state.lock().urgent_inline = on;
+    }
+
+    /// Whether it is.
+    pub(super) fn is_urgent_inline(&self) -> bool {
+        self.state.lock().urgent_inline
+    }
+
+    /// Whether the next byte is the urgent one (`SIOCATMARK`).
+    pub(super) fn is_at_urgent(&self) -> bool {
+        self.state.lock().is_at_urgent()
+    }
+
+    /// The urgent byte, if it stands apart and was not received; with `take` it is received.
+    pub(super) fn urgent_byte(&self, take: bool) -> Option<u8> {
+        let mut state = self.state.lock();
+        if state.urgent_inline {
+            return None;
+        }
+        let urgent = state.urgent.as_mut()?;
+        if take {
+            urgent.byte.take()
+        } else {
+            urgent.byte
+        }
     }
 
     /// Messages from others than `id` are refused.
@@ -267,15 +369,26 @@ impl Inbox {
         }
         // Who waits has seen it empty after it had joined the queue, or is counted.
         let waited_for = state.segments.is_empty() || state.behind > 0;
-        state.bytes += segment.payload.len();
         state.memory += segment.charge.bytes();
+        let mut mask = PollMask::READABLE;
+        if let Some(byte) = segment.urgent {
+            mask |= PollMask::PRI;
+            // One that was next stays apart, and others become as the rest.
+            if state.is_at_urgent() && !state.urgent_inline {
+                state.skipped += 1;
+            }
+            let at = state.gone + state.bytes as u64;
+            let byte = Some(byte);
+            state.urgent = Some(Urgent { at, byte });
+        }
+        state.bytes += segment.payload.len();
         state.segments.push_back(segment);
         drop(state);
         if waited_for {
-            self.notifier.notify(PollMask::READABLE);
+            self.notifier.notify(mask);
         } else {
             // Every segment is an edge.
-            self.notifier.notify_watchers(PollMask::READABLE);
+            self.notifier.notify_watchers(mask);
         }
         Ok(())
     }
@@ -302,6 +415,7 @@ impl Inbox {
     pub(super) fn end(&self, error: Option<Errno>) {
         let mut state = self.state.lock();
         state.ended = true;
+        state.peer_ended = true;
         if let Some(error) = error {
             state.error.get_or_insert(error);
         }
@@ -382,11 +496,24 @@ impl Inbox {
         }
     }
 
-    /// The segment that `passed` others stand in front of, and what of it was received.
-    fn nth(&self, passed: usize) -> Option<(Arc<Segment>, usize)> {
+    /// The segment that `passed` others with `peeked` bytes stand in front of, what of it was
+    /// received, and how far an urgent byte is.
+    fn nth(&self, passed: usize, peeked: usize) -> Option<(Arc<Segment>, usize, Mark)> {
         let state = self.state.lock();
         let segment = state.segments.get(passed)?.clone();
-        Some((segment, if passed == 0 { state.head } else { 0 }))
+        let head = if passed == 0 { state.head } else { 0 };
+        Some((segment, head, state.mark(peeked)))
+    }
+
+    /// Passes over the next byte if it is not received with others. Dropped by the caller without a
+    /// lock.
+    #[must_use]
+    fn pass_over(&self) -> Option<Arc<Segment>> {
+        let mut state = self.state.lock();
+        if state.apart() == 0 {
+            return None;
+        }
+        state.advance(1)
     }
 
     /// `count` bytes of the first segment were received; with the last of them it goes, or with
@@ -397,14 +524,7 @@ impl Inbox {
         // A close may have been faster.
         let length = state.segments.front()?.payload.len();
         let count = if all { length - state.head } else { count };
-        state.bytes -= count;
-        state.head += count;
-        if state.head < length {
-            return None;
-        }
-        state.head = 0;
-        let gone = state.segments.pop_front()?;
-        state.memory -= gone.charge.bytes();
+        let gone = state.advance(count)?;
         let waiting = core::mem::take(&mut state.waiting);
         // What many segments needed is given back with the last of them.
         let many = state.segments.is_empty() && state.segments.capacity() > MANY_SEGMENTS;
@@ -451,12 +571,14 @@ impl Inbox {
     /// Those of the connection, `EAGAIN`, `EFAULT`, those of a signal.
     pub(super) fn receive_stream(&self, to: &mut dyn ByteSink, how: How) -> Result<Got, Errno> {
         let mut got = Got::default();
-        // Segments that were looked at and stay.
+        // Segments that were looked at and stay, bytes of them and of the next one.
         let mut passed = 0;
+        let mut peeked = 0;
+        let mut within = 0;
         let mut looked = 0_usize;
         let mut guard = self.receiving.lock();
         loop {
-            let Some((segment, head)) = self.nth(passed) else {
+            let Some((segment, head, mark)) = self.nth(passed, peeked) else {
                 if got.count >= how.least.max(1) {
                     return Ok(got);
                 }
@@ -485,7 +607,32 @@ impl Inbox {
             if how.by_sender && differs {
                 return Ok(got);
             }
-            let count = match segment.payload.put(head, to, usize::MAX) {
+            let head = head + within;
+            if mark.before == 0 && got.count > 0 {
+                return Ok(got);
+            }
+            if mark.before == 0 && mark.apart {
+                // It is passed over.
+                if !how.peek {
+                    let gone = self.pass_over();
+                    drop(segment);
+                    drop(gone);
+                } else {
+                    peeked += 1;
+                    within += 1;
+                    if head + 1 == segment.payload.len() {
+                        passed += 1;
+                        within = 0;
+                    }
+                }
+                continue;
+            }
+            let most = match mark.before {
+                // It is received with what follows.
+                0 => usize::MAX,
+                before => before,
+            };
+            let count = match segment.payload.put(head, to, most) {
                 Ok(count) => count,
                 Err(_) if got.count > 0 => return Ok(got),
                 Err(error) => return Err(error),
@@ -501,6 +648,8 @@ impl Inbox {
                     got.files = rights::peek(&segment.rights);
                 }
                 passed += 1;
+                peeked += count;
+                within = 0;
             } else {
                 if has_files {
                     got.files = rights::take(&segment.rights);
@@ -534,7 +683,7 @@ impl Inbox {
             if let Some(error) = self.take_error() {
                 return Err(error);
             }
-            if let Some((segment, _)) = self.nth(0) {
+            if let Some((segment, _, _)) = self.nth(0, 0) {
                 let files = match (rights::any(&segment.rights), how.peek) {
                     (false, _) => Vec::new(),
                     (true, true) => rights::peek(&segment.rights),
@@ -554,6 +703,7 @@ impl Inbox {
                 }
                 let source = Some(segment.source.clone());
                 let credentials = Some(segment.credentials);
+                let head = segment.head;
                 drop(segment);
                 drop(gone);
                 return Ok(Got {
@@ -561,6 +711,7 @@ impl Inbox {
                     length,
                     source,
                     credentials,
+                    head,
                     files,
                 });
             }
@@ -574,6 +725,63 @@ impl Inbox {
 }
 
 impl State {
+    /// Passes bytes of the first segment; with the last of them it goes, to be dropped without a
+    /// lock.
+    fn advance(&mut self, count: usize) -> Option<Arc<Segment>> {
+        self.bytes -= count;
+        self.head += count;
+        self.gone += count as u64;
+        if self.urgent.is_some_and(|urgent| urgent.at < self.gone) {
+            self.urgent = None;
+        }
+        self.skipped = self.skipped.saturating_sub(count);
+        if self.head < self.segments.front()?.payload.len() {
+            return None;
+        }
+        self.head = 0;
+        let gone = self.segments.pop_front()?;
+        self.memory -= gone.charge.bytes();
+        Some(gone)
+    }
+
+    /// How far the urgent byte is behind `peeked` ones.
+    fn mark(&self, peeked: usize) -> Mark {
+        if peeked < self.skipped {
+            return Mark {
+                before: 0,
+                apart: true,
+            };
+        }
+        let next = self.gone + peeked as u64;
+        let before = self.urgent.and_then(|urgent| urgent.at.checked_sub(next));
+        Mark {
+            before: before.map_or(usize::MAX, |before| {
+                usize::try_from(before).unwrap_or(usize::MAX)
+            }),
+            apart: !self.urgent_inline,
+        }
+    }
+
+    fn is_at_urgent(&self) -> bool {
+        self.urgent.is_some_and(|urgent| urgent.at == self.next())
+    }
+
+    /// The place of the next byte that is not passed over.
+    fn next(&self) -> u64 {
+        self.gone + self.skipped as u64
+    }
+
+    /// How many of the next bytes are not received with others.
+    fn apart(&self) -> usize {
+        self.skipped + usize::from(self.is_at_urgent() && !self.urgent_inline)
+    }
+
+    /// There is nothing but bytes that are not received with others.
+    fn has_only_urgent(&self) -> bool {
+        let apart = self.apart();
+        apart > 0 && apart == self.bytes
+    }
+
     fn is_full(&self, bounds: Bounds) -> bool {
         bounds
             .messages

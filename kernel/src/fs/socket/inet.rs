@@ -1,10 +1,11 @@
 //! TCP and UDP over the loopback interface: addresses, connections and messages.
 
 use super::account::{self, NoRoom};
-use super::address::{Address, Family};
+use super::address::{Address, Family, Protocol};
 use super::inbox::{Bounds, Patience, Refusal, Segment};
+use super::operations::Outgoing;
 use super::payload::Payload;
-use super::ports::{self, Binding, PortUse, Protocol};
+use super::ports::{self, Binding, PortUse};
 use super::state::{Phase, Socket};
 use super::stream::OVERHEAD;
 use crate::fs::io::ByteSource;
@@ -15,22 +16,21 @@ use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_UNSPEC, Endpoint, Ip, split_family};
 use logic::socket::backlog::Place;
 use logic::socket::control::Credentials;
+use logic::socket::packet::{Choice, Head, Told, Version};
 
 /// The longest message of UDP: what a packet has without its heads.
 const LONGEST_MESSAGE: usize = 65_507;
+
+/// The hops of a packet where nobody says how many (`net.ipv4.ip_default_ttl`).
+pub const DEFAULT_HOPS: u8 = 64;
+
+/// Bytes in front of a message of UDP.
+const UDP_HEADER: usize = 8;
 
 /// The first port that anybody may bind to (`net.ipv4.ip_unprivileged_port_start`).
 const UNPRIVILEGED: u16 = 1024;
 
 impl Socket {
-    fn protocol(&self) -> Protocol {
-        if self.is_tcp() {
-            Protocol::Tcp
-        } else {
-            Protocol::Udp
-        }
-    }
-
     fn port_use(&self) -> Option<Arc<PortUse>> {
         self.state.lock().bound.clone()?.downcast().ok()
     }
@@ -38,7 +38,9 @@ impl Socket {
     /// Takes a port; `local` is what it is called then.
     fn take_port(&self, local: Endpoint) -> Result<(), Errno> {
         let v6_only = self.settings().v6_only.get();
-        let binding = Binding::new(self.protocol(), local, v6_only, self);
+        // A socket of AF_UNIX does not come here.
+        let protocol = self.protocol().unwrap_or(Protocol::Udp);
+        let binding = Binding::new(protocol, local, v6_only, self);
         let port = Arc::new(PortUse::take(binding)?);
         let mut state = self.state.lock();
         if state.bound.is_some() {
@@ -252,15 +254,8 @@ impl Socket {
 
     /// What a connection has of its listener: the port, and options.
     fn inherit(&self, parent: &Self) {
-        let (ours, theirs) = (self.settings(), parent.settings());
-        ours.keep_alive.set(theirs.keep_alive.get());
-        ours.no_delay.set(theirs.no_delay.get());
-        ours.linger.set(theirs.linger.get());
-        ours.linger_seconds.set(theirs.linger_seconds.get());
-        ours.reuse_address.set(theirs.reuse_address.get());
-        // Relaxed: an option orders nothing.
-        let receive = theirs.receive_buffer.load(Ordering::Relaxed);
-        ours.receive_buffer.store(receive, Ordering::Relaxed);
+        self.settings().inherit(parent.settings());
+        self.set_urgent_inline(parent.is_urgent_inline());
         if parent.state.lock().send_buffer_set {
             self.set_send_buffer(parent.send_buffer());
         }
@@ -316,11 +311,48 @@ impl Socket {
         Ok(())
     }
 
+    fn version_of_packet(&self, to: Ip) -> Version {
+        if to.to_v4().is_none() {
+            return Version::Six;
+        }
+        Version::Four {
+            mapped: self.family() == Family::Inet6,
+        }
+    }
+
+    /// What goes with a packet: what its sender chose, or what the socket has.
+    fn head(&self, to: Endpoint, choice: Choice) -> Head {
+        let settings = self.settings();
+        let (hops, service) = if to.ip.to_v4().is_some() {
+            let hops = settings.hops.get();
+            ((hops != 0).then_some(hops), &settings.service)
+        } else {
+            (settings.hops6.get().checked_sub(1), &settings.service6)
+        };
+        let byte = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
+        Head {
+            to,
+            hops: choice.hops.unwrap_or(hops.map_or(DEFAULT_HOPS, byte)),
+            service: choice.service.unwrap_or(byte(service.get())),
+            interface_known: false,
+        }
+    }
+
+    /// Whether it receives a message of so many bytes of which so many are checked
+    /// (`UDPLITE_RECV_CSCOV`); 0 is all.
+    fn takes_coverage(&self, coverage: u32, length: usize) -> bool {
+        let partly = coverage != 0 && (coverage as usize) < length + UDP_HEADER;
+        match self.settings().least_coverage.get().checked_sub(1) {
+            Some(least) if partly => least != 0 && coverage >= least,
+            _ => true,
+        }
+    }
+
     /// Sends a message of UDP. One that nobody receives, or that finds no room, is lost.
     pub(super) fn send_datagram(
         &self,
         from: &mut dyn ByteSource,
-        to: Option<&[u8]>,
+        out: &Outgoing<'_>,
         credentials: Credentials,
     ) -> SysResult {
         let length = from.left();
@@ -334,14 +366,15 @@ impl Socket {
         };
         self.bind_to_any_port(any)?;
         let connected = self.remote().and_then(|remote| remote.endpoint());
-        let (to, source) = match (to, connected) {
-            (Some(bytes), _) => self.route(bytes)?,
+        let (to, source) = match (out.to, connected) {
+            (Some((bytes, _)), _) => self.route(bytes)?,
             (None, Some(remote)) => (remote, self.endpoint().ip),
             (None, None) => return Err(Errno::EDESTADDRREQ),
         };
         if to.port == 0 {
             return Err(Errno::EINVAL);
         }
+        let choice = Choice::parse(out.control, self.version_of_packet(to.ip))?;
         if let Some(error) = self.take_error() {
             return Err(error);
         }
@@ -349,7 +382,7 @@ impl Socket {
             return Err(Errno::EPIPE);
         }
         let source = Endpoint {
-            ip: source,
+            ip: choice.source.unwrap_or(source),
             port: self.endpoint().port,
         };
         let bytes = Payload::memory(length) + OVERHEAD;
@@ -358,20 +391,33 @@ impl Socket {
             Err(NoRoom::Full | NoRoom::Memory) => return Err(Errno::ENOBUFS),
         };
         let payload = Payload::take(from, length)?;
-        let Some(receiver) = ports::find(Protocol::Udp, to, source) else {
+        let protocol = self.protocol().unwrap_or(Protocol::Udp);
+        let Some(receiver) = ports::find(protocol, to, source) else {
             if connected.is_some() {
                 self.inbox.set_error(Errno::ECONNREFUSED);
             }
             return Ok(length);
         };
-        let segment = Segment::new(payload, Address::Inet(source), credentials, None, charge);
+        if !receiver.takes_coverage(self.settings().coverage.get(), length) {
+            return Ok(length);
+        }
+        let asked = receiver.settings().told.get();
+        let head = Head {
+            interface_known: asked.intersects(Told::INFO4 | Told::INFO6),
+            ..self.head(to, choice)
+        };
+        let source = Address::Inet(source);
+        let segment = Segment::new(payload, source, credentials, charge).with_head(head);
         // Relaxed: an option orders nothing.
         let room = receiver.settings().receive_buffer.load(Ordering::Relaxed);
         let bounds = Bounds {
             messages: None,
             memory: Some(room),
         };
-        match receiver.inbox.push(segment, self.inbox.id(), bounds) {
+        match receiver
+            .inbox
+            .push(Arc::new(segment), self.inbox.id(), bounds)
+        {
             Ok(()) | Err((Refusal::Full | Refusal::Closed | Refusal::Stranger, _)) => {}
             Err((Refusal::Shut | Refusal::Memory, _)) => {}
         }

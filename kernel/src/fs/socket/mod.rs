@@ -1,4 +1,4 @@
-//! Sockets: `AF_UNIX`, and TCP and UDP over the loopback interface.
+//! Sockets: `AF_UNIX`, TCP and UDP over the loopback interface, and netlink, which tells of it.
 //!
 //! ```text
 //! Socket --sends--> Inbox of the peer: Segments --received by--> the peer
@@ -21,7 +21,9 @@ mod address;
 mod collect;
 mod inbox;
 mod inet;
+mod interface;
 mod names;
+mod netlink;
 mod operations;
 mod payload;
 mod ports;
@@ -31,9 +33,10 @@ mod state;
 mod stream;
 mod unix;
 
-pub use address::{Address, Family, SocketKind};
+pub use address::{Address, Family, Protocol, SocketKind};
 pub use collect::start;
 pub use inbox::Got;
+pub use inet::DEFAULT_HOPS;
 pub use operations::{Caller, Incoming, Outgoing};
 pub use settings::{Settings, Timeout};
 pub use state::Socket;

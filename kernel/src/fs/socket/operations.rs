@@ -2,14 +2,17 @@
 
 use super::address::{Family, SocketKind};
 use super::inbox::{Got, How, Patience};
+use super::interface;
 use super::rights::{self, Rights};
 use super::state::{Socket, caller};
+use super::stream::With;
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{Context, File, OpenFile, OpenFlags, anonymous};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::mem::take;
 use linux_raw_sys::ioctl::{FIONREAD, TIOCOUTQ};
 use logic::credentials::Credentials as Subject;
 use logic::errno::{Errno, SysResult};
@@ -17,6 +20,9 @@ use logic::socket::control::Credentials;
 
 /// The longest backlog (`net.core.somaxconn`).
 const MAX_BACKLOG: usize = 4096;
+
+/// Whether the urgent byte of a stream is next.
+const SIOCATMARK: u32 = 0x8905;
 
 /// Who calls, and where it stands in the tree.
 #[derive(Copy, Clone, Debug)]
@@ -31,6 +37,8 @@ pub struct Caller<'a> {
 pub struct Outgoing<'a> {
     /// To whom, where the socket is not connected.
     pub to: Option<(&'a [u8], Caller<'a>)>,
+    /// Control messages to go with a message of UDP.
+    pub control: &'a [u8],
     /// Open files that go with it, and how many may be on their way.
     pub files: Vec<Arc<OpenFile>>,
     /// The sender's limit of those.
@@ -39,6 +47,8 @@ pub struct Outgoing<'a> {
     pub credentials: Option<Credentials>,
     /// It does not wait.
     pub nonblocking: bool,
+    /// Of TCP: its last byte is urgent.
+    pub urgent: bool,
 }
 
 impl Outgoing<'_> {
@@ -46,10 +56,12 @@ impl Outgoing<'_> {
     pub const fn plain(nonblocking: bool) -> Self {
         Self {
             to: None,
+            control: &[],
             files: Vec::new(),
             files_limit: 0,
             credentials: None,
             nonblocking,
+            urgent: false,
         }
     }
 }
@@ -85,10 +97,10 @@ impl Socket {
 
     /// `bind(2)`.
     pub fn bind(&self, address: &[u8], caller: Caller<'_>) -> Result<(), Errno> {
-        if self.is_unix() {
-            self.bind_unix(address, caller)
-        } else {
-            self.bind_inet(address, caller.who)
+        match self.family() {
+            Family::Unix => self.bind_unix(address, caller),
+            Family::Inet | Family::Inet6 => self.bind_inet(address, caller.who),
+            Family::Netlink => self.bind_netlink(address),
         }
     }
 
@@ -101,10 +113,10 @@ impl Socket {
     ) -> Result<(), Errno> {
         let patience = self.patience(nonblocking, true);
         let _alone = self.connect_alone()?;
-        if self.is_unix() {
-            self.connect_unix(address, caller, patience)
-        } else {
-            self.connect_inet(address, patience)
+        match self.family() {
+            Family::Unix => self.connect_unix(address, caller, patience),
+            Family::Inet | Family::Inet6 => self.connect_inet(address, patience),
+            Family::Netlink => self.connect_netlink(address),
         }
     }
 
@@ -121,6 +133,9 @@ impl Socket {
 
     /// `shutdown(2)`.
     pub fn shutdown(&self, reading: bool, writing: bool) -> Result<(), Errno> {
+        if self.family() == Family::Netlink {
+            return Err(Errno::EOPNOTSUPP);
+        }
         if reading && self.is_listening() && self.is_tcp() {
             self.stop_at_port();
         }
@@ -139,7 +154,7 @@ impl Socket {
     ///
     /// # Errors
     /// As `sendmsg(2)`; `BROKEN_PIPE` where Linux sends a signal.
-    pub fn send(&self, from: &mut dyn ByteSource, out: Outgoing<'_>) -> SysResult {
+    pub fn send(&self, from: &mut dyn ByteSource, mut out: Outgoing<'_>) -> SysResult {
         if !out.files.is_empty() && !self.is_unix() {
             return Err(Errno::EINVAL);
         }
@@ -155,16 +170,22 @@ impl Socket {
         let credentials = out.credentials.unwrap_or_else(caller);
         let rights = match out.files.is_empty() {
             true => None,
-            false => Some(Rights::send(out.files, out.files_limit)?),
+            false => Some(Rights::send(take(&mut out.files), out.files_limit)?),
         };
         let patience = self.patience(out.nonblocking, true);
         if stream {
-            return self.send_stream(from, rights, credentials, patience);
+            let with = With {
+                credentials,
+                patience,
+                urgent: out.urgent,
+            };
+            return self.send_stream(from, rights, with);
         }
-        if self.is_unix() {
-            return self.send_message(from, out.to, rights, credentials, patience);
+        match self.family() {
+            Family::Unix => self.send_message(from, out.to, rights, credentials, patience),
+            Family::Inet | Family::Inet6 => self.send_datagram(from, &out, credentials),
+            Family::Netlink => self.send_netlink(from, &out),
         }
-        self.send_datagram(from, out.to.map(|(bytes, _)| bytes), credentials)
     }
 
     /// Receives bytes, or a message.
@@ -191,6 +212,24 @@ impl Socket {
         } else {
             self.inbox.receive_message(to, how)
         }
+    }
+
+    /// Receives the urgent byte of a stream, or only looks at it.
+    ///
+    /// # Errors
+    /// `EINVAL`: there is none.
+    pub fn receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
+        self.inbox.urgent_byte(!peek).ok_or(Errno::EINVAL)
+    }
+
+    /// Sets `SO_OOBINLINE`.
+    pub fn set_urgent_inline(&self, on: bool) {
+        self.inbox.set_urgent_inline(on);
+    }
+
+    /// Whether it is set.
+    pub fn is_urgent_inline(&self) -> bool {
+        self.inbox.is_urgent_inline()
     }
 
     /// Whether something may come at all.
@@ -258,7 +297,8 @@ impl File for Socket {
                 }
             }
             TIOCOUTQ => self.unreceived(),
-            _ => return Err(Errno::ENOTTY),
+            SIOCATMARK if self.is_tcp() => self.inbox.is_at_urgent().into(),
+            _ => return interface::ioctl(self.family(), command, argument),
         };
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         uaccess::copy_out(argument, &count.to_le_bytes())?;

@@ -77,6 +77,14 @@ impl Payload {
         }
     }
 
+    /// Its byte, if there is one alone.
+    pub(super) fn only_byte(&self) -> Option<u8> {
+        match self {
+            Self::Small(bytes) if bytes.len() == 1 => bytes.first().copied(),
+            _ => None,
+        }
+    }
+
     /// Puts up to `count` bytes from `offset` on; tells how many. No lock is held.
     ///
     /// # Errors

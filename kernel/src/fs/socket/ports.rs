@@ -1,5 +1,6 @@
 //! Ports: which sockets of TCP and UDP are bound where, and who is meant by an address.
 
+use super::address::Protocol;
 use super::state::Socket;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
@@ -9,13 +10,6 @@ use logic::errno::Errno;
 use logic::socket::address::{Endpoint, Ip};
 use machine::arch::random;
 use machine::sync::SpinLock;
-
-/// The protocols that have ports.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Protocol {
-    Tcp,
-    Udp,
-}
 
 /// The ports that who asks for none gets (`net.ipv4.ip_local_port_range`).
 const EPHEMERAL: core::ops::RangeInclusive<u16> = 32768..=60999;
@@ -84,7 +78,7 @@ impl Binding {
             |a: &AtomicBool, b: &AtomicBool| a.load(Ordering::Relaxed) && b.load(Ordering::Relaxed);
         let shared = (self.reuse_port && other.reuse_port)
             || (both(&self.reuse_address, &other.reuse_address)
-                && (self.protocol == Protocol::Udp || !(self.listens() || other.listens())));
+                && (self.protocol != Protocol::Tcp || !(self.listens() || other.listens())));
         overlap && !shared
     }
 

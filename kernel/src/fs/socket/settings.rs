@@ -1,6 +1,7 @@
 //! The options of a socket that programs set (`setsockopt`).
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use logic::socket::packet::Told;
 use machine::arch::clock::{self, Nanos};
 
 /// `SO_RCVTIMEO` or `SO_SNDTIMEO`: how long a call waits; 0 is for ever.
@@ -60,6 +61,26 @@ impl Number {
     }
 }
 
+/// What a receiver is told of packets.
+#[derive(Debug, Default)]
+pub struct ToldSet(AtomicU32);
+
+impl ToldSet {
+    /// All of it.
+    pub fn get(&self) -> Told {
+        Told::from_bits_truncate(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Adds it, or takes it away.
+    pub fn set(&self, told: Told, on: bool) {
+        if on {
+            self.0.fetch_or(told.bits(), Ordering::Relaxed);
+        } else {
+            self.0.fetch_and(!told.bits(), Ordering::Relaxed);
+        }
+    }
+}
+
 /// All options.
 #[derive(Debug, Default)]
 pub struct Settings {
@@ -79,8 +100,6 @@ pub struct Settings {
     pub keep_alive: Switch,
     /// `SO_BROADCAST`: kept and shown.
     pub broadcast: Switch,
-    /// `SO_OOBINLINE`: kept and shown; there are no urgent bytes.
-    pub urgent_inline: Switch,
     /// `SO_DONTROUTE`: kept and shown.
     pub no_route: Switch,
     /// `SO_PRIORITY`: kept and shown.
@@ -101,10 +120,72 @@ pub struct Settings {
     /// `TCP_KEEPIDLE` and its like, in the order that the calls have them: kept and shown. 0: Linux's
     /// default.
     pub tcp: [Number; 6],
-    /// `IP_TOS`: kept and shown.
+    /// `IP_TOS`: UDP tells its receivers.
     pub service: Number,
-    /// `IP_TTL`: kept and shown. 0: Linux's default.
+    /// `IP_TTL`: UDP tells its receivers. 0: Linux's default.
     pub hops: Number,
+    /// `IP_MTU_DISCOVER` and 1: kept and shown; no packet is too large for the loopback interface.
+    /// 0: Linux's default.
+    pub discovery: Number,
+    /// `IPV6_TCLASS`: UDP tells its receivers.
+    pub service6: Number,
+    /// `IPV6_UNICAST_HOPS` and 1: UDP tells its receivers. 0: Linux's default.
+    pub hops6: Number,
+    /// `IPV6_MTU_DISCOVER`, likewise.
+    pub discovery6: Number,
+    /// `IPV6_DONTFRAG`: kept and shown.
+    pub whole: Switch,
+    /// What comes with received messages.
+    pub told: ToldSet,
+    /// `UDPLITE_SEND_CSCOV`: bytes of a message, its head included, that are checked; 0 is all.
+    pub coverage: Number,
+    /// `UDPLITE_RECV_CSCOV` and 1: messages with fewer are lost. 0: none are.
+    pub least_coverage: Number,
     /// `IPV6_V6ONLY`.
     pub v6_only: Switch,
+}
+
+impl Settings {
+    /// Takes over what a connection has of its listener: all but `SO_PRIORITY`.
+    pub(super) fn inherit(&self, parent: &Self) {
+        let timeouts = [
+            (&self.receive_timeout, &parent.receive_timeout),
+            (&self.send_timeout, &parent.send_timeout),
+        ];
+        for (ours, theirs) in timeouts {
+            ours.set(theirs.get());
+        }
+        let receive = parent.receive_buffer.load(Ordering::Relaxed);
+        self.receive_buffer.store(receive, Ordering::Relaxed);
+        let switches = [
+            (&self.reuse_address, &parent.reuse_address),
+            (&self.reuse_port, &parent.reuse_port),
+            (&self.keep_alive, &parent.keep_alive),
+            (&self.broadcast, &parent.broadcast),
+            (&self.no_route, &parent.no_route),
+            (&self.linger, &parent.linger),
+            (&self.no_delay, &parent.no_delay),
+            (&self.cork, &parent.cork),
+            (&self.slow_ack, &parent.slow_ack),
+            (&self.whole, &parent.whole),
+            (&self.v6_only, &parent.v6_only),
+        ];
+        for (ours, theirs) in switches {
+            ours.set(theirs.get());
+        }
+        let numbers = [
+            (&self.receive_least, &parent.receive_least),
+            (&self.linger_seconds, &parent.linger_seconds),
+            (&self.service, &parent.service),
+            (&self.hops, &parent.hops),
+            (&self.discovery, &parent.discovery),
+            (&self.service6, &parent.service6),
+            (&self.hops6, &parent.hops6),
+            (&self.discovery6, &parent.discovery6),
+        ];
+        for (ours, theirs) in numbers.into_iter().chain(self.tcp.iter().zip(&parent.tcp)) {
+            ours.set(theirs.get());
+        }
+        self.told.set(parent.told.get(), true);
+    }
 }

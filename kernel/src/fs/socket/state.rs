@@ -1,7 +1,7 @@
 //! A socket: its state, its readiness and its end.
 
 use super::account::Account;
-use super::address::{Address, Family, SocketKind};
+use super::address::{Address, Family, Protocol, SocketKind};
 use super::inbox::{Bounds, Inbox, Patience};
 use super::settings::Settings;
 use crate::fs::node::Hold;
@@ -84,6 +84,8 @@ pub(super) struct State {
 pub struct Socket {
     family: Family,
     kind: SocketKind,
+    /// `None`: of `AF_UNIX` or `AF_NETLINK`.
+    protocol: Option<Protocol>,
     this: Weak<Self>,
     pub(super) notifier: Arc<Notifier>,
     pub(super) inbox: Arc<Inbox>,
@@ -118,8 +120,22 @@ fn acting_caller() -> Credentials {
 impl Socket {
     /// A new socket.
     pub fn new(family: Family, kind: SocketKind) -> Arc<Self> {
+        let protocol = match (family, kind) {
+            (Family::Unix | Family::Netlink, _) => None,
+            (_, SocketKind::Stream) => Some(Protocol::Tcp),
+            _ => Some(Protocol::Udp),
+        };
+        Self::with_protocol(family, kind, protocol)
+    }
+
+    /// A new socket of UDP-Lite.
+    pub fn new_lite(family: Family) -> Arc<Self> {
+        Self::with_protocol(family, SocketKind::Datagram, Some(Protocol::UdpLite))
+    }
+
+    fn with_protocol(family: Family, kind: SocketKind, protocol: Option<Protocol>) -> Arc<Self> {
         let notifier = Arc::new(Notifier::new());
-        let tcp = family != Family::Unix && kind == SocketKind::Stream;
+        let tcp = protocol == Some(Protocol::Tcp);
         let settings = Settings::default();
         let (send, receive) = if tcp {
             (TCP_SEND_BUFFER, TCP_RECEIVE_BUFFER)
@@ -131,6 +147,7 @@ impl Socket {
         Arc::new_cyclic(|this| Self {
             family,
             kind,
+            protocol,
             this: this.clone(),
             inbox: Inbox::new(notifier.clone()),
             account: Account::new(send, notifier.clone()),
@@ -162,6 +179,11 @@ impl Socket {
         self.kind
     }
 
+    /// Its protocol, if it has ports of TCP or UDP.
+    pub fn protocol(&self) -> Option<Protocol> {
+        self.protocol
+    }
+
     /// Its options.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -172,7 +194,7 @@ impl Socket {
     }
 
     pub(super) fn is_tcp(&self) -> bool {
-        !self.is_unix() && self.kind == SocketKind::Stream
+        self.protocol == Some(Protocol::Tcp)
     }
 
     pub(super) fn weak(&self) -> Weak<Self> {
@@ -184,8 +206,24 @@ impl Socket {
         self.state.lock().local.clone()
     }
 
-    /// The name of the other side, if it is connected.
+    /// The name of the other side, if it is connected. TCP that was reset, or ended on both sides,
+    /// has none.
+    pub fn peer_name(&self) -> Option<Address> {
+        let over = || {
+            let look = self.inbox.look();
+            look.reset || (look.peer_ended && self.state.lock().shut_write)
+        };
+        if self.is_tcp() && over() {
+            return None;
+        }
+        self.remote()
+    }
+
+    /// The name that the other side has, or had.
     pub fn remote(&self) -> Option<Address> {
+        if self.family == Family::Netlink {
+            return Some(Address::KERNEL);
+        }
         let state = self.state.lock();
         match state.phase {
             Phase::Connected { .. } => state.remote.clone(),
@@ -392,6 +430,7 @@ impl Socket {
         if look.readable {
             mask |= PollMask::READABLE;
         }
+        mask.set(PollMask::PRI, look.urgent);
         let unconnected = self.kind.connects() && !matches!(state.phase, Phase::Connected { .. });
         if (no_reading && no_writing) || unconnected {
             mask |= PollMask::HUP;

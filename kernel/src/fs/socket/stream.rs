@@ -7,6 +7,7 @@ use super::payload::Payload;
 use super::rights::Rights;
 use super::state::{Phase, Socket};
 use crate::fs::io::ByteSource;
+use alloc::sync::Arc;
 use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;
 use machine::sched;
@@ -15,6 +16,15 @@ use machine::sched;
 pub(super) const OVERHEAD: usize = 512;
 /// The most bytes in one segment of a stream.
 const LONGEST: usize = 32 << 10;
+
+/// How bytes of a stream are sent.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct With {
+    pub(super) credentials: Credentials,
+    pub(super) patience: Patience,
+    /// The last of them is urgent.
+    pub(super) urgent: bool,
+}
 
 impl Socket {
     /// Charges a segment of so many bytes to this socket, waiting for room.
@@ -51,13 +61,12 @@ impl Socket {
         &self,
         from: &mut dyn ByteSource,
         mut rights: Option<Rights>,
-        credentials: Credentials,
-        patience: Patience,
+        with: With,
     ) -> SysResult {
         let total = from.left();
         let mut done = 0;
         while done < total {
-            match self.send_piece(from, total - done, &mut rights, credentials, patience) {
+            match self.send_piece(from, total - done, &mut rights, with) {
                 Ok(count) => {
                     done += count;
                     sched::cond_resched();
@@ -84,7 +93,7 @@ impl Socket {
     }
 
     /// The inbox of who is to receive a stream.
-    fn receiver(&self) -> Result<alloc::sync::Arc<super::inbox::Inbox>, Errno> {
+    fn receiver(&self) -> Result<Arc<super::inbox::Inbox>, Errno> {
         let state = self.state.lock();
         let peer = match state.phase {
             Phase::Connected { .. } => state.peer.clone(),
@@ -106,13 +115,20 @@ impl Socket {
         from: &mut dyn ByteSource,
         left: usize,
         rights: &mut Option<Rights>,
-        credentials: Credentials,
-        patience: Patience,
+        with: With,
     ) -> SysResult {
+        let With {
+            credentials,
+            patience,
+            ..
+        } = with;
         let peer = self.receiver()?;
         // Two of them fit, so that one is received while the next one is sent.
         let longest = (self.account.limit() / 2).clamp(OVERHEAD, LONGEST + OVERHEAD) - OVERHEAD / 2;
-        let count = left.min(longest.min(LONGEST));
+        // An urgent byte stands alone.
+        let is_urgent = with.urgent && left == 1;
+        let before_urgent = left - usize::from(with.urgent && left > 1);
+        let count = before_urgent.min(longest.min(LONGEST));
         let charge = self.charge(count, patience)?;
         let payload = Payload::take(from, count)?;
         let source = if self.is_unix() {
@@ -120,7 +136,11 @@ impl Socket {
         } else {
             Address::unbound(self.family())
         };
-        let segment = Segment::new(payload, source, credentials, rights.take(), charge);
+        let mut segment = Segment::new(payload, source, credentials, charge);
+        if is_urgent {
+            segment = segment.made_urgent();
+        }
+        let segment = Arc::new(segment.with_rights(rights.take()));
         match peer.push(segment, self.inbox.id(), Bounds::default()) {
             Ok(()) => Ok(count),
             Err((Refusal::Memory | Refusal::Full, _)) => Err(Errno::ENOBUFS),

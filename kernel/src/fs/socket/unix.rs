@@ -233,7 +233,8 @@ impl Socket {
         }
         let charge = self.charge(length, patience)?;
         let payload = Payload::take(from, length)?;
-        let mut segment = Segment::new(payload, self.local(), credentials, rights, charge);
+        let segment = Segment::new(payload, self.local(), credentials, charge);
+        let mut segment = Arc::new(segment.with_rights(rights));
         // Who is connected to us takes all that we may have sent.
         let mutual = self.kind().connects() || inbox.receives_only_from(self.inbox.id());
         let bounds = Bounds {

@@ -1,0 +1,404 @@
+//! Netlink (RFC 3549): what programs ask of interfaces and addresses, and the answers. There is one
+//! interface, the loopback one, and nothing of it changes.
+
+use super::address::{AF_INET, AF_INET6, Ip};
+use super::packet::LOOPBACK;
+use crate::errno::Errno;
+use alloc::vec::Vec;
+
+/// `AF_NETLINK`.
+pub const AF_NETLINK: u16 = 16;
+/// Bytes of `struct sockaddr_nl`: a family, two bytes of nothing, a port, groups.
+pub const ADDRESS_LENGTH: usize = 12;
+/// The name of the interface.
+pub const NAME: &[u8] = b"lo";
+/// The most bytes that a packet has there.
+pub const MTU: u32 = 65536;
+/// How many packets could wait there.
+pub const QUEUE_LENGTH: u32 = 1000;
+/// `ARPHRD_LOOPBACK`.
+pub const HARDWARE: u16 = 772;
+/// `IFF_LOOPBACK`.
+pub const IFF_LOOPBACK: u32 = 8;
+/// `IFF_UP` and `IFF_RUNNING`.
+pub const IFF_UP_RUNNING: u32 = 0x41;
+
+/// `IFF_LOWER_UP`.
+const IFF_LOWER_UP: u32 = 0x10000;
+/// Bytes of `struct nlmsghdr`: a length that counts them, type, flags, sequence, port.
+const HEADER: usize = 16;
+
+// Types of messages.
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// The first that is not netlink's own (`NLMSG_MIN_TYPE`).
+const FIRST_TYPE: u16 = 16;
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWADDR: u16 = 20;
+const RTM_GETADDR: u16 = 22;
+/// The last that Linux 6.1 knows (`RTM_MAX`).
+const LAST_TYPE: u16 = 123;
+/// What types that ask for something have in their lowest two bits.
+const GETS: u16 = 2;
+
+// Flags of messages.
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_MULTI: u16 = 2;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_CAPPED: u16 = 0x100;
+/// All of a kind is asked for.
+const NLM_F_DUMP: u16 = 0x300;
+
+// Attributes of an interface.
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_BROADCAST: u16 = 2;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_QDISC: u16 = 6;
+const IFLA_TXQLEN: u16 = 13;
+const IFLA_OPERSTATE: u16 = 16;
+const IFLA_LINKMODE: u16 = 17;
+const IFLA_GROUP: u16 = 27;
+const IFLA_ALT_IFNAME: u16 = 53;
+
+// Attributes of an address.
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_LABEL: u16 = 3;
+const IFA_CACHEINFO: u16 = 6;
+const IFA_FLAGS: u16 = 8;
+const IFA_F_PERMANENT: u8 = 0x80;
+const RT_SCOPE_HOST: u8 = 254;
+/// It is valid, and preferred, for ever, and has been since the machine started.
+const FOR_EVER: [u8; 16] = [
+    255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0,
+];
+
+/// The port and the groups of a program's address.
+///
+/// # Errors
+/// `EINVAL`: it is none of netlink.
+pub fn parse_address(bytes: &[u8]) -> Result<(u32, u32), Errno> {
+    if bytes.len() < ADDRESS_LENGTH || half(bytes, 0) != AF_NETLINK {
+        return Err(Errno::EINVAL);
+    }
+    Ok((word(bytes, 4), word(bytes, 8)))
+}
+
+/// An address as programs read it.
+pub fn address_bytes(port: u32, groups: u32) -> Vec<u8> {
+    let family = u32::from(AF_NETLINK);
+    [family, port, groups].map(u32::to_le_bytes).concat()
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.copied().map_or(0, u16::from_le_bytes)
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.copied().map_or(0, u32::from_le_bytes)
+}
+
+/// A length of at most [`MTU`], as a message has it.
+fn length32(length: usize) -> [u8; 4] {
+    u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+/// Who asked, and the number of the question.
+#[derive(Copy, Clone, Debug)]
+struct Asker {
+    sequence: u32,
+    port: u32,
+}
+
+impl Asker {
+    fn message(self, kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+        let mut bytes = length32(HEADER + body.len()).to_vec();
+        bytes.extend_from_slice(&kind.to_le_bytes());
+        bytes.extend_from_slice(&flags.to_le_bytes());
+        bytes.extend_from_slice(&self.sequence.to_le_bytes());
+        bytes.extend_from_slice(&self.port.to_le_bytes());
+        bytes.extend_from_slice(body);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    /// What became of a request: with an error the whole of it goes back, else its header.
+    fn acknowledgement(self, error: Option<Errno>, request: &[u8]) -> Vec<u8> {
+        let number = error.map_or(0_u32, |error| {
+            // Errors are small and negative.
+            u32::try_from(error.to_return() & 0xffff_ffff).unwrap_or(0)
+        });
+        let (flags, request) = match error {
+            Some(_) => (0, request),
+            None => (NLM_F_CAPPED, &request[..HEADER]),
+        };
+        let body = [&number.to_le_bytes()[..], request].concat();
+        self.message(NLMSG_ERROR, flags, &body)
+    }
+}
+
+fn attribute(to: &mut Vec<u8>, kind: u16, data: &[u8]) {
+    // All are short.
+    let length = u16::try_from(4 + data.len()).unwrap_or(u16::MAX);
+    to.extend_from_slice(&length.to_le_bytes());
+    to.extend_from_slice(&kind.to_le_bytes());
+    to.extend_from_slice(data);
+    to.resize(to.len().next_multiple_of(4), 0);
+}
+
+/// `struct ifinfomsg` of the interface, and its attributes, in Linux's order.
+fn interface() -> Vec<u8> {
+    let mut body = [0, 0].to_vec();
+    body.extend_from_slice(&HARDWARE.to_le_bytes());
+    let flags = IFF_UP_RUNNING | IFF_LOOPBACK | IFF_LOWER_UP;
+    body.extend_from_slice(&[LOOPBACK, flags, 0].map(u32::to_le_bytes).concat());
+    attribute(&mut body, IFLA_IFNAME, b"lo\0");
+    attribute(&mut body, IFLA_TXQLEN, &QUEUE_LENGTH.to_le_bytes());
+    attribute(&mut body, IFLA_OPERSTATE, &[0]);
+    attribute(&mut body, IFLA_LINKMODE, &[0]);
+    attribute(&mut body, IFLA_MTU, &MTU.to_le_bytes());
+    attribute(&mut body, IFLA_GROUP, &[0; 4]);
+    attribute(&mut body, IFLA_QDISC, b"noqueue\0");
+    attribute(&mut body, IFLA_ADDRESS, &[0; 6]);
+    attribute(&mut body, IFLA_BROADCAST, &[0; 6]);
+    body
+}
+
+/// `struct ifaddrmsg` of an address, and its attributes, in Linux's order.
+fn address(family: u16) -> Vec<u8> {
+    let four = family == AF_INET;
+    // Families have small numbers.
+    let family = u8::try_from(family).unwrap_or(0);
+    let prefix = if four { 8 } else { 128 };
+    let mut body = [family, prefix, IFA_F_PERMANENT, RT_SCOPE_HOST].to_vec();
+    body.extend_from_slice(&LOOPBACK.to_le_bytes());
+    let flags = u32::from(IFA_F_PERMANENT).to_le_bytes();
+    if four {
+        let ip = &Ip::LOCAL4.to_v4().unwrap_or_default();
+        attribute(&mut body, IFA_ADDRESS, ip);
+        attribute(&mut body, IFA_LOCAL, ip);
+        attribute(&mut body, IFA_LABEL, b"lo\0");
+        attribute(&mut body, IFA_FLAGS, &flags);
+        attribute(&mut body, IFA_CACHEINFO, &FOR_EVER);
+    } else {
+        attribute(&mut body, IFA_ADDRESS, &Ip::LOCAL6.0);
+        attribute(&mut body, IFA_CACHEINFO, &FOR_EVER);
+        attribute(&mut body, IFA_FLAGS, &flags);
+    }
+    body
+}
+
+/// Answers the requests of `bytes`, which the socket at `port` sent: each answer is a message of its
+/// own to it. As on Linux what is malformed ends it.
+pub fn answer(mut bytes: &[u8], port: u32, mut reply: impl FnMut(Vec<u8>)) {
+    // Each round takes a header at least.
+    while bytes.len() >= HEADER {
+        let length = usize::try_from(word(bytes, 0)).unwrap_or(usize::MAX);
+        if length < HEADER || length > bytes.len() {
+            return;
+        }
+        let request = &bytes[..length];
+        let flags = half(request, 6);
+        let asker = Asker {
+            sequence: word(request, 8),
+            port,
+        };
+        let result = if flags & NLM_F_REQUEST == 0 || half(request, 4) < FIRST_TYPE {
+            Ok(false)
+        } else {
+            answer_one(request, asker, &mut reply)
+        };
+        match result {
+            Err(error) => reply(asker.acknowledgement(Some(error), request)),
+            Ok(false) if flags & NLM_F_ACK != 0 => reply(asker.acknowledgement(None, request)),
+            Ok(_) => {}
+        }
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+}
+
+/// Answers a request; says whether the answer is one that ends by itself.
+fn answer_one(
+    request: &[u8],
+    asker: Asker,
+    reply: &mut impl FnMut(Vec<u8>),
+) -> Result<bool, Errno> {
+    let (kind, flags) = (half(request, 4), half(request, 6));
+    let body = &request[HEADER..];
+    if kind > LAST_TYPE {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let Some(family) = body.first() else {
+        return Ok(false);
+    };
+    if kind & 3 != GETS {
+        return Err(Errno::EPERM);
+    }
+    if flags & NLM_F_DUMP == 0 {
+        if kind != RTM_GETLINK {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        check_is_loopback(body)?;
+        reply(asker.message(RTM_NEWLINK, 0, &interface()));
+        return Ok(false);
+    }
+    let family = u16::from(*family);
+    match kind {
+        RTM_GETLINK => reply(asker.message(RTM_NEWLINK, NLM_F_MULTI, &interface())),
+        RTM_GETADDR => {
+            let one = [AF_INET, AF_INET6].contains(&family);
+            for each in [AF_INET, AF_INET6] {
+                if !one || each == family {
+                    reply(asker.message(RTM_NEWADDR, NLM_F_MULTI, &address(each)));
+                }
+            }
+        }
+        _ => return Err(Errno::EOPNOTSUPP),
+    }
+    reply(asker.message(NLMSG_DONE, NLM_F_MULTI, &[0; 4]));
+    Ok(true)
+}
+
+/// Looks whether the interface is meant, by its number or its name.
+fn check_is_loopback(body: &[u8]) -> Result<(), Errno> {
+    /// Bytes of `struct ifinfomsg`.
+    const LENGTH: usize = 16;
+    let mut attributes = body.get(LENGTH..).ok_or(Errno::EINVAL)?;
+    match word(body, 4) {
+        0 => {}
+        LOOPBACK => return Ok(()),
+        _ => return Err(Errno::ENODEV),
+    }
+    // Each round takes the head of an attribute at least.
+    while attributes.len() >= 4 {
+        let length = usize::from(half(attributes, 0));
+        if length < 4 || length > attributes.len() {
+            break;
+        }
+        if [IFLA_IFNAME, IFLA_ALT_IFNAME].contains(&half(attributes, 2)) {
+            let name = attributes[4..length].split(|byte| *byte == 0).next();
+            return if name == Some(NAME) {
+                Ok(())
+            } else {
+                Err(Errno::ENODEV)
+            };
+        }
+        attributes = attributes
+            .get(length.next_multiple_of(4)..)
+            .unwrap_or_default();
+    }
+    Err(Errno::EINVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::prelude::v1::*;
+
+    fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+        let asker = Asker {
+            sequence: 7,
+            port: 0,
+        };
+        let mut bytes = asker.message(kind, flags, body);
+        bytes.truncate(HEADER + body.len());
+        bytes
+    }
+
+    fn answers(bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        answer(bytes, 42, |bytes| all.push(bytes));
+        all
+    }
+
+    /// Type, flags, sequence and port of each answer.
+    fn heads(bytes: &[u8]) -> Vec<(u16, u16, u32, u32)> {
+        let head = |bytes: &Vec<u8>| {
+            let length = word(bytes, 0) as usize;
+            assert_eq!(length.next_multiple_of(4), bytes.len());
+            (
+                half(bytes, 4),
+                half(bytes, 6),
+                word(bytes, 8),
+                word(bytes, 12),
+            )
+        };
+        answers(bytes).iter().map(head).collect()
+    }
+
+    fn error(bytes: &[u8]) -> i32 {
+        let all = answers(bytes);
+        assert_eq!((all.len(), half(&all[0], 4)), (1, NLMSG_ERROR));
+        word(&all[0], HEADER).cast_signed()
+    }
+
+    #[test]
+    fn all_of_a_kind() {
+        let all = NLM_F_REQUEST | NLM_F_DUMP;
+        let done = (NLMSG_DONE, NLM_F_MULTI, 7, 42);
+        let address = (RTM_NEWADDR, NLM_F_MULTI, 7, 42);
+        let link = (RTM_NEWLINK, NLM_F_MULTI, 7, 42);
+        assert_eq!(heads(&request(RTM_GETLINK, all, &[0])), [link, done]);
+        assert_eq!(
+            heads(&request(RTM_GETADDR, all, &[0])),
+            [address, address, done]
+        );
+        assert_eq!(heads(&request(RTM_GETADDR, all, &[10])), [address, done]);
+        // Several requests in one message.
+        let two = [request(RTM_GETLINK, all, &[0; 4]), request(26, all, &[0])].concat();
+        assert_eq!(heads(&two)[2], (NLMSG_ERROR, 0, 7, 42));
+    }
+
+    #[test]
+    fn one_interface() {
+        let ask = |index: u32, name: &[u8]| {
+            let mut body = [0, 0, index, 0].map(u32::to_le_bytes).concat();
+            body.swap(4, 8);
+            if !name.is_empty() {
+                attribute(&mut body, IFLA_IFNAME, name);
+            }
+            request(RTM_GETLINK, NLM_F_REQUEST, &body)
+        };
+        let link = [(RTM_NEWLINK, 0, 7, 42)];
+        assert_eq!(heads(&ask(1, b"")), link);
+        assert_eq!(heads(&ask(0, b"lo\0")), link);
+        let number = |errno: Errno| i32::try_from(errno.to_return().cast_signed()).unwrap();
+        assert_eq!(error(&ask(2, b"")), number(Errno::ENODEV));
+        assert_eq!(error(&ask(0, b"eth0\0")), number(Errno::ENODEV));
+        assert_eq!(error(&ask(0, b"")), number(Errno::EINVAL));
+    }
+
+    #[test]
+    fn what_is_not_answered() {
+        assert_eq!(heads(&request(RTM_GETLINK, NLM_F_DUMP, &[0; 16])), []);
+        assert_eq!(heads(&request(RTM_GETLINK, NLM_F_REQUEST, &[])), []);
+        assert_eq!(heads(&[0; 40]), []);
+        assert_eq!(heads(&[255; 40]), []);
+        let acknowledged = [(NLMSG_ERROR, NLM_F_CAPPED, 7, 42)];
+        let ack = NLM_F_REQUEST | NLM_F_ACK;
+        assert_eq!(heads(&request(3, ack, &[0; 4])), acknowledged);
+        let change = request(RTM_NEWLINK, NLM_F_REQUEST, &[0; 16]);
+        assert_eq!(error(&change), -1);
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(parse_address(&address_bytes(7, 1)), Ok((7, 1)));
+        assert_eq!(parse_address(&[16, 0, 0, 0]), Err(Errno::EINVAL));
+        assert_eq!(parse_address(&[0; 12]), Err(Errno::EINVAL));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            for one in answers(&bytes) {
+                prop_assert!(one.len() % 4 == 0);
+            }
+        }
+    }
+}

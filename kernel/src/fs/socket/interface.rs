@@ -1,0 +1,103 @@
+//! What the calls of every socket tell of the one interface, the loopback one (netdevice(7)).
+
+use super::address::Family;
+use crate::vm::uaccess;
+use logic::errno::{Errno, SysResult};
+use logic::socket::address::AF_INET;
+use logic::socket::netlink::{HARDWARE, IFF_LOOPBACK, IFF_UP_RUNNING, MTU, NAME, QUEUE_LENGTH};
+use logic::socket::packet::LOOPBACK;
+
+const SIOCGIFNAME: u32 = 0x8910;
+const SIOCGIFCONF: u32 = 0x8912;
+const SIOCGIFFLAGS: u32 = 0x8913;
+const SIOCGIFADDR: u32 = 0x8915;
+const SIOCGIFDSTADDR: u32 = 0x8917;
+const SIOCGIFBRDADDR: u32 = 0x8919;
+const SIOCGIFNETMASK: u32 = 0x891b;
+const SIOCGIFMETRIC: u32 = 0x891d;
+const SIOCGIFMTU: u32 = 0x8921;
+const SIOCGIFHWADDR: u32 = 0x8927;
+const SIOCGIFINDEX: u32 = 0x8933;
+const SIOCGIFTXQLEN: u32 = 0x8942;
+
+/// Bytes of `struct ifreq`: a name, then a value.
+const REQUEST: usize = 40;
+/// Bytes of the name.
+const NAME_ROOM: usize = 16;
+
+type Request = [u8; REQUEST];
+
+fn with_value(value: &[u8]) -> Request {
+    let mut request = [0; REQUEST];
+    request[..NAME.len()].copy_from_slice(NAME);
+    request[NAME_ROOM..][..value.len()].copy_from_slice(value);
+    request
+}
+
+/// `struct sockaddr_in` with this address, to its end.
+fn address(ip: [u8; 4]) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..2].copy_from_slice(&AF_INET.to_le_bytes());
+    bytes[4..].copy_from_slice(&ip);
+    bytes
+}
+
+/// Does what a socket of `family` is asked of the interface.
+///
+/// # Errors
+/// `ENODEV`: of another one. `ENOTTY`: nobody knows this. `EFAULT`.
+pub(super) fn ioctl(family: Family, command: u32, argument: u64) -> SysResult {
+    if command == SIOCGIFCONF {
+        return list(argument);
+    }
+    // Sockets of other families do not tell of addresses of version 4.
+    let four = family == Family::Inet;
+    let answer = match command {
+        SIOCGIFNAME | SIOCGIFINDEX => with_value(&LOOPBACK.to_le_bytes()),
+        SIOCGIFFLAGS => with_value(&(IFF_UP_RUNNING | IFF_LOOPBACK).to_le_bytes()),
+        SIOCGIFMETRIC => with_value(&[]),
+        SIOCGIFMTU => with_value(&MTU.to_le_bytes()),
+        SIOCGIFTXQLEN => with_value(&QUEUE_LENGTH.to_le_bytes()),
+        SIOCGIFHWADDR => with_value(&HARDWARE.to_le_bytes()),
+        SIOCGIFADDR | SIOCGIFDSTADDR if four => with_value(&address([127, 0, 0, 1])),
+        SIOCGIFBRDADDR if four => with_value(&address([0; 4])),
+        SIOCGIFNETMASK if four => with_value(&address([255, 0, 0, 0])),
+        _ => return Err(Errno::ENOTTY),
+    };
+    let mut asked: Request = [0; REQUEST];
+    uaccess::copy_in(&mut asked, argument)?;
+    let (name, value) = asked.split_at(NAME_ROOM);
+    let is_meant = if command == SIOCGIFNAME {
+        value.starts_with(&LOOPBACK.to_le_bytes())
+    } else {
+        name.split(|byte| *byte == 0).next() == Some(NAME)
+    };
+    if !is_meant {
+        return Err(Errno::ENODEV);
+    }
+    uaccess::copy_out(argument, &answer)?;
+    Ok(0)
+}
+
+/// Lists the interfaces that have an address of version 4, in `struct ifconf`: a length, and where.
+fn list(argument: u64) -> SysResult {
+    let mut asked = [0; 16];
+    uaccess::copy_in(&mut asked, argument)?;
+    let (length, place) = asked.split_at(8);
+    let number = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    // The upper half of the first word is nobody's.
+    let room = number(length) & u64::from(u32::MAX);
+    let place = number(place);
+    let mut filled = REQUEST;
+    if place != 0 {
+        if room < REQUEST as u64 {
+            filled = 0;
+        } else {
+            uaccess::copy_out(place, &with_value(&address([127, 0, 0, 1])))?;
+        }
+    }
+    // 40 at most.
+    let filled = u32::try_from(filled).unwrap_or(0);
+    uaccess::copy_out(argument, &filled.to_le_bytes())?;
+    Ok(0)
+}

@@ -1,0 +1,177 @@
+//! Sockets of netlink: programs ask the kernel of interfaces and addresses (`NETLINK_ROUTE`).
+
+use super::account::{self, NoRoom};
+use super::address::Address;
+use super::inbox::{Bounds, Refusal, Segment};
+use super::operations::Outgoing;
+use super::payload::Payload;
+use super::state::{Socket, caller};
+use super::stream::OVERHEAD;
+use crate::fs::io::{ByteSource, NO_LIMIT, SliceSource};
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+use logic::errno::{Errno, SysResult};
+use logic::socket::address::{AF_UNSPEC, split_family};
+use logic::socket::control::Credentials;
+use logic::socket::netlink;
+use machine::sync::SpinLock;
+
+/// The ports that sockets have.
+static PORTS: SpinLock<BTreeSet<u32>> = SpinLock::new(BTreeSet::new());
+
+/// Keeps a port.
+struct PortUse(u32);
+
+impl Drop for PortUse {
+    fn drop(&mut self) {
+        PORTS.lock().remove(&self.0);
+    }
+}
+
+impl PortUse {
+    fn take(port: u32) -> Result<Self, Errno> {
+        if PORTS.lock().insert(port) {
+            Ok(Self(port))
+        } else {
+            Err(Errno::EADDRINUSE)
+        }
+    }
+
+    /// The number of the process, or, where that is taken, one that no process has.
+    fn take_any() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0x8000_0000);
+        let mut port = caller().pid;
+        loop {
+            if let Ok(taken) = Self::take(port) {
+                return taken;
+            }
+            // Relaxed: only the number matters. There are fewer sockets than numbers.
+            port = NEXT.fetch_add(1, Ordering::Relaxed) | 0x8000_0000;
+        }
+    }
+}
+
+impl Socket {
+    /// `bind`: 0 is any port.
+    pub(super) fn bind_netlink(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let (port, groups) = netlink::parse_address(bytes)?;
+        self.take_netlink_port(port, groups)
+    }
+
+    fn take_netlink_port(&self, port: u32, groups: u32) -> Result<(), Errno> {
+        {
+            let mut state = self.state.lock();
+            if let Address::Netlink { port: ours, .. } = state.local
+                && state.bound.is_some()
+            {
+                if port != ours {
+                    return Err(Errno::EINVAL);
+                }
+                state.local = Address::Netlink { port: ours, groups };
+                return Ok(());
+            }
+        }
+        let taken = match port {
+            0 => PortUse::take_any(),
+            _ => PortUse::take(port)?,
+        };
+        let port = taken.0;
+        let taken = Arc::new(taken);
+        let mut state = self.state.lock();
+        if state.bound.is_some() {
+            drop(state);
+            // Another thread was faster.
+            drop(taken);
+            return Err(Errno::EINVAL);
+        }
+        state.local = Address::Netlink { port, groups };
+        state.bound = Some(taken);
+        Ok(())
+    }
+
+    /// Its port; it gets one if it has none.
+    fn netlink_port(&self) -> Result<u32, Errno> {
+        if !self.is_bound() {
+            match self.take_netlink_port(0, 0) {
+                // Another thread was faster.
+                Err(Errno::EINVAL) => {}
+                other => other?,
+            }
+        }
+        match self.local() {
+            Address::Netlink { port, .. } => Ok(port),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// `connect`: what it sends goes to the kernel anyway.
+    pub(super) fn connect_netlink(&self, bytes: &[u8]) -> Result<(), Errno> {
+        if split_family(bytes)?.0 == AF_UNSPEC {
+            return Ok(());
+        }
+        Self::check_is_kernel(bytes)?;
+        self.netlink_port().map(drop)
+    }
+
+    fn check_is_kernel(bytes: &[u8]) -> Result<(), Errno> {
+        match netlink::parse_address(bytes)? {
+            (0, 0) => Ok(()),
+            (_, 0) => Err(Errno::ECONNREFUSED),
+            _ => Err(Errno::EPERM),
+        }
+    }
+
+    /// Sends requests, whose answers it can receive then.
+    pub(super) fn send_netlink(&self, from: &mut dyn ByteSource, out: &Outgoing<'_>) -> SysResult {
+        let port = self.netlink_port()?;
+        if let Some((bytes, _)) = out.to {
+            Self::check_is_kernel(bytes)?;
+        }
+        let length = from.left();
+        if length > self.send_buffer().saturating_sub(OVERHEAD) {
+            return Err(Errno::EMSGSIZE);
+        }
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(length)
+            .map_err(|_| Errno::ENOBUFS)?;
+        bytes.resize(length, 0);
+        let mut filled = 0;
+        while filled < length {
+            match from.take(&mut bytes[filled..])? {
+                0 => return Err(Errno::EFAULT),
+                more => filled += more,
+            }
+        }
+        netlink::answer(&bytes, port, |answer| self.receive_answer(&answer));
+        Ok(length)
+    }
+
+    /// Puts an answer into its inbox. One that finds no room is lost, and the receiver is told.
+    fn receive_answer(&self, answer: &[u8]) {
+        // Relaxed: an option orders nothing.
+        let room = self.settings().receive_buffer.load(Ordering::Relaxed);
+        let bounds = Bounds {
+            messages: None,
+            memory: Some(room),
+        };
+        let kernel = Address::KERNEL;
+        let who = Credentials::default();
+        let pushed = match account::charge(None, Payload::memory(answer.len()) + OVERHEAD) {
+            Err(NoRoom::Full | NoRoom::Memory) => Err(Refusal::Memory),
+            Ok(charge) => Payload::take(&mut SliceSource::new(answer, NO_LIMIT), answer.len())
+                .map_err(|_| Refusal::Memory)
+                .and_then(|payload| {
+                    let segment = Arc::new(Segment::new(payload, kernel, who, charge));
+                    self.inbox
+                        .push(segment, self.inbox.id(), bounds)
+                        .map_err(|(refusal, _)| refusal)
+                }),
+        };
+        if pushed.is_err() {
+            self.inbox.set_error(Errno::ENOBUFS);
+        }
+    }
+}
