@@ -133,7 +133,7 @@ fn ends_by_itself(board: &Board) -> bool {
 /// times as long. Each CPU has parts of the buffer for itself, of 2 MiB at least. `make translations-test` shows what other sizes
 /// cost.
 fn translations_mib(board: &Board) -> u64 {
-    let share = board.memory_bytes / TRANSLATIONS_SHARE >> 20;
+    let share = (board.memory_bytes / TRANSLATIONS_SHARE) >> 20;
     let least = u64::from(board.cpus) * CPU_TRANSLATIONS_MIB;
     share
         .clamp(LEAST_TRANSLATIONS_MIB, MOST_TRANSLATIONS_MIB)
