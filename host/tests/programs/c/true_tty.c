@@ -1094,7 +1094,7 @@ int main(void)
 		return 0;
 	}
 	signal(SIGALRM, SIG_DFL);
-	alarm(120);
+	alarm(600);
 	say("--- opening");
 	opening();
 	say("--- lines");
