@@ -17,6 +17,8 @@ pub(crate) struct Desk(Mutex<Inner>);
 #[derive(Debug)]
 struct Inner {
     port: File,
+    /// An answer has not come whole: what comes next is not known.
+    broken: bool,
     frames: Frames,
     question: Vec<u8>,
     answer: Vec<u8>,
@@ -27,6 +29,7 @@ impl Desk {
     pub(crate) fn open() -> Result<Self, Failure> {
         Ok(Self(Mutex::new(Inner {
             port: ports::open(ROOT_NAME)?,
+            broken: false,
             frames: Frames::new()?,
             question: vec![0; QUESTION_MAX],
             answer: vec![0; ANSWER_MAX],
@@ -46,11 +49,16 @@ impl Desk {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner {
             port,
+            broken,
             frames,
             question,
             answer: bytes,
         } = &mut *inner;
         let len = write(question, frames).ok_or(Errno::NAMETOOLONG)?;
+        if *broken {
+            return Err(Errno::IO);
+        }
+        *broken = true;
         let moved = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         port.write_all(&question[..len]).map_err(moved)?;
         // Nothing comes behind the answer: nobody asks meanwhile.
@@ -67,6 +75,7 @@ impl Desk {
                 len = length(*first);
             }
         }
+        *broken = false;
         match answer(&bytes[..have]).ok_or(Errno::IO)? {
             (0, rest) => read(rest, frames),
             (status, _) => Err(i32::try_from(status).map_or(Errno::IO, Errno::from_raw_os_error)),

@@ -5,6 +5,7 @@
 //! guest see the host's files where that is wanted, connects the program of `/.ebb/argv` to ebb's ports, and tells the host how it ended. Where it cannot,
 //! it says so: on the control port if there is one yet, on the console if not.
 
+mod caches;
 mod control;
 mod desk;
 mod failure;

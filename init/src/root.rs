@@ -21,9 +21,13 @@ const WORK: &str = "/.ebb-root/work";
 const LOWER: &str = "/.ebb-root/lower";
 /// Both.
 const WHOLE: &str = "/.ebb-root/whole";
-/// With `redirect_dir` folders of the host's can be renamed.
+/// With `redirect_dir` folders of the host's can be renamed, and with `metacopy` another mode, owner, time or name of a file copies
+/// none of its bytes. `xino` has all files be of one device.
 const OPTIONS: &std::ffi::CStr =
-    c"lowerdir=/.ebb-root/lower,upperdir=/.ebb-root/upper,workdir=/.ebb-root/work,redirect_dir=on";
+    c"lowerdir=/.ebb-root/lower,upperdir=/.ebb-root/upper,workdir=/.ebb-root/work,\
+redirect_dir=on,metacopy=on,xino=on";
+/// Neither the host's set-id bits nor its device nodes mean anything in the guest.
+const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// Has this process, and with it all others, see the host's tree below its root.
 pub(crate) fn enter(desk: &Arc<Desk>) -> Result<(), Failure> {
@@ -38,7 +42,7 @@ pub(crate) fn enter(desk: &Arc<Desk>) -> Result<(), Failure> {
         .map_err(|errno| Failure::new("ask the host for the root", errno))?;
     let flags = MountFlags::RDONLY | MountFlags::NODEV;
     fuse::mount(tree, "fuse.host", b"host", Path::new(LOWER), flags)?;
-    mount("overlay", WHOLE, "overlay", MountFlags::empty(), OPTIONS)
+    mount("overlay", WHOLE, "overlay", FLAGS, OPTIONS)
         .map_err(|errno| Failure::new("mount the overlay", errno))?;
     for path in KERNELS_OWN {
         let place = format!("{WHOLE}{path}");

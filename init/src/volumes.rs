@@ -1,5 +1,6 @@
 //! Folders of the host's that programs write: `--volume`.
 
+use crate::caches::Caches;
 use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::fuse::{self, Folder};
@@ -21,6 +22,7 @@ impl Volumes {
     /// Mounts what ebb lists.
     pub(crate) fn mount(desk: &Arc<Desk>) -> Result<Self, Failure> {
         let words = words::of(LIST)?;
+        let caches = Arc::new(Caches::start()?);
         let mut points = Vec::new();
         for volume in words.chunks_exact(3) {
             let [access, point, source] = volume else {
@@ -31,7 +33,7 @@ impl Volumes {
                 Failure::new(format!("have a volume at {}", point.display()), error)
             };
             fs::create_dir_all(&point).map_err(failed)?;
-            let (folder, time) = Folder::new(desk.clone(), points.len() as u64)
+            let (folder, time) = Folder::new(desk.clone(), points.len() as u64, caches.clone())
                 .map_err(|errno| failed(errno.into()))?;
             if points.is_empty() {
                 set_clock(time)?;

@@ -4,8 +4,10 @@ use super::message::{MAJOR, MINOR, Reply, Request, can, opcode};
 use crate::failure::Failure;
 use crate::frames;
 use ebb_wire::root::FRAMES_MAX;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use std::collections::VecDeque;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -16,6 +18,8 @@ use std::thread;
 const DEVICE: &str = "/dev/fuse";
 /// Bytes of a request beside those that are written.
 const REQUEST_MAX: usize = 16 << 10;
+/// So many lost nodes are given back between two requests.
+const LOST_AT_ONCE: usize = 64;
 /// Requests that nobody waits for go their way at once, so that they stay in order with others.
 const BACKGROUND: u16 = u16::MAX;
 
@@ -58,7 +62,15 @@ pub(crate) fn mount(
 fn serve<F: FileSystem>(mut fs: F, mut device: File) {
     let mut bytes = vec![0; REQUEST_MAX + F::WRITE_MAX];
     let mut reply = Reply::new(frames::BYTES);
+    // Nodes that Linux has lost, and how often each: thousands at once, so that others go first.
+    let mut lost = VecDeque::new();
     loop {
+        let some = lost.len().min(LOST_AT_ONCE);
+        lost.drain(..some)
+            .for_each(|(node, times)| fs.forget(node, times));
+        if !lost.is_empty() && !is_readable(&device) {
+            continue;
+        }
         let len = match device.read(&mut bytes) {
             Ok(len) => len,
             Err(error) => match Errno::from_io_error(&error) {
@@ -74,12 +86,12 @@ fn serve<F: FileSystem>(mut fs: F, mut device: File) {
         let result = match request.opcode {
             opcode::FORGET => {
                 if let Ok(times) = request.number(0) {
-                    fs.forget(request.node, times);
+                    lost.push_back((request.node, times));
                 }
                 continue;
             }
             opcode::BATCH_FORGET => {
-                forget_all(&mut fs, &request);
+                lost.extend(all_lost(&request));
                 continue;
             }
             // Answers are soon here anyway.
@@ -93,16 +105,20 @@ fn serve<F: FileSystem>(mut fs: F, mut device: File) {
     }
 }
 
+/// Whether a request waits.
+fn is_readable(device: &File) -> bool {
+    let mut look = [PollFd::new(device, PollFlags::IN)];
+    let now = Timespec::default();
+    poll(&mut look, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
 /// `struct fuse_batch_forget_in`, and nodes with how often.
-fn forget_all(fs: &mut impl FileSystem, request: &Request<'_>) {
-    let mut at = 8;
-    for _ in 0..request.half(0).unwrap_or(0) {
-        let (Ok(node), Ok(times)) = (request.number(at), request.number(at + 8)) else {
-            return;
-        };
-        fs.forget(node, times);
-        at += 16;
-    }
+fn all_lost(request: &Request<'_>) -> impl Iterator<Item = (u64, u64)> {
+    let count = request.half(0).unwrap_or(0);
+    (0..count as usize).map_while(move |n| {
+        let at = 8 + n * 16;
+        Some((request.number(at).ok()?, request.number(at + 8).ok()?))
+    })
 }
 
 /// `struct fuse_init_in`, `struct fuse_init_out`.

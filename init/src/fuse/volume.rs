@@ -2,6 +2,7 @@
 
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
 use super::serve::FileSystem;
+use crate::caches::Caches;
 use crate::desk::Desk;
 use crate::frames;
 use ebb_wire::root::{Entry, Frames, entries, leading_number};
@@ -12,6 +13,10 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Each handle is an open file of the host's, and Linux keeps names until its memory is short: after so many more it drops those
+/// that nobody uses.
+const HANDLES: usize = 2048;
 
 /// How long what the host said of a file is as good as asking again.
 const SHORT: Trust = Trust {
@@ -75,6 +80,11 @@ pub(crate) struct Folder {
     next_listing: u64,
     /// Files that are open for writing, by handle, and how often.
     writers: HashMap<u64, u64>,
+    /// How often Linux was given each handle, less what it has lost.
+    given: HashMap<u64, u64>,
+    /// So many handles are too many.
+    too_many: usize,
+    caches: Arc<Caches>,
 }
 
 fn attributes(facts: &Facts) -> Result<Attributes, Errno> {
@@ -99,7 +109,11 @@ fn facts_of(rest: &[u8]) -> Result<Facts, Errno> {
 
 impl Folder {
     /// The volume with this number, and the host's time.
-    pub(crate) fn new(desk: Arc<Desk>, number: u64) -> Result<(Self, Duration), Errno> {
+    pub(crate) fn new(
+        desk: Arc<Desk>,
+        number: u64,
+        caches: Arc<Caches>,
+    ) -> Result<(Self, Duration), Errno> {
         let request = volume::Request::new(Ask::Top, number);
         let read = |rest: &[u8]| {
             let (facts, rest) = Facts::read(rest).ok_or(Errno::IO)?;
@@ -113,6 +127,9 @@ impl Folder {
             listings: HashMap::new(),
             next_listing: 1,
             writers: HashMap::new(),
+            given: HashMap::new(),
+            too_many: HANDLES,
+            caches,
         };
         Ok((folder, time))
     }
@@ -136,8 +153,14 @@ impl Folder {
     }
 
     /// Writes what has a name, by a request that gives Linux its handle.
-    fn give(&self, request: &volume::Request<'_>, reply: &mut Reply) -> Result<Facts, Errno> {
+    fn give(&mut self, request: &volume::Request<'_>, reply: &mut Reply) -> Result<Facts, Errno> {
         let facts = self.ask(request, facts_of)?;
+        *self.given.entry(facts.handle).or_default() += 1;
+        if self.given.len() >= self.too_many {
+            self.caches.drop_names();
+            // Those that are in use stay.
+            self.too_many = self.given.len() + HANDLES;
+        }
         reply.entry(facts.handle + 1, &attributes(&facts)?, SHORT);
         Ok(facts)
     }
@@ -156,7 +179,7 @@ impl Folder {
 
     /// Makes something with a mode.
     fn make(
-        &self,
+        &mut self,
         ask: Ask,
         (folder, name): (u64, &[u8]),
         mode: u32,
@@ -180,15 +203,13 @@ impl Folder {
         Ok(())
     }
 
-    /// Makes a file, or takes what is there, and opens it.
+    /// Makes a file and opens it.
     fn create(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let (flags, mode, name) = (request.half(0)?, request.half(4)?, request.name(16)?);
         let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
         let facts = match self.make(Ask::File, (request.node, name), mode, reply) {
-            // Others made it meanwhile.
-            Err(Errno::EXIST) if !exclusive => {
-                self.give(&self.named(Ask::Look, request.node, name), reply)?
-            }
+            // Others made it meanwhile. Linux looks again then, and opens it as any other, with its checks.
+            Err(Errno::EXIST) if !exclusive => return Err(Errno::STALE),
             made => made?,
         };
         if let Err(error) = self.open(facts.handle, flags) {
@@ -465,7 +486,15 @@ impl FileSystem for Folder {
 
     fn forget(&mut self, node: u64, times: u64) {
         if node != TOP {
-            let mut forget = volume::Request::new(Ask::Forget, self.handle(node));
+            let handle = self.handle(node);
+            if let Some(given) = self.given.get_mut(&handle) {
+                *given = given.saturating_sub(times);
+                if *given == 0 {
+                    self.given.remove(&handle);
+                    self.too_many = self.too_many.min(self.given.len() + HANDLES);
+                }
+            }
+            let mut forget = volume::Request::new(Ask::Forget, handle);
             forget.numbers[0] = times;
             // The host knows it no more than we.
             let _ = self.done(&forget);

@@ -280,6 +280,46 @@ fn a_link_to_a_file_does_not_change_it() {
 }
 
 #[test]
+fn another_file_with_the_same_size_and_time_is_told() {
+    let folder = Folder::new("again");
+    let path = folder.tree().join("file");
+    let time = std::time::SystemTime::UNIX_EPOCH;
+    let write = |text: &str| {
+        fs::write(&path, text).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+    };
+    write("one");
+    let tree = &mut folder.view();
+    let version = facts(tree, b"file").unwrap().version;
+    let read = |tree: &mut _| put(tree, Ask::Read, b"file", 0, version, &[0], &ram());
+    assert!(read(tree).is_ok());
+    // Its number may be used again.
+    fs::remove_file(&path).unwrap();
+    write("two");
+    assert_eq!(read(tree), Err(ESTALE));
+    assert_eq!(read(tree), Err(ESTALE));
+}
+
+#[test]
+fn what_is_moved_out_of_sight_is_not_read() {
+    let (folder, elsewhere) = (Folder::new("moved"), Folder::new("elsewhere"));
+    let path = folder.tree().join("file");
+    fs::write(&path, "one").unwrap();
+    let tree = &mut Tree::new(View::host(&folder.tree()).unwrap());
+    let name = path.as_os_str().as_encoded_bytes()[1..].to_vec();
+    let version = facts(tree, &name).unwrap().version;
+    let read = |tree: &mut _| put(tree, Ask::Read, &name, 0, version, &[0], &ram());
+    assert!(read(tree).is_ok());
+    fs::rename(&path, elsewhere.tree().join("file")).unwrap();
+    assert_eq!(read(tree), Err(13));
+}
+
+#[test]
 fn what_is_no_file_is_not_read() {
     let folder = Folder::new("kinds");
     let fifo = folder.tree().join("fifo");

@@ -2,13 +2,13 @@
 
 use super::source::Source;
 use super::view::{Folder, View};
-use crate::system::opened::{kind, own_path, version_of_bytes};
+use crate::system::opened::{birth, kind, own_path, version_of_bytes};
 use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 /// Files that stay open, as most are read in several pieces.
@@ -39,8 +39,14 @@ struct Listing {
     names: Vec<Vec<u8>>,
 }
 
+/// What changes with the bytes of a file that is named by `folder` and `name`, or by `folder` alone.
+fn version(stat: &Stat, folder: impl AsFd, name: &[u8]) -> u64 {
+    let regular = kind(stat) == FileType::RegularFile;
+    version_of_bytes(stat, regular.then(|| birth(folder, name)).flatten())
+}
+
 /// The facts about a file.
-fn facts(stat: &Stat, [uid, gid]: [u32; 2]) -> Facts {
+fn facts(stat: &Stat, [uid, gid]: [u32; 2], version: u64) -> Facts {
     let (major, minor) = (
         rustix::fs::major(stat.st_rdev),
         rustix::fs::minor(stat.st_rdev),
@@ -53,7 +59,7 @@ fn facts(stat: &Stat, [uid, gid]: [u32; 2]) -> Facts {
         size: u64::try_from(stat.st_size).unwrap_or(0),
         seconds: stat.st_mtime,
         nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
-        version: version_of_bytes(stat),
+        version,
     }
 }
 
@@ -106,7 +112,7 @@ impl Tree {
         if !self.view.is_readable(&file, &stat)? {
             return Err(Errno::ACCESS);
         }
-        if version_of_bytes(&stat) != version {
+        if self::version(&stat, &file, b"") != version {
             return Err(Errno::STALE);
         }
         let file = File::from(reopen(&file, OFlags::NONBLOCK)?);
@@ -131,7 +137,7 @@ impl Source for Tree {
         };
         let entry = Entry {
             name: b"",
-            facts: facts(&stat, self.view.owner_of(&stat)),
+            facts: facts(&stat, self.view.owner_of(&stat), version(&stat, &file, b"")),
             target: &target,
         };
         if answer.entry(&entry) {
@@ -155,7 +161,11 @@ impl Source for Tree {
             if let Ok((stat, target)) = self.view.look_in(&listing.folder, name) {
                 let entry = Entry {
                     name,
-                    facts: facts(&stat, self.view.owner_of(&stat)),
+                    facts: facts(
+                        &stat,
+                        self.view.owner_of(&stat),
+                        version(&stat, &listing.folder.file, name),
+                    ),
                     target: &target,
                 };
                 match answer.entry(&entry) {
@@ -198,10 +208,15 @@ impl Source for Tree {
                 Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
             }
         }
-        // Changed in place since it was opened.
-        if version_of_bytes(&rustix::fs::fstat(file)?) != version {
+        // Taken away or changed since it was opened.
+        let stat = rustix::fs::fstat(file)?;
+        if stat.st_nlink == 0 || self::version(&stat, file, b"") != version {
             self.open.pop_front();
             return Err(Errno::STALE);
+        }
+        if !self.view.is_readable(file, &stat)? {
+            self.open.pop_front();
+            return Err(Errno::ACCESS);
         }
         for (bytes, place) in wanted[..len].chunks(FRAME).zip(places) {
             let written = ram.write_all_at(bytes, place);

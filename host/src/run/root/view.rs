@@ -10,7 +10,7 @@ use rustix::process::{getegid, geteuid};
 use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -281,7 +281,7 @@ impl View {
     }
 
     /// Whether the bytes of a file, or the names in a folder, may be read.
-    pub(super) fn is_readable(&self, file: &OwnedFd, stat: &Stat) -> Result<bool, Errno> {
+    pub(super) fn is_readable(&self, file: &impl AsRawFd, stat: &Stat) -> Result<bool, Errno> {
         if self.part.is_none() {
             return Ok(true);
         }
@@ -362,7 +362,7 @@ pub(super) struct Folder {
 }
 
 /// The path of an open file on the host.
-fn real_path(file: &OwnedFd) -> Result<Vec<u8>, Errno> {
+fn real_path(file: &impl AsRawFd) -> Result<Vec<u8>, Errno> {
     let text = rustix::fs::readlinkat(CWD, own_path(file), Vec::new())?;
     Ok(OsString::from_vec(text.into_bytes()).into_vec())
 }

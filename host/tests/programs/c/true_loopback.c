@@ -910,6 +910,58 @@ static void urgent(int inlined)
 	close(s); close(c); close(d);
 }
 
+static void say_waited(const char *what, int s, int events)
+{
+	struct pollfd p = { s, events, 0 };
+	int r = poll(&p, 1, 20000);
+	say("%s: poll %d, %#x", what, r, p.revents);
+}
+
+static pid_t sends_later(int s, const char *text, int flags)
+{
+	pid_t pid = MUST(fork());
+	if (!pid) {
+		sleep_ms(100);
+		_exit(send(s, text, strlen(text), flags) < 0);
+	}
+	return pid;
+}
+
+/* Who waits for urgent bytes, or past them, is woken; who sends nothing else goes on for ever. */
+static void urgent_waits(void)
+{
+	struct sockaddr_in a = v4("127.0.0.1", 0);
+	int s = MUST(socket(AF_INET, SOCK_STREAM, 0)), c = MUST(socket(AF_INET, SOCK_STREAM, 0));
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 1));
+	a.sin_port = htons(port_of(s));
+	MUST(connect(c, (void *)&a, sizeof a));
+	int d = MUST(accept(s, 0, 0));
+	MUST(send(c, "!", 1, MSG_OOB));
+	take(d, MSG_OOB, 9);
+	pid_t pid = sends_later(c, "hello", 0);
+	say_waited("bytes behind an urgent one", d, POLLIN);
+	MUST(waitpid(pid, 0, 0));
+	pid = sends_later(c, "?", MSG_OOB);
+	say_waited("an urgent one behind bytes", d, POLLPRI);
+	MUST(waitpid(pid, 0, 0));
+	take(d, 0, 9);
+	take(d, MSG_OOB, 9);
+	pid = sends_later(c, "!", MSG_OOB);
+	say_waited("an urgent one behind an urgent one", d, POLLPRI);
+	MUST(waitpid(pid, 0, 0));
+	take(d, MSG_OOB, 9);
+	int sent = 0;
+	char b;
+	for (int i = 0; i < 6000; i++) {
+		sent += send(c, "!", 1, MSG_OOB | MSG_DONTWAIT) == 1;
+		/* On Linux it may come later. */
+		recv(d, &b, 1, MSG_OOB);
+	}
+	say("of 6000 beats %d are sent", sent);
+	close(s); close(c); close(d);
+}
+
 /* A connection that is over has no other side. */
 static void over(void)
 {
@@ -1132,6 +1184,7 @@ int main(void)
 	inherited();
 	urgent(0);
 	urgent(1);
+	urgent_waits();
 	over();
 	netlink();
 	return 0;

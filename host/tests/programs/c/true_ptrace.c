@@ -898,6 +898,8 @@ static void attached(void)
 	say_info(pid);
 	TRY(trace(PTRACE_DETACH, pid, 0, 0));
 	TRY(trace(PTRACE_DETACH, pid, 0, 0));
+	/* It has to begin its call again, or a signal comes between its look and the call. */
+	settle();
 	kill(pid, SIGSTOP);
 	int status;
 	waitpid(pid, &status, WUNTRACED);

@@ -12,6 +12,8 @@ pub const AF_NETLINK: u16 = 16;
 pub const ADDRESS_LENGTH: usize = 12;
 /// The name of the interface.
 pub const NAME: &[u8] = b"lo";
+/// The most bytes of requests that are sent at once; an error answers with the whole request.
+pub const REQUESTS_MAX: usize = 8 << 10;
 /// The most bytes that a packet has there.
 pub const MTU: u32 = 65536;
 /// How many packets could wait there.
@@ -116,7 +118,9 @@ struct Asker {
 
 impl Asker {
     fn message(self, kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
-        let mut bytes = length32(HEADER + body.len()).to_vec();
+        let length = HEADER + body.len();
+        let mut bytes = Vec::with_capacity(length.next_multiple_of(4));
+        bytes.extend_from_slice(&length32(length));
         bytes.extend_from_slice(&kind.to_le_bytes());
         bytes.extend_from_slice(&flags.to_le_bytes());
         bytes.extend_from_slice(&self.sequence.to_le_bytes());
@@ -192,7 +196,7 @@ fn address(family: u16) -> Vec<u8> {
     body
 }
 
-/// Answers the requests of `bytes`, which the socket at `port` sent: each answer is a message of its
+/// Answers the requests of `bytes`, [`REQUESTS_MAX`] at most, which the socket at `port` sent: each answer is a message of its
 /// own to it. As on Linux what is malformed ends it.
 pub fn answer(mut bytes: &[u8], port: u32, mut reply: impl FnMut(Vec<u8>)) {
     // Each round takes a header at least.
@@ -384,6 +388,15 @@ mod tests {
         assert_eq!(heads(&request(3, ack, &[0; 4])), acknowledged);
         let change = request(RTM_NEWLINK, NLM_F_REQUEST, &[0; 16]);
         assert_eq!(error(&change), -1);
+    }
+
+    #[test]
+    fn an_error_has_the_whole_request() {
+        let long = request(200, NLM_F_REQUEST, &vec![9; REQUESTS_MAX - HEADER]);
+        let all = answers(&long);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0][HEADER + 4..], long);
+        assert_eq!(all[0].capacity(), all[0].len());
     }
 
     #[test]

@@ -295,9 +295,10 @@ impl Inbox {
         }
     }
 
-    /// Sets `SO_OOBINLINE`.
+    /// Sets `SO_OOBINLINE`: what was not to be read may be now.
     pub(super) fn set_urgent_inline(&self, on: bool) {
         self.state.lock().urgent_inline = on;
+        self.notifier.notify(PollMask::READABLE);
     }
 
     /// Whether it is.
@@ -317,11 +318,35 @@ impl Inbox {
             return None;
         }
         let urgent = state.urgent.as_mut()?;
-        if take {
+        let byte = if take {
             urgent.byte.take()
         } else {
             urgent.byte
+        };
+        let passes = state.skipped > 0;
+        drop(state);
+        if passes {
+            self.drop_skipped();
         }
+        byte
+    }
+
+    /// Drops bytes that are passed over, unless somebody receives, who passes over them. A sender of
+    /// nothing but urgent bytes is not charged for them for ever.
+    fn drop_skipped(&self) {
+        let Some(guard) = self.receiving.try_lock() else {
+            return;
+        };
+        loop {
+            let mut state = self.state.lock();
+            if state.skipped == 0 || state.closed {
+                break;
+            }
+            let gone = state.advance(1);
+            drop(state);
+            drop(gone);
+        }
+        drop(guard);
     }
 
     /// Messages from others than `id` are refused.
@@ -367,8 +392,12 @@ impl Inbox {
             drop(state);
             return Err((refusal, segment));
         }
-        // Who waits has seen it empty after it had joined the queue, or is counted.
-        let waited_for = state.segments.is_empty() || state.behind > 0;
+        // Who waits has seen it empty after it had joined the queue, or without what can be read, or is
+        // counted; who waits for urgent bytes may see all else.
+        let waited_for = state.segments.is_empty()
+            || state.behind > 0
+            || state.has_only_urgent()
+            || segment.urgent.is_some();
         state.memory += segment.charge.bytes();
         let mut mask = PollMask::READABLE;
         if let Some(byte) = segment.urgent {
@@ -383,7 +412,11 @@ impl Inbox {
         }
         state.bytes += segment.payload.len();
         state.segments.push_back(segment);
+        let passes = state.skipped > 0;
         drop(state);
+        if passes {
+            self.drop_skipped();
+        }
         if waited_for {
             self.notifier.notify(mask);
         } else {
@@ -550,14 +583,22 @@ impl Inbox {
         Ok(state.ended)
     }
 
-    fn wait(&self, patience: Patience, passed: usize) -> Result<(), Errno> {
+    /// Bytes of a stream that were received or passed over.
+    fn gone(&self) -> u64 {
+        self.state.lock().gone
+    }
+
+    /// Waits for a segment behind `passed` others, which begin at a place of the stream, or until
+    /// they are others.
+    fn wait(&self, patience: Patience, passed: usize, begin: u64) -> Result<(), Errno> {
         let behind = usize::from(passed > 0);
         if behind > 0 {
             self.state.lock().behind += behind;
         }
         let result = patience.wait(&self.notifier, || {
             let state = self.state.lock();
-            state.segments.len() > passed || state.ended || state.error.is_some()
+            let others = passed > 0 && state.gone != begin;
+            state.segments.len() > passed || others || state.ended || state.error.is_some()
         });
         if behind > 0 {
             self.state.lock().behind -= behind;
@@ -577,7 +618,16 @@ impl Inbox {
         let mut within = 0;
         let mut looked = 0_usize;
         let mut guard = self.receiving.lock();
+        // Where what it has looked at begins.
+        let mut begin = self.gone();
         loop {
+            if how.peek && self.gone() != begin {
+                // Others have received it meanwhile.
+                if got.count > 0 {
+                    return Ok(got);
+                }
+                (passed, peeked, within, begin) = (0, 0, 0, self.gone());
+            }
             let Some((segment, head, mark)) = self.nth(passed, peeked) else {
                 if got.count >= how.least.max(1) {
                     return Ok(got);
@@ -593,7 +643,7 @@ impl Inbox {
                     Ok(false) => {}
                 }
                 drop(guard);
-                match self.wait(how.patience, passed) {
+                match self.wait(how.patience, passed, begin) {
                     Err(error) if got.count == 0 => return Err(error),
                     Err(_) => return Ok(got),
                     Ok(()) => {}
@@ -719,7 +769,7 @@ impl Inbox {
             if self.without_segment(0)? {
                 return Ok(Got::default());
             }
-            self.wait(how.patience, 0)?;
+            self.wait(how.patience, 0, 0)?;
         }
     }
 }

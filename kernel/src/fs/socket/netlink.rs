@@ -12,6 +12,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
+use logic::credentials::{Capabilities, Credentials as Subject};
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_UNSPEC, split_family};
 use logic::socket::control::Credentials;
@@ -107,18 +108,18 @@ impl Socket {
     }
 
     /// `connect`: what it sends goes to the kernel anyway.
-    pub(super) fn connect_netlink(&self, bytes: &[u8]) -> Result<(), Errno> {
+    pub(super) fn connect_netlink(&self, bytes: &[u8], who: &Subject) -> Result<(), Errno> {
         if split_family(bytes)?.0 == AF_UNSPEC {
             return Ok(());
         }
-        Self::check_is_kernel(bytes)?;
+        Self::check_is_kernel(bytes, who)?;
         self.netlink_port().map(drop)
     }
 
-    fn check_is_kernel(bytes: &[u8]) -> Result<(), Errno> {
+    fn check_is_kernel(bytes: &[u8], who: &Subject) -> Result<(), Errno> {
         match netlink::parse_address(bytes)? {
             (0, 0) => Ok(()),
-            (_, 0) => Err(Errno::ECONNREFUSED),
+            (_, 0) if who.can(Capabilities::NET_ADMIN) => Err(Errno::ECONNREFUSED),
             _ => Err(Errno::EPERM),
         }
     }
@@ -126,11 +127,15 @@ impl Socket {
     /// Sends requests, whose answers it can receive then.
     pub(super) fn send_netlink(&self, from: &mut dyn ByteSource, out: &Outgoing<'_>) -> SysResult {
         let port = self.netlink_port()?;
-        if let Some((bytes, _)) = out.to {
-            Self::check_is_kernel(bytes)?;
+        if let Some((bytes, caller)) = out.to {
+            Self::check_is_kernel(bytes, caller.who)?;
         }
         let length = from.left();
-        if length > self.send_buffer().saturating_sub(OVERHEAD) {
+        if length == 0 {
+            return Err(Errno::ENODATA);
+        }
+        let room = self.send_buffer().saturating_sub(OVERHEAD);
+        if length > room.min(netlink::REQUESTS_MAX) {
             return Err(Errno::EMSGSIZE);
         }
         let mut bytes = Vec::new();

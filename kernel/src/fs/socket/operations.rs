@@ -116,7 +116,7 @@ impl Socket {
         match self.family() {
             Family::Unix => self.connect_unix(address, caller, patience),
             Family::Inet | Family::Inet6 => self.connect_inet(address, patience),
-            Family::Netlink => self.connect_netlink(address),
+            Family::Netlink => self.connect_netlink(address, caller.who),
         }
     }
 
@@ -155,17 +155,23 @@ impl Socket {
     /// # Errors
     /// As `sendmsg(2)`; `BROKEN_PIPE` where Linux sends a signal.
     pub fn send(&self, from: &mut dyn ByteSource, mut out: Outgoing<'_>) -> SysResult {
-        if !out.files.is_empty() && !self.is_unix() {
-            return Err(Errno::EINVAL);
-        }
         let stream = self.kind() == SocketKind::Stream;
-        if out.to.is_some() && self.is_unix() && stream {
+        let refused = if !out.files.is_empty() && !self.is_unix() {
+            Some(Errno::EINVAL)
+        } else if out.to.is_some() && self.is_unix() && stream {
             let connected = self.remote().is_some();
-            return Err(if connected {
+            Some(if connected {
                 Errno::EISCONN
             } else {
                 Errno::EOPNOTSUPP
-            });
+            })
+        } else {
+            None
+        };
+        if let Some(error) = refused {
+            // Each may be the last reference by now.
+            out.files.into_iter().for_each(OpenFile::close);
+            return Err(error);
         }
         let credentials = out.credentials.unwrap_or_else(caller);
         let rights = match out.files.is_empty() {
@@ -285,7 +291,7 @@ impl File for Socket {
 
     fn ioctl(&self, command: u32, argument: u64) -> SysResult {
         let count = match command {
-            FIONREAD => {
+            FIONREAD if self.family() != Family::Netlink => {
                 if self.is_listening() {
                     return Err(Errno::EINVAL);
                 }

@@ -122,12 +122,13 @@ impl Rights {
     /// # Errors
     /// `ETOOMANYREFS`.
     pub(super) fn send(files: Vec<Arc<OpenFile>>, limit: usize) -> Result<Self, Errno> {
-        let batch = Box::new(Batch { files, next: None });
+        let mut batch = Box::new(Batch { files, next: None });
         let mut flights = FLIGHTS.lock();
         if flights.total.saturating_add(batch.files.len()) > limit {
             drop(flights);
-            // Not on their way yet: nothing to take back.
-            drop(batch);
+            // Not on their way yet: nothing to take back. Each may be the last reference by now.
+            let files = core::mem::take(&mut batch.files);
+            files.into_iter().for_each(OpenFile::close);
             return Err(Errno::ETOOMANYREFS);
         }
         flights.start(&batch.files);
