@@ -21,7 +21,7 @@ fn init() {
             "program.rs victims.rs root.rs volumes.rs",
             "typist.rs streams.rs fuse/",
             "control.rs relay.rs terminal.rs out.rs desk.rs",
-            "ports.rs modules.rs system.rs frames.rs words.rs",
+            "ports.rs modules.rs system.rs frames.rs words.rs caches.rs",
             "failure.rs",
         ],
     );
