@@ -48,7 +48,7 @@ fn the_terminal_is_the_guests_with_its_keys_and_jobs() {
             ("sh -c 'echo z$((1 + 1)); exec sleep 1000'\r", "z2"),
             ("\x1a", "Stopped"),
             ("kill %1; fg > /dev/null; echo b$((5 + 5))\r", "b10"),
-            ("echo c$((2 + 2)) > /dev/tty; cat\r", "c4"),
+            ("echo c$((2 + 2)) > /dev/tty; cat\r", "c4\r\n"),
             ("ab\x7fc\r", "c\r\nac\r\n"),
             ("\x04", "# "),
             ("exit 7\r", "after=7"),
