@@ -1,8 +1,7 @@
 //! The host's files below the guest's own: they are as if they were its own, and the host's stay as they are.
 
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, contents};
 use crate::{ebb, native, programs};
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -38,36 +37,13 @@ fn furnish(at: &Path) {
     fs::set_permissions(at.join("deep"), mode).expect("it is ours");
 }
 
-/// All that is in a folder.
-fn contents(at: &Path) -> BTreeMap<String, (u32, i64, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![at.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder").flatten() {
-            let path = entry.path();
-            let metadata = path.symlink_metadata().expect("it is there");
-            let content = if metadata.is_file() {
-                fs::read(&path).expect("a file")
-            } else {
-                Vec::new()
-            };
-            let name = path.to_string_lossy().into_owned();
-            found.insert(name, (metadata.mode(), metadata.mtime(), content));
-            if metadata.is_dir() {
-                folders.push(path);
-            }
-        }
-    }
-    found
-}
-
 #[test]
 fn it_is_as_a_folder_of_ones_own() {
     let (own, shown) = (Scratch::new("below-own"), Scratch::new("below"));
     for scratch in [&own, &shown] {
         furnish(&scratch.folder().join("tree"));
     }
-    let before = contents(shown.folder());
+    let before = contents(shown.folder(), |facts| (facts.mode(), facts.mtime()));
     let program = programs::path("below");
     let tree = own.folder().join("tree");
     let expected = native::run(program, &[tree.to_str().expect("its name is text")], None);
@@ -84,7 +60,7 @@ fn it_is_as_a_folder_of_ones_own() {
             "{cpus} CPUs"
         );
         assert!(
-            before == contents(shown.folder()),
+            before == contents(shown.folder(), |facts| (facts.mode(), facts.mtime())),
             "the host's files have changed"
         );
     }

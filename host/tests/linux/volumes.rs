@@ -1,36 +1,11 @@
 //! Directories of the host that a guest changes: a program does there what it does on the host itself.
 
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, contents};
 use crate::{ebb, native, programs};
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// All that is in a folder: kinds and modes, and bytes.
-fn contents(at: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![at.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder").flatten() {
-            let path = entry.path();
-            let metadata = path.symlink_metadata().expect("it is there");
-            let content = if metadata.is_file() {
-                fs::read(&path).expect("a file")
-            } else {
-                Vec::new()
-            };
-            let name = path.strip_prefix(at).expect("it is in there");
-            let name = name.to_string_lossy().into_owned();
-            found.insert(name, (metadata.mode(), content));
-            if metadata.is_dir() {
-                folders.push(path);
-            }
-        }
-    }
-    found
-}
 
 fn volume(scratch: &Scratch, rest: &str) -> String {
     format!("{}:{rest}", scratch.folder().display())
@@ -43,7 +18,7 @@ fn it_is_as_a_folder_of_the_hosts() {
     let folder = own.folder().to_str().expect("its name is text");
     let expected = native::run(program, &[folder], None);
     assert_eq!(expected.status, 0);
-    let expected_files = contents(own.folder());
+    let expected_files = contents(own.folder(), MetadataExt::mode);
     for cpus in ["1", "4"] {
         let shown = Scratch::new("volume");
         let at = volume(&shown, "/v");
@@ -55,7 +30,7 @@ fn it_is_as_a_folder_of_the_hosts() {
             String::from_utf8_lossy(&expected.stdout),
             "{cpus} CPUs"
         );
-        let files = contents(shown.folder());
+        let files = contents(shown.folder(), MetadataExt::mode);
         for (name, (mode, bytes)) in &expected_files {
             let (other_mode, other) = &files[name];
             assert_eq!(mode, other_mode, "{name}");

@@ -1,5 +1,7 @@
 //! Folders that are gone when a test ends.
 
+use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -61,4 +63,31 @@ impl Drop for Scratch {
         // A test that fails for another reason must not fail for this one.
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// All that is in a folder, by name: facts that `what` takes of it, and bytes.
+pub(crate) fn contents<T>(
+    at: &Path,
+    what: impl Fn(&Metadata) -> T,
+) -> BTreeMap<String, (T, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![at.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            let metadata = path.symlink_metadata().expect("it is there");
+            let content = if metadata.is_file() {
+                std::fs::read(&path).expect("a file")
+            } else {
+                Vec::new()
+            };
+            let name = path.strip_prefix(at).expect("it is in there");
+            let name = name.to_string_lossy().into_owned();
+            found.insert(name, (what(&metadata), content));
+            if metadata.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    found
 }

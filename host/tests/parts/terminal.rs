@@ -79,3 +79,32 @@ pub(crate) fn dialog(command: &str, steps: &[(&str, &str)]) -> String {
 
 /// Ends what a command shows: its status, and how the terminal is set then.
 pub(crate) const AFTER: &str = "; echo after=$?; stty -a";
+
+/// A shell in a guest with these `options` of `ebb run` has the user's terminal as its own: its size, keys that end and stop jobs,
+/// lines that are edited. `ebb` leaves it afterwards as it was. What was seen is given.
+pub(crate) fn it_is_the_guests_with_its_keys_and_jobs(options: &str) -> String {
+    let seen = dialog(
+        &format!("stty rows 30 cols 100; EBB {options} -it -- sh{AFTER}"),
+        &[
+            ("", "# "),
+            ("tty; stty size\r", "30 100"),
+            // What speaks is in the foreground already and forks no more: a signal that comes while dash makes a
+            // child by vfork is lost, or stops the child alone, on Linux too.
+            ("sh -c 'echo a$((6 * 7)); exec cat > /dev/null'\r", "a42"),
+            ("\x03", "# "),
+            ("sh -c 'echo z$((1 + 1)); exec sleep 1000'\r", "z2"),
+            ("\x1a", "Stopped"),
+            ("kill %1; fg > /dev/null; echo b$((5 + 5))\r", "b10"),
+            // Whole lines: an echo may come before a line's end.
+            ("echo c$((2 + 2)) > /dev/tty; cat\r", "c4\r\n"),
+            ("ab\x7fc\r", "c\r\nac\r\n"),
+            ("\x04", "# "),
+            ("exit 7\r", "after=7"),
+        ],
+    );
+    let (_, after) = seen.split_once(SUMMARY).expect("a summary at the end");
+    for set in ["\nisig icanon", " echo ", "\nopost", " icrnl"] {
+        assert!(after.contains(set), "{set}: {after}");
+    }
+    seen
+}

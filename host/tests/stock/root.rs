@@ -2,8 +2,7 @@
 
 use crate::guest::{available, ebb, run};
 use crate::running::check;
-use crate::scratch::Scratch;
-use std::collections::BTreeMap;
+use crate::scratch::{Scratch, contents};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -20,30 +19,6 @@ fn program(scratch: &Scratch, name: &str) -> PathBuf {
     let status = status.expect("gcc runs (apt-get install gcc libc6-dev)");
     assert!(status.success(), "{name}.c does not compile");
     built
-}
-
-/// All that is in a folder: modes, and bytes.
-fn contents(at: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![at.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder").flatten() {
-            let path = entry.path();
-            let metadata = path.symlink_metadata().expect("it is there");
-            let content = if metadata.is_file() {
-                fs::read(&path).expect("a file")
-            } else {
-                Vec::new()
-            };
-            let name = path.strip_prefix(at).expect("it is in there");
-            let name = name.to_string_lossy().into_owned();
-            found.insert(name, (metadata.mode(), content));
-            if metadata.is_dir() {
-                folders.push(path);
-            }
-        }
-    }
-    found
 }
 
 fn text(path: &Path) -> &str {
@@ -135,7 +110,7 @@ fn it_is_as_a_folder_of_ones_own() {
         symlink("/absent", tree.join("dangling")).expect("a new link");
         symlink("..", tree.join("deep/up")).expect("a new link");
     }
-    let before = contents(shown.folder());
+    let before = contents(shown.folder(), MetadataExt::mode);
     let below = program(&programs, "below");
     let expected = Command::new(&below).arg(own.folder().join("tree")).output();
     let expected = expected.expect("it runs");
@@ -144,7 +119,7 @@ fn it_is_as_a_folder_of_ones_own() {
     let expected = String::from_utf8_lossy(&expected.stdout);
     check(&output.expect("it is available"), 0, &expected);
     assert!(
-        before == contents(shown.folder()),
+        before == contents(shown.folder(), MetadataExt::mode),
         "the host's files changed"
     );
 }
@@ -164,7 +139,10 @@ fn a_volume_is_a_folder_of_the_hosts() {
     let output = run(&[&options[..], &[text(&volume), "/deep/er/v"]].concat());
     let expected = String::from_utf8_lossy(&expected.stdout);
     check(&output.expect("it is available"), 0, &expected);
-    let (own, shown) = (contents(own.folder()), contents(shown.folder()));
+    let (own, shown) = (
+        contents(own.folder(), MetadataExt::mode),
+        contents(shown.folder(), MetadataExt::mode),
+    );
     assert!(own == shown, "{:?} {:?}", own.keys(), shown.keys());
 }
 

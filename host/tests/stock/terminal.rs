@@ -1,7 +1,7 @@
 //! What `ebb run --kernel linux` shows at a terminal.
 
 use crate::guest::available;
-use crate::screen::{self, AFTER, SUMMARY, dialog};
+use crate::screen::{self, dialog};
 
 #[test]
 fn a_program_that_reads_has_the_terminal_to_itself() {
@@ -12,30 +12,9 @@ fn a_program_that_reads_has_the_terminal_to_itself() {
 
 #[test]
 fn the_terminal_is_the_guests_with_its_keys_and_jobs() {
-    if !available() {
-        return;
-    }
-    let ebb = "EBB --kernel linux -m 320M -it -- sh";
-    let seen = dialog(
-        &format!("stty rows 30 cols 100; {ebb}{AFTER}"),
-        &[
-            ("", "# "),
-            ("tty; stty size\r", "30 100"),
-            ("sh -c 'echo a$((6 * 7)); exec cat > /dev/null'\r", "a42"),
-            ("\x03", "# "),
-            ("sh -c 'echo z$((1 + 1)); exec sleep 1000'\r", "z2"),
-            ("\x1a", "Stopped"),
-            ("kill %1; fg > /dev/null; echo b$((5 + 5))\r", "b10"),
-            ("echo c$((2 + 2)) > /dev/tty; cat\r", "c4\r\n"),
-            ("ab\x7fc\r", "c\r\nac\r\n"),
-            ("\x04", "# "),
-            ("exit 7\r", "after=7"),
-        ],
-    );
-    assert!(seen.contains("/dev/pts/0"), "{seen}");
-    let (_, after) = seen.split_once(SUMMARY).expect("a summary at the end");
-    for set in ["\nisig icanon", " echo ", "\nopost", " icrnl"] {
-        assert!(after.contains(set), "{set}: {after}");
+    if available() {
+        let seen = screen::it_is_the_guests_with_its_keys_and_jobs("--kernel linux -m 320M");
+        assert!(seen.contains("/dev/pts/0"), "{seen}");
     }
 }
 

@@ -5,8 +5,10 @@
 //! | `tree` | what is below the root: it does not change, and is asked for once |
 //! | `volume` | a folder that is read and written |
 //! | `serve` | a file system's requests, one after another |
+//! | `listing` | a folder's names, piece by piece |
 //! | `message` | requests and replies as they are written |
 
+mod listing;
 mod message;
 mod serve;
 mod tree;

@@ -1,5 +1,6 @@
 //! What of the host is below the root. It does not change: what Linux was told once it need not ask again.
 
+use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
 use super::serve::FileSystem;
 use crate::desk::Desk;
@@ -174,27 +175,14 @@ impl Tree {
     /// All names in a folder.
     fn names(&self, folder: u64) -> Result<Vec<Name>, Errno> {
         let path = &self.node(folder)?.path;
-        let mut names: Vec<_> = DOTS.map(Name::of_folder).into();
-        let mut from = 0;
-        // Ends: the numbers grow.
-        loop {
+        let dots = DOTS.map(Name::of_folder).into();
+        listing::whole(dots, |from, names| {
             let question = Question {
                 from,
                 ..about(Ask::List, path)
             };
-            let next = ask(&self.desk, &question, |rest| {
-                let (next, rest) = leading_number(rest).ok_or(Errno::IO)?;
-                names.extend(entries(rest).map(Name::from));
-                Ok(next)
-            })?;
-            if next == 0 {
-                return Ok(names);
-            }
-            if next <= from {
-                return Err(Errno::IO);
-            }
-            from = next;
-        }
+            ask(&self.desk, &question, |rest| listing::piece(rest, names))
+        })
     }
 
     /// Names of an open folder from a number on, with what they are if Linux wants to know.

@@ -1,5 +1,6 @@
 //! A folder of the host's that programs read and write. Each look at a name asks the host.
 
+use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
 use super::serve::FileSystem;
 use crate::caches::Caches;
@@ -292,25 +293,12 @@ impl Folder {
 
     /// All names in a folder.
     fn names(&self, handle: u64) -> Result<Vec<Name>, Errno> {
-        let mut names: Vec<_> = DOTS.map(Name::of_folder).into();
-        let mut from = 0;
-        // Ends: the numbers grow.
-        loop {
+        let dots = DOTS.map(Name::of_folder).into();
+        listing::whole(dots, |from, names| {
             let mut request = volume::Request::new(Ask::List, handle);
             request.numbers[0] = from;
-            let next = self.ask(&request, |rest| {
-                let (next, rest) = leading_number(rest).ok_or(Errno::IO)?;
-                names.extend(entries(rest).map(Name::from));
-                Ok(next)
-            })?;
-            if next == 0 {
-                return Ok(names);
-            }
-            if next <= from {
-                return Err(Errno::IO);
-            }
-            from = next;
-        }
+            self.ask(&request, |rest| listing::piece(rest, names))
+        })
     }
 
     /// Names of an open folder from a number on. They are asked for when a listing begins.

@@ -48,6 +48,20 @@ pub trait ByteSource {
     fn left(&self) -> usize;
     /// Fills the front of `into` and tells how much. An error only if it gave nothing.
     fn take(&mut self, into: &mut [u8]) -> SysResult;
+    /// Fills all of `into`.
+    ///
+    /// # Errors
+    /// `EFAULT` if there is less.
+    fn fill(&mut self, into: &mut [u8]) -> Result<(), Errno> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.take(&mut into[filled..])? {
+                0 => return Err(Errno::EFAULT),
+                more => filled += more,
+            }
+        }
+        Ok(())
+    }
     /// Fills up to `count` bytes of a frame, from `offset` on; both must lie within it.
     fn take_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
     /// Passes over up to `count` bytes without looking at them.

@@ -1,13 +1,12 @@
 //! What a socket is to receive: a queue of segments, and what is known of who sends.
 
-use super::account::Charge;
 use super::address::Address;
-use super::payload::Payload;
-use super::rights::{self, Rights, Slot};
+use super::queue::{Bounds, Mark, Queue, Urgent};
+use super::rights::{self, Slot};
+use super::segment::Segment;
 use crate::fs::OpenFile;
 use crate::fs::io::ByteSink;
 use crate::fs::poll::{Notifier, PollMask};
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -17,64 +16,6 @@ use logic::socket::packet::Head;
 use machine::arch::clock::Nanos;
 use machine::sched;
 use machine::sync::{Mutex, SpinLock, WaitEnd};
-
-/// A message, or a piece of a stream.
-#[derive(Debug)]
-pub(super) struct Segment {
-    pub(super) payload: Payload,
-    /// The name of who sent it.
-    pub(super) source: Address,
-    pub(super) credentials: Credentials,
-    pub(super) rights: Slot,
-    /// Of UDP.
-    pub(super) head: Option<Head>,
-    /// Of TCP: its only byte, which is urgent.
-    urgent: Option<u8>,
-    pub(super) charge: Charge,
-}
-
-impl Segment {
-    pub(super) fn new(
-        payload: Payload,
-        source: Address,
-        credentials: Credentials,
-        charge: Charge,
-    ) -> Self {
-        Self {
-            payload,
-            source,
-            credentials,
-            rights: SpinLock::new(None),
-            head: None,
-            urgent: None,
-            charge,
-        }
-    }
-
-    /// With descriptors.
-    pub(super) fn with_rights(self, rights: Option<Rights>) -> Self {
-        Self {
-            rights: SpinLock::new(rights),
-            ..self
-        }
-    }
-
-    /// A message of UDP.
-    pub(super) fn with_head(self, head: Head) -> Self {
-        Self {
-            head: Some(head),
-            ..self
-        }
-    }
-
-    /// A byte of TCP that is urgent; longer ones are not.
-    pub(super) fn made_urgent(self) -> Self {
-        Self {
-            urgent: self.payload.only_byte(),
-            ..self
-        }
-    }
-}
 
 /// How long a call waits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -137,60 +78,6 @@ pub struct Got {
     pub files: Vec<Arc<OpenFile>>,
 }
 
-/// The urgent byte of a stream.
-#[derive(Copy, Clone, Debug)]
-struct Urgent {
-    /// Its place in the stream.
-    at: u64,
-    /// It, until it is received by itself (`MSG_OOB`).
-    byte: Option<u8>,
-}
-
-/// How far the urgent byte of a stream is.
-#[derive(Copy, Clone, Debug)]
-struct Mark {
-    /// Bytes in front of it: no call receives more than these. `usize::MAX`: there is none.
-    before: usize,
-    /// It is not received with others.
-    apart: bool,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    segments: VecDeque<Arc<Segment>>,
-    /// Bytes of a stream that were received or passed over.
-    gone: u64,
-    /// The last one, until it is passed.
-    urgent: Option<Urgent>,
-    /// Next bytes that are passed over: they were urgent and next when another urgent one came.
-    skipped: usize,
-    /// `SO_OOBINLINE`: it is received with the others.
-    urgent_inline: bool,
-    /// Bytes of the first that were received already.
-    head: usize,
-    /// Bytes that were not.
-    bytes: usize,
-    /// Memory of all segments.
-    memory: usize,
-    /// Nobody will send any more: the peer has stopped writing, or is gone, or the owner has shut it.
-    ended: bool,
-    /// The peer will not.
-    peer_ended: bool,
-    /// The owner has shut it.
-    shut: bool,
-    /// The owner is gone.
-    closed: bool,
-    /// The connection was reset.
-    reset: bool,
-    error: Option<Errno>,
-    /// The inbox of the only one that may send messages: the owner is connected to it.
-    only_from: Option<u64>,
-    /// Receivers that wait for more than a first segment.
-    behind: usize,
-    /// Who found it full and wants to know when it is not.
-    waiting: Vec<Arc<Notifier>>,
-}
-
 /// Why an inbox takes nothing; the segment is given back with it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -204,15 +91,6 @@ pub(super) enum Refusal {
     Stranger,
     /// No memory for a place in the queue.
     Memory,
-}
-
-/// What an inbox takes.
-#[derive(Copy, Clone, Debug, Default)]
-pub(super) struct Bounds {
-    /// Not more messages than this and one.
-    pub(super) messages: Option<usize>,
-    /// Not more memory than this.
-    pub(super) memory: Option<usize>,
 }
 
 /// What can be seen of an inbox at one moment.
@@ -233,7 +111,7 @@ pub(super) struct Look {
 #[derive(Debug)]
 pub(super) struct Inbox {
     id: u64,
-    state: SpinLock<State>,
+    state: SpinLock<Queue>,
     /// Held by who receives, while it copies: what is first stays so.
     receiving: Mutex<()>,
     /// The owner's.
@@ -253,7 +131,7 @@ impl Inbox {
         Arc::new(Self {
             // Relaxed: only the number itself matters.
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            state: SpinLock::new(State::default()),
+            state: SpinLock::new(Queue::default()),
             receiving: Mutex::new(()),
             notifier,
         })
@@ -771,71 +649,5 @@ impl Inbox {
             }
             self.wait(how.patience, 0, 0)?;
         }
-    }
-}
-
-impl State {
-    /// Passes bytes of the first segment; with the last of them it goes, to be dropped without a
-    /// lock.
-    fn advance(&mut self, count: usize) -> Option<Arc<Segment>> {
-        self.bytes -= count;
-        self.head += count;
-        self.gone += count as u64;
-        if self.urgent.is_some_and(|urgent| urgent.at < self.gone) {
-            self.urgent = None;
-        }
-        self.skipped = self.skipped.saturating_sub(count);
-        if self.head < self.segments.front()?.payload.len() {
-            return None;
-        }
-        self.head = 0;
-        let gone = self.segments.pop_front()?;
-        self.memory -= gone.charge.bytes();
-        Some(gone)
-    }
-
-    /// How far the urgent byte is behind `peeked` ones.
-    fn mark(&self, peeked: usize) -> Mark {
-        if peeked < self.skipped {
-            return Mark {
-                before: 0,
-                apart: true,
-            };
-        }
-        let next = self.gone + peeked as u64;
-        let before = self.urgent.and_then(|urgent| urgent.at.checked_sub(next));
-        Mark {
-            before: before.map_or(usize::MAX, |before| {
-                usize::try_from(before).unwrap_or(usize::MAX)
-            }),
-            apart: !self.urgent_inline,
-        }
-    }
-
-    fn is_at_urgent(&self) -> bool {
-        self.urgent.is_some_and(|urgent| urgent.at == self.next())
-    }
-
-    /// The place of the next byte that is not passed over.
-    fn next(&self) -> u64 {
-        self.gone + self.skipped as u64
-    }
-
-    /// How many of the next bytes are not received with others.
-    fn apart(&self) -> usize {
-        self.skipped + usize::from(self.is_at_urgent() && !self.urgent_inline)
-    }
-
-    /// There is nothing but bytes that are not received with others.
-    fn has_only_urgent(&self) -> bool {
-        let apart = self.apart();
-        apart > 0 && apart == self.bytes
-    }
-
-    fn is_full(&self, bounds: Bounds) -> bool {
-        bounds
-            .messages
-            .is_some_and(|most| self.segments.len() > most)
-            || bounds.memory.is_some_and(|most| self.memory > most)
     }
 }

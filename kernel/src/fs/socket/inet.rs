@@ -2,10 +2,12 @@
 
 use super::account::{self, NoRoom};
 use super::address::{Address, Family, Protocol};
-use super::inbox::{Bounds, Patience, Refusal, Segment};
+use super::inbox::{Patience, Refusal};
 use super::operations::Outgoing;
 use super::payload::Payload;
 use super::ports::{self, Binding, PortUse};
+use super::queue::Bounds;
+use super::segment::Segment;
 use super::state::{Phase, Socket};
 use super::stream::OVERHEAD;
 use crate::fs::io::ByteSource;

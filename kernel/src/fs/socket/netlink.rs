@@ -2,9 +2,11 @@
 
 use super::account::{self, NoRoom};
 use super::address::Address;
-use super::inbox::{Bounds, Refusal, Segment};
+use super::inbox::Refusal;
 use super::operations::Outgoing;
 use super::payload::Payload;
+use super::queue::Bounds;
+use super::segment::Segment;
 use super::state::{Socket, caller};
 use super::stream::OVERHEAD;
 use crate::fs::io::{ByteSource, NO_LIMIT, SliceSource};
@@ -143,13 +145,7 @@ impl Socket {
             .try_reserve_exact(length)
             .map_err(|_| Errno::ENOBUFS)?;
         bytes.resize(length, 0);
-        let mut filled = 0;
-        while filled < length {
-            match from.take(&mut bytes[filled..])? {
-                0 => return Err(Errno::EFAULT),
-                more => filled += more,
-            }
-        }
+        from.fill(&mut bytes)?;
         netlink::answer(&bytes, port, |answer| self.receive_answer(&answer));
         Ok(length)
     }

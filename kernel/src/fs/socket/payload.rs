@@ -39,13 +39,7 @@ impl Payload {
                 .try_reserve_exact(length)
                 .map_err(|_| Errno::ENOBUFS)?;
             bytes.resize(length, 0);
-            let mut filled = 0;
-            while filled < length {
-                match from.take(&mut bytes[filled..])? {
-                    0 => return Err(Errno::EFAULT),
-                    more => filled += more,
-                }
-            }
+            from.fill(&mut bytes)?;
             return Ok(Self::Small(bytes.into_boxed_slice()));
         }
         let mut pages = Vec::new();

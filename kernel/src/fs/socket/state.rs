@@ -2,7 +2,8 @@
 
 use super::account::Account;
 use super::address::{Address, Family, Protocol, SocketKind};
-use super::inbox::{Bounds, Inbox, Patience};
+use super::inbox::{Inbox, Patience};
+use super::queue::Bounds;
 use super::settings::Settings;
 use crate::fs::node::Hold;
 use crate::fs::poll::{Notifier, PollMask};

@@ -2,9 +2,11 @@
 
 use super::account::{self, NoRoom};
 use super::address::Address;
-use super::inbox::{Bounds, Patience, Refusal, Segment};
+use super::inbox::{Patience, Refusal};
 use super::payload::Payload;
+use super::queue::Bounds;
 use super::rights::Rights;
+use super::segment::Segment;
 use super::state::{Phase, Socket};
 use crate::fs::io::ByteSource;
 use alloc::sync::Arc;

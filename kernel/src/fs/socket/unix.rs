@@ -1,11 +1,13 @@
 //! Sockets of `AF_UNIX`: names, connections and messages.
 
 use super::address::{Address, SocketKind};
-use super::inbox::{Bounds, Inbox, Patience, Refusal, Segment};
+use super::inbox::{Inbox, Patience, Refusal};
 use super::names;
 use super::operations::Caller;
 use super::payload::Payload;
+use super::queue::Bounds;
 use super::rights::Rights;
+use super::segment::Segment;
 use super::state::{MAX_MESSAGES, Phase, Socket};
 use crate::fs::io::ByteSource;
 use crate::fs::lookup::{self, LastLink};
