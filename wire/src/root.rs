@@ -22,6 +22,10 @@ pub const QUESTION_MAX: usize = QUESTION_HEADER + PATH_MAX + FRAMES_MAX * 8 + 51
 pub const ANSWER_MAX: usize = 32 << 10;
 /// Bytes of a frame.
 pub const FRAME: usize = 4096;
+/// The most bytes that the names of folders take whose entries may come along.
+pub const BESIDE_MAX: usize = FRAMES_MAX * 8;
+/// The longest name.
+pub const NAME_MAX: usize = 255;
 
 const QUESTION_HEADER: usize = 32;
 const ANSWER_HEADER: usize = 8;
@@ -35,7 +39,8 @@ pub enum Ask {
     Look = 1,
     /// The same, of what a link in last place leads to.
     Follow = 2,
-    /// A folder's entries, with what stands there, from a number on.
+    /// A folder's entries, with what stands there, from a number on; once it is at their end, as far as there is room, all of
+    /// those of folders beside it, each behind a heading.
     List = 3,
     /// Bytes of a file, into frames of the guest's.
     Read = 4,
@@ -62,6 +67,40 @@ pub struct Question<'a> {
     pub version: u64,
     /// Guest-physical addresses of the frames to read to.
     pub frames: Frames<'a>,
+    /// Folders beside the one to list, whose entries may come along.
+    pub beside: Names<'a>,
+}
+
+/// Names of entries of one folder, at most [`BESIDE_MAX`] bytes of them: before each, a byte tells its length.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names<'a>(&'a [u8]);
+
+impl<'a> Names<'a> {
+    /// These, which [`push_name`] has written.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Each; ends at the first that is none.
+    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = self.0;
+        core::iter::from_fn(move || {
+            let (length, after) = rest.split_first()?;
+            let (name, after) = after.split_at_checked(usize::from(*length))?;
+            rest = after;
+            Some(name)
+        })
+    }
+}
+
+/// Writes a name behind those in the first `len` bytes of a buffer; how many bytes there are then. `None` if there is no room.
+pub fn push_name(buffer: &mut [u8], len: usize, name: &[u8]) -> Option<usize> {
+    let mut to = Writer { buffer, len };
+    let length = u8::try_from(name.len()).ok()?;
+    // Both or nothing: the caller goes on with the length that it had.
+    to.put(&[length])?;
+    to.put(name)?;
+    Some(to.len)
 }
 
 /// Addresses of frames, as they were sent.
@@ -122,7 +161,8 @@ pub struct Facts {
     pub version: u64,
 }
 
-/// An entry of a listing.
+/// An entry of a listing, or a heading: without a name of its own, its target is the name of the folder beside the one that was asked for,
+/// all of whose entries follow.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// Its name.
@@ -171,10 +211,12 @@ pub fn length(first: [u8; 4]) -> usize {
 impl<'a> Question<'a> {
     /// Writes it; how long it is. `None` if it is longer than [`QUESTION_MAX`] or the buffer.
     pub fn write(&self, buffer: &mut [u8]) -> Option<usize> {
-        if self.path.len() > PATH_MAX || self.frames.len() > FRAMES_MAX {
+        let beside = self.beside.0;
+        if self.path.len() > PATH_MAX || self.frames.len() > FRAMES_MAX || beside.len() > BESIDE_MAX
+        {
             return None;
         }
-        let length = QUESTION_HEADER + self.path.len() + self.frames.len() * 8;
+        let length = QUESTION_HEADER + self.path.len() + self.frames.len() * 8 + beside.len();
         let mut to = Writer { buffer, len: 0 };
         to.put(&u32::try_from(length).ok()?.to_le_bytes())?;
         to.put(&[self.ask as u8, 0])?;
@@ -186,6 +228,7 @@ impl<'a> Question<'a> {
         for index in 0..self.frames.len() {
             to.put(&self.frames.get(index)?.to_le_bytes())?;
         }
+        to.put(beside)?;
         Some(to.len)
     }
 
@@ -198,14 +241,17 @@ impl<'a> Question<'a> {
         let path_end = QUESTION_HEADER + usize::from(quarter(bytes, 6)?);
         let frames = usize::try_from(number(bytes, 24)?).ok()?;
         let path = bytes.get(QUESTION_HEADER..path_end)?;
-        let sent = bytes.get(path_end..)?;
-        let fits = path.len() <= PATH_MAX && frames <= FRAMES_MAX && sent.len() == frames * 8;
+        let (sent, beside) = bytes
+            .get(path_end..)?
+            .split_at_checked(frames.checked_mul(8)?)?;
+        let fits = path.len() <= PATH_MAX && frames <= FRAMES_MAX && beside.len() <= BESIDE_MAX;
         fits.then_some(Self {
             ask,
             path,
             from: number(bytes, 8)?,
             version: number(bytes, 16)?,
             frames: Frames::Sent(sent),
+            beside: Names(beside),
         })
     }
 }
@@ -243,6 +289,10 @@ pub struct Answer<'a> {
     len: usize,
 }
 
+/// A place in an answer.
+#[derive(Copy, Clone, Debug)]
+pub struct Mark(usize);
+
 /// Where a number of an answer stands.
 #[derive(Copy, Clone, Debug)]
 pub struct Later(usize);
@@ -277,6 +327,25 @@ impl<'a> Answer<'a> {
             self.len = to.len;
         }
         written.is_some()
+    }
+
+    /// Adds the heading of another folder's entries.
+    pub fn heading(&mut self, name: &[u8]) -> bool {
+        self.entry(&Entry {
+            name: b"",
+            facts: Facts::default(),
+            target: name,
+        })
+    }
+
+    /// What there is so far.
+    pub fn mark(&self) -> Mark {
+        Mark(self.len)
+    }
+
+    /// Takes all back that was added since.
+    pub fn back_to(&mut self, mark: Mark) {
+        self.len = self.len.min(mark.0);
     }
 
     /// Adds a number that is not known yet, 0 until [`Self::put`] says it.
@@ -370,6 +439,7 @@ mod tests {
             from: 8192,
             version: 77,
             frames: Frames::Addresses(&addresses),
+            beside: Names::new(b"\x03abc\x01d"),
         };
         let mut buffer = [0; QUESTION_MAX];
         let len = question.write(&mut buffer).unwrap();
@@ -383,6 +453,8 @@ mod tests {
             (0..3).map(|i| read.frames.get(i)).collect::<Vec<_>>(),
             [Some(addresses[0]), Some(addresses[1]), None]
         );
+        let beside: Vec<_> = read.beside.iter().collect();
+        assert_eq!(beside, [&b"abc"[..], b"d"]);
         for len in 0..len {
             assert_eq!(Question::read(&buffer[..len]), None, "{len} bytes");
         }
@@ -394,6 +466,40 @@ mod tests {
     }
 
     #[test]
+    fn names_are_read_as_they_are_written() {
+        let mut buffer = [0xff; BESIDE_MAX];
+        let mut len = 0;
+        let names = [&[b'x'; NAME_MAX][..], b"y", &[b'z'; 253]];
+        for name in names {
+            len = push_name(&mut buffer, len, name).unwrap();
+        }
+        assert_eq!(push_name(&mut buffer, len, b"z"), None);
+        let read: Vec<_> = Names::new(&buffer[..len]).iter().collect();
+        assert_eq!(read, names);
+        // One that is cut off is none.
+        let cut = Names::new(&buffer[..len - 1]);
+        assert_eq!(cut.iter().count(), 2);
+        assert_eq!(push_name(&mut [0; 300], 0, &[0; NAME_MAX + 1]), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_taken_back() {
+        let mut buffer = vec![0; ANSWER_MAX];
+        let mut writing = Answer::new(&mut buffer);
+        writing.number(0);
+        let mark = writing.mark();
+        assert!(writing.heading(b"beside"));
+        writing.back_to(mark);
+        assert!(writing.heading(b"other"));
+        let (_, rest) = answer(writing.finish(0)).unwrap();
+        let (_, rest) = leading_number(rest).unwrap();
+        let read: Vec<_> = entries(rest)
+            .map(|entry| (entry.name, entry.target))
+            .collect();
+        assert_eq!(read, [(&b""[..], &b"other"[..])]);
+    }
+
+    #[test]
     fn too_much_is_not_written() {
         let question = |path, frames| Question {
             ask: Ask::Look,
@@ -401,6 +507,7 @@ mod tests {
             from: 0,
             version: 0,
             frames: Frames::Addresses(frames),
+            beside: Names::default(),
         };
         let mut buffer = [0; QUESTION_MAX + 8];
         let path = [b'x'; PATH_MAX + 1];

@@ -4,7 +4,7 @@ use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
 use super::serve::FileSystem;
 use crate::desk::Desk;
-use ebb_wire::root::{Ask, Entry, FRAME, Facts, Frames, Question, entries, leading_number};
+use ebb_wire::root::{Ask, Entry, FRAME, Facts, Frames, Names, Question, entries, leading_number};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -87,6 +87,7 @@ fn about(ask: Ask, path: &[u8]) -> Question<'_> {
         from: 0,
         version: 0,
         frames: Frames::Addresses(&[]),
+        beside: Names::default(),
     }
 }
 

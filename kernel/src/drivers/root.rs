@@ -12,7 +12,7 @@ use machine::sync::Mutex;
 
 /// The most frames that are read at a time.
 pub const FRAMES_MAX: usize = root::FRAMES_MAX;
-pub use ebb_wire::root::{Entry, entries};
+pub use ebb_wire::root::{BESIDE_MAX, Entry, NAME_MAX, Names, entries, push_name};
 
 /// Where questions are put together and answers come.
 struct Desk {
@@ -52,6 +52,7 @@ pub fn look<R>(
         from: 0,
         version: 0,
         frames: Frames::Addresses(&[]),
+        beside: Names::default(),
     };
     put(&question, |rest| {
         let entry = entries(rest).next().ok_or(Errno::EIO)?;
@@ -59,13 +60,15 @@ pub fn look<R>(
     })
 }
 
-/// Entries of a folder from a number on; 0 is the first. Gives the number with which to go on, 0 at the end.
+/// Entries of a folder from a number on; 0 is the first. Gives the number with which to go on, 0 at the end. Behind the last may come
+/// headings, each with all entries of one of the folders `beside` it.
 ///
 /// # Errors
 /// The host's, and those of `take`.
 pub fn list(
     path: &[u8],
     from: u64,
+    beside: Names<'_>,
     mut take: impl FnMut(&Entry<'_>) -> Result<(), Errno>,
 ) -> Result<u64, Errno> {
     let question = Question {
@@ -74,6 +77,7 @@ pub fn list(
         from,
         version: 0,
         frames: Frames::Addresses(&[]),
+        beside,
     };
     put(&question, |rest| {
         let (next, rest) = root::leading_number(rest).ok_or(Errno::EIO)?;
@@ -101,6 +105,7 @@ pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Resu
         from: offset,
         version,
         frames: Frames::Addresses(&addresses[..frames.len().min(FRAMES_MAX)]),
+        beside: Names::default(),
     };
     put(&question, |rest| {
         let (count, _) = root::leading_number(rest).ok_or(Errno::EIO)?;

@@ -9,6 +9,9 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Write};
 
+/// Folders of more entries do not come along with others: all their names would be read to find that they do not fit.
+const BESIDE_ENTRIES_MAX: usize = 256;
+
 /// Answers until the guest asks no more. A guest that sends what is no question gets no further answer.
 pub(crate) fn serve(
     mut tree: Option<Box<dyn Source>>,
@@ -71,7 +74,7 @@ pub(super) fn reply_to<'a>(
     let result = match asked.ask {
         Ask::Look => tree.look(asked.path, false, &mut answer),
         Ask::Follow => tree.look(asked.path, true, &mut answer),
-        Ask::List => tree.list(asked.path, asked.from, &mut answer),
+        Ask::List => list(tree, asked, &mut answer),
         Ask::Read => {
             let read = tree.read(
                 asked.path,
@@ -88,6 +91,36 @@ pub(super) fn reply_to<'a>(
         Ok(()) => 0,
         Err(error) => status(error),
     })
+}
+
+/// The entries of a folder, then as many of the folders beside it as fit whole.
+fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
+    let later = answer.later();
+    let next = tree.list(asked.path, asked.from, usize::MAX, answer)?;
+    answer.put(later, next);
+    if next != 0 {
+        return Ok(());
+    }
+    let above = asked.path.iter().rposition(|byte| *byte == b'/');
+    let above = above.map_or(&b""[..], |slash| &asked.path[..=slash]);
+    for name in asked.beside.iter() {
+        let path = [above, name].concat();
+        let mark = answer.mark();
+        let listed = answer
+            .heading(name)
+            .then(|| tree.list(&path, 0, BESIDE_ENTRIES_MAX, answer));
+        match listed {
+            Some(Ok(0)) => {}
+            // What cannot be listed is told to who asks for it alone.
+            Some(Err(_)) => answer.back_to(mark),
+            // No room.
+            Some(Ok(_)) | None => {
+                answer.back_to(mark);
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn status(error: Errno) -> u32 {

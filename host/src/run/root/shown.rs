@@ -4,7 +4,7 @@ use super::image::{Config, Image};
 use super::source::Source;
 use super::tree::{Tree, reopen};
 use super::view::View;
-use crate::system::opened::kind;
+use crate::system::opened::kind_of;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -18,7 +18,7 @@ const SMALL: u64 = 16 << 20;
 /// The bytes of a small regular file of the host's, which the guest may read.
 fn content_of_host(view: &mut View, path: &[u8]) -> Option<Vec<u8>> {
     let (file, stat) = view.look(path, true).ok()?;
-    if kind(&stat) != FileType::RegularFile || !view.is_readable(&file, &stat).ok()? {
+    if kind_of(&stat) != FileType::RegularFile || !view.is_readable(&file, &stat).ok()? {
         return None;
     }
     let file = File::from(reopen(&file, OFlags::NONBLOCK).ok()?);

@@ -8,8 +8,15 @@ use std::fs::File;
 pub(crate) trait Source: Send {
     /// What stands at a path.
     fn look(&mut self, path: &[u8], follow: bool, answer: &mut Answer<'_>) -> Result<(), Errno>;
-    /// Entries of a folder from a number on.
-    fn list(&mut self, path: &[u8], from: u64, answer: &mut Answer<'_>) -> Result<(), Errno>;
+    /// Entries of a folder from a number on, as far as there is room; the number with which to go on, 0 at the end. A folder of more
+    /// than `most` entries is `EOVERFLOW`.
+    fn list(
+        &mut self,
+        path: &[u8],
+        from: u64,
+        most: usize,
+        answer: &mut Answer<'_>,
+    ) -> Result<u64, Errno>;
     /// Reads a file into frames of the guest's, whose places in `ram` are told by `place`; how many bytes there were.
     fn read(
         &mut self,

@@ -5,7 +5,8 @@ use super::shown::Root;
 use super::tree::Tree;
 use super::view::View;
 use ebb_wire::root::{
-    ANSWER_MAX, Ask, Entry, Facts, Frames, Question, answer, entries, leading_number,
+    ANSWER_MAX, Ask, BESIDE_MAX, Entry, Facts, Frames, Names, Question, answer, entries,
+    leading_number, push_name,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, File, Permissions};
@@ -73,10 +74,15 @@ fn put(
         from,
         version,
         frames: Frames::Addresses(frames),
+        beside: Names::default(),
     };
+    reply(tree, &question, ram)
+}
+
+fn reply(tree: &mut Tree, question: &Question<'_>, ram: &File) -> Result<Vec<u8>, u32> {
     let mut buffer = vec![0; ANSWER_MAX];
     let place = |address: u64| (address < 3 * 4096).then_some(address);
-    let (status, rest) = answer(reply_to(tree, &question, ram, &place, &mut buffer)).unwrap();
+    let (status, rest) = answer(reply_to(tree, question, ram, &place, &mut buffer)).unwrap();
     if status == 0 {
         Ok(rest.to_vec())
     } else {
@@ -374,4 +380,66 @@ fn long_listings_come_in_pieces() {
     assert!(ask(tree, Ask::List, b"", 5).is_ok());
     let rest = ask(tree, Ask::List, b"", u64::MAX).unwrap();
     assert_eq!((leading_number(&rest).unwrap().0, rest.len()), (0, 8));
+}
+
+#[test]
+fn folders_beside_the_one_that_is_listed_come_along_whole_or_not() {
+    let folder = Folder::new("beside");
+    let at = folder.tree().join("above");
+    for name in ["asked", "empty", "few", "huge", "later"] {
+        fs::create_dir_all(at.join(name)).unwrap();
+    }
+    fs::write(at.join("asked/own"), "").unwrap();
+    fs::write(at.join("few/one"), "1").unwrap();
+    fs::write(at.join("later/last"), "").unwrap();
+    for number in 0..300 {
+        fs::write(at.join(format!("huge/{number:0200}")), "").unwrap();
+    }
+    let mut tree = folder.view();
+    let (mut beside, mut len) = ([0; BESIDE_MAX], 0);
+    for name in ["missing", "empty", "..", "few", "huge", "few/one", "later"] {
+        len = push_name(&mut beside, len, name.as_bytes()).unwrap();
+    }
+    let question = Question {
+        ask: Ask::List,
+        path: b"above/asked",
+        from: 0,
+        version: 0,
+        frames: Frames::Addresses(&[]),
+        beside: Names::new(&beside[..len]),
+    };
+    let rest = reply(&mut tree, &question, &ram()).unwrap();
+    let (next, rest) = leading_number(&rest).unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let came: Vec<_> = entries(rest)
+        .map(|e| (text(e.name), text(e.target)))
+        .collect();
+    let came: Vec<_> = came
+        .iter()
+        .map(|(name, target)| (&**name, &**target))
+        .collect();
+    assert_eq!(next, 0);
+    // What is missing, no folder of this one, or more than may come along, has no heading.
+    let expected = [
+        ("own", ""),
+        ("", "empty"),
+        ("", "few"),
+        ("one", ""),
+        ("", "later"),
+        ("last", ""),
+    ];
+    assert_eq!(came, expected);
+    // Where the answer is full, those that are left do not come.
+    for number in 0..150 {
+        fs::write(at.join(format!("asked/{number:0160}")), "").unwrap();
+        fs::write(at.join(format!("few/{number:0160}")), "").unwrap();
+    }
+    let rest = reply(&mut tree, &question, &ram()).unwrap();
+    let (next, rest) = leading_number(&rest).unwrap();
+    let headings: Vec<_> = entries(rest)
+        .filter(|e| e.name.is_empty())
+        .map(|e| text(e.target))
+        .collect();
+    assert_eq!((next, headings), (0, vec!["empty".to_owned()]));
+    assert_eq!(entries(rest).count(), 152);
 }

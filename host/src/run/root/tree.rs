@@ -2,13 +2,13 @@
 
 use super::source::Source;
 use super::view::{Folder, View};
-use crate::system::opened::{birth, kind, own_path, version_of_bytes};
+use crate::system::opened::{self, kind_of, own_path, version_of_bytes};
 use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 /// Files that stay open, as most are read in several pieces.
@@ -39,27 +39,17 @@ struct Listing {
     names: Vec<Vec<u8>>,
 }
 
-/// What changes with the bytes of a file that is named by `folder` and `name`, or by `folder` alone.
-fn version(stat: &Stat, folder: impl AsFd, name: &[u8]) -> u64 {
-    let regular = kind(stat) == FileType::RegularFile;
-    version_of_bytes(stat, regular.then(|| birth(folder, name)).flatten())
-}
-
 /// The facts about a file.
-fn facts(stat: &Stat, [uid, gid]: [u32; 2], version: u64) -> Facts {
-    let (major, minor) = (
-        rustix::fs::major(stat.st_rdev),
-        rustix::fs::minor(stat.st_rdev),
-    );
+fn facts(stat: &Statx, [uid, gid]: [u32; 2]) -> Facts {
     Facts {
-        mode: stat.st_mode,
+        mode: stat.stx_mode.into(),
         uid,
         gid,
-        device: u64::from(major) << 32 | u64::from(minor),
-        size: u64::try_from(stat.st_size).unwrap_or(0),
-        seconds: stat.st_mtime,
-        nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
-        version,
+        device: u64::from(stat.stx_rdev_major) << 32 | u64::from(stat.stx_rdev_minor),
+        size: stat.stx_size,
+        seconds: stat.stx_mtime.tv_sec,
+        nanos: stat.stx_mtime.tv_nsec,
+        version: version_of_bytes(stat),
     }
 }
 
@@ -79,14 +69,18 @@ impl Tree {
         }
     }
 
-    fn read_folder(&mut self, path: &[u8]) -> Result<Listing, Errno> {
+    fn read_folder(&mut self, path: &[u8], most: usize) -> Result<Listing, Errno> {
         let folder = self.view.open_folder(path)?;
         let mut names = Vec::new();
         for entry in Dir::new(reopen(&folder.file, OFlags::DIRECTORY)?)? {
             let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(name);
+            if name == b"." || name == b".." {
+                continue;
             }
+            if names.len() == most {
+                return Err(Errno::OVERFLOW);
+            }
+            names.push(name);
         }
         Ok(Listing {
             path: path.to_vec(),
@@ -106,13 +100,13 @@ impl Tree {
             return Ok(());
         }
         let (file, stat) = self.view.look(path, false)?;
-        if kind(&stat) != FileType::RegularFile {
+        if kind_of(&stat) != FileType::RegularFile {
             return Err(Errno::INVAL);
         }
         if !self.view.is_readable(&file, &stat)? {
             return Err(Errno::ACCESS);
         }
-        if self::version(&stat, &file, b"") != version {
+        if version_of_bytes(&stat) != version {
             return Err(Errno::STALE);
         }
         let file = File::from(reopen(&file, OFlags::NONBLOCK)?);
@@ -129,7 +123,7 @@ impl Tree {
 impl Source for Tree {
     fn look(&mut self, path: &[u8], follow: bool, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (file, stat) = self.view.look(path, follow)?;
-        let target = if kind(&stat) == FileType::Symlink {
+        let target = if kind_of(&stat) == FileType::Symlink {
             // Of a file that was opened for looking at it an empty path means itself.
             rustix::fs::readlinkat(&file, c"", Vec::new())?.into_bytes()
         } else {
@@ -137,7 +131,7 @@ impl Source for Tree {
         };
         let entry = Entry {
             name: b"",
-            facts: facts(&stat, self.view.owner_of(&stat), version(&stat, &file, b"")),
+            facts: facts(&stat, self.view.owner_of(&stat)),
             target: &target,
         };
         if answer.entry(&entry) {
@@ -147,25 +141,26 @@ impl Source for Tree {
         }
     }
 
-    fn list(&mut self, path: &[u8], from: u64, answer: &mut Answer<'_>) -> Result<(), Errno> {
+    fn list(
+        &mut self,
+        path: &[u8],
+        from: u64,
+        most: usize,
+        answer: &mut Answer<'_>,
+    ) -> Result<u64, Errno> {
         let goes_on = |listing: &Listing| from != 0 && listing.path == path;
         let listing = match self.listing.take().filter(goes_on) {
             Some(listing) => listing,
-            None => self.read_folder(path)?,
+            None => self.read_folder(path, most)?,
         };
         let from = usize::try_from(from).map_err(|_| Errno::INVAL)?;
         let mut at = from;
-        let next = answer.later();
         while let Some(name) = listing.names.get(at) {
             // What goes meanwhile, or may not be looked at, is not there.
             if let Ok((stat, target)) = self.view.look_in(&listing.folder, name) {
                 let entry = Entry {
                     name,
-                    facts: facts(
-                        &stat,
-                        self.view.owner_of(&stat),
-                        version(&stat, &listing.folder.file, name),
-                    ),
+                    facts: facts(&stat, self.view.owner_of(&stat)),
                     target: &target,
                 };
                 match answer.entry(&entry) {
@@ -177,10 +172,10 @@ impl Source for Tree {
             at += 1;
         }
         if at < listing.names.len() {
-            answer.put(next, at as u64);
             self.listing = Some(listing);
+            return Ok(at as u64);
         }
-        Ok(())
+        Ok(0)
     }
 
     fn read(
@@ -209,8 +204,8 @@ impl Source for Tree {
             }
         }
         // Taken away or changed since it was opened.
-        let stat = rustix::fs::fstat(file)?;
-        if stat.st_nlink == 0 || self::version(&stat, file, b"") != version {
+        let stat = opened::facts(file, b"")?;
+        if stat.stx_nlink == 0 || version_of_bytes(&stat) != version {
             self.open.pop_front();
             return Err(Errno::STALE);
         }

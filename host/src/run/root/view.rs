@@ -2,9 +2,9 @@
 //!
 //! The guest's kernel is whoever the program made it, so what must not be read is refused here, by what a path really leads to.
 
-use crate::system::opened::{kind, own_path};
+use crate::system::opened::{facts, kind_of, own_path};
 use crate::system::refuse_kernels_own;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use std::collections::HashMap;
@@ -144,18 +144,18 @@ impl View {
     }
 
     /// To whom in the guest a file belongs.
-    pub(super) fn owner_of(&self, stat: &Stat) -> [u32; 2] {
+    pub(super) fn owner_of(&self, stat: &Statx) -> [u32; 2] {
         let [uid, gid] = self.owner;
         [
-            if stat.st_uid == geteuid().as_raw() {
+            if stat.stx_uid == geteuid().as_raw() {
                 uid
             } else {
-                stat.st_uid
+                stat.stx_uid
             },
-            if stat.st_gid == getegid().as_raw() {
+            if stat.stx_gid == getegid().as_raw() {
                 gid
             } else {
-                stat.st_gid
+                stat.stx_gid
             },
         ]
     }
@@ -188,7 +188,7 @@ impl View {
     ///
     /// # Errors
     /// `ENOENT` for what is not shown, `EACCES` for what is the kernel's own, and what the host says.
-    pub(super) fn look(&mut self, path: &[u8], follow: bool) -> Result<(OwnedFd, Stat), Errno> {
+    pub(super) fn look(&mut self, path: &[u8], follow: bool) -> Result<(OwnedFd, Statx), Errno> {
         // The guest's kernel asks for nothing else, and the way there would tell of what is not shown.
         let is_plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
         let plain = path.is_empty() || path.split(|byte| *byte == b'/').all(is_plain);
@@ -203,7 +203,7 @@ impl View {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let name = if path.is_empty() { b"." } else { path };
         let file = rustix::fs::openat2(&self.root, name, flags, Mode::empty(), resolve)?;
-        let stat = rustix::fs::fstat(&file)?;
+        let stat = facts(&file, b"")?;
         refuse_kernels_own(&file)?;
         if self.part.is_some() {
             let real = real_path(&file)?;
@@ -218,7 +218,7 @@ impl View {
     /// As [`Self::look`]; `ENOTDIR`, and `EACCES` if its names are not shown.
     pub(super) fn open_folder(&mut self, path: &[u8]) -> Result<Folder, Errno> {
         let (file, stat) = self.look(path, true)?;
-        if kind(&stat) != FileType::Directory {
+        if kind_of(&stat) != FileType::Directory {
             return Err(Errno::NOTDIR);
         }
         if !self.is_readable(&file, &stat)? {
@@ -233,7 +233,7 @@ impl View {
         Ok(Folder {
             file,
             real,
-            device: stat.st_dev,
+            device: device(&stat),
         })
     }
 
@@ -245,9 +245,9 @@ impl View {
         &mut self,
         folder: &Folder,
         name: &[u8],
-    ) -> Result<(Stat, Vec<u8>), Errno> {
-        let stat = rustix::fs::statat(&folder.file, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if stat.st_dev != folder.device {
+    ) -> Result<(Statx, Vec<u8>), Errno> {
+        let stat = facts(&folder.file, name)?;
+        if device(&stat) != folder.device {
             // Something is mounted there.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(&folder.file, name, flags, Mode::empty())?;
@@ -261,7 +261,7 @@ impl View {
             };
             self.check(&real, &stat)?;
         }
-        let target = if kind(&stat) == FileType::Symlink {
+        let target = if kind_of(&stat) == FileType::Symlink {
             rustix::fs::readlinkat(&folder.file, name, Vec::new())?.into_bytes()
         } else {
             Vec::new()
@@ -270,18 +270,18 @@ impl View {
     }
 
     /// Refuses what is not shown, by its path on the host.
-    fn check(&mut self, real: &[u8], stat: &Stat) -> Result<(), Errno> {
+    fn check(&mut self, real: &[u8], stat: &Statx) -> Result<(), Errno> {
         match self.shown(real) {
             Shown::Wholly => Ok(()),
             Shown::AsAnybody if self.is_passable(real)? => Ok(()),
             Shown::AsAnybody => Err(Errno::ACCESS),
-            Shown::OnTheWay if kind(stat) == FileType::Directory => Ok(()),
+            Shown::OnTheWay if kind_of(stat) == FileType::Directory => Ok(()),
             Shown::OnTheWay | Shown::No => Err(Errno::NOENT),
         }
     }
 
     /// Whether the bytes of a file, or the names in a folder, may be read.
-    pub(super) fn is_readable(&self, file: &impl AsRawFd, stat: &Stat) -> Result<bool, Errno> {
+    pub(super) fn is_readable(&self, file: &impl AsRawFd, stat: &Statx) -> Result<bool, Errno> {
         if self.part.is_none() {
             return Ok(true);
         }
@@ -289,7 +289,7 @@ impl View {
         let real = real.strip_prefix(b"/").unwrap_or(&real);
         Ok(match self.shown(real) {
             Shown::Wholly | Shown::OnTheWay => true,
-            Shown::AsAnybody => stat.st_mode & 0o004 != 0,
+            Shown::AsAnybody => stat.stx_mode & 0o004 != 0,
             Shown::No => false,
         })
     }
@@ -320,7 +320,7 @@ impl View {
     /// What the guest sees at a path, by its path on the host.
     pub(crate) fn real_path_of(&mut self, path: &[u8]) -> Option<PathBuf> {
         let (file, stat) = self.look(path, true).ok()?;
-        if kind(&stat) == FileType::RegularFile && !self.is_readable(&file, &stat).ok()? {
+        if kind_of(&stat) == FileType::RegularFile && !self.is_readable(&file, &stat).ok()? {
             return None;
         }
         let real = real_path(&file).ok()?;
@@ -330,7 +330,7 @@ impl View {
     /// Where the link leads that the guest sees at a path.
     pub(crate) fn link_at(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         let (file, stat) = self.look(path, false).ok()?;
-        let is_link = kind(&stat) == FileType::Symlink;
+        let is_link = kind_of(&stat) == FileType::Symlink;
         let read = || rustix::fs::readlinkat(&file, c"", Vec::new()).ok();
         is_link.then(read)?.map(CString::into_bytes)
     }
@@ -358,7 +358,12 @@ pub(super) struct Folder {
     pub(super) file: OwnedFd,
     /// Its path on the host, without the slash before it, where only a part of the host is shown.
     real: Vec<u8>,
-    device: u64,
+    device: (u32, u32),
+}
+
+/// What a file's file system is on.
+fn device(stat: &Statx) -> (u32, u32) {
+    (stat.stx_dev_major, stat.stx_dev_minor)
 }
 
 /// The path of an open file on the host.

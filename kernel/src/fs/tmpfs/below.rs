@@ -5,13 +5,13 @@
 //! asked for again. A file's pages come when they are read, and those of a file that nobody has opened for writing may go again;
 //! so may entries that nobody has changed.
 
+use super::beside::Beside;
 use super::directory::Directory;
 use super::regular::{Content, PAGE, Regular};
 use super::{Body, TmpNode, Tmpfs};
-use crate::drivers::root::{self, Entry, FRAMES_MAX};
+use crate::drivers::root::{self, Entry, FRAMES_MAX, Names};
 use crate::fs::FileKind;
 use crate::fs::node::{Node, Timestamp, downcast};
-use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -40,7 +40,9 @@ pub(super) enum Below {
 /// The file of the host's that a regular file was.
 #[derive(Debug)]
 pub(super) struct FileBelow {
-    path: Box<[u8]>,
+    /// The path of the folder that it lies in, which all files there have in common.
+    folder: Arc<[u8]>,
+    name: Arc<[u8]>,
     version: u64,
     /// It is among those that may have pages to drop.
     noted: AtomicBool,
@@ -166,8 +168,9 @@ impl TmpNode {
             return Ok(());
         };
         let path = join(&folder, name)?;
-        match root::look(&path, false, |entry| self.node_of(name, &path, entry)) {
-            Ok(node) => directory.enter_below(name, node),
+        let own: Arc<[u8]> = name.into();
+        match root::look(&path, false, |entry| self.node_of(&folder, &own, entry)) {
+            Ok(node) => directory.enter_below(own, node),
             Err(error) if is_nothing(error) => directory.note_absent(name),
             Err(error) => return Err(error),
         }
@@ -195,14 +198,22 @@ impl TmpNode {
         let Some(folder) = self.folder_below()? else {
             return Ok(());
         };
+        let beside = &mut Beside::of(self, &folder);
+        let names = beside.take_names();
         let mut from = 0;
         // Ends: the numbers grow.
         loop {
-            let listed = root::list(&folder, from, |entry| {
-                if !directory.knows(entry.name) {
-                    let path = join(&folder, entry.name)?;
-                    let node = self.node_of(entry.name, &path, entry)?;
-                    directory.enter_below(entry.name, node);
+            let mut of_this = true;
+            let listed = root::list(&folder, from, Names::new(&names), |entry| {
+                if entry.name.is_empty() {
+                    of_this = false;
+                    beside.turn_to(entry.target);
+                } else if of_this {
+                    self.enter_entry(&folder, entry)?;
+                } else if let Some((node, path)) = beside.current()
+                    && node.enter_entry(path, entry).is_err()
+                {
+                    beside.give_up();
                 }
                 Ok(())
             });
@@ -212,10 +223,22 @@ impl TmpNode {
                 other => other?,
             };
             if from == 0 {
+                beside.finish();
                 directory.set_below(Below::Whole(folder));
                 return Ok(());
             }
         }
+    }
+
+    /// Enters what the host has in `folder`, which is below this directory, unless something is here already.
+    fn enter_entry(&self, folder: &Arc<[u8]>, entry: &Entry<'_>) -> Result<(), Errno> {
+        let directory = self.directory()?;
+        if !directory.knows(entry.name) {
+            let name: Arc<[u8]> = entry.name.into();
+            let node = self.node_of(folder, &name, entry)?;
+            directory.enter_below(name, node);
+        }
+        Ok(())
     }
 
     /// Has all entries of the directory `name` be here: it can only go, or be replaced, if there are none.
@@ -237,14 +260,27 @@ impl TmpNode {
         }
     }
 
-    /// The node for what the host has at `path`.
-    fn node_of(&self, name: &[u8], path: &[u8], entry: &Entry<'_>) -> Result<Arc<Self>, Errno> {
+    /// The node for what the host has in `folder` under `name`.
+    fn node_of(
+        &self,
+        folder: &Arc<[u8]>,
+        name: &Arc<[u8]>,
+        entry: &Entry<'_>,
+    ) -> Result<Arc<Self>, Errno> {
         let facts = &entry.facts;
         let body = match FileKind::from_mode(facts.mode).ok_or(Errno::EIO)? {
-            FileKind::Regular => Body::Regular(Regular::of_below(path, facts.version, facts.size)),
+            FileKind::Regular => {
+                let below = FileBelow {
+                    folder: folder.clone(),
+                    name: name.clone(),
+                    version: facts.version,
+                    noted: AtomicBool::new(false),
+                };
+                Body::Regular(Regular::of_below(below, facts.size))
+            }
             FileKind::Directory => {
                 let directory = Directory::new(Some(self.this.clone()), name);
-                directory.set_below(Below::Folder(path.into()));
+                directory.set_below(Below::Folder(join(folder, name)?.into()));
                 Body::Directory(directory)
             }
             FileKind::Symlink => Body::Symlink(entry.target.into()),
@@ -339,13 +375,9 @@ fn forget_some(top: &Arc<TmpNode>, most: usize) -> usize {
 }
 
 impl Regular {
-    fn of_below(path: &[u8], version: u64, size: u64) -> Self {
+    fn of_below(below: FileBelow, size: u64) -> Self {
         let mut regular = Self::new();
-        regular.below = Some(FileBelow {
-            path: path.into(),
-            version,
-            noted: AtomicBool::new(false),
-        });
+        regular.below = Some(below);
         let content = regular.content.get_mut();
         content.size = size.min(i64::MAX as u64);
         content.below_bytes = content.size;
@@ -393,7 +425,8 @@ impl Regular {
             }
         }
         let expected = expected.min((frames.len() * PAGE_SIZE) as u64);
-        let came = root::read(&below.path, below.version, index * PAGE, &frames)?;
+        let path = join(&below.folder, &below.name)?;
+        let came = root::read(&path, below.version, index * PAGE, &frames)?;
         // More than that would be bytes behind the end.
         if came as u64 != expected {
             return Err(Errno::ESTALE);

@@ -14,7 +14,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Bound;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use logic::by_name::{ByName, Named};
 use logic::errno::Errno;
 use machine::arch::random;
@@ -76,6 +76,8 @@ pub(super) struct Directory {
     state: SpinLock<State>,
     /// Something is mounted here: all who walk through look, and mostly need no lock to.
     is_covered: AtomicBool,
+    /// Of how many directories in it all entries came from the host.
+    listings: AtomicUsize,
 }
 
 impl Named for Entry {
@@ -86,10 +88,9 @@ impl Named for Entry {
 
 impl State {
     /// Enters a node; it `came` from the host.
-    fn insert(&mut self, name: &[u8], node: Arc<TmpNode>, came: bool) {
+    fn insert(&mut self, name: Arc<[u8]>, node: Arc<TmpNode>, came: bool) {
         // What was packed hides what nobody has asked for.
         let may_return = came || matches!(self.below, Below::Unknown);
-        let name: Arc<[u8]> = name.into();
         let cookie = self.next_cookie;
         self.next_cookie += 1;
         self.by_cookie.insert(cookie, (name.clone(), node.clone()));
@@ -134,6 +135,7 @@ impl Directory {
                 hidden: BTreeSet::new(),
             }),
             is_covered: AtomicBool::new(false),
+            listings: AtomicUsize::new(0),
         }
     }
 
@@ -166,12 +168,12 @@ impl Directory {
     }
 
     /// Enters what the host has, unless that was removed, or something else made, meanwhile.
-    pub(super) fn enter_below(&self, name: &[u8], node: Arc<TmpNode>) {
+    pub(super) fn enter_below(&self, name: Arc<[u8]>, node: Arc<TmpNode>) {
         let mut state = self.state.lock();
         let stands = matches!(state.below, Below::Folder(_))
             && !state.removed
-            && state.by_name.get(name).is_none()
-            && !state.hidden.contains(name);
+            && state.by_name.get(&name).is_none()
+            && !state.hidden.contains(&*name);
         if stands {
             state.insert(name, node, true);
         } else {
@@ -207,7 +209,7 @@ impl Directory {
         } else if state.by_name.get(name).is_some() {
             Errno::EEXIST
         } else {
-            state.insert(name, node, false);
+            state.insert(name.into(), node, false);
             return Ok(());
         };
         // The lock goes before the node does.
@@ -279,6 +281,34 @@ impl Directory {
             // Ends with the last entry.
             from = last? + 1;
         }
+    }
+
+    /// Counts a directory in it of which all entries come from the host; how many there were before.
+    pub(super) fn count_listing(&self) -> usize {
+        // Relaxed: it says how much to ask for at once, nothing else.
+        self.listings.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How often that was.
+    pub(super) fn listings(&self) -> usize {
+        // Relaxed: as above.
+        self.listings.load(Ordering::Relaxed)
+    }
+
+    /// Adds directories that a listing shows soon behind the entry `name`, up to `most`; `found` has room for them.
+    pub(super) fn directories_behind(
+        &self,
+        name: &[u8],
+        most: usize,
+        found: &mut Vec<Arc<TmpNode>>,
+    ) {
+        let state = self.state.lock();
+        let Some(cookie) = state.by_name.get(name).map(|entry| entry.cookie) else {
+            return;
+        };
+        let behind = state.by_cookie.range(cookie + 1..).take(LOOKS);
+        let directories = behind.filter(|(_, (_, node))| node.directory().is_ok());
+        found.extend(directories.take(most).map(|(_, (_, node))| node.clone()));
     }
 
     /// Forgets entries that the host still has and nobody uses; how many. `holders` is how many references there are to
@@ -470,7 +500,7 @@ pub(super) fn rename(
     };
     let mut target_state = target_dir.state.lock();
     let replaced = target_state.remove(new_name);
-    target_state.insert(new_name, moved.clone(), false);
+    target_state.insert(new_name.into(), moved.clone(), false);
     drop(target_state);
     if let Ok(directory) = moved.directory() {
         directory.set_place(Some(to.this.clone()), new_name);

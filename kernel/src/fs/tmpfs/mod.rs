@@ -4,6 +4,7 @@
 //! truncation or when the last name and the last open file are gone.
 
 mod below;
+mod beside;
 mod blocks;
 mod directory;
 mod huge;

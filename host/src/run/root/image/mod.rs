@@ -170,23 +170,30 @@ impl Source for Arc<Image> {
         }
     }
 
-    fn list(&mut self, path: &[u8], from: u64, answer: &mut Answer<'_>) -> Result<(), Errno> {
+    fn list(
+        &mut self,
+        path: &[u8],
+        from: u64,
+        most: usize,
+        answer: &mut Answer<'_>,
+    ) -> Result<u64, Errno> {
         let id = self.find(path, true)?;
         let Body::Folder(children) = &self.index.node(id).body else {
             return Err(Errno::NOTDIR);
         };
+        if children.len() > most {
+            return Err(Errno::OVERFLOW);
+        }
         let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
-        let next = answer.later();
         for (at, (name, id)) in children.iter().enumerate().skip(first) {
             if !answer.entry(&self.entry(name, *id)) {
                 if at == first {
                     return Err(Errno::OVERFLOW);
                 }
-                answer.put(next, at as u64);
-                break;
+                return Ok(at as u64);
             }
         }
-        Ok(())
+        Ok(0)
     }
 
     fn read(
