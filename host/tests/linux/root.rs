@@ -175,6 +175,68 @@ fn more_names_can_be_seen_than_there_is_memory() {
     }
 }
 
+/// Entries of folders come along with those of folders beside them: nothing is missing, comes twice, or comes again once it was removed.
+#[test]
+fn a_walk_shows_what_is_there_whatever_comes_along() {
+    const SCRIPT: &str = "export LC_ALL=C; cd TREE; \
+        rm f03/leaf-1 f20/inner-2/x; ls f00 f01 f02 | wc -l; \
+        rm f05/leaf-1; mv f06/leaf-2 f06/moved; mkdir f07/new; rmdir f08/empty; mv f09 f99; mv f11 f04/inner-1/f11; \
+        echo changed > f10/leaf-3; ln -s ../f12 f13/link; rmdir f14/empty; mkdir f14/empty; rm -r f15; \
+        for walk in 1 2 3; do find . > /tmp/walk-$walk & done; wait; \
+        sort /tmp/walk-1; sort /tmp/walk-2 | md5sum; sort /tmp/walk-3 | md5sum; \
+        ls -R . | md5sum; if [ DROP = yes ]; then echo 3 > /proc/sys/vm/drop_caches; fi; \
+        find . | sort | md5sum; find . -type f -exec cat {} + | sort | md5sum; ls f08 f15 2> /dev/null; cat f10/leaf-3";
+    let furnish = |at: &Path| {
+        for folder in 0..40 {
+            let folder_name = format!("f{folder:02}");
+            let folder = at.join(&folder_name);
+            fs::create_dir_all(folder.join("empty")).expect("a new folder");
+            for leaf in 0..5 {
+                let name = format!("leaf-{leaf}");
+                fs::write(folder.join(&name), format!("{folder_name} {name}\n"))
+                    .expect("a new file");
+            }
+            for inner in 0..3 {
+                let inner = folder.join(format!("inner-{inner}"));
+                fs::create_dir_all(&inner).expect("a new folder");
+                fs::write(inner.join("x"), "x\n").expect("a new file");
+            }
+        }
+        // More than comes along.
+        for leaf in 0..700 {
+            fs::write(at.join(format!("f30/inner-1/more-{leaf}")), "").expect("a new file");
+        }
+    };
+    let (own, shown) = (Scratch::new("walk-own"), Scratch::new("walk"));
+    let (own_tree, shown_tree) = (own.folder().join("tree"), shown.folder().join("tree"));
+    furnish(&own_tree);
+    furnish(&shown_tree);
+    let text = |path: &Path| path.to_str().expect("its name is text").to_owned();
+    let on_host = SCRIPT.replace("/tmp/", &format!("{}/", text(own.folder())));
+    let on_host = on_host
+        .replace("TREE", &text(&own_tree))
+        .replace("DROP", "no");
+    let expected = Command::new("sh").args(["-c", &on_host]).output();
+    let expected = expected.expect("there is a shell");
+    let expected = String::from_utf8_lossy(&expected.stdout);
+    assert!(
+        expected.ends_with("changed\n") && expected.lines().count() > 1000,
+        "{expected}"
+    );
+    let script = SCRIPT.replace("TREE", "/tree").replace("DROP", "yes");
+    for cpus in ["1", "4"] {
+        let root = text(shown.folder());
+        let options = ["-m", "128M", "-c", cpus, "--root", &root];
+        let outcome = ebb::run(120, &options, &["busybox", "sh", "-c", &script]);
+        assert!(
+            outcome.out() == expected,
+            "{cpus} CPUs: {}{}",
+            outcome.out(),
+            outcome.err()
+        );
+    }
+}
+
 /// What was packed hides what the host has at the same path, and so does its absence.
 #[test]
 fn what_was_packed_hides_what_is_below() {
