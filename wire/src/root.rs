@@ -81,6 +81,11 @@ impl<'a> Names<'a> {
         Self(bytes)
     }
 
+    /// Whether they are names to the last byte.
+    fn is_whole(self) -> bool {
+        self.iter().map(|name| 1 + name.len()).sum::<usize>() == self.0.len()
+    }
+
     /// Each; ends at the first that is none.
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
@@ -244,14 +249,18 @@ impl<'a> Question<'a> {
         let (sent, beside) = bytes
             .get(path_end..)?
             .split_at_checked(frames.checked_mul(8)?)?;
-        let fits = path.len() <= PATH_MAX && frames <= FRAMES_MAX && beside.len() <= BESIDE_MAX;
+        let beside = Names(beside);
+        let fits = path.len() <= PATH_MAX
+            && frames <= FRAMES_MAX
+            && beside.0.len() <= BESIDE_MAX
+            && beside.is_whole();
         fits.then_some(Self {
             ask,
             path,
             from: number(bytes, 8)?,
             version: number(bytes, 16)?,
             frames: Frames::Sent(sent),
-            beside: Names(beside),
+            beside,
         })
     }
 }

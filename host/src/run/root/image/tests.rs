@@ -2,7 +2,7 @@
 
 use super::super::source::Source;
 use super::*;
-use ebb_wire::root::{ANSWER_MAX, answer, entries, leading_number};
+use ebb_wire::root::{ANSWER_MAX, answer, entries};
 use flate2::{Compression, write::GzEncoder};
 use std::fs;
 use std::io::Write;
@@ -73,9 +73,9 @@ fn names(image: &mut Arc<Image>, path: &str) -> Vec<String> {
     loop {
         let mut buffer = vec![0; ANSWER_MAX];
         let mut writing = Answer::new(&mut buffer);
-        image.list(path.as_bytes(), from, &mut writing).unwrap();
+        let path = path.as_bytes();
+        let next = image.list(path, from, usize::MAX, &mut writing).unwrap();
         let (_, rest) = answer(writing.finish(0)).unwrap();
-        let (next, rest) = leading_number(rest).unwrap();
         all.extend(entries(rest).map(|entry| String::from_utf8_lossy(entry.name).into_owned()));
         if next == 0 {
             return all;
