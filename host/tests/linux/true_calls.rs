@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 21] = [
+const PROGRAMS: [&str; 22] = [
     "true_cores",
     "true_errors",
     "true_inotify",
@@ -18,6 +18,7 @@ const PROGRAMS: [&str; 21] = [
     "true_pidfds",
     "true_ptrace",
     "true_rseq",
+    "true_sigio",
     "true_splices",
     "true_tasks",
     "true_tty",

@@ -4,6 +4,7 @@ use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource, SliceSink};
 use super::locks;
 use super::node::{DirEntry, Hold, Metadata, NodeRef};
+use super::owner::{Kind, Owner, Recipient, Sides};
 use super::poll::{Notifier, PollMask};
 use super::watch::{self, Events};
 use crate::vm::PageSource;
@@ -13,7 +14,7 @@ use core::any::Any;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use logic::errno::{Errno, SysResult};
-use machine::sync::Mutex;
+use machine::sync::{Mutex, Once};
 
 /// What reads and writes. One may serve many open files; the offset is theirs.
 ///
@@ -46,6 +47,17 @@ pub trait File: Any + Send + Sync {
     }
     /// Who tells when that changes; `None` if it never does.
     fn notifier(&self) -> Option<Arc<Notifier>> {
+        None
+    }
+    /// Who tells of it by signals; `None`: it is a file of which no signal tells.
+    ///
+    /// # Errors
+    /// Nobody tells of this one.
+    fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
+        Ok(None)
+    }
+    /// Whom signals tell where nobody was named: of a terminal.
+    fn usual_owner(&self) -> Option<(Kind, Arc<dyn Recipient>)> {
         None
     }
     /// A device-specific call.
@@ -140,10 +152,13 @@ pub struct OpenFile {
     has_locks: AtomicBool,
     /// Keeps the file system mounted.
     hold: Option<Hold>,
+    /// Whom signals tell of it, once somebody has asked.
+    owner: Once<Arc<Owner>>,
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        self.forget_owner();
         if *self.has_locks.get_mut() {
             locks::release_description(self);
         }
@@ -219,6 +234,7 @@ impl OpenFile {
             forbids_writing: AtomicBool::new(false),
             has_locks: AtomicBool::new(false),
             hold,
+            owner: Once::new(),
         })
     }
 
@@ -276,11 +292,99 @@ impl OpenFile {
 
     /// `F_SETFL`: takes the changeable ones of `flags`.
     pub fn set_flags(&self, flags: OpenFlags) {
-        let kept = self.flags() - OpenFlags::CHANGEABLE;
-        self.flags.store(
-            (kept | (flags & OpenFlags::CHANGEABLE)).bits(),
-            Ordering::Relaxed,
-        );
+        let new = (flags & OpenFlags::CHANGEABLE).bits();
+        let change = |old: u32| Some(old & !OpenFlags::CHANGEABLE.bits() | new);
+        // Relaxed, as in `flags`. The result is that there was one.
+        let _ = self
+            .flags
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    /// Whom signals tell of it, if somebody has asked.
+    pub fn known_owner(&self) -> Option<&Arc<Owner>> {
+        self.owner.get()
+    }
+
+    /// Whom signals tell of it.
+    fn owner(&self) -> &Arc<Owner> {
+        if let Some(owner) = self.owner.get() {
+            return owner;
+        }
+        let fresh = Arc::new(Owner::default());
+        self.owner.get_or_init(|| fresh)
+    }
+
+    /// Whom signals tell of it, to be changed.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn prepare_owner(&self) -> Result<&Arc<Owner>, Errno> {
+        let owner = self.owner();
+        if self.node.kind() == FileKind::Socket
+            && !self.flags().contains(OpenFlags::ASYNC)
+            && let Some(notifier) = self.file.signals()?
+        {
+            // Urgent bytes are told of whether the others are or not.
+            notifier.owners().enter(owner, self.sides(), None)?;
+        }
+        Ok(owner)
+    }
+
+    fn sides(&self) -> Sides {
+        let one_way = self.node.kind() == FileKind::Fifo;
+        Sides {
+            reads: !one_way || self.flags().readable(),
+            writes: !one_way || self.flags().writable(),
+        }
+    }
+
+    /// Has signals tell of it (`O_ASYNC`) to descriptor `fd`, or not; says whether files of this kind
+    /// can. `users` are those of the caller.
+    ///
+    /// # Errors
+    /// `ENOMEM`; those of [`File::signals`].
+    pub fn set_async(&self, fd: i32, on: bool, users: [u32; 2]) -> Result<bool, Errno> {
+        if on == self.flags().contains(OpenFlags::ASYNC) {
+            return Ok(true);
+        }
+        let can = if on {
+            self.file.signals()?
+        } else {
+            self.file.notifier()
+        };
+        let Some(notifier) = can else {
+            return Ok(false);
+        };
+        let owner = self.owner();
+        let is_socket = self.node.kind() == FileKind::Socket;
+        // Relaxed, as in `flags`.
+        if on {
+            notifier.owners().enter(owner, self.sides(), Some(fd))?;
+            self.flags
+                .fetch_or(OpenFlags::ASYNC.bits(), Ordering::Relaxed);
+            if let Some((kind, usual)) = self.file.usual_owner()
+                && !owner.is_named()
+            {
+                owner.name(kind, Some(usual), users);
+            }
+        } else {
+            if is_socket {
+                notifier.owners().enter(owner, self.sides(), None)?;
+            } else {
+                notifier.owners().leave(owner);
+            }
+            self.flags
+                .fetch_and(!OpenFlags::ASYNC.bits(), Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    fn forget_owner(&mut self) {
+        if let Some(owner) = self.owner.get()
+            && let Some(notifier) = self.file.notifier()
+        {
+            notifier.owners().leave(owner);
+        }
     }
 
     /// The offset of the next `read` or `write`.

@@ -23,6 +23,8 @@ bitflags! {
         const APPEND = raw::O_APPEND;
         /// Never block.
         const NONBLOCK = raw::O_NONBLOCK;
+        /// Signals tell of it.
+        const ASYNC = raw::FASYNC;
         /// Integrity of data: what is written to a disk is on it when the call ends.
         const DSYNC = raw::O_DSYNC;
         /// No cache between the program and a disk.

@@ -297,6 +297,11 @@ impl File for InotifyFile {
         }
     }
 
+    fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
+        // What tells of it may hold a lock.
+        Err(Errno::EINVAL)
+    }
+
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(self.0.notifier.clone())
     }

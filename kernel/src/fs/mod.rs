@@ -27,6 +27,7 @@ pub mod locks;
 pub mod lookup;
 pub mod mounts;
 pub mod node;
+pub mod owner;
 pub mod permission;
 pub mod pipe;
 pub mod poll;

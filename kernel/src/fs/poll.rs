@@ -4,6 +4,7 @@
 //! [`Notifier::notify`] then; a waiter registers first and looks at the state then. So one of the
 //! two always sees the other, and no event is lost.
 
+use super::owner::{Band, Owners};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bitflags::bitflags;
@@ -71,6 +72,7 @@ pub trait Watcher: Send + Sync {
 pub struct Notifier {
     queue: WaitQueue,
     watchers: SpinLock<Vec<Arc<dyn Watcher>>>,
+    owners: Owners,
 }
 
 impl core::fmt::Debug for Notifier {
@@ -85,12 +87,24 @@ impl Notifier {
         Self {
             queue: WaitQueue::new(),
             watchers: SpinLock::new(Vec::new()),
+            owners: Owners::new(),
         }
     }
 
     /// Where tasks wait for a change.
     pub fn queue(&self) -> &WaitQueue {
         &self.queue
+    }
+
+    /// Whom signals tell.
+    pub fn owners(&self) -> &Owners {
+        &self.owners
+    }
+
+    /// Tells by signals, where somebody has asked for them. Call it without a spin lock.
+    #[inline]
+    pub fn signal(&self, band: Band) {
+        self.owners.tell(band);
     }
 
     /// Tells everybody that something in `mask` may have come true; says whether anybody waited.

@@ -156,6 +156,11 @@ impl File for StreamFile {
         mask
     }
 
+    fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
+        // What tells of it may hold a lock.
+        Err(Errno::EINVAL)
+    }
+
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(self.stream.notifier())
     }

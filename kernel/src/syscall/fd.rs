@@ -2,6 +2,7 @@
 
 use super::Args;
 use super::lock;
+use super::owner;
 use crate::fs::node::downcast;
 use crate::fs::pipe::PipeEnd;
 use crate::fs::table::MAX_DESCRIPTORS;
@@ -11,10 +12,10 @@ use crate::process::{self, caller};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
-    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
-    F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW,
-    F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL,
-    F_SETLK, F_SETLKW, F_SETPIPE_SZ, FD_CLOEXEC,
+    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETPIPE_SZ,
+    F_NOTIFY, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SEAL_FUTURE_WRITE, F_SEAL_GROW,
+    F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETPIPE_SZ,
+    FD_CLOEXEC,
 };
 use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
 use logic::errno::{Errno, SysResult};
@@ -91,9 +92,6 @@ fn sealable(file: &OpenFile) -> Result<Arc<TmpNode>, Errno> {
     downcast::<TmpNode>(file.node().clone()).ok_or(Errno::EINVAL)
 }
 
-/// `O_ASYNC`: a signal tells of the descriptor.
-const ASYNC: u32 = 0o20000;
-
 /// Of `F_NOTIFY`: notices until they are called off.
 const DN_MULTISHOT: u32 = 0x8000_0000;
 
@@ -124,8 +122,6 @@ pub fn fcntl(a: &Args) -> SysResult {
             Ok(0)
         }
         F_GETFL => Ok((file.flags() | OpenFlags::LARGE).bits() as usize),
-        // No signal tells of a descriptor.
-        F_SETFL if a.uint(2) & ASYNC != 0 => Err(Errno::EINVAL),
         F_SETFL => {
             let new = OpenFlags::from_user(a.0[2]) - file.flags();
             if new.contains(OpenFlags::NO_ATIME)
@@ -133,20 +129,18 @@ pub fn fcntl(a: &Args) -> SysResult {
             {
                 return Err(Errno::EPERM);
             }
-            file.set_flags(OpenFlags::from_user(a.0[2]));
+            let asked = OpenFlags::from_user(a.0[2]);
+            // Of what no signal tells, none is asked for.
+            file.set_async(fd, asked.contains(OpenFlags::ASYNC), owner::users())?;
+            file.set_flags(asked);
             Ok(0)
         }
         F_GETLK | F_OFD_GETLK => lock::get(&files, &file, command, a.addr(2)),
         F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {
             lock::set(&files, fd, &file, command, a.addr(2))
         }
-        F_GETOWN | F_GETSIG => Ok(0),
         // No notices are asked for, and there are none.
         F_NOTIFY if a.uint(2) & !DN_MULTISHOT == 0 => Ok(0),
-        F_GETOWN_EX => {
-            uaccess::copy_out(a.addr(2), &[0; 8])?;
-            Ok(0)
-        }
         F_GETPIPE_SZ => Ok(file
             .file()
             .downcast::<PipeEnd>()
@@ -173,7 +167,7 @@ pub fn fcntl(a: &Args) -> SysResult {
             sealable(&file)?.add_seals(a.uint(2))?;
             Ok(0)
         }
-        _ => Err(Errno::EINVAL),
+        _ => owner::fcntl(&file, command, a).unwrap_or(Err(Errno::EINVAL)),
     }
 }
 
@@ -201,11 +195,21 @@ pub fn ioctl(a: &Args) -> SysResult {
         FIOASYNC => {
             let mut on = [0; 4];
             uaccess::copy_in(&mut on, argument)?;
-            if on == [0; 4] {
+            if file.set_async(fd, on != [0; 4], owner::users())? {
                 Ok(0)
             } else {
-                Err(Errno::EINVAL)
+                Err(Errno::ENOTTY)
             }
+        }
+        owner::FIOSETOWN | owner::SIOCSPGRP if file.node().kind() == FileKind::Socket => {
+            let mut number = [0; 4];
+            uaccess::copy_in(&mut number, argument)?;
+            owner::set(&file, i32::from_ne_bytes(number))?;
+            Ok(0)
+        }
+        owner::FIOGETOWN | owner::SIOCGPGRP if file.node().kind() == FileKind::Socket => {
+            uaccess::copy_out(argument, &owner::get(&file).to_ne_bytes())?;
+            Ok(0)
         }
         FIONREAD if file.node().kind() == FileKind::Regular => {
             let left = file.metadata().size.saturating_sub(file.offset());

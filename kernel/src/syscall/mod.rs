@@ -25,6 +25,7 @@ pub mod memory;
 pub mod mount;
 pub mod mqueue;
 pub mod msg;
+mod owner;
 pub mod pidfd;
 pub mod pipe;
 pub mod poll;

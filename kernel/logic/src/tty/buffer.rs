@@ -21,6 +21,8 @@ pub(super) struct Buffer {
     lines: u64,
     /// The next byte to be read.
     read: u64,
+    /// Lines that ended since somebody asked.
+    ended: u32,
 }
 
 /// No memory.
@@ -38,6 +40,7 @@ impl Buffer {
             end: 0,
             lines: 0,
             read: 0,
+            ended: 0,
         })
     }
 
@@ -127,6 +130,12 @@ impl Buffer {
         self.push(c);
         self.mark(self.end - 1, true);
         self.lines = self.end;
+        self.ended = self.ended.saturating_add(1);
+    }
+
+    /// Lines that ended since this was asked.
+    pub(super) fn take_ended(&mut self) -> u32 {
+        core::mem::take(&mut self.ended)
     }
 
     /// Forgets all.

@@ -70,6 +70,8 @@ pub struct Discipline {
     packet: Option<Packet>,
     /// Keys that nobody was told of yet.
     pub(super) keys: Keys,
+    /// Bytes were looked at since somebody asked.
+    typed: bool,
 }
 
 impl Discipline {
@@ -91,6 +93,7 @@ impl Discipline {
             next_is_literal: false,
             packet: None,
             keys: Keys::default(),
+            typed: false,
         })
     }
 
@@ -113,6 +116,7 @@ impl Discipline {
 
     /// Somebody types; gives how many bytes were taken. Some may wait for [`Self::catch_up`].
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
+        self.typed = true;
         let most = STEP - self.drain_backlog();
         let mut done = 0;
         if self.backlog.is_empty() {
@@ -186,6 +190,17 @@ impl Discipline {
     /// The keys that were typed since this was asked.
     pub fn take_keys(&mut self) -> Keys {
         core::mem::take(&mut self.keys)
+    }
+
+    /// How often the program is to be told that it may read, since this was asked: once a line, or once
+    /// for all bytes that were typed.
+    pub fn take_arrivals(&mut self) -> u32 {
+        let lines = self.buffer.take_ended();
+        let bytes = core::mem::take(&mut self.typed);
+        match self.reads_lines() {
+            true => lines,
+            false => u32::from(bytes && self.buffer.len() > 0),
+        }
     }
 
     // The program reads.

@@ -7,6 +7,7 @@ use super::anonymous::pipe_node;
 use super::file::{File, OpenFile};
 use super::flags::OpenFlags;
 use super::io::{ByteSink, ByteSource};
+use super::owner::Band;
 use super::poll::{Notifier, PollMask};
 use crate::vm::uaccess;
 use alloc::sync::{Arc, Weak};
@@ -177,6 +178,13 @@ impl Pipe {
         if to.room() == 0 {
             return Ok(0);
         }
+        let result = self.read_some(to, nonblocking);
+        // As on Linux every read tells writers, whatever it gave.
+        self.notifier.signal(Band::Out);
+        result
+    }
+
+    fn read_some(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
         loop {
             // Looked at before the ring: a writer writes first and leaves then.
             let had_writers = self.ends.has_writers();
@@ -187,6 +195,7 @@ impl Pipe {
             if nonblocking {
                 return Err(Errno::EAGAIN);
             }
+            self.notifier.signal(Band::Out);
             self.notifier
                 .queue()
                 .wait(|| self.used() > 0 || !self.ends.has_writers())?;
@@ -195,6 +204,16 @@ impl Pipe {
 
     /// Writes everything, or as much as fits at once.
     pub(super) fn write(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
+        if from.left() == 0 {
+            return Ok(0);
+        }
+        let result = self.write_all(from, nonblocking);
+        // As on Linux every write tells readers, whatever it gave.
+        self.notifier.signal(Band::In);
+        result
+    }
+
+    fn write_all(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
         let total = from.left();
         let mut done = 0;
         while done < total {
@@ -229,6 +248,7 @@ impl Pipe {
                     Err(Errno::EAGAIN)
                 };
             }
+            self.notifier.signal(Band::In);
             let wait = self
                 .notifier
                 .queue()
@@ -305,6 +325,11 @@ impl Drop for PipeEnd {
         if !gone.is_empty() {
             self.pipe.notifier.notify(gone);
         }
+        if last_reader || last_writer {
+            // Only one of the two has anybody left to tell.
+            self.pipe.notifier.signal(Band::In);
+            self.pipe.notifier.signal(Band::Out);
+        }
     }
 }
 
@@ -341,6 +366,10 @@ impl File for PipeEnd {
 
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(self.pipe.notifier.clone())
+    }
+
+    fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
+        Ok(self.notifier())
     }
 
     fn ioctl(&self, command: u32, argument: u64) -> SysResult {

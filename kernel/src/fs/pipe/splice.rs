@@ -6,6 +6,7 @@
 use super::pages::Pages;
 use super::{PIPE_BUF, Pipe};
 use crate::fs::io::{ByteSink, ByteSource, FrameSource, NO_LIMIT};
+use crate::fs::owner::Band;
 use crate::fs::poll::PollMask;
 use core::sync::atomic::Ordering::SeqCst;
 use logic::errno::{Errno, SysResult};
@@ -70,6 +71,7 @@ impl<'a> Change<'a> {
             has_room: self.was_full && !is_full,
             first: self.was_empty && !ring.is_empty(),
             more: ring.len() > before,
+            less: ring.len() < before,
         }
     }
 }
@@ -79,6 +81,7 @@ struct Told<'a> {
     has_room: bool,
     first: bool,
     more: bool,
+    less: bool,
 }
 
 impl Told<'_> {
@@ -91,6 +94,12 @@ impl Told<'_> {
             notifier.notify(PollMask::READABLE);
         } else if self.more {
             notifier.notify_watchers(PollMask::READABLE);
+        }
+        if self.more {
+            notifier.signal(Band::In);
+        }
+        if self.less {
+            notifier.signal(Band::Out);
         }
     }
 }
@@ -221,7 +230,11 @@ impl Pipe {
 
     /// Moves what is there to `to`; 0 if nothing is.
     pub fn drain_to(&self, to: &mut dyn ByteSink) -> SysResult {
-        self.drain(to)
+        let moved = self.drain(to)?;
+        if moved > 0 {
+            self.notifier.signal(Band::Out);
+        }
+        Ok(moved)
     }
 
     /// Takes what fits of `from`, once there is room for anything.
@@ -231,6 +244,7 @@ impl Pipe {
             let count = from.left();
             let moved = self.fill(from, count, 1)?;
             if moved > 0 {
+                self.notifier.signal(Band::In);
                 return Ok(moved);
             }
             // Another writer was faster.

@@ -3,9 +3,10 @@
 //!
 //! No process owns what is in flight, so killing one would not bring the memory back.
 
+use crate::fs::owner::Band;
 use crate::fs::poll::{Notifier, PollMask};
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use machine::memory::{self, PAGE_SIZE};
 
 /// Bytes of all sockets.
@@ -17,6 +18,8 @@ static ALL: AtomicUsize = AtomicUsize::new(0);
 pub(super) struct Account {
     used: AtomicUsize,
     limit: AtomicUsize,
+    /// Somebody found no room since a signal told of some.
+    lacked: AtomicBool,
     /// Told when a sender that waited may go on.
     notifier: Arc<Notifier>,
 }
@@ -43,6 +46,7 @@ impl Account {
         Arc::new(Self {
             used: AtomicUsize::new(0),
             limit: AtomicUsize::new(limit),
+            lacked: AtomicBool::new(false),
             notifier,
         })
     }
@@ -60,7 +64,20 @@ impl Account {
     /// Makes room for so much.
     pub(super) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::SeqCst);
+        self.tell_of_room();
+    }
+
+    fn tell_of_room(&self) {
         self.notifier.notify(PollMask::WRITABLE);
+        if self.lacked.load(Ordering::SeqCst) && self.is_writable() {
+            self.lacked.store(false, Ordering::SeqCst);
+            self.notifier.signal(Band::Out);
+        }
+    }
+
+    /// Somebody has found no room: a signal tells when there is some, if signals were asked for.
+    pub(super) fn note_lack(&self) {
+        self.lacked.store(true, Ordering::SeqCst);
     }
 
     /// Whether something can be charged. A charge may go over the limit: so the bound is the limit
@@ -133,7 +150,7 @@ impl Drop for Charge {
         let crossed =
             !Account::is_quarter(before, limit) && Account::is_quarter(before - self.bytes, limit);
         if crossed {
-            account.notifier.notify(PollMask::WRITABLE);
+            account.tell_of_room();
         }
     }
 }

@@ -6,10 +6,11 @@ use super::rights::{self, Slot};
 use super::segment::Segment;
 use crate::fs::OpenFile;
 use crate::fs::io::ByteSink;
+use crate::fs::owner::Band;
 use crate::fs::poll::{Notifier, PollMask};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use logic::errno::Errno;
 use logic::socket::control::Credentials;
 use logic::socket::packet::Head;
@@ -114,6 +115,8 @@ pub(super) struct Inbox {
     state: SpinLock<Queue>,
     /// Held by who receives, while it copies: what is first stays so.
     receiving: Mutex<()>,
+    /// Those that wait for bytes of a stream: no signal tells of what they get.
+    awaiting: AtomicUsize,
     /// The owner's.
     notifier: Arc<Notifier>,
 }
@@ -133,6 +136,7 @@ impl Inbox {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             state: SpinLock::new(Queue::default()),
             receiving: Mutex::new(()),
+            awaiting: AtomicUsize::new(0),
             notifier,
         })
     }
@@ -301,6 +305,10 @@ impl Inbox {
             // Every segment is an edge.
             self.notifier.notify_watchers(mask);
         }
+        if mask.contains(PollMask::PRI) {
+            self.notifier.owners().tell_urgent();
+        }
+        self.signal_arrival(Band::In);
         Ok(())
     }
 
@@ -322,8 +330,30 @@ impl Inbox {
         true
     }
 
-    /// The peer sends nothing any more; with `error` if it should have.
-    pub(super) fn end(&self, error: Option<Errno>) {
+    /// Tells by signals of what came, unless somebody waits for it.
+    #[inline]
+    fn signal_arrival(&self, band: Band) {
+        // SeqCst: who waits has said so before it looked.
+        if self.awaiting.load(Ordering::SeqCst) == 0 {
+            self.notifier.signal(band);
+        }
+    }
+
+    /// The owner has stopped writing.
+    pub(super) fn note_owner_ended(&self) {
+        self.state.lock().owner_ended = true;
+    }
+
+    /// The peer of a connection of TCP sends nothing any more.
+    pub(super) fn end_stream(&self) {
+        let both = self.state.lock().owner_ended;
+        self.end(None, if both { Band::HangUp } else { Band::In });
+        // As on Linux the end counts as bytes, too.
+        self.signal_arrival(Band::In);
+    }
+
+    /// The peer sends nothing any more; with `error` if it should have. Signals tell of it by `band`.
+    pub(super) fn end(&self, error: Option<Errno>, band: Band) {
         let mut state = self.state.lock();
         state.ended = true;
         state.peer_ended = true;
@@ -338,12 +368,17 @@ impl Inbox {
                 | PollMask::RDHUP
                 | PollMask::WRITABLE,
         );
+        if band == Band::Error {
+            self.notifier.signal(band);
+        } else {
+            self.signal_arrival(band);
+        }
     }
 
     /// The connection is no more, in either direction.
-    pub(super) fn reset(&self, error: Errno) {
+    pub(super) fn reset(&self, error: Errno, band: Band) {
         self.state.lock().reset = true;
-        self.end(Some(error));
+        self.end(Some(error), band);
     }
 
     /// An error for the owner's next call, who is told later.
@@ -356,6 +391,7 @@ impl Inbox {
         self.put_error(error);
         self.notifier
             .notify(PollMask::ERR | PollMask::READABLE | PollMask::WRITABLE);
+        self.notifier.signal(Band::Error);
     }
 
     /// Takes the error (`SO_ERROR`).
@@ -515,13 +551,16 @@ impl Inbox {
                     Err(error) if got.count == 0 => return Err(error),
                     Err(error) => {
                         // The next call's.
-                        self.set_error(error);
+                        self.put_error(error);
                         return Ok(got);
                     }
                     Ok(false) => {}
                 }
                 drop(guard);
-                match self.wait(how.patience, passed, begin) {
+                self.awaiting.fetch_add(1, Ordering::SeqCst);
+                let waited = self.wait(how.patience, passed, begin);
+                self.awaiting.fetch_sub(1, Ordering::SeqCst);
+                match waited {
                     Err(error) if got.count == 0 => return Err(error),
                     Err(_) => return Ok(got),
                     Ok(()) => {}

@@ -289,6 +289,10 @@ impl File for Socket {
         Some(self.notifier.clone())
     }
 
+    fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
+        Ok(self.notifier())
+    }
+
     fn ioctl(&self, command: u32, argument: u64) -> SysResult {
         let count = match command {
             FIONREAD if self.family() != Family::Netlink => {

@@ -6,6 +6,7 @@ use super::inbox::{Inbox, Patience};
 use super::queue::Bounds;
 use super::settings::Settings;
 use crate::fs::node::Hold;
+use crate::fs::owner::Band;
 use crate::fs::poll::{Notifier, PollMask};
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -367,6 +368,14 @@ impl Socket {
         }
         drop(state);
         self.notifier.notify(PollMask::WRITABLE);
+        self.signal_connected();
+    }
+
+    /// As on Linux TCP tells by signals that it is connected, and others do not.
+    fn signal_connected(&self) {
+        if self.is_tcp() {
+            self.notifier.signal(Band::Out);
+        }
     }
 
     /// The listener went, and nobody accepts its connection any more.
@@ -384,10 +393,16 @@ impl Socket {
                 self.notifier.notify(
                     PollMask::ERR | PollMask::HUP | PollMask::READABLE | PollMask::WRITABLE,
                 );
+                self.notifier.signal(Band::Error);
             }
             Phase::Connected { .. } => {
                 drop(state);
-                self.inbox.reset(Errno::ECONNRESET);
+                let band = if self.is_tcp() {
+                    Band::Error
+                } else {
+                    Band::HangUp
+                };
+                self.inbox.reset(Errno::ECONNRESET, band);
             }
             // It is not connected yet, and finds out when it is.
             Phase::Idle | Phase::Refused | Phase::Listening => {}
@@ -442,6 +457,9 @@ impl Socket {
         let full = self.is_unix()
             && self.kind == SocketKind::Datagram
             && peer.is_some_and(|peer| self.peer_is_full(&peer));
+        if !self.account.is_writable() {
+            self.account.note_lack();
+        }
         if (self.account.is_writable() && !full) || (self.is_tcp() && (shut_write || look.reset)) {
             mask |= PollMask::WRITABLE;
         }
@@ -550,6 +568,10 @@ impl Socket {
             self.establish();
         }
         listener.notifier.notify(PollMask::READABLE);
+        if place == Place::Established && !abandoned {
+            self.signal_connected();
+        }
+        listener.notifier.signal(Band::In);
         Ok(place)
     }
 
@@ -624,6 +646,7 @@ impl Socket {
         if listener.is_some() {
             state.phase = Phase::Idle;
         }
+        let ended_before = state.shut_write;
         state.shut_write |= writing;
         let peer = state.peer.clone().filter(|_| self.kind.connects());
         drop(state);
@@ -639,8 +662,16 @@ impl Socket {
             }
         }
         if writing {
-            if let Some(peer) = &peer {
-                peer.end(None);
+            self.inbox.note_owner_ended();
+            match &peer {
+                Some(peer) if self.is_unix() => {
+                    let band = if reading { Band::HangUp } else { Band::In };
+                    peer.end(None, band);
+                }
+                // It has been told once.
+                Some(_) if ended_before => {}
+                Some(peer) => peer.end_stream(),
+                None => {}
             }
             self.inbox.tell_of_change();
         }
@@ -694,15 +725,18 @@ impl Drop for Socket {
             let linger = &self.settings.linger;
             let aborts = linger.get() && self.settings.linger_seconds.get() == 0;
             if self.is_unix() {
-                peer.end(unread.then_some(Errno::ECONNRESET));
+                peer.end(unread.then_some(Errno::ECONNRESET), Band::HangUp);
             } else if unread || aborts {
-                peer.reset(if shut_write {
+                let error = if shut_write {
                     Errno::EPIPE
                 } else {
                     Errno::ECONNRESET
-                });
+                };
+                peer.reset(error, Band::Error);
+            } else if shut_write {
+                peer.tell_of_change();
             } else {
-                peer.end(None);
+                peer.end_stream();
             }
         }
         drop(bound);

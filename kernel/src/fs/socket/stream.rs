@@ -9,6 +9,7 @@ use super::rights::Rights;
 use super::segment::Segment;
 use super::state::{Phase, Socket};
 use crate::fs::io::ByteSource;
+use crate::fs::owner::Band;
 use alloc::sync::Arc;
 use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;
@@ -44,6 +45,11 @@ impl Socket {
                 Ok(charge) => return Ok(charge),
                 Err(NoRoom::Memory) => return Err(Errno::ENOBUFS),
                 Err(NoRoom::Full) => {}
+            }
+            self.account.note_lack();
+            if self.account.has_room() {
+                // It came before anybody could be told.
+                continue;
             }
             patience.wait(&self.notifier, || {
                 self.account.has_room() || self.cannot_send(&self.state.lock())
@@ -149,7 +155,7 @@ impl Socket {
             Err((Refusal::Closed, segment)) if self.is_tcp() => {
                 // The first bytes to who is gone are sent, and answered by a reset.
                 drop(segment);
-                self.inbox.reset(Errno::EPIPE);
+                self.inbox.reset(Errno::EPIPE, Band::Error);
                 Ok(count)
             }
             Err((Refusal::Closed | Refusal::Shut | Refusal::Stranger, _)) => Err(Errno::EPIPE),

@@ -85,6 +85,11 @@ impl From<&SigInfo> for Record {
                 record.system_time = stime.cast_unsigned();
             }
             Detail::Any(_) => {}
+            Detail::Descriptor { band, fd } => {
+                // The events that there are have small numbers.
+                record.band = u32::try_from(band).unwrap_or(0);
+                record.fd = fd;
+            }
             Detail::Fault { address } => record.address = address,
         }
         record

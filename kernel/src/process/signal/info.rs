@@ -11,6 +11,8 @@ pub const SI_USER: i32 = 0;
 pub const SI_KERNEL: i32 = 0x80;
 /// `si_code` of `tkill` and `tgkill`.
 pub const SI_TKILL: i32 = -6;
+/// `si_code` of a descriptor where the signal's own codes mean something else.
+pub const SI_SIGIO: i32 = -5;
 /// `si_code` of a POSIX message queue.
 pub const SI_MESGQ: i32 = -3;
 /// `si_code` of a POSIX timer.
@@ -72,6 +74,13 @@ pub enum Detail {
     },
     /// Whatever a tracer has put there: bytes 16 to 47.
     Any([u64; 4]),
+    /// Something happened to a descriptor.
+    Descriptor {
+        /// `si_band`.
+        band: u64,
+        /// `si_fd`.
+        fd: i32,
+    },
     /// A memory access or instruction failed.
     Fault {
         /// `si_addr`.
@@ -141,6 +150,10 @@ impl SigInfo {
                 for (at, word) in (16..).step_by(8).zip(words) {
                     put(at, &word.to_ne_bytes());
                 }
+            }
+            Detail::Descriptor { band, fd } => {
+                put(16, &band.to_ne_bytes());
+                put(24, &fd.to_ne_bytes());
             }
             Detail::Fault { address } => put(16, &address.to_ne_bytes()),
         }

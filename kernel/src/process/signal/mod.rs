@@ -15,6 +15,7 @@ mod file;
 mod frame;
 mod info;
 mod pending;
+pub(crate) mod recipient;
 mod send;
 mod stop;
 mod thread;

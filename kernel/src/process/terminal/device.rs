@@ -2,6 +2,7 @@
 
 use super::{console, devpts, jobs};
 use crate::fs::devices::number;
+use crate::fs::owner::Band;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::process::signal::Signal;
 use alloc::sync::Arc;
@@ -62,6 +63,17 @@ struct Opens {
     all_closed: bool,
 }
 
+/// What signals tell of a change.
+#[derive(Copy, Clone, Debug)]
+struct Signalled {
+    /// How often that something can be read.
+    arrivals: u32,
+    /// Something is shown.
+    shown: bool,
+    /// The program may write.
+    writable: bool,
+}
+
 /// A terminal.
 ///
 /// `line`, `opens`, `generation` and `master_gone` are what readiness depends on. Each is changed before
@@ -82,6 +94,8 @@ pub struct Terminal {
     /// How often it was hung up: who opened it before has nothing of it any more.
     generation: AtomicU32,
     pub(super) master_gone: AtomicBool,
+    /// A write of the program's ended with bytes left: a signal tells when there is room.
+    pub(super) cut_short: AtomicBool,
     /// `TIOCSPTLCK`: the program's side cannot be opened.
     pub(super) locked: AtomicBool,
     /// `TIOCEXCL`: shown, and refuses nothing to root.
@@ -119,6 +133,7 @@ impl Terminal {
             opens: SpinLock::new(Opens::default()),
             generation: AtomicU32::new(0),
             master_gone: AtomicBool::new(false),
+            cut_short: AtomicBool::new(false),
             locked: AtomicBool::new(matches!(kind, Kind::Pseudo(_))),
             exclusive: AtomicBool::new(false),
             session: AtomicU32::new(0),
@@ -156,26 +171,50 @@ impl Terminal {
 
     /// Does something to the line, and tells of it whoever waits.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Discipline) -> R) -> R {
-        let (result, keys) = {
+        let (result, keys, told) = {
             let mut line = self.line.lock();
+            let shown = line.output_bytes();
             let result = change(&mut line);
-            (result, line.take_keys())
+            let told = Signalled {
+                arrivals: line.take_arrivals(),
+                shown: line.output_bytes() > shown,
+                writable: line.is_writable(),
+            };
+            (result, line.take_keys(), told)
         };
         self.tell(keys);
+        self.signal(told);
         // Whoever types meanwhile does the same, so nothing is left.
         for _ in 0..CATCHING_UP {
-            let keys = {
+            let (keys, arrivals) = {
                 let mut line = self.line.lock();
                 if !line.is_behind() {
                     break;
                 }
                 line.catch_up();
-                line.take_keys()
+                (line.take_keys(), line.take_arrivals())
             };
             self.tell(keys);
+            for _ in 0..arrivals {
+                self.near.signal(Band::In);
+            }
             cond_resched();
         }
         result
+    }
+
+    /// Tells by signals, where somebody has asked for them.
+    fn signal(&self, told: Signalled) {
+        for _ in 0..told.arrivals {
+            self.near.signal(Band::In);
+        }
+        if told.shown && !self.is_master_gone() {
+            self.far.signal(Band::In);
+        }
+        if told.writable && self.cut_short.load(Ordering::SeqCst) {
+            self.cut_short.store(false, Ordering::SeqCst);
+            self.near.signal(Band::Out);
+        }
     }
 
     fn tell(&self, keys: Keys) {

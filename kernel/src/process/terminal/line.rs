@@ -4,11 +4,13 @@ use super::control;
 use super::device::{Terminal, breathe, take_turn};
 use super::jobs;
 use crate::fs::io::{ByteSink, ByteSource};
+use crate::fs::owner::{Kind, Recipient};
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{File, OpenFlags};
-use crate::process::signal::Signal;
+use crate::process::signal::{Signal, recipient};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
 use logic::tty::Local;
 use machine::arch::clock::{self, Nanos};
@@ -207,8 +209,13 @@ impl File for Line {
                 .and_then(|()| breathe());
             match end {
                 Ok(()) => {}
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => break,
+                Err(error) => {
+                    self.terminal.cut_short.store(true, Ordering::SeqCst);
+                    if done == 0 {
+                        return Err(error);
+                    }
+                    break;
+                }
             }
         }
         Ok(done)
@@ -229,6 +236,20 @@ impl File for Line {
 
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(self.terminal.near.clone())
+    }
+
+    fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
+        if self.is_hung_up() {
+            return Err(Errno::ENOTTY);
+        }
+        Ok(self.notifier())
+    }
+
+    fn usual_owner(&self) -> Option<(Kind, Arc<dyn Recipient>)> {
+        match self.terminal.foreground() {
+            0 => recipient::caller(),
+            group => recipient::find(Kind::Group, group),
+        }
     }
 
     fn ioctl(&self, command: u32, argument: u64) -> SysResult {

@@ -3,8 +3,10 @@
 use super::control;
 use super::device::{CHUNK, Terminal, breathe, take_turn};
 use crate::fs::io::{ByteSink, ByteSource};
+use crate::fs::owner::{Kind, Recipient};
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{File, OpenFlags};
+use crate::process::signal::recipient;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -133,6 +135,14 @@ impl File for Master {
 
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(self.0.far.clone())
+    }
+
+    fn signals(&self) -> Result<Option<Arc<Notifier>>, Errno> {
+        Ok(self.notifier())
+    }
+
+    fn usual_owner(&self) -> Option<(Kind, Arc<dyn Recipient>)> {
+        recipient::caller()
     }
 
     fn ioctl(&self, command: u32, argument: u64) -> SysResult {
