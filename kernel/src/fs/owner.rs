@@ -271,6 +271,15 @@ impl Owners {
         Ok(())
     }
 
+    /// Takes all out: the file is others' from now on.
+    pub fn clear(&self) {
+        let mut entries = self.entries.lock();
+        let gone = core::mem::take(&mut *entries);
+        self.any.store(false, Ordering::SeqCst);
+        drop(entries);
+        drop(gone);
+    }
+
     /// Takes an owner out.
     pub fn leave(&self, owner: &Arc<Owner>) {
         // Relaxed: see `enter`.

@@ -910,6 +910,35 @@ static void urgent(int inlined)
 	close(s); close(c); close(d);
 }
 
+/* What does not fit is not sent: the last byte that is, is urgent. */
+static void partly_urgent(void)
+{
+	static char data[1 << 20], b[1 << 16];
+	struct sockaddr_in a = v4("127.0.0.1", 0);
+	int s = MUST(socket(AF_INET, SOCK_STREAM, 0)), c = MUST(socket(AF_INET, SOCK_STREAM, 0)), few = 4608;
+	MUST(setsockopt(s, SOL_SOCKET, SO_RCVBUF, &few, 4));
+	MUST(setsockopt(c, SOL_SOCKET, SO_SNDBUF, &few, 4));
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 1));
+	take(s, MSG_OOB, 9);
+	take(s, 0, 9);
+	a.sin_port = htons(port_of(s));
+	MUST(connect(c, (void *)&a, sizeof a));
+	int d = MUST(accept(s, 0, 0));
+	for (size_t i = 0; i < sizeof data; i++)
+		data[i] = i % 251;
+	long n = send(c, data, sizeof data, MSG_OOB | MSG_DONTWAIT), got = 0, r;
+	HOLDS(n > 1 && n < sizeof b);
+	sleep_ms(200);
+	while (got < n - 1 && (r = recv(d, b, n - 1 - got, 0)) > 0)
+		got += r;
+	HOLDS(got == n - 1);
+	at_mark(d);
+	TRY(recv(d, b, 1, MSG_OOB));
+	HOLDS(b[0] == data[n - 1]);
+	close(s); close(c); close(d);
+}
+
 static void say_waited(const char *what, int s, int events)
 {
 	struct pollfd p = { s, events, 0 };
@@ -1184,6 +1213,7 @@ int main(void)
 	inherited();
 	urgent(0);
 	urgent(1);
+	partly_urgent();
 	urgent_waits();
 	over();
 	netlink();

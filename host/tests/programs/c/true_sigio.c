@@ -529,6 +529,21 @@ static void terminals(void)
 	close(m);
 	say_told("hung up", t, m, 1);
 	TRY(fcntl(t, F_SETFL, O_NONBLOCK));
+	close(t);
+	m = MUST(open("/dev/ptmx", O_RDWR | O_NOCTTY));
+	MUST(ioctl(m, TIOCSPTLCK, &zero));
+	MUST(ioctl(m, TIOCGPTN, &n));
+	snprintf(name, sizeof name, "/dev/pts/%d", n);
+	t = MUST(open(name, O_RDWR | O_NOCTTY));
+	MUST(fcntl(t, F_SETFL, O_ASYNC));
+	MUST(fcntl(t, F_SETOWN, getpid()));
+	MUST(ioctl(t, TIOCVHANGUP));
+	int again = MUST(open(name, O_RDWR | O_NOCTTY));
+	write(m, "x\n", 2);
+	say_told("hung up and opened again", t, again, 0);
+	close(t);
+	close(again);
+	close(m);
 }
 
 int main(void)

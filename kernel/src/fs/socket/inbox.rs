@@ -1,7 +1,7 @@
 //! What a socket is to receive: a queue of segments, and what is known of who sends.
 
 use super::address::Address;
-use super::queue::{Bounds, Mark, Queue, Urgent};
+use super::queue::{Bounds, Mark, Queue};
 use super::rights::{self, Slot};
 use super::segment::Segment;
 use crate::fs::OpenFile;
@@ -284,13 +284,8 @@ impl Inbox {
         let mut mask = PollMask::READABLE;
         if let Some(byte) = segment.urgent {
             mask |= PollMask::PRI;
-            // One that was next stays apart, and others become as the rest.
-            if state.is_at_urgent() && !state.urgent_inline {
-                state.skipped += 1;
-            }
             let at = state.gone + state.bytes as u64;
-            let byte = Some(byte);
-            state.urgent = Some(Urgent { at, byte });
+            state.set_urgent(at, byte);
         }
         state.bytes += segment.payload.len();
         state.segments.push_back(segment);
@@ -310,6 +305,26 @@ impl Inbox {
         }
         self.signal_arrival(Band::In);
         Ok(())
+    }
+
+    /// The last byte that was sent is urgent after all: nothing more is sent with it.
+    pub(super) fn mark_last_urgent(&self) {
+        let last = self.state.lock().segments.back().cloned();
+        // Received already, it is as any other.
+        if let Some(last) = last
+            && let Some(byte) = last.payload.last_byte()
+        {
+            let mut state = self.state.lock();
+            let is_last = |one: &Arc<Segment>| Arc::ptr_eq(one, &last);
+            if state.segments.back().is_some_and(is_last) {
+                let at = state.gone + state.bytes as u64 - 1;
+                state.set_urgent(at, byte);
+            }
+            drop(state);
+            self.drop_skipped();
+        }
+        self.notifier.notify(PollMask::PRI);
+        self.notifier.owners().tell_urgent();
     }
 
     /// Whether a sender of messages would have to wait; it is told of the end of that.

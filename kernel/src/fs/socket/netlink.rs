@@ -146,6 +146,7 @@ impl Socket {
             .map_err(|_| Errno::ENOBUFS)?;
         bytes.resize(length, 0);
         from.fill(&mut bytes)?;
+        let _alone = self.answering.lock();
         netlink::answer(&bytes, port, |answer| self.receive_answer(&answer));
         Ok(length)
     }

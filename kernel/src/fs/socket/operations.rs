@@ -223,8 +223,11 @@ impl Socket {
     /// Receives the urgent byte of a stream, or only looks at it.
     ///
     /// # Errors
-    /// `EINVAL`: there is none.
+    /// `EINVAL`: there is none; `ENOTCONN`: it is a listener.
     pub fn receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
+        if self.is_listening() {
+            return Err(Errno::ENOTCONN);
+        }
         self.inbox.urgent_byte(!peek).ok_or(Errno::EINVAL)
     }
 

@@ -1,6 +1,6 @@
 //! The bytes of a segment: few in one piece of the heap, many in pages.
 
-use crate::fs::io::{ByteSink, ByteSource};
+use crate::fs::io::{ByteSink, ByteSource, SliceSink};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
@@ -77,6 +77,14 @@ impl Payload {
             Self::Small(bytes) if bytes.len() == 1 => bytes.first().copied(),
             _ => None,
         }
+    }
+
+    /// Its last byte, if it has any.
+    pub(super) fn last_byte(&self) -> Option<u8> {
+        let mut byte = [0];
+        let at = self.len().checked_sub(1)?;
+        let put = self.put(at, &mut SliceSink::new(&mut byte), 1);
+        (put == Ok(1)).then_some(byte[0])
     }
 
     /// Puts up to `count` bytes from `offset` on; tells how many. No lock is held.

@@ -93,6 +93,16 @@ impl Queue {
         Some(gone)
     }
 
+    /// A byte at this place of the stream is the urgent one from now on. One that was next stays apart, and
+    /// others become as the rest.
+    pub(super) fn set_urgent(&mut self, at: u64, byte: u8) {
+        if self.is_at_urgent() && !self.urgent_inline {
+            self.skipped += 1;
+        }
+        let byte = Some(byte);
+        self.urgent = Some(Urgent { at, byte });
+    }
+
     /// How far the urgent byte is behind `peeked` ones.
     pub(super) fn mark(&self, peeked: usize) -> Mark {
         if peeked < self.skipped {

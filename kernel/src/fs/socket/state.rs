@@ -96,6 +96,8 @@ pub struct Socket {
     pub(super) state: SpinLock<State>,
     /// Held by who connects it, so that it gets one peer.
     connecting: Mutex<()>,
+    /// Of netlink: held while requests are answered, so that answers to two threads do not mix.
+    pub(super) answering: Mutex<()>,
 }
 
 /// Who calls: as the real user, and as whom it acts.
@@ -168,6 +170,7 @@ impl Socket {
                 send_buffer_set: false,
             }),
             connecting: Mutex::new(()),
+            answering: Mutex::new(()),
         })
     }
 

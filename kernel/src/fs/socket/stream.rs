@@ -82,7 +82,14 @@ impl Socket {
                         return Ok(done);
                     }
                 }
-                Err(_) if done > 0 => return Ok(done),
+                Err(_) if done > 0 => {
+                    if with.urgent
+                        && let Ok(peer) = self.receiver()
+                    {
+                        peer.mark_last_urgent();
+                    }
+                    return Ok(done);
+                }
                 // An error of the connection comes first; a pipe that is broken is no news.
                 Err(Errno::EPIPE) if self.is_tcp() => {
                     return Err(match self.take_error() {

@@ -337,6 +337,8 @@ impl Terminal {
     /// Takes it from everybody: who has it open gets nothing more of it, and its session learns of that.
     pub(super) fn hang_up(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
+        // Who had it open is told nothing more.
+        self.near.owners().clear();
         jobs::hang_up(self);
         self.change(|line| line.hang_up(Termios::usual()));
         self.near
