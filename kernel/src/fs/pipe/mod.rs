@@ -184,6 +184,7 @@ impl Pipe {
         result
     }
 
+    #[inline]
     fn read_some(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
         loop {
             // Looked at before the ring: a writer writes first and leaves then.
@@ -204,17 +205,18 @@ impl Pipe {
 
     /// Writes everything, or as much as fits at once.
     pub(super) fn write(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
-        if from.left() == 0 {
+        let total = from.left();
+        if total == 0 {
             return Ok(0);
         }
-        let result = self.write_all(from, nonblocking);
+        let result = self.write_all(from, total, nonblocking);
         // As on Linux every write tells readers, whatever it gave.
         self.notifier.signal(Band::In);
         result
     }
 
-    fn write_all(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
-        let total = from.left();
+    #[inline]
+    fn write_all(&self, from: &mut dyn ByteSource, total: usize, nonblocking: bool) -> SysResult {
         let mut done = 0;
         while done < total {
             if !self.ends.has_readers() {
