@@ -133,6 +133,19 @@ fn sockets() {
 }
 
 #[test]
+fn signals_of_descriptors() {
+    for cpus in ["1", "4"] {
+        storm(
+            &["-m", "256M", "-c", cpus],
+            "sigio_storm",
+            &["8", "400"],
+            0,
+            "8 ended, 0 went wrong\n",
+        );
+    }
+}
+
+#[test]
 fn queues_until_there_is_no_room() {
     storm(
         &["-m", "128M", "-c", "2"],
