@@ -33,6 +33,10 @@ pub trait File: Any + Send + Sync {
     fn seekable(&self) -> bool {
         false
     }
+    /// Whether its offset is 0 wherever it is moved to.
+    fn ignores_seeks(&self) -> bool {
+        false
+    }
     /// Whether it can be read, or written, so that nobody waits (`RWF_NOWAIT`): as with `NONBLOCK`.
     fn never_waits(&self, _writing: bool) -> bool {
         false

@@ -67,19 +67,22 @@ impl Stream {
 struct StreamFile {
     port: &'static Port,
     stream: Stream,
+    /// What it was opened for: standard input and output are one port, and each has its own end.
+    opened: OpenFlags,
 }
 
-/// A stream's file, for reading and writing.
-pub fn stream(stream: Stream) -> Arc<dyn File> {
+/// A stream's file, opened as the flags say.
+pub fn stream(stream: Stream, opened: OpenFlags) -> Arc<dyn File> {
     Arc::new(StreamFile {
         port: stream.port(),
         stream,
+        opened,
     })
 }
 
 impl StreamFile {
     fn reads(&self) -> bool {
-        self.stream == Stream::InputOutput
+        self.stream == Stream::InputOutput && self.opened.readable()
     }
 }
 
@@ -147,11 +150,13 @@ impl File for StreamFile {
         if self.reads() && self.port.at_end() {
             mask |= PollMask::HUP;
         }
-        if self.port.writable() {
-            mask |= PollMask::WRITABLE;
-        }
-        if self.port.is_closed() {
-            mask |= PollMask::ERR;
+        if self.opened.writable() {
+            if self.port.writable() {
+                mask |= PollMask::WRITABLE;
+            }
+            if self.port.is_closed() {
+                mask |= PollMask::ERR;
+            }
         }
         mask
     }
@@ -182,7 +187,7 @@ fn node(which: Stream, owner: [u32; 2]) -> NodeRef {
     if let Some(node) = slot.get() {
         return node.clone();
     }
-    let node = pipe_node(owner, move |_| Ok(stream(which)));
+    let node = pipe_node(owner, move |flags| Ok(stream(which, flags)));
     let _ = slot.set(node.clone());
     slot.get().cloned().unwrap_or(node)
 }
@@ -202,7 +207,7 @@ pub(super) fn init(boot: &BootInfo) {
 }
 
 fn open(which: Stream, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
-    OpenFile::new(node(which, owner), stream(which), None, flags)
+    OpenFile::new(node(which, owner), stream(which, flags), None, flags)
 }
 
 /// The open files for descriptors 0, 1 and 2 of the first program, which runs as `owner`.

@@ -299,6 +299,10 @@ pub fn lseek(a: &Args) -> SysResult {
     }
     let (distance, whence) = (a.long(1), a.uint(2));
     let position = file.with_offset(|offset| {
+        if whence <= SEEK_HOLE && file.file().ignores_seeks() {
+            *offset = 0;
+            return Ok(0);
+        }
         let from = match whence {
             SEEK_SET => 0,
             SEEK_CUR => *offset,

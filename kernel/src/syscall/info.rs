@@ -237,9 +237,18 @@ pub fn getrusage(a: &Args) -> SysResult {
 }
 
 /// `reboot(2)`: the VM ends with its program.
-pub fn reboot(_a: &Args) -> SysResult {
+pub fn reboot(a: &Args) -> SysResult {
+    process::caller::need(Capabilities::SYS_BOOT)?;
+    if a.uint(0) != REBOOT_MAGIC || !REBOOT_MAGICS.contains(&a.uint(1)) {
+        return Err(Errno::EINVAL);
+    }
     Err(Errno::EPERM)
 }
+
+/// The first of the two words without which a call is a mistake.
+const REBOOT_MAGIC: u32 = 0xfee1_dead;
+/// What the second may be.
+const REBOOT_MAGICS: [u32; 4] = [672_274_793, 85_072_278, 369_367_448, 537_993_216];
 
 /// `vhangup(2)`.
 pub fn vhangup(_a: &Args) -> SysResult {

@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::net as raw;
 use logic::credentials::Capabilities;
 use logic::errno::{Errno, SysResult};
+use logic::socket::netlink::NAME;
 use logic::socket::packet::{self, Told};
 
 const SOL_SOCKET: u32 = raw::SOL_SOCKET;
@@ -36,10 +37,22 @@ const SO_SNDLOWAT: u32 = 19;
 const SO_RCVTIMEO: u32 = 20;
 const SO_SNDTIMEO: u32 = 21;
 const SO_ACCEPTCONN: u32 = 30;
+const SO_BINDTODEVICE: u32 = 25;
 const SO_SNDBUFFORCE: u32 = 32;
 const SO_RCVBUFFORCE: u32 = 33;
 const SO_PROTOCOL: u32 = 38;
 const SO_DOMAIN: u32 = 39;
+const SO_BINDTOIFINDEX: u32 = 62;
+
+/// Room for the name of an interface.
+const INTERFACE_ROOM: usize = 16;
+/// Room for the name of a way to avoid congestion.
+const CONGESTION_ROOM: usize = 16;
+/// Linux's ways to avoid congestion, the default first; nothing congests here.
+const CONGESTIONS: [&[u8; CONGESTION_ROOM]; 2] = [
+    b"cubic\0\0\0\0\0\0\0\0\0\0\0",
+    b"reno\0\0\0\0\0\0\0\0\0\0\0\0",
+];
 
 /// `IP_PMTUDISC_WANT` and `IPV6_PMTUDISC_WANT`: the default.
 const DISCOVERY: u32 = 1;
@@ -94,6 +107,14 @@ impl Value {
         Ok(number.cast_unsigned())
     }
 
+    /// A name, which ends with the value, with `room` less one, or with a 0.
+    fn name(&self, room: &mut [u8]) -> Result<usize, Errno> {
+        let most = self.length.min(room.len() - 1);
+        uaccess::copy_in(&mut room[..most], self.address)?;
+        let zero = room[..most].iter().position(|&byte| byte == 0);
+        Ok(zero.unwrap_or(most))
+    }
+
     /// Two numbers of the size of a word.
     fn words(&self) -> Result<[u64; 2], Errno> {
         if self.length < 16 {
@@ -143,10 +164,45 @@ fn buffer(value: &Value, least: u32, force: bool) -> Result<usize, Errno> {
     Ok((wanted * 2).max(least) as usize)
 }
 
+/// Ties a socket to an interface. As there is one, this changes nothing but what is shown.
+fn bind_to(settings: &Settings, interface: u32) -> Result<(), Errno> {
+    if settings.interface.get() != 0 {
+        caller::need(Capabilities::NET_RAW)?;
+    }
+    settings.interface.set(interface);
+    Ok(())
+}
+
+/// `SO_BINDTODEVICE`.
+fn bind_to_name(settings: &Settings, value: &Value) -> Result<(), Errno> {
+    let mut name = [0; INTERFACE_ROOM];
+    match value.name(&mut name)? {
+        0 => bind_to(settings, 0),
+        length if name[..length] == *NAME => bind_to(settings, packet::LOOPBACK),
+        _ => Err(Errno::ENODEV),
+    }
+}
+
+/// `TCP_CONGESTION`.
+fn set_congestion(settings: &Settings, value: &Value) -> Result<(), Errno> {
+    if value.length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut name = [0; CONGESTION_ROOM];
+    let length = value.name(&mut name)?;
+    name[length..].fill(0);
+    let at = CONGESTIONS.iter().position(|known| **known == name);
+    settings.reno.set(at.ok_or(Errno::ENOENT)? != 0);
+    Ok(())
+}
+
 fn set_of_socket(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
     let settings = socket.settings();
     let unix = socket.family() == Family::Unix;
-    // Every option is a number at least.
+    if option == SO_BINDTODEVICE {
+        return bind_to_name(settings, value);
+    }
+    // Every other option is a number at least.
     value.number()?;
     match option {
         SO_DEBUG => {}
@@ -198,6 +254,11 @@ fn set_of_socket(socket: &Socket, option: u32, value: &Value) -> Result<(), Errn
                 .receive_least
                 .set(u32::try_from(least).unwrap_or(i32::MAX.cast_unsigned()));
         }
+        SO_BINDTOIFINDEX => match value.unsigned()? {
+            index @ (0 | packet::LOOPBACK) => bind_to(settings, index)?,
+            index if index.cast_signed() < 0 => return Err(Errno::EINVAL),
+            _ => return Err(Errno::ENODEV),
+        },
         SO_RCVTIMEO => set_timeout(&settings.receive_timeout, value)?,
         SO_SNDTIMEO => set_timeout(&settings.send_timeout, value)?,
         _ => return Err(Errno::ENOPROTOOPT),
@@ -220,6 +281,7 @@ fn set_of_tcp(settings: &Settings, option: u32, value: &Value) -> Result<(), Err
         raw::TCP_NODELAY => settings.no_delay.set(value.on()?),
         raw::TCP_CORK => settings.cork.set(value.on()?),
         raw::TCP_QUICKACK => settings.slow_ack.set(!value.on()?),
+        raw::TCP_CONGESTION => set_congestion(settings, value)?,
         _ => {
             let at = KEPT.iter().position(|kept| kept.0 == option);
             let at = at.ok_or(Errno::ENOPROTOOPT)?;
@@ -384,11 +446,12 @@ enum Shown {
     Byte([u8; 1]),
     Number(u32),
     Word([u8; 8]),
+    Name(&'static [u8]),
     Time([u8; 16]),
     Who([u8; 12]),
 }
 
-fn of_socket(socket: &Socket, option: u32) -> Result<Shown, Errno> {
+fn of_socket(socket: &Socket, option: u32, room: usize) -> Result<Shown, Errno> {
     let settings = socket.settings();
     let unix = socket.family() == Family::Unix;
     let size = |bytes: usize| u32::try_from(bytes).unwrap_or(i32::MAX.cast_unsigned());
@@ -420,6 +483,10 @@ fn of_socket(socket: &Socket, option: u32) -> Result<Shown, Errno> {
         }
         SO_RCVTIMEO => return Ok(Shown::Time(timeout_bytes(&settings.receive_timeout))),
         SO_SNDTIMEO => return Ok(Shown::Time(timeout_bytes(&settings.send_timeout))),
+        SO_BINDTOIFINDEX => settings.interface.get(),
+        SO_BINDTODEVICE if settings.interface.get() == 0 => return Ok(Shown::Name(b"")),
+        SO_BINDTODEVICE if room < INTERFACE_ROOM => return Err(Errno::EINVAL),
+        SO_BINDTODEVICE => return Ok(Shown::Name(b"lo\0")),
         SO_PEERCRED => return Ok(Shown::Who(socket.peer_credentials().to_bytes())),
         _ => return Err(Errno::ENOPROTOOPT),
     }))
@@ -499,9 +566,12 @@ pub fn getsockopt(a: &Args) -> SysResult {
         let room = usize::try_from(i32::from_le_bytes(room)).map_err(|_| Errno::EINVAL)?;
         let settings = socket.settings();
         let shown = match (level, socket.family()) {
-            (SOL_SOCKET, _) => of_socket(socket, option)?,
+            (SOL_SOCKET, _) => of_socket(socket, option, room)?,
             (_, Family::Unix) => return Err(Errno::EOPNOTSUPP),
             (_, Family::Netlink) => return Err(Errno::ENOPROTOOPT),
+            (TCP, _) if is_tcp(socket) && option == raw::TCP_CONGESTION => {
+                Shown::Name(CONGESTIONS[usize::from(settings.reno.get())])
+            }
             (TCP, _) if is_tcp(socket) => Shown::Number(of_tcp(settings, option)?),
             (UDP | UDP_LITE, _) if !is_tcp(socket) => Shown::Number(of_udp_lite(settings, option)?),
             (SOL_IP, _) => match u8::try_from(of_ip(settings, option)?) {
@@ -521,6 +591,7 @@ pub fn getsockopt(a: &Args) -> SysResult {
             }
             Shown::Byte(bytes) => bytes,
             Shown::Word(bytes) => bytes,
+            Shown::Name(bytes) => bytes,
             Shown::Time(bytes) => bytes,
             Shown::Who(bytes) => bytes,
         };

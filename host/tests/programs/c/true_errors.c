@@ -746,6 +746,21 @@ static void waiting(void)
 	TRY(read(ev, &most, 4));
 }
 
+/* Devices that have no offset. */
+static void places(void)
+{
+	static const char *const names[] = { "/dev/null", "/dev/zero", "/dev/full", "/dev/urandom" };
+	for (int i = 0; i < 4; i++) {
+		int fd = MUST(open(names[i], O_RDWR));
+		say("%s", names[i]);
+		TRY(lseek(fd, 5, SEEK_SET)); TRY(lseek(fd, -77, SEEK_CUR)); TRY(lseek(fd, INT64_MIN, SEEK_CUR)); TRY(lseek(fd, -1, SEEK_END));
+		TRY(lseek(fd, 9, SEEK_DATA)); TRY(lseek(fd, 9, SEEK_HOLE)); TRY(lseek(fd, 1, 5));
+		close(fd);
+	}
+	TRY(syscall(SYS_reboot, 1, 2, 0, 0));
+	TRY(syscall(SYS_reboot, 0xfee1dead, 2, 0, 0));
+}
+
 int main(void)
 {
 	char *page = MUST(mmap(0, PAGE, BOTH, ANON, -1, 0));
@@ -760,5 +775,6 @@ int main(void)
 	say("== scheduling"); scheduling();
 	say("== processes"); processes();
 	say("== waiting"); waiting();
+	say("== devices without places"); places();
 	return 0;
 }

@@ -1193,9 +1193,50 @@ static void netlink(void)
 	}
 }
 
+/* A socket that is tied to an interface, and what avoids congestion. */
+static void ties(void)
+{
+	char name[32];
+	int t = MUST(socket(AF_INET, SOCK_STREAM, 0)), u = MUST(socket(AF_UNIX, SOCK_STREAM, 0)), one = 1, v = 7;
+	socklen_t l = sizeof name;
+	TRY(getsockopt(t, SOL_SOCKET, SO_BINDTODEVICE, name, &l));
+	say("%u bytes", l);
+	TRY(setsockopt(t, SOL_SOCKET, SO_BINDTODEVICE, "none", 4));
+	TRY(setsockopt(t, SOL_SOCKET, SO_BINDTODEVICE, "lo", 2));
+	l = 15;
+	TRY(getsockopt(t, SOL_SOCKET, SO_BINDTODEVICE, name, &l));
+	l = sizeof name;
+	TRY(getsockopt(t, SOL_SOCKET, SO_BINDTODEVICE, name, &l));
+	say("%u bytes, %s", l, name);
+	l = sizeof v;
+	TRY(getsockopt(t, SOL_SOCKET, SO_BINDTOIFINDEX, &v, &l));
+	say("interface %d", v);
+	TRY(setsockopt(t, SOL_SOCKET, SO_BINDTODEVICE, "", 0));
+	TRY(setsockopt(u, SOL_SOCKET, SO_BINDTODEVICE, "lo\0more", 7));
+	TRY(setsockopt(t, SOL_SOCKET, SO_BINDTOIFINDEX, &one, 4));
+	one = -1;
+	TRY(setsockopt(t, SOL_SOCKET, SO_BINDTOIFINDEX, &one, 4));
+	TRY(setsockopt(t, SOL_SOCKET, SO_BINDTOIFINDEX, &one, 2));
+	static const char *const names[] = { "cubic", "reno", "no such one", "a name that is longer than the room for it" };
+	for (int i = 0; i < 4; i++) {
+		TRY(setsockopt(t, IPPROTO_TCP, TCP_CONGESTION, names[i], strlen(names[i])));
+		memset(name, 'x', sizeof name);
+		l = sizeof name;
+		TRY(getsockopt(t, IPPROTO_TCP, TCP_CONGESTION, name, &l));
+		say("%u bytes, %s", l, name);
+	}
+	TRY(setsockopt(t, IPPROTO_TCP, TCP_CONGESTION, "", 0));
+	TRY(setsockopt(t, IPPROTO_TCP, TCP_CONGESTION, "reno\0", 6));
+	l = 3;
+	TRY(getsockopt(t, IPPROTO_TCP, TCP_CONGESTION, name, &l));
+	say("%u bytes, %.3s", l, name);
+	close(t); close(u);
+}
+
 int main(void)
 {
 	making();
+	ties();
 	refused();
 	say("version 4");
 	connections(AF_INET);

@@ -323,6 +323,10 @@ static void threads_numbers(void)
 
 int main(void)
 {
+	/* Standard input has ended: that is nothing to standard output. */
+	struct pollfd output = { 1, 0, 0 };
+	TRY(poll(&output, 1, 0));
+	say("standard output: %x", output.revents);
 	say("== one event"); woken_by_one("sets", 0); woken_by_one("exclusive sets", EPOLLEXCLUSIVE);
 	say("== nested sets"); nested_sets();
 	say("== signals at descriptors"); signals_at_descriptors();

@@ -33,6 +33,7 @@ capabilities! {
     LINUX_IMMUTABLE = 9: "change what cannot be changed"
     NET_BIND_SERVICE = 10: "bind to ports below 1024"
     NET_ADMIN = 12: "administer the network"
+    NET_RAW = 13: "tie a socket to another interface"
     IPC_LOCK = 14: "lock memory without limit"
     IPC_OWNER = 15: "pass the permission bits of IPC objects"
     SYS_CHROOT = 18: "change the root"

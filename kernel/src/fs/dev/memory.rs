@@ -20,6 +20,9 @@ impl File for Null {
     fn seekable(&self) -> bool {
         true
     }
+    fn ignores_seeks(&self) -> bool {
+        true
+    }
     fn never_waits(&self, _: bool) -> bool {
         true
     }
@@ -69,6 +72,9 @@ impl File for Zero {
     fn seekable(&self) -> bool {
         true
     }
+    fn ignores_seeks(&self) -> bool {
+        true
+    }
     fn never_waits(&self, _: bool) -> bool {
         !self.full
     }
@@ -109,6 +115,9 @@ impl File for Random {
         Ok(done + from.skip(from.left()))
     }
     fn seekable(&self) -> bool {
+        true
+    }
+    fn ignores_seeks(&self) -> bool {
         true
     }
     fn never_waits(&self, _: bool) -> bool {

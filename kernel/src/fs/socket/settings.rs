@@ -102,6 +102,10 @@ pub struct Settings {
     pub broadcast: Switch,
     /// `SO_DONTROUTE`: kept and shown.
     pub no_route: Switch,
+    /// `SO_BINDTODEVICE`: the interface's number, or 0; kept and shown, as there is one.
+    pub interface: Number,
+    /// `TCP_CONGESTION` is `reno`: kept and shown.
+    pub reno: Switch,
     /// `SO_PRIORITY`: kept and shown.
     pub priority: Number,
     /// `SO_RCVLOWAT`; 0 is 1.
@@ -169,6 +173,7 @@ impl Settings {
             (&self.slow_ack, &parent.slow_ack),
             (&self.whole, &parent.whole),
             (&self.v6_only, &parent.v6_only),
+            (&self.reno, &parent.reno),
         ];
         for (ours, theirs) in switches {
             ours.set(theirs.get());
@@ -182,6 +187,7 @@ impl Settings {
             (&self.service6, &parent.service6),
             (&self.hops6, &parent.hops6),
             (&self.discovery6, &parent.discovery6),
+            (&self.interface, &parent.interface),
         ];
         for (ours, theirs) in numbers.into_iter().chain(self.tcp.iter().zip(&parent.tcp)) {
             ours.set(theirs.get());

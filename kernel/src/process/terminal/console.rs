@@ -44,10 +44,10 @@ pub(super) fn terminal() -> Option<&'static Arc<Terminal>> {
 }
 
 /// `/dev/console`: the terminal, or the program's streams. It is nobody's own by this.
-pub(super) fn open_console() -> Result<Arc<dyn File>, Errno> {
+pub(super) fn open_console(flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     match terminal() {
         Some(terminal) => Ok(Line::open(terminal.clone(), true)?),
-        None => Ok(stdio::stream(stdio::Stream::InputOutput)),
+        None => Ok(stdio::stream(stdio::Stream::InputOutput, flags)),
     }
 }
 

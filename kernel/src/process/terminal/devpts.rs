@@ -137,7 +137,7 @@ fn open_device(device: u64, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
             let own = jobs::own().ok_or(Errno::ENXIO)?;
             Ok(Line::open(own, false)?)
         }
-        CONSOLE => console::open_console(),
+        CONSOLE => console::open_console(flags),
         console::DEVICE => Line::open_as_own(console::terminal().ok_or(Errno::ENXIO)?, flags),
         _ => {
             let (major, minor) = parts(device);
