@@ -557,7 +557,9 @@ static void look_at(int pid)
 	int p = syscall(SYS_pidfd_open, pid, 0);
 	DO(syscall(SYS_pidfd_getfd, p, 0, 0)); DO(syscall(SYS_kcmp, pid, getpid(), KCMP_FILES, 0, 0)); TRY(syscall(SYS_pidfd_send_signal, p, 0, 0, 0));
 	void *head; size_t size; DO(syscall(SYS_get_robust_list, pid, &head, &size));
-	TRY(syscall(SYS_process_madvise, p, &other, 1, MADV_COLD, 0));
+	/* Never the start of a page, wherever the stack is. */
+	struct iovec odd = { path + 1, 1 };
+	TRY(syscall(SYS_process_madvise, p, &odd, 1, MADV_COLD, 0));
 	TRY(kill(pid, 0)); TRY(kill(pid, SIGCONT)); TRY(syscall(SYS_tkill, pid, 0)); TRY(syscall(SYS_tgkill, pid, pid, 0));
 	siginfo_t info = { .si_code = SI_QUEUE }; TRY(syscall(SYS_rt_sigqueueinfo, pid, SIGCONT, &info));
 	struct rlimit r; TRY(prlimit(pid, RLIMIT_NOFILE, 0, &r)); TRY(getpriority(PRIO_PROCESS, pid)); DO(getpgid(pid)); DO(getsid(pid));
