@@ -347,6 +347,11 @@ impl<'a> Answer<'a> {
         })
     }
 
+    /// Whether an entry surely fits behind a heading, but for one of a link that leads far.
+    pub fn has_room_for_an_entry(&self) -> bool {
+        self.len + 2 * (ENTRY_HEADER + NAME_MAX) <= ANSWER_MAX
+    }
+
     /// What there is so far.
     pub fn mark(&self) -> Mark {
         Mark(self.len)

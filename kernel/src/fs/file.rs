@@ -329,7 +329,7 @@ impl OpenFile {
             && let Some(notifier) = self.file.signals()?
         {
             // Urgent bytes are told of whether the others are or not.
-            notifier.owners().enter(owner, self.sides(), None)?;
+            notifier.owners().include(owner, self.sides())?;
         }
         Ok(owner)
     }

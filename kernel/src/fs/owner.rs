@@ -10,6 +10,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::general as raw;
 use logic::errno::Errno;
+use machine::sched::cond_resched;
 use machine::sync::SpinLock;
 
 /// What a signal tells, with Linux's numbers (`POLL_IN` and so on).
@@ -187,6 +188,9 @@ impl Sides {
     }
 }
 
+/// Who tells lets others run after so many.
+const BREATH: u32 = 64;
+
 #[derive(Clone)]
 struct Entry {
     owner: Arc<Owner>,
@@ -237,13 +241,27 @@ impl Owners {
     #[cold]
     fn tell_each(&self, tell: impl Fn(&Entry)) {
         let mut at = self.entries.lock().len();
+        let mut told = 0_u32;
+        // As often as there were entries at the start.
         while at > 0 {
             at -= 1;
             let entry = self.entries.lock().get(at).cloned();
             if let Some(entry) = entry {
                 tell(&entry);
             }
+            told += 1;
+            if told.is_multiple_of(BREATH) {
+                cond_resched();
+            }
         }
+    }
+
+    /// Enters an owner who is told of urgent bytes alone, unless it is here already.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn include(&self, owner: &Arc<Owner>, sides: Sides) -> Result<(), Errno> {
+        self.put(owner, sides, None, false)
     }
 
     /// Enters an owner, or changes its descriptor.
@@ -251,6 +269,16 @@ impl Owners {
     /// # Errors
     /// `ENOMEM`.
     pub fn enter(&self, owner: &Arc<Owner>, sides: Sides, fd: Option<i32>) -> Result<(), Errno> {
+        self.put(owner, sides, fd, true)
+    }
+
+    fn put(
+        &self,
+        owner: &Arc<Owner>,
+        sides: Sides,
+        fd: Option<i32>,
+        changes: bool,
+    ) -> Result<(), Errno> {
         let mut entries = self.entries.lock();
         // Relaxed: read at the end of the open file, when nobody else has it.
         owner.listed.store(true, Ordering::Relaxed);
@@ -258,7 +286,9 @@ impl Owners {
             .iter_mut()
             .find(|one| Arc::ptr_eq(&one.owner, owner))
         {
-            known.fd = fd;
+            if changes {
+                known.fd = fd;
+            }
             return Ok(());
         }
         entries.try_reserve(1).map_err(|_| Errno::ENOMEM)?;

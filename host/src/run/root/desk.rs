@@ -104,6 +104,9 @@ fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) ->
     let above = asked.path.iter().rposition(|byte| *byte == b'/');
     let above = above.map_or(&b""[..], |slash| &asked.path[..=slash]);
     for name in asked.beside.iter() {
+        if !answer.has_room_for_an_entry() {
+            break;
+        }
         let path = [above, name].concat();
         let mark = answer.mark();
         let listed = answer

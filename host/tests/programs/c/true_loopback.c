@@ -1194,6 +1194,34 @@ static void netlink(void)
 }
 
 /* A socket that is tied to an interface, and what avoids congestion. */
+/* Who stopped writing before it was connected. */
+static void ended_early(void)
+{
+	struct sockaddr_in a = v4("127.0.0.1", 0);
+	char b[10];
+	int s = MUST(socket(AF_INET, SOCK_STREAM, 0));
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 5));
+	a.sin_port = htons(port_of(s));
+	for (int again = 0; again < 2; again++) {
+		int c = MUST(socket(AF_INET, SOCK_STREAM, 0));
+		TRY(shutdown(c, SHUT_WR));
+		TRY(connect(c, (void *)&a, sizeof a));
+		int d = MUST(accept4(s, 0, 0, SOCK_NONBLOCK));
+		TRY(send(c, "x", 1, MSG_NOSIGNAL));
+		TRY(recv(d, b, sizeof b, 0));
+		if (again)
+			TRY(shutdown(c, SHUT_WR));
+		else
+			TRY(close(c));
+		TRY(recv(d, b, sizeof b, 0));
+		if (again)
+			close(c);
+		close(d);
+	}
+	close(s);
+}
+
 static void ties(void)
 {
 	char name[32];
@@ -1257,6 +1285,7 @@ int main(void)
 	urgent(0);
 	urgent(1);
 	partly_urgent();
+	ended_early();
 	urgent_waits();
 	over();
 	netlink();

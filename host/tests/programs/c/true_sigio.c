@@ -327,6 +327,34 @@ static void threads(void)
 	say_owner("it has ended", p[0]);
 }
 
+static void *sleeper(void *arg)
+{
+	__atomic_store_n(&thread_id, (int)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&thread_id, __ATOMIC_SEQ_CST))
+		sleep_ms(1);
+	return NULL;
+}
+
+/* The number of a thread, where one of a process is asked for. */
+static void by_a_threads_number(void)
+{
+	int p[2];
+	pthread_t t;
+	MUST(pipe(p));
+	thread_id = 0;
+	pthread_create(&t, NULL, sleeper, NULL);
+	while (!__atomic_load_n(&thread_id, __ATOMIC_SEQ_CST))
+		sleep_ms(1);
+	TRY(fcntl(p[0], F_SETOWN, thread_id));
+	TRY(fcntl(p[0], F_GETOWN));
+	fcntl(p[0], F_SETFL, O_ASYNC);
+	write(p[1], "", 1);
+	say_told("its process", p[0], -1, 0);
+	__atomic_store_n(&thread_id, 0, __ATOMIC_SEQ_CST);
+	pthread_join(t, NULL);
+	close(p[0]); close(p[1]);
+}
+
 static void unix_sockets(void)
 {
 	for (int type = SOCK_STREAM; type <= SOCK_SEQPACKET; type += type == SOCK_STREAM ? 1 : 3) {
@@ -564,6 +592,7 @@ int main(void)
 	others();
 	quiet();
 	threads();
+	by_a_threads_number();
 	quiet();
 	unix_sockets();
 	quiet();

@@ -359,12 +359,19 @@ impl Inbox {
         self.state.lock().owner_ended = true;
     }
 
-    /// The peer of a connection of TCP sends nothing any more.
-    pub(super) fn end_stream(&self) {
-        let both = self.state.lock().owner_ended;
+    /// The peer of a connection of TCP sends nothing any more; false: it has said so before.
+    pub(super) fn end_stream(&self) -> bool {
+        let both = {
+            let state = self.state.lock();
+            if state.peer_ended {
+                return false;
+            }
+            state.owner_ended
+        };
         self.end(None, if both { Band::HangUp } else { Band::In });
         // As on Linux the end counts as bytes, too.
         self.signal_arrival(Band::In);
+        true
     }
 
     /// The peer sends nothing any more; with `error` if it should have. Signals tell of it by `band`.
@@ -546,6 +553,8 @@ impl Inbox {
         let mut peeked = 0;
         let mut within = 0;
         let mut looked = 0_usize;
+        // Why it waits no more: what came at the last moment is received all the same, as no signal tells of it.
+        let mut ended = None;
         let mut guard = self.receiving.lock();
         // Where what it has looked at begins.
         let mut begin = self.gone();
@@ -571,15 +580,18 @@ impl Inbox {
                     }
                     Ok(false) => {}
                 }
+                if matches!(how.patience, Patience::None) {
+                    ended = Some(Errno::EAGAIN);
+                }
+                match ended {
+                    Some(error) if got.count == 0 => return Err(error),
+                    Some(_) => return Ok(got),
+                    None => {}
+                }
                 drop(guard);
                 self.awaiting.fetch_add(1, Ordering::SeqCst);
-                let waited = self.wait(how.patience, passed, begin);
+                ended = self.wait(how.patience, passed, begin).err();
                 self.awaiting.fetch_sub(1, Ordering::SeqCst);
-                match waited {
-                    Err(error) if got.count == 0 => return Err(error),
-                    Err(_) => return Ok(got),
-                    Ok(()) => {}
-                }
                 guard = self.receiving.lock();
                 continue;
             };

@@ -649,7 +649,6 @@ impl Socket {
         if listener.is_some() {
             state.phase = Phase::Idle;
         }
-        let ended_before = state.shut_write;
         state.shut_write |= writing;
         let peer = state.peer.clone().filter(|_| self.kind.connects());
         drop(state);
@@ -671,9 +670,9 @@ impl Socket {
                     let band = if reading { Band::HangUp } else { Band::In };
                     peer.end(None, band);
                 }
-                // It has been told once.
-                Some(_) if ended_before => {}
-                Some(peer) => peer.end_stream(),
+                Some(peer) => {
+                    peer.end_stream();
+                }
                 None => {}
             }
             self.inbox.tell_of_change();
@@ -736,10 +735,8 @@ impl Drop for Socket {
                     Errno::ECONNRESET
                 };
                 peer.reset(error, Band::Error);
-            } else if shut_write {
+            } else if !peer.end_stream() {
                 peer.tell_of_change();
-            } else {
-                peer.end_stream();
             }
         }
         drop(bound);

@@ -14,6 +14,9 @@ struct Thread(Weak<Task>);
 
 struct Whole(Weak<Process>);
 
+/// The process of a thread that is not its first, as long as the thread is there.
+struct ByThread(Weak<Task>);
+
 /// By its number: a group is whoever is in it at the time.
 struct Group(u32);
 
@@ -113,6 +116,29 @@ impl Recipient for Whole {
     }
 }
 
+impl Recipient for ByThread {
+    /// It is no process's.
+    fn number(&self) -> Option<u32> {
+        None
+    }
+
+    fn tell(&self, notice: Notice) {
+        if let Some(task) = self.0.upgrade()
+            && may_tell(notice.users, &task.credentials_for_others())
+        {
+            tell(notice, |info| send_to_process(task.process(), info));
+        }
+    }
+
+    fn tell_urgent(&self, users: [u32; 2]) {
+        if let Some(task) = self.0.upgrade()
+            && may_tell(users, &task.credentials_for_others())
+        {
+            let _ = send_to_process(task.process(), SigInfo::kernel(Signal::SIGURG));
+        }
+    }
+}
+
 impl Group {
     fn for_each(&self, users: [u32; 2], send: impl Fn(&Arc<Process>)) {
         let mut next = table::next_process(1);
@@ -160,10 +186,10 @@ pub(crate) fn find(kind: Kind, number: u32) -> Option<(Kind, Arc<dyn Recipient>)
             let task = table.task(number).filter(|task| !task.is_kernel());
             Arc::new(Thread(task.map(Arc::downgrade).unwrap_or_default()))
         }
-        Kind::Process => {
-            let process = table.process(number);
-            Arc::new(Whole(process.map(Arc::downgrade).unwrap_or_default()))
-        }
+        Kind::Process => match (table.process(number), table.task(number)) {
+            (None, Some(task)) if !task.is_kernel() => Arc::new(ByThread(Arc::downgrade(task))),
+            (process, _) => Arc::new(Whole(process.map(Arc::downgrade).unwrap_or_default())),
+        },
         Kind::Group => Arc::new(Group(number)),
     };
     Some((kind, recipient))

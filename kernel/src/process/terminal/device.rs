@@ -203,6 +203,23 @@ impl Terminal {
         result
     }
 
+    /// A write of the program's ended with bytes left: once there is room, a signal tells.
+    pub(super) fn note_cut_short(&self) {
+        self.cut_short.store(true, Ordering::SeqCst);
+        // Room that came before is told of here.
+        let writable = self.look(|line| line.is_writable());
+        self.signal_room(writable);
+    }
+
+    fn signal_room(&self, writable: bool) {
+        if writable
+            && self.cut_short.load(Ordering::SeqCst)
+            && self.cut_short.swap(false, Ordering::SeqCst)
+        {
+            self.near.signal(Band::Out);
+        }
+    }
+
     /// Tells by signals, where somebody has asked for them.
     fn signal(&self, told: Signalled) {
         for _ in 0..told.arrivals {
@@ -211,10 +228,7 @@ impl Terminal {
         if told.shown && !self.is_master_gone() {
             self.far.signal(Band::In);
         }
-        if told.writable && self.cut_short.load(Ordering::SeqCst) {
-            self.cut_short.store(false, Ordering::SeqCst);
-            self.near.signal(Band::Out);
-        }
+        self.signal_room(told.writable);
     }
 
     fn tell(&self, keys: Keys) {

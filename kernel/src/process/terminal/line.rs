@@ -10,7 +10,6 @@ use crate::fs::{File, OpenFlags};
 use crate::process::signal::{Signal, recipient};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
 use logic::tty::Local;
 use machine::arch::clock::{self, Nanos};
@@ -210,7 +209,7 @@ impl File for Line {
             match end {
                 Ok(()) => {}
                 Err(error) => {
-                    self.terminal.cut_short.store(true, Ordering::SeqCst);
+                    self.terminal.note_cut_short();
                     if done == 0 {
                         return Err(error);
                     }
