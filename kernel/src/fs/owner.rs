@@ -56,14 +56,26 @@ pub enum Kind {
 /// What is told.
 #[derive(Copy, Clone, Debug)]
 pub struct Notice {
-    /// The real and the effective user of who named the owner.
+    /// The real and the effective user of who named the owner: whether they may send signals counts.
     pub users: [u32; 2],
-    /// `F_SETSIG`; 0: SIGIO, without details.
-    pub signal: u32,
-    /// The descriptor, when signals were asked for.
-    pub fd: i32,
-    /// What happened.
-    pub band: Band,
+    /// Of what.
+    pub what: What,
+}
+
+/// What a notice is of.
+#[derive(Copy, Clone, Debug)]
+pub enum What {
+    /// Something happened to a descriptor.
+    Descriptor {
+        /// `F_SETSIG`; 0: SIGIO, without details.
+        signal: u32,
+        /// The descriptor, when signals were asked for.
+        fd: i32,
+        /// What happened.
+        band: Band,
+    },
+    /// An urgent byte: SIGURG.
+    Urgent,
 }
 
 /// Who is told.
@@ -72,8 +84,6 @@ pub trait Recipient: Send + Sync {
     fn number(&self) -> Option<u32>;
     /// Sends the signal, if its users allow that. Called without a spin lock.
     fn tell(&self, notice: Notice);
-    /// Sends SIGURG likewise.
-    fn tell_urgent(&self, users: [u32; 2]);
 }
 
 #[derive(Clone, Default)]
@@ -82,6 +92,19 @@ struct Setting {
     kind: Kind,
     users: [u32; 2],
     signal: u32,
+}
+
+impl Setting {
+    const fn of_descriptor(&self, fd: i32, band: Band) -> Notice {
+        Notice {
+            users: self.users,
+            what: What::Descriptor {
+                signal: self.signal,
+                fd,
+                band,
+            },
+        }
+    }
 }
 
 /// Who is told of one open file, and how.
@@ -144,27 +167,25 @@ impl Owner {
 
     fn tell(&self, fd: i32, band: Band) {
         let setting = self.setting();
-        if let Some(recipient) = setting.recipient {
-            recipient.tell(Notice {
-                users: setting.users,
-                signal: setting.signal,
-                fd,
-                band,
-            });
+        if let Some(recipient) = &setting.recipient {
+            recipient.tell(setting.of_descriptor(fd, band));
         }
     }
 
     /// As on Linux, who has chosen a signal gets that, too, where all signals are asked for.
     fn tell_urgent(&self, fd: Option<i32>) {
         let setting = self.setting();
-        let Some(recipient) = setting.recipient else {
+        let Some(recipient) = &setting.recipient else {
             return;
         };
-        recipient.tell_urgent(setting.users);
+        recipient.tell(Notice {
+            users: setting.users,
+            what: What::Urgent,
+        });
         if let Some(fd) = fd
             && setting.signal != 0
         {
-            self.tell(fd, Band::Urgent);
+            recipient.tell(setting.of_descriptor(fd, Band::Urgent));
         }
     }
 }

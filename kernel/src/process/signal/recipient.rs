@@ -2,7 +2,7 @@
 
 use super::info::SI_SIGIO;
 use super::{Detail, SigInfo, Signal, send_to_process, send_to_task};
-use crate::fs::owner::{Band, Kind, Notice, Recipient};
+use crate::fs::owner::{Band, Kind, Notice, Recipient, What};
 use crate::process;
 use crate::process::task::{Process, Task, table};
 use alloc::sync::{Arc, Weak};
@@ -10,12 +10,13 @@ use logic::credentials::Credentials;
 use logic::errno::Errno;
 use machine::sched::cond_resched;
 
-struct Thread(Weak<Task>);
-
 struct Whole(Weak<Process>);
 
-/// The process of a thread that is not its first, as long as the thread is there.
-struct ByThread(Weak<Task>);
+struct Thread {
+    task: Weak<Task>,
+    /// The signals are its process's, for which its number stood: it is not the first there.
+    whole: bool,
+}
 
 /// By its number: a group is whoever is in it at the time.
 struct Group(u32);
@@ -43,51 +44,57 @@ fn has_codes(signal: Signal) -> bool {
     )
 }
 
-/// Sends the chosen signal, and SIGIO where none is chosen or it finds no room.
-fn tell(notice: Notice, send: impl Fn(SigInfo) -> Result<(), Errno>) {
-    if let Some(signal) = Signal::new(notice.signal) {
-        let code = if has_codes(signal) {
-            SI_SIGIO
-        } else {
-            notice.band as i32
-        };
-        let info = SigInfo {
-            signal,
-            errno: 0,
-            code,
-            detail: Detail::Descriptor {
-                band: notice.band.events().into(),
-                fd: notice.fd,
-            },
-        };
-        if send(info).is_ok() {
-            return;
-        }
+/// Sends to who has these credentials, if that is allowed: the chosen signal, and SIGIO where none is chosen or it
+/// finds no room; SIGURG.
+fn tell(notice: Notice, to: &Credentials, send: impl Fn(SigInfo) -> Result<(), Errno>) {
+    if !may_tell(notice.users, to) {
+        return;
     }
+    let plain = match notice.what {
+        What::Urgent => Signal::SIGURG,
+        What::Descriptor { signal, fd, band } => {
+            if let Some(signal) = Signal::new(signal) {
+                let code = if has_codes(signal) {
+                    SI_SIGIO
+                } else {
+                    band as i32
+                };
+                let info = SigInfo {
+                    signal,
+                    errno: 0,
+                    code,
+                    detail: Detail::Descriptor {
+                        band: band.events().into(),
+                        fd,
+                    },
+                };
+                if send(info).is_ok() {
+                    return;
+                }
+            }
+            Signal::SIGIO
+        }
+    };
     // Without details it needs no room.
-    let _ = send(SigInfo::kernel(Signal::SIGIO));
+    let _ = send(SigInfo::kernel(plain));
 }
 
 impl Recipient for Thread {
     fn number(&self) -> Option<u32> {
-        let task = self.0.upgrade()?;
+        let task = self.task.upgrade().filter(|_| !self.whole)?;
         let known = table::find_task(task.tid())?;
         Arc::ptr_eq(&known, &task).then(|| task.tid())
     }
 
     fn tell(&self, notice: Notice) {
-        if let Some(task) = self.0.upgrade()
-            && may_tell(notice.users, &task.credentials_for_others())
-        {
-            tell(notice, |info| send_to_task(&task, info));
-        }
-    }
-
-    fn tell_urgent(&self, users: [u32; 2]) {
-        if let Some(task) = self.0.upgrade()
-            && may_tell(users, &task.credentials_for_others())
-        {
-            let _ = send_to_task(&task, SigInfo::kernel(Signal::SIGURG));
+        if let Some(task) = self.task.upgrade() {
+            tell(notice, &task.credentials_for_others(), |info| {
+                if self.whole {
+                    send_to_process(task.process(), info)
+                } else {
+                    send_to_task(&task, info)
+                }
+            });
         }
     }
 }
@@ -100,59 +107,10 @@ impl Recipient for Whole {
     }
 
     fn tell(&self, notice: Notice) {
-        if let Some(process) = self.0.upgrade()
-            && may_tell(notice.users, &process.credentials())
-        {
-            tell(notice, |info| send_to_process(&process, info));
-        }
-    }
-
-    fn tell_urgent(&self, users: [u32; 2]) {
-        if let Some(process) = self.0.upgrade()
-            && may_tell(users, &process.credentials())
-        {
-            let _ = send_to_process(&process, SigInfo::kernel(Signal::SIGURG));
-        }
-    }
-}
-
-impl Recipient for ByThread {
-    /// It is no process's.
-    fn number(&self) -> Option<u32> {
-        None
-    }
-
-    fn tell(&self, notice: Notice) {
-        if let Some(task) = self.0.upgrade()
-            && may_tell(notice.users, &task.credentials_for_others())
-        {
-            tell(notice, |info| send_to_process(task.process(), info));
-        }
-    }
-
-    fn tell_urgent(&self, users: [u32; 2]) {
-        if let Some(task) = self.0.upgrade()
-            && may_tell(users, &task.credentials_for_others())
-        {
-            let _ = send_to_process(task.process(), SigInfo::kernel(Signal::SIGURG));
-        }
-    }
-}
-
-impl Group {
-    fn for_each(&self, users: [u32; 2], send: impl Fn(&Arc<Process>)) {
-        let mut next = table::next_process(1);
-        let mut looked = 0_u32;
-        // Once through the table.
-        while let Some(process) = next {
-            if process.pgid() == self.0 && may_tell(users, &process.credentials()) {
-                send(&process);
-            }
-            looked += 1;
-            if looked.is_multiple_of(BREATH) {
-                cond_resched();
-            }
-            next = table::next_process(process.pid() + 1);
+        if let Some(process) = self.0.upgrade() {
+            tell(notice, &process.credentials(), |info| {
+                send_to_process(&process, info)
+            });
         }
     }
 }
@@ -163,15 +121,21 @@ impl Recipient for Group {
     }
 
     fn tell(&self, notice: Notice) {
-        self.for_each(notice.users, |process| {
-            tell(notice, |info| send_to_process(process, info));
-        });
-    }
-
-    fn tell_urgent(&self, users: [u32; 2]) {
-        self.for_each(users, |process| {
-            let _ = send_to_process(process, SigInfo::kernel(Signal::SIGURG));
-        });
+        let mut next = table::next_process(1);
+        let mut looked = 0_u32;
+        // Once through the table.
+        while let Some(process) = next {
+            if process.pgid() == self.0 {
+                tell(notice, &process.credentials(), |info| {
+                    send_to_process(&process, info)
+                });
+            }
+            looked += 1;
+            if looked.is_multiple_of(BREATH) {
+                cond_resched();
+            }
+            next = table::next_process(process.pid() + 1);
+        }
     }
 }
 
@@ -181,14 +145,16 @@ pub(crate) fn find(kind: Kind, number: u32) -> Option<(Kind, Arc<dyn Recipient>)
     if !table.is_used(number) {
         return None;
     }
+    let task = table.task(number).filter(|task| !task.is_kernel());
+    let thread = |whole| Thread {
+        task: task.map(Arc::downgrade).unwrap_or_default(),
+        whole,
+    };
     let recipient: Arc<dyn Recipient> = match kind {
-        Kind::Thread => {
-            let task = table.task(number).filter(|task| !task.is_kernel());
-            Arc::new(Thread(task.map(Arc::downgrade).unwrap_or_default()))
-        }
-        Kind::Process => match (table.process(number), table.task(number)) {
-            (None, Some(task)) if !task.is_kernel() => Arc::new(ByThread(Arc::downgrade(task))),
-            (process, _) => Arc::new(Whole(process.map(Arc::downgrade).unwrap_or_default())),
+        Kind::Thread => Arc::new(thread(false)),
+        Kind::Process => match table.process(number) {
+            Some(process) => Arc::new(Whole(Arc::downgrade(process))),
+            None => Arc::new(thread(true)),
         },
         Kind::Group => Arc::new(Group(number)),
     };
