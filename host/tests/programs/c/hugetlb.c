@@ -222,10 +222,10 @@ static void odd_arguments(void)
 	map(HUGE, MAP_PRIVATE | 22 << 26);
 	printf("4 MiB: %s\n", error());
 	errno = 0;
-	mmap((void *)0x10001000, HUGE, PROT_READ, MAP_ANONYMOUS | MAP_HUGETLB | MAP_PRIVATE | MAP_FIXED, -1, 0);
+	mmap((void *)0x1000001000, HUGE, PROT_READ, MAP_ANONYMOUS | MAP_HUGETLB | MAP_PRIVATE | MAP_FIXED, -1, 0);
 	printf("a fixed odd place: %s\n", error());
 	errno = 0;
-	at = mmap((void *)0x10001000, HUGE, PROT_READ, MAP_ANONYMOUS | MAP_HUGETLB | MAP_PRIVATE, -1, 0);
+	at = mmap((void *)0x1000001000, HUGE, PROT_READ, MAP_ANONYMOUS | MAP_HUGETLB | MAP_PRIVATE, -1, 0);
 	printf("a wish for an odd place: %s %p\n", error(), at);
 	munmap(at, HUGE);
 	int fd = open("/proc/self/exe", O_RDONLY);

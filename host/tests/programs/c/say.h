@@ -20,6 +20,9 @@
 
 #define PAGE 4096
 
+/* Where nothing is mapped. The first GiBs will not do: Linux draws a heap's place from the GiB above the program. */
+#define HOLE ((char *)0x1000000000)
+
 /* Prints a line at once, so that children of a fork do not print it again. */
 static inline void say(const char *format, ...)
 {

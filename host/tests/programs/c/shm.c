@@ -69,11 +69,11 @@ static void what_is_refused(void)
 	TRY(shmat(-1, 0, 0));
 	TRY(shmat(id + 32768 * 7, 0, 0));
 	TRY(shmat(id, 0, SHM_REMAP));
-	TRY(shmat(id, (void *)0x10000001, 0));
+	TRY(shmat(id, HOLE + 1, 0));
 	TRY(shmat(id, (void *)1, SHM_RND | SHM_REMAP));
 	TRY(shmat(id, (void *)-PAGE, 0));
-	TRY(shmdt((void *)0x10000000));
-	TRY(shmdt((void *)0x10000001));
+	TRY(shmdt(HOLE));
+	TRY(shmdt(HOLE + 1));
 	TRY(shmdt(0));
 	TRY(shmctl(-1, IPC_STAT, &ds));
 	TRY(shmctl(id, IPC_STAT, 0));

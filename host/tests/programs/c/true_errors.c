@@ -16,7 +16,6 @@
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 
-#define HOLE ((char *)0x10000000)
 #define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
 #define BOTH (PROT_READ | PROT_WRITE)
 

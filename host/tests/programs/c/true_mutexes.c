@@ -193,8 +193,8 @@ static void words(void)
 	HOLDS(word == (FUTEX_OWNER_DIED | tid));
 	TRY(pi(&word, FUTEX_UNLOCK_PI, 0));
 	TRY(pi((char *)&word + 1, FUTEX_LOCK_PI, 0));
-	TRY(pi((void *)0x10000000, FUTEX_LOCK_PI, 0));
-	TRY(pi((void *)0x10000000, FUTEX_UNLOCK_PI, 0));
+	TRY(pi(HOLE, FUTEX_LOCK_PI, 0));
+	TRY(pi(HOLE, FUTEX_UNLOCK_PI, 0));
 	struct timespec bad = { 0, -1 }, past = { 1, 0 };
 	TRY(pi(&word, FUTEX_LOCK_PI, &bad));
 	TRY(pi(&word, FUTEX_LOCK_PI | FUTEX_CLOCK_REALTIME, 0));
