@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 22] = [
+const PROGRAMS: [&str; 23] = [
     "true_cores",
     "true_errors",
     "true_inotify",
@@ -16,6 +16,7 @@ const PROGRAMS: [&str; 22] = [
     "true_memory",
     "true_mutexes",
     "true_pidfds",
+    "true_proc_net",
     "true_ptrace",
     "true_rseq",
     "true_sigio",

@@ -29,7 +29,7 @@ bitflags! {
         const DSYNC = raw::O_DSYNC;
         /// No cache between the program and a disk.
         const DIRECT = raw::O_DIRECT;
-        /// Offsets have 64 bits; always so.
+        /// Offsets have 64 bits, as they always have; shown.
         const LARGE = raw::O_LARGEFILE;
         /// Fail if it is no directory.
         const DIRECTORY = raw::O_DIRECTORY;
@@ -69,6 +69,22 @@ impl OpenFlags {
             reason = "the register's upper half is ignored"
         )]
         Self::from_bits_truncate(bits as u32)
+    }
+
+    /// What an open for the place alone knows.
+    pub const OF_PLACE: Self = Self::PATH
+        .union(Self::DIRECTORY)
+        .union(Self::NO_FOLLOW)
+        .union(Self::CLOSE_ON_EXEC);
+
+    /// What `open` makes of the flags that it is given: all files are large, a place is none.
+    #[must_use]
+    pub fn completed(self) -> Self {
+        if self.contains(Self::PATH) {
+            self & Self::OF_PLACE
+        } else {
+            self | Self::LARGE
+        }
     }
 
     /// Whether reading is allowed.

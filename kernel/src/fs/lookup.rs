@@ -663,7 +663,9 @@ fn open_nameless(
     permission::check_change(who, &**directory)?;
     let beginning = permission::beginning(who, &**directory, permissions, false);
     let node = directory.create_nameless(beginning)?;
-    OpenFile::open(node, None, flags - OpenFlags::TEMPORARY)
+    let file = node.clone().open(flags - OpenFlags::TEMPORARY)?;
+    // Shown as it was asked for.
+    Ok(OpenFile::new(node, file, None, flags))
 }
 
 /// The path of `node`, which was found at `place`, from the root of the tree; as `/proc` shows it.

@@ -207,7 +207,12 @@ pub(super) fn init(boot: &BootInfo) {
 }
 
 fn open(which: Stream, flags: OpenFlags, owner: [u32; 2]) -> Arc<OpenFile> {
-    OpenFile::new(node(which, owner), stream(which, flags), None, flags)
+    OpenFile::new(
+        node(which, owner),
+        stream(which, flags),
+        None,
+        flags | OpenFlags::LARGE,
+    )
 }
 
 /// The open files for descriptors 0, 1 and 2 of the first program, which runs as `owner`.

@@ -1,6 +1,7 @@
 //! A process's table of file descriptors.
 
 use super::file::OpenFile;
+use super::flags::FileKind;
 use super::locks;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -408,6 +409,22 @@ impl FileTable {
         let slots = self.slots.lock();
         let (at, descriptor) = slots.used_from(from).next()?;
         Some((at, descriptor.file.clone()))
+    }
+
+    /// The first socket at `from` or above, and where to look on; of the many descriptors that there
+    /// may be some at a time, as all stand still meanwhile. Nothing else is held by this: closing a file
+    /// for good is for who closes it.
+    pub fn next_socket(&self, from: usize) -> Option<(Option<Arc<OpenFile>>, usize)> {
+        const SOME: usize = 256;
+        let slots = self.slots.lock();
+        let mut next = None;
+        for (at, descriptor) in slots.used_from(from).take(SOME) {
+            next = Some((None, at + 1));
+            if descriptor.file.node().kind() == FileKind::Socket {
+                return Some((Some(descriptor.file.clone()), at + 1));
+            }
+        }
+        next
     }
 
     /// How many slots there are (`FDSize` in `/proc/PID/status`).

@@ -121,7 +121,7 @@ pub fn fcntl(a: &Args) -> SysResult {
             files.set_close_on_exec(fd, a.uint(2) & FD_CLOEXEC != 0)?;
             Ok(0)
         }
-        F_GETFL => Ok((file.flags() | OpenFlags::LARGE).bits() as usize),
+        F_GETFL => Ok(file.flags().bits() as usize),
         F_SETFL => {
             let new = OpenFlags::from_user(a.0[2]) - file.flags();
             if new.contains(OpenFlags::NO_ATIME)

@@ -189,7 +189,7 @@ pub fn pwritev2(a: &Args) -> SysResult {
 }
 
 fn open_common(fd: i32, path: u64, flags: u64, mode: u32) -> SysResult {
-    let flags = OpenFlags::from_user(flags);
+    let flags = OpenFlags::from_user(flags).completed();
     let path = at::read_path(path)?;
     // Before the file is made: a call that fails must leave nothing behind.
     caller::with_files(|files| files.check_room(caller::descriptor_limit()))?;
@@ -230,11 +230,6 @@ mod resolve {
 
 /// What `openat2` is told, if it makes sense.
 fn rules(how: &OpenHow) -> Result<(OpenFlags, u32, Rules), Errno> {
-    /// All that an open for the place alone knows.
-    const OF_PLACE: OpenFlags = OpenFlags::PATH
-        .union(OpenFlags::DIRECTORY)
-        .union(OpenFlags::NO_FOLLOW)
-        .union(OpenFlags::CLOSE_ON_EXEC);
     let bits = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
     let flags = OpenFlags::from_bits(bits).ok_or(Errno::EINVAL)?;
     let has = |bit: u64| how.resolve & bit != 0;
@@ -243,7 +238,7 @@ fn rules(how: &OpenHow) -> Result<(OpenFlags, u32, Rules), Errno> {
     if how.resolve & !resolve::KNOWN != 0
         || has(resolve::BENEATH) && has(resolve::IN_ROOT)
         || how.mode & !modes != 0
-        || flags.contains(OpenFlags::PATH) && !OF_PLACE.contains(flags)
+        || flags.contains(OpenFlags::PATH) && !OpenFlags::OF_PLACE.contains(flags)
     {
         return Err(Errno::EINVAL);
     }
@@ -278,7 +273,7 @@ pub fn openat2(a: &Args) -> SysResult {
         process::current().credentials(),
         start,
         &path,
-        flags,
+        flags.completed(),
         mode,
         Some(&rules),
     )?;
@@ -609,6 +604,11 @@ pub fn memfd_create(a: &Args) -> SysResult {
     } else {
         node.open_memfd()
     };
-    let file = OpenFile::new(node, file, Some(place), OpenFlags::READ_WRITE);
+    let file = OpenFile::new(
+        node,
+        file,
+        Some(place),
+        OpenFlags::READ_WRITE | OpenFlags::LARGE,
+    );
     caller::install(file, flags & MFD_CLOEXEC != 0)
 }

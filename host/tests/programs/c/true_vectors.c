@@ -1,8 +1,11 @@
-/* preadv2 and pwritev2: what each flag does to each kind of file, and where they read and write. */
+/* The flags that open files have, and preadv2 and pwritev2: what each flag does to each kind of file, and where they read and write. */
 #include "say.h"
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 
 #ifndef RWF_APPEND
@@ -82,8 +85,52 @@ static void positions(void)
 	close(f), close(r), close(w);
 }
 
+/* What F_GETFL and fdinfo show of a new descriptor. */
+static void shown(const char *what, int fd)
+{
+	char path[64], line[64] = "";
+	snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+	FILE *file = fopen(path, "r");
+	while (file && fgets(line, sizeof line, file) && strncmp(line, "flags:", 6))
+		;
+	line[strcspn(line, "\n")] = 0;
+	say("%s: %#x, %s", what, fcntl(fd, F_GETFL), line);
+	if (file)
+		fclose(file);
+	close(fd);
+}
+
+static void open_files(void)
+{
+	int p[2];
+	sigset_t none_of_them;
+	sigemptyset(&none_of_them);
+	shown("created", MUST(open("shown", O_RDWR | O_CREAT | O_EXCL | O_APPEND, 0600)));
+	shown("for reading", MUST(open("shown", O_RDONLY | O_CLOEXEC)));
+	shown("cut", MUST(open("shown", O_WRONLY | O_TRUNC | O_NOFOLLOW)));
+	shown("a place", MUST(open("shown", O_PATH | O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC)));
+	shown("a directory", MUST(open(".", O_DIRECTORY)));
+	shown("nameless", MUST(open(".", O_TMPFILE | O_RDWR, 0600)));
+	shown("a device", MUST(open("/dev/null", O_WRONLY | O_NONBLOCK)));
+	shown("/proc", MUST(open("/proc/self/stat", O_RDONLY)));
+	shown("memfd", MUST(memfd_create("m", MFD_CLOEXEC)));
+	shown("eventfd", MUST(eventfd(0, EFD_NONBLOCK)));
+	shown("epoll", MUST(epoll_create1(0)));
+	shown("timerfd", MUST(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC)));
+	shown("signalfd", MUST(signalfd(-1, &none_of_them, SFD_NONBLOCK)));
+	shown("socket", MUST(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)));
+	MUST(pipe2(p, O_NONBLOCK));
+	shown("pipe", p[0]);
+	shown("its other end", p[1]);
+	MUST(socketpair(AF_UNIX, SOCK_DGRAM, 0, p));
+	snprintf(buffer, sizeof buffer, "/proc/self/fd/%d", MUST(open("shown", O_RDWR)));
+	shown("once more", MUST(open(buffer, O_RDONLY)));
+	unlink("shown");
+}
+
 int main(void)
 {
+	say("== open files"); open_files();
 	say("== positions"); positions();
 	say("== kinds of files");
 	int f = MUST(open("file", O_RDWR | O_CREAT | O_TRUNC, 0644));

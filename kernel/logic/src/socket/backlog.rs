@@ -80,6 +80,11 @@ impl<C> Backlog<C> {
         self.queue.iter()
     }
 
+    /// Those that can be accepted.
+    pub fn established(&self) -> impl Iterator<Item = &C> {
+        self.queue.iter().take(self.limit.saturating_add(1))
+    }
+
     /// Adds a connection; where it `may_wait` it does so when the backlog is full.
     ///
     /// # Errors

@@ -22,8 +22,10 @@ pub const QUEUE_LENGTH: u32 = 1000;
 pub const HARDWARE: u16 = 772;
 /// `IFF_LOOPBACK`.
 pub const IFF_LOOPBACK: u32 = 8;
+/// `IFF_UP`.
+pub const IFF_UP: u32 = 1;
 /// `IFF_UP` and `IFF_RUNNING`.
-pub const IFF_UP_RUNNING: u32 = 0x41;
+pub const IFF_UP_RUNNING: u32 = IFF_UP | 0x40;
 
 /// `IFF_LOWER_UP`.
 const IFF_LOWER_UP: u32 = 0x10000;

@@ -177,6 +177,11 @@ impl Inbox {
         }
     }
 
+    /// Memory of what is to be received.
+    pub(super) fn memory(&self) -> usize {
+        self.state.lock().memory
+    }
+
     /// Sets `SO_OOBINLINE`: what was not to be read may be now.
     pub(super) fn set_urgent_inline(&self, on: bool) {
         self.state.lock().urgent_inline = on;

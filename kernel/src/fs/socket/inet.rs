@@ -12,7 +12,7 @@ use super::state::{Phase, Socket};
 use super::stream::OVERHEAD;
 use crate::fs::io::ByteSource;
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use logic::credentials::{Capabilities, Credentials as Subject};
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_UNSPEC, Endpoint, Ip, split_family};
@@ -29,8 +29,8 @@ pub const DEFAULT_HOPS: u8 = 64;
 /// Bytes in front of a message of UDP.
 const UDP_HEADER: usize = 8;
 
-/// The first port that anybody may bind to (`net.ipv4.ip_unprivileged_port_start`).
-const UNPRIVILEGED: u16 = 1024;
+/// The first port that anybody may bind to (`net.ipv4.ip_unprivileged_port_start`). Relaxed: a value of its own.
+pub static UNPRIVILEGED: AtomicU64 = AtomicU64::new(1024);
 
 impl Socket {
     fn port_use(&self) -> Option<Arc<PortUse>> {
@@ -79,7 +79,10 @@ impl Socket {
         if !local.ip.is_any() && !local.ip.is_local() {
             return Err(Errno::EADDRNOTAVAIL);
         }
-        if (1..UNPRIVILEGED).contains(&local.port) && !who.can(Capabilities::NET_BIND_SERVICE) {
+        let unprivileged = UNPRIVILEGED.load(Ordering::Relaxed);
+        if (1..unprivileged).contains(&local.port.into())
+            && !who.can(Capabilities::NET_BIND_SERVICE)
+        {
             return Err(Errno::EACCES);
         }
         if self.state.lock().bound.is_some() {

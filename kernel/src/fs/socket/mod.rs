@@ -34,11 +34,15 @@ mod settings;
 mod state;
 mod stream;
 mod unix;
+mod view;
 
 pub use address::{Address, Family, Protocol, SocketKind};
 pub use collect::start;
 pub use inbox::Got;
-pub use inet::DEFAULT_HOPS;
-pub use operations::{Caller, Incoming, Outgoing};
+pub use inet::{DEFAULT_HOPS, UNPRIVILEGED};
+pub use operations::{Caller, Incoming, MAX_BACKLOG, Outgoing};
+pub use ports::EPHEMERAL;
+pub use rights::on_their_way;
 pub use settings::{Settings, Timeout};
-pub use state::Socket;
+pub use state::{DEFAULT_BUFFER, MAX_MESSAGES, Socket};
+pub use view::{Stage, View};

@@ -19,7 +19,7 @@ use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;
 
 /// The longest backlog (`net.core.somaxconn`).
-const MAX_BACKLOG: usize = 4096;
+pub const MAX_BACKLOG: usize = 4096;
 
 /// Whether the urgent byte of a stream is next.
 const SIOCATMARK: u32 = 0x8905;

@@ -12,7 +12,7 @@ use machine::arch::random;
 use machine::sync::SpinLock;
 
 /// The ports that who asks for none gets (`net.ipv4.ip_local_port_range`).
-const EPHEMERAL: core::ops::RangeInclusive<u16> = 32768..=60999;
+pub const EPHEMERAL: core::ops::RangeInclusive<u16> = 32768..=60999;
 
 /// The most uses of one port: all are looked at with the ports locked.
 const MOST_USERS: usize = 4096;

@@ -161,6 +161,20 @@ pub(super) fn peek(slot: &Slot) -> Vec<Arc<OpenFile>> {
         .unwrap_or_default()
 }
 
+/// The sockets on their way.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn on_their_way() -> Result<Vec<Arc<OpenFile>>, Errno> {
+    let flights = FLIGHTS.lock();
+    let mut all = Vec::new();
+    all.try_reserve_exact(flights.sockets.len())
+        .map_err(|_| Errno::ENOMEM)?;
+    let files = flights.sockets.values();
+    all.extend(files.filter_map(|flight| flight.file.upgrade()));
+    Ok(all)
+}
+
 /// Whether a message has files.
 pub(super) fn any(slot: &Slot) -> bool {
     slot.lock().is_some()

@@ -18,14 +18,14 @@ use machine::sync::{Mutex, MutexGuard, Once, SpinLock};
 
 /// What a socket may have sent before it is received (Linux's `net.core.wmem_default`), and what UDP
 /// holds for it (`rmem_default`).
-pub(super) const DEFAULT_BUFFER: usize = 212_992;
+pub const DEFAULT_BUFFER: usize = 212_992;
 /// The same of TCP before it is connected, and what Linux makes of it over the loopback interface.
 const TCP_SEND_BUFFER: usize = 16_384;
 const TCP_CONNECTED_BUFFER: usize = 2_626_560;
 const TCP_RECEIVE_BUFFER: usize = 131_072;
 /// An unconnected receiver of `AF_UNIX` holds so many messages and one
 /// (`net.unix.max_dgram_qlen`).
-pub(super) const MAX_MESSAGES: usize = 10;
+pub const MAX_MESSAGES: usize = 10;
 
 /// How far a socket is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

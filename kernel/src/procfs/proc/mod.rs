@@ -2,6 +2,7 @@
 
 mod locks;
 mod memory;
+mod net;
 mod pid;
 mod subject;
 mod sysctl;
@@ -50,6 +51,7 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
     fixed.add_all(sysctl::ENTRIES);
     fixed.add_all(super::hugepages::PROC);
     fixed.add_all(sysvipc::ENTRIES);
+    fixed.add_all(net::SYSCTLS);
     fixed.add_link("self", || {
         Ok(format!("{}", process::current().process().pid()).into_bytes())
     });
@@ -57,6 +59,8 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
         let task = process::current();
         Ok(format!("{}/task/{}", task.process().pid(), task.tid()).into_bytes())
     });
+    net::build(&fs);
+    fixed.add_link("net", || Ok(b"self/net".to_vec()));
     fixed.add_link("mounts", || Ok(b"self/mounts".to_vec()));
     Arc::new_cyclic(|this| Root {
         fixed,

@@ -97,6 +97,8 @@ pub(super) enum Kind {
     Descriptors,
     /// Its descriptors, as texts.
     DescriptorInfos,
+    /// What it sees of the network, which is what all do.
+    Net,
     /// Its threads.
     Threads,
 }
@@ -107,6 +109,7 @@ impl Kind {
             Self::Top => "",
             Self::Descriptors => "fd",
             Self::DescriptorInfos => "fdinfo",
+            Self::Net => "net",
             Self::Threads => "task",
         }
     }
@@ -117,6 +120,7 @@ impl Kind {
             Self::Top => 0,
             Self::Descriptors => 0x81,
             Self::DescriptorInfos => 0x82,
+            Self::Net => 0x84,
             Self::Threads => 0x83,
         }
     }

@@ -1,5 +1,6 @@
 //! `/proc/sys`: the knobs, and the boot line that sets them before the first program runs.
 
+use crate::fs::socket::UNPRIVILEGED;
 use crate::fs::synthetic::Entry;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::text::Text;
@@ -204,6 +205,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         "sys/fs/inotify/max_user_watches",
         |text| number(text, inotify::LIMITS.watches()),
         |value| inotify::LIMITS.set_watches(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/net/ipv4/ip_unprivileged_port_start",
+        |text| number(text, UNPRIVILEGED.load(Ordering::Relaxed)),
+        |value| set_limit(&UNPRIVILEGED, value, u16::MAX.into()),
     ),
     // What these three keep from a pipe they keep from those without CAP_SYS_RESOURCE: here and on
     // Linux from nobody who has it.

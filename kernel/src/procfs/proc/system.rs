@@ -24,6 +24,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("locks", super::locks::locks),
     Entry::file("partitions", block::tables::partitions),
     Entry::file("diskstats", block::tables::diskstats),
+    // There are none to load.
+    Entry::file("modules", |_| Ok(())),
     Entry::trigger("sysrq-trigger", sysrq),
 ];
 

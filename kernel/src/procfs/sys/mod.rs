@@ -1,4 +1,6 @@
-//! `/sys`: CPUs, the memory node, and the knobs that Linux has there.
+//! `/sys`: CPUs, the memory node, the loopback interface, and the knobs that Linux has there.
+
+mod net;
 
 use crate::drivers::{give_back, hint};
 use crate::fs::node::NodeRef;
@@ -198,7 +200,12 @@ pub(super) fn build(above: &NodeRef) -> NodeRef {
     if PageSize::Gib1.is_supported() {
         root.add_all(crate::procfs::hugepages::SYS_GIGANTIC);
     }
+    // Where programs look for disks, if there are any.
+    for place in ["block", "class/block", "dev/block"] {
+        root.subdirectory(place);
+    }
     block::tables::add(&root);
+    net::add(&root);
     let _ = ROOT.set(root.clone());
     root
 }

@@ -78,11 +78,10 @@ impl Content for Descriptor {
         };
         let id = file.node().id();
         writeln!(text, "pos:\t{}", file.offset())?;
-        writeln!(
-            text,
-            "flags:\t0{:o}",
-            (file.flags() | OpenFlags::LARGE).bits()
-        )?;
+        let mut flags = file.flags();
+        let closes = i32::try_from(self.number).map(|fd| files.close_on_exec(fd));
+        flags.set(OpenFlags::CLOSE_ON_EXEC, matches!(closes, Ok(Ok(true))));
+        writeln!(text, "flags:\t0{:o}", flags.bits())?;
         writeln!(text, "mnt_id:\t{}\nino:\t{}", id.device, id.inode)?;
         locks::of_descriptor(text, &files, &file)?;
         file.file().describe(text)

@@ -9,6 +9,7 @@ mod pagemap;
 mod space_file;
 mod status;
 
+use super::net;
 use super::subject::{Kind, PID_SHIFT, Subject, parse_number};
 use crate::fs::directory::{Listing, OpenDirectory};
 use crate::fs::file::File;
@@ -16,7 +17,7 @@ use crate::fs::flags::{FileKind, OpenFlags};
 use crate::fs::node::{
     DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef, downcast,
 };
-use crate::fs::synthetic::{Content, FIRST, LinkNode, Synthetic, Target, TextNode};
+use crate::fs::synthetic::{Content, FIRST, LinkNode, Synthetic, Target, TextNode, list_entries};
 use crate::fs::text::Text;
 use crate::process;
 use crate::process::task::{self, Process};
@@ -104,9 +105,24 @@ const ENTRIES: &[Entry] = &[
     file("mounts", |text, _, _| mounts::mounts(text)),
     file("mountinfo", |text, _, _| mounts::mountinfo(text)),
     file("cgroup", |text, _, _| fmt::Write::write_str(text, "0::/\n")),
+    private("personality", |text, _, process| {
+        fmt::Write::write_fmt(text, format_args!("{:08x}\n", process.personality()))
+    }),
+    // There is one user namespace.
+    file("uid_map", whole_map),
+    file("gid_map", whole_map),
+    file("setgroups", |text, _, _| {
+        fmt::Write::write_str(text, "allow\n")
+    }),
     file("syscall", call::syscall),
     file("wchan", |text, _, _| fmt::Write::write_str(text, "0")),
 ];
+
+/// All numbers of users, or groups, which are what they are.
+fn whole_map(text: &mut Text, _: &Subject, _: &Arc<Process>) -> fmt::Result {
+    let numbers = [0, 0, u32::MAX].map(|number| format!("{number:10}"));
+    fmt::Write::write_fmt(text, format_args!("{}\n", numbers.join(" ")))
+}
 
 /// What a process's file shows.
 struct About {
@@ -183,7 +199,12 @@ impl Target for LinkOf {
     }
 }
 
-const SUBDIRECTORIES: [Kind; 3] = [Kind::Descriptors, Kind::DescriptorInfos, Kind::Threads];
+const SUBDIRECTORIES: [Kind; 4] = [
+    Kind::Descriptors,
+    Kind::DescriptorInfos,
+    Kind::Net,
+    Kind::Threads,
+];
 /// Files that show a process's address space.
 static SPACE_FILES: [&space_file::Kind; 2] = [&pagemap::KIND, &memory::KIND];
 const FIRST_LINK_FILE: u64 = 0x41;
@@ -242,7 +263,7 @@ impl Directory {
     /// The kinds of directories in the top one: a thread has no threads of its own.
     fn subdirectories(&self) -> &'static [Kind] {
         if self.subject.tid.is_some() {
-            &SUBDIRECTORIES[..2]
+            &SUBDIRECTORIES[..3]
         } else {
             &SUBDIRECTORIES
         }
@@ -342,7 +363,7 @@ impl Node for Directory {
     fn metadata(&self) -> Metadata {
         let permissions = match self.kind {
             Kind::Descriptors => 0o500,
-            Kind::Top | Kind::Threads | Kind::DescriptorInfos => 0o555,
+            Kind::Top | Kind::Threads | Kind::DescriptorInfos | Kind::Net => 0o555,
         };
         let open = self.kind != Kind::Descriptors;
         let owner = self.subject.owner(open);
@@ -368,6 +389,9 @@ impl Node for Directory {
         let process = self.subject.process().map_err(|_| Errno::ENOENT)?;
         if self.kind == Kind::Top {
             return self.lookup_top(name);
+        }
+        if self.kind == Kind::Net {
+            return net::files().ok_or(Errno::ENOENT)?.lookup(name);
         }
         // 0 is a descriptor, but no process.
         let number = if name == b"0" {
@@ -414,6 +438,11 @@ impl Listing for Directory {
         }
         match self.kind {
             Kind::Top => self.list_top(offset, emit),
+            Kind::Net => {
+                if let Some(files) = net::files() {
+                    list_entries(files, offset, emit);
+                }
+            }
             Kind::Threads => {
                 let threads = process.thread_ids();
                 self.list_numbers(offset, emit, FileKind::Directory, |from| {

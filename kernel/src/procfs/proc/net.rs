@@ -1,0 +1,412 @@
+//! `/proc/net`: the sockets there are, and the loopback interface, in Linux's columns.
+//!
+//! No list of sockets is kept: who looks goes through the descriptors of all processes, the sockets on
+//! their way in messages, and the connections that nobody has accepted. What has no meaning here, as
+//! timers and retransmissions of TCP, is shown as on a connection at rest.
+
+use crate::fs::OpenFile;
+use crate::fs::socket::{
+    self, Address, DEFAULT_BUFFER, DEFAULT_HOPS, EPHEMERAL, Family, MAX_BACKLOG, MAX_MESSAGES,
+    Protocol, Socket, Stage, View,
+};
+use crate::fs::synthetic::{Directory, Entry, Synthetic};
+use crate::fs::text::Text;
+use crate::process::{self, task};
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::{Error, Result as Written, Write};
+use logic::errno::Errno;
+use logic::socket::address::{Endpoint, Ip, UnixName};
+use machine::sched;
+use machine::sync::Once;
+
+/// Both are the same everywhere: there is one network.
+static FILES: Once<Arc<Directory>> = Once::new();
+
+const ENTRIES: &[Entry] = &[
+    Entry::file("arp", |text| {
+        writeln!(
+            text,
+            "IP address       HW type     Flags       HW address            Mask     Device"
+        )
+    }),
+    Entry::file("dev", devices),
+    Entry::file("if_inet6", |text| {
+        writeln!(text, "{:032x} 01 80 10 80       lo", 1)
+    }),
+    Entry::file("netlink", netlink),
+    Entry::file("packet", |text| {
+        writeln!(
+            text,
+            "sk               RefCnt Type Proto  Iface R Rmem   User   Inode"
+        )
+    }),
+    Entry::file("raw", |text| writeln!(text, "{MESSAGES6}")),
+    Entry::file("raw6", |text| writeln!(text, "{MESSAGES6}")),
+    Entry::file("route", |text| {
+        let head =
+            "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT";
+        writeln!(text, "{head:127}")
+    }),
+    Entry::file("sockstat", |text| {
+        let sockets = all(text, |_| true)?;
+        writeln!(text, "sockets: used {}", sockets.len())?;
+        let [tcp, udp, lite] = in_use(&sockets, Family::Inet);
+        writeln!(text, "TCP: inuse {tcp} orphan 0 tw 0 alloc {tcp} mem 0")?;
+        writeln!(text, "UDP: inuse {udp} mem 0\nUDPLITE: inuse {lite}")?;
+        writeln!(text, "RAW: inuse 0\nFRAG: inuse 0 memory 0")
+    }),
+    Entry::file("sockstat6", |text| {
+        let sockets = all(text, |_| true)?;
+        let [tcp, udp, lite] = in_use(&sockets, Family::Inet6);
+        writeln!(
+            text,
+            "TCP6: inuse {tcp}\nUDP6: inuse {udp}\nUDPLITE6: inuse {lite}"
+        )?;
+        writeln!(text, "RAW6: inuse 0\nFRAG6: inuse 0 memory 0")
+    }),
+    Entry::file("tcp", |text| ports(text, Family::Inet, Protocol::Tcp)),
+    Entry::file("tcp6", |text| ports(text, Family::Inet6, Protocol::Tcp)),
+    Entry::file("udp", |text| ports(text, Family::Inet, Protocol::Udp)),
+    Entry::file("udp6", |text| ports(text, Family::Inet6, Protocol::Udp)),
+    Entry::file("udplite", |text| {
+        ports(text, Family::Inet, Protocol::UdpLite)
+    }),
+    Entry::file("udplite6", |text| {
+        ports(text, Family::Inet6, Protocol::UdpLite)
+    }),
+    Entry::file("unix", unix),
+];
+
+/// What programs ask of the network by `sysctl`: how it is, as nothing can be changed there.
+pub(super) const SYSCTLS: &[Entry] = &[
+    Entry::file("sys/net/core/somaxconn", |text| {
+        writeln!(text, "{MAX_BACKLOG}")
+    }),
+    Entry::file("sys/net/core/rmem_default", buffer),
+    Entry::file("sys/net/core/rmem_max", buffer),
+    Entry::file("sys/net/core/wmem_default", buffer),
+    Entry::file("sys/net/core/wmem_max", buffer),
+    Entry::file("sys/net/ipv4/ip_default_ttl", |text| {
+        writeln!(text, "{DEFAULT_HOPS}")
+    }),
+    Entry::file("sys/net/ipv4/ip_forward", no),
+    Entry::file("sys/net/ipv4/ip_local_port_range", |text| {
+        writeln!(text, "{}\t{}", EPHEMERAL.start(), EPHEMERAL.end())
+    }),
+    Entry::file("sys/net/ipv4/tcp_available_congestion_control", |text| {
+        writeln!(text, "reno cubic")
+    }),
+    Entry::file("sys/net/ipv4/tcp_congestion_control", |text| {
+        writeln!(text, "cubic")
+    }),
+    Entry::file("sys/net/ipv6/bindv6only", no),
+    Entry::file("sys/net/ipv6/conf/all/disable_ipv6", no),
+    Entry::file("sys/net/ipv6/conf/default/disable_ipv6", no),
+    Entry::file("sys/net/ipv6/conf/lo/disable_ipv6", no),
+    Entry::file("sys/net/unix/max_dgram_qlen", |text| {
+        writeln!(text, "{MAX_MESSAGES}")
+    }),
+];
+
+fn no(text: &mut Text) -> Written {
+    writeln!(text, "0")
+}
+
+/// The default size of a buffer, and the most that a program may ask for.
+fn buffer(text: &mut Text) -> Written {
+    writeln!(text, "{DEFAULT_BUFFER}")
+}
+
+/// Makes the files.
+pub(super) fn build(fs: &Arc<Synthetic>) {
+    let files = Directory::new(fs, None, b"net");
+    files.add_all(ENTRIES);
+    // Built once.
+    let _ = FILES.set(files);
+}
+
+/// The files of `/proc/PID/net`.
+pub(super) fn files() -> Option<&'static Arc<Directory>> {
+    FILES.get()
+}
+
+/// A socket that is shown.
+struct Row {
+    view: View,
+    /// What `fstat` and `/proc/PID/fd` call it; 0: no descriptor leads to it yet.
+    inode: u64,
+    /// The user that it belongs to.
+    user: u32,
+}
+
+/// The sockets that were found so far.
+struct Found<'a> {
+    wanted: &'a dyn Fn(&Socket) -> bool,
+    seen: BTreeSet<u64>,
+    rows: Vec<Row>,
+}
+
+impl Found<'_> {
+    fn push(&mut self, row: Row) -> Result<(), Errno> {
+        self.rows.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// A socket with a descriptor, and those that wait at it.
+    fn add(&mut self, file: &OpenFile) -> Result<(), Errno> {
+        let Some(socket) = file.file().downcast::<Socket>() else {
+            return Ok(());
+        };
+        let inode = file.node().id().inode;
+        if !(self.wanted)(socket) || !self.seen.insert(inode) {
+            return Ok(());
+        }
+        self.push(Row {
+            view: socket.view(),
+            inode,
+            user: file.metadata().uid,
+        })?;
+        for waiting in socket.unaccepted()? {
+            self.push(Row {
+                view: waiting.view(),
+                inode: 0,
+                user: 0,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// All sockets that are `wanted`: listeners first, in the order in which they were made.
+fn all(text: &mut Text, wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Row>, Error> {
+    find(&wanted).map_err(|error| text.fail(error))
+}
+
+fn find(wanted: &dyn Fn(&Socket) -> bool) -> Result<Vec<Row>, Errno> {
+    let mut found = Found {
+        wanted,
+        seen: BTreeSet::new(),
+        rows: Vec::new(),
+    };
+    let mut pid = 0;
+    // Ends with the last process: each number is looked at once.
+    while let Some(process) = task::next_process(pid) {
+        pid = process.pid() + 1;
+        if process::current().killed() {
+            return Err(Errno::EINTR);
+        }
+        let Some(files) = process.files() else {
+            continue;
+        };
+        let mut from = 0;
+        while let Some((file, next)) = files.next_socket(from) {
+            from = next;
+            if let Some(file) = file {
+                let added = found.add(&file);
+                file.close();
+                added?;
+            }
+            sched::cond_resched();
+        }
+    }
+    for file in socket::on_their_way()? {
+        let added = found.add(&file);
+        file.close();
+        added?;
+    }
+    let mut rows = found.rows;
+    rows.sort_unstable_by_key(|row| {
+        let later = row.view.stage != Stage::Listening;
+        (later, row.inode == 0, row.inode)
+    });
+    Ok(rows)
+}
+
+/// Whether Linux shows a socket with a port: it must have one, and one of TCP must do something.
+fn is_shown(row: &Row, family: Family, protocol: Protocol) -> bool {
+    let view = &row.view;
+    view.family == family
+        && view.protocol == Some(protocol)
+        && if protocol == Protocol::Tcp {
+            view.stage != Stage::Closed
+        } else {
+            view.bound
+        }
+}
+
+/// How many sockets of TCP, UDP and UDP-Lite there are.
+fn in_use(rows: &[Row], family: Family) -> [usize; 3] {
+    [Protocol::Tcp, Protocol::Udp, Protocol::UdpLite].map(|protocol| {
+        let shown = rows.iter().filter(|row| is_shown(row, family, protocol));
+        shown.count()
+    })
+}
+
+/// What is above the columns of messages of version 4 and of version 6.
+const MESSAGES: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout \
+                        inode ref pointer drops";
+const MESSAGES6: &str = "  sl  local_address                         remote_address                        st tx_queue \
+                         rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
+/// The same of TCP.
+const STREAMS: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
+const STREAMS6: &str = "  sl  local_address                         remote_address                        st tx_queue \
+                        rx_queue tr tm->when retrnsmt   uid  timeout inode";
+/// How long lines of version 4 are at least.
+const STREAM_WIDTH: usize = 149;
+const MESSAGE_WIDTH: usize = 127;
+
+/// Sockets with ports.
+fn ports(text: &mut Text, family: Family, protocol: Protocol) -> Written {
+    let tcp = protocol == Protocol::Tcp;
+    let (head, width) = match (tcp, family) {
+        (true, Family::Inet6) => (STREAMS6, 0),
+        (true, _) => (STREAMS, STREAM_WIDTH),
+        (false, Family::Inet6) => (MESSAGES6, 0),
+        (false, _) => (MESSAGES, MESSAGE_WIDTH),
+    };
+    writeln!(text, "{head:width$}")?;
+    let rows = all(text, |socket| {
+        socket.family() == family && socket.protocol() == Some(protocol)
+    })?;
+    let shown = rows.iter().filter(|row| is_shown(row, family, protocol));
+    for (number, row) in shown.enumerate() {
+        let start = text.len();
+        let digits = if tcp { 4 } else { 5 };
+        write!(text, "{number:digits$}: ")?;
+        endpoint(text, family, &row.view.local)?;
+        endpoint(text, family, &row.view.remote)?;
+        let Row { view, inode, user } = row;
+        // Nothing waits on this side: what was sent is with the receiver.
+        write!(
+            text,
+            "{:02X} 00000000:{:08X} 00:00000000 00000000 {user:5} {:8} {inode} ",
+            state(tcp, view.stage),
+            view.waiting,
+            0
+        )?;
+        match (tcp, view.stage) {
+            (false, _) => write!(text, "2 {:016} 0", 0)?,
+            (true, Stage::Listening) => write!(text, "1 {:016} 100 0 0 10 0", 0)?,
+            (true, _) => write!(text, "1 {:016} 20 4 0 10 -1", 0)?,
+        }
+        let written = text.len() - start;
+        text.spaces(width.saturating_sub(written))?;
+        text.push(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Linux's number of a state, which are those of TCP for all.
+fn state(tcp: bool, stage: Stage) -> u8 {
+    match stage {
+        Stage::Closed => 7,
+        Stage::Connected => 1,
+        _ if !tcp => 1,
+        Stage::Connecting => 2,
+        Stage::WriteEnded => 5,
+        Stage::PeerEnded => 8,
+        Stage::Listening => 10,
+    }
+}
+
+/// An address in words of the machine's byte order, and a port.
+fn endpoint(text: &mut Text, family: Family, address: &Address) -> Written {
+    let Endpoint { ip, port } = match address {
+        Address::Inet(endpoint) => *endpoint,
+        Address::Unix(_) | Address::Netlink { .. } => Endpoint {
+            ip: Ip::ANY6,
+            port: 0,
+        },
+    };
+    let bytes = if family == Family::Inet6 {
+        &ip.0[..]
+    } else {
+        &ip.0[12..]
+    };
+    for word in bytes.chunks_exact(4) {
+        let word = word.first_chunk().copied().map_or(0, u32::from_le_bytes);
+        write!(text, "{word:08X}")?;
+    }
+    write!(text, ":{port:04X} ")
+}
+
+/// Sockets of `AF_UNIX`.
+fn unix(text: &mut Text) -> Written {
+    writeln!(
+        text,
+        "Num       RefCount Protocol Flags    Type St Inode Path"
+    )?;
+    let rows = all(text, |socket| socket.family() == Family::Unix)?;
+    for Row { view, inode, .. } in rows {
+        let accepts = view.stage == Stage::Listening;
+        let connected = !matches!(view.stage, Stage::Closed | Stage::Listening);
+        let state = match (connected, inode) {
+            (true, 0) => 2,
+            (true, _) => 3,
+            (false, _) => 1,
+        };
+        let flags = if accepts { 0x10000 } else { 0 };
+        let references = if connected { 3 } else { 2 };
+        write!(
+            text,
+            "{:016}: {references:08X} 00000000 {flags:08X} {:04X} {state:02X} {inode:5}",
+            0, view.kind as u32
+        )?;
+        match &view.local {
+            Address::Unix(UnixName::Path(path)) => {
+                text.push(b" ")?;
+                text.push(path)?;
+            }
+            Address::Unix(UnixName::Abstract(name)) => {
+                text.push(b" @")?;
+                for byte in &name[..] {
+                    text.push(if *byte == 0 {
+                        b"@"
+                    } else {
+                        core::slice::from_ref(byte)
+                    })?;
+                }
+            }
+            _ => {}
+        }
+        text.push(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Sockets of netlink.
+fn netlink(text: &mut Text) -> Written {
+    writeln!(
+        text,
+        "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode"
+    )?;
+    let rows = all(text, |socket| socket.family() == Family::Netlink)?;
+    for Row { view, inode, .. } in rows {
+        if let Address::Netlink { port, groups } = view.local {
+            let waiting = view.waiting;
+            writeln!(
+                text,
+                "{:016} 0   {port:<10} {groups:08x} {waiting:<8} {:<8} 0     2        0        {inode:<8}",
+                0, 0
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// The interface. It has no packets to count.
+fn devices(text: &mut Text) -> Written {
+    writeln!(
+        text,
+        "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs \
+         drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed"
+    )?;
+    write!(text, "    lo:")?;
+    for width in [7, 7, 4, 4, 4, 5, 10, 9, 8, 7, 4, 4, 4, 5, 7, 10] {
+        write!(text, " {:width$}", 0)?;
+    }
+    text.push(b"\n")
+}
