@@ -425,7 +425,9 @@ pub fn list_dots(
 
 /// A number for a node that is in no directory.
 pub fn next_anonymous_inode() -> u64 {
-    static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(1);
+    /// netstat does not take what has one digit for a socket.
+    const FIRST: u64 = 1000;
+    static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(FIRST);
     // Relaxed: only the number itself matters.
     NEXT_ANONYMOUS.fetch_add(1, Ordering::Relaxed)
 }

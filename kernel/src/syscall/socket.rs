@@ -25,6 +25,8 @@ pub(super) const TCP: u32 = 6;
 pub(super) const UDP: u32 = 17;
 /// `IPPROTO_UDPLITE`.
 pub(super) const UDP_LITE: u32 = 136;
+/// `NETLINK_SOCK_DIAG`.
+const SOCK_DIAG: u32 = 4;
 
 /// The type and flags of a new socket.
 fn kind_and_flags(kind: u32) -> Result<(u32, OpenFlags), Errno> {
@@ -44,7 +46,7 @@ fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errn
         Ok(AF_UNIX) => Family::Unix,
         Ok(AF_INET) => Family::Inet,
         Ok(AF_INET6) => Family::Inet6,
-        Ok(AF_NETLINK) => return Ok(Socket::new(Family::Netlink, netlink_kind(kind, protocol)?)),
+        Ok(AF_NETLINK) => return netlink_socket(kind, protocol),
         _ => return Err(Errno::EAFNOSUPPORT),
     };
     if family == Family::Unix {
@@ -53,7 +55,11 @@ fn new_socket(family: u32, kind: u32, protocol: u32) -> Result<Arc<Socket>, Errn
     match (kind, protocol) {
         (SOCK_STREAM, 0 | TCP) => Ok(Socket::new(family, SocketKind::Stream)),
         (SOCK_DGRAM, 0 | UDP) => Ok(Socket::new(family, SocketKind::Datagram)),
-        (SOCK_DGRAM, UDP_LITE) => Ok(Socket::new_lite(family)),
+        (SOCK_DGRAM, UDP_LITE) => Ok(Socket::with_protocol(
+            family,
+            SocketKind::Datagram,
+            Some(Protocol::UdpLite),
+        )),
         (SOCK_STREAM | SOCK_DGRAM, 0..=255) => Err(Errno::EPROTONOSUPPORT),
         (SOCK_STREAM | SOCK_DGRAM, _) => Err(Errno::EINVAL),
         _ => Err(Errno::ESOCKTNOSUPPORT),
@@ -73,14 +79,19 @@ fn unix_kind(kind: u32, protocol: u32) -> Result<SocketKind, Errno> {
     }
 }
 
-/// There is one protocol, `NETLINK_ROUTE`.
-fn netlink_kind(kind: u32, protocol: u32) -> Result<SocketKind, Errno> {
-    match (kind, protocol) {
-        (SOCK_DGRAM, 0) => Ok(SocketKind::Datagram),
-        (SOCK_RAW, 0) => Ok(SocketKind::Raw),
-        (SOCK_DGRAM | SOCK_RAW, _) => Err(Errno::EPROTONOSUPPORT),
-        _ => Err(Errno::ESOCKTNOSUPPORT),
-    }
+fn netlink_socket(kind: u32, protocol: u32) -> Result<Arc<Socket>, Errno> {
+    const NETLINK_ROUTE: u32 = 0;
+    let kind = match kind {
+        SOCK_DGRAM => SocketKind::Datagram,
+        SOCK_RAW => SocketKind::Raw,
+        _ => return Err(Errno::ESOCKTNOSUPPORT),
+    };
+    let protocol = match protocol {
+        NETLINK_ROUTE => None,
+        SOCK_DIAG => Some(Protocol::SockDiag),
+        _ => return Err(Errno::EPROTONOSUPPORT),
+    };
+    Ok(Socket::with_protocol(Family::Netlink, kind, protocol))
 }
 
 /// Linux's number of a protocol.
@@ -89,6 +100,7 @@ pub(super) fn protocol_number(protocol: Protocol) -> u32 {
         Protocol::Tcp => TCP,
         Protocol::Udp => UDP,
         Protocol::UdpLite => UDP_LITE,
+        Protocol::SockDiag => SOCK_DIAG,
     }
 }
 

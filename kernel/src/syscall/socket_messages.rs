@@ -156,7 +156,7 @@ fn read_beside(socket: &Socket, header: &MessageHeader) -> Result<Beside, Errno>
         bytes.resize(length, 0);
         uaccess::copy_in(&mut bytes, header.control)?;
         match socket.protocol() {
-            None => {
+            None | Some(Protocol::SockDiag) => {
                 beside.passed = control::parse(&bytes)?;
                 if let Some(credentials) = beside.passed.credentials {
                     check_credentials(credentials)?;

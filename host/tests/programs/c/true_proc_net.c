@@ -270,7 +270,7 @@ static void files(void)
 	char link[64] = "";
 	TRY(readlink("/proc/net", link, sizeof link - 1));
 	say("%s", link);
-	const char *heads[] = { "/proc/net/arp", "/proc/net/if_inet6", "/proc/net/netlink", "/proc/net/packet", "/proc/net/raw6",
+	const char *heads[] = { "/proc/net/arp", "/proc/net/if_inet6", "/proc/net/netlink", "/proc/net/packet", "/proc/net/raw", "/proc/net/raw6",
 				"/proc/net/route", "/proc/net/dev", "/proc/self/net/dev", "/proc/thread-self/net/dev",
 				"/proc/self/personality", "/proc/self/uid_map", "/proc/self/gid_map", "/proc/self/setgroups",
 				"/proc/sys/net/core/somaxconn", "/proc/sys/net/core/rmem_default", "/proc/sys/net/core/rmem_max",

@@ -198,9 +198,18 @@ fn address(family: u16) -> Vec<u8> {
     body
 }
 
+/// What a socket asks about.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// Interfaces and their addresses (`NETLINK_ROUTE`).
+    Routes,
+    /// Sockets (`NETLINK_SOCK_DIAG`), as on a Linux whose protocols have no modules for that.
+    Sockets,
+}
+
 /// Answers the requests of `bytes`, [`REQUESTS_MAX`] at most, which the socket at `port` sent: each answer is a message of its
 /// own to it. As on Linux what is malformed ends it.
-pub fn answer(mut bytes: &[u8], port: u32, mut reply: impl FnMut(Vec<u8>)) {
+pub fn answer(mut bytes: &[u8], topic: Topic, port: u32, mut reply: impl FnMut(Vec<u8>)) {
     // Each round takes a header at least.
     while bytes.len() >= HEADER {
         let length = usize::try_from(word(bytes, 0)).unwrap_or(usize::MAX);
@@ -216,7 +225,10 @@ pub fn answer(mut bytes: &[u8], port: u32, mut reply: impl FnMut(Vec<u8>)) {
         let result = if flags & NLM_F_REQUEST == 0 || half(request, 4) < FIRST_TYPE {
             Ok(false)
         } else {
-            answer_one(request, asker, &mut reply)
+            match topic {
+                Topic::Routes => answer_one(request, asker, &mut reply),
+                Topic::Sockets => Err(about_sockets(request)),
+            }
         };
         match result {
             Err(error) => reply(asker.acknowledgement(Some(error), request)),
@@ -269,6 +281,26 @@ fn answer_one(
     Ok(true)
 }
 
+/// Why a question about sockets has no answer.
+fn about_sockets(request: &[u8]) -> Errno {
+    const SOCK_DIAG_BY_FAMILY: u16 = 20;
+    const SOCK_DESTROY: u16 = 21;
+    /// Of TCP and DCCP, before there were others.
+    const OLDER: [u16; 2] = [18, 19];
+    /// Bytes of `struct sock_diag_req`.
+    const LENGTH: usize = 2;
+    /// What families are below (`AF_MAX`).
+    const FAMILIES: u8 = 46;
+    let kind = half(request, 4);
+    let body = &request[HEADER..];
+    let named = body.len() >= LENGTH && body[0] < FAMILIES;
+    match kind {
+        SOCK_DIAG_BY_FAMILY | SOCK_DESTROY if named => Errno::ENOENT,
+        _ if OLDER.contains(&kind) => Errno::ENOENT,
+        _ => Errno::EINVAL,
+    }
+}
+
 /// Looks whether the interface is meant, by its number or its name.
 fn check_is_loopback(body: &[u8]) -> Result<(), Errno> {
     /// Bytes of `struct ifinfomsg`.
@@ -318,8 +350,25 @@ mod tests {
 
     fn answers(bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
-        answer(bytes, 42, |bytes| all.push(bytes));
+        answer(bytes, Topic::Routes, 42, |bytes| all.push(bytes));
         all
+    }
+
+    #[test]
+    fn sockets_are_not_told_of() {
+        let ask = |kind: u16, body: &[u8]| {
+            let mut all = Vec::new();
+            let bytes = request(kind, NLM_F_REQUEST | NLM_F_DUMP, body);
+            answer(&bytes, Topic::Sockets, 42, |bytes| all.push(bytes));
+            assert_eq!((all.len(), half(&all[0], 4)), (1, NLMSG_ERROR));
+            word(&all[0], HEADER).cast_signed()
+        };
+        let number = |errno: Errno| i32::try_from(errno.to_return().cast_signed()).unwrap();
+        assert_eq!(ask(20, &[2, 6]), number(Errno::ENOENT));
+        assert_eq!(ask(18, &[2, 6]), number(Errno::ENOENT));
+        assert_eq!(ask(20, &[2]), number(Errno::EINVAL));
+        assert_eq!(ask(20, &[46, 6]), number(Errno::EINVAL));
+        assert_eq!(ask(16, &[2, 6]), number(Errno::EINVAL));
     }
 
     /// Type, flags, sequence and port of each answer.

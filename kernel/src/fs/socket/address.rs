@@ -50,7 +50,7 @@ impl SocketKind {
     }
 }
 
-/// The protocols that have ports.
+/// Protocols: those that have ports, and netlink's second one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// A stream.
@@ -59,6 +59,8 @@ pub enum Protocol {
     Udp,
     /// Messages of which a part may be unchecked (RFC 3828).
     UdpLite,
+    /// Of netlink: questions about sockets.
+    SockDiag,
 }
 
 /// The name of a socket.

@@ -1,7 +1,8 @@
-//! Sockets of netlink: programs ask the kernel of interfaces and addresses (`NETLINK_ROUTE`).
+//! Sockets of netlink: programs ask the kernel of interfaces and addresses (`NETLINK_ROUTE`), and of
+//! sockets (`NETLINK_SOCK_DIAG`), which it tells in `/proc/net` alone.
 
 use super::account::{self, NoRoom};
-use super::address::Address;
+use super::address::{Address, Protocol};
 use super::inbox::Refusal;
 use super::operations::Outgoing;
 use super::payload::Payload;
@@ -18,7 +19,7 @@ use logic::credentials::{Capabilities, Credentials as Subject};
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_UNSPEC, split_family};
 use logic::socket::control::Credentials;
-use logic::socket::netlink;
+use logic::socket::netlink::{self, Topic};
 use machine::sync::SpinLock;
 
 /// The ports that sockets have.
@@ -147,7 +148,11 @@ impl Socket {
         bytes.resize(length, 0);
         from.fill(&mut bytes)?;
         let _alone = self.answering.lock();
-        netlink::answer(&bytes, port, |answer| self.receive_answer(&answer));
+        let topic = match self.protocol() {
+            Some(Protocol::SockDiag) => Topic::Sockets,
+            _ => Topic::Routes,
+        };
+        netlink::answer(&bytes, topic, port, |answer| self.receive_answer(&answer));
         Ok(length)
     }
 

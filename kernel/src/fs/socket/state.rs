@@ -86,7 +86,7 @@ pub(super) struct State {
 pub struct Socket {
     family: Family,
     kind: SocketKind,
-    /// `None`: of `AF_UNIX` or `AF_NETLINK`.
+    /// `None`: of `AF_UNIX`, or of netlink about routes.
     protocol: Option<Protocol>,
     this: Weak<Self>,
     pub(super) notifier: Arc<Notifier>,
@@ -132,12 +132,12 @@ impl Socket {
         Self::with_protocol(family, kind, protocol)
     }
 
-    /// A new socket of UDP-Lite.
-    pub fn new_lite(family: Family) -> Arc<Self> {
-        Self::with_protocol(family, SocketKind::Datagram, Some(Protocol::UdpLite))
-    }
-
-    fn with_protocol(family: Family, kind: SocketKind, protocol: Option<Protocol>) -> Arc<Self> {
+    /// A new socket with a protocol that its family and kind do not tell.
+    pub fn with_protocol(
+        family: Family,
+        kind: SocketKind,
+        protocol: Option<Protocol>,
+    ) -> Arc<Self> {
         let notifier = Arc::new(Notifier::new());
         let tcp = protocol == Some(Protocol::Tcp);
         let settings = Settings::default();
@@ -184,7 +184,7 @@ impl Socket {
         self.kind
     }
 
-    /// Its protocol, if it has ports of TCP or UDP.
+    /// Its protocol, if that has a number above 0.
     pub fn protocol(&self) -> Option<Protocol> {
         self.protocol
     }

@@ -42,7 +42,7 @@ const ENTRIES: &[Entry] = &[
             "sk               RefCnt Type Proto  Iface R Rmem   User   Inode"
         )
     }),
-    Entry::file("raw", |text| writeln!(text, "{MESSAGES6}")),
+    Entry::file("raw", |text| writeln!(text, "{RAW}")),
     Entry::file("raw6", |text| writeln!(text, "{MESSAGES6}")),
     Entry::file("route", |text| {
         let head =
@@ -53,7 +53,10 @@ const ENTRIES: &[Entry] = &[
         let sockets = all(text, |_| true)?;
         writeln!(text, "sockets: used {}", sockets.len())?;
         let [tcp, udp, lite] = in_use(&sockets, Family::Inet);
-        writeln!(text, "TCP: inuse {tcp} orphan 0 tw 0 alloc {tcp} mem 0")?;
+        // Of both versions, bound or not.
+        let is_tcp = |row: &&Row| row.view.protocol == Some(Protocol::Tcp);
+        let all = sockets.iter().filter(is_tcp).count();
+        writeln!(text, "TCP: inuse {tcp} orphan 0 tw 0 alloc {all} mem 0")?;
         writeln!(text, "UDP: inuse {udp} mem 0\nUDPLITE: inuse {lite}")?;
         writeln!(text, "RAW: inuse 0\nFRAG: inuse 0 memory 0")
     }),
@@ -250,6 +253,8 @@ const MESSAGES: &str = "   sl  local_address rem_address   st tx_queue rx_queue 
                         inode ref pointer drops";
 const MESSAGES6: &str = "  sl  local_address                         remote_address                        st tx_queue \
                          rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops";
+const RAW: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref \
+                   pointer drops";
 /// The same of TCP.
 const STREAMS: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode";
 const STREAMS6: &str = "  sl  local_address                         remote_address                        st tx_queue \
@@ -387,9 +392,14 @@ fn netlink(text: &mut Text) -> Written {
     for Row { view, inode, .. } in rows {
         if let Address::Netlink { port, groups } = view.local {
             let waiting = view.waiting;
+            let protocol = if view.protocol == Some(Protocol::SockDiag) {
+                4
+            } else {
+                0
+            };
             writeln!(
                 text,
-                "{:016} 0   {port:<10} {groups:08x} {waiting:<8} {:<8} 0     2        0        {inode:<8}",
+                "{:016} {protocol:<3} {port:<10} {groups:08x} {waiting:<8} {:<8} 0     2        0        {inode:<8}",
                 0, 0
             )?;
         }
