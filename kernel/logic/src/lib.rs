@@ -13,6 +13,7 @@ extern crate alloc;
 #[cfg(any(test, loom))]
 extern crate std;
 
+pub mod bpf;
 pub mod by_name;
 pub mod carry;
 pub mod core_file;
@@ -41,6 +42,7 @@ pub mod ptrace;
 pub mod radix;
 pub mod rseq;
 pub mod sched;
+pub mod seccomp;
 pub mod semaphores;
 pub mod signal_set;
 pub mod slab;
@@ -53,6 +55,8 @@ pub mod vma;
 pub mod vmemmap;
 pub mod xattrs;
 
+#[cfg(test)]
+mod bpf_tests;
 #[cfg(test)]
 mod by_name_tests;
 #[cfg(test)]
@@ -89,6 +93,8 @@ mod numbers_tests;
 mod ptrace_tests;
 #[cfg(test)]
 mod rseq_tests;
+#[cfg(test)]
+mod seccomp_tests;
 #[cfg(test)]
 mod semaphores_tests;
 #[cfg(test)]

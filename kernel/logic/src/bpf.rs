@@ -1,0 +1,330 @@
+//! Classic BPF as filters of calls use it (`seccomp(2)`): which programs are sound, and what one says of a call.
+//!
+//! A program has two registers, A and X, and 16 words of memory. It loads words of what it judges, and jumps forward
+//! alone, so that it ends. [`Instruction::decode`] is the one place that knows which instructions there are: the check
+//! and the run both go by it.
+
+use crate::errno::Errno;
+use alloc::vec::Vec;
+
+/// The most instructions of a program (`BPF_MAXINSNS`).
+pub const MAX_INSTRUCTIONS: usize = 4096;
+/// Words of what a program judges (`struct seccomp_data`).
+pub const DATA_WORDS: usize = 16;
+/// The same in bytes.
+pub const DATA_BYTES: u32 = 64;
+/// Words of memory (`BPF_MEMWORDS`).
+const MEMORY_WORDS: usize = 16;
+
+/// One instruction as programs pass it (`struct sock_filter`): anything at all.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Instruction {
+    /// What it does.
+    pub code: u16,
+    /// Instructions that a comparison skips which holds.
+    pub if_true: u8,
+    /// The same of one that does not.
+    pub if_false: u8,
+    /// A number, as `code` has it.
+    pub k: u32,
+}
+
+/// Where the second operand comes from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Operand {
+    /// The instruction has it.
+    Constant(u32),
+    X,
+}
+
+/// What A becomes, of itself and an operand.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    /// By zero it ends the program, with 0.
+    Divide,
+    Or,
+    And,
+    Xor,
+    /// By the lowest five bits of the operand.
+    Left,
+    Right,
+}
+
+/// How A is compared with an operand.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    Above,
+    AtLeast,
+    /// They have a bit in common.
+    AnyBit,
+}
+
+impl Comparison {
+    const fn holds(self, a: u32, b: u32) -> bool {
+        match self {
+            Self::Equal => a == b,
+            Self::Above => a > b,
+            Self::AtLeast => a >= b,
+            Self::AnyBit => a & b != 0,
+        }
+    }
+}
+
+/// A sound instruction.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Operation {
+    /// A word of the data goes to A.
+    Load(usize),
+    SetA(u32),
+    SetX(u32),
+    /// A word of the memory goes to A.
+    RecallA(usize),
+    RecallX(usize),
+    KeepA(usize),
+    KeepX(usize),
+    Arithmetic(Arithmetic, Operand),
+    Negate,
+    /// Skips so many instructions.
+    Jump(u32),
+    Branch(Comparison, Operand),
+    ReturnA,
+    Return(u32),
+    AToX,
+    XToA,
+}
+
+/// In a code: the operand is X.
+const BY_X: u16 = 0x08;
+
+impl Instruction {
+    /// Bytes of a `struct sock_filter`.
+    pub const BYTES: usize = 8;
+
+    /// Takes one from a program's memory.
+    pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let [c0, c1, if_true, if_false, k0, k1, k2, k3] = bytes;
+        Self {
+            code: u16::from_le_bytes([c0, c1]),
+            if_true,
+            if_false,
+            k: u32::from_le_bytes([k0, k1, k2, k3]),
+        }
+    }
+
+    /// The same bytes again.
+    pub const fn to_bytes(self) -> [u8; Self::BYTES] {
+        let ([c0, c1], [k0, k1, k2, k3]) = (self.code.to_le_bytes(), self.k.to_le_bytes());
+        [c0, c1, self.if_true, self.if_false, k0, k1, k2, k3]
+    }
+
+    /// What it does; `None`: it is none that a filter of calls may have.
+    fn decode(self) -> Option<Operation> {
+        let k = self.k;
+        let place = || usize::try_from(k).ok().filter(|&k| k < MEMORY_WORDS);
+        Some(match self.code {
+            0x20 if k < DATA_BYTES && k.is_multiple_of(4) => Operation::Load((k / 4) as usize),
+            0x00 => Operation::SetA(k),
+            0x01 => Operation::SetX(k),
+            // The length of the data.
+            0x80 => Operation::SetA(DATA_BYTES),
+            0x81 => Operation::SetX(DATA_BYTES),
+            0x60 => Operation::RecallA(place()?),
+            0x61 => Operation::RecallX(place()?),
+            0x02 => Operation::KeepA(place()?),
+            0x03 => Operation::KeepX(place()?),
+            0x84 => Operation::Negate,
+            0x05 => Operation::Jump(k),
+            0x06 => Operation::Return(k),
+            0x16 => Operation::ReturnA,
+            0x07 => Operation::AToX,
+            0x87 => Operation::XToA,
+            _ => return self.decode_operator(),
+        })
+    }
+
+    /// The same of those with two operands.
+    fn decode_operator(self) -> Option<Operation> {
+        let operand = if self.code & BY_X == 0 {
+            Operand::Constant(self.k)
+        } else {
+            Operand::X
+        };
+        let arithmetic = match self.code & !BY_X {
+            0x04 => Arithmetic::Add,
+            0x14 => Arithmetic::Subtract,
+            0x24 => Arithmetic::Multiply,
+            0x34 if operand != Operand::Constant(0) => Arithmetic::Divide,
+            0x44 => Arithmetic::Or,
+            0x54 => Arithmetic::And,
+            0x64 | 0x74 if operand == Operand::Constant(self.k) && self.k >= u32::BITS => {
+                return None;
+            }
+            0x64 => Arithmetic::Left,
+            0x74 => Arithmetic::Right,
+            0xa4 => Arithmetic::Xor,
+            0x15 => return Some(Operation::Branch(Comparison::Equal, operand)),
+            0x25 => return Some(Operation::Branch(Comparison::Above, operand)),
+            0x35 => return Some(Operation::Branch(Comparison::AtLeast, operand)),
+            0x45 => return Some(Operation::Branch(Comparison::AnyBit, operand)),
+            _ => return None,
+        };
+        Some(Operation::Arithmetic(arithmetic, operand))
+    }
+
+    /// How many instructions Linux makes of it, which are what counts there.
+    fn translated(self) -> usize {
+        match self.decode() {
+            Some(Operation::Branch(comparison, operand)) => {
+                // Where either way leads to the next instruction, one jump is enough; not all have an opposite.
+                let opposite = self.if_true == 0 && comparison != Comparison::AnyBit;
+                let jumps = if self.if_false == 0 || opposite { 1 } else { 2 };
+                // Constants are signed there.
+                let large = matches!(operand, Operand::Constant(k) if k.cast_signed() < 0);
+                jumps + usize::from(large)
+            }
+            Some(Operation::Arithmetic(Arithmetic::Divide, Operand::X)) => 5,
+            Some(Operation::Return(_)) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// A sound program: it ends, with a word, whatever it judges.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Program {
+    instructions: Vec<Instruction>,
+}
+
+impl Program {
+    /// Takes a program if it is sound.
+    ///
+    /// # Errors
+    /// `EINVAL`: it has none or more than [`MAX_INSTRUCTIONS`] instructions, one that is not allowed, a jump out of it or
+    /// no return at its end, or recalls what may not have been kept. `ENOMEM`.
+    pub fn check(instructions: Vec<Instruction>) -> Result<Self, Errno> {
+        if !(1..=MAX_INSTRUCTIONS).contains(&instructions.len()) {
+            return Err(Errno::EINVAL);
+        }
+        let last = instructions.last().and_then(|last| last.decode());
+        if !matches!(last, Some(Operation::Return(_) | Operation::ReturnA)) {
+            return Err(Errno::EINVAL);
+        }
+        check_ways(&instructions)?;
+        Ok(Self { instructions })
+    }
+
+    /// Its instructions.
+    pub fn instructions(&self) -> &[Instruction] {
+        &self.instructions
+    }
+
+    /// How many instructions Linux counts it for: those that it makes of these, and three in front of them.
+    pub fn translated(&self) -> usize {
+        let each = self.instructions.iter();
+        3 + each.map(|one| one.translated()).sum::<usize>()
+    }
+
+    /// What it says of this.
+    pub fn run(&self, data: &[u32; DATA_WORDS]) -> u32 {
+        let (mut a, mut x) = (0_u32, 0_u32);
+        let mut memory = [0; MEMORY_WORDS];
+        let mut at = 0;
+        // Nothing leads back: at most one turn for each instruction.
+        while let Some(instruction) = self.instructions.get(at) {
+            at += 1;
+            let value = |operand| match operand {
+                Operand::Constant(k) => k,
+                Operand::X => x,
+            };
+            match instruction.decode() {
+                Some(Operation::Load(word)) => a = data[word % DATA_WORDS],
+                Some(Operation::SetA(k)) => a = k,
+                Some(Operation::SetX(k)) => x = k,
+                Some(Operation::RecallA(place)) => a = memory[place % MEMORY_WORDS],
+                Some(Operation::RecallX(place)) => x = memory[place % MEMORY_WORDS],
+                Some(Operation::KeepA(place)) => memory[place % MEMORY_WORDS] = a,
+                Some(Operation::KeepX(place)) => memory[place % MEMORY_WORDS] = x,
+                Some(Operation::Arithmetic(how, operand)) => {
+                    match calculate(how, a, value(operand)) {
+                        Some(result) => a = result,
+                        None => return 0,
+                    }
+                }
+                Some(Operation::Negate) => a = a.wrapping_neg(),
+                Some(Operation::Jump(skipped)) => at = at.saturating_add(skipped as usize),
+                Some(Operation::Branch(comparison, operand)) => {
+                    let skipped = if comparison.holds(a, value(operand)) {
+                        instruction.if_true
+                    } else {
+                        instruction.if_false
+                    };
+                    at += usize::from(skipped);
+                }
+                Some(Operation::ReturnA) => return a,
+                Some(Operation::Return(k)) => return k,
+                Some(Operation::AToX) => x = a,
+                Some(Operation::XToA) => a = x,
+                None => break,
+            }
+        }
+        // The check leaves no way here. 0 kills, so nothing is let through.
+        0
+    }
+}
+
+/// `None`: a division by zero.
+fn calculate(how: Arithmetic, a: u32, b: u32) -> Option<u32> {
+    Some(match how {
+        Arithmetic::Add => a.wrapping_add(b),
+        Arithmetic::Subtract => a.wrapping_sub(b),
+        Arithmetic::Multiply => a.wrapping_mul(b),
+        Arithmetic::Divide => return a.checked_div(b),
+        Arithmetic::Or => a | b,
+        Arithmetic::And => a & b,
+        Arithmetic::Xor => a ^ b,
+        Arithmetic::Left => a.wrapping_shl(b),
+        Arithmetic::Right => a.wrapping_shr(b),
+    })
+}
+
+/// Checks each instruction, where jumps lead, and that memory is recalled only where every way there has kept it.
+///
+/// A way is followed by the set of words that are kept on it. What jumps lead to is noted at their targets; an
+/// instruction that no way leads to counts as one to which all words are kept, as on Linux.
+fn check_ways(instructions: &[Instruction]) -> Result<(), Errno> {
+    let len = instructions.len();
+    let mut noted = Vec::new();
+    noted.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
+    noted.resize(len, u16::MAX);
+    let mut kept = 0_u16;
+    for (at, instruction) in instructions.iter().enumerate() {
+        kept &= noted[at];
+        let mut lead = |skipped: usize, kept: u16| -> Result<(), Errno> {
+            let target = at.checked_add(1).and_then(|next| next.checked_add(skipped));
+            let target = target.and_then(|target| noted.get_mut(target));
+            *target.ok_or(Errno::EINVAL)? &= kept;
+            Ok(())
+        };
+        match instruction.decode().ok_or(Errno::EINVAL)? {
+            Operation::KeepA(place) | Operation::KeepX(place) => kept |= 1 << place,
+            Operation::RecallA(place) | Operation::RecallX(place) if kept >> place & 1 == 0 => {
+                return Err(Errno::EINVAL);
+            }
+            Operation::Jump(skipped) => {
+                lead(skipped as usize, kept)?;
+                kept = u16::MAX;
+            }
+            Operation::Branch(..) => {
+                lead(instruction.if_true.into(), kept)?;
+                lead(instruction.if_false.into(), kept)?;
+                kept = u16::MAX;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
