@@ -21,21 +21,20 @@ bitflags::bitflags! {
         const VFORK_DONE = 1 << 5;
         /// A stop before the end.
         const EXIT = 1 << 6;
-        /// Stops that filters of calls ask for; there are none.
+        /// Stops that filters of calls ask for.
         const SECCOMP = 1 << 7;
         /// The tracer's end kills.
         const EXIT_KILL = 1 << 20;
+        /// Filters of calls are not asked.
+        const SUSPEND_SECCOMP = 1 << 21;
     }
 }
-
-/// `PTRACE_O_SUSPEND_SECCOMP`: it would need filters that could be suspended.
-const SUSPEND_SECCOMP: u64 = 1 << 21;
 
 impl Options {
     /// What a tracer asks for.
     ///
     /// # Errors
-    /// `EINVAL` for unknown bits, and for filters that are to be suspended.
+    /// `EINVAL` for unknown bits.
     pub fn asked(bits: u64) -> Result<Self, Errno> {
         let known = u32::try_from(bits).ok().and_then(Self::from_bits);
         known.ok_or(Errno::EINVAL)
@@ -44,16 +43,9 @@ impl Options {
     /// The same as `PTRACE_SEIZE` refuses it.
     ///
     /// # Errors
-    /// `EIO` for unknown bits; `EINVAL` for filters that are to be suspended.
+    /// `EIO` for unknown bits.
     pub fn seized(bits: u64) -> Result<Self, Errno> {
-        let without = bits & !SUSPEND_SECCOMP;
-        let known = u32::try_from(without).ok().and_then(Self::from_bits);
-        let known = known.ok_or(Errno::EIO)?;
-        if without == bits {
-            Ok(known)
-        } else {
-            Err(Errno::EINVAL)
-        }
+        Self::asked(bits).map_err(|_| Errno::EIO)
     }
 }
 
@@ -73,6 +65,8 @@ pub enum Event {
     VforkDone = 5,
     /// It is about to end.
     Exit = 6,
+    /// A filter of calls asks for it.
+    Seccomp = 7,
     /// It was told to stop, or its process stops.
     Stop = 128,
 }
@@ -87,6 +81,7 @@ impl Event {
             Self::Exec => Options::EXEC,
             Self::VforkDone => Options::VFORK_DONE,
             Self::Exit => Options::EXIT,
+            Self::Seccomp => Options::SECCOMP,
             Self::Stop => Options::empty(),
         }
     }

@@ -9,6 +9,7 @@ pub mod ipc;
 pub mod pidfd;
 pub(crate) mod ptrace;
 pub(crate) mod rseq;
+pub(crate) mod seccomp;
 pub mod signal;
 pub mod task;
 pub mod terminal;

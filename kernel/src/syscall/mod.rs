@@ -32,11 +32,13 @@ pub mod poll;
 pub mod prctl;
 pub mod process;
 mod process_vm;
+mod ptrace_filters;
 mod ptrace_registers;
 pub mod ptrace_request;
 mod record;
 pub mod sched;
 pub mod sched_attr;
+pub mod seccomp;
 pub mod sem;
 pub mod shm;
 pub mod signal;
@@ -55,8 +57,8 @@ mod unknown;
 pub mod xattr;
 
 pub(crate) use crate::process::args::{Args, value};
-use crate::process::ptrace;
 use crate::process::signal::{Signal, raise};
+use crate::process::{TaskRef, ptrace, seccomp as filters};
 use logic::errno::{Errno, to_register};
 use machine::arch::{BootInfo, UserFrame, clock};
 use machine::sched::work;
@@ -66,7 +68,7 @@ use machine::sched::work;
 #[unsafe(export_name = "ebb_syscall")]
 pub extern "C" fn entry(frame: &mut UserFrame) {
     let task = crate::process::current();
-    if task.work() & work::TRACED_CALLS != 0 && !ptrace::enter_call(task, frame) {
+    if task.work() & work::LOOKED_AT != 0 && !may_begin(task, frame) {
         return;
     }
     let args = Args::of(frame);
@@ -88,6 +90,21 @@ pub extern "C" fn entry(frame: &mut UserFrame) {
         signal::finish(result);
     }
     task.account().leave_call(clock::now());
+}
+
+/// What is due before a call that somebody looks at, the tracer first; false: it is not made, and its result is in
+/// `frame` already.
+#[cold]
+fn may_begin(task: TaskRef, frame: &mut UserFrame) -> bool {
+    frame.rax = Errno::ENOSYS.to_return();
+    if task.work() & work::TRACED_CALLS != 0 && !ptrace::enter_call(task, frame) {
+        return false;
+    }
+    // A tracer that takes the call away does not take it away from filters.
+    if task.work() & work::CONFINED != 0 && !filters::enter_call(task, frame) {
+        return false;
+    }
+    frame.is_syscall()
 }
 
 /// What is due for a call that fails; gives the error that the program gets.

@@ -1,6 +1,6 @@
 //! What a process or thread says about itself: `prctl(2)`, `arch_prctl(2)`, `personality(2)`.
 
-use super::Args;
+use super::{Args, seccomp};
 use crate::process;
 use crate::process::signal::MAX_SIGNAL;
 use crate::vm::uaccess::{self, UserPtr};
@@ -128,8 +128,10 @@ pub fn prctl(a: &Args) -> SysResult {
             const KEEP: usize = 1 << 4;
             Ok(usize::from(current.credentials().keeps_capabilities) * KEEP)
         }
-        // No filter of calls, and times that are exact.
-        raw_prctl::PR_GET_SECCOMP | raw_prctl::PR_GET_TIMING => Ok(0),
+        raw_prctl::PR_GET_SECCOMP => Ok(current.confinement().number()),
+        raw_prctl::PR_SET_SECCOMP => seccomp::set_mode(a),
+        // Times are exact.
+        raw_prctl::PR_GET_TIMING => Ok(0),
         raw_prctl::PR_SET_TIMING if a.addr(1) == raw_prctl::PR_TIMING_STATISTICAL.into() => Ok(0),
         // Everybody reads the time-stamp counter.
         raw_prctl::PR_GET_TSC => write_int(raw_prctl::PR_TSC_ENABLE),

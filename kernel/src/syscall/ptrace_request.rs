@@ -1,24 +1,22 @@
 //! `ptrace(2)`.
 
-use super::Args;
 use super::ptrace_registers::{self as registers, Set};
+use super::{Args, ptrace_filters as filters};
 use crate::process::ptrace::resume::Way;
 use crate::process::ptrace::{self, at_stop};
-use crate::process::signal::{self, SIGINFO_BYTES, SigInfo, SigSet, Signal};
+use crate::process::signal::{self, AUDIT_ARCH, SIGINFO_BYTES, SigInfo, SigSet, Signal};
 use crate::process::task::{self, Task};
 use crate::vm::AddressSpace;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::ptrace as raw;
 use logic::errno::{Errno, SysResult};
-use logic::ptrace::{Options, SYSGOOD};
+use logic::ptrace::{Event, Options, SYSGOOD};
 use machine::sched;
 use machine::sched::work;
 
 /// Bytes of a word of a tracee's memory.
 const WORD: usize = size_of::<u64>();
-/// `AUDIT_ARCH_X86_64`.
-const AUDIT_ARCH: u32 = 0xc000_003e;
 
 /// `ptrace(2)`.
 pub fn ptrace(a: &Args) -> SysResult {
@@ -37,7 +35,8 @@ pub fn ptrace(a: &Args) -> SysResult {
             if a.addr(2) != 0 {
                 return Err(Errno::EIO);
             }
-            ptrace::seize(a.int(1), Options::seized(a.0[3])?)
+            let options = filters::check_options(Options::seized(a.0[3])?)?;
+            ptrace::seize(a.int(1), options)
         }
         _ => return of_tracee(request, a),
     };
@@ -116,10 +115,14 @@ fn of_tracee(request: u32, a: &Args) -> SysResult {
             sched::wake(&tracee);
             Ok(())
         }
-        raw::PTRACE_SETOPTIONS | raw::PTRACE_OLDSETOPTIONS => at_stop(&tracee, |state, _| {
-            state.options = Options::asked(data)?;
-            Ok(())
-        }),
+        raw::PTRACE_SETOPTIONS | raw::PTRACE_OLDSETOPTIONS => {
+            at_stop(&tracee, |_, _| Ok(()))?;
+            let options = filters::check_options(Options::asked(data)?)?;
+            at_stop(&tracee, |state, _| {
+                state.options = options;
+                Ok(())
+            })
+        }
         raw::PTRACE_GETEVENTMSG => {
             let message = at_stop(&tracee, |state, _| Ok(state.message))?;
             UserPtr::<u64>::new(data).write(&message)
@@ -134,10 +137,8 @@ fn of_tracee(request: u32, a: &Args) -> SysResult {
         raw::PTRACE_SETSIGMASK => set_mask(&tracee, address, data),
         raw::PTRACE_GET_SYSCALL_INFO => return call_info(&tracee, a.size(2), data),
         raw::PTRACE_GET_RSEQ_CONFIGURATION => return rseq(&tracee, a.size(2), data),
-        // There are no filters of calls.
-        raw::PTRACE_SECCOMP_GET_FILTER | raw::PTRACE_SECCOMP_GET_METADATA => {
-            at_stop(&tracee, |_, _| Err(Errno::EINVAL))
-        }
+        raw::PTRACE_SECCOMP_GET_FILTER => return filters::get_filter(&tracee, address, data),
+        raw::PTRACE_SECCOMP_GET_METADATA => return filters::get_metadata(&tracee, address, data),
         _ => at_stop(&tracee, |_, _| Err(Errno::EIO)),
     };
     done.map(|()| 0)
@@ -236,12 +237,14 @@ fn set_mask(tracee: &Task, size: u64, from: u64) -> Result<(), Errno> {
 
 /// `PTRACE_GET_SYSCALL_INFO`.
 fn call_info(tracee: &Task, room: usize, to: u64) -> SysResult {
-    /// Bytes of all kinds, of a call's beginning, and of its end.
+    /// Bytes of all kinds, of a call's beginning, of one that a filter wants seen, and of its end.
     const ALL: usize = 24;
     const ENTRY: usize = ALL + 7 * WORD;
+    const FILTERED: usize = ENTRY + size_of::<u32>();
     const EXIT: usize = ALL + WORD + 1;
     let trap = (Signal::SIGTRAP.number() | SYSGOOD).cast_signed();
-    let mut bytes = [0; ENTRY];
+    let filtered = Event::Seccomp.code(Signal::SIGTRAP).cast_signed();
+    let mut bytes = [0; ENTRY + WORD];
     let size = at_stop(tracee, |state, registers| {
         let frame = registers.frame();
         let mut put = |at: usize, word: u64| {
@@ -250,14 +253,23 @@ fn call_info(tracee: &Task, room: usize, to: u64) -> SysResult {
         put(0, u64::from(AUDIT_ARCH) << 32);
         put(8, frame.rip);
         put(16, frame.rsp);
-        let at_call = state.info.is_some_and(|info| info.code == trap);
+        let code = state.info.map_or(0, |info| info.code);
+        let at_call = code == trap;
+        let mut put_call = || {
+            put(ALL, frame.orig_rax);
+            let arguments = Args::of(frame).0;
+            for (n, argument) in arguments.into_iter().enumerate() {
+                put(ALL + (1 + n) * WORD, argument);
+            }
+        };
         let (kind, size) = match u32::try_from(state.message) {
+            Ok(_) if code == filtered => {
+                put_call();
+                put(ENTRY, state.message);
+                (raw::PTRACE_SYSCALL_INFO_SECCOMP, FILTERED)
+            }
             Ok(raw::PTRACE_EVENTMSG_SYSCALL_ENTRY) if at_call => {
-                put(ALL, frame.orig_rax);
-                let arguments = Args::of(frame).0;
-                for (n, argument) in arguments.into_iter().enumerate() {
-                    put(ALL + (1 + n) * WORD, argument);
-                }
+                put_call();
                 (raw::PTRACE_SYSCALL_INFO_ENTRY, ENTRY)
             }
             Ok(raw::PTRACE_EVENTMSG_SYSCALL_EXIT) if at_call => {

@@ -3,8 +3,8 @@
 use super::{
     Args, adjtime, clone, credentials, dir, fd, file, futex, info, inotify, ioprio, kcmp, lock,
     membarrier, memory, mount, mqueue, msg, pidfd, pipe, poll, prctl, process, process_vm,
-    ptrace_request, sched, sched_attr, sem, shm, signal, signalfd, socket, socket_messages,
-    socket_options, splice, stat, syslog, time, xattr,
+    ptrace_request, sched, sched_attr, seccomp, sem, shm, signal, signalfd, socket,
+    socket_messages, socket_options, splice, stat, syslog, time, xattr,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -207,6 +207,7 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_setsid => process::setsid(a),
         nr::__NR_set_tid_address => process::set_tid_address(a),
         nr::__NR_prctl => prctl::prctl(a),
+        nr::__NR_seccomp => seccomp::seccomp(a),
         nr::__NR_ptrace => ptrace_request::ptrace(a),
         nr::__NR_arch_prctl => prctl::arch_prctl(a),
         nr::__NR_unshare => process::unshare(a),

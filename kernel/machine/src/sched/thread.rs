@@ -50,6 +50,10 @@ pub mod work {
     pub const BREAKPOINTS: u32 = 1 << 26;
     /// It steps for its tracer.
     pub const STEPS: u32 = 1 << 27;
+    /// Not all calls are allowed to it (`seccomp`).
+    pub const CONFINED: u32 = 1 << 28;
+    /// Any of these: its calls are looked at before they are made.
+    pub const LOOKED_AT: u32 = TRACED_CALLS | CONFINED;
 }
 
 /// What the scheduler needs of its owner. The owner defines one, `OWNER`, with the kernel: the

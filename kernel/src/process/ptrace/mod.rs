@@ -24,7 +24,7 @@ pub(crate) use attach::{
     is_leader_now, leader_taken_over, notify_seized, reap, seize, trace_me,
 };
 pub(crate) use stop::{
-    clone_event, end_call, enter_call, event, executed, exit_event, group_stop, handler_ready,
-    sees_group, signal_stop, trap, vfork_done,
+    clone_event, end_call, enter_call, event, executed, exit_event, filter_stop, group_stop,
+    handler_ready, sees_group, signal_stop, suspends_filters, trap, vfork_done,
 };
 pub(crate) use tracee::{Report, Tracee, at_stop, report, stands, tracer_of};

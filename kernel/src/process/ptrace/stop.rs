@@ -201,10 +201,9 @@ fn call_stop(task: TaskRef, frame: &mut UserFrame, options: Options, message: u6
     send_released(task, released);
 }
 
-/// A call of a traced thread begins; false: it is not made, and its result is in `frame` already.
+/// A call of a traced thread begins; false: it is not made. Its result, if nothing else comes, is in `frame` already.
 #[cold]
 pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
-    frame.rax = Errno::ENOSYS.to_return();
     let found = of(task, |state| {
         (state.calls || state.emulates, state.emulates, state.options)
     });
@@ -218,7 +217,7 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
     if emulates {
         task.clear_work(work::CALL_END);
     }
-    !emulates && !task.killed() && frame.is_syscall()
+    !emulates && !task.killed()
 }
 
 /// A call of a traced thread has ended.
@@ -239,7 +238,8 @@ fn event_stop(task: TaskRef, frame: &mut UserFrame, event: Event, signal: Signal
         Event::Exit => (CLD_TRAPPED, false),
         _ => (CLD_TRAPPED, true),
     };
-    if in_call {
+    // What the tracer has put there at the beginning of a call stays.
+    if in_call && event != Event::Seccomp {
         frame.rax = Errno::ENOSYS.to_return();
     }
     let standing = Standing {
@@ -258,6 +258,22 @@ pub(crate) fn event(task: TaskRef, frame: &mut UserFrame, event: Event, message:
     if of(task, |state| state.options.contains(event.option())) == Some(true) {
         event_stop(task, frame, event, Signal::SIGTRAP, message);
     }
+}
+
+/// A filter wants the tracer to see a call, and to know this; false: it does not want to see it, or there is none.
+pub(crate) fn filter_stop(task: TaskRef, frame: &mut UserFrame, data: u16) -> bool {
+    let seen = of(task, |state| state.options.contains(Options::SECCOMP)) == Some(true);
+    if seen {
+        event_stop(task, frame, Event::Seccomp, Signal::SIGTRAP, data.into());
+    }
+    seen
+}
+
+/// Whether the tracer has filters of calls not asked.
+pub(crate) fn suspends_filters(task: TaskRef) -> bool {
+    of(task, |state| {
+        state.options.contains(Options::SUSPEND_SECCOMP)
+    }) == Some(true)
 }
 
 /// What a clone is to the tracer of who makes it, if it wants to see it; and whether the child is traced, too.

@@ -36,7 +36,8 @@ pub(super) fn force_fatal(signal: Signal) {
     force_info(SigInfo::kernel(signal));
 }
 
-fn force_info(info: SigInfo) {
+/// Raises a signal that the current task cannot refuse: where it blocks or ignores it, the process ends.
+pub(crate) fn force_info(info: SigInfo) {
     let task = process::current();
     let signal = info.signal;
     let blocked = task.blocked().contains(signal);

@@ -3,7 +3,7 @@
 //! The file has a set of signals and nothing else. What waits is the reader's: its thread's and its
 //! process's.
 
-use super::{Detail, SigInfo, SigSet, take_awaited};
+use super::{AUDIT_ARCH, Detail, SigInfo, SigSet, take_awaited};
 use crate::fs::io::ByteSink;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{File, OpenFlags};
@@ -91,6 +91,10 @@ impl From<&SigInfo> for Record {
                 record.fd = fd;
             }
             Detail::Fault { address } => record.address = address,
+            Detail::Call { address, number } => {
+                let number = u64::from(number.cast_unsigned());
+                record.rest[..3].copy_from_slice(&[number << 32, address, AUDIT_ARCH.into()]);
+            }
         }
         record
     }

@@ -18,6 +18,11 @@ pub const SI_MESGQ: i32 = -3;
 /// `si_code` of a POSIX timer.
 pub const SI_TIMER: i32 = -2;
 
+/// `si_code` of a call that a filter refuses.
+const SYS_SECCOMP: i32 = 1;
+/// `AUDIT_ARCH_X86_64`: whose numbers calls have.
+pub const AUDIT_ARCH: u32 = 0xc000_003e;
+
 /// What a signal's receiver learns.
 #[derive(Copy, Clone, Debug)]
 pub struct SigInfo {
@@ -86,6 +91,13 @@ pub enum Detail {
         /// `si_addr`.
         address: u64,
     },
+    /// A filter refused a call.
+    Call {
+        /// `si_call_addr`: where the program goes on.
+        address: u64,
+        /// `si_syscall`.
+        number: i32,
+    },
 }
 
 impl SigInfo {
@@ -106,6 +118,16 @@ impl SigInfo {
             errno: 0,
             code,
             detail: Detail::Sender { pid, uid },
+        }
+    }
+
+    /// `SIGSYS` for a call of this number, made before `address`, about which a filter says `data`.
+    pub const fn refused_call(number: i32, address: u64, data: u16) -> Self {
+        Self {
+            signal: Signal::SIGSYS,
+            errno: data as i32,
+            code: SYS_SECCOMP,
+            detail: Detail::Call { address, number },
         }
     }
 
@@ -156,6 +178,11 @@ impl SigInfo {
                 put(24, &fd.to_ne_bytes());
             }
             Detail::Fault { address } => put(16, &address.to_ne_bytes()),
+            Detail::Call { address, number } => {
+                put(16, &address.to_ne_bytes());
+                put(24, &number.to_ne_bytes());
+                put(28, &AUDIT_ARCH.to_ne_bytes());
+            }
         }
         bytes
     }

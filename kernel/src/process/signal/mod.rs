@@ -25,13 +25,13 @@ pub use action::{
     SIG_DFL, SIG_IGN,
 };
 pub(crate) use deliver::{deliver, is_orphaned, recalculate, take_awaited};
-pub(crate) use fault::{force_bad_frame, step_over_call};
+pub(crate) use fault::{force_bad_frame, force_info, step_over_call};
 pub use fault::{on_exception, on_user_fault};
 pub use file::SignalFile;
 pub(crate) use frame::{
     SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackT, minimum_stack, return_from_handler, stack_t,
 };
-pub use info::{Detail, SI_MESGQ, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
+pub use info::{AUDIT_ARCH, Detail, SI_MESGQ, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
 pub use logic::signal_set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
 pub use pending::Pending;
 pub(crate) use send::{child_info, children_ignored, describe};

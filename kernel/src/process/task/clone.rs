@@ -8,7 +8,7 @@ use super::{Process, Task, WaitStatus, limits, owner, table};
 use crate::fs::OpenFile;
 use crate::fs::table::FilesOfProcess;
 use crate::process::signal::Signal;
-use crate::process::{self, TaskRef, caller, pidfd, ptrace};
+use crate::process::{self, TaskRef, caller, pidfd, ptrace, seccomp};
 use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -343,6 +343,7 @@ fn enter(
             return Err(Errno::EAGAIN);
         }
         group.enter(task)?;
+        seccomp::inherit(task, &parent);
         if group.stop != super::Stop::No {
             task.add_work(work::STOP);
         }
@@ -355,8 +356,12 @@ fn enter(
     }
     let own = parent.process();
     // A signal that arrived during the call is dealt with first, by the parent alone.
-    if own.group.lock().exit.is_some() {
-        return Err(Errno::EAGAIN);
+    {
+        let group = own.group.lock();
+        if group.exit.is_some() {
+            return Err(Errno::EAGAIN);
+        }
+        seccomp::inherit(task, &parent);
     }
     let elder = if request.has(PARENT) {
         own.relations.lock().parent.clone()

@@ -10,6 +10,7 @@ use crate::fs;
 use crate::process::ipc::sem::UndoList;
 use crate::process::ptrace::{self, Tracee};
 use crate::process::rseq::Registration;
+use crate::process::seccomp::Confinement;
 use crate::process::signal::{SigSet, ThreadSignals};
 use crate::vm::AddressSpace;
 use crate::vm::uaccess;
@@ -200,6 +201,7 @@ pub struct Task {
     marks: Marks,
     rseq: Registration,
     tracee: Tracee,
+    confinement: Confinement,
     /// Scheduling policy, as Linux numbers them.
     policy: AtomicU32,
     /// Its children begin with the usual policy (`SCHED_RESET_ON_FORK`).
@@ -238,6 +240,7 @@ impl Task {
             marks: Marks::default(),
             rseq: Registration::default(),
             tracee: Tracee::default(),
+            confinement: Confinement::default(),
             policy: AtomicU32::new(0),
             resets_policy: AtomicBool::new(false),
             io_priority: AtomicU32::new(0),
@@ -386,6 +389,12 @@ impl Task {
     #[inline]
     pub(crate) fn tracee(&self) -> &Tracee {
         &self.tracee
+    }
+
+    /// What it may call.
+    #[inline]
+    pub(crate) fn confinement(&self) -> &Confinement {
+        &self.confinement
     }
 
     /// Whether somebody traces it.

@@ -9,13 +9,14 @@ use crate::process::ipc::mqueue::{self, MAX_MESSAGE_BYTES, MAX_MESSAGES};
 use crate::process::ipc::shm::{self, LIMITS};
 use crate::process::ipc::{MAX_OBJECTS, msg, sem};
 use crate::process::task::core_dump;
-use crate::process::{task, uts};
+use crate::process::{caller, seccomp, task, uts};
 use crate::vm::compaction;
 use alloc::string::String;
 use core::fmt::{Result as Written, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
-use logic::credentials::Credentials;
+use logic::credentials::{Capabilities, Credentials};
 use logic::errno::Errno;
+use logic::seccomp::{Action, Actions};
 use machine::arch::random;
 use machine::memory::knobs;
 use machine::{memory, sync};
@@ -48,6 +49,18 @@ pub(super) const ENTRIES: &[Entry] = &[
         "sys/kernel/core_uses_pid",
         |text| number(text, core_dump::USES_PID.load(Ordering::Relaxed)),
         |value| set_limit(&core_dump::USES_PID, value, MAX_INT),
+    ),
+    Entry::file("sys/kernel/seccomp/actions_avail", |text| {
+        action_names(text, Action::ALL.into_iter())
+    }),
+    Entry::knob(
+        "sys/kernel/seccomp/actions_logged",
+        |text| action_names(text, seccomp::noted().iter()),
+        |value| {
+            caller::need(Capabilities::SYS_ADMIN)?;
+            seccomp::set_noted(Actions::named(value)?);
+            Ok(())
+        },
     ),
     Entry::file("sys/kernel/random/boot_id", boot_id),
     // As Debian has them: links in folders that are everybody's lead and count for their owners alone.
@@ -355,6 +368,14 @@ fn parse(value: &str) -> Result<u64, Errno> {
 
 fn show_name(text: &mut Text, name: &[u8]) -> Written {
     text.push(name)?;
+    text.push(b"\n")
+}
+
+fn action_names(text: &mut Text, actions: impl Iterator<Item = Action>) -> Written {
+    for (at, action) in actions.enumerate() {
+        let between = if at == 0 { "" } else { " " };
+        write!(text, "{between}{}", action.name())?;
+    }
     text.push(b"\n")
 }
 

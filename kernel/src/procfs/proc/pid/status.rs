@@ -4,6 +4,7 @@ use super::super::subject::Subject;
 use super::super::system::ticks;
 use crate::fs::text::Text;
 use crate::process::ptrace;
+use crate::process::seccomp::Confinement;
 use crate::process::task::{self, Process, limits};
 use crate::process::terminal;
 use crate::process::{self, caller};
@@ -253,8 +254,14 @@ pub(super) fn status(text: &mut Text, subject: &Subject, process: &Arc<Process>)
     for (name, set) in sets {
         writeln!(text, "{name}:\t{set:016x}")?;
     }
-    let nothing_new = u8::from(who.no_new_privileges);
-    writeln!(text, "NoNewPrivs:\t{nothing_new}\nSeccomp:\t0")?;
+    let confinement = task.as_ref().map(|task| task.confinement());
+    let bound = confinement.is_some_and(Confinement::is_bound);
+    let mode = confinement.map_or(0, Confinement::number);
+    let filters = confinement.and_then(Confinement::filters);
+    let filters = filters.map_or(0, |newest| newest.count());
+    let nothing_new = u8::from(who.no_new_privileges || bound);
+    writeln!(text, "NoNewPrivs:\t{nothing_new}\nSeccomp:\t{mode}")?;
+    writeln!(text, "Seccomp_filters:\t{filters}")?;
     let online = if cpu_count() >= 64 {
         u64::MAX
     } else {

@@ -1,0 +1,82 @@
+//! `ptrace(2)`: a tracee's filters of calls.
+
+use super::value;
+use crate::process::ptrace::{self, at_stop};
+use crate::process::task::Task;
+use crate::process::{self, caller};
+use crate::vm::uaccess::{self, UserPtr};
+use alloc::sync::Arc;
+use logic::bpf::Instruction;
+use logic::credentials::Capabilities;
+use logic::errno::{Errno, SysResult};
+use logic::ptrace::Options;
+use logic::seccomp::Filter;
+
+/// `SECCOMP_FILTER_FLAG_LOG`.
+const LOG: u64 = 1 << 1;
+
+/// Options that the caller may set: who suspends filters has none of its own.
+///
+/// # Errors
+/// `EPERM`.
+pub(super) fn check_options(options: Options) -> Result<Options, Errno> {
+    if options.contains(Options::SUSPEND_SECCOMP) {
+        let current = process::current();
+        caller::need(Capabilities::SYS_ADMIN)?;
+        if current.confinement().number() != 0 || ptrace::suspends_filters(current) {
+            return Err(Errno::EPERM);
+        }
+    }
+    Ok(options)
+}
+
+/// Whether the caller may look at the filters of a tracee that stands.
+fn check_look(tracee: &Task) -> Result<(), Errno> {
+    at_stop(tracee, |_, _| Ok(()))?;
+    let free = process::current().confinement().number() == 0;
+    if free && caller::can(Capabilities::SYS_ADMIN) {
+        Ok(())
+    } else {
+        Err(Errno::EACCES)
+    }
+}
+
+fn newest(tracee: &Task) -> Result<Arc<Filter>, Errno> {
+    tracee.confinement().filters().ok_or(Errno::EINVAL)
+}
+
+/// `PTRACE_SECCOMP_GET_FILTER`: the instructions of the filter with this number, 0 the oldest, and how many they are.
+pub(super) fn get_filter(tracee: &Task, number: u64, to: u64) -> SysResult {
+    check_look(tracee)?;
+    let newest = newest(tracee)?;
+    let filter = newest.numbered(value(number)).ok_or(Errno::ENOENT)?;
+    let instructions = filter.program().instructions();
+    if to != 0 {
+        for (n, instruction) in instructions.iter().enumerate() {
+            let place = to.wrapping_add((n * Instruction::BYTES) as u64);
+            uaccess::copy_out(place, &instruction.to_bytes())?;
+        }
+    }
+    Ok(instructions.len())
+}
+
+/// `PTRACE_SECCOMP_GET_METADATA`: the flags that a filter was installed with.
+pub(super) fn get_metadata(tracee: &Task, size: u64, at: u64) -> SysResult {
+    /// Bytes of a word, and of `struct seccomp_metadata`.
+    const WORD: usize = 8;
+    const ALL: usize = 16;
+    check_look(tracee)?;
+    let size = value(size).min(ALL);
+    if size < WORD {
+        return Err(Errno::EINVAL);
+    }
+    let number = UserPtr::<u64>::new(at).read()?;
+    let newest = newest(tracee)?;
+    let filter = newest.numbered(value(number)).ok_or(Errno::ENOENT)?;
+    let flags = if filter.logs() { LOG } else { 0 };
+    let mut bytes = [0; ALL];
+    bytes[..WORD].copy_from_slice(&number.to_ne_bytes());
+    bytes[WORD..].copy_from_slice(&flags.to_ne_bytes());
+    uaccess::copy_out(at, &bytes[..size])?;
+    Ok(size)
+}
