@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 23] = [
+const PROGRAMS: [&str; 24] = [
     "true_cores",
     "true_errors",
     "true_inotify",
@@ -19,6 +19,7 @@ const PROGRAMS: [&str; 23] = [
     "true_proc_net",
     "true_ptrace",
     "true_rseq",
+    "true_seccomp",
     "true_sigio",
     "true_splices",
     "true_tasks",
