@@ -666,6 +666,15 @@ static void of_thread(void)
 	lines_of(path);
 }
 
+/* A thread that was joined may be on its way out still, with its filters. */
+static void until_gone(void)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/task/%d", its_number);
+	while (access(path, F_OK) == 0)
+		usleep(1000);
+}
+
 static void all_threads(void)
 {
 	say("--- all threads");
@@ -716,6 +725,7 @@ static void all_threads(void)
 		lines_of("/proc/self/status");
 		send_byte(to_thread[1]);
 		pthread_join(thread, 0);
+		until_gone();
 		HOLDS(syscall(SYS_getsid, 0) >= 0);
 		TRY(ON_ALL(0, ERRNO(5)));
 		TRY(syscall(SYS_getsid, 0));
