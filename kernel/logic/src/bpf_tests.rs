@@ -249,7 +249,7 @@ fn instruction() -> impl Strategy<Value = Instruction> {
         if_true,
         if_false,
         // Loads are aligned more often than not.
-        k: if code == LOAD { k * 4 } else { k },
+        k: if code == LOAD { k.wrapping_mul(4) } else { k },
     })
 }
 
