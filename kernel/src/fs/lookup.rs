@@ -508,7 +508,7 @@ pub fn open_by(
     };
     let permissions = permissions & 0o7777 & !context.umask();
     if flags.contains(OpenFlags::TEMPORARY) {
-        if !flags.writable() {
+        if !flags.writable() || flags.contains(OpenFlags::CREATE) {
             return Err(Errno::EINVAL);
         }
         let directory =
@@ -539,6 +539,8 @@ pub fn open_by(
             Some(_) if create && flags.contains(OpenFlags::EXCLUSIVE) => return Err(Errno::EEXIST),
             Some(node) => return open_found(who, &found, node.clone(), flags),
             None if !create => return Err(Errno::ENOENT),
+            // A link led to a name with a slash behind it.
+            None if found.must_be_directory => return Err(Errno::EISDIR),
             None => {}
         }
         let name = found.new_name(Errno::EISDIR)?;
@@ -672,7 +674,7 @@ fn open_nameless(
 pub fn describe(node: &NodeRef, place: Option<&Place>) -> Vec<u8> {
     const DELETED: &[u8] = b" (deleted)";
     if node.kind() == FileKind::Directory {
-        let Some((mut path, removed)) = way_up(node, None) else {
+        let Ok((mut path, removed)) = way_up(node, None) else {
             return b"(unreachable)".to_vec();
         };
         if removed {
@@ -698,15 +700,29 @@ pub fn describe(node: &NodeRef, place: Option<&Place>) -> Vec<u8> {
     path
 }
 
-/// The path of a directory below `root`; `None` when it was removed, or lies too deep for a path,
-/// or outside `root`.
-pub fn directory_path(directory: &NodeRef, root: &NodeRef) -> Option<Vec<u8>> {
-    let (path, removed) = way_up(directory, Some(root))?;
-    (!removed).then_some(path)
+/// The path of a directory below `root`, or from the tree's root with a mark that it is outside.
+///
+/// # Errors
+/// `ENOENT`: it was removed. `ENAMETOOLONG`: it lies too deep for a path.
+pub fn directory_path(directory: &NodeRef, root: &NodeRef) -> Result<Vec<u8>, Errno> {
+    let (path, removed) = match way_up(directory, Some(root)) {
+        Err(Errno::ENOENT) => {
+            let (path, removed) = way_up(directory, None)?;
+            ([b"(unreachable)", path.as_slice()].concat(), removed)
+        }
+        other => other?,
+    };
+    if removed {
+        return Err(Errno::ENOENT);
+    }
+    Ok(path)
 }
 
 /// The names from `root` (or the tree's root) down to a directory, and whether it was removed.
-fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Option<(Vec<u8>, bool)> {
+///
+/// # Errors
+/// `ENOENT`: no way leads there. `ENAMETOOLONG`.
+fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Result<(Vec<u8>, bool), Errno> {
     let mut names: Vec<Box<[u8]>> = Vec::new();
     let mut here = directory.clone();
     let mut length = 0;
@@ -714,14 +730,14 @@ fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Option<(Vec<u8>, bool)
         let Some(parent) = here.parent() else {
             // Above a root that is not asked for there is nothing; a parent may be gone for good.
             if root.is_some() || !here.name().is_empty() {
-                return None;
+                return Err(Errno::ENOENT);
             }
             break;
         };
         let name = here.name();
         length += name.len() + 1;
         if names.len() >= MAX_DEPTH || length >= PATH_MAX {
-            return None;
+            return Err(Errno::ENAMETOOLONG);
         }
         names.push(name);
         here = parent;
@@ -734,7 +750,7 @@ fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Option<(Vec<u8>, bool)
     if path.is_empty() {
         path.push(b'/');
     }
-    Some((path, directory.is_removed()))
+    Ok((path, directory.is_removed()))
 }
 
 impl OpenFile {

@@ -461,7 +461,7 @@ pub fn readlinkat(a: &Args) -> SysResult {
 /// `getcwd(2)`.
 pub fn getcwd(a: &Args) -> SysResult {
     let context = caller::context();
-    let mut path = lookup::directory_path(&context.cwd(), &context.root()).ok_or(Errno::ENOENT)?;
+    let mut path = lookup::directory_path(&context.cwd(), &context.root())?;
     path.push(0);
     if path.len() > PATH_MAX {
         return Err(Errno::ENAMETOOLONG);

@@ -302,7 +302,7 @@ impl AddressSpace {
         let right = if write {
             VmaFlags::WRITE
         } else {
-            VmaFlags::RIGHTS
+            VmaFlags::READ
         };
         let mut end = range.start;
         self.each_piece(range.clone(), |piece| {

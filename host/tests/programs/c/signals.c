@@ -5,11 +5,15 @@
 
 static sigjmp_buf back;
 static volatile siginfo_t seen;
+/* What the handler's frame says of the last exception. */
+static volatile long long trap, error;
 static volatile int count, order[100], nested;
 
 static void remember(int sig, siginfo_t *info, void *context)
 {
-	(void)context;
+	ucontext_t *all = context;
+	trap = all->uc_mcontext.gregs[REG_TRAPNO];
+	error = all->uc_mcontext.gregs[REG_ERR];
 	memcpy((void *)&seen, info, sizeof *info);
 	if (count < 100)
 		order[count] = sig;
@@ -40,7 +44,59 @@ static sigset_t set_of(int sig, int sig2)
 }
 
 #define FAULT(what) do { if (sigsetjmp(back, 1) == 0) { what; say(#what ": nothing"); } \
-	else say(#what ": signal %d code %d address %#lx", seen.si_signo, seen.si_code, (long)seen.si_addr); } while (0)
+	else say(#what ": signal %d code %d address %#lx trap %lld error %llx", seen.si_signo, seen.si_code, (long)seen.si_addr, trap, error); } while (0)
+
+/* The x87's control and status, and MXCSR. */
+static void float_state(unsigned *control, unsigned *status, unsigned *mxcsr)
+{
+	struct { uint16_t control, a, status, b, tag, c, rest[8]; } all;
+	__asm__ volatile("fnstenv %0\n\tfldenv %0\n\tstmxcsr %1" : "+m"(all), "=m"(*mxcsr));
+	*control = all.control, *status = all.status;
+}
+
+static volatile unsigned in_handler[3];
+
+static void look_at_float(int sig, siginfo_t *info, void *context)
+{
+	unsigned now[3];
+	float_state(&now[0], &now[1], &now[2]);
+	for (int i = 0; i < 3; i++)
+		in_handler[i] = now[i];
+	if (sig == SIGFPE)
+		jump(sig, info, context);
+}
+
+/* Exceptions of the x87, and what a handler's floating point begins with. */
+static void floats(void)
+{
+	unsigned after[3], mxcsr = 0x7f80;
+	uint16_t control = 0xc7f;
+	on(SIGUSR1, look_at_float, 0);
+	on(SIGFPE, look_at_float, SA_NODEFER);
+	__asm__ volatile("ldmxcsr %0\n\tfldcw %1\n\tfld1" : : "m"(mxcsr), "m"(control));
+	kill(getpid(), SIGUSR1);
+	float_state(&after[0], &after[1], &after[2]);
+	__asm__ volatile("fninit");
+	say("in the handler %x %x %x, then %x %x %x", in_handler[0], in_handler[1], in_handler[2], after[0], after[1], after[2]);
+	static const struct { const char *name; uint16_t control; double a, b; } each[] = {
+		{ "1 / 0", 0x37b, 0, 1 }, { "0 / 0", 0x37e, 0, 0 }, { "all of 1 / 0", 0x340, 0, 1 }, { "not exact", 0x35f, 3, 1 },
+	};
+	for (int i = 0; i < 4; i++) {
+		if (sigsetjmp(back, 1) == 0) {
+			__asm__ volatile("fldcw %0\n\tfldl %1\n\tfldl %2\n\tfdivp\n\tfwait" : : "m"(each[i].control), "m"(each[i].a), "m"(each[i].b));
+			say("%s: nothing", each[i].name);
+		} else {
+			float_state(&after[0], &after[1], &after[2]);
+			say("%s: signal %d code %d trap %lld, in the handler %x %x, then %x %x", each[i].name, seen.si_signo, seen.si_code, trap,
+			    in_handler[0], in_handler[1], after[0], after[1]);
+		}
+		__asm__ volatile("fninit");
+	}
+	mxcsr = 0x1f80;
+	__asm__ volatile("ldmxcsr %0" : : "m"(mxcsr));
+	signal(SIGFPE, SIG_DFL);
+	signal(SIGUSR1, SIG_DFL);
+}
 
 static void faults(void)
 {
@@ -86,6 +142,14 @@ static void faults(void)
 		__asm__ volatile("int $0x21");
 	else
 		say("int 0x21: signal %d code %d", seen.si_signo, seen.si_code);
+	FAULT((void)*(volatile int *)8);
+	FAULT(*(volatile int *)8 = 1);
+	FAULT(((void (*)(void))8)());
+	FAULT(__asm__ volatile("hlt"));
+	FAULT(__asm__ volatile("int $0x81"));
+	FAULT(__asm__ volatile("ud2"));
+	FAULT(__asm__ volatile("int3"));
+	floats();
 	int fd = MUST(open("short", O_RDWR | O_CREAT | O_TRUNC, 0600));
 	ftruncate(fd, 100);
 	char *q = mmap((void *)0x600000000, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);

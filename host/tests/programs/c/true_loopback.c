@@ -1222,6 +1222,53 @@ static void ended_early(void)
 	close(s);
 }
 
+/* The other side has ended, and answers what comes all the same by a reset: the end is what a reader finds. */
+static void reset_behind_the_end(void)
+{
+	struct sockaddr_in a = v4("127.0.0.1", 0);
+	char b[10];
+	int s = MUST(socket(AF_INET, SOCK_STREAM, 0)), error;
+	socklen_t size = sizeof error;
+	MUST(bind(s, (void *)&a, sizeof a));
+	MUST(listen(s, 5));
+	a.sin_port = htons(port_of(s));
+	for (int how = 0; how < 4; how++) {
+		int c = MUST(socket(AF_INET, SOCK_STREAM, 0));
+		MUST(connect(c, (void *)&a, sizeof a));
+		int d = MUST(accept(s, 0, 0));
+		say("how %d", how);
+		if (how == 3)
+			MUST(setsockopt(d, SOL_SOCKET, SO_LINGER, &(struct linger){ 1, 0 }, sizeof(struct linger)));
+		TRY(send(d, "answer", 6, 0));
+		if (how < 3)
+			close(d);
+		else
+			TRY(shutdown(d, SHUT_WR));
+		usleep(100000);
+		if (how < 3)
+			TRY(send(c, "more", 4, MSG_NOSIGNAL));
+		else
+			close(d);
+		usleep(100000);
+		if (how == 1)
+			TRY(send(c, "once more", 9, MSG_NOSIGNAL));
+		if (how == 2) {
+			TRY(getsockopt(c, SOL_SOCKET, SO_ERROR, &error, &size));
+			say("%d", error);
+		}
+		for (int i = 0; i < 2; i++) {
+			TRY(recv(c, b, sizeof b, MSG_PEEK));
+			TRY(recv(c, b, sizeof b, 0));
+		}
+		TRY(getsockopt(c, SOL_SOCKET, SO_ERROR, &error, &size));
+		say("%d", error);
+		TRY(send(c, "x", 1, MSG_NOSIGNAL));
+		TRY(recv(c, b, sizeof b, 0));
+		close(c);
+	}
+	close(s);
+}
+
 static void ties(void)
 {
 	char name[32];
@@ -1286,6 +1333,7 @@ int main(void)
 	urgent(1);
 	partly_urgent();
 	ended_early();
+	reset_behind_the_end();
 	urgent_waits();
 	over();
 	netlink();

@@ -81,6 +81,38 @@ static void moved_away(void)
 	close(dir);
 }
 
+/* Directories whose path is longer than any may be. */
+static void too_deep(void)
+{
+	static char room[8192];
+	const char *name = "twenty_nine_letters_as_a_name";
+	for (int i = 0; i < 160; i++) {
+		MUST(mkdir(name, 0700));
+		MUST(chdir(name));
+		if (i == 130)
+			TRY(syscall(SYS_getcwd, room, sizeof room) == 131 * 30 + 3);
+	}
+	TRY(syscall(SYS_getcwd, room, sizeof room));
+	HOLDS(getcwd(room, sizeof room) != 0 && strlen(room) == 160 * 30 + 2);
+	for (int i = 0; i < 160; i++) {
+		MUST(chdir(".."));
+		MUST(rmdir(name));
+	}
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		MUST(chroot("d"));
+		TRY(syscall(SYS_getcwd, room, sizeof room));
+		say("%s", room);
+		_exit(0);
+	}
+	waitpid(child, 0, 0);
+	MUST(mkdir("gone", 0700));
+	MUST(chdir("gone"));
+	MUST(rmdir("/t/gone"));
+	TRY(syscall(SYS_getcwd, room, sizeof room));
+	MUST(chdir("/t"));
+}
+
 int main(void)
 {
 	mkdir("/t", 0755);
@@ -128,6 +160,14 @@ int main(void)
 	TRY(open2(dir, "dangling", O_WRONLY | O_CREAT, 0600, RESOLVE_NO_SYMLINKS));
 	DO(open2(dir, "d", O_WRONLY | O_TMPFILE, 0600, RESOLVE_BENEATH));
 	TRY(open2(dir, "..", O_WRONLY | O_TMPFILE, 0600, RESOLVE_BENEATH));
+	DO(open("d", O_WRONLY | O_TMPFILE, 0600));
+	TRY(open("d", O_WRONLY | O_TMPFILE | O_CREAT, 0600));
+	TRY(open("d", O_RDONLY | O_TMPFILE, 0600));
+	symlink("made/", "to_slash");
+	TRY(open("to_slash", O_RDWR | O_CREAT, 0600));
+	TRY(open2(dir, "to_slash", O_RDWR | O_CREAT, 0600, 0));
+	TRY(access("made", F_OK));
+	too_deep();
 	/* What is no sense. */
 	TRY(open2(dir, "f", O_RDONLY, 0, 64));
 	TRY(open2(dir, "f", O_RDONLY, 0, RESOLVE_BENEATH | RESOLVE_IN_ROOT));

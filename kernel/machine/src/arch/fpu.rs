@@ -22,6 +22,8 @@ const AVX: u64 = 4;
 const MXCSR_DEFAULT: u32 = 0x1f80;
 /// x87 control word of a new program.
 const FCW_DEFAULT: u16 = 0x37f;
+/// The bits of exceptions in the x87's words, and in MXCSR.
+const EXCEPTIONS: u32 = 0x3f;
 /// MXCSR bits that may be set; others fault.
 pub const MXCSR_MASK: u32 = 0xffff;
 
@@ -167,6 +169,21 @@ impl FpuState {
         self.load();
         self.cpu = cpu_id();
         set_fpu_owner(self.address());
+    }
+
+    /// Exceptions of the current task's x87 that wait and are not masked, by the bits of its status.
+    pub fn pending_x87(&mut self) -> u32 {
+        self.save();
+        let word = u32_at(&self.area, 0);
+        let (status, control) = (word >> 16, word);
+        status & !control & EXCEPTIONS
+    }
+
+    /// The same of its SSE.
+    pub fn pending_sse(&mut self) -> u32 {
+        self.save();
+        let word = u32_at(&self.area, at::MXCSR);
+        word & !(word >> 7) & EXCEPTIONS
     }
 
     /// The image of the current task's registers for a signal frame, and its length: what Linux

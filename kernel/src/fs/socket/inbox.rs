@@ -367,10 +367,11 @@ impl Inbox {
     /// The peer of a connection of TCP sends nothing any more; false: it has said so before.
     pub(super) fn end_stream(&self) -> bool {
         let both = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             if state.peer_ended {
                 return false;
             }
+            state.finished = true;
             state.owner_ended
         };
         self.end(None, if both { Band::HangUp } else { Band::In });
@@ -518,7 +519,10 @@ impl Inbox {
         if state.segments.len() > passed {
             return Ok(false);
         }
-        if let Some(error) = state.error.take() {
+        // As on Linux an error that came behind the end stays for who asks for it.
+        if !state.finished
+            && let Some(error) = state.error.take()
+        {
             return Err(error);
         }
         Ok(state.ended)

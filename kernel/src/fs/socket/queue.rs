@@ -47,6 +47,8 @@ pub(super) struct Queue {
     pub(super) ended: bool,
     /// The peer will not.
     pub(super) peer_ended: bool,
+    /// It said so by itself, over TCP, before any error: that is what a receiver finds, then.
+    pub(super) finished: bool,
     /// The owner has stopped writing.
     pub(super) owner_ended: bool,
     /// The owner has shut it.

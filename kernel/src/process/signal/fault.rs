@@ -2,12 +2,13 @@
 
 #![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
 
+use super::frame::float_code;
 use super::{Detail, SIG_DFL, SigInfo, Signal};
 use crate::process;
 use crate::process::ptrace;
 use crate::vm;
 use machine::arch::frame::RFLAGS_RF;
-use machine::arch::{UserFrame, debug};
+use machine::arch::{USER_END, UserFrame, debug};
 use machine::sched::work;
 
 /// Raises a signal that the current task cannot refuse, for a fault at `address`: where it blocks
@@ -58,7 +59,11 @@ pub(crate) fn force_info(info: SigInfo) {
 
 const ILL_ILLOPN: i32 = 2;
 const FPE_INTDIV: i32 = 1;
-const FPE_FLTINV: i32 = 7;
+pub(super) const FPE_FLTDIV: i32 = 3;
+pub(super) const FPE_FLTOVF: i32 = 4;
+pub(super) const FPE_FLTUND: i32 = 5;
+pub(super) const FPE_FLTRES: i32 = 6;
+pub(super) const FPE_FLTINV: i32 = 7;
 const SEGV_MAPERR: i32 = 1;
 const BUS_ADRALN: i32 = 1;
 const TRAP_BRKPT: i32 = 1;
@@ -103,12 +108,21 @@ pub(crate) fn step_over_call(frame: &UserFrame) {
 #[unsafe(export_name = "ebb_user_fault")]
 pub extern "C" fn on_user_fault(_: &mut UserFrame, address: u64, error: u64) {
     if let Err(fault) = vm::on_user_fault(address, error) {
+        /// The CPU's error code: the page was there.
+        const PRESENT: u64 = 1;
+        // As on Linux nobody learns which of the kernel's pages are.
+        let hidden = if address >= USER_END { PRESENT } else { 0 };
+        process::current()
+            .signals()
+            .note_trap(14, error | hidden, Some(address));
         force(fault.signal, fault.code, address);
     }
 }
 
 /// An exception in user mode other than a page fault: raises its signal.
 pub fn on_exception(frame: &mut UserFrame, vector: u8) {
+    let task = process::current();
+    task.signals().note_trap(vector, frame.error, None);
     let (signal, code, address) = match vector {
         0 => (Signal::SIGFPE, FPE_INTDIV, frame.rip),
         1 => return on_debug(frame),
@@ -116,7 +130,7 @@ pub fn on_exception(frame: &mut UserFrame, vector: u8) {
         4 | 5 => return force_info(SigInfo::kernel(Signal::SIGSEGV)),
         6 => (Signal::SIGILL, ILL_ILLOPN, frame.rip),
         11 | 12 => return force_info(SigInfo::kernel(Signal::SIGBUS)),
-        16 | 19 => (Signal::SIGFPE, FPE_FLTINV, frame.rip),
+        16 | 19 => (Signal::SIGFPE, float_code(task, vector), frame.rip),
         17 => (Signal::SIGBUS, BUS_ADRALN, 0),
         18 => (Signal::SIGTRAP, TRAP_BRKPT, frame.rip),
         14 => (Signal::SIGSEGV, SEGV_MAPERR, 0),

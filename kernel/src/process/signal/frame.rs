@@ -6,7 +6,8 @@
 
 #![expect(unsafe_code, reason = "a task looks at its own FPU state")]
 
-use super::{Action, SA_ONSTACK, SIGINFO_BYTES, SigInfo, SigSet, Signal, fault};
+use super::thread::Trap;
+use super::{Action, SA_ONSTACK, SIGINFO_BYTES, SigInfo, SigSet, fault};
 use crate::process::signal::AltStack;
 use crate::process::{self, TaskRef};
 use crate::vm::uaccess;
@@ -169,7 +170,7 @@ pub(super) fn push(
         flags: UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS | if extended { UC_FP_XSTATE } else { 0 },
         link: 0,
         stack: stack_t(alt, frame.rsp),
-        context: save(frame, info, mask, fpstate),
+        context: save(frame, task.signals().trap(), mask, fpstate),
         mask: mask.0,
     };
     let rt_frame = RtFrame {
@@ -182,6 +183,10 @@ pub(super) fn push(
     if alt.autodisarm && (enters_alt || alt.contains(frame.rsp)) {
         task.signals().set_alt_stack(AltStack::default());
     }
+    // The copies may have blocked.
+    // SAFETY: we are the task.
+    unsafe { user.fpu.get() }.reset();
+    frame.xmm = [0; 16];
     frame.rip = action.handler;
     frame.rsp = at;
     frame.rdi = u64::from(info.signal.number());
@@ -194,11 +199,7 @@ pub(super) fn push(
     Ok(())
 }
 
-fn save(frame: &UserFrame, info: &SigInfo, mask: SigSet, fpstate: u64) -> SigContext {
-    let address = match info.detail {
-        super::Detail::Fault { address } => address,
-        _ => 0,
-    };
+fn save(frame: &UserFrame, trap: Trap, mask: SigSet, fpstate: u64) -> SigContext {
     SigContext {
         r8: frame.r8,
         r9: frame.r9,
@@ -223,10 +224,10 @@ fn save(frame: &UserFrame, info: &SigInfo, mask: SigSet, fpstate: u64) -> SigCon
         gs: 0,
         fs: 0,
         ss: LINUX_SS,
-        err: if address != 0 { frame.error } else { 0 },
-        trapno: trap_number(info.signal),
+        err: trap.error,
+        trapno: trap.vector,
         oldmask: mask.0,
-        cr2: address,
+        cr2: trap.address,
         fpstate,
         reserved: [0; 8],
     }
@@ -235,14 +236,30 @@ fn save(frame: &UserFrame, info: &SigInfo, mask: SigSet, fpstate: u64) -> SigCon
 const LINUX_CS: u16 = 0x33;
 const LINUX_SS: u16 = 0x2b;
 
-/// The vector that most likely raised a signal; programs show it, they do not act on it.
-fn trap_number(signal: Signal) -> u64 {
-    match signal {
-        Signal::SIGSEGV | Signal::SIGBUS => 14,
-        Signal::SIGILL => 6,
-        Signal::SIGTRAP => 3,
-        _ => 0,
-    }
+/// Why arithmetic of the x87 (vector 16) or of SSE failed (`FPE_*`): the first of the exceptions that are pending and not
+/// masked.
+pub(super) fn float_code(task: TaskRef, vector: u8) -> i32 {
+    /// Bits of exceptions, and the codes.
+    const CODES: [(u32, i32); 5] = [
+        (1, fault::FPE_FLTINV),
+        (1 << 2, fault::FPE_FLTDIV),
+        (1 << 3, fault::FPE_FLTOVF),
+        // A number that is too small to be normal counts as the second of them.
+        (1 << 4 | 1 << 1, fault::FPE_FLTUND),
+        (1 << 5, fault::FPE_FLTRES),
+    ];
+    let Some(user) = task.user_state() else {
+        return fault::FPE_FLTINV;
+    };
+    // SAFETY: we are the task.
+    let state = unsafe { user.fpu.get() };
+    let pending = if vector == 16 {
+        state.pending_x87()
+    } else {
+        state.pending_sse()
+    };
+    let found = CODES.into_iter().find(|(bits, _)| pending & bits != 0);
+    found.map_or(fault::FPE_FLTINV, |(_, code)| code)
 }
 
 /// `rt_sigreturn`: takes back what the handler's frame holds. The result is the interrupted code's

@@ -40,6 +40,25 @@ impl AltStack {
     }
 }
 
+/// An exception that became a signal: what handlers find in their frames, of whatever signal.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Trap {
+    /// The exception's number.
+    pub(super) vector: u64,
+    /// The CPU's error code.
+    pub(super) error: u64,
+    /// Of the last page fault: where.
+    pub(super) address: u64,
+}
+
+impl Trap {
+    const NONE: Self = Self {
+        vector: 0,
+        error: 0,
+        address: 0,
+    };
+}
+
 /// A thread's signals: its masks, what waits for it alone, its alternate stack.
 #[derive(Debug)]
 pub(crate) struct ThreadSignals {
@@ -54,6 +73,7 @@ pub(crate) struct ThreadSignals {
     restart: SpinLock<Option<Restart>>,
     /// Counted among the process's stopped threads; under the group's lock.
     stopped: AtomicBool,
+    trap: SpinLock<Trap>,
 }
 
 impl ThreadSignals {
@@ -71,7 +91,21 @@ impl ThreadSignals {
             }),
             restart: SpinLock::new(None),
             stopped: AtomicBool::new(false),
+            trap: SpinLock::new(Trap::NONE),
         }
+    }
+
+    /// The last exception of its own that became a signal.
+    pub(super) fn trap(&self) -> Trap {
+        *self.trap.lock()
+    }
+
+    /// An exception becomes a signal; one that has an address leaves it to those that have none, as on Linux.
+    pub(super) fn note_trap(&self, vector: u8, error: u64, address: Option<u64>) {
+        let mut trap = self.trap.lock();
+        trap.vector = vector.into();
+        trap.error = error;
+        trap.address = address.unwrap_or(trap.address);
     }
 
     /// What the child of a thread begins with; a thread on the same memory needs a stack of its own.

@@ -186,7 +186,13 @@ impl Target for LinkOf {
             let exe = process.exe().ok_or(Errno::ENOENT)?;
             return Ok(LinkTarget::Node(exe.node().clone(), exe.place().cloned()));
         }
-        let context = process.fs().ok_or(Errno::ENOENT)?;
+        let Some(context) = process.fs() else {
+            // The kernel's own init stands at the root.
+            return match process.pid() {
+                1 => Ok(LinkTarget::Node(crate::fs::root(), None)),
+                _ => Err(Errno::ENOENT),
+            };
+        };
         let node = if self.link == Link::Cwd {
             context.cwd()
         } else {
