@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 34] = [
+const C: [&str; 35] = [
     "process",
     "execute",
     "arguments",
@@ -39,6 +39,7 @@ const C: [&str; 34] = [
     "vectors",
     "library",
     "proc",
+    "fork_order",
     "fork_storm",
     "thread_storm",
 ];

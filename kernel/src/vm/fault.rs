@@ -23,6 +23,7 @@ use machine::memory::frame::FrameRef;
 use machine::memory::percpu::{self, Local};
 use machine::memory::pressure;
 use machine::sched;
+use machine::sync::SpinGuard;
 
 /// The most times that a fault begins again because the file changed under it.
 const FILE_RETRIES: u32 = 10_000;
@@ -147,7 +148,7 @@ impl AddressSpace {
         let mut supplies = Supplies::default();
         for _ in 0..FILE_RETRIES {
             let step = {
-                let mut state = self.state.lock();
+                let mut state = self.state_to_change(access);
                 state.attempt(page, access, want, &mut supplies, self)?
             };
             match step {
@@ -182,6 +183,19 @@ impl AddressSpace {
             }
         }
         Err(Fault::NoMemory)
+    }
+
+    /// The space's state, to serve an access. A store waits until no child gets its pages.
+    fn state_to_change(&self, access: Access) -> SpinGuard<'_, State> {
+        loop {
+            let state = self.state.lock();
+            if !state.forking || access != Access::Write {
+                return state;
+            }
+            drop(state);
+            // Who forks holds it to the end.
+            drop(self.change.lock());
+        }
     }
 
     /// Maps every page of a range that has areas; `write` as if it were stored to.

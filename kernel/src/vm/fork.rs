@@ -27,6 +27,10 @@ use machine::sched;
 impl AddressSpace {
     /// A copy for a child process: private pages are shared until one of the two writes.
     ///
+    /// The child sees the memory as it was at one moment, as C libraries rely on that put their lists of threads in
+    /// order after a fork. Other threads go on meanwhile where they know that they may store, which the child sees, and
+    /// wait for the end of this elsewhere. So what the child sees is as far as each of them has come.
+    ///
     /// # Errors
     /// `ENOMEM`.
     pub fn fork(&self) -> Result<Arc<Self>, Errno> {
@@ -45,13 +49,17 @@ impl AddressSpace {
         // Until the flush, another CPU may store to pages that are shared already: a fault that
         // copies such a page looks for this.
         let pending = {
-            let _state = self.state.lock();
+            let mut state = self.state.lock();
+            state.forking = true;
+            // So that each store that faults comes to `resolve`.
+            state.tables.forget_areas();
             self.begin_flush()
         };
         let copied = self.copy_pages(&child, &areas);
         // Even after a failure: pages that were shared so far may be known as writable.
         tlb::flush(&self.cpus, 0..USER_END);
         drop(pending);
+        self.state.lock().forking = false;
         copied?;
         // Not before: what moves must not be met half-way.
         child.join_family();

@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) arguments: Range<u64>,
     pub(super) environment: Range<u64>,
     pub(super) auxiliary: Range<u64>,
+    /// A child gets its pages just now: who finds that it may not store somewhere waits.
+    pub(super) forking: bool,
 }
 
 /// Bytes of areas, by what they are.
@@ -289,6 +291,7 @@ impl AddressSpace {
             arguments: 0..0,
             environment: 0..0,
             auxiliary: 0..0,
+            forking: false,
         };
         let place = family.reserve().inspect_err(|_| state.tables.free_root())?;
         let tag = family.tag(place);
