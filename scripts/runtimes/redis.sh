@@ -3,7 +3,12 @@
 socket=/tmp/redis.sock
 cli() { redis-cli -s $socket "$@"; }
 redis-server --port 0 --unixsocket $socket --save '' --dir /tmp --daemonize yes --enable-debug-command yes > /dev/null
-until [ "$(cli ping 2> /dev/null)" = PONG ]; do sleep 0.1; done
+tries=300
+until [ "$(cli ping 2> /dev/null)" = PONG ]; do
+    tries=$((tries - 1))
+    [ $tries -gt 0 ] || exit 1
+    sleep 0.1
+done
 cli debug populate 1000000 key 900 > /dev/null
 [ "$(cli dbsize)" = 1000000 ] || exit 1
 [ "$(cli info memory | sed -n 's/^used_memory:\([0-9]*\).*/\1/p')" -gt 1000000000 ] || exit 1

@@ -584,16 +584,18 @@ static void strict(void)
 		say("%zd", read(fd, &c, 1));
 		syscall(SYS_exit, c);
 	});
-	int gate[2];
+	int gate[2], ready[2];
 	MUST(pipe(gate));
+	MUST(pipe(ready));
 	pid_t pid = MUST(fork());
 	if (pid == 0) {
 		char c;
 		MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT));
+		syscall(SYS_write, ready[1], "x", 1);
 		syscall(SYS_read, gate[0], &c, 1);
 		syscall(SYS_exit, 4);
 	}
-	sleep_ms(100);
+	take_byte(ready[0]);
 	char path[64];
 	snprintf(path, sizeof path, "/proc/%d/status", pid);
 	lines_of(path);
