@@ -13,6 +13,7 @@ use super::task::{Task, WaitStatus, core_dump, exit_thread};
 use super::{TaskRef, current};
 use crate::fs::dev;
 use alloc::sync::Arc;
+use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use linux_raw_sys::general as nr;
 use logic::bpf::{DATA_WORDS, Program};
@@ -253,7 +254,7 @@ pub(crate) fn enter_call(task: TaskRef, frame: &mut UserFrame) -> bool {
             }
             Action::KillThread | Action::KillProcess => {
                 note(task, frame, action, Signal::SIGSYS.number(), true);
-                if action == Action::KillThread && task.process().thread_count() > 1 {
+                if action == Action::KillThread && !task.process().is_last_thread(task) {
                     exit_thread(WaitStatus::signalled(Signal::SIGSYS));
                 }
                 let info = refusal(frame, verdict);
@@ -327,6 +328,19 @@ fn has_room() -> bool {
     spent.1 <= LINES
 }
 
+/// A name that a program has chosen, in quotes, or in hexadecimal where a reader could take it for more than a name.
+struct Shown<'a>(&'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'"';
+        match core::str::from_utf8(self.0) {
+            Ok(name) if self.0.iter().all(plain) => write!(f, "\"{name}\""),
+            _ => self.0.iter().try_for_each(|byte| write!(f, "{byte:02X}")),
+        }
+    }
+}
+
 /// Notes in the kernel log what became of a call, if that is `wanted`; with the signal that ends the thread, or 0.
 fn note(task: TaskRef, frame: &UserFrame, action: Action, signal: u32, wanted: bool) {
     /// `KERN_NOTICE`.
@@ -340,11 +354,11 @@ fn note(task: TaskRef, frame: &UserFrame, action: Action, signal: u32, wanted: b
         NOTICE,
         NOTICE < shown,
         format_args!(
-            "audit: type=1326 uid={} gid={} pid={} comm=\"{}\" sig={signal} arch={AUDIT_ARCH:x} syscall={} compat=0 ip={:#x} code={:#x}",
+            "audit: type=1326 uid={} gid={} pid={} comm={} sig={signal} arch={AUDIT_ARCH:x} syscall={} compat=0 ip={:#x} code={:#x}",
             who.users.real,
             who.groups.real,
             task.process().pid(),
-            task.name(),
+            Shown(task.name().as_bytes()),
             number_of(frame).cast_signed(),
             frame.rip,
             action as u32,

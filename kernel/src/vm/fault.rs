@@ -2,7 +2,7 @@
 //!
 //! Most faults store to an anonymous page of the area that the last one stored to: they are served
 //! in one go under the space's lock. All others go through [`AddressSpace::resolve`], which lets
-//! the lock go while it waits for memory or a file's page and then looks at everything again.
+//! the lock go while it waits for memory, a file's page or the end of a fork and then looks at everything again.
 
 use super::entry::REGION;
 use super::family::Owner;
@@ -148,7 +148,13 @@ impl AddressSpace {
         let mut supplies = Supplies::default();
         for _ in 0..FILE_RETRIES {
             let step = {
-                let mut state = self.state_to_change(access);
+                let mut state = self.state.lock();
+                if state.forking {
+                    drop(state);
+                    // Others could wait for these meanwhile.
+                    (supplies.pool, supplies.turn) = (None, None);
+                    state = self.settled_state();
+                }
                 state.attempt(page, access, want, &mut supplies, self)?
             };
             match step {
@@ -185,16 +191,17 @@ impl AddressSpace {
         Err(Fault::NoMemory)
     }
 
-    /// The space's state, to serve an access. A store waits until no child gets its pages.
-    fn state_to_change(&self, access: Access) -> SpinGuard<'_, State> {
+    /// The space's state once no child gets its pages. Also a thread that is killed waits: it may have to say so to
+    /// others in this memory.
+    pub(super) fn settled_state(&self) -> SpinGuard<'_, State> {
         loop {
             let state = self.state.lock();
-            if !state.forking || access != Access::Write {
+            if !state.forking {
                 return state;
             }
             drop(state);
-            // Who forks holds it to the end.
-            drop(self.change.lock());
+            self.forked
+                .wait_uninterruptible(|| !self.state.lock().forking);
         }
     }
 

@@ -27,9 +27,10 @@ use machine::sched;
 impl AddressSpace {
     /// A copy for a child process: private pages are shared until one of the two writes.
     ///
-    /// The child sees the memory as it was at one moment, as C libraries rely on that put their lists of threads in
+    /// The child sees the memory as it was at one moment: C libraries rely on that, which put their lists of threads in
     /// order after a fork. Other threads go on meanwhile where they know that they may store, which the child sees, and
-    /// wait for the end of this elsewhere. So what the child sees is as far as each of them has come.
+    /// wait for the end of this elsewhere, and before they drop pages. So the child sees what each of them has done up to
+    /// some call or store, and nothing of what came later.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -51,7 +52,7 @@ impl AddressSpace {
         let pending = {
             let mut state = self.state.lock();
             state.forking = true;
-            // So that each store that faults comes to `resolve`.
+            // So that each access that faults comes to `resolve`.
             state.tables.forget_areas();
             self.begin_flush()
         };
@@ -60,6 +61,7 @@ impl AddressSpace {
         tlb::flush(&self.cpus, 0..USER_END);
         drop(pending);
         self.state.lock().forking = false;
+        self.forked.wake_all();
         copied?;
         // Not before: what moves must not be met half-way.
         child.join_family();

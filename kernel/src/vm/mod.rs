@@ -26,6 +26,8 @@
 //!   `state` go meanwhile.
 //! - `AddressSpace::state` (a spin lock) guards areas and entries for moments. Who holds it alone, as
 //!   faults and files do that drop pages, finds the area and changes its entries under one hold.
+//! - While a child gets its pages (`State::forking`), faults wait, and a program that drops pages: the child sees one
+//!   moment.
 //! - A range whose areas are gone, but not all of its pages, is `State::leaving`: files take their
 //!   pages out of it too. Nothing is mapped there before it is empty.
 //! - `members` says how a file finds every page table that shows it, forks and moves included.

@@ -231,7 +231,7 @@ impl AddressSpace {
         match advice {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 let first = range.start;
-                self.zap_areas(range, Reach::AllPages, |area| {
+                self.zap_areas(range, Reach::AllPages, true, |area| {
                     // Of pages of the pool whole ones go; as on Linux, the range must begin with one.
                     let cut =
                         area.start < first && !first.is_multiple_of(area.backing.page_bytes());

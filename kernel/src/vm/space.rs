@@ -22,7 +22,7 @@ use machine::arch::{CpuSet, USER_END, cpu, cpu_id};
 use machine::memory::percpu::{self, Local};
 use machine::memory::{hugetlb, kernel_root, knobs, pressure};
 use machine::sched;
-use machine::sync::{Mutex, SpinLock, assert_no_spin_lock_held};
+use machine::sync::{Mutex, SpinLock, WaitQueue, assert_no_spin_lock_held};
 
 pub(super) const PAGE: u64 = 4096;
 /// Page tables that are looked through under one lock.
@@ -40,6 +40,8 @@ pub struct AddressSpace {
     /// Changes of entries that not all CPUs know of yet, made by others or by oneself. Whoever
     /// depends on an entry that is gone, or that forbids stores, being known as such flushes too.
     pub(super) flushes: AtomicU32,
+    /// Where accesses wait for the end of a fork.
+    pub(super) forked: WaitQueue,
     /// No huge pages, whatever the areas say (`PR_SET_THP_DISABLE`).
     no_huge_pages: AtomicBool,
     /// What its process has registered for `membarrier(2)`, by the commands' bits.
@@ -78,7 +80,7 @@ pub(super) struct State {
     pub(super) arguments: Range<u64>,
     pub(super) environment: Range<u64>,
     pub(super) auxiliary: Range<u64>,
-    /// A child gets its pages just now: who finds that it may not store somewhere waits.
+    /// A child gets its pages just now: who needs a page, or has no use for some, waits.
     pub(super) forking: bool,
 }
 
@@ -301,6 +303,7 @@ impl AddressSpace {
             state: SpinLock::new(state),
             cpus: CpuSet::new(),
             flushes: AtomicU32::new(0),
+            forked: WaitQueue::new(),
             no_huge_pages: AtomicBool::new(false),
             barriers: AtomicU32::new(0),
             enlisted: AtomicBool::new(false),

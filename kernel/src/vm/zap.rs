@@ -109,7 +109,8 @@ impl AddressSpace {
     }
 
     /// Zaps the part of each area in `range` that `select` gives for it, upwards. Areas that change
-    /// meanwhile are met as they are when their turn comes, those that move down perhaps not at all.
+    /// meanwhile are met as they are when their turn comes, those that move down perhaps not at all. `settles`: it waits
+    /// while a child gets the pages.
     ///
     /// # Errors
     /// What `select` gives; areas below are done then.
@@ -117,11 +118,16 @@ impl AddressSpace {
         &self,
         range: Range<u64>,
         reach: Reach,
+        settles: bool,
         mut select: impl FnMut(&Area) -> Result<Range<u64>, Errno>,
     ) -> Result<(), Errno> {
         let mut zapping = Zapping::new(self, range.start);
         loop {
-            let state = self.state.lock();
+            let state = if settles {
+                self.settled_state()
+            } else {
+                self.state.lock()
+            };
             let mut part = None;
             let mut over = Ok(false);
             for _ in 0..AREAS_AT_ONCE {
@@ -207,7 +213,9 @@ impl Shows for AddressSpace {
 
     fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach) {
         // Areas never fail this, so nothing is left out.
-        let _ = self.zap_areas(0..USER_END, reach, |area| Ok(shown(area, source, pages)));
+        let _ = self.zap_areas(0..USER_END, reach, false, |area| {
+            Ok(shown(area, source, pages))
+        });
         self.zap_leaving();
     }
 
@@ -228,7 +236,7 @@ impl Shows for AddressSpace {
             state.changed();
         }
         // As above.
-        let _ = self.zap_areas(0..USER_END, Reach::AllPages, |area| {
+        let _ = self.zap_areas(0..USER_END, Reach::AllPages, false, |area| {
             Ok(if is_private(area) {
                 shown(area, source, pages)
             } else {

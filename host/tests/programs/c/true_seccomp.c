@@ -520,6 +520,8 @@ static void *is_strict(void *with)
 	return 0;
 }
 
+static void *ends_at_once(void *with) { return with; }
+
 static void kills(void)
 {
 	say("--- threads that are killed");
@@ -546,6 +548,17 @@ static void kills(void)
 		send_byte(to_thread[1]);
 		pthread_join(thread, 0);
 		MUST(on(SYS_getsid, SECCOMP_RET_KILL_THREAD));
+		raw(SYS_getsid, 0, 0);
+	});
+	IN_CHILD("the process whose last thread is killed while another ends", {
+		pthread_t thread;
+		for (int i = 0; i < 20; i++) {
+			start(&thread, ends_at_once, 0);
+			if (i < 19)
+				pthread_join(thread, 0);
+		}
+		MUST(on(SYS_getsid, SECCOMP_RET_KILL_THREAD));
+		pthread_join(thread, 0);
 		raw(SYS_getsid, 0, 0);
 	});
 	IN_CHILD("the process whose thread was strict", {

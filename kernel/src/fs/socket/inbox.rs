@@ -367,14 +367,13 @@ impl Inbox {
     /// The peer of a connection of TCP sends nothing any more; false: it has said so before.
     pub(super) fn end_stream(&self) -> bool {
         let both = {
-            let mut state = self.state.lock();
+            let state = self.state.lock();
             if state.peer_ended {
                 return false;
             }
-            state.finished = true;
             state.owner_ended
         };
-        self.end(None, if both { Band::HangUp } else { Band::In });
+        self.end_by(None, if both { Band::HangUp } else { Band::In }, true);
         // As on Linux the end counts as bytes, too.
         self.signal_arrival(Band::In);
         true
@@ -382,7 +381,13 @@ impl Inbox {
 
     /// The peer sends nothing any more; with `error` if it should have. Signals tell of it by `band`.
     pub(super) fn end(&self, error: Option<Errno>, band: Band) {
+        self.end_by(error, band, false);
+    }
+
+    /// The same; `finished` if TCP said so in order.
+    fn end_by(&self, error: Option<Errno>, band: Band, finished: bool) {
         let mut state = self.state.lock();
+        state.finished |= finished && !state.peer_ended;
         state.ended = true;
         state.peer_ended = true;
         if let Some(error) = error {

@@ -55,6 +55,7 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
         // the thread does not go back to user mode.
         ptrace::exit_event(task, unsafe { &mut *frame }, status);
     }
+    task.note_end();
     robust::release_list(task);
     futex_pi::release_all(&task);
     robust::clear_child_tid(task);

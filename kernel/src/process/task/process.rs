@@ -1,8 +1,8 @@
 //! One process: tasks with one address space, open files and signal handlers.
 
-use super::Task;
 use super::core_dump::Dump;
 use super::limits::{Limits, OwnLimits};
+use super::{Task, TaskRef};
 use crate::fs;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::process::signal::{Actions, Pending, SigSet, Signal};
@@ -391,6 +391,13 @@ impl Process {
     /// How many threads live.
     pub fn thread_count(&self) -> usize {
         self.group.lock().tasks.len()
+    }
+
+    /// Whether all threads but this one have ended, or begun to.
+    pub(crate) fn is_last_thread(&self, task: TaskRef) -> bool {
+        let group = self.group.lock();
+        let mut others = group.tasks.iter().filter(|other| !task.is(other));
+        others.all(|other| other.ends())
     }
 
     /// The numbers of its live threads, ascending; as many as there is memory for.

@@ -204,6 +204,8 @@ pub struct Task {
     confinement: Confinement,
     /// Scheduling policy, as Linux numbers them.
     policy: AtomicU32,
+    /// It ends, and makes no more calls.
+    ends: AtomicBool,
     /// Its children begin with the usual policy (`SCHED_RESET_ON_FORK`).
     resets_policy: AtomicBool,
     /// `ioprio_set`.
@@ -242,6 +244,7 @@ impl Task {
             tracee: Tracee::default(),
             confinement: Confinement::default(),
             policy: AtomicU32::new(0),
+            ends: AtomicBool::new(false),
             resets_policy: AtomicBool::new(false),
             io_priority: AtomicU32::new(0),
             timer_slack: AtomicU64::new(50_000),
@@ -395,6 +398,17 @@ impl Task {
     #[inline]
     pub(crate) fn confinement(&self) -> &Confinement {
         &self.confinement
+    }
+
+    /// Whether it has begun to end.
+    pub(super) fn ends(&self) -> bool {
+        // Relaxed: who was told of its end by a futex has taken a lock after it.
+        self.ends.load(Ordering::Relaxed)
+    }
+
+    /// It begins to end.
+    pub(super) fn note_end(&self) {
+        self.ends.store(true, Ordering::Relaxed);
     }
 
     /// Whether somebody traces it.

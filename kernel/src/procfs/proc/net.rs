@@ -198,15 +198,15 @@ fn find(wanted: &dyn Fn(&Socket) -> bool) -> Result<Vec<Row>, Errno> {
     // Ends with the last process: each number is looked at once.
     while let Some(process) = task::next_process(pid) {
         pid = process.pid() + 1;
-        if process::current().killed() {
-            return Err(Errno::EINTR);
-        }
         let Some(files) = process.files() else {
             continue;
         };
         let mut from = 0;
         while let Some((file, next)) = files.next_socket(from) {
             from = next;
+            if process::current().killed() {
+                return Err(Errno::EINTR);
+            }
             if let Some(file) = file {
                 let added = found.add(&file);
                 file.close();
