@@ -146,7 +146,11 @@ static void faults(void)
 	FAULT(*(volatile int *)8 = 1);
 	FAULT(((void (*)(void))8)());
 	FAULT(__asm__ volatile("hlt"));
-	FAULT(__asm__ volatile("int $0x81"));
+	/* Its error is another one where QEMU translates. */
+	if (sigsetjmp(back, 1) == 0)
+		__asm__ volatile("int $0x81");
+	else
+		say("int 0x81: signal %d code %d trap %lld", seen.si_signo, seen.si_code, trap);
 	FAULT(__asm__ volatile("ud2"));
 	FAULT(__asm__ volatile("int3"));
 	floats();
