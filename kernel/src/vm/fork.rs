@@ -47,8 +47,8 @@ impl AddressSpace {
             khugepaged::enlist(&child);
         }
         self.settle_trials(0..USER_END);
-        // Until the flush, another CPU may store to pages that are shared already: a fault that
-        // copies such a page looks for this.
+        // Until the flush, another CPU may store to pages that are shared already: who takes such a page
+        // out for a file looks for this. Faults wait.
         let pending = {
             let mut state = self.state.lock();
             state.forking = true;

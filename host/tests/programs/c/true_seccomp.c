@@ -522,31 +522,29 @@ static void *is_strict(void *with)
 
 static void *ends_at_once(void *with) { return with; }
 
+/* Starts a thread, and waits until it has gone on to its end. */
+static void to_its_end(void *(*body)(void *), long with)
+{
+	pthread_t thread;
+	start(&thread, body, (void *)with);
+	take_byte(from_thread[0]);
+	send_byte(to_thread[1]);
+	pthread_join(thread, 0);
+}
+
 static void kills(void)
 {
 	say("--- threads that are killed");
 	IN_CHILD("the process", {
-		pthread_t thread;
-		start(&thread, confines_itself, (void *)(long)SECCOMP_RET_KILL_THREAD);
-		take_byte(from_thread[0]);
-		send_byte(to_thread[1]);
-		pthread_join(thread, 0);
+		to_its_end(confines_itself, SECCOMP_RET_KILL_THREAD);
 		say("one is left");
 	});
 	IN_CHILD("the process", {
-		pthread_t thread;
-		start(&thread, confines_itself, (void *)(long)SECCOMP_RET_KILL_PROCESS);
-		take_byte(from_thread[0]);
-		send_byte(to_thread[1]);
-		pthread_join(thread, 0);
+		to_its_end(confines_itself, SECCOMP_RET_KILL_PROCESS);
 		say("one is left");
 	});
 	IN_CHILD("the process whose last thread is killed", {
-		pthread_t thread;
-		start(&thread, confines_itself, (void *)(long)SECCOMP_RET_KILL_THREAD);
-		take_byte(from_thread[0]);
-		send_byte(to_thread[1]);
-		pthread_join(thread, 0);
+		to_its_end(confines_itself, SECCOMP_RET_KILL_THREAD);
 		MUST(on(SYS_getsid, SECCOMP_RET_KILL_THREAD));
 		raw(SYS_getsid, 0, 0);
 	});
@@ -562,12 +560,8 @@ static void kills(void)
 		raw(SYS_getsid, 0, 0);
 	});
 	IN_CHILD("the process whose thread was strict", {
-		pthread_t thread;
-		start(&thread, is_strict, 0);
-		take_byte(from_thread[0]);
 		char path[64];
-		send_byte(to_thread[1]);
-		pthread_join(thread, 0);
+		to_its_end(is_strict, 0);
 		say("one is left");
 		snprintf(path, sizeof path, "/proc/%d/status", getpid());
 		lines_of(path);

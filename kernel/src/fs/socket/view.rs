@@ -30,7 +30,7 @@ pub struct View {
     pub family: Family,
     /// What it carries.
     pub kind: SocketKind,
-    /// Its protocol, if that has ports.
+    /// Its protocol, if that has a number above 0.
     pub protocol: Option<Protocol>,
     /// Its name.
     pub local: Address,
