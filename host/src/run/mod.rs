@@ -7,6 +7,7 @@ mod options;
 mod out;
 mod pack;
 mod pressure;
+mod privileges;
 mod program;
 mod record;
 mod root;
@@ -24,6 +25,7 @@ mod watch;
 pub(crate) use options::RunOptions;
 
 use crate::blk::{DISKS_MAX, Disks};
+use crate::confine::Preparation;
 use crate::failure::Failure;
 use crate::guest::{self, BootOptions, Kernel};
 use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind};
@@ -57,6 +59,7 @@ const CPUS_DEFAULT_MAX: u32 = 8;
 /// Runs the program and returns its status.
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
+    let cage = Preparation::begin(options.unconfined);
     huge_pages::do_without();
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
@@ -104,6 +107,12 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
             Rounded(archive_bytes)
         )));
     }
+    let cage = cage.finish()?;
+    if !options.quiet {
+        for (measure, why) in cage.missing() {
+            eprintln!("ebb: this host confines QEMU without {measure}: {why}");
+        }
+    }
     let choice = accel::choose(
         options.accel,
         options.icount,
@@ -114,11 +123,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
             options.machine,
             !options.disks.is_empty(),
         ),
+        &cage,
     )?;
     let images: Vec<_> = options.disks.iter().map(|disk| disk.0.clone()).collect();
     let disks = Disks::new(&images)?;
     let spec = Spec {
         qemu: &choice.qemu,
+        cage: &cage,
         kernel: kernel.bytes(),
         dialect: kernel.dialect(),
         machine: options.machine,
@@ -148,6 +159,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         outs: outs.as_ref(),
         root,
         volumes,
+        privileges: privileges::needed(options, &listed, outs.as_ref(), &cage),
     };
     session::run(options, &plan, &archive, &choice)
 }
