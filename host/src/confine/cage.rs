@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Gid, Uid};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Resource, Rlimit, Signal, getpid, geteuid, getppid, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, geteuid, getpid, getppid, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::BpfProgram;
 use std::fmt;
@@ -179,8 +179,14 @@ impl Cage {
             parent,
             kept,
             ids: inner.ids.map(|ids| ids.of_process(kvm)),
-            namespaces: inner.namespaces.as_ref().map(Namespaces::again).transpose()?,
-            files: (!is_missing(Measure::Files)).then(|| files::rule(program)).transpose()?,
+            namespaces: inner
+                .namespaces
+                .as_ref()
+                .map(Namespaces::again)
+                .transpose()?,
+            files: (!is_missing(Measure::Files))
+                .then(|| files::rule(program))
+                .transpose()?,
             filter: inner.filter.clone(),
         };
         command.env_clear();

@@ -161,11 +161,7 @@ fn rule(
     SeccompRule::new(vec![condition]).map_err(io::Error::other)
 }
 
-fn compiled(
-    rules: Rules,
-    others: SeccompAction,
-    listed: SeccompAction,
-) -> io::Result<BpfProgram> {
+fn compiled(rules: Rules, others: SeccompAction, listed: SeccompAction) -> io::Result<BpfProgram> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let filter = SeccompFilter::new(rules, others, listed, arch).map_err(io::Error::other)?;
     filter.try_into().map_err(io::Error::other)
@@ -173,7 +169,10 @@ fn compiled(
 
 /// Writes the number of this process where a filter compares with it. Allocates nothing.
 pub(super) fn put_in_own_process(program: &mut [sock_filter]) {
-    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    let pid = rustix::process::getpid()
+        .as_raw_nonzero()
+        .get()
+        .unsigned_abs();
     for instruction in program {
         if instruction.k == OWN_PROCESS {
             instruction.k = pid;

@@ -70,8 +70,7 @@ pub(super) fn rule(program: &Path) -> io::Result<OwnedFd> {
 /// The kernel's.
 pub(super) fn apply(rule: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: numbers alone; the rule restricts the calling thread.
-    let result =
-        unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rule.as_raw_fd(), 0) };
+    let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rule.as_raw_fd(), 0) };
     match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -45,7 +45,12 @@ pub(crate) fn send(
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     let sent = rustix::io::retry_on_intr(|| {
-        sendmsg(socket, &[IoSlice::new(&head)], &mut ancillary, SendFlags::NOSIGNAL)
+        sendmsg(
+            socket,
+            &[IoSlice::new(&head)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )
     })?;
     // Descriptors travel with the first byte; the others may follow alone.
     socket.write_all(&head[sent..])?;

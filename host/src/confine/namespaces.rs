@@ -68,7 +68,11 @@ impl Ids {
     /// The lines of the user and of the group map.
     fn maps(self) -> [String; 2] {
         let line = |id: u32| format!("{id} {id} 1\n");
-        let root = if self.kvm_is_roots { line(0) } else { String::new() };
+        let root = if self.kvm_is_roots {
+            line(0)
+        } else {
+            String::new()
+        };
         let kvm = self.kvm_group.map(line).unwrap_or_default();
         [line(self.user) + &root, line(self.group) + &root + &kvm]
     }
@@ -101,12 +105,7 @@ impl Making {
     /// The host's, for a socket or a process.
     pub(super) fn start() -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        // In the new process this end is the parent's alone.
-        let inherited = ours.try_clone()?;
-        let maker = Forked::start(move || {
-            drop(inherited);
-            make(theirs);
-        })?;
+        let maker = Forked::start(move || make(theirs))?;
         Ok(Self {
             maker,
             socket: ours,
@@ -147,7 +146,7 @@ impl Making {
     }
 }
 
-/// Makes the namespaces, says which there are, and waits for the end of `socket`.
+/// Makes the namespaces, says which there are, and waits to be ended.
 fn make(mut socket: UnixStream) {
     let mut is_made = |flags| {
         // SAFETY: unsafe for what threads share, of which these flags have nothing; there is one.

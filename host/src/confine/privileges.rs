@@ -34,7 +34,10 @@ impl Privileges {
 
 /// Names capabilities as `capabilities(7)` does: `CAP_FOWNER, CAP_KILL`; "no capabilities" for none.
 pub(crate) fn names(set: CapabilitySet) -> String {
-    let names: Vec<_> = set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+    let names: Vec<_> = set
+        .iter_names()
+        .map(|(name, _)| format!("CAP_{name}"))
+        .collect();
     if names.is_empty() {
         "no capabilities".into()
     } else {

@@ -78,6 +78,7 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
+    drop(null);
     close_all_but(socket)?;
     rustix::process::chdir("/")?;
     let limit = |resource, most| {
@@ -130,7 +131,13 @@ mod tests {
     #[test]
     fn a_reader_opens_no_file_and_no_socket() {
         let refused = Errno::PERM.raw_os_error();
-        let open = || number(rustix::fs::open("/etc/passwd", OFlags::RDONLY, Mode::empty()));
+        let open = || {
+            number(rustix::fs::open(
+                "/etc/passwd",
+                OFlags::RDONLY,
+                Mode::empty(),
+            ))
+        };
         assert_eq!(tried(open), refused);
         let inet = rustix::net::AddressFamily::INET;
         let socket = || {
@@ -147,7 +154,10 @@ mod tests {
             number(rustix::process::kill_process(parent, signal))
         };
         assert_eq!(tried(kill), refused);
-        assert_eq!(tried(|| number(rustix::fs::unlink("/tmp/nothing"))), refused);
+        assert_eq!(
+            tried(|| number(rustix::fs::unlink("/tmp/nothing"))),
+            refused
+        );
     }
 
     #[test]

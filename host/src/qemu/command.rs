@@ -42,8 +42,7 @@ pub(crate) struct Board {
 }
 
 /// All that QEMU can refuse itself, once it is set up.
-const SANDBOX: &str =
-    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// Slots on a PCI bus below this hold the chipset.
 const FIRST_PCI_SLOT: usize = 2;

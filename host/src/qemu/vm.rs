@@ -111,8 +111,9 @@ impl Vm {
             Parts::new(spec, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
         let arguments = command_line(&parts.board);
         let inherited = &parts.inherited;
-        let mut qemu =
-            Qemu::spawn(program, &arguments, inherited, spec.cage, spec.accel, shown_on)?;
+        let mut qemu = Qemu::spawn(
+            program, &arguments, inherited, spec.cage, spec.accel, shown_on,
+        )?;
         let (ports, out) = (parts.board.ports, parts.board.out);
         // Our copies of QEMU's ends must go, or its death would not end our reads.
         let (blocking, rest): (Vec<_>, Vec<_>) = parts.inherited.into_iter().partition(|fd| {

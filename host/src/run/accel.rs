@@ -5,8 +5,8 @@
 //! for as long as host, QEMU and kernel stay the same.
 
 use super::program::Programs;
-use crate::confine::Cage;
 use crate::archive::{GuestPath, Initramfs, Node, Source, nul_terminated};
+use crate::confine::Cage;
 use crate::failure::{Failure, describe};
 use crate::guest::{Kernel, Stage};
 use crate::machine::{Accel, AccelChoice, Machine};
