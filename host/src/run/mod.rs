@@ -40,7 +40,7 @@ use ebb_wire::volume::VOLUMES_MAX;
 use ebb_wire::{boot, port, terminal};
 use out::Outs;
 use program::Programs;
-use root::{Image, Root, RootChoice, View};
+use root::{RemoteImage, Root, RootChoice, View};
 use session::Plan;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -252,7 +252,7 @@ fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
             view.map(|view| Some(Root::Host(view)))
                 .map_err(|errno| cannot(path, errno.into()))
         }
-        RootChoice::Path(path) => match Image::open(path, options.quiet) {
+        RootChoice::Path(path) => match RemoteImage::open(path, options.quiet) {
             Ok(image) => Ok(Some(Root::Image(Arc::new(image)))),
             Err(error) => Err(Failure::Usage(format!(
                 "--root {}: {error}",

@@ -219,6 +219,13 @@ impl<'a> Session<'a> {
             terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
             terminal.message(&format!("ebb: {}", plan.spec.cage));
             terminal.message(&format!("ebb: ebb keeps {}", confine::names(self.kept)));
+            if let Some(Root::Image(image)) = &plan.root {
+                let reader = image.reader();
+                terminal.message(&format!(
+                    "ebb: process {reader} reads the image: no capabilities, no_new_privs, seccomp, \
+                     no files"
+                ));
+            }
             if let Some(origin) = plan.kernel.origin() {
                 let kernel = self.kernel_name();
                 terminal.message(&format!("ebb: {kernel} from {}", origin.display()));
