@@ -22,7 +22,7 @@ impl Place {
     fn new(name: &str) -> Self {
         let scratch = Scratch::within(&std::env::temp_dir(), name);
         let place = Self { scratch };
-        place.write("home/.ssh/id", SECRET.as_bytes(), 0o600);
+        place.write("home/.ssh/key", SECRET.as_bytes(), 0o600);
         fs::set_permissions(place.path("home/.ssh"), mode(0o700)).unwrap();
         place
     }
@@ -119,9 +119,9 @@ fn bytes_of(path: &Path) -> Vec<u8> {
 #[test]
 fn a_secret_is_no_interpreter() {
     let place = Place::new("packing-interpreter");
-    let secret = bytes_of(&place.path("home/.ssh/id"));
+    let secret = bytes_of(&place.path("home/.ssh/key"));
     let program = place.write("prog", &elf(&[&secret]), 0o755);
-    place.refused(&["--root", "none"], &program, "home/.ssh/id");
+    place.refused(&["--root", "none"], &program, "home/.ssh/key");
     // The second is read by some tools, and never by a kernel.
     let loader = b"/lib64/ld-linux-x86-64.so.2";
     let two = place.write("two", &elf(&[loader, &secret]), 0o755);
@@ -130,14 +130,14 @@ fn a_secret_is_no_interpreter() {
     place.refused(
         &["--root", "none"],
         &place.write("one", &elf(&[&secret, loader]), 0o755),
-        "home/.ssh/id",
+        "home/.ssh/key",
     );
 }
 
 #[test]
 fn a_packed_folder_names_no_secret() {
     let place = Place::new("packing-folder");
-    let secret = bytes_of(&place.path("home/.ssh/id"));
+    let secret = bytes_of(&place.path("home/.ssh/key"));
     place.write("tree/prog", &elf(&[&secret]), 0o755);
     let options = ["--root", "none", "--file", "tree:/t", "--busybox"];
     let (output, archive) = place.pack(&options, Path::new("sh"));
@@ -156,11 +156,11 @@ fn a_script_names_no_secret() {
     let home = place.path("home");
     let home = home.display();
     for (name, first) in [
-        ("plain", format!("{home}/.ssh/id")),
-        ("dots", format!("/usr/..{home}/.ssh/id")),
-        ("magic", "/proc/self/cwd/home/.ssh/id".into()),
+        ("plain", format!("{home}/.ssh/key")),
+        ("dots", format!("/usr/..{home}/.ssh/key")),
+        ("magic", "/proc/self/cwd/home/.ssh/key".into()),
         ("descriptor", "/proc/self/fd/0".into()),
-        ("env", format!("/usr/bin/env {home}/.ssh/id")),
+        ("env", format!("/usr/bin/env {home}/.ssh/key")),
     ] {
         let script = place.script(name, &first);
         for root in ["none", "host"] {
