@@ -218,7 +218,6 @@ impl<'a> Session<'a> {
                 (&vm.monitor.version, self.choice.accel, &self.choice.reason);
             terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
             terminal.message(&format!("ebb: {}", plan.spec.cage));
-            terminal.message(&format!("ebb: ebb keeps {}", confine::names(self.kept)));
             if let Some(Root::Image(image)) = &plan.root {
                 let reader = image.reader();
                 terminal.message(&format!(
@@ -226,6 +225,7 @@ impl<'a> Session<'a> {
                      no files"
                 ));
             }
+            terminal.message(&format!("ebb: ebb keeps {}", confine::names(self.kept)));
             if let Some(origin) = plan.kernel.origin() {
                 let kernel = self.kernel_name();
                 terminal.message(&format!("ebb: {kernel} from {}", origin.display()));

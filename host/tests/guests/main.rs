@@ -1,6 +1,7 @@
 //! `ebb run` on real guests: the whole way from the command line to the program and back.
 
 mod cleanup;
+mod confined;
 mod cost;
 #[path = "../parts/dynamic.rs"]
 mod dynamic;

@@ -1,0 +1,411 @@
+//! What confines QEMU, `ebb` and the reader of an image, as the kernel tells it, for root and for an
+//! ordinary user.
+
+use crate::guest::ebb;
+use crate::running::qemu_of;
+use crate::scratch::Scratch;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// The user that tests run `ebb` as where it is not to be root.
+const USER: u32 = 54321;
+
+/// A run whose program is up.
+struct Running {
+    child: Child,
+    qemu: u32,
+    /// What `ebb` said until then.
+    said: String,
+    _scratch: Scratch,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_root() -> bool {
+    status("self")["Uid"].starts_with("0\t")
+}
+
+/// Starts a guest as root, or as [`USER`].
+fn start(name: &str, as_root: bool, options: &[&str]) -> Running {
+    let scratch = Scratch::within(&std::env::temp_dir(), name);
+    fs::set_permissions(scratch.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    // Where everyone can run it.
+    let program = scratch.folder().join("ebb");
+    // By another process: one that another test forks meanwhile would hold it open for writing.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_ebb"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    let own = scratch.folder().join("own");
+    fs::create_dir(&own).unwrap();
+    let given = ebb(&[
+        options,
+        &["--verbose", "--", "sh", "-c", "echo ready; exec sleep 1000"],
+    ]
+    .concat());
+    let mut command = Command::new(&program);
+    command
+        .args(given.get_args())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", &own)
+        .env("XDG_RUNTIME_DIR", &own)
+        .env("SECRET_TOKEN", "s3cret")
+        .current_dir(&own)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if !as_root {
+        std::os::unix::fs::chown(&own, Some(USER), Some(USER)).unwrap();
+        command.uid(USER).gid(USER);
+    }
+    // A descriptor that ebb was started with and knows nothing about.
+    let open = fs::File::open("/etc/passwd").unwrap();
+    inherit(&open);
+    let mut child = command.spawn().expect("ebb starts");
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    if line != "ready\n" {
+        let _ = child.kill();
+        let mut said = String::new();
+        let _ = child.stderr.take().unwrap().read_to_string(&mut said);
+        panic!("the program does not run: {said}");
+    }
+    let mut said = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    while !said.contains("ebb: ebb keeps") {
+        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    // What else it says is read, so that it never waits for a reader.
+    std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+    let qemu = qemu_of(&child).expect("ebb has a QEMU");
+    Running {
+        child,
+        qemu,
+        said,
+        _scratch: scratch,
+    }
+}
+
+/// Has children inherit a file.
+fn inherit(file: &fs::File) {
+    let number = file.as_raw_fd();
+    // SAFETY: F_SETFD changes a flag of an open descriptor.
+    assert_eq!(unsafe { libc::fcntl(number, libc::F_SETFD, 0) }, 0);
+}
+
+/// The lines of a process's or thread's status, by their names.
+fn status(process: &str) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines
+        .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+        .collect()
+}
+
+fn capabilities(status: &BTreeMap<String, String>) -> Vec<u64> {
+    let sets = ["CapPrm", "CapEff", "CapInh", "CapAmb"];
+    sets.iter()
+        .map(|set| u64::from_str_radix(&status[*set], 16).unwrap())
+        .collect()
+}
+
+fn link(path: &str) -> String {
+    fs::read_link(path).map_or_else(|error| error.to_string(), |to| to.display().to_string())
+}
+
+/// The measures of QEMU that its command line and the kernel tell.
+fn check_qemu(running: &Running, as_root: bool) {
+    let qemu = running.qemu;
+    let facts = status(&qemu.to_string());
+    let users: Vec<_> = facts["Uid"].split('\t').collect();
+    assert!(users.iter().all(|user| *user == users[0]), "{users:?}");
+    if as_root {
+        let user: u32 = users[0].parse().unwrap();
+        assert!(user > 1_000_000_000, "QEMU runs as user {user}");
+        assert_eq!(facts["Groups"].trim(), "");
+    } else {
+        assert_eq!(users[0], USER.to_string());
+    }
+    assert_eq!(capabilities(&facts), [0; 4]);
+    assert_eq!(u64::from_str_radix(&facts["CapBnd"], 16).unwrap(), 0);
+    assert_eq!(facts["NoNewPrivs"], "1");
+    assert_eq!(facts["Seccomp"], "2");
+    // QEMU's own filter, and ebb's.
+    assert!(facts["Seccomp_filters"].parse::<u32>().unwrap() >= 2);
+    for namespace in ["user", "net", "ipc"] {
+        let own = link(&format!("/proc/{qemu}/ns/{namespace}"));
+        assert_ne!(
+            own,
+            link(&format!("/proc/self/ns/{namespace}")),
+            "{namespace}"
+        );
+        assert!(own.starts_with(namespace), "{own}");
+    }
+    assert_eq!(fs::read(format!("/proc/{qemu}/environ")).unwrap(), b"");
+    assert_eq!(link(&format!("/proc/{qemu}/cwd")), "/");
+    for entry in fs::read_dir(format!("/proc/{qemu}/fd")).unwrap() {
+        let file = link(&entry.unwrap().path().display().to_string());
+        let kinds = [
+            "/dev/null",
+            "pipe:",
+            "socket:",
+            "anon_inode:",
+            "/memfd:ebb-",
+            "/dev/kvm",
+        ];
+        assert!(
+            kinds.iter().any(|kind| file.starts_with(kind)),
+            "QEMU has {file}"
+        );
+    }
+    let line = fs::read(format!("/proc/{qemu}/cmdline")).unwrap();
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    let refused = ["obsolete", "elevateprivileges", "spawn", "resourcecontrol"];
+    assert!(
+        refused
+            .iter()
+            .all(|what| line.contains(&format!("{what}=deny"))),
+        "{line}"
+    );
+    assert!(
+        running.said.contains("ebb: QEMU is confined: "),
+        "{}",
+        running.said
+    );
+    for measure in [
+        "unprivileged user",
+        "no capabilities",
+        "no_new_privs",
+        "seccomp",
+        "user namespace",
+        "network namespace",
+        "IPC namespace",
+        "empty environment",
+        "no other descriptors",
+        "folder /",
+    ] {
+        assert!(
+            running.said.contains(measure),
+            "{measure}: {}",
+            running.said
+        );
+    }
+}
+
+/// Asserts that no thread of `ebb` has a capability beyond `wanted`; the one that watches the host's
+/// memory may keep CAP_SYS_RESOURCE.
+fn check_ebb(running: &Running, wanted: u64) {
+    const SYS_RESOURCE: u64 = 1 << 24;
+    let pid = running.child.id();
+    let mut threads = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let thread = thread.unwrap().file_name().into_string().unwrap();
+        let facts = status(&format!("{pid}/task/{thread}"));
+        let allowed = wanted
+            | if facts["Name"] == "pressure" {
+                SYS_RESOURCE
+            } else {
+                0
+            };
+        let sets = capabilities(&facts);
+        assert!(
+            sets.iter().all(|set| set & !allowed == 0),
+            "{}: {sets:x?}",
+            facts["Name"]
+        );
+        assert_eq!(facts["NoNewPrivs"], "1", "{}", facts["Name"]);
+        threads += 1;
+    }
+    assert!(threads > 1);
+}
+
+#[test]
+fn roots_guest_has_no_rights_of_root() {
+    if !is_root() {
+        return;
+    }
+    let running = start("confined-root", true, &[]);
+    check_qemu(&running, true);
+    check_ebb(&running, 0);
+    assert!(running.said.contains("ebb keeps no capabilities"));
+}
+
+#[test]
+fn a_users_guest_has_fewer_rights_than_the_user() {
+    let running = start("confined-user", !is_root(), &[]);
+    if is_root() {
+        check_qemu(&running, false);
+    }
+    check_ebb(&running, 0);
+}
+
+#[test]
+fn volumes_are_what_root_keeps_capabilities_for() {
+    if !is_root() {
+        return;
+    }
+    const DAC_OVERRIDE: u64 = 1 << 1;
+    const DAC_READ_SEARCH: u64 = 1 << 2;
+    const FOWNER: u64 = 1 << 3;
+    let running = start("confined-read", true, &["--volume", ".:/v:ro"]);
+    check_ebb(&running, DAC_READ_SEARCH);
+    assert!(
+        running.said.contains("CAP_DAC_READ_SEARCH"),
+        "{}",
+        running.said
+    );
+    drop(running);
+    let running = start(
+        "confined-write",
+        true,
+        &["--volume", ".:/v", "--disk", "ram:1M"],
+    );
+    check_ebb(&running, DAC_OVERRIDE | DAC_READ_SEARCH | FOWNER);
+    check_qemu(&running, true);
+}
+
+#[test]
+fn the_reader_of_an_image_has_no_rights() {
+    let scratch = Scratch::within(&std::env::temp_dir(), "confined-image");
+    let archive = scratch.folder().join("root.tar");
+    let busybox = Command::new("sh")
+        .args(["-c", "command -v busybox"])
+        .output()
+        .unwrap();
+    let busybox = String::from_utf8(busybox.stdout).unwrap();
+    let root = scratch.folder().join("root/bin");
+    fs::create_dir_all(&root).unwrap();
+    fs::copy(busybox.trim(), root.join("busybox")).unwrap();
+    for name in ["sh", "sleep"] {
+        std::os::unix::fs::symlink("busybox", root.join(name)).unwrap();
+    }
+    let packed = Command::new("tar")
+        .arg("-cf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(scratch.folder().join("root"))
+        .arg("bin")
+        .status();
+    assert!(packed.unwrap().success());
+    let archive = archive.display().to_string();
+    let running = start("confined-reader", is_root(), &["--root", &archive]);
+    let pid = running.child.id();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let mut readers = children.split_whitespace().filter(|child| {
+        fs::read_to_string(format!("/proc/{child}/comm")).unwrap() == "ebb-image\n"
+    });
+    let reader = readers.next().expect("a process reads the image");
+    let facts = status(reader);
+    assert_eq!(capabilities(&facts), [0; 4]);
+    assert_eq!(
+        (facts["NoNewPrivs"].as_str(), facts["Seccomp"].as_str()),
+        ("1", "2")
+    );
+    assert_eq!(link(&format!("/proc/{reader}/cwd")), "/");
+    for entry in fs::read_dir(format!("/proc/{reader}/fd")).unwrap() {
+        let file = link(&entry.unwrap().path().display().to_string());
+        let kinds = ["/dev/null", "socket:", "/memfd:ebb-guest-ram", &archive];
+        assert!(
+            kinds.iter().any(|kind| file.starts_with(kind)),
+            "it has {file}"
+        );
+    }
+    assert!(
+        running
+            .said
+            .contains(&format!("process {reader} reads the image"))
+    );
+}
+
+#[test]
+fn unconfined_is_what_the_user_asks_for() {
+    let running = start("unconfined", is_root(), &["--unconfined"]);
+    assert!(
+        running.said.contains("QEMU is not confined"),
+        "{}",
+        running.said
+    );
+    let facts = status(&running.qemu.to_string());
+    assert_eq!(facts["Seccomp"], "0");
+    // Even so it has no descriptors of others.
+    for entry in fs::read_dir(format!("/proc/{}/fd", running.qemu)).unwrap() {
+        assert_ne!(
+            link(&entry.unwrap().path().display().to_string()),
+            "/etc/passwd"
+        );
+    }
+}
+
+#[test]
+fn what_runs_in_qemu_opens_no_files_of_the_user() {
+    // What a guest that has taken QEMU over could do: another program in its place.
+    let scratch = Scratch::within(&std::env::temp_dir(), "confined-opens");
+    fs::set_permissions(scratch.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    let tries = scratch.folder().join("bin");
+    fs::create_dir(&tries).unwrap();
+    let secret = scratch.folder().join("secret");
+    fs::write(&secret, "a secret").unwrap();
+    let listener = scratch.folder().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&listener).unwrap();
+    let source = scratch.folder().join("try.py");
+    let text = format!(
+        "#!/usr/bin/python3\nimport os, socket, sys\n\
+         def tried(name, what):\n\
+         \x20   try: what(); print(name, 'done', file=sys.stderr)\n\
+         \x20   except OSError as error: print(name, error.errno, file=sys.stderr)\n\
+         tried('read', lambda: open('{secret}').read())\n\
+         tried('list', lambda: os.listdir('/etc'))\n\
+         tried('passwd', lambda: open('/etc/passwd').read())\n\
+         tried('write', lambda: open('/tmp/ebb-confined', 'w'))\n\
+         tried('socket', lambda: socket.socket(socket.AF_UNIX).connect('{listener}'))\n\
+         tried('kill', lambda: os.kill(1, 0))\n\
+         tried('parent', lambda: os.kill(os.getppid(), 0))\n\
+         tried('environ', lambda: open('/proc/%d/environ' % os.getppid()).read())\n\
+         print('end', dict(os.environ), os.getcwd(), file=sys.stderr)\n",
+        secret = secret.display(),
+        listener = listener.display(),
+    );
+    fs::write(&source, text).unwrap();
+    let program = tries.join("qemu");
+    let copied = Command::new("install")
+        .args(["-m", "755"])
+        .arg(&source)
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    let program = program.display().to_string();
+    let output = ebb(&["--verbose", "--qemu", &program, "--", "true"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    for (name, error) in [
+        ("read", libc::EACCES),
+        ("list", libc::EACCES),
+        ("passwd", libc::EACCES),
+        ("write", libc::EACCES),
+        ("socket", libc::EPERM),
+        ("kill", libc::EPERM),
+        ("parent", libc::EPERM),
+        ("environ", libc::EACCES),
+    ] {
+        assert!(
+            said.contains(&format!("{name} {error}\n")),
+            "{name}: {said}"
+        );
+    }
+    assert!(said.contains("end {"), "{said}");
+    assert!(!said.contains("SECRET") && said.contains("} /\n"), "{said}");
+}
