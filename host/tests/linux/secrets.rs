@@ -8,8 +8,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-/// Makes folders, whose names end with a slash, and files, each with a mode and an owner. Tests that are not run by root own all
-/// of it themselves.
+/// Makes folders, whose names end with a slash, and files, each with a mode and an owner. If the
+/// tests are not run by root, all of it belongs to the user who runs them.
 fn furnish(at: &Path, entries: &[(&str, u32, u32)]) {
     for (name, _, _) in entries {
         let path = at.join(name);
@@ -34,9 +34,11 @@ fn is_root() -> bool {
 }
 
 /// Says of each name whether a guest can read it.
-const READ: &str = "for name; do cat $name > /dev/null 2>&1 && echo $name || cat $name 2>&1 | sed 's/.*: /no: /'; done";
+const READ: &str = "for name; do cat $name > /dev/null 2>&1 && echo $name || \
+                    cat $name 2>&1 | sed 's/.*: /no: /'; done";
 
-/// Looks from a folder, with this home, as this user if root runs the test: which of these can be read, and what else a script says.
+/// Runs `script` in a guest from a folder after it has tried to read `names`, and returns what both
+/// say. `user` is who runs ebb if root runs the test.
 fn look(here: &Path, home: &Path, user: u32, script: &str, names: &[&str]) -> String {
     let script = format!("{READ}; {script}");
     let program = [&["sh", "-c", &script, "sh"], names].concat();
@@ -90,8 +92,9 @@ fn a_home_has_its_secrets() {
             ".ssh/id_ed25519",
             ".ssh/config",
         ];
-        // Beside what is secret, names are the guest's to use.
-        let script = "stat -c %s .private; ls -A .ssh 2>&1 | sed 's/.*: /no: /'; ls -A; echo new > .new && cat .new";
+        // A secret is seen by its size, and a name beside it can be used.
+        let script = "stat -c %s .private; ls -A .ssh 2>&1 | sed 's/.*: /no: /'; ls -A; \
+                      echo new > .new && cat .new";
         let said = look(&home, &home, user, script, &names);
         let expected = format!(
             "plain\n.profile\nwork/.env\n{}14\nno: Permission denied\n\
@@ -99,7 +102,7 @@ fn a_home_has_its_secrets() {
             "no: Permission denied\n".repeat(4)
         );
         assert_eq!(said, expected, "user {user}");
-        // Who goes there has what is there, but for keys.
+        // In the store itself its names are seen, and keys are not read.
         let names = ["config", "id_ed25519"];
         let said = look(&home.join(".ssh"), &home, user, "pwd; ls", &names);
         let shown = home.join(".ssh").canonicalize().expect("it is there");
@@ -147,7 +150,8 @@ fn a_folder_of_homes_shows_root_no_keys() {
     assert_eq!(said, "mine\nwork\nann\n");
 }
 
-/// A working folder that is gone, or the kernel's own, shows nothing; one behind a link is what the link leads to.
+/// A working folder that is gone, or the kernel's own, shows nothing. One behind a link is judged
+/// by what the link leads to.
 #[test]
 fn odd_working_folders() {
     let scratch = Scratch::within(&std::env::temp_dir(), "odd");

@@ -64,7 +64,7 @@ pub(crate) struct View {
     /// The path of `root` on the host, without a slash at its end.
     at: Vec<u8>,
     /// What is shown, if not all; without slashes at the ends.
-    part: Option<Part>,
+    part: Option<Box<Part>>,
     /// To whom in the guest belongs what is of whoever runs ebb: user and group.
     owner: [u32; 2],
 }
@@ -110,10 +110,11 @@ impl View {
         let mut view = Self::folder(Path::new("/"))?;
         let here = working_folder.as_os_str().as_bytes();
         let here = here.strip_prefix(b"/").unwrap_or(here);
-        view.part = Some(Part {
+        let part = Part {
             here: here.to_vec(),
             secrets: Secrets::new(here, homes),
-        });
+        };
+        view.part = Some(part.into());
         Ok(view)
     }
 
@@ -122,13 +123,14 @@ impl View {
     /// # Errors
     /// If the host has no descriptor left.
     pub(crate) fn again(&self) -> Result<Self, Errno> {
+        let part = self.part.as_ref().map(|part| Part {
+            here: part.here.clone(),
+            secrets: part.secrets.again(),
+        });
         Ok(Self {
             root: rustix::io::fcntl_dupfd_cloexec(&self.root, 3)?,
             at: self.at.clone(),
-            part: self.part.as_ref().map(|part| Part {
-                here: part.here.clone(),
-                secrets: part.secrets.again(),
-            }),
+            part: part.map(Box::new),
             owner: self.owner,
         })
     }
@@ -295,7 +297,7 @@ impl View {
         let real = real_path(file)?;
         let real = real.strip_prefix(b"/").unwrap_or(&real);
         match (self.shown(real), &mut self.part) {
-            (Shown::WithoutSecrets, Some(part)) => part.secrets.are_readable(real, stat),
+            (Shown::WithoutSecrets, Some(part)) => part.secrets.lets_read(real, stat),
             (shown, _) => Ok(shown != Shown::No),
         }
     }

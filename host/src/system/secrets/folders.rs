@@ -1,4 +1,4 @@
-//! Who may pass the host's folders.
+//! Keeps in mind who may search the host's folders, for a short time.
 
 use crate::system::opened::facts;
 use rustix::fs::CWD;
@@ -6,10 +6,10 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Folders that are kept in mind.
+/// How many folders are kept in mind.
 const FOLDERS_MAX: usize = 10_000;
 
-/// After this time folders are looked at again, as the host may have changed their modes.
+/// How long a folder is kept in mind: the host may change its mode.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// What is known of a folder.
@@ -20,7 +20,7 @@ pub(super) struct Folder {
     pub(super) is_open: bool,
 }
 
-/// The folders that were looked at lately, by their real paths without the slash at the beginning.
+/// The folders that were looked at lately, by their real paths.
 #[derive(Debug)]
 pub(super) struct Folders {
     known: HashMap<Vec<u8>, Folder>,
@@ -35,7 +35,7 @@ impl Folders {
         }
     }
 
-    /// Forgets folders that were looked at too long ago.
+    /// Forgets all folders if the first of them was looked at [`FRESH`] ago or earlier.
     pub(super) fn refresh(&mut self) {
         if self.since.elapsed() >= FRESH {
             self.known.clear();
@@ -43,7 +43,7 @@ impl Folders {
         }
     }
 
-    /// Returns what is known of a folder, which is at most as old as the last [`Self::refresh`] allows.
+    /// Returns what is known of the folder at `path`, and looks at it if nothing is known.
     ///
     /// # Errors
     /// The host's.

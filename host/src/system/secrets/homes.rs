@@ -1,14 +1,14 @@
-//! Where people's home folders are.
+//! Finds the home folders of the host.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Entries of `/etc/passwd` that are looked at. Homes of others are known only if they lie in `/home`.
-const ENTRIES_MAX: usize = 4096;
+/// How many lines of `/etc/passwd` are read. Homes in later lines are known if they lie in `/home`.
+const LINES_MAX: usize = 4096;
 
-/// The home folders of a host, by their real paths without the slash at the beginning.
+/// The home folders of a host, by their real paths.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     each: HashSet<Vec<u8>>,
@@ -17,7 +17,7 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// Finds the homes: `$HOME`, those in `/etc/passwd`, and what stands in `/home`.
+    /// Finds the homes: `$HOME`, those in `/etc/passwd`, and each folder in `/home`.
     pub(crate) fn of_host() -> Self {
         let mut homes = Self::default();
         enter(&mut homes.parents, Path::new("/home"));
@@ -25,7 +25,7 @@ impl Homes {
             homes.add(&PathBuf::from(home));
         }
         let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
-        for line in passwd.split(|byte| *byte == b'\n').take(ENTRIES_MAX) {
+        for line in passwd.split(|byte| *byte == b'\n').take(LINES_MAX) {
             if let Some(home) = line.split(|byte| *byte == b':').nth(5) {
                 homes.add(Path::new(OsStr::from_bytes(home)));
             }
@@ -33,12 +33,12 @@ impl Homes {
         homes
     }
 
-    /// Adds a home. A relative path is none, and neither is `/`, the home of users who are no people.
+    /// Adds a home. Ignores a relative path, and `/`, which `/etc/passwd` has for services.
     pub(crate) fn add(&mut self, home: &Path) {
         enter(&mut self.each, home);
     }
 
-    /// Whether the folder with this path is a home.
+    /// Returns whether the folder with this path is a home.
     pub(super) fn contain(&self, folder: &[u8]) -> bool {
         let above = folder.iter().rposition(|byte| *byte == b'/');
         let above = above.map_or(&b""[..], |slash| &folder[..slash]);
@@ -46,7 +46,7 @@ impl Homes {
     }
 }
 
-/// Enters a folder by its path and, as links may lead to it, by its real one.
+/// Enters a folder by its path, and by its real path if links lead to it.
 fn enter(folders: &mut HashSet<Vec<u8>>, folder: &Path) {
     let real = folder.canonicalize();
     for path in [Some(folder.to_owned()), real.ok()].into_iter().flatten() {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn the_hosts_homes_are_known() {
         let homes = Homes::of_host();
-        // The last one is in every `/etc/passwd`.
+        // The second one is in every `/etc/passwd`.
         for home in [&b"home/ann"[..], b"root"] {
             assert!(homes.contain(home), "{}", String::from_utf8_lossy(home));
         }

@@ -1,24 +1,27 @@
-//! Which of the host's files a guest may read, and which it only knows of.
+//! Decides which of the host's files a guest may read, and which it may only know of.
 //!
-//! A secret is shown as it is to anybody on the host: its bytes, or the names in it, if everyone may read it, and what lies in it if everyone
-//! may search it. Four rules say what is judged like that:
+//! A secret is shown as it is to anybody on the host. The guest reads its bytes, or the names in
+//! it, if everyone may read it. It sees what lies in it if everyone may search it. Secrets are:
 //!
-//! 1. all of the system folders;
-//! 2. known stores of credentials ([`stores`]): in a home folder by all folders that lead there, and elsewhere by those below the
-//!    working folder;
-//! 3. hidden entries of a home folder below the working folder, by the folders in that home;
-//! 4. if root runs ebb, what is neither root's nor of the owner of the working folder.
+//! 1. The system folders. All folders that lead to a file are judged.
+//! 2. Known stores of credentials. In a home folder all folders that lead to a file are judged,
+//!    elsewhere those below the working folder.
+//! 3. Hidden entries of a home folder below the working folder. The folders in that home are
+//!    judged.
+//! 4. If root runs ebb: what belongs neither to root nor to the owner of the working folder.
+//!    Folders of other owners below the working folder are judged.
 //!
-//! The working folder and the folders that lead to it were entered by the user. They are judged by the first two rules alone.
+//! The user has entered the working folder and the folders that lead to it, so only the first rule
+//! judges them.
 //!
 //! | file | what |
 //! |---|---|
 //! | `stores` | the stores' names |
 //! | `homes` | where home folders are |
-//! | `folders` | who may pass a folder |
+//! | `folders` | who may search a folder |
 //!
-//! A path here is a real one of the host's, without the slash at its beginning. What it cannot tell is not judged: a hard link, or
-//! something mounted, has the path where it is found.
+//! All paths are real paths on the host, without the slash at their beginning. A hard link to a
+//! secret, or a secret that is mounted elsewhere, is judged by the path where it is found.
 
 mod folders;
 mod homes;
@@ -37,7 +40,7 @@ const SYSTEM: [&[u8]; 9] = [
     b"usr", b"bin", b"sbin", b"lib", b"lib32", b"lib64", b"libx32", b"etc", b"opt",
 ];
 
-/// Whether `path` is `folder` or lies in it.
+/// Returns whether `path` is `folder` or lies in it.
 pub(crate) fn lies_in(path: &[u8], folder: &[u8]) -> bool {
     folder.is_empty()
         || path
@@ -45,35 +48,37 @@ pub(crate) fn lies_in(path: &[u8], folder: &[u8]) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// Whether `path` is in a system folder.
+/// Returns whether `path` is a system folder or lies in one.
 pub(crate) fn is_of_system(path: &[u8]) -> bool {
     SYSTEM.iter().any(|folder| lies_in(path, folder))
 }
 
-/// Judges what a guest may read.
+/// The rules for one working folder.
 #[derive(Debug)]
 pub(crate) struct Secrets {
     /// The working folder.
     here: Vec<u8>,
     homes: Homes,
-    /// If root runs ebb: root and the owner of the working folder, whose files are shown as root sees them.
+    /// If root runs ebb: root and the owner of the working folder, whose files are no secrets by
+    /// rule 4.
     trusted: Option<[u32; 2]>,
     folders: Folders,
 }
 
-/// From where on a path is judged: a folder on it, or its end, is if its path is longer than this. `usize::MAX` judges nothing.
+/// How much of a path is judged. Each field is the length of a path: folders on the judged path
+/// that have longer paths are judged, and so is its end. `usize::MAX` judges none.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Judged {
-    /// For an entry to be seen.
+    /// Folders that everyone has to be able to search for the guest to see the entry.
     seen: usize,
-    /// For its bytes or names to be read; at most `seen`.
+    /// The same for the guest to read the entry's bytes or names; at most `seen`.
     read: usize,
-    /// What belongs to others, for both.
+    /// Folders that are judged in both cases if they belong to others (rule 4).
     of_others: usize,
 }
 
 impl Secrets {
-    /// Judges for a guest that sees this working folder, without the slash at its beginning.
+    /// Makes the rules for the working folder `here`.
     pub(crate) fn new(here: &[u8], homes: Homes) -> Self {
         let owner = || facts(CWD, &[b"/", here].concat()).map_or(0, |stat| stat.stx_uid);
         Self {
@@ -84,7 +89,7 @@ impl Secrets {
         }
     }
 
-    /// The same judge once more.
+    /// Returns the same rules, with no folder known yet.
     pub(crate) fn again(&self) -> Self {
         Self {
             here: self.here.clone(),
@@ -94,31 +99,33 @@ impl Secrets {
         }
     }
 
-    /// Whether the entry with this path may be looked at.
+    /// Returns whether the guest may see the entry at `path`: its name, size and other facts.
     ///
     /// # Errors
-    /// The host's.
+    /// The host's, if a folder on the path cannot be looked at.
     pub(crate) fn shows(&mut self, path: &[u8]) -> Result<bool, Errno> {
         let judged = self.judge(path);
         self.may_pass(path, judged.seen, judged.of_others)
     }
 
-    /// Whether the entries of the folder with this path may be looked at: [`Self::shows`] says the same of each.
+    /// Returns whether the guest may see the entries of `folder`. [`Self::shows`] returns the same
+    /// for each of them.
     ///
     /// # Errors
-    /// The host's.
+    /// The host's, if a folder on the path cannot be looked at.
     pub(crate) fn shows_entries_of(&mut self, folder: &[u8]) -> Result<bool, Errno> {
-        // An entry's own name has it judged from there on at most, and no folder that leads to it.
+        // By its own name an entry may be a secret, but no folder is judged more for seeing it.
         let judged = self.judge(folder);
         let inside = [folder, b"/"].concat();
         self.may_pass(&inside, judged.seen, judged.of_others)
     }
 
-    /// Whether the bytes of the file with this path, or the names in the folder, may be read.
+    /// Returns whether the guest may read the bytes of the file at `path`, or the names in the
+    /// folder there. `stat` has to be of the same file or folder.
     ///
     /// # Errors
-    /// The host's.
-    pub(crate) fn are_readable(&mut self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
+    /// The host's, if a folder on the path cannot be looked at.
+    pub(crate) fn lets_read(&mut self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
         let judged = self.judge(path);
         let of_others = path.len() > judged.of_others && self.is_of_others(stat.stx_uid);
         if (path.len() > judged.read || of_others) && stat.stx_mode & 0o004 == 0 {
@@ -127,7 +134,7 @@ impl Secrets {
         self.may_pass(path, judged.read, judged.of_others)
     }
 
-    /// Applies the rules to a path.
+    /// Returns how much of `path` the rules judge.
     fn judge(&self, path: &[u8]) -> Judged {
         let nothing = usize::MAX;
         if is_of_system(path) {
@@ -137,7 +144,7 @@ impl Secrets {
                 of_others: nothing,
             };
         }
-        // What the host removes after it was opened is told by its path with this behind it.
+        // Linux puts this behind the path of a file that was removed after it was opened.
         let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
         let is_below = lies_in(path, &self.here);
         let entered = if is_below { self.here.len() } else { 0 };
@@ -154,7 +161,7 @@ impl Secrets {
                 judged.read = judged.read.min(above);
             }
             if let Some(store) = stores::store_at(path, start, in_home) {
-                // The folders of a home may be open because the home is not.
+                // In a closed home, files are often open to everyone.
                 let all = in_home && store.end > entered;
                 judged.seen = judged.seen.min(entered.max(store.last.saturating_sub(1)));
                 judged.read = judged.read.min(if all { 0 } else { entered });
@@ -163,7 +170,8 @@ impl Secrets {
         judged
     }
 
-    /// Whether everyone may pass those folders on a path that are judged.
+    /// Returns whether everyone may search the folders on `path` that are judged: those with paths
+    /// longer than `all`, and those of others longer than `of_others`.
     fn may_pass(&mut self, path: &[u8], all: usize, of_others: usize) -> Result<bool, Errno> {
         let first = all.min(of_others);
         if path.len() <= first {
@@ -183,7 +191,7 @@ impl Secrets {
         Ok(true)
     }
 
-    /// Whether root runs ebb, and a file's owner is another one than those whose files it shows.
+    /// Returns whether root runs ebb and `owner` is none of those that rule 4 trusts.
     fn is_of_others(&self, owner: u32) -> bool {
         self.trusted
             .is_some_and(|trusted| !trusted.contains(&owner))
@@ -195,7 +203,8 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// From where on a path is judged for being read, seen from a working folder. The home is `/h/ann`.
+    /// Returns how much of `path` is judged for reading it, seen from `here`, where `/h/ann` is the
+    /// only home.
     fn read_from(here: &str, path: &str) -> usize {
         let mut homes = Homes::default();
         homes.add(Path::new("/h/ann"));

@@ -1,7 +1,8 @@
 //! Where programs keep passwords, keys and tokens.
 
-/// Stores that are known by their names wherever they stand: in a home folder, in a copy of one, in a folder of a project. In the
-/// last part of a name `*` stands for any bytes.
+/// Names of stores that are secret wherever they stand: in a home folder, in a copy of one, in a
+/// project. A `*` stands for any bytes. What programs read in the folder of a project, such as
+/// `.env` and `.git/config`, is no store.
 const ANYWHERE: &[&str] = &[
     // Keys for other machines.
     ".ssh",                 // OpenSSH
@@ -119,7 +120,8 @@ const ANYWHERE: &[&str] = &[
     ".viminfo",                       // vim
 ];
 
-/// Stores only where they stand directly in a home folder: projects have files of the same names, which programs need.
+/// Names of stores that are secret directly in a home folder. Projects have files of the same
+/// names, and programs need those.
 const IN_HOMES: &[&str] = &[
     ".npmrc",                    // npm
     ".yarnrc*",                  // yarn
@@ -145,28 +147,30 @@ pub(super) struct Store {
     pub(super) end: usize,
 }
 
-/// Returns where in `path` the parts begin that may be hidden entries, or the first part of a store's name.
+/// Returns where in `path` those parts begin that may be a hidden entry or the first part of a
+/// store's name. Most paths have none, and are judged no further.
 pub(super) fn candidates(path: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let starts = std::iter::once(0).chain(slashes.map(|(at, _)| at + 1));
     starts.filter(|start| may_begin(&path[*start..]))
 }
 
-/// Whether a hidden entry, or the name of a store, may begin with `text`.
+/// Returns whether `text` may begin with a hidden entry or with the name of a store.
 fn may_begin(text: &[u8]) -> bool {
     [&b"."[..], b"id_", b"krb5cc_", b"snap"]
         .iter()
         .any(|prefix| text.starts_with(prefix))
 }
 
-/// Returns the store whose name begins at `start` of `path`, if there is one. `in_home` says whether the folder before it is a home.
+/// Returns the store whose name begins at `start` of `path`, or `None` if there is none. `in_home`
+/// tells whether the folder in front of it is a home.
 pub(super) fn store_at(path: &[u8], start: usize, in_home: bool) -> Option<Store> {
     let of_homes: &[&str] = if in_home { IN_HOMES } else { &[] };
     let mut names = ANYWHERE.iter().chain(of_homes);
     names.find_map(|name| match_at(path, start, name))
 }
 
-/// Compares a store's name with the parts of `path` from `start` on.
+/// Returns the store if its `name` stands in `path` from `start` on.
 fn match_at(path: &[u8], mut start: usize, name: &str) -> Option<Store> {
     let mut parts = name.split('/').peekable();
     loop {
@@ -187,7 +191,7 @@ fn match_at(path: &[u8], mut start: usize, name: &str) -> Option<Store> {
     }
 }
 
-/// Whether `part` of a path is as a part of a store's name says.
+/// Returns whether `part` of a path matches `name`, a part of a store's name.
 fn is_named(part: &[u8], name: &str) -> bool {
     match name.split_once('*') {
         None => part == name.as_bytes(),
