@@ -7,6 +7,7 @@ mod memory_file;
 pub(crate) mod opened;
 pub(crate) mod orphan;
 mod path;
+pub(crate) mod secrets;
 
 pub(crate) use cache::cache_folder;
 pub(crate) use kernels_own::refuse_kernels_own;

@@ -29,6 +29,7 @@ mod root;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;
+mod secrets;
 mod shared;
 mod storms;
 mod suite;

@@ -259,8 +259,8 @@ fn what_was_packed_hides_what_is_below() {
     assert_eq!(outcome.expect(0).out(), said, "{}", outcome.err());
 }
 
-/// Runs what stands in a folder from there, as somebody who gives no option does.
-fn run_from(folder: &Path, options: &[&str], program: &[&str]) -> ebb::Outcome {
+/// `ebb run` from a folder, as it is run without an option.
+pub(crate) fn command_from(folder: &Path, options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     command
         .args([
@@ -279,7 +279,12 @@ fn run_from(folder: &Path, options: &[&str], program: &[&str]) -> ebb::Outcome {
         .current_dir(folder)
         .env_remove("EBB_KERNEL_IMAGE")
         .stdin(Stdio::null());
-    ebb::finish(&mut command)
+    command
+}
+
+/// Runs what stands in a folder from there.
+fn run_from(folder: &Path, options: &[&str], program: &[&str]) -> ebb::Outcome {
+    ebb::finish(&mut command_from(folder, options, program))
 }
 
 /// Without an option a program runs as it would on the host: in the working folder, with the host's programs.

@@ -4,13 +4,14 @@ use super::desk::reply_to;
 use super::shown::Root;
 use super::tree::Tree;
 use super::view::View;
+use crate::system::secrets::Homes;
 use ebb_wire::root::{
     ANSWER_MAX, Ask, BESIDE_MAX, Entry, Facts, Frames, Names, Question, answer, entries,
     leading_number, push_name,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 /// A folder that goes with the test.
@@ -30,6 +31,49 @@ impl Folder {
 
     fn view(&self) -> Tree {
         Tree::new(View::folder(&self.tree()).unwrap())
+    }
+}
+
+/// A view of the host from a folder, where the only home is this one.
+fn from(here: &Path, home: &Path) -> Tree {
+    let mut homes = Homes::default();
+    homes.add(home);
+    Tree::new(View::host_with(here, homes).unwrap())
+}
+
+/// Makes folders, whose names end with a slash, and files with these modes.
+fn furnish(at: &Path, entries: &[(&str, u32)]) {
+    for (name, _) in entries {
+        let path = at.join(name);
+        if name.ends_with('/') {
+            fs::create_dir_all(path).unwrap();
+        } else {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+    }
+    for (name, mode) in entries {
+        fs::set_permissions(at.join(name), Permissions::from_mode(*mode)).unwrap();
+    }
+}
+
+/// A path as the guest says it.
+fn said(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_encoded_bytes()[1..].to_vec()
+}
+
+/// Reads the beginning of a file.
+fn read(tree: &mut Tree, path: &Path) -> Result<(), u32> {
+    let path = said(path);
+    let version = facts(tree, &path)?.version;
+    put(tree, Ask::Read, &path, 0, version, &[0], &ram()).map(drop)
+}
+
+/// Reads files below a folder: the answers have to be these.
+#[track_caller]
+fn expect(tree: &mut Tree, at: &Path, answers: &[(&str, Result<(), u32>)]) {
+    for (name, answer) in answers {
+        assert_eq!(read(tree, &at.join(name)), *answer, "{name}");
     }
 }
 
@@ -227,6 +271,265 @@ fn of_the_host_only_what_anybody_sees() {
     // Beside the way to the working folder nothing is shown.
     let above = folder.0.clone().into_os_string().into_encoded_bytes()[1..].to_vec();
     assert_eq!(names(tree, &above).unwrap(), ["tree"]);
+}
+
+#[test]
+fn a_system_folder_as_working_folder_has_its_secrets() {
+    for here in ["/etc", "/usr", "/"] {
+        let tree = &mut Tree::new(View::host(Path::new(here)).unwrap());
+        assert_eq!(read(tree, Path::new("/etc/shadow")), Err(EACCES), "{here}");
+        assert_eq!(read(tree, Path::new("/etc/passwd")), Ok(()), "{here}");
+    }
+}
+
+#[test]
+fn a_home_has_its_secrets() {
+    let folder = Folder::new("home");
+    let home = folder.tree();
+    furnish(
+        &home,
+        &[
+            ("plain", 0o600),
+            (".profile", 0o644),
+            (".private", 0o600),
+            (".ssh/", 0o700),
+            (".ssh/id_ed25519", 0o600),
+            (".ssh/config", 0o644),
+            (".docker/", 0o755),
+            (".docker/config.json", 0o644),
+            (".docker/other", 0o644),
+            (".npmrc", 0o644),
+            (".cache/", 0o755),
+            (".cache/open", 0o644),
+            (".cache/closed/", 0o700),
+            (".cache/closed/open", 0o644),
+            ("work/", 0o700),
+            ("work/.env", 0o600),
+            ("work/.npmrc", 0o600),
+            ("work/.docker/config.json", 0o644),
+            ("work/.hidden", 0o600),
+        ],
+    );
+    symlink("../.ssh/id_ed25519", home.join("work/key")).unwrap();
+    symlink(".ssh", home.join("keys")).unwrap();
+    fs::set_permissions(&home, Permissions::from_mode(0o750)).unwrap();
+    let tree = &mut from(&home, &home);
+    expect(
+        tree,
+        &home,
+        &[
+            ("plain", Ok(())),
+            (".profile", Ok(())),
+            (".private", Err(EACCES)),
+            (".ssh/id_ed25519", Err(EACCES)),
+            (".ssh/config", Err(EACCES)),
+            // Its folders are open because the home is not.
+            (".docker/config.json", Err(EACCES)),
+            (".docker/other", Ok(())),
+            (".npmrc", Err(EACCES)),
+            (".cache/open", Ok(())),
+            (".cache/closed/open", Err(EACCES)),
+            ("work/.env", Ok(())),
+            ("work/.npmrc", Ok(())),
+            // What is below `work` is not seen by others.
+            ("work/.docker/config.json", Err(EACCES)),
+            ("work/.hidden", Ok(())),
+            ("keys/config", Err(EACCES)),
+        ],
+    );
+    let follow =
+        |tree: &mut Tree, name: &str| ask(tree, Ask::Follow, &said(&home.join(name)), 0).map(drop);
+    assert_eq!(follow(tree, "work/key"), Err(EACCES));
+    assert_eq!(follow(tree, "keys"), Ok(()));
+    // A secret is seen by its name and size.
+    let shown = names(tree, &said(&home)).unwrap();
+    for name in [".ssh", ".private", ".docker", ".npmrc", "work"] {
+        assert!(shown.iter().any(|shown| shown == name), "{name}: {shown:?}");
+    }
+    let size = facts(tree, &said(&home.join(".private"))).unwrap().size;
+    assert_eq!(size, ".private".len() as u64);
+    for name in [".ssh", "keys", ".cache/closed"] {
+        assert_eq!(names(tree, &said(&home.join(name))), Err(EACCES), "{name}");
+    }
+    // Names of secrets do not come along with others either.
+    let mut beside = [0; BESIDE_MAX];
+    let len = push_name(&mut beside, 0, b".ssh").unwrap();
+    let len = push_name(&mut beside, len, b".docker").unwrap();
+    let question = Question {
+        ask: Ask::List,
+        path: &said(&home.join(".cache")),
+        from: 0,
+        version: 0,
+        frames: Frames::Addresses(&[]),
+        beside: Names::new(&beside[..len]),
+    };
+    let rest = reply(tree, &question, &ram()).unwrap();
+    let (_, rest) = leading_number(&rest).unwrap();
+    let headings: Vec<_> = entries(rest)
+        .filter(|entry| entry.name.is_empty())
+        .map(|entry| entry.target.to_vec())
+        .collect();
+    assert_eq!(headings, [b".docker"]);
+    let root = &mut Root::Host(View::host_with(&home, Homes::default()).unwrap());
+    let key = said(&home.join(".ssh/id_ed25519"));
+    assert_eq!((root.content(&key), root.real_path_of(&key)), (None, None));
+    assert!(root.content(&said(&home.join("plain"))).is_some());
+    // Where everyone may come here, everyone sees what is readable.
+    for folder in [&folder.0, &home] {
+        fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
+    }
+    let is_open = |folder: &Path| fs::metadata(folder).unwrap().permissions().mode() & 1 != 0;
+    let readable = if home.ancestors().all(is_open) {
+        Ok(())
+    } else {
+        Err(EACCES)
+    };
+    let tree = &mut from(&home, &home);
+    let answers = [(".npmrc", readable), (".private", Err(EACCES))];
+    expect(tree, &home, &answers);
+}
+
+#[test]
+fn the_way_to_the_working_folder_is_not_judged() {
+    let folder = Folder::new("inside");
+    let home = folder.tree();
+    furnish(
+        &home,
+        &[
+            (".local/", 0o700),
+            (".local/src/", 0o700),
+            (".local/src/mine", 0o600),
+            (".local/src/.netrc", 0o600),
+            (".config/", 0o700),
+            (".config/mine", 0o600),
+            (".config/gh/", 0o755),
+            (".config/gh/hosts.yml", 0o644),
+            (".ssh/", 0o700),
+            (".ssh/config", 0o644),
+            (".ssh/id_ed25519", 0o600),
+            (".ssh/more/", 0o700),
+            (".ssh/more/open", 0o644),
+        ],
+    );
+    fs::set_permissions(&home, Permissions::from_mode(0o700)).unwrap();
+    let at = |here: &str| (from(&home.join(here), &home), home.join(here));
+    let (mut tree, here) = at(".local/src");
+    expect(
+        &mut tree,
+        &here,
+        &[("mine", Ok(())), (".netrc", Err(EACCES))],
+    );
+    assert_eq!(names(&mut tree, &said(&here)).unwrap(), [".netrc", "mine"]);
+    assert_eq!(names(&mut tree, &said(&home)).unwrap(), [".local"]);
+    let (mut tree, here) = at(".config");
+    let answers = [("mine", Ok(())), ("gh/hosts.yml", Err(EACCES))];
+    expect(&mut tree, &here, &answers);
+    let (mut tree, here) = at(".ssh");
+    let answers = [
+        ("config", Ok(())),
+        ("id_ed25519", Err(EACCES)),
+        ("more/open", Err(EACCES)),
+    ];
+    expect(&mut tree, &here, &answers);
+    let shown = names(&mut tree, &said(&here)).unwrap();
+    assert_eq!(shown, ["config", "id_ed25519", "more"]);
+}
+
+#[test]
+fn root_sees_of_others_what_anybody_sees() {
+    if !rustix::process::geteuid().is_root() {
+        // The host refuses what belongs to others.
+        return;
+    }
+    let folder = Folder::new("others");
+    let homes = folder.tree();
+    let entries = [
+        ("ann/", 0o700),
+        ("ann/open", 0o644),
+        ("ann/work/", 0o700),
+        ("ann/work/mine", 0o600),
+        ("ann/work/of-root", 0o600),
+        ("ann/work/of-bob", 0o600),
+        ("bob/", 0o755),
+        ("bob/open", 0o644),
+        ("bob/private", 0o640),
+        ("bob/closed/", 0o711),
+        ("bob/closed/open", 0o644),
+        ("bob/unsearchable/", 0o744),
+        ("bob/unsearchable/open", 0o644),
+        ("of-root", 0o600),
+    ];
+    furnish(&homes, &entries);
+    for (name, _) in entries {
+        let owner = match name {
+            _ if name.ends_with("of-root") => 0,
+            "ann/work/of-bob" => 20_002,
+            _ if name.starts_with("ann") => 20_001,
+            _ => 20_002,
+        };
+        chown(homes.join(name), Some(owner), Some(owner)).unwrap();
+    }
+    let nowhere = Path::new("/nowhere");
+    let tree = &mut from(&homes, nowhere);
+    expect(
+        tree,
+        &homes,
+        &[
+            ("of-root", Ok(())),
+            ("ann/open", Err(EACCES)),
+            ("ann/work/mine", Err(EACCES)),
+            ("bob/open", Ok(())),
+            ("bob/private", Err(EACCES)),
+            ("bob/closed/open", Ok(())),
+            ("bob/unsearchable/open", Err(EACCES)),
+        ],
+    );
+    assert_eq!(
+        names(tree, &said(&homes)).unwrap(),
+        ["ann", "bob", "of-root"]
+    );
+    for (name, shown) in [
+        ("ann", Err(EACCES)),
+        ("bob/closed", Err(EACCES)),
+        ("bob/unsearchable", Ok(vec![])),
+    ] {
+        assert_eq!(names(tree, &said(&homes.join(name))), shown, "{name}");
+    }
+    let work = homes.join("ann/work");
+    let tree = &mut from(&work, nowhere);
+    let answers = [
+        ("mine", Ok(())),
+        ("of-root", Ok(())),
+        ("of-bob", Err(EACCES)),
+    ];
+    expect(tree, &work, &answers);
+    // On the way there, names of others are not told.
+    assert_eq!(names(tree, &said(&homes)).unwrap(), ["ann"]);
+    assert_eq!(names(tree, &said(&homes.join("ann"))).unwrap(), ["work"]);
+    assert_eq!(read(tree, &homes.join("bob/open")), Err(ENOENT));
+}
+
+#[test]
+fn a_folder_that_the_host_closes_is_closed() {
+    let folder = Folder::new("closed");
+    let home = folder.tree();
+    let entries = [
+        (".cache/", 0o755),
+        (".cache/in/", 0o755),
+        (".cache/in/file", 0o644),
+    ];
+    furnish(&home, &entries);
+    let tree = &mut from(&home, &home);
+    let path = home.join(".cache/in/file");
+    assert_eq!(read(tree, &path), Ok(()));
+    let version = facts(tree, &said(&path)).unwrap().version;
+    fs::set_permissions(home.join(".cache"), Permissions::from_mode(0o700)).unwrap();
+    // What is known of a folder is kept for a second at most.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(read(tree, &path), Err(EACCES));
+    // And so for a file that is open.
+    let again = put(tree, Ask::Read, &said(&path), 0, version, &[0], &ram());
+    assert_eq!(again, Err(EACCES));
 }
 
 #[test]

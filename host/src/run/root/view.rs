@@ -1,13 +1,13 @@
 //! What of the host's files a guest may see.
 //!
-//! The guest's kernel is whoever the program made it, so what must not be read is refused here, by what a path really leads to.
+//! The guest's kernel is what the program made of it, so what must not be read is refused here, by what a path really leads to.
 
 use crate::system::opened::{facts, kind_of, own_path};
 use crate::system::refuse_kernels_own;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
+use crate::system::secrets::{Homes, Secrets, is_of_system, lies_in};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
-use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -45,18 +45,13 @@ impl fmt::Display for RootChoice {
     }
 }
 
-/// System folders: what programs are made of, and how they are set up.
-const SYSTEM: [&[u8]; 9] = [
-    b"usr", b"bin", b"sbin", b"lib", b"lib32", b"lib64", b"libx32", b"etc", b"opt",
-];
-
 /// What a path is to the guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Shown {
-    /// As its owner sees it.
+    /// As ebb sees it.
     Wholly,
-    /// As anybody on this host sees it.
-    AsAnybody,
+    /// As ebb sees it, but for secrets.
+    WithoutSecrets,
     /// A folder on the way to something.
     OnTheWay,
     No,
@@ -69,26 +64,17 @@ pub(crate) struct View {
     /// The path of `root` on the host, without a slash at its end.
     at: Vec<u8>,
     /// What is shown, if not all; without slashes at the ends.
-    part: Option<Part>,
-    /// Folders that anybody may pass, or not.
-    passable: HashMap<Vec<u8>, bool>,
+    part: Option<Box<Part>>,
     /// To whom in the guest belongs what is of whoever runs ebb: user and group.
     owner: [u32; 2],
 }
 
 /// The system folders, and this.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Part {
     /// The working folder.
     here: Vec<u8>,
-}
-
-/// Whether `path` is `folder` or lies in it.
-fn lies_in(path: &[u8], folder: &[u8]) -> bool {
-    folder.is_empty()
-        || path
-            .strip_prefix(folder)
-            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    secrets: Secrets,
 }
 
 impl View {
@@ -104,21 +90,31 @@ impl View {
             root,
             at: at.strip_suffix(b"/").unwrap_or(&at).to_vec(),
             part: None,
-            passable: HashMap::new(),
             owner: [0; 2],
         })
     }
 
-    /// The host's system folders as anybody sees them, and the working folder as we do.
+    /// The host's system folders and the working folder, without secrets.
     ///
     /// # Errors
     /// What the host says.
     pub(crate) fn host(working_folder: &Path) -> Result<Self, Errno> {
+        Self::host_with(working_folder, Homes::of_host())
+    }
+
+    /// The same where these folders are homes.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub(super) fn host_with(working_folder: &Path, homes: Homes) -> Result<Self, Errno> {
         let mut view = Self::folder(Path::new("/"))?;
         let here = working_folder.as_os_str().as_bytes();
-        view.part = Some(Part {
-            here: here.strip_prefix(b"/").unwrap_or(here).to_vec(),
-        });
+        let here = here.strip_prefix(b"/").unwrap_or(here);
+        let part = Part {
+            here: here.to_vec(),
+            secrets: Secrets::new(here, homes),
+        };
+        view.part = Some(part.into());
         Ok(view)
     }
 
@@ -127,11 +123,14 @@ impl View {
     /// # Errors
     /// If the host has no descriptor left.
     pub(crate) fn again(&self) -> Result<Self, Errno> {
+        let part = self.part.as_ref().map(|part| Part {
+            here: part.here.clone(),
+            secrets: part.secrets.again(),
+        });
         Ok(Self {
             root: rustix::io::fcntl_dupfd_cloexec(&self.root, 3)?,
             at: self.at.clone(),
-            part: self.part.clone(),
-            passable: HashMap::new(),
+            part: part.map(Box::new),
             owner: self.owner,
         })
     }
@@ -170,11 +169,9 @@ impl View {
             return Shown::Wholly;
         };
         // The root itself as working folder is no reason to show everything.
-        if !part.here.is_empty() && lies_in(path, &part.here) {
-            return Shown::Wholly;
-        }
-        if SYSTEM.iter().any(|folder| lies_in(path, folder)) {
-            return Shown::AsAnybody;
+        let is_below = !part.here.is_empty() && lies_in(path, &part.here);
+        if is_below || is_of_system(path) {
+            return Shown::WithoutSecrets;
         }
         if lies_in(&part.here, path) {
             Shown::OnTheWay
@@ -224,15 +221,20 @@ impl View {
         if !self.is_readable(&file, &stat)? {
             return Err(Errno::ACCESS);
         }
-        let real = if self.part.is_some() {
-            let real = real_path(&file)?;
-            real.strip_prefix(b"/").unwrap_or(&real).to_vec()
-        } else {
-            Vec::new()
-        };
+        let mut real = Vec::new();
+        let mut shows_entries = true;
+        if self.part.is_some() {
+            real = real_path(&file)?;
+            real.drain(..usize::from(real.starts_with(b"/")));
+            let shown = self.shown(&real);
+            if let (Shown::WithoutSecrets, Some(part)) = (shown, &mut self.part) {
+                shows_entries = part.secrets.shows_entries_of(&real)?;
+            }
+        }
         Ok(Folder {
             file,
             real,
+            shows_entries,
             device: device(&stat),
         })
     }
@@ -259,7 +261,11 @@ impl View {
             } else {
                 [&folder.real, &b"/"[..], name].concat()
             };
-            self.check(&real, &stat)?;
+            let shown = self.shown(&real);
+            if shown == Shown::WithoutSecrets && !folder.shows_entries {
+                return Err(Errno::ACCESS);
+            }
+            refuse_unseen(shown, &stat)?;
         }
         let target = if kind_of(&stat) == FileType::Symlink {
             rustix::fs::readlinkat(&folder.file, name, Vec::new())?.into_bytes()
@@ -271,50 +277,29 @@ impl View {
 
     /// Refuses what is not shown, by its path on the host.
     fn check(&mut self, real: &[u8], stat: &Statx) -> Result<(), Errno> {
-        match self.shown(real) {
-            Shown::Wholly => Ok(()),
-            Shown::AsAnybody if self.is_passable(real)? => Ok(()),
-            Shown::AsAnybody => Err(Errno::ACCESS),
-            Shown::OnTheWay if kind_of(stat) == FileType::Directory => Ok(()),
-            Shown::OnTheWay | Shown::No => Err(Errno::NOENT),
+        let shown = self.shown(real);
+        if let (Shown::WithoutSecrets, Some(part)) = (shown, &mut self.part)
+            && !part.secrets.shows(real)?
+        {
+            return Err(Errno::ACCESS);
         }
+        refuse_unseen(shown, stat)
     }
 
     /// Whether the bytes of a file, or the names in a folder, may be read.
-    pub(super) fn is_readable(&self, file: &impl AsRawFd, stat: &Statx) -> Result<bool, Errno> {
+    ///
+    /// # Errors
+    /// What the host says.
+    pub(super) fn is_readable(&mut self, file: &impl AsRawFd, stat: &Statx) -> Result<bool, Errno> {
         if self.part.is_none() {
             return Ok(true);
         }
         let real = real_path(file)?;
         let real = real.strip_prefix(b"/").unwrap_or(&real);
-        Ok(match self.shown(real) {
-            Shown::Wholly | Shown::OnTheWay => true,
-            Shown::AsAnybody => stat.stx_mode & 0o004 != 0,
-            Shown::No => false,
-        })
-    }
-
-    /// Whether anybody may pass the folders that lead to a path.
-    fn is_passable(&mut self, real: &[u8]) -> Result<bool, Errno> {
-        for (at, _) in real.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
-            let folder = &real[..at];
-            let known = self.passable.get(folder).copied();
-            let passable = match known {
-                Some(passable) => passable,
-                None => {
-                    let stat = rustix::fs::statat(&self.root, folder, AtFlags::SYMLINK_NOFOLLOW)?;
-                    let passable = stat.st_mode & 0o001 != 0;
-                    if self.passable.len() < PASSABLE_MAX {
-                        self.passable.insert(folder.to_vec(), passable);
-                    }
-                    passable
-                }
-            };
-            if !passable {
-                return Ok(false);
-            }
+        match (self.shown(real), &mut self.part) {
+            (Shown::WithoutSecrets, Some(part)) => part.secrets.lets_read(real, stat),
+            (shown, _) => Ok(shown != Shown::No),
         }
-        Ok(true)
     }
 
     /// What the guest sees at a path, by its path on the host.
@@ -348,9 +333,6 @@ impl View {
     }
 }
 
-/// Folders that are kept in mind.
-const PASSABLE_MAX: usize = 10_000;
-
 /// A folder whose names are told.
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -358,7 +340,18 @@ pub(super) struct Folder {
     pub(super) file: OwnedFd,
     /// Its path on the host, without the slash before it, where only a part of the host is shown.
     real: Vec<u8>,
+    /// Whether its entries may be looked at.
+    shows_entries: bool,
     device: (u32, u32),
+}
+
+/// Refuses what is not shown: on the way to something, all but folders.
+fn refuse_unseen(shown: Shown, stat: &Statx) -> Result<(), Errno> {
+    match shown {
+        Shown::Wholly | Shown::WithoutSecrets => Ok(()),
+        Shown::OnTheWay if kind_of(stat) == FileType::Directory => Ok(()),
+        Shown::OnTheWay | Shown::No => Err(Errno::NOENT),
+    }
 }
 
 /// What a file's file system is on.
