@@ -1,5 +1,6 @@
 //! Bytes of files in volumes, from and to frames of the guest's memory.
 
+use super::facts::{drop_set_id, facts};
 use super::handles::{Access, Volumes};
 use crate::system::opened;
 use ebb_wire::root::FRAME;
@@ -93,11 +94,16 @@ impl Volumes {
                     .read_exact_at(bytes, *place)
                     .map_err(|error| errno(&error))?;
             }
-            self.opened(request.handle, Access::Write)?;
-            // Next to the write: what the host does before and after it is noticed.
-            let before = self.facts(request.handle)?;
+            let owner = self.owner;
+            let device = self.known(request.handle)?.device;
             let file = self.opened(request.handle, Access::Write)?;
+            // Next to the write: what the host does before and after it is noticed.
+            let stat = rustix::fs::fstat(file)?;
+            let before = facts(&stat, request.handle, device, owner);
             let bytes = &buffer[within..end];
+            if !bytes.is_empty() {
+                drop_set_id(file, &stat)?;
+            }
             let (count, at) = if append != 0 {
                 append_all(file, bytes)?
             } else {

@@ -1,6 +1,6 @@
 //! Names in folders of a volume: looking, making, moving, removing. Each name is one in a folder that the guest has a handle of.
 
-use super::facts::facts;
+use super::facts::{facts, has_set_id, is_guests_to_change};
 use super::handles::Volumes;
 use super::listing::{Listing, Name};
 use crate::system::opened::{kind, own_path};
@@ -202,9 +202,17 @@ impl Volumes {
     }
 
     /// Gives a file a further name.
+    ///
+    /// # Errors
+    /// `EPERM` for devices, pipes, sockets and set-user-ID or set-group-ID files, which Linux refuses to whom they do not belong;
+    /// the host's.
     pub(super) fn name(&mut self, folder: u64, name: &[u8], handle: u64) -> Result<Facts, Errno> {
         let before = self.facts(handle)?;
         let (to, file) = (self.known_to_change(folder)?, self.known_to_change(handle)?);
+        let stat = rustix::fs::fstat(&file.file)?;
+        if !is_guests_to_change(kind(&stat)) || has_set_id(&stat) {
+            return Err(Errno::PERM);
+        }
         let flags = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(CWD, own_path(&file.file), &to.file, check(name)?, flags)?;
         self.facts_after(handle, &before)

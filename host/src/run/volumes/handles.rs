@@ -53,6 +53,19 @@ struct Open {
 struct Top {
     file: OwnedFd,
     read_only: bool,
+    /// Its device, and its number there.
+    place: (u64, u64),
+}
+
+impl Top {
+    fn new(file: OwnedFd, read_only: bool) -> Result<Self, Errno> {
+        let stat = rustix::fs::fstat(&file)?;
+        Ok(Self {
+            file,
+            read_only,
+            place: (stat.st_dev, stat.st_ino),
+        })
+    }
 }
 
 /// All volumes of a guest, and what it knows of them.
@@ -80,11 +93,8 @@ impl Volumes {
     pub(crate) fn open(options: &[VolumeOption]) -> Result<Self, (usize, Errno)> {
         let mut tops = Vec::new();
         for (number, option) in options.iter().enumerate() {
-            let file = folder(&option.source).map_err(|error| (number, error))?;
-            tops.push(Top {
-                file,
-                read_only: option.read_only,
-            });
+            let top = folder(&option.source).and_then(|file| Top::new(file, option.read_only));
+            tops.push(top.map_err(|error| (number, error))?);
         }
         Ok(Self {
             tops,
@@ -112,10 +122,8 @@ impl Volumes {
     pub(crate) fn again(&self) -> Result<Self, Errno> {
         let mut tops = Vec::new();
         for top in &self.tops {
-            tops.push(Top {
-                file: rustix::io::fcntl_dupfd_cloexec(&top.file, 3)?,
-                read_only: top.read_only,
-            });
+            let file = rustix::io::fcntl_dupfd_cloexec(&top.file, 3)?;
+            tops.push(Top::new(file, top.read_only)?);
         }
         Ok(Self {
             tops,
@@ -141,6 +149,12 @@ impl Volumes {
         let stat = rustix::fs::fstat(&file)?;
         let read_only = top.read_only;
         self.give(file, &stat, read_only, stat.st_dev)
+    }
+
+    /// Returns whether `stat` is of a volume's own folder, by whatever way the guest found it.
+    pub(super) fn is_top(&self, stat: &Stat) -> bool {
+        let place = (stat.st_dev, stat.st_ino);
+        self.tops.iter().any(|top| top.place == place)
     }
 
     /// A handle for a file, one more time.

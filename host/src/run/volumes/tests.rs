@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+const EPERM: u32 = 1;
 const ENOENT: u32 = 2;
 const ENXIO: u32 = 6;
 const EFAULT: u32 = 14;
@@ -550,4 +551,171 @@ fn times_of_links_and_inherited_groups_are_kept() {
     fs::set_permissions(bench.path(""), set_group).unwrap();
     let made = bench.named(Ask::Folder, top, b"folder").unwrap();
     assert_eq!(made.mode & 0o7777, 0o2640);
+}
+
+/// The mode of a file of the host's, without its kind.
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Bytes that a guest wrote run with nobody else's rights: whatever changes a file's bytes takes these bits first.
+#[test]
+fn set_id_bits_go_before_bytes_change() {
+    let mut bench = Bench::new("setid", "");
+    let path = bench.path("tool");
+    fs::write(&path, "the host's own bytes").unwrap();
+    let top = bench.top();
+    let tool = bench.look(top, "tool").unwrap().handle;
+    let mut open = Request::new(Ask::Open, tool);
+    open.numbers[0] = 3;
+    // Of set-group-ID without execution, and of set-user-ID for root, the host's kernel leaves the bits.
+    for (before, after) in [(0o6755, 0o755), (0o4711, 0o711), (0o2644, 0o644)] {
+        for pinned in [false, true] {
+            let request = if pinned {
+                open
+            } else {
+                Request::new(Ask::Close, tool)
+            };
+            bench.put(&request).unwrap();
+            set_mode(&path, before);
+            let facts = bench.write(tool, b"x", [0, 0, 1, 0]).unwrap();
+            let (facts, _) = Facts::read(&facts).unwrap();
+            assert_eq!(mode_of(&path), after, "written");
+            assert_eq!(facts.mode, u64::from(0o100_000 | after));
+            set_mode(&path, before);
+            bench.write(tool, b"x", [0, 0, 1, 1]).unwrap();
+            assert_eq!(mode_of(&path), after, "appended to");
+            for size in [0, 10_000] {
+                set_mode(&path, before);
+                bench.change(tool, &[change::SIZE, 0, size]).unwrap();
+                assert_eq!(mode_of(&path), after, "of {size} bytes");
+            }
+            // Both at once: the mode may have come with the size.
+            let both = change::MODE | change::SIZE;
+            bench.change(tool, &[both, before.into(), 5]).unwrap();
+            assert_eq!(mode_of(&path), after, "changed");
+        }
+    }
+    // What changes no byte changes no mode, and what goes wrong changes neither.
+    set_mode(&path, 0o4755);
+    bench.write(tool, b"", [0, 0, 0, 0]).unwrap();
+    bench
+        .change(tool, &[change::MODIFIED, 0, 0, 77, 88])
+        .unwrap();
+    assert_eq!(mode_of(&path), 0o4755);
+    // A further name would outlast what the host does about the first one.
+    let mut name = Request::new(Ask::Name, top);
+    name.numbers[0] = tool;
+    let name = Request {
+        name: b"kept",
+        ..name
+    };
+    assert_eq!(bench.facts(&name), Err(EPERM));
+    assert!(!bench.path("kept").exists());
+}
+
+/// The change shows as the guest's own: its pages stay good.
+#[test]
+fn dropping_set_id_bits_is_no_foreign_change() {
+    let mut bench = Bench::new("setid-version", "");
+    let path = bench.path("tool");
+    fs::write(&path, "bytes").unwrap();
+    set_mode(&path, 0o4755);
+    let top = bench.top();
+    let known = bench.look(top, "tool").unwrap();
+    let rest = bench.write(known.handle, b"x", [0, 0, 1, 0]).unwrap();
+    let (facts, _) = Facts::read(&rest).unwrap();
+    assert_eq!(facts.version_before, known.version);
+}
+
+#[test]
+fn what_is_no_file_is_not_changed() {
+    let mut bench = Bench::new("special", "");
+    let fifo = bench.path("fifo");
+    let cwd = rustix::fs::CWD;
+    rustix::fs::mknodat(cwd, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let _socket = UnixListener::bind(bench.path("socket")).unwrap();
+    set_mode(&bench.path("socket"), 0o600);
+    let mut names = vec!["fifo", "socket"];
+    // Root alone may make one.
+    let device = bench.path("device");
+    let kind = rustix::fs::FileType::CharacterDevice;
+    let null = rustix::fs::makedev(1, 3);
+    if rustix::fs::mknodat(cwd, &device, kind, 0o600.into(), null).is_ok() {
+        names.push("device");
+    }
+    let top = bench.top();
+    for name in names {
+        let path = bench.path(name);
+        set_mode(&path, 0o600);
+        let before = fs::metadata(&path).unwrap();
+        let handle = bench.look(top, name).unwrap().handle;
+        for numbers in [
+            [change::MODE, 0o666, 0, 0, 0],
+            [change::SIZE, 0, 0, 0, 0],
+            [change::MODIFIED, 0, 0, 77, 88],
+            [change::ACCESSED, 0, 0, 77, 88],
+        ] {
+            assert_eq!(bench.change(handle, &numbers), Err(EPERM), "{name}");
+        }
+        let mut second = Request::new(Ask::Name, top);
+        second.numbers[0] = handle;
+        let second = Request {
+            name: b"second",
+            ..second
+        };
+        assert_eq!(bench.facts(&second), Err(EPERM), "{name}");
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!(after.mode() & 0o7777, 0o600, "{name}");
+        assert_eq!(after.mtime(), before.mtime(), "{name}");
+    }
+}
+
+#[test]
+fn folders_get_no_set_id_bits() {
+    let mut bench = Bench::new("setid-folders", "");
+    let top = bench.top();
+    let folder = bench.named(Ask::Folder, top, b"folder").unwrap().handle;
+    let path = bench.path("folder");
+    bench.change(folder, &[change::MODE, 0o7777]).unwrap();
+    assert_eq!(mode_of(&path), 0o1777);
+    // Those that the host gave stay as long as the guest asks for them.
+    set_mode(&path, 0o2755);
+    bench.change(folder, &[change::MODE, 0o6700]).unwrap();
+    assert_eq!(mode_of(&path), 0o2700);
+    bench.change(folder, &[change::MODE, 0o700]).unwrap();
+    assert_eq!(mode_of(&path), 0o700);
+    bench.change(folder, &[change::MODE, 0o2700]).unwrap();
+    assert_eq!(mode_of(&path), 0o700);
+    let mut request = Request::new(Ask::Folder, top);
+    request.numbers[0] = 0o7750;
+    let made = Request {
+        name: b"made",
+        ..request
+    };
+    bench.facts(&made).unwrap();
+    assert_eq!(mode_of(&bench.path("made")), 0o1750);
+}
+
+#[test]
+fn the_hosts_user_is_not_kept_out_of_a_volume() {
+    let mut bench = Bench::new("top", "");
+    let top = bench.top();
+    let path = bench.path("");
+    set_mode(&path, 0o755);
+    for mode in [0, 0o077, 0o300, 0o500, 0o600, 0o1477] {
+        assert_eq!(bench.change(top, &[change::MODE, mode]), Err(EPERM));
+        assert_eq!(mode_of(&path), 0o755, "{mode:o}");
+    }
+    bench.change(top, &[change::MODE, 0o700]).unwrap();
+    bench.change(top, &[change::MODE, 0o1777]).unwrap();
+    assert_eq!(mode_of(&path), 0o1777);
+    // Of a folder below it the guest is the master: the host's user can give its permissions back.
+    let folder = bench.named(Ask::Folder, top, b"folder").unwrap().handle;
+    bench.change(folder, &[change::MODE, 0]).unwrap();
+    bench.change(folder, &[change::MODE, 0o700]).unwrap();
 }
