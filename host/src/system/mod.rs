@@ -1,6 +1,7 @@
 //! What ebb needs of the system that it runs on.
 
 mod cache;
+mod folder_names;
 pub(crate) mod huge_pages;
 mod kernels_own;
 mod memory_file;
@@ -9,6 +10,7 @@ pub(crate) mod orphan;
 mod path;
 
 pub(crate) use cache::cache_folder;
+pub(crate) use folder_names::FolderNames;
 pub(crate) use kernels_own::refuse_kernels_own;
 pub(crate) use memory_file::memory_file;
 pub(crate) use path::search_path;

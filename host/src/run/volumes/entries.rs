@@ -2,19 +2,20 @@
 
 use super::facts::{facts, has_set_id, is_guests_to_change};
 use super::handles::Volumes;
-use super::listing::{Listing, Name};
+use super::listing::Listing;
 use crate::system::opened::{kind, own_path};
-use crate::system::refuse_kernels_own;
+use crate::system::{FolderNames, refuse_kernels_own};
 use ebb_wire::root::{Answer, Entry};
 use ebb_wire::volume::{Facts, NAME_MAX};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
 /// The most names of one folder.
-const NAMES_MAX: usize = 1 << 20;
+const NAMES_MAX: u64 = 1 << 20;
 
-/// Folders that are listed at the same time; of more, names may come twice.
+/// Folders that stay open between two answers, each with a buffer of the host's answers. A further one is read from its beginning
+/// for each answer, and its names may come twice if it changes meanwhile.
 const LISTINGS_MAX: usize = 4;
 
 /// Refuses what is no name in a folder.
@@ -61,75 +62,78 @@ impl Volumes {
         Ok(facts(&stat, handle, device, self.owner))
     }
 
-    /// Names in a folder from a number on. Between two answers they are kept, so that none comes twice or not at all.
+    /// Answers with the names in a folder, from the one with number `from` on, as far as they fit. The folder stays open between two
+    /// answers, so that the next one goes on where this one ended.
+    ///
+    /// # Errors
+    /// `EOVERFLOW` if the folder has more than [`NAMES_MAX`] names; the host's.
     pub(super) fn list(
         &mut self,
         folder: u64,
         from: u64,
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
-        let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
+        if from > NAMES_MAX {
+            return Err(Errno::INVAL);
+        }
         let kept = self.listings.iter().position(|of| of.folder == folder);
         let kept = kept.and_then(|at| self.listings.remove(at));
-        let listing = match kept {
-            Some(listing) if first > 0 => listing,
-            _ => Listing {
-                folder,
-                names: self.names(folder)?,
-            },
+        let mut listing = match kept {
+            Some(listing) if from > 0 && listing.names.position() == from => listing,
+            _ => {
+                let mut names = self.names(folder)?;
+                names.skip_to(from)?;
+                Listing { folder, names }
+            }
         };
+        let file = &self.known(folder)?.file;
         let next = answer.later();
-        for (at, name) in listing.names.iter().enumerate().skip(first) {
-            let entry = Entry {
-                name: &name.name,
-                facts: ebb_wire::root::Facts {
-                    mode: name.mode,
-                    version: name.inode,
-                    ..Default::default()
-                },
-                target: b"",
+        let names = &mut listing.names;
+        loop {
+            let position = names.position();
+            let Some(entry) = names.peek()? else {
+                return Ok(());
             };
-            if !answer.entry(&entry) {
-                answer.put(next, at as u64);
-                self.listings.truncate(LISTINGS_MAX - 1);
-                self.listings.push_front(listing);
+            if position >= NAMES_MAX {
+                return Err(Errno::OVERFLOW);
+            }
+            let name = entry.file_name().to_bytes();
+            let mode = match entry.file_type() {
+                FileType::Unknown => {
+                    let stat = rustix::fs::statat(file, name, AtFlags::SYMLINK_NOFOLLOW);
+                    stat.ok().map(|stat| stat.st_mode)
+                }
+                kind => Some(kind.as_raw_mode()),
+            };
+            // Without a mode it is gone meanwhile.
+            let fits = mode.is_none_or(|mode| {
+                answer.entry(&Entry {
+                    name,
+                    facts: ebb_wire::root::Facts {
+                        mode,
+                        version: entry.ino(),
+                        ..Default::default()
+                    },
+                    target: b"",
+                })
+            });
+            if !fits {
+                answer.put(next, position);
                 break;
             }
+            names.advance();
         }
+        self.listings.truncate(LISTINGS_MAX - 1);
+        self.listings.push_front(listing);
         Ok(())
     }
 
-    /// All names in a folder.
-    fn names(&self, folder: u64) -> Result<Vec<Name>, Errno> {
+    /// Opens a folder for its names.
+    fn names(&self, folder: u64) -> Result<FolderNames, Errno> {
         let known = self.known(folder)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(CWD, own_path(&known.file), flags, Mode::empty())?;
-        let mut names = Vec::new();
-        for entry in Dir::new(file)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
-            }
-            if names.len() >= NAMES_MAX {
-                return Err(Errno::OVERFLOW);
-            }
-            let mode = match entry.file_type() {
-                FileType::Unknown => {
-                    let stat = rustix::fs::statat(&known.file, name, AtFlags::SYMLINK_NOFOLLOW);
-                    // It is gone meanwhile.
-                    let Ok(stat) = stat else { continue };
-                    stat.st_mode
-                }
-                kind => kind.as_raw_mode(),
-            };
-            names.push(Name {
-                name: name.into(),
-                mode,
-                inode: entry.ino(),
-            });
-        }
-        Ok(names)
+        FolderNames::new(file)
     }
 
     /// Where a link leads.
