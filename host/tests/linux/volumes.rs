@@ -3,7 +3,7 @@
 use crate::scratch::{Scratch, contents};
 use crate::{ebb, native, programs};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -172,5 +172,63 @@ fn nothing_is_lost_while_many_write() {
             let read = |name| fs::read(scratch.path(&format!("{name}-{number}"))).expect("a file");
             assert!(read("storm") == read("model"), "the host has other bytes");
         }
+    }
+}
+
+/// `max=`: what would be more is refused, by whatever way it comes, and the host has no more of it.
+#[test]
+fn no_more_is_added_than_may_be() {
+    let scratch = Scratch::new("volume-max");
+    scratch.write("here", vec![1; 1 << 20]);
+    let at = volume(&scratch, "/v:max=1M");
+    let script = "cd /v; df -k . | tail -n 1 | awk '{ print $4 }'; \
+                  dd if=/dev/zero of=new bs=64k count=32 2> /tmp/err; grep -c 'quota' /tmp/err; \
+                  truncate -s 3M here 2> /tmp/err; grep -c 'quota' /tmp/err; \
+                  dd if=/dev/zero of=here bs=64k count=16 conv=notrunc 2> /dev/null && echo over; \
+                  : > new; cp /bin/busybox copy 2> /dev/null || echo no; : > copy; \
+                  dd if=/dev/zero of=new bs=64k count=15 2> /dev/null && echo again";
+    let options = ["-m", "64M", "--volume", &at];
+    let outcome = ebb::run(60, &options, &["busybox", "sh", "-c", script]);
+    assert_eq!(
+        outcome.expect(0).out(),
+        "1024\n1\n1\nover\nno\nagain\n",
+        "{}",
+        outcome.err()
+    );
+    let size = |name: &str| fs::metadata(scratch.path(name)).expect(name).len();
+    assert_eq!(
+        (size("here"), size("new"), size("copy")),
+        (1 << 20, 15 << 16, 0)
+    );
+}
+
+/// The bytes of what a guest writes to a file run with no one's rights but those of who starts it.
+#[test]
+fn set_id_bits_go_when_a_guest_writes() {
+    let scratch = Scratch::new("volume-set-id");
+    let ways = [
+        ("write", "echo x > write"),
+        ("append", "echo x >> append"),
+        (
+            "within",
+            "dd if=/dev/zero of=within bs=1 count=1 conv=notrunc 2> /dev/null",
+        ),
+        ("truncate", "truncate -s 1 truncate"),
+        ("longer", "truncate -s 100000 longer"),
+        ("chmod", "chmod 6755 chmod"),
+    ];
+    for (name, _) in ways {
+        let path = scratch.write(name, "some bytes of the host's");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o6755)).expect("it is ours");
+    }
+    let script: Vec<&str> = ways.iter().map(|(_, command)| *command).collect();
+    let script = format!("cd /v; {}; chmod 0 . || echo kept", script.join("; "));
+    let at = volume(&scratch, "/v");
+    let options = ["-m", "64M", "--volume", &at];
+    let outcome = ebb::run(60, &options, &["busybox", "sh", "-c", &script]);
+    assert_eq!(outcome.expect(0).out(), "kept\n");
+    for (name, _) in ways {
+        let mode = fs::metadata(scratch.path(name)).expect(name).mode();
+        assert_eq!(mode & 0o7777, 0o755, "{name}");
     }
 }

@@ -3,6 +3,7 @@
 use super::facts::{facts, has_set_id, is_guests_to_change};
 use super::handles::Volumes;
 use super::listing::Listing;
+use super::quota::NAME;
 use crate::system::opened::{kind, own_path};
 use crate::system::{FolderNames, refuse_kernels_own};
 use ebb_wire::root::{Answer, Entry};
@@ -53,12 +54,12 @@ impl Volumes {
         let known = self.known(folder)?;
         let file = open(&known.file, check(name)?, OFlags::PATH, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
-        let (read_only, device) = (known.read_only, known.device);
+        let (read_only, device, volume) = (known.read_only, known.device, known.volume);
         if stat.st_dev != device {
             // Something is mounted there.
             refuse_kernels_own(&file)?;
         }
-        let handle = self.give(file, &stat, read_only, device)?;
+        let handle = self.give(file, &stat, read_only, device, volume)?;
         Ok(facts(&stat, handle, device, self.owner))
     }
 
@@ -155,15 +156,17 @@ impl Volumes {
         let known = self.known_to_change(folder)?;
         // Rather no file than one without a handle.
         self.check_room()?;
+        self.check_name(folder)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
+        let (device, volume) = (known.device, known.volume);
         let file = open(&known.file, check(name)?, flags, Mode::RUSR | Mode::WUSR)?;
+        self.count_name(folder)?;
         // Whatever our own umask says: the guest has one.
         rustix::fs::fchmod(&file, mode(bits)?)?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let named = rustix::fs::openat(CWD, own_path(&file), flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&named)?;
-        let device = known.device;
-        let handle = self.give(named, &stat, false, device)?;
+        let handle = self.give(named, &stat, false, device, volume)?;
         self.keep_open(handle, file);
         Ok(facts(&stat, handle, device, self.owner))
     }
@@ -177,7 +180,9 @@ impl Volumes {
     ) -> Result<Facts, Errno> {
         let known = self.known_to_change(folder)?;
         self.check_room()?;
+        self.check_name(folder)?;
         rustix::fs::mkdirat(&known.file, check(name)?, Mode::RWXU)?;
+        self.count_name(folder)?;
         let made = self.look(folder, name)?;
         let path = own_path(&self.known(made.handle)?.file);
         if u64::from(FileType::Directory.as_raw_mode()) == made.mode & 0o170_000 {
@@ -201,7 +206,9 @@ impl Volumes {
             return Err(Errno::NOENT);
         }
         self.check_room()?;
+        self.check_name(folder)?;
         rustix::fs::symlinkat(target, &known.file, check(name)?)?;
+        self.count_name(folder)?;
         self.look(folder, name)
     }
 
@@ -217,8 +224,10 @@ impl Volumes {
         if !is_guests_to_change(kind(&stat)) || has_set_id(&stat) {
             return Err(Errno::PERM);
         }
+        self.check_name(folder)?;
         let flags = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(CWD, own_path(&file.file), &to.file, check(name)?, flags)?;
+        self.count_name(folder)?;
         self.facts_after(handle, &before)
     }
 
@@ -244,16 +253,27 @@ impl Volumes {
         rustix::fs::renameat_with(&from.file, check(name)?, &to.file, check(new_name)?, flags)
     }
 
-    /// What `statfs` tells.
+    /// What `statfs` tells; of a volume with a limit no more is free than the guest may still add.
     pub(super) fn room(&self, handle: u64) -> Result<[u64; 6], Errno> {
-        let stat = rustix::fs::fstatfs(&self.known(handle)?.file)?;
+        let known = self.known(handle)?;
+        let stat = rustix::fs::fstatfs(&known.file)?;
+        let block = u64::try_from(stat.f_bsize).unwrap_or(4096).max(1);
+        let left = self.quota(known.volume)?.left();
+        let blocks = left.map_or(u64::MAX, |left| left / block);
+        let names = left.map_or(u64::MAX, |left| left / NAME);
+        // What is used stays so.
+        let (free, files) = (stat.f_bfree.min(blocks), stat.f_ffree.min(names));
         Ok([
-            u64::try_from(stat.f_bsize).unwrap_or(4096),
-            stat.f_blocks,
-            stat.f_bfree,
-            stat.f_bavail,
-            stat.f_files,
-            stat.f_ffree,
+            block,
+            stat.f_blocks
+                .saturating_sub(stat.f_bfree)
+                .saturating_add(free),
+            free,
+            stat.f_bavail.min(blocks),
+            stat.f_files
+                .saturating_sub(stat.f_ffree)
+                .saturating_add(files),
+            files,
         ])
     }
 }

@@ -1,6 +1,7 @@
 //! What the guest is told of a file.
 
-use super::handles::Volumes;
+use super::handles::{Access, Volumes};
+use super::quota::growth_of_size;
 use crate::system::opened::{kind, own_path, version_of};
 use ebb_wire::volume::{Facts, change};
 use rustix::fs::{CWD, FileType, Mode, Stat, Timespec, Timestamps, UTIME_OMIT};
@@ -130,9 +131,13 @@ impl Volumes {
             rustix::fs::chmod(&path, Mode::from_raw_mode(allowed))?;
         }
         if what & change::SIZE != 0 {
-            let file = self.opened(handle, super::handles::Access::Write)?;
+            self.opened(handle, Access::Write)?;
+            self.check_growth(handle, growth_of_size(&stat, size))?;
+            let file = self.opened(handle, Access::Write)?;
             drop_set_id(file, &rustix::fs::fstat(file)?)?;
             rustix::fs::ftruncate(file, size)?;
+            self.count_growth(handle, growth_of_size(&stat, size))?;
+            self.count_cut(handle, &stat, size)?;
         }
         if what & (change::ACCESSED | change::MODIFIED) != 0 {
             let time = Timespec {

@@ -21,6 +21,7 @@ const EINVAL: u32 = 22;
 const EROFS: u32 = 30;
 const ENOTEMPTY: u32 = 39;
 const ESTALE: u32 = 116;
+const EDQUOT: u32 = 122;
 
 /// A folder that goes with the test, and memory of three frames.
 struct Bench {
@@ -131,6 +132,27 @@ fn options_are_read() {
         assert!(parse(wrong).is_err(), "{wrong}");
     }
     assert!(parse("a:/tmp/x").is_ok() && parse("a:/device").is_ok());
+    let option = parse("a:b:/x:max=1.5G").unwrap();
+    assert_eq!(option.source, Path::new("a:b"));
+    assert_eq!((option.max, option.read_only), (Some(3 << 29), false));
+    assert_eq!(parse("a:/x:max=4K:rw"), parse("a:/x:rw:max=4K"));
+    assert_eq!(parse("a:/x").unwrap().max, None);
+    for wrong in [
+        "a:/x:ro:rw",
+        "a:/x:ro:max=1G",
+        "a:/x:max=1G:ro",
+        "a:/x:max=1G:max=2G",
+        "a:/x:max=",
+        "a:/x:max=7",
+        "a:/x:max=-1G",
+        ":/x:max=1G",
+        "max=1G",
+        "ro",
+    ] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+    let error = parse("a:/x:max=7").unwrap_err();
+    assert!(error.contains("max=7"), "{error}");
 }
 
 #[test]
@@ -718,4 +740,170 @@ fn the_hosts_user_is_not_kept_out_of_a_volume() {
     let folder = bench.named(Ask::Folder, top, b"folder").unwrap().handle;
     bench.change(folder, &[change::MODE, 0]).unwrap();
     bench.change(folder, &[change::MODE, 0o700]).unwrap();
+}
+
+/// A page, in which bytes count.
+const PAGE: u64 = 4096;
+
+impl Bench {
+    /// What the guest has added to the volume.
+    fn used(&self) -> u64 {
+        self.volumes.quota(0).unwrap().used
+    }
+
+    /// Writes two pages at an offset.
+    fn write_pages(&mut self, handle: u64, offset: u64) -> Result<Vec<u8>, u32> {
+        self.write(handle, &[7; 8192], [offset, 0, 8192, 0])
+    }
+}
+
+#[test]
+fn a_guest_adds_no_more_than_it_may() {
+    let mut bench = Bench::new("quota", ":max=40K");
+    let top = bench.top();
+    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    assert_eq!(bench.used(), PAGE, "its name");
+    for (at, used) in [(0, 3), (8192, 5), (16384, 7)] {
+        bench.write_pages(file, at).unwrap();
+        assert_eq!(bench.used(), used * PAGE);
+    }
+    // What is there already can be written as often as one likes.
+    for _ in 0..20 {
+        bench.write_pages(file, 8192).unwrap();
+    }
+    assert_eq!(bench.used(), 7 * PAGE);
+    bench.write(file, b"x", [0, 0, 1, 1]).unwrap();
+    assert_eq!(bench.used(), 8 * PAGE);
+    for _ in 0..20 {
+        bench.write(file, b"x", [0, 0, 1, 1]).unwrap();
+    }
+    assert_eq!(bench.used(), 8 * PAGE);
+    let full = fs::metadata(bench.path("file")).unwrap().size();
+    assert_eq!(full, 24576 + 21);
+    // Two pages are left, and nothing that needs three.
+    assert_eq!(bench.write_pages(file, 32768), Err(EDQUOT));
+    assert_eq!(bench.write(file, b"x", [1 << 40, 0, 1, 0]), Err(EDQUOT));
+    assert_eq!(bench.write(file, b"x", [u64::MAX, 0, 1, 0]), Err(EDQUOT));
+    for size in [28672 + 8193, 1 << 40, u64::MAX] {
+        let change = bench.change(file, &[change::SIZE, 0, size]);
+        assert_eq!(change, Err(EDQUOT), "{size}");
+    }
+    let after = fs::metadata(bench.path("file")).unwrap();
+    assert_eq!((after.size(), bench.used()), (full, 8 * PAGE));
+    // Names of all kinds count, too.
+    bench.named(Ask::Folder, top, b"folder").unwrap();
+    let mut link = Request::new(Ask::Link, top);
+    (link.name, link.target) = (b"link", b"file");
+    bench.facts(&link).unwrap();
+    assert_eq!(bench.used(), 10 * PAGE);
+    link.name = b"more";
+    assert_eq!(bench.facts(&link), Err(EDQUOT));
+    for ask in [Ask::File, Ask::Folder] {
+        assert_eq!(bench.named(ask, top, b"more"), Err(EDQUOT));
+    }
+    let mut name = Request::new(Ask::Name, top);
+    name.numbers[0] = file;
+    name.name = b"more";
+    assert_eq!(bench.facts(&name), Err(EDQUOT));
+    assert!(!bench.path("more").exists());
+    // What is full can be written where it is, moved and removed.
+    bench.write_pages(file, 0).unwrap();
+    let mut rename = Request::new(Ask::Rename, top);
+    rename.numbers[0] = top;
+    (rename.name, rename.target) = (b"link", b"file");
+    bench.put(&rename).unwrap();
+    assert_eq!(bench.used(), 10 * PAGE, "others may have it open");
+}
+
+#[test]
+fn what_is_cut_off_counts_no_more() {
+    let mut bench = Bench::new("quota-cut", ":max=40K");
+    fs::write(bench.path("hosts"), vec![1; 100 << 10]).unwrap();
+    let top = bench.top();
+    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    let hosts = bench.look(top, "hosts").unwrap().handle;
+    for _ in 0..20 {
+        bench.write_pages(file, 0).unwrap();
+        bench.write_pages(file, 8192).unwrap();
+        assert_eq!(bench.used(), 5 * PAGE);
+        bench.change(file, &[change::SIZE, 0, 0]).unwrap();
+        assert_eq!(bench.used(), PAGE);
+    }
+    // Of the host's bytes a guest gets no room for its own.
+    bench.change(hosts, &[change::SIZE, 0, 0]).unwrap();
+    assert_eq!(bench.used(), PAGE);
+    bench.write_pages(hosts, 0).unwrap();
+    assert_eq!(bench.used(), 3 * PAGE);
+    bench.change(hosts, &[change::SIZE, 0, 1]).unwrap();
+    assert_eq!(bench.used(), 2 * PAGE);
+    // Nor of what others have added to its file.
+    fs::write(bench.path("file"), vec![1; 100 << 10]).unwrap();
+    bench.change(file, &[change::SIZE, 0, 0]).unwrap();
+    assert_eq!(bench.used(), 2 * PAGE);
+}
+
+#[test]
+fn holes_count_once() {
+    let mut bench = Bench::new("quota-holes", ":max=64K");
+    File::create(bench.path("hosts"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let top = bench.top();
+    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    bench.change(file, &[change::SIZE, 0, 16384]).unwrap();
+    assert_eq!(bench.used(), 5 * PAGE);
+    for at in [8192, 0, 8192] {
+        bench.write_pages(file, at).unwrap();
+        assert_eq!(bench.used(), 5 * PAGE, "the hole has counted");
+    }
+    // A gap that a write leaves.
+    bench.write_pages(file, 24576).unwrap();
+    assert_eq!(bench.used(), 9 * PAGE);
+    bench.write_pages(file, 16384).unwrap();
+    assert_eq!(bench.used(), 9 * PAGE);
+    // Cut off and made anew, it counts anew, and no hole of another file's is paid by it.
+    for _ in 0..5 {
+        bench.change(file, &[change::SIZE, 0, 0]).unwrap();
+        bench.change(file, &[change::SIZE, 0, 16384]).unwrap();
+        assert_eq!(bench.used(), 5 * PAGE);
+    }
+    // Holes that the host made take room when they are filled.
+    let hosts = bench.look(top, "hosts").unwrap().handle;
+    for (at, used) in [(0, 7), (8192, 9), (8192, 9), (500_000, 12)] {
+        bench.write_pages(hosts, at).unwrap();
+        assert_eq!(bench.used(), used * PAGE, "at {at}");
+    }
+    for at in [100_000, 200_000] {
+        let _ = bench.write_pages(hosts, at);
+    }
+    assert_eq!(bench.write_pages(hosts, 300_000), Err(EDQUOT));
+    bench.write_pages(hosts, 0).unwrap();
+}
+
+#[test]
+fn no_more_is_free_than_may_be_added() {
+    let mut bench = Bench::new("quota-room", ":max=1M");
+    let top = bench.top();
+    let room = |bench: &mut Bench| {
+        let rest = bench.put(&Request::new(Ask::Room, top)).unwrap();
+        let mut rest = rest.as_slice();
+        let mut numbers = [0; 6];
+        for number in &mut numbers {
+            (*number, rest) = leading_number(rest).unwrap();
+        }
+        numbers
+    };
+    let [block, _, free, available, _, files] = room(&mut bench);
+    assert_eq!((free, available), ((1 << 20) / block, (1 << 20) / block));
+    assert!(files <= 256);
+    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    bench.change(file, &[change::SIZE, 0, 512 << 10]).unwrap();
+    let [block, all, free, available, ..] = room(&mut bench);
+    assert_eq!(free, ((512 << 10) - PAGE) / block);
+    assert!(available <= free && free <= all);
+    let mut bench = Bench::new("no-quota-room", "");
+    bench.top();
+    let [block, _, free, ..] = room(&mut bench);
+    assert!(block * free > 1 << 20, "the test's folder has room");
 }
