@@ -4,8 +4,9 @@ use rustix::fs::{Dir, DirEntry};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// Goes through the names in a folder, in the host's order and without `.` and `..`. It holds one buffer of the host's answers,
-/// however many names there are. As with `readdir`, a name that is made or removed meanwhile may come or not; any other comes once.
+/// Goes through the names in a folder, in the host's order and without `.` and `..`. It holds one
+/// buffer of the host's answers, however many names there are. As with `readdir`, a name that is
+/// made or removed meanwhile may come or not; any other comes once.
 #[derive(Debug)]
 pub(crate) struct FolderNames {
     dir: Dir,

@@ -29,7 +29,7 @@ fn a_kernel_that_is_told_to_crash_does() {
     assert!(log.contains("the guest kernel panicked"), "{log}");
 }
 
-/// The archive is unpacked before there are tasks, and `/proc/self` is nobody's then.
+/// The archive is unpacked before there are tasks, and `/proc/self` leads to none.
 #[test]
 fn files_that_are_packed_below_proc_are_no_panic() {
     let scratch = Scratch::new("packed-below-proc");

@@ -80,7 +80,8 @@ fn the_hosts_name_and_place_go_along() {
     assert_eq!(there, format!("{before}\nroot\n"));
 }
 
-/// Files of `/proc/PID` show what a process does, and where things are in its memory, to those to whom Linux shows them.
+/// Files of `/proc/PID` show what a process does, and where things are in its memory, to those to
+/// whom Linux shows them.
 #[test]
 fn what_a_process_does_is_for_who_may_look_into_it() {
     let program = programs::path("looks");

@@ -232,3 +232,58 @@ fn set_id_bits_go_when_a_guest_writes() {
         assert_eq!(mode & 0o7777, 0o755, "{name}");
     }
 }
+
+/// KiB of memory of its own that a process has; 0 once it is gone.
+fn own_memory_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// What `ebb` takes for a folder that is listed does not grow with its names.
+#[test]
+fn a_listing_takes_no_memory_of_ebbs() {
+    const NAMES: usize = 100_000;
+    /// Of the host's memory, where all names were kept 30 MB went.
+    const GROWTH_MAX_KIB: u64 = 4 << 10;
+    let scratch = Scratch::new("volume-names");
+    for folder in ["few", "many"] {
+        fs::create_dir(scratch.folder().join(folder)).expect("a new folder");
+    }
+    for number in 0..NAMES {
+        let name = format!("many/an-ordinary-name-{number}");
+        fs::File::create(scratch.folder().join(name)).expect("a new file");
+    }
+    let root = scratch.folder().to_str().expect("its name is text");
+    let at = volume(&scratch, "/v");
+    let ways = [
+        (["-m", "256M", "--volume", &at], "/v"),
+        (["-m", "256M", "--root", root], ""),
+    ];
+    for (options, above) in ways {
+        // The most that was seen while the folder was listed.
+        let peak = |folder: &str| {
+            let script = format!("cd {above}/{folder}; for n in 1 2 3; do ls -f | wc -l; done");
+            let mut command = ebb::command(240, &options);
+            let program = ["--busybox", "--", "/bin/busybox", "sh", "-c", &script];
+            let mut child = command.args(program).spawn().expect("ebb starts");
+            let mut peak = 0;
+            while child.try_wait().expect("it can be waited for").is_none() {
+                peak = peak.max(own_memory_kib(child.id()));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let output = child.wait_with_output().expect("it has ended");
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            (peak, said.lines().last().map(str::to_owned))
+        };
+        let ((few, none), (many, all)) = (peak("few"), peak("many"));
+        let lines = |text: Option<String>| text.and_then(|text| text.parse::<usize>().ok());
+        let (none, all) = (lines(none), lines(all));
+        assert!(all.is_some_and(|all| all >= NAMES), "{none:?} {all:?}");
+        let grown = many.saturating_sub(few);
+        assert!(grown <= GROWTH_MAX_KIB, "{above:?}: {grown} KiB");
+    }
+}

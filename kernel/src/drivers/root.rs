@@ -144,7 +144,8 @@ pub(super) fn exchange<R>(
         return Err(Errno::EIO);
     }
     let len = write(&mut desk.question).ok_or(Errno::ENAMETOOLONG)?;
-    // The queue is empty between questions, and longer than any. With an error nothing of the question went.
+    // The queue is empty between questions, and longer than any. With an error nothing of the
+    // question went.
     let sent = port.write(&desk.question[..len], true, false)?;
     let received = if sent == len {
         receive(port, &mut desk.answer)

@@ -23,7 +23,8 @@ pub(super) struct Tree {
     /// Its name until it is all here.
     partial: OsString,
     begun: bool,
-    /// What was made under that name. Others may have the folder that it is in, and put something else there.
+    /// What was made under that name. Others may have the folder that it is in, and put something
+    /// else there.
     made: Option<Place>,
     /// The same, open, if it is a folder.
     top: Option<OwnedFd>,
@@ -152,7 +153,8 @@ impl Tree {
     /// Moves it to its destination, now that all is here.
     ///
     /// # Errors
-    /// Why it cannot be moved; that it is not there any more, but something that others put in its place.
+    /// Why it cannot be moved; that it is not there any more, but something that others put in its
+    /// place.
     pub(super) fn settle(self) -> Result<(), String> {
         let to = &self.destination;
         let moved = || {
@@ -172,7 +174,8 @@ impl Tree {
         match moved() {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!(
-                "another program has put something else in place of {partial}: {path} is not the copy"
+                "another program has put something else in place of {partial}; \
+                 {path} is not the copy"
             )),
             Err(errno) => {
                 let why = io::Error::from(errno);
@@ -212,7 +215,7 @@ impl Tree {
         if names.is_empty() {
             return Ok(top);
         }
-        if !self.last.as_ref().is_some_and(|(last, _)| last == names) {
+        if self.last.as_ref().is_none_or(|(last, _)| last != names) {
             self.last = None;
             for (at, name) in names.iter().enumerate() {
                 let parent = self.last.as_ref().map_or(top, |(_, folder)| folder.as_fd());
@@ -258,7 +261,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 
-    /// A folder that goes with the test: `victim` in it is for its owner alone, and `to`, for all, is what a copy replaces.
+    /// A folder that goes with the test: `victim` in it is for its owner alone, and `to`, for all,
+    /// is what a copy replaces.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -279,7 +283,8 @@ mod tests {
             Tree::new(Arc::clone(&all[0]))
         }
 
-        /// Puts `other` in the place of what has come of a copy, as another guest may that has a volume here.
+        /// Puts `other` in the place of what has come of a copy, as another guest may that has a
+        /// volume here.
         fn swap(&self, tree: &Tree, other: impl FnOnce(&Path)) {
             let partial = tree.partial().expect("something has come");
             fs::rename(&partial, self.0.join("away")).expect("it is there");

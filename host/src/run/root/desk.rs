@@ -16,9 +16,7 @@ const BESIDE_ENTRIES_MAX: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     /// A request's length, behind which the next one begins, cannot be.
-    #[error(
-        "it sent a request of {length} bytes; one has {LENGTH_BYTES} at least and {QUESTION_MAX} at most"
-    )]
+    #[error("it sent a request of {length} bytes, not of {LENGTH_BYTES} to {QUESTION_MAX}")]
     Length { length: usize },
     /// Bytes could not go to the guest's memory.
     #[error("its memory cannot be opened: {0}")]
@@ -28,10 +26,12 @@ pub(crate) enum ServeError {
 /// The bytes of a request that tell its length.
 const LENGTH_BYTES: usize = 4;
 
-/// An answer of no length. The guest's kernel takes it for the end of all answers, and waits for no more.
+/// An answer of no length. The guest's kernel takes it for the end of all answers, and waits for no
+/// more.
 const NO_MORE: [u8; LENGTH_BYTES] = [0; LENGTH_BYTES];
 
-/// Answers the guest's requests until QEMU closes `port`. A request that says nothing sensible gets `EINVAL` as its answer.
+/// Answers the guest's requests until QEMU closes `port`. A request that says nothing sensible gets
+/// `EINVAL` as its answer.
 ///
 /// # Errors
 /// [`ServeError`], once the guest's kernel was told that no more answers come.
@@ -307,7 +307,8 @@ mod tests {
         assert_eq!(guest.ask(&question()).0, 0);
     }
 
-    /// Nobody knows where the next request begins: the guest is told that it waits for nothing, and ebb's user why.
+    /// Where the next request begins cannot be told: the guest learns that no answer comes, and
+    /// ebb's user why.
     #[test]
     fn a_length_that_cannot_be_is_the_end_and_said() {
         for length in [0, 3, QUESTION_MAX + 1, u32::MAX as usize] {

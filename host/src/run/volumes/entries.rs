@@ -15,8 +15,9 @@ use std::os::fd::OwnedFd;
 /// The most names of one folder.
 const NAMES_MAX: u64 = 1 << 20;
 
-/// Folders that stay open between two answers, each with a buffer of the host's answers. A further one is read from its beginning
-/// for each answer, and its names may come twice if it changes meanwhile.
+/// Folders that stay open between two answers, each with a buffer of the host's answers. A further
+/// one is read from its beginning for each answer, and its names may come twice if it changes
+/// meanwhile.
 const LISTINGS_MAX: usize = 4;
 
 /// Refuses what is no name in a folder.
@@ -63,8 +64,9 @@ impl Volumes {
         Ok(facts(&stat, handle, device, self.owner))
     }
 
-    /// Answers with the names in a folder, from the one with number `from` on, as far as they fit. The folder stays open between two
-    /// answers, so that the next one goes on where this one ended.
+    /// Answers with the names in a folder, from the one with number `from` on, as far as they fit.
+    /// The folder stays open between two answers, so that the next one goes on where this one
+    /// ended.
     ///
     /// # Errors
     /// `EOVERFLOW` if the folder has more than [`NAMES_MAX`] names; the host's.
@@ -215,8 +217,8 @@ impl Volumes {
     /// Gives a file a further name.
     ///
     /// # Errors
-    /// `EPERM` for devices, pipes, sockets and set-user-ID or set-group-ID files, which Linux refuses to whom they do not belong;
-    /// the host's.
+    /// `EPERM` for devices, pipes, sockets and set-user-ID or set-group-ID files, which Linux
+    /// refuses to users they do not belong to; the host's.
     pub(super) fn name(&mut self, folder: u64, name: &[u8], handle: u64) -> Result<Facts, Errno> {
         let before = self.facts(handle)?;
         let (to, file) = (self.known_to_change(folder)?, self.known_to_change(handle)?);

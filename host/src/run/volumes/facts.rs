@@ -10,15 +10,16 @@ use rustix::process::{getegid, geteuid};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::AsFd;
 
-/// The set-user-ID and set-group-ID bits. With them, bytes that a guest wrote would run with another's rights.
+/// The set-user-ID and set-group-ID bits. With them, bytes that a guest wrote would run with
+/// another's rights.
 const SET_ID: u32 = 0o6000;
 /// Bits of a mode that a guest may set: permissions, and the sticky bit.
 const PLAIN: u32 = 0o1777;
 /// What the owner of a volume's folder keeps.
 const OWNER_ALL: u32 = 0o700;
 
-/// Returns whether a guest may change the attributes of what is of this kind. Devices, pipes and sockets in a volume belong to
-/// the host's programs.
+/// Returns whether a guest may change the attributes of what is of this kind. Devices, pipes and
+/// sockets in a volume belong to the host's programs.
 pub(super) fn is_guests_to_change(kind: FileType) -> bool {
     matches!(
         kind,
@@ -31,8 +32,8 @@ pub(super) fn has_set_id(stat: &Stat) -> bool {
     kind(stat) == FileType::RegularFile && stat.st_mode & SET_ID != 0
 }
 
-/// Clears the set-user-ID and set-group-ID bits of `file`, whose facts are `stat`, before its bytes change. The host's kernel
-/// would clear them too, but not where ebb runs as root.
+/// Clears the set-user-ID and set-group-ID bits of `file`, whose facts are `stat`, before its bytes
+/// change. The host's kernel would clear them too, but not where ebb runs as root.
 ///
 /// # Errors
 /// The host's, such as `EPERM` if the file is another user's: its bytes must not change then.
@@ -101,8 +102,8 @@ impl Volumes {
     /// Changes attributes of a file, folder or link.
     ///
     /// # Errors
-    /// `EPERM` for devices, pipes and sockets, which are the host's, and if the change would keep the host's user out of the
-    /// volume; the host's.
+    /// `EPERM` for devices, pipes and sockets, which are the host's, and if the change would keep
+    /// the host's user out of the volume; the host's.
     pub(super) fn change(&mut self, handle: u64, numbers: &[u64]) -> Result<Facts, Errno> {
         let &[what, mode, size, seconds, nanos, ..] = numbers else {
             return Err(Errno::INVAL);

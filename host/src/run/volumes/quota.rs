@@ -1,8 +1,9 @@
 //! How much a guest may add to a volume (`max=`).
 //!
-//! What counts is what the guest's requests make files longer by, in pages, what they put into holes, and a page for each name.
-//! What a guest removes stays counted: another program may have the file open, and then its bytes are still there. What it cuts off
-//! is gone for certain, so that counts no more, as far as the guest had added it to the same file.
+//! What counts is what the guest's requests make files longer by, in pages, what they put into
+//! holes, and a page for each name. What a guest removes stays counted: another program may have
+//! the file open, and then its bytes are still there. What it cuts off is gone for certain, so that
+//! counts no more, as far as the guest had added it to the same file.
 
 use super::handles::Volumes;
 use rustix::fs::{SeekFrom, Stat};
@@ -92,8 +93,8 @@ fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Returns what writing `len` bytes at `from` adds to a file whose facts are `stat`. `has_hole` says whether there is a hole between
-/// two offsets in the file.
+/// Returns what writing `len` bytes at `from` adds to a file whose facts are `stat`. `has_hole`
+/// says whether there is a hole between two offsets in the file.
 pub(super) fn growth_of_write(
     stat: &Stat,
     from: u64,
@@ -178,7 +179,7 @@ impl Volumes {
         let added = &mut known.added;
         let back = shorter.min(added.counted);
         added.counted -= back;
-        // Nobody knows whether it was these: rather they count once more.
+        // It may have been these: rather they count once more.
         added.holes = added.holes.saturating_sub(shorter);
         let volume = known.volume;
         let quota = self.quota_mut(volume)?;

@@ -584,7 +584,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Bytes that a guest wrote run with nobody else's rights: whatever changes a file's bytes takes these bits first.
+/// Bytes that a guest wrote must not run with another's rights: each change takes these bits first.
 #[test]
 fn set_id_bits_go_before_bytes_change() {
     let mut bench = Bench::new("setid", "");
@@ -594,7 +594,8 @@ fn set_id_bits_go_before_bytes_change() {
     let tool = bench.look(top, "tool").unwrap().handle;
     let mut open = Request::new(Ask::Open, tool);
     open.numbers[0] = 3;
-    // Of set-group-ID without execution, and of set-user-ID for root, the host's kernel leaves the bits.
+    // Of set-group-ID without execution, and of set-user-ID for root, the host's kernel leaves the
+    // bits.
     for (before, after) in [(0o6755, 0o755), (0o4711, 0o711), (0o2644, 0o644)] {
         for pinned in [false, true] {
             let request = if pinned {

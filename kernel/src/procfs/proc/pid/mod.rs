@@ -42,8 +42,8 @@ enum Shown {
     Process(Show),
     /// The process as it is, to who may look into it when it is read: `EPERM` for others.
     Inside(Show),
-    /// The address space that the process had when the file was opened, to who could look into it then. A program that the
-    /// process runs later shows nothing of itself.
+    /// The address space that the process had when the file was opened, to who could look into it
+    /// then. A program that the process runs later shows nothing of itself.
     Space(ShowSpace),
 }
 
@@ -309,7 +309,8 @@ impl Directory {
         })
     }
 
-    /// Refuses to show which descriptors there are to who may not look into the process, whatever the permission bits say.
+    /// Refuses to show which descriptors there are to who may not look into the process, whatever
+    /// the permission bits say.
     fn check_enter(&self) -> Result<(), Errno> {
         match self.kind {
             Kind::DescriptorInfos => self.subject.check_look(),
