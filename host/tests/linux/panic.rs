@@ -52,7 +52,7 @@ fn files_that_are_packed_below_proc_are_no_panic() {
     let script = scratch.write("script", "#!/proc/self/exe\n");
     let executable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&script, executable).expect("it is ours");
-    let options = ["-m", "64M", "--root", "none"];
+    let options = ["-m", "512M", "--root", "none"];
     let outcome = ebb::run(60, &options, &[&script]);
     let log = outcome.err();
     assert!(!log.contains("panicked"), "{log}");
