@@ -6,6 +6,7 @@ use ebb_wire::root::{ANSWER_MAX, Answer, Frames, answer, entries, leading_number
 use ebb_wire::volume::{Ask, Facts, Request, change};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -907,4 +908,81 @@ fn no_more_is_free_than_may_be_added() {
     bench.top();
     let [block, _, free, ..] = room(&mut bench);
     assert!(block * free > 1 << 20, "the test's folder has room");
+}
+
+impl Bench {
+    /// The names of one answer, and where the next one begins.
+    fn listed(&mut self, folder: u64, from: u64) -> (Vec<Vec<u8>>, u64) {
+        let mut request = Request::new(Ask::List, folder);
+        request.numbers[0] = from;
+        let rest = self.put(&request).unwrap();
+        let (next, rest) = leading_number(&rest).unwrap();
+        let names = entries(rest).map(|entry| entry.name.to_vec());
+        (names.collect(), next)
+    }
+}
+
+/// What is there from the beginning to the end comes once, whatever else comes and goes, and however
+/// many folders are listed at the same time.
+#[test]
+fn a_listing_goes_on_while_names_change() {
+    const FOLDERS: usize = 6;
+    const NAMES: usize = 1500;
+    let mut bench = Bench::new("listing", "");
+    let top = bench.top();
+    let mut folders = Vec::new();
+    for folder in 0..FOLDERS {
+        let at = bench.path(&folder.to_string());
+        fs::create_dir(&at).unwrap();
+        for number in 0..NAMES {
+            fs::write(at.join(format!("{number:0>40}")), "").unwrap();
+        }
+        let handle = bench.look(top, &folder.to_string()).unwrap().handle;
+        folders.push((handle, at, Vec::new(), Some(0)));
+    }
+    let mut answers = 0;
+    while folders.iter().any(|(.., from)| from.is_some()) {
+        for (handle, at, all, next) in &mut folders {
+            let Some(from) = *next else { continue };
+            let (names, after) = bench.listed(*handle, from);
+            assert!(after == 0 || after > from);
+            all.extend(names);
+            *next = (after != 0).then_some(after);
+            answers += 1;
+            // In folders that do not stay open no name goes.
+            fs::write(at.join(format!("new-{answers}")), "").unwrap();
+        }
+    }
+    assert!(answers > 2 * FOLDERS);
+    for (handle, _, mut all, _) in folders {
+        all.retain(|name| !name.starts_with(b"new"));
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), NAMES);
+        assert!(count < 2 * NAMES);
+        // From anywhere, and from behind the end.
+        let (names, _) = bench.listed(handle, 5);
+        assert!(!names.is_empty());
+        assert_eq!(bench.listed(handle, 9999), (Vec::new(), 0));
+    }
+    // One that stays open goes on behind what is removed.
+    let at = bench.path("0");
+    let handle = bench.look(top, "0").unwrap().handle;
+    let (mut all, mut from) = bench.listed(handle, 0);
+    while from != 0 {
+        for name in &all {
+            let _ = fs::remove_file(at.join(OsStr::from_bytes(name)));
+        }
+        let (names, next) = bench.listed(handle, from);
+        (all, from) = ([all, names].concat(), next);
+    }
+    let count = all.len();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), count);
+    assert!(count >= NAMES);
+    let mut request = Request::new(Ask::List, handle);
+    request.numbers[0] = u64::MAX;
+    assert_eq!(bench.put(&request), Err(EINVAL));
 }
