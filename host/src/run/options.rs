@@ -87,9 +87,10 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "NAME|UID[:GROUP|GID]", allow_hyphen_values = true)]
     pub(crate) user: Option<UserChoice>,
 
-    /// A directory of the host that the guest sees at DST, and changes; with `ro` it changes nothing. It sees nothing
-    /// around SRC, and what it writes is yours
-    #[arg(long = "volume", value_name = "SRC:DST[:ro]")]
+    /// A directory of the host that the guest sees at DST, and changes; with `ro` it changes
+    /// nothing, with `max` it adds so much at most, such as max=2G. It sees nothing around SRC, and
+    /// what it writes is yours
+    #[arg(long = "volume", value_name = "SRC:DST[:ro|:max=SIZE]")]
     pub(crate) volumes: Vec<OsString>,
 
     /// Copy a file or folder of the guest to the host when the program has ended, however it did [default

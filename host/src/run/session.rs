@@ -376,7 +376,14 @@ impl<'a> Session<'a> {
             let volumes = volumes.as_ref().map(Volumes::again).transpose();
             let volumes = volumes.map_err(Failure::setup("the guest's volumes"))?;
             let ram = Arc::clone(&ram);
-            spawn("root", move || root::serve(source, volumes, &ram, port))?;
+            let terminal = Arc::clone(&self.terminal);
+            spawn("root", move || {
+                if let Err(error) = root::serve(source, volumes, &ram, port) {
+                    terminal.message(&format!(
+                        "ebb: the guest gets no more of the host's files: {error}"
+                    ));
+                }
+            })?;
         }
         monitor.start().map_err(|source| {
             qemu.handle().kill();

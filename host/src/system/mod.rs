@@ -1,6 +1,7 @@
 //! What ebb needs of the system that it runs on.
 
 mod cache;
+mod folder_names;
 pub(crate) mod huge_pages;
 mod kernels_own;
 mod memory_file;
@@ -10,6 +11,7 @@ mod path;
 pub(crate) mod secrets;
 
 pub(crate) use cache::cache_folder;
+pub(crate) use folder_names::FolderNames;
 pub(crate) use kernels_own::refuse_kernels_own;
 pub(crate) use memory_file::memory_file;
 pub(crate) use path::search_path;

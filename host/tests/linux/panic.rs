@@ -2,6 +2,7 @@
 
 use crate::scratch::Scratch;
 use crate::{ebb, programs};
+use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn a_kernel_that_panics_says_where() {
@@ -26,6 +27,40 @@ fn a_kernel_that_is_told_to_crash_does() {
     let log = outcome.expect(125).err();
     assert_eq!(outcome.out(), "before\n");
     assert!(log.contains("the guest kernel panicked"), "{log}");
+}
+
+/// The archive is unpacked before there are tasks, and `/proc/self` leads to none.
+#[test]
+fn files_that_are_packed_below_proc_are_no_panic() {
+    let scratch = Scratch::new("packed-below-proc");
+    let file = scratch.write("file", "text");
+    let places = [
+        "/proc/self/x",
+        "/proc/self/fd/3",
+        "/proc/thread-self/x",
+        "/proc/mounts/x",
+        "/dev/stdin/x",
+    ];
+    let files = places.map(|place| format!("{file}:{place}"));
+    let mut options = vec!["-m", "64M", "--root", "none"];
+    for file in &files {
+        options.extend(["--file", file]);
+    }
+    let outcome = ebb::run(60, &options, &["sh", "-c", "echo alive"]);
+    assert_eq!(outcome.expect(0).out(), "alive\n");
+    // So is what a script names there, which ebb packs as it is on the host.
+    let script = scratch.write("script", "#!/proc/self/exe\n");
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&script, executable).expect("it is ours");
+    let options = ["-m", "512M", "--root", "none"];
+    let outcome = ebb::run(60, &options, &[&script]);
+    let log = outcome.err();
+    assert!(!log.contains("panicked"), "{log}");
+    outcome.expect(127);
+    // In a guest it is who runs the script.
+    let words = r"printf '#!/proc/self/exe\n' > s; chmod +x s; ./s; echo $?";
+    let outcome = ebb::run(60, &options, &["sh", "-c", words]);
+    assert_eq!(outcome.expect(0).out(), "127\n");
 }
 
 /// Code of ours in place of a function of the kernel that `ebb` embeds.

@@ -1,7 +1,7 @@
 //! `--user`: the program is who it should be, and what is its own can be used; and what the host is called goes along.
 
-use crate::ebb;
 use crate::scratch::Scratch;
+use crate::{ebb, native, programs};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -78,4 +78,28 @@ fn the_hosts_name_and_place_go_along() {
     let (there, here) = (there.expect(0).out(), here.trim_end());
     let before = here.rsplit_once('\n').map_or("", |(before, _)| before);
     assert_eq!(there, format!("{before}\nroot\n"));
+}
+
+/// Files of `/proc/PID` show what a process does, and where things are in its memory, to those to
+/// whom Linux shows them.
+#[test]
+fn what_a_process_does_is_for_who_may_look_into_it() {
+    let program = programs::path("looks");
+    let options = ["-m", "128M", "-c", "2", "--root", "none"];
+    let outcome = ebb::run(120, &options, &[programs::text(program)]);
+    let said = outcome.expect(0).out();
+    for lines in [
+        "\nbob looks at ann's\n  syscall: EACCES\n  personality: EACCES\n",
+        "\nann looks at root's\n  syscall: EACCES\n  personality: EACCES\n",
+        "\nann looks at ann's\n  syscall: text\n  personality: text\n",
+        // Opened before, and read when it may not be looked at any more.
+        "  environ: empty\n  maps: empty\n  smaps: empty\n  syscall: EPERM\n  personality: EPERM\n",
+    ] {
+        assert!(said.contains(lines), "no {lines:?} in\n{said}");
+    }
+    // Only root can be all of them here, too.
+    if rustix::process::geteuid().is_root() {
+        let expected = native::run(program, &[], None);
+        assert_eq!(said, String::from_utf8_lossy(&expected.stdout));
+    }
 }

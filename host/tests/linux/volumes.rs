@@ -3,7 +3,7 @@
 use crate::scratch::{Scratch, contents};
 use crate::{ebb, native, programs};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -172,5 +172,118 @@ fn nothing_is_lost_while_many_write() {
             let read = |name| fs::read(scratch.path(&format!("{name}-{number}"))).expect("a file");
             assert!(read("storm") == read("model"), "the host has other bytes");
         }
+    }
+}
+
+/// `max=`: what would be more is refused, by whatever way it comes, and the host has no more of it.
+#[test]
+fn no_more_is_added_than_may_be() {
+    let scratch = Scratch::new("volume-max");
+    scratch.write("here", vec![1; 1 << 20]);
+    let at = volume(&scratch, "/v:max=1M");
+    let script = "cd /v; df -kP . | tail -n 1 | awk '{ print $4 }'; \
+                  dd if=/dev/zero of=new bs=64k count=32 2> /tmp/err; grep -c 'quota' /tmp/err; \
+                  truncate -s 3M here 2> /tmp/err; grep -c 'quota' /tmp/err; \
+                  dd if=/dev/zero of=here bs=64k count=16 conv=notrunc 2> /dev/null && echo over; \
+                  : > new; cp /bin/busybox copy 2> /dev/null || echo no; : > copy; \
+                  dd if=/dev/zero of=new bs=64k count=15 2> /dev/null && echo again";
+    let options = ["-m", "64M", "--volume", &at];
+    let outcome = ebb::run(60, &options, &["busybox", "sh", "-c", script]);
+    assert_eq!(
+        outcome.expect(0).out(),
+        "1024\n1\n1\nover\nno\nagain\n",
+        "{}",
+        outcome.err()
+    );
+    let size = |name: &str| fs::metadata(scratch.path(name)).expect(name).len();
+    assert_eq!(
+        (size("here"), size("new"), size("copy")),
+        (1 << 20, 15 << 16, 0)
+    );
+}
+
+/// The bytes of what a guest writes to a file run with no one's rights but those of who starts it.
+#[test]
+fn set_id_bits_go_when_a_guest_writes() {
+    let scratch = Scratch::new("volume-set-id");
+    let ways = [
+        ("write", "echo x > write"),
+        ("append", "echo x >> append"),
+        (
+            "within",
+            "dd if=/dev/zero of=within bs=1 count=1 conv=notrunc 2> /dev/null",
+        ),
+        ("truncate", "truncate -s 1 truncate"),
+        ("longer", "truncate -s 100000 longer"),
+        ("chmod", "chmod 6755 chmod"),
+    ];
+    for (name, _) in ways {
+        let path = scratch.write(name, "some bytes of the host's");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o6755)).expect("it is ours");
+    }
+    let script: Vec<&str> = ways.iter().map(|(_, command)| *command).collect();
+    let script = format!("cd /v; {}; chmod 0 . || echo kept", script.join("; "));
+    let at = volume(&scratch, "/v");
+    let options = ["-m", "64M", "--volume", &at];
+    let outcome = ebb::run(60, &options, &["busybox", "sh", "-c", &script]);
+    assert_eq!(outcome.expect(0).out(), "kept\n");
+    for (name, _) in ways {
+        let mode = fs::metadata(scratch.path(name)).expect(name).mode();
+        assert_eq!(mode & 0o7777, 0o755, "{name}");
+    }
+}
+
+/// KiB of memory of its own that a process has; 0 once it is gone.
+fn own_memory_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// What `ebb` takes for a folder that is listed does not grow with its names.
+#[test]
+fn a_listing_takes_no_memory_of_ebbs() {
+    const NAMES: usize = 100_000;
+    /// A fifth of what the names themselves are.
+    const GROWTH_MAX_KIB: u64 = 4 << 10;
+    let scratch = Scratch::new("volume-names");
+    for folder in ["few", "many"] {
+        fs::create_dir(scratch.folder().join(folder)).expect("a new folder");
+    }
+    for number in 0..NAMES {
+        let name = format!("many/{number:0>200}");
+        fs::File::create(scratch.folder().join(name)).expect("a new file");
+    }
+    let root = scratch.folder().to_str().expect("its name is text");
+    let at = volume(&scratch, "/v");
+    let ways = [
+        (["-m", "256M", "--volume", &at], "/v"),
+        (["-m", "256M", "--root", root], ""),
+    ];
+    for (options, above) in ways {
+        // The most that was seen while the folder was listed.
+        let peak = |folder: &str| {
+            let script = format!("cd {above}/{folder}; ls -A | wc -l");
+            let mut command = ebb::command(240, &options);
+            let program = ["--busybox", "--", "/bin/busybox", "sh", "-c", &script];
+            let mut child = command.args(program).spawn().expect("ebb starts");
+            let mut peak = 0;
+            while child.try_wait().expect("it can be waited for").is_none() {
+                peak = peak.max(own_memory_kib(child.id()));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let output = child.wait_with_output().expect("it has ended");
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            (peak, said.lines().last().map(str::to_owned))
+        };
+        let ((few, none), (many, all)) = (peak("few"), peak("many"));
+        let lines = |text: Option<String>| text.and_then(|text| text.parse::<usize>().ok());
+        let (none, all) = (lines(none), lines(all));
+        assert!(all.is_some_and(|all| all >= NAMES), "{none:?} {all:?}");
+        let grown = many.saturating_sub(few);
+        assert!(grown <= GROWTH_MAX_KIB, "{above:?}: {grown} KiB");
     }
 }

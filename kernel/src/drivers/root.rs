@@ -25,6 +25,9 @@ static DESK: Mutex<Option<Desk>> = Mutex::new(None);
 /// There is such a tree.
 static THERE: AtomicBool = AtomicBool::new(false);
 
+/// No answer comes any more: the host has said so, or its answers cannot be told apart.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
 /// Notes that there is such a tree.
 pub(super) fn note() {
     // Relaxed (both): set once, by the first CPU, before there are tasks.
@@ -136,23 +139,40 @@ pub(super) fn exchange<R>(
         question: vec![0; QUESTION_MAX].into(),
         answer: vec![0; ANSWER_MAX].into(),
     });
-    let len = write(&mut desk.question).ok_or(Errno::ENAMETOOLONG)?;
-    // The queue is empty between questions, and longer than any.
-    if port.write(&desk.question[..len], true, false)? < len {
+    // Relaxed: read and changed with the desk held.
+    if ENDED.load(Ordering::Relaxed) {
         return Err(Errno::EIO);
     }
-    read_exact(port, &mut desk.answer[..4])?;
-    let mut first = [0; 4];
-    first.copy_from_slice(&desk.answer[..4]);
-    let len = root::length(first);
-    // What follows could not be told from it: the port is of no use any more.
-    let rest = desk.answer.get_mut(4..len).ok_or(Errno::EIO)?;
-    read_exact(port, rest)?;
+    let len = write(&mut desk.question).ok_or(Errno::ENAMETOOLONG)?;
+    // The queue is empty between questions, and longer than any. With an error nothing of the
+    // question went.
+    let sent = port.write(&desk.question[..len], true, false)?;
+    let received = if sent == len {
+        receive(port, &mut desk.answer)
+    } else {
+        Err(Errno::EIO)
+    };
+    let len = received.inspect_err(|_| ENDED.store(true, Ordering::Relaxed))?;
     let (status, rest) = root::answer(&desk.answer[..len]).ok_or(Errno::EIO)?;
     match status {
         0 => take(rest),
         status => Err(Errno::from_number(status).unwrap_or(Errno::EIO)),
     }
+}
+
+/// Receives an answer; returns its length.
+///
+/// # Errors
+/// `EIO`: nothing that comes is an answer any more.
+fn receive(port: &Port, answer: &mut [u8]) -> Result<usize, Errno> {
+    let mut first = [0; 4];
+    read_exact(port, &mut first)?;
+    answer[..4].copy_from_slice(&first);
+    let len = root::length(first);
+    // A length that cannot be is the host's last word.
+    let rest = answer.get_mut(4..len).ok_or(Errno::EIO)?;
+    read_exact(port, rest)?;
+    Ok(len)
 }
 
 fn read_exact(port: &Port, mut to: &mut [u8]) -> Result<(), Errno> {

@@ -46,9 +46,12 @@ pub trait Content: Send + Sync {
     fn owner(&self) -> [u32; 2] {
         [0; 2]
     }
-    /// Whether the caller may open it, whatever the permission bits say.
-    fn check_open(&self) -> Result<(), Errno> {
-        Ok(())
+    /// Returns what the caller, who opens it, will read: `None` if that is this content.
+    ///
+    /// # Errors
+    /// The caller may not open it, whatever the permission bits say.
+    fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
+        Ok(None)
     }
 }
 
@@ -498,8 +501,8 @@ impl Node for TextNode {
         if flags.writable() && !self.content.writable() {
             return Err(Errno::EACCES);
         }
-        self.content.check_open()?;
-        let content = self.content.clone();
+        let opened = self.content.open()?;
+        let content = opened.unwrap_or_else(|| self.content.clone());
         Ok(Arc::new(TextFile {
             content,
             shown: SpinLock::new(None),

@@ -2,7 +2,7 @@
 //! followed: nothing else of the host's can be reached, whatever the guest sends.
 
 use super::destination::Destination;
-use rustix::fs::{self as sys, AtFlags, Mode, OFlags};
+use rustix::fs::{self as sys, AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -23,8 +23,26 @@ pub(super) struct Tree {
     /// Its name until it is all here.
     partial: OsString,
     begun: bool,
-    /// The folder that was used last, by its names below the destination, which is the folder of no names.
+    /// What was made under that name. Others may have the folder that it is in, and put something
+    /// else there.
+    made: Option<Place>,
+    /// The same, open, if it is a folder.
+    top: Option<OwnedFd>,
+    /// The folder below it that was used last, by its names.
     last: Option<(Vec<OsString>, OwnedFd)>,
+}
+
+/// What tells a file from all others: its device, and its number there.
+type Place = (u64, u64);
+
+fn place(stat: &Stat) -> Place {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Opens a folder by one name, which is not followed if it is a link.
+fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+    sys::openat(parent, name, flags, Mode::empty())
 }
 
 /// Why an entry could not be taken.
@@ -43,6 +61,8 @@ impl Tree {
             partial: destination.partial_name(),
             destination,
             begun: false,
+            made: None,
+            top: None,
             last: None,
         }
     }
@@ -71,7 +91,16 @@ impl Tree {
         let mode = Mode::from_raw_mode((mode & 0o777) | 0o700);
         let made = self.within(names, |parent, name| sys::mkdirat(parent, name, mode));
         self.begun |= made.is_ok();
-        made
+        made?;
+        if names.is_empty() {
+            let opened = self.within(names, |parent, name| {
+                let top = open_folder(parent, name)?;
+                Ok((place(&sys::fstat(&top)?), top))
+            });
+            let (made, top) = opened?;
+            (self.made, self.top) = (Some(made), Some(top));
+        }
+        Ok(())
     }
 
     /// Makes the file at `names` with all that `content` has; returns the bytes.
@@ -87,6 +116,10 @@ impl Tree {
         let made = self.within(names, |parent, name| sys::openat(parent, name, flags, mode));
         self.begun |= made.is_ok();
         let mut file = File::from(made?);
+        if names.is_empty() {
+            let stat = sys::fstat(&file).map_err(|errno| self.failed(names, errno))?;
+            self.made = Some(place(&stat));
+        }
         let mut chunk = vec![0; CHUNK];
         let mut bytes = 0;
         loop {
@@ -118,20 +151,45 @@ impl Tree {
     }
 
     /// Moves it to its destination, now that all is here.
+    ///
+    /// # Errors
+    /// Why it cannot be moved; that it is not there any more, but something that others put in its
+    /// place.
     pub(super) fn settle(self) -> Result<(), String> {
         let to = &self.destination;
         let moved = || {
-            if let Some(mode) = to.permissions() {
-                sys::chmodat(&to.folder, &self.partial, mode, AtFlags::empty())?;
+            // By the descriptor: the name may be another's link by now.
+            if let (Some(mode), Some(top)) = (to.permissions(), &self.top) {
+                sys::fchmod(top, mode)?;
             }
-            sys::renameat(&to.folder, &self.partial, &to.folder, &to.name)
+            if !self.is_called(&self.partial)? {
+                return Ok(false);
+            }
+            sys::renameat(&to.folder, &self.partial, &to.folder, &to.name)?;
+            // In between it may have been replaced once more.
+            self.is_called(&to.name)
         };
-        moved().map_err(|errno| {
-            let partial = to.path.with_file_name(&self.partial);
-            let (partial, path) = (partial.display(), to.path.display());
-            let why = io::Error::from(errno);
-            format!("all of it is in {partial}, which cannot become {path}: {why}")
-        })
+        let partial = to.path.with_file_name(&self.partial);
+        let (partial, path) = (partial.display(), to.path.display());
+        match moved() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!(
+                "another program has put something else in place of {partial}; \
+                 {path} is not the copy"
+            )),
+            Err(errno) => {
+                let why = io::Error::from(errno);
+                Err(format!(
+                    "all of it is in {partial}, which cannot become {path}: {why}"
+                ))
+            }
+        }
+    }
+
+    /// Returns whether what was made has this name in the destination's folder.
+    fn is_called(&self, name: &OsStr) -> Result<bool, Errno> {
+        let stat = sys::statat(&self.destination.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(self.made == Some(place(&stat)))
     }
 
     /// Does something in the folder of the last of `names`.
@@ -142,29 +200,31 @@ impl Tree {
     ) -> Result<T, TreeError> {
         let made = match names.split_last() {
             None => make(self.destination.folder.as_fd(), &self.partial),
-            Some((name, folder)) => self.enter(folder).and_then(|()| {
-                let (_, parent) = self.last.as_ref().ok_or(Errno::NOENT)?;
-                make(parent.as_fd(), name)
-            }),
+            Some((name, folder)) => self.enter(folder).and_then(|parent| make(parent, name)),
         };
         made.map_err(|errno| self.failed(names, errno))
     }
 
-    /// Makes the folder at `names` the last one used.
-    fn enter(&mut self, names: &[OsString]) -> Result<(), Errno> {
-        if self.last.as_ref().is_some_and(|(last, _)| last == names) {
-            return Ok(());
-        }
-        let open = |parent: BorrowedFd<'_>, name: &OsStr| {
-            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-            sys::openat(parent, name, flags, Mode::empty())
+    /// Returns the folder at `names`, open.
+    fn enter(&mut self, names: &[OsString]) -> Result<BorrowedFd<'_>, Errno> {
+        let top = match &self.top {
+            Some(top) => top.as_fd(),
+            None if self.begun => return Err(Errno::NOTDIR),
+            None => return Err(Errno::NOENT),
         };
-        let mut folder = open(self.destination.folder.as_fd(), &self.partial)?;
-        for name in names {
-            folder = open(folder.as_fd(), name)?;
+        if names.is_empty() {
+            return Ok(top);
         }
-        self.last = Some((names.to_vec(), folder));
-        Ok(())
+        if self.last.as_ref().is_none_or(|(last, _)| last != names) {
+            self.last = None;
+            for (at, name) in names.iter().enumerate() {
+                let parent = self.last.as_ref().map_or(top, |(_, folder)| folder.as_fd());
+                let folder = open_folder(parent, name)?;
+                self.last = Some((names[..=at].to_vec(), folder));
+            }
+        }
+        let (_, folder) = self.last.as_ref().ok_or(Errno::NOENT)?;
+        Ok(folder.as_fd())
     }
 
     fn failed(&self, names: &[OsString], errno: Errno) -> TreeError {
@@ -195,7 +255,118 @@ fn leads_inside(target: &[u8], depth: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::destination;
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    /// A folder that goes with the test: `victim` in it is for its owner alone, and `to`, for all,
+    /// is what a copy replaces.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ebb-tree-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            for (folder, mode) in [("victim", 0o700), ("to", 0o755)] {
+                fs::create_dir_all(path.join(folder)).expect("a folder");
+                let mode = fs::Permissions::from_mode(mode);
+                fs::set_permissions(path.join(folder), mode).expect("its mode");
+            }
+            Self(path)
+        }
+
+        fn tree(&self, name: &str) -> Tree {
+            let argument = format!("/copy:{}", self.0.join(name).display()).into();
+            let all = destination::all(&[argument]).expect("a place");
+            Tree::new(Arc::clone(&all[0]))
+        }
+
+        /// Puts `other` in the place of what has come of a copy, as another guest may that has a
+        /// volume here.
+        fn swap(&self, tree: &Tree, other: impl FnOnce(&Path)) {
+            let partial = tree.partial().expect("something has come");
+            fs::rename(&partial, self.0.join("away")).expect("it is there");
+            other(&partial);
+        }
+
+        fn mode(&self, name: &str) -> u32 {
+            let metadata = fs::symlink_metadata(self.0.join(name)).expect(name);
+            metadata.permissions().mode() & 0o7777
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_folder_gets_the_mode_of_the_one_that_was_there() {
+        let scratch = Scratch::new("mode");
+        let mut tree = scratch.tree("to");
+        tree.folder(&[], 0o700).expect("a folder");
+        tree.file(&["x".into()], 0o600, &mut &b"bytes"[..])
+            .expect("a file");
+        tree.settle().expect("it is all here");
+        assert_eq!(scratch.mode("to"), 0o755);
+        let bytes = fs::read(scratch.0.join("to/x")).expect("the file");
+        assert_eq!(bytes, b"bytes");
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_copy_changes_nothing() {
+        for name in ["to", "new"] {
+            let scratch = Scratch::new(&format!("link-{name}"));
+            let mut tree = scratch.tree(name);
+            tree.folder(&[], 0o700).expect("a folder");
+            let victim = scratch.0.join("victim");
+            scratch.swap(&tree, |partial| symlink(&victim, partial).expect("a link"));
+            // The folder is the one that was made, wherever it is by now.
+            tree.file(&["x".into()], 0o600, &mut &b"bytes"[..])
+                .expect("a file");
+            tree.folder(&["y".into()], 0o700).expect("a folder");
+            tree.file(&["y".into(), "z".into()], 0o600, &mut &b""[..])
+                .expect("a file");
+            let error = tree.settle().expect_err("something else is there");
+            assert!(error.contains("something else"), "{error}");
+            assert_eq!(scratch.mode("victim"), 0o700);
+            let names = fs::read_dir(&victim).expect("a folder").count();
+            assert_eq!(names, 0);
+            assert!(scratch.0.join("away/y/z").exists());
+            let placed = fs::symlink_metadata(scratch.0.join(name));
+            assert!(!placed.is_ok_and(|there| there.is_symlink()), "{name}");
+        }
+    }
+
+    #[test]
+    fn another_folder_or_file_is_not_the_copy() {
+        let scratch = Scratch::new("other");
+        let mut tree = scratch.tree("to");
+        tree.folder(&[], 0o700).expect("a folder");
+        let victim = scratch.0.join("victim");
+        scratch.swap(&tree, |partial| {
+            fs::rename(&victim, partial).expect("a folder")
+        });
+        let partial = tree.partial().expect("something has come");
+        tree.file(&["x".into()], 0o600, &mut &b""[..])
+            .expect("a file");
+        tree.settle().expect_err("it is another folder");
+        assert_eq!(fs::read_dir(&partial).expect("a folder").count(), 0);
+        let mode = fs::metadata(&partial).expect("a folder").permissions();
+        assert_eq!(mode.mode() & 0o7777, 0o700);
+
+        let scratch = Scratch::new("other-file");
+        let mut tree = scratch.tree("new");
+        tree.file(&[], 0o600, &mut &b"bytes"[..]).expect("a file");
+        scratch.swap(&tree, |partial| {
+            fs::write(partial, "others").expect("a file")
+        });
+        tree.settle().expect_err("it is another file");
+        assert!(!scratch.0.join("new").exists());
+    }
 
     #[test]
     fn links_lead_inside_or_are_none() {

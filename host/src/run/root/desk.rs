@@ -7,57 +7,98 @@ use ebb_wire::root::{ANSWER_MAX, Answer, Ask, FRAME, QUESTION_MAX, Question, len
 use ebb_wire::volume::{FIRST, Request};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 
 /// Folders of more entries do not come along with others: all their names would be read to find that they do not fit.
 const BESIDE_ENTRIES_MAX: usize = 256;
 
-/// Answers until the guest asks no more. A guest that sends what is no question gets no further answer.
+/// Why a guest gets no more answers.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    /// A request's length, behind which the next one begins, cannot be.
+    #[error("it sent a request of {length} bytes, not of {LENGTH_BYTES} to {QUESTION_MAX}")]
+    Length { length: usize },
+    /// Bytes could not go to the guest's memory.
+    #[error("its memory cannot be opened: {0}")]
+    Memory(io::Error),
+}
+
+/// The bytes of a request that tell its length.
+const LENGTH_BYTES: usize = 4;
+
+/// An answer of no length. The guest's kernel takes it for the end of all answers, and waits for no
+/// more.
+const NO_MORE: [u8; LENGTH_BYTES] = [0; LENGTH_BYTES];
+
+/// Answers the guest's requests until QEMU closes `port`. A request that says nothing sensible gets
+/// `EINVAL` as its answer.
+///
+/// # Errors
+/// [`ServeError`], once the guest's kernel was told that no more answers come.
 pub(crate) fn serve(
+    tree: Option<Box<dyn Answers>>,
+    volumes: Option<Volumes>,
+    ram: &GuestRam,
+    mut port: impl Read + Write,
+) -> Result<(), ServeError> {
+    let result = serve_requests(tree, volumes, ram, &mut port);
+    if result.is_err() {
+        // A port that takes no more is the end as well.
+        let _ = port.write_all(&NO_MORE);
+    }
+    result
+}
+
+fn serve_requests(
     mut tree: Option<Box<dyn Answers>>,
     mut volumes: Option<Volumes>,
     ram: &GuestRam,
-    mut port: impl Read + Write,
-) {
-    let Ok(file) = ram.fd().try_clone_to_owned().map(File::from) else {
-        return;
+    port: &mut (impl Read + Write),
+) -> Result<(), ServeError> {
+    let file = ram.fd().try_clone_to_owned().map(File::from);
+    let file = file.map_err(ServeError::Memory)?;
+    let place = |address: u64| {
+        let aligned = address.is_multiple_of(FRAME as u64);
+        aligned.then(|| ram.file_offset(GuestAddress(address), FRAME as u64))?
     };
     let mut question = vec![0; QUESTION_MAX];
     let mut answer = vec![0; ANSWER_MAX];
     // Ends with the port: QEMU closes it.
     loop {
-        let mut first = [0; 4];
+        let mut first = [0; LENGTH_BYTES];
         if port.read_exact(&mut first).is_err() {
-            return;
+            return Ok(());
         }
-        let Some(rest) = question.get_mut(4..length(first)) else {
-            return;
+        let length = length(first);
+        let Some(rest) = question.get_mut(LENGTH_BYTES..length) else {
+            return Err(ServeError::Length { length });
         };
         if port.read_exact(rest).is_err() {
-            return;
+            return Ok(());
         }
-        question[..4].copy_from_slice(&first);
-        let place = |address| {
-            let address: u64 = address;
-            let aligned = address.is_multiple_of(FRAME as u64);
-            aligned.then(|| ram.file_offset(GuestAddress(address), FRAME as u64))?
-        };
-        let asked = &question[..length(first)];
-        let bytes = if asked.get(4).is_some_and(|ask| *ask >= FIRST) {
-            let (Some(request), Some(volumes)) = (Request::read(asked), &mut volumes) else {
-                return;
-            };
+        question[..LENGTH_BYTES].copy_from_slice(&first);
+        let asked = &question[..length];
+        let bytes = if asked.get(LENGTH_BYTES).is_some_and(|ask| *ask >= FIRST) {
             let mut writing = Answer::new(&mut answer);
-            let result = volumes.answer(&request, &file, &place, &mut writing);
+            let result = match (Request::read(asked), &mut volumes) {
+                (Some(request), Some(volumes)) => {
+                    volumes.answer(&request, &file, &place, &mut writing)
+                }
+                (None, _) => Err(Errno::INVAL),
+                (_, None) => Err(Errno::NODEV),
+            };
             writing.finish(result.map_or_else(status, |()| 0))
         } else {
-            let (Some(question), Some(tree)) = (Question::read(asked), &mut tree) else {
-                return;
-            };
-            tree.reply(&question, asked, &file, &place, &mut answer)
+            match (Question::read(asked), &mut tree) {
+                (Some(question), Some(tree)) => {
+                    tree.reply(&question, asked, &file, &place, &mut answer)
+                }
+                (None, _) => Answer::new(&mut answer).finish(status(Errno::INVAL)),
+                (_, None) => Answer::new(&mut answer).finish(status(Errno::NODEV)),
+            }
         };
         if port.write_all(bytes).is_err() {
-            return;
+            return Ok(());
         }
     }
 }
@@ -128,4 +169,160 @@ fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) ->
 
 pub(super) fn status(error: Errno) -> u32 {
     u32::try_from(error.raw_os_error()).unwrap_or(5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::run::root::View;
+    use crate::run::root::tree::Tree;
+    use crate::run::volumes::VolumeOption;
+    use ebb_wire::root::{Frames, Names};
+    use ebb_wire::volume::{Ask as VolumeAsk, Facts};
+    use std::ffi::OsStr;
+    use std::os::unix::net::UnixStream;
+    use std::thread::{self, JoinHandle};
+
+    const EINVAL: u32 = 22;
+    const ENODEV: u32 = 19;
+
+    /// A guest's end of the port, and what serves it.
+    struct Guest {
+        port: UnixStream,
+        served: JoinHandle<Result<(), ServeError>>,
+    }
+
+    impl Guest {
+        fn new(has_tree: bool, has_volume: bool) -> Self {
+            let folder = env!("CARGO_MANIFEST_DIR");
+            let (port, other) = UnixStream::pair().unwrap();
+            let served = thread::spawn(move || {
+                let view = View::folder(folder.as_ref()).unwrap();
+                let tree: Box<dyn Answers> = Box::new(Tree::new(view));
+                let option = VolumeOption::parse(OsStr::new(&format!("{folder}:/v:ro"))).unwrap();
+                let volumes = Volumes::open(&[option]).unwrap().again().unwrap();
+                let ram = GuestRam::new(Machine::Microvm, 1 << 20).unwrap();
+                serve(
+                    has_tree.then_some(tree),
+                    has_volume.then_some(volumes),
+                    &ram,
+                    other,
+                )
+            });
+            Self { port, served }
+        }
+
+        /// Sends bytes, and returns the status of the answer and what comes with it.
+        fn ask(&mut self, bytes: &[u8]) -> (u32, Vec<u8>) {
+            self.port.write_all(bytes).unwrap();
+            let mut answer = [0; LENGTH_BYTES].to_vec();
+            self.port.read_exact(&mut answer).expect("an answer");
+            let first = [answer[0], answer[1], answer[2], answer[3]];
+            answer.resize(length(first), 0);
+            let rest = &mut answer[LENGTH_BYTES..];
+            self.port.read_exact(rest).expect("all of it");
+            let (status, rest) = ebb_wire::root::answer(&answer).expect("an answer");
+            (status, rest.to_vec())
+        }
+
+        fn is_served(&mut self) {
+            let (status, rest) = self.ask(&request());
+            assert_eq!(status, 0);
+            assert!(Facts::read(&rest).is_some());
+            assert_eq!(self.ask(&question()).0, 0);
+        }
+    }
+
+    fn request() -> Vec<u8> {
+        let mut bytes = vec![0; QUESTION_MAX];
+        let len = Request::new(VolumeAsk::Top, 0).write(&mut bytes).unwrap();
+        bytes.truncate(len);
+        bytes
+    }
+
+    fn question() -> Vec<u8> {
+        let mut bytes = vec![0; QUESTION_MAX];
+        let question = Question {
+            ask: Ask::Look,
+            path: b"Cargo.toml",
+            from: 0,
+            version: 0,
+            frames: Frames::Addresses(&[]),
+            beside: Names::default(),
+        };
+        let len = question.write(&mut bytes).unwrap();
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// A message of this length whose bytes behind that are these, and then zeros.
+    fn message(length: usize, bytes: &[u8]) -> Vec<u8> {
+        let mut message = u32::try_from(length).unwrap().to_le_bytes().to_vec();
+        message.extend_from_slice(bytes);
+        message.resize(length, 0);
+        message
+    }
+
+    #[test]
+    fn one_bad_request_is_not_the_end() {
+        let mut guest = Guest::new(true, true);
+        guest.is_served();
+        let mut changed = request();
+        changed[6] = 9;
+        let mut bad_question = question();
+        bad_question[6] = 200;
+        for bytes in [
+            message(4, b""),
+            message(5, &[FIRST]),
+            message(5, &[0]),
+            message(5, &[4]),
+            message(72, &[FIRST - 1]),
+            message(72, &[FIRST + 20]),
+            message(72, &[255]),
+            message(QUESTION_MAX, &[255; 64]),
+            message(QUESTION_MAX, &[FIRST]),
+            changed,
+            bad_question,
+        ] {
+            let (status, rest) = guest.ask(&bytes);
+            assert_eq!((status, rest.len()), (EINVAL, 0), "{bytes:?}");
+            guest.is_served();
+        }
+        drop(guest.port);
+        guest
+            .served
+            .join()
+            .unwrap()
+            .expect("the port's end is none of these");
+    }
+
+    #[test]
+    fn what_is_not_shown_is_no_device() {
+        let mut guest = Guest::new(false, true);
+        assert_eq!(guest.ask(&question()).0, ENODEV);
+        assert_eq!(guest.ask(&request()).0, 0);
+        let mut guest = Guest::new(true, false);
+        assert_eq!(guest.ask(&request()).0, ENODEV);
+        assert_eq!(guest.ask(&question()).0, 0);
+    }
+
+    /// Where the next request begins cannot be told: the guest learns that no answer comes, and
+    /// ebb's user why.
+    #[test]
+    fn a_length_that_cannot_be_is_the_end_and_said() {
+        for length in [0, 3, QUESTION_MAX + 1, u32::MAX as usize] {
+            let mut guest = Guest::new(true, true);
+            guest.is_served();
+            let first = u32::try_from(length).unwrap().to_le_bytes();
+            guest.port.write_all(&first).unwrap();
+            let mut last = Vec::new();
+            guest.port.read_to_end(&mut last).unwrap();
+            assert_eq!(last, NO_MORE);
+            let error = guest.served.join().unwrap().expect_err("it has ended");
+            let text = error.to_string();
+            assert!(text.contains(&length.to_string()), "{text}");
+            assert!(text.contains(&QUESTION_MAX.to_string()), "{text}");
+        }
+    }
 }

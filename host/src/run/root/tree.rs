@@ -3,9 +3,10 @@
 use super::desk;
 use super::source::{Answers, Source};
 use super::view::{Folder, View};
+use crate::system::FolderNames;
 use crate::system::opened::{self, kind_of, own_path, version_of_bytes};
 use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames, Question};
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Statx};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,7 +22,7 @@ pub(crate) struct Tree {
     view: View,
     /// Files that were read lately, the last one first.
     open: VecDeque<Open>,
-    /// The names of the folder that is being listed.
+    /// The folder that is being listed, between two answers.
     listing: Option<Listing>,
     buffer: Vec<u8>,
 }
@@ -37,7 +38,7 @@ struct Open {
 struct Listing {
     path: Vec<u8>,
     folder: Folder,
-    names: Vec<Vec<u8>>,
+    names: FolderNames,
 }
 
 /// The facts about a file.
@@ -70,18 +71,20 @@ impl Tree {
         }
     }
 
-    fn read_folder(&mut self, path: &[u8], most: usize) -> Result<Listing, Errno> {
+    /// Opens a folder for its names.
+    ///
+    /// # Errors
+    /// `EOVERFLOW` if it has more than `most`; the host's.
+    fn open_listing(&mut self, path: &[u8], most: usize) -> Result<Listing, Errno> {
         let folder = self.view.open_folder(path)?;
-        let mut names = Vec::new();
-        for entry in Dir::new(reopen(&folder.file, OFlags::DIRECTORY)?)? {
-            let name = entry?.file_name().to_bytes().to_vec();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            if names.len() == most {
+        let mut names = FolderNames::new(reopen(&folder.file, OFlags::DIRECTORY)?)?;
+        if most != usize::MAX {
+            // Before anything is asked about the first one.
+            names.skip_to(most as u64)?;
+            if names.peek()?.is_some() {
                 return Err(Errno::OVERFLOW);
             }
-            names.push(name);
+            names.rewind();
         }
         Ok(Listing {
             path: path.to_vec(),
@@ -162,14 +165,23 @@ impl Source for Tree {
         most: usize,
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
-        let goes_on = |listing: &Listing| from != 0 && listing.path == path;
-        let listing = match self.listing.take().filter(goes_on) {
-            Some(listing) => listing,
-            None => self.read_folder(path, most)?,
+        let goes_on = |listing: &Listing| {
+            from != 0 && listing.path == path && listing.names.position() == from
         };
-        let from = usize::try_from(from).map_err(|_| Errno::INVAL)?;
-        let mut at = from;
-        while let Some(name) = listing.names.get(at) {
+        let mut listing = match self.listing.take().filter(goes_on) {
+            Some(listing) => listing,
+            None => {
+                let mut listing = self.open_listing(path, most)?;
+                listing.names.skip_to(from)?;
+                listing
+            }
+        };
+        loop {
+            let at = listing.names.position();
+            let Some(entry) = listing.names.peek()? else {
+                return Ok(0);
+            };
+            let name = entry.file_name().to_bytes();
             // What goes meanwhile, or may not be looked at, is not there.
             if let Ok((stat, target)) = self.view.look_in(&listing.folder, name) {
                 let entry = Entry {
@@ -180,16 +192,14 @@ impl Source for Tree {
                 match answer.entry(&entry) {
                     true => {}
                     false if at == from => return Err(Errno::OVERFLOW),
-                    false => break,
+                    false => {
+                        self.listing = Some(listing);
+                        return Ok(at);
+                    }
                 }
             }
-            at += 1;
+            listing.names.advance();
         }
-        if at < listing.names.len() {
-            self.listing = Some(listing);
-            return Ok(at as u64);
-        }
-        Ok(0)
     }
 
     fn read(

@@ -1,6 +1,8 @@
 //! Bytes of files in volumes, from and to frames of the guest's memory.
 
+use super::facts::{drop_set_id, facts};
 use super::handles::{Access, Volumes};
+use super::quota::{growth_of_write, has_hole};
 use crate::system::opened;
 use ebb_wire::root::FRAME;
 use ebb_wire::volume::{Facts, Request};
@@ -93,16 +95,32 @@ impl Volumes {
                     .read_exact_at(bytes, *place)
                     .map_err(|error| errno(&error))?;
             }
-            self.opened(request.handle, Access::Write)?;
-            // Next to the write: what the host does before and after it is noticed.
-            let before = self.facts(request.handle)?;
+            let owner = self.owner;
+            let known = self.known(request.handle)?;
+            let device = known.device;
+            let is_limited = self.quota(known.volume)?.left().is_some();
             let file = self.opened(request.handle, Access::Write)?;
+            // Next to the write: what the host does before and after it is noticed.
+            let stat = rustix::fs::fstat(file)?;
+            let before = facts(&stat, request.handle, device, owner);
             let bytes = &buffer[within..end];
+            let from = if append == 0 { offset } else { before.size };
+            let has_hole = |start, end| is_limited && has_hole(file, start, end);
+            let growth = growth_of_write(&stat, from, bytes.len() as u64, has_hole);
+            self.check_growth(request.handle, growth)?;
+            let file = self.opened(request.handle, Access::Write)?;
+            if !bytes.is_empty() {
+                drop_set_id(file, &stat)?;
+            }
             let (count, at) = if append != 0 {
                 append_all(file, bytes)?
             } else {
                 (write_all(file, bytes, offset)?, offset)
             };
+            // It may be less than was wanted, and behind what others have appended meanwhile.
+            let fills = |_, _| growth.fills_holes();
+            let growth = growth_of_write(&stat, at, count as u64, fills);
+            self.count_growth(request.handle, growth)?;
             Ok((before, count as u64, at))
         })();
         self.buffer = buffer;

@@ -1,20 +1,23 @@
 //! Names in folders of a volume: looking, making, moving, removing. Each name is one in a folder that the guest has a handle of.
 
-use super::facts::facts;
+use super::facts::{facts, has_set_id, is_guests_to_change};
 use super::handles::Volumes;
-use super::listing::{Listing, Name};
+use super::listing::Listing;
+use super::quota::NAME;
 use crate::system::opened::{kind, own_path};
-use crate::system::refuse_kernels_own;
+use crate::system::{FolderNames, refuse_kernels_own};
 use ebb_wire::root::{Answer, Entry};
 use ebb_wire::volume::{Facts, NAME_MAX};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
 /// The most names of one folder.
-const NAMES_MAX: usize = 1 << 20;
+const NAMES_MAX: u64 = 1 << 20;
 
-/// Folders that are listed at the same time; of more, names may come twice.
+/// Folders that stay open between two answers, each with a buffer of the host's answers. A further
+/// one is read from its beginning for each answer, and its names may come twice if it changes
+/// meanwhile.
 const LISTINGS_MAX: usize = 4;
 
 /// Refuses what is no name in a folder.
@@ -52,84 +55,88 @@ impl Volumes {
         let known = self.known(folder)?;
         let file = open(&known.file, check(name)?, OFlags::PATH, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
-        let (read_only, device) = (known.read_only, known.device);
+        let (read_only, device, volume) = (known.read_only, known.device, known.volume);
         if stat.st_dev != device {
             // Something is mounted there.
             refuse_kernels_own(&file)?;
         }
-        let handle = self.give(file, &stat, read_only, device)?;
+        let handle = self.give(file, &stat, read_only, device, volume)?;
         Ok(facts(&stat, handle, device, self.owner))
     }
 
-    /// Names in a folder from a number on. Between two answers they are kept, so that none comes twice or not at all.
+    /// Answers with the names in a folder, from the one with number `from` on, as far as they fit.
+    /// The folder stays open between two answers, so that the next one goes on where this one
+    /// ended.
+    ///
+    /// # Errors
+    /// `EOVERFLOW` if the folder has more than [`NAMES_MAX`] names; the host's.
     pub(super) fn list(
         &mut self,
         folder: u64,
         from: u64,
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
-        let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
+        if from > NAMES_MAX {
+            return Err(Errno::INVAL);
+        }
         let kept = self.listings.iter().position(|of| of.folder == folder);
         let kept = kept.and_then(|at| self.listings.remove(at));
-        let listing = match kept {
-            Some(listing) if first > 0 => listing,
-            _ => Listing {
-                folder,
-                names: self.names(folder)?,
-            },
+        let mut listing = match kept {
+            Some(listing) if from > 0 && listing.names.position() == from => listing,
+            _ => {
+                let mut names = self.names(folder)?;
+                names.skip_to(from)?;
+                Listing { folder, names }
+            }
         };
+        let file = &self.known(folder)?.file;
         let next = answer.later();
-        for (at, name) in listing.names.iter().enumerate().skip(first) {
-            let entry = Entry {
-                name: &name.name,
-                facts: ebb_wire::root::Facts {
-                    mode: name.mode,
-                    version: name.inode,
-                    ..Default::default()
-                },
-                target: b"",
+        let names = &mut listing.names;
+        loop {
+            let position = names.position();
+            let Some(entry) = names.peek()? else {
+                return Ok(());
             };
-            if !answer.entry(&entry) {
-                answer.put(next, at as u64);
-                self.listings.truncate(LISTINGS_MAX - 1);
-                self.listings.push_front(listing);
+            if position >= NAMES_MAX {
+                return Err(Errno::OVERFLOW);
+            }
+            let name = entry.file_name().to_bytes();
+            let mode = match entry.file_type() {
+                FileType::Unknown => {
+                    let stat = rustix::fs::statat(file, name, AtFlags::SYMLINK_NOFOLLOW);
+                    stat.ok().map(|stat| stat.st_mode)
+                }
+                kind => Some(kind.as_raw_mode()),
+            };
+            // Without a mode it is gone meanwhile.
+            let fits = mode.is_none_or(|mode| {
+                answer.entry(&Entry {
+                    name,
+                    facts: ebb_wire::root::Facts {
+                        mode,
+                        version: entry.ino(),
+                        ..Default::default()
+                    },
+                    target: b"",
+                })
+            });
+            if !fits {
+                answer.put(next, position);
                 break;
             }
+            names.advance();
         }
+        self.listings.truncate(LISTINGS_MAX - 1);
+        self.listings.push_front(listing);
         Ok(())
     }
 
-    /// All names in a folder.
-    fn names(&self, folder: u64) -> Result<Vec<Name>, Errno> {
+    /// Opens a folder for its names.
+    fn names(&self, folder: u64) -> Result<FolderNames, Errno> {
         let known = self.known(folder)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(CWD, own_path(&known.file), flags, Mode::empty())?;
-        let mut names = Vec::new();
-        for entry in Dir::new(file)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if matches!(name, b"." | b"..") {
-                continue;
-            }
-            if names.len() >= NAMES_MAX {
-                return Err(Errno::OVERFLOW);
-            }
-            let mode = match entry.file_type() {
-                FileType::Unknown => {
-                    let stat = rustix::fs::statat(&known.file, name, AtFlags::SYMLINK_NOFOLLOW);
-                    // It is gone meanwhile.
-                    let Ok(stat) = stat else { continue };
-                    stat.st_mode
-                }
-                kind => kind.as_raw_mode(),
-            };
-            names.push(Name {
-                name: name.into(),
-                mode,
-                inode: entry.ino(),
-            });
-        }
-        Ok(names)
+        FolderNames::new(file)
     }
 
     /// Where a link leads.
@@ -151,15 +158,17 @@ impl Volumes {
         let known = self.known_to_change(folder)?;
         // Rather no file than one without a handle.
         self.check_room()?;
+        self.check_name(folder)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
+        let (device, volume) = (known.device, known.volume);
         let file = open(&known.file, check(name)?, flags, Mode::RUSR | Mode::WUSR)?;
+        self.count_name(folder)?;
         // Whatever our own umask says: the guest has one.
         rustix::fs::fchmod(&file, mode(bits)?)?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let named = rustix::fs::openat(CWD, own_path(&file), flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&named)?;
-        let device = known.device;
-        let handle = self.give(named, &stat, false, device)?;
+        let handle = self.give(named, &stat, false, device, volume)?;
         self.keep_open(handle, file);
         Ok(facts(&stat, handle, device, self.owner))
     }
@@ -173,7 +182,9 @@ impl Volumes {
     ) -> Result<Facts, Errno> {
         let known = self.known_to_change(folder)?;
         self.check_room()?;
+        self.check_name(folder)?;
         rustix::fs::mkdirat(&known.file, check(name)?, Mode::RWXU)?;
+        self.count_name(folder)?;
         let made = self.look(folder, name)?;
         let path = own_path(&self.known(made.handle)?.file);
         if u64::from(FileType::Directory.as_raw_mode()) == made.mode & 0o170_000 {
@@ -197,16 +208,28 @@ impl Volumes {
             return Err(Errno::NOENT);
         }
         self.check_room()?;
+        self.check_name(folder)?;
         rustix::fs::symlinkat(target, &known.file, check(name)?)?;
+        self.count_name(folder)?;
         self.look(folder, name)
     }
 
     /// Gives a file a further name.
+    ///
+    /// # Errors
+    /// `EPERM` for devices, pipes, sockets and set-user-ID or set-group-ID files, which Linux
+    /// refuses to users they do not belong to; the host's.
     pub(super) fn name(&mut self, folder: u64, name: &[u8], handle: u64) -> Result<Facts, Errno> {
         let before = self.facts(handle)?;
         let (to, file) = (self.known_to_change(folder)?, self.known_to_change(handle)?);
+        let stat = rustix::fs::fstat(&file.file)?;
+        if !is_guests_to_change(kind(&stat)) || has_set_id(&stat) {
+            return Err(Errno::PERM);
+        }
+        self.check_name(folder)?;
         let flags = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(CWD, own_path(&file.file), &to.file, check(name)?, flags)?;
+        self.count_name(folder)?;
         self.facts_after(handle, &before)
     }
 
@@ -232,16 +255,27 @@ impl Volumes {
         rustix::fs::renameat_with(&from.file, check(name)?, &to.file, check(new_name)?, flags)
     }
 
-    /// What `statfs` tells.
+    /// What `statfs` tells; of a volume with a limit no more is free than the guest may still add.
     pub(super) fn room(&self, handle: u64) -> Result<[u64; 6], Errno> {
-        let stat = rustix::fs::fstatfs(&self.known(handle)?.file)?;
+        let known = self.known(handle)?;
+        let stat = rustix::fs::fstatfs(&known.file)?;
+        let block = u64::try_from(stat.f_bsize).unwrap_or(4096).max(1);
+        let left = self.quota(known.volume)?.left();
+        let blocks = left.map_or(u64::MAX, |left| left / block);
+        let names = left.map_or(u64::MAX, |left| left / NAME);
+        // What is used stays so.
+        let (free, files) = (stat.f_bfree.min(blocks), stat.f_ffree.min(names));
         Ok([
-            u64::try_from(stat.f_bsize).unwrap_or(4096),
-            stat.f_blocks,
-            stat.f_bfree,
-            stat.f_bavail,
-            stat.f_files,
-            stat.f_ffree,
+            block,
+            stat.f_blocks
+                .saturating_sub(stat.f_bfree)
+                .saturating_add(free),
+            free,
+            stat.f_bavail.min(blocks),
+            stat.f_files
+                .saturating_sub(stat.f_ffree)
+                .saturating_add(files),
+            files,
         ])
     }
 }

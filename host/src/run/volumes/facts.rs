@@ -1,15 +1,54 @@
 //! What the guest is told of a file.
 
-use super::handles::Volumes;
+use super::handles::{Access, Volumes};
+use super::quota::growth_of_size;
 use crate::system::opened::{kind, own_path, version_of};
 use ebb_wire::volume::{Facts, change};
 use rustix::fs::{CWD, FileType, Mode, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::AsFd;
 
-/// Bits of set-user-ID and set-group-ID: what a guest writes is nobody's way to another's rights.
+/// The set-user-ID and set-group-ID bits. With them, bytes that a guest wrote would run with
+/// another's rights.
 const SET_ID: u32 = 0o6000;
+/// Bits of a mode that a guest may set: permissions, and the sticky bit.
+const PLAIN: u32 = 0o1777;
+/// What the owner of a volume's folder keeps.
+const OWNER_ALL: u32 = 0o700;
+
+/// Returns whether a guest may change the attributes of what is of this kind. Devices, pipes and
+/// sockets in a volume belong to the host's programs.
+pub(super) fn is_guests_to_change(kind: FileType) -> bool {
+    matches!(
+        kind,
+        FileType::RegularFile | FileType::Directory | FileType::Symlink
+    )
+}
+
+/// Returns whether a regular file runs with its owner's or its group's rights.
+pub(super) fn has_set_id(stat: &Stat) -> bool {
+    kind(stat) == FileType::RegularFile && stat.st_mode & SET_ID != 0
+}
+
+/// Clears the set-user-ID and set-group-ID bits of `file`, whose facts are `stat`, before its bytes
+/// change. The host's kernel would clear them too, but not where ebb runs as root.
+///
+/// # Errors
+/// The host's, such as `EPERM` if the file is another user's: its bytes must not change then.
+pub(super) fn drop_set_id(file: impl AsFd, stat: &Stat) -> Result<(), Errno> {
+    if !has_set_id(stat) {
+        return Ok(());
+    }
+    let file = file.as_fd();
+    rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID))?;
+    // Some file systems take any mode, and keep theirs.
+    if has_set_id(&rustix::fs::fstat(file)?) {
+        return Err(Errno::PERM);
+    }
+    Ok(())
+}
 
 /// A number that a file has in its volume, on whatever device of the host's it is.
 fn inode(stat: &Stat, device: u64) -> u64 {
@@ -60,26 +99,46 @@ impl Volumes {
         })
     }
 
-    /// Changes attributes.
+    /// Changes attributes of a file, folder or link.
+    ///
+    /// # Errors
+    /// `EPERM` for devices, pipes and sockets, which are the host's, and if the change would keep
+    /// the host's user out of the volume; the host's.
     pub(super) fn change(&mut self, handle: u64, numbers: &[u64]) -> Result<Facts, Errno> {
         let &[what, mode, size, seconds, nanos, ..] = numbers else {
             return Err(Errno::INVAL);
         };
         let before = self.facts(handle)?;
-        let path = own_path(&self.known_to_change(handle)?.file);
-        let stat = rustix::fs::fstat(&self.known(handle)?.file)?;
+        let known = self.known_to_change(handle)?;
+        let path = own_path(&known.file);
+        let stat = rustix::fs::fstat(&known.file)?;
+        let kind = kind(&stat);
+        if !is_guests_to_change(kind) {
+            return Err(Errno::PERM);
+        }
         if what & change::MODE != 0 {
-            let mode = u32::try_from(mode).map_err(|_| Errno::INVAL)? & 0o7777;
-            let allowed = match kind(&stat) {
+            let wanted = u32::try_from(mode).map_err(|_| Errno::INVAL)?;
+            let allowed = match kind {
                 FileType::Symlink => return Err(Errno::OPNOTSUPP),
-                FileType::Directory => mode,
-                _ => mode & !SET_ID,
+                FileType::Directory => {
+                    if self.is_top(&stat) && wanted & OWNER_ALL != OWNER_ALL {
+                        return Err(Errno::PERM);
+                    }
+                    // Those that the host gave may stay: files made below get its group.
+                    wanted & (PLAIN | stat.st_mode & SET_ID)
+                }
+                _ => wanted & PLAIN,
             };
             rustix::fs::chmod(&path, Mode::from_raw_mode(allowed))?;
         }
         if what & change::SIZE != 0 {
-            let file = self.opened(handle, super::handles::Access::Write)?;
+            self.opened(handle, Access::Write)?;
+            self.check_growth(handle, growth_of_size(&stat, size))?;
+            let file = self.opened(handle, Access::Write)?;
+            drop_set_id(file, &rustix::fs::fstat(file)?)?;
             rustix::fs::ftruncate(file, size)?;
+            self.count_growth(handle, growth_of_size(&stat, size))?;
+            self.count_cut(handle, &stat, size)?;
         }
         if what & (change::ACCESSED | change::MODIFIED) != 0 {
             let time = Timespec {

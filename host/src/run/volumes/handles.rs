@@ -1,6 +1,7 @@
 //! Files that the guest knows: a handle is an open descriptor that can do nothing but name its file.
 
 use super::VolumeOption;
+use super::quota::{Added, Quota};
 use crate::system::opened::{kind, own_path};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -31,6 +32,9 @@ pub(super) struct Known {
     pub(super) read_only: bool,
     /// The device that its volume is on.
     pub(super) device: u64,
+    /// The number of the volume by which the guest found it first.
+    pub(super) volume: usize,
+    pub(super) added: Added,
 }
 
 /// How a file is open.
@@ -53,6 +57,21 @@ struct Open {
 struct Top {
     file: OwnedFd,
     read_only: bool,
+    /// Its device, and its number there.
+    place: (u64, u64),
+    quota: Quota,
+}
+
+impl Top {
+    fn new(file: OwnedFd, read_only: bool, max: Option<u64>) -> Result<Self, Errno> {
+        let stat = rustix::fs::fstat(&file)?;
+        Ok(Self {
+            file,
+            read_only,
+            place: (stat.st_dev, stat.st_ino),
+            quota: Quota::new(max),
+        })
+    }
 }
 
 /// All volumes of a guest, and what it knows of them.
@@ -80,11 +99,9 @@ impl Volumes {
     pub(crate) fn open(options: &[VolumeOption]) -> Result<Self, (usize, Errno)> {
         let mut tops = Vec::new();
         for (number, option) in options.iter().enumerate() {
-            let file = folder(&option.source).map_err(|error| (number, error))?;
-            tops.push(Top {
-                file,
-                read_only: option.read_only,
-            });
+            let top = folder(&option.source)
+                .and_then(|file| Top::new(file, option.read_only, option.max));
+            tops.push(top.map_err(|error| (number, error))?);
         }
         Ok(Self {
             tops,
@@ -112,10 +129,8 @@ impl Volumes {
     pub(crate) fn again(&self) -> Result<Self, Errno> {
         let mut tops = Vec::new();
         for top in &self.tops {
-            tops.push(Top {
-                file: rustix::io::fcntl_dupfd_cloexec(&top.file, 3)?,
-                read_only: top.read_only,
-            });
+            let file = rustix::io::fcntl_dupfd_cloexec(&top.file, 3)?;
+            tops.push(Top::new(file, top.read_only, top.quota.max)?);
         }
         Ok(Self {
             tops,
@@ -133,14 +148,18 @@ impl Volumes {
 
     /// The folder of a volume: a handle.
     pub(super) fn top(&mut self, number: u64) -> Result<u64, Errno> {
-        let top = usize::try_from(number)
-            .ok()
-            .and_then(|at| self.tops.get(at));
-        let top = top.ok_or(Errno::NOENT)?;
+        let volume = usize::try_from(number).map_err(|_| Errno::NOENT)?;
+        let top = self.tops.get(volume).ok_or(Errno::NOENT)?;
         let file = rustix::io::fcntl_dupfd_cloexec(&top.file, 3)?;
         let stat = rustix::fs::fstat(&file)?;
         let read_only = top.read_only;
-        self.give(file, &stat, read_only, stat.st_dev)
+        self.give(file, &stat, read_only, stat.st_dev, volume)
+    }
+
+    /// Returns whether `stat` is of a volume's own folder, by whatever way the guest found it.
+    pub(super) fn is_top(&self, stat: &Stat) -> bool {
+        let place = (stat.st_dev, stat.st_ino);
+        self.tops.iter().any(|top| top.place == place)
     }
 
     /// A handle for a file, one more time.
@@ -150,6 +169,7 @@ impl Volumes {
         stat: &Stat,
         read_only: bool,
         device: u64,
+        volume: usize,
     ) -> Result<u64, Errno> {
         // The same file by two volumes may be written by one of them.
         let key = (stat.st_dev, stat.st_ino, read_only);
@@ -171,6 +191,8 @@ impl Volumes {
                 given: 1,
                 read_only,
                 device,
+                volume,
+                added: Added::default(),
             },
         );
         Ok(handle)
@@ -187,6 +209,23 @@ impl Volumes {
     /// The file with a handle.
     pub(super) fn known(&self, handle: u64) -> Result<&Known, Errno> {
         self.known.get(&handle).ok_or(Errno::STALE)
+    }
+
+    /// The same, of which something is noted.
+    pub(super) fn known_mut(&mut self, handle: u64) -> Result<&mut Known, Errno> {
+        self.known.get_mut(&handle).ok_or(Errno::STALE)
+    }
+
+    /// What may be added to a volume.
+    pub(super) fn quota(&self, volume: usize) -> Result<&Quota, Errno> {
+        let top = self.tops.get(volume).ok_or(Errno::STALE)?;
+        Ok(&top.quota)
+    }
+
+    /// The same, of which something is noted.
+    pub(super) fn quota_mut(&mut self, volume: usize) -> Result<&mut Quota, Errno> {
+        let top = self.tops.get_mut(volume).ok_or(Errno::STALE)?;
+        Ok(&mut top.quota)
     }
 
     /// The same, to be changed.

@@ -11,6 +11,7 @@
 //! | `entries` | names: looking, making, moving, removing |
 //! | `listing` | a folder's names while they are listed |
 //! | `content` | bytes |
+//! | `quota` | how much may be added |
 //! | `answers` | its requests, answered |
 
 mod answers;
@@ -20,6 +21,7 @@ mod facts;
 mod handles;
 mod listing;
 mod option;
+mod quota;
 #[cfg(test)]
 mod tests;
 

@@ -1,11 +1,12 @@
 //! What `--volume` says.
 
 use crate::archive::GuestPath;
+use crate::text::Size;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// `SRC:DST[:ro]`.
+/// `SRC:DST[:ro][:max=SIZE]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeOption {
     /// On the host.
@@ -14,6 +15,8 @@ pub(crate) struct VolumeOption {
     pub(crate) destination: Vec<u8>,
     /// The guest changes nothing.
     pub(crate) read_only: bool,
+    /// How many bytes the guest adds at most; `None` for no limit.
+    pub(crate) max: Option<u64>,
 }
 
 impl VolumeOption {
@@ -22,18 +25,36 @@ impl VolumeOption {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, String> {
-        let bytes = text.as_bytes();
-        let (bytes, read_only) = match (bytes.strip_suffix(b":ro"), bytes.strip_suffix(b":rw")) {
-            (Some(rest), _) => (rest, true),
-            (_, Some(rest)) => (rest, false),
-            _ => (bytes, false),
-        };
+        let mut bytes = text.as_bytes();
+        let (mut access, mut max) = (None, None);
         // The last colon: the guest's path may be chosen without one.
-        let colon = bytes.iter().rposition(|byte| *byte == b':');
-        let (source, destination) = match colon {
-            Some(at) if at > 0 => (&bytes[..at], &bytes[at + 1..]),
-            _ => return Err("it is SRC:DST, or SRC:DST:ro".into()),
+        let (source, destination) = loop {
+            let colon = bytes.iter().rposition(|byte| *byte == b':');
+            let (rest, last) = match colon {
+                Some(at) if at > 0 => (&bytes[..at], &bytes[at + 1..]),
+                _ => return Err("it is SRC:DST, with :ro or :max=SIZE behind it if wanted".into()),
+            };
+            let is_new = match (last, last.strip_prefix(b"max=")) {
+                (b"ro" | b"rw", _) => access.replace(last == b"ro").is_none(),
+                (_, Some(size)) => {
+                    let size = String::from_utf8_lossy(size);
+                    let size: Size = size.parse().map_err(|why| format!("max={size}: {why}"))?;
+                    max.replace(size.bytes()).is_none()
+                }
+                _ => break (rest, last),
+            };
+            if !is_new {
+                return Err(format!(
+                    "{} is one word too many behind DST",
+                    String::from_utf8_lossy(last)
+                ));
+            }
+            bytes = rest;
         };
+        let read_only = access.unwrap_or(false);
+        if read_only && max.is_some() {
+            return Err("with ro nothing is added, so it has no max".into());
+        }
         let path = GuestPath::parse(destination).map_err(|error| error.to_string())?;
         let own = |place: &[u8]| {
             let rest = path.as_bytes().strip_prefix(place);
@@ -52,6 +73,7 @@ impl VolumeOption {
             source: OsString::from(OsStr::from_bytes(source)).into(),
             destination: path.as_bytes().to_vec(),
             read_only,
+            max,
         })
     }
 }

@@ -6,10 +6,12 @@ use ebb_wire::root::{ANSWER_MAX, Answer, Frames, answer, entries, leading_number
 use ebb_wire::volume::{Ask, Facts, Request, change};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+const EPERM: u32 = 1;
 const ENOENT: u32 = 2;
 const ENXIO: u32 = 6;
 const EFAULT: u32 = 14;
@@ -20,6 +22,7 @@ const EINVAL: u32 = 22;
 const EROFS: u32 = 30;
 const ENOTEMPTY: u32 = 39;
 const ESTALE: u32 = 116;
+const EDQUOT: u32 = 122;
 
 /// A folder that goes with the test, and memory of three frames.
 struct Bench {
@@ -130,6 +133,27 @@ fn options_are_read() {
         assert!(parse(wrong).is_err(), "{wrong}");
     }
     assert!(parse("a:/tmp/x").is_ok() && parse("a:/device").is_ok());
+    let option = parse("a:b:/x:max=1.5G").unwrap();
+    assert_eq!(option.source, Path::new("a:b"));
+    assert_eq!((option.max, option.read_only), (Some(3 << 29), false));
+    assert_eq!(parse("a:/x:max=4K:rw"), parse("a:/x:rw:max=4K"));
+    assert_eq!(parse("a:/x").unwrap().max, None);
+    for wrong in [
+        "a:/x:ro:rw",
+        "a:/x:ro:max=1G",
+        "a:/x:max=1G:ro",
+        "a:/x:max=1G:max=2G",
+        "a:/x:max=",
+        "a:/x:max=7",
+        "a:/x:max=-1G",
+        ":/x:max=1G",
+        "max=1G",
+        "ro",
+    ] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+    let error = parse("a:/x:max=7").unwrap_err();
+    assert!(error.contains("max=7"), "{error}");
 }
 
 #[test]
@@ -550,4 +574,415 @@ fn times_of_links_and_inherited_groups_are_kept() {
     fs::set_permissions(bench.path(""), set_group).unwrap();
     let made = bench.named(Ask::Folder, top, b"folder").unwrap();
     assert_eq!(made.mode & 0o7777, 0o2640);
+}
+
+/// The mode of a file of the host's, without its kind.
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// Bytes that a guest wrote must not run with another's rights: each change takes these bits first.
+#[test]
+fn set_id_bits_go_before_bytes_change() {
+    let mut bench = Bench::new("setid", "");
+    let path = bench.path("tool");
+    fs::write(&path, "the host's own bytes").unwrap();
+    let top = bench.top();
+    let tool = bench.look(top, "tool").unwrap().handle;
+    let mut open = Request::new(Ask::Open, tool);
+    open.numbers[0] = 3;
+    // Of set-group-ID without execution, and of set-user-ID for root, the host's kernel leaves the
+    // bits.
+    for (before, after) in [(0o6755, 0o755), (0o4711, 0o711), (0o2644, 0o644)] {
+        for pinned in [false, true] {
+            let request = if pinned {
+                open
+            } else {
+                Request::new(Ask::Close, tool)
+            };
+            bench.put(&request).unwrap();
+            set_mode(&path, before);
+            let facts = bench.write(tool, b"x", [0, 0, 1, 0]).unwrap();
+            let (facts, _) = Facts::read(&facts).unwrap();
+            assert_eq!(mode_of(&path), after, "written");
+            assert_eq!(facts.mode, u64::from(0o100_000 | after));
+            set_mode(&path, before);
+            bench.write(tool, b"x", [0, 0, 1, 1]).unwrap();
+            assert_eq!(mode_of(&path), after, "appended to");
+            for size in [0, 10_000] {
+                set_mode(&path, before);
+                bench.change(tool, &[change::SIZE, 0, size]).unwrap();
+                assert_eq!(mode_of(&path), after, "of {size} bytes");
+            }
+            // Both at once: the mode may have come with the size.
+            let both = change::MODE | change::SIZE;
+            bench.change(tool, &[both, before.into(), 5]).unwrap();
+            assert_eq!(mode_of(&path), after, "changed");
+        }
+    }
+    // What changes no byte changes no mode, and what goes wrong changes neither.
+    set_mode(&path, 0o4755);
+    bench.write(tool, b"", [0, 0, 0, 0]).unwrap();
+    bench
+        .change(tool, &[change::MODIFIED, 0, 0, 77, 88])
+        .unwrap();
+    assert_eq!(mode_of(&path), 0o4755);
+    // A further name would outlast what the host does about the first one.
+    let mut name = Request::new(Ask::Name, top);
+    name.numbers[0] = tool;
+    let name = Request {
+        name: b"kept",
+        ..name
+    };
+    assert_eq!(bench.facts(&name), Err(EPERM));
+    assert!(!bench.path("kept").exists());
+}
+
+/// The change shows as the guest's own: its pages stay good.
+#[test]
+fn dropping_set_id_bits_is_no_foreign_change() {
+    let mut bench = Bench::new("setid-version", "");
+    let path = bench.path("tool");
+    fs::write(&path, "bytes").unwrap();
+    set_mode(&path, 0o4755);
+    let top = bench.top();
+    let known = bench.look(top, "tool").unwrap();
+    let rest = bench.write(known.handle, b"x", [0, 0, 1, 0]).unwrap();
+    let (facts, _) = Facts::read(&rest).unwrap();
+    assert_eq!(facts.version_before, known.version);
+}
+
+#[test]
+fn what_is_no_file_is_not_changed() {
+    let mut bench = Bench::new("special", "");
+    let fifo = bench.path("fifo");
+    let cwd = rustix::fs::CWD;
+    rustix::fs::mknodat(cwd, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let _socket = UnixListener::bind(bench.path("socket")).unwrap();
+    set_mode(&bench.path("socket"), 0o600);
+    let mut names = vec!["fifo", "socket"];
+    // Root alone may make one.
+    let device = bench.path("device");
+    let kind = rustix::fs::FileType::CharacterDevice;
+    let null = rustix::fs::makedev(1, 3);
+    if rustix::fs::mknodat(cwd, &device, kind, 0o600.into(), null).is_ok() {
+        names.push("device");
+    }
+    let top = bench.top();
+    for name in names {
+        let path = bench.path(name);
+        set_mode(&path, 0o600);
+        let before = fs::metadata(&path).unwrap();
+        let handle = bench.look(top, name).unwrap().handle;
+        for numbers in [
+            [change::MODE, 0o666, 0, 0, 0],
+            [change::SIZE, 0, 0, 0, 0],
+            [change::MODIFIED, 0, 0, 77, 88],
+            [change::ACCESSED, 0, 0, 77, 88],
+        ] {
+            assert_eq!(bench.change(handle, &numbers), Err(EPERM), "{name}");
+        }
+        let mut second = Request::new(Ask::Name, top);
+        second.numbers[0] = handle;
+        let second = Request {
+            name: b"second",
+            ..second
+        };
+        assert_eq!(bench.facts(&second), Err(EPERM), "{name}");
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!(after.mode() & 0o7777, 0o600, "{name}");
+        assert_eq!(after.mtime(), before.mtime(), "{name}");
+    }
+}
+
+#[test]
+fn folders_get_no_set_id_bits() {
+    let mut bench = Bench::new("setid-folders", "");
+    let top = bench.top();
+    let folder = bench.named(Ask::Folder, top, b"folder").unwrap().handle;
+    let path = bench.path("folder");
+    bench.change(folder, &[change::MODE, 0o7777]).unwrap();
+    assert_eq!(mode_of(&path), 0o1777);
+    // Those that the host gave stay as long as the guest asks for them.
+    set_mode(&path, 0o2755);
+    bench.change(folder, &[change::MODE, 0o6700]).unwrap();
+    assert_eq!(mode_of(&path), 0o2700);
+    bench.change(folder, &[change::MODE, 0o700]).unwrap();
+    assert_eq!(mode_of(&path), 0o700);
+    bench.change(folder, &[change::MODE, 0o2700]).unwrap();
+    assert_eq!(mode_of(&path), 0o700);
+    let mut request = Request::new(Ask::Folder, top);
+    request.numbers[0] = 0o7750;
+    let made = Request {
+        name: b"made",
+        ..request
+    };
+    bench.facts(&made).unwrap();
+    assert_eq!(mode_of(&bench.path("made")), 0o1750);
+}
+
+#[test]
+fn the_hosts_user_is_not_kept_out_of_a_volume() {
+    let mut bench = Bench::new("top", "");
+    let top = bench.top();
+    let path = bench.path("");
+    set_mode(&path, 0o755);
+    for mode in [0, 0o077, 0o300, 0o500, 0o600, 0o1477] {
+        assert_eq!(bench.change(top, &[change::MODE, mode]), Err(EPERM));
+        assert_eq!(mode_of(&path), 0o755, "{mode:o}");
+    }
+    bench.change(top, &[change::MODE, 0o700]).unwrap();
+    bench.change(top, &[change::MODE, 0o1777]).unwrap();
+    assert_eq!(mode_of(&path), 0o1777);
+    // Of a folder below it the guest is the master: the host's user can give its permissions back.
+    let folder = bench.named(Ask::Folder, top, b"folder").unwrap().handle;
+    bench.change(folder, &[change::MODE, 0]).unwrap();
+    bench.change(folder, &[change::MODE, 0o700]).unwrap();
+}
+
+/// A page, in which bytes count.
+const PAGE: u64 = 4096;
+
+impl Bench {
+    /// What the guest has added to the volume.
+    fn used(&self) -> u64 {
+        self.volumes.quota(0).unwrap().used
+    }
+
+    /// Writes two pages at an offset.
+    fn write_pages(&mut self, handle: u64, offset: u64) -> Result<Vec<u8>, u32> {
+        self.write(handle, &[7; 8192], [offset, 0, 8192, 0])
+    }
+}
+
+#[test]
+fn a_guest_adds_no_more_than_it_may() {
+    let mut bench = Bench::new("quota", ":max=40K");
+    let top = bench.top();
+    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    assert_eq!(bench.used(), PAGE, "its name");
+    for (at, used) in [(0, 3), (8192, 5), (16384, 7)] {
+        bench.write_pages(file, at).unwrap();
+        assert_eq!(bench.used(), used * PAGE);
+    }
+    // What is there already can be written as often as one likes.
+    for _ in 0..20 {
+        bench.write_pages(file, 8192).unwrap();
+    }
+    assert_eq!(bench.used(), 7 * PAGE);
+    bench.write(file, b"x", [0, 0, 1, 1]).unwrap();
+    assert_eq!(bench.used(), 8 * PAGE);
+    for _ in 0..20 {
+        bench.write(file, b"x", [0, 0, 1, 1]).unwrap();
+    }
+    assert_eq!(bench.used(), 8 * PAGE);
+    let full = fs::metadata(bench.path("file")).unwrap().size();
+    assert_eq!(full, 24576 + 21);
+    // Two pages are left, and nothing that needs three.
+    assert_eq!(bench.write_pages(file, 32768), Err(EDQUOT));
+    assert_eq!(bench.write(file, b"x", [1 << 40, 0, 1, 0]), Err(EDQUOT));
+    assert_eq!(bench.write(file, b"x", [u64::MAX, 0, 1, 0]), Err(EDQUOT));
+    for size in [28672 + 8193, 1 << 40, u64::MAX] {
+        let change = bench.change(file, &[change::SIZE, 0, size]);
+        assert_eq!(change, Err(EDQUOT), "{size}");
+    }
+    let after = fs::metadata(bench.path("file")).unwrap();
+    assert_eq!((after.size(), bench.used()), (full, 8 * PAGE));
+    // Names of all kinds count, too.
+    bench.named(Ask::Folder, top, b"folder").unwrap();
+    let mut link = Request::new(Ask::Link, top);
+    (link.name, link.target) = (b"link", b"file");
+    bench.facts(&link).unwrap();
+    assert_eq!(bench.used(), 10 * PAGE);
+    link.name = b"more";
+    assert_eq!(bench.facts(&link), Err(EDQUOT));
+    for ask in [Ask::File, Ask::Folder] {
+        assert_eq!(bench.named(ask, top, b"more"), Err(EDQUOT));
+    }
+    let mut name = Request::new(Ask::Name, top);
+    name.numbers[0] = file;
+    name.name = b"more";
+    assert_eq!(bench.facts(&name), Err(EDQUOT));
+    assert!(!bench.path("more").exists());
+    // What is full can be written where it is, moved and removed.
+    bench.write_pages(file, 0).unwrap();
+    let mut rename = Request::new(Ask::Rename, top);
+    rename.numbers[0] = top;
+    (rename.name, rename.target) = (b"link", b"file");
+    bench.put(&rename).unwrap();
+    assert_eq!(bench.used(), 10 * PAGE, "others may have it open");
+}
+
+#[test]
+fn what_is_cut_off_counts_no_more() {
+    let mut bench = Bench::new("quota-cut", ":max=40K");
+    fs::write(bench.path("hosts"), vec![1; 100 << 10]).unwrap();
+    let top = bench.top();
+    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    let hosts = bench.look(top, "hosts").unwrap().handle;
+    for _ in 0..20 {
+        bench.write_pages(file, 0).unwrap();
+        bench.write_pages(file, 8192).unwrap();
+        assert_eq!(bench.used(), 5 * PAGE);
+        bench.change(file, &[change::SIZE, 0, 0]).unwrap();
+        assert_eq!(bench.used(), PAGE);
+    }
+    // Of the host's bytes a guest gets no room for its own.
+    bench.change(hosts, &[change::SIZE, 0, 0]).unwrap();
+    assert_eq!(bench.used(), PAGE);
+    bench.write_pages(hosts, 0).unwrap();
+    assert_eq!(bench.used(), 3 * PAGE);
+    bench.change(hosts, &[change::SIZE, 0, 1]).unwrap();
+    assert_eq!(bench.used(), 2 * PAGE);
+    // Nor of what others have added to its file.
+    fs::write(bench.path("file"), vec![1; 100 << 10]).unwrap();
+    bench.change(file, &[change::SIZE, 0, 0]).unwrap();
+    assert_eq!(bench.used(), 2 * PAGE);
+}
+
+#[test]
+fn holes_count_once() {
+    let mut bench = Bench::new("quota-holes", ":max=64K");
+    File::create(bench.path("hosts"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let top = bench.top();
+    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    bench.change(file, &[change::SIZE, 0, 16384]).unwrap();
+    assert_eq!(bench.used(), 5 * PAGE);
+    for at in [8192, 0, 8192] {
+        bench.write_pages(file, at).unwrap();
+        assert_eq!(bench.used(), 5 * PAGE, "the hole has counted");
+    }
+    // A gap that a write leaves.
+    bench.write_pages(file, 24576).unwrap();
+    assert_eq!(bench.used(), 9 * PAGE);
+    bench.write_pages(file, 16384).unwrap();
+    assert_eq!(bench.used(), 9 * PAGE);
+    // Cut off and made anew, it counts anew, and no hole of another file's is paid by it.
+    for _ in 0..5 {
+        bench.change(file, &[change::SIZE, 0, 0]).unwrap();
+        bench.change(file, &[change::SIZE, 0, 16384]).unwrap();
+        assert_eq!(bench.used(), 5 * PAGE);
+    }
+    // Holes that the host made take room when they are filled.
+    let hosts = bench.look(top, "hosts").unwrap().handle;
+    for (at, used) in [(0, 7), (8192, 9), (8192, 9), (500_000, 12)] {
+        bench.write_pages(hosts, at).unwrap();
+        assert_eq!(bench.used(), used * PAGE, "at {at}");
+    }
+    for at in [100_000, 200_000] {
+        let _ = bench.write_pages(hosts, at);
+    }
+    assert_eq!(bench.write_pages(hosts, 300_000), Err(EDQUOT));
+    bench.write_pages(hosts, 0).unwrap();
+}
+
+#[test]
+fn no_more_is_free_than_may_be_added() {
+    let mut bench = Bench::new("quota-room", ":max=1M");
+    let top = bench.top();
+    let room = |bench: &mut Bench| {
+        let rest = bench.put(&Request::new(Ask::Room, top)).unwrap();
+        let mut rest = rest.as_slice();
+        let mut numbers = [0; 6];
+        for number in &mut numbers {
+            (*number, rest) = leading_number(rest).unwrap();
+        }
+        numbers
+    };
+    let [block, _, free, available, _, files] = room(&mut bench);
+    assert_eq!((free, available), ((1 << 20) / block, (1 << 20) / block));
+    assert!(files <= 256);
+    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    bench.change(file, &[change::SIZE, 0, 512 << 10]).unwrap();
+    let [block, all, free, available, ..] = room(&mut bench);
+    assert_eq!(free, ((512 << 10) - PAGE) / block);
+    assert!(available <= free && free <= all);
+    let mut bench = Bench::new("no-quota-room", "");
+    bench.top();
+    let [block, _, free, ..] = room(&mut bench);
+    assert!(block * free > 1 << 20, "the test's folder has room");
+}
+
+impl Bench {
+    /// The names of one answer, and where the next one begins.
+    fn listed(&mut self, folder: u64, from: u64) -> (Vec<Vec<u8>>, u64) {
+        let mut request = Request::new(Ask::List, folder);
+        request.numbers[0] = from;
+        let rest = self.put(&request).unwrap();
+        let (next, rest) = leading_number(&rest).unwrap();
+        let names = entries(rest).map(|entry| entry.name.to_vec());
+        (names.collect(), next)
+    }
+}
+
+/// What is there from the beginning to the end comes once, whatever else comes and goes, and however
+/// many folders are listed at the same time.
+#[test]
+fn a_listing_goes_on_while_names_change() {
+    const FOLDERS: usize = 6;
+    const NAMES: usize = 1500;
+    let mut bench = Bench::new("listing", "");
+    let top = bench.top();
+    let mut folders = Vec::new();
+    for folder in 0..FOLDERS {
+        let at = bench.path(&folder.to_string());
+        fs::create_dir(&at).unwrap();
+        for number in 0..NAMES {
+            fs::write(at.join(format!("{number:0>40}")), "").unwrap();
+        }
+        let handle = bench.look(top, &folder.to_string()).unwrap().handle;
+        folders.push((handle, at, Vec::new(), Some(0)));
+    }
+    let mut answers = 0;
+    while folders.iter().any(|(.., from)| from.is_some()) {
+        for (handle, at, all, next) in &mut folders {
+            let Some(from) = *next else { continue };
+            let (names, after) = bench.listed(*handle, from);
+            assert!(after == 0 || after > from);
+            all.extend(names);
+            *next = (after != 0).then_some(after);
+            answers += 1;
+            // In folders that do not stay open no name goes.
+            fs::write(at.join(format!("new-{answers}")), "").unwrap();
+        }
+    }
+    assert!(answers > 2 * FOLDERS);
+    for (handle, _, mut all, _) in folders {
+        all.retain(|name| !name.starts_with(b"new"));
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), NAMES);
+        assert!(count < 2 * NAMES);
+        // From anywhere, and from behind the end.
+        let (names, _) = bench.listed(handle, 5);
+        assert!(!names.is_empty());
+        assert_eq!(bench.listed(handle, 9999), (Vec::new(), 0));
+    }
+    // One that stays open goes on behind what is removed.
+    let at = bench.path("0");
+    let handle = bench.look(top, "0").unwrap().handle;
+    let (mut all, mut from) = bench.listed(handle, 0);
+    while from != 0 {
+        for name in &all {
+            let _ = fs::remove_file(at.join(OsStr::from_bytes(name)));
+        }
+        let (names, next) = bench.listed(handle, from);
+        (all, from) = ([all, names].concat(), next);
+    }
+    let count = all.len();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), count);
+    assert!(count >= NAMES);
+    let mut request = Request::new(Ask::List, handle);
+    request.numbers[0] = u64::MAX;
+    assert_eq!(bench.put(&request), Err(EINVAL));
 }

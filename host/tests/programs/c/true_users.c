@@ -528,10 +528,10 @@ static void owner_of(const char *format, int pid)
 static void look_at(int pid)
 {
 	static const char *files[] = { "stat", "status", "statm", "cmdline", "comm", "limits", "maps", "smaps", "environ", "auxv", "pagemap", "oom_score_adj",
-		"fdinfo/0", "task", "mounts" };
+		"fdinfo/0", "task", "mounts", "syscall", "personality", "wchan" };
 	static const char *links[] = { "exe", "cwd", "root", "fd/0" };
 	char format[64];
-	for (int i = 0; i < 15; i++) {
+	for (int i = 0; i < 18; i++) {
 		snprintf(format, sizeof format, "/proc/%%d/%s", files[i]);
 		errno = 0;
 		long r = size_of_file(format, pid);
@@ -546,6 +546,9 @@ static void look_at(int pid)
 	snprintf(path, sizeof path, "/proc/%d/fd", pid);
 	DIR *d = opendir(path);
 	say("  fd %s", d ? "ok" : strerrorname_np(errno));
+	snprintf(path, sizeof path, "/proc/%d/fdinfo", pid);
+	d = opendir(path);
+	say("  fdinfo %s", d ? "ok" : strerrorname_np(errno));
 	snprintf(path, sizeof path, "/proc/%d/comm", pid);
 	TRY(try_open(path, O_WRONLY));
 	snprintf(path, sizeof path, "/proc/%d/oom_score_adj", pid);
@@ -591,9 +594,9 @@ static void processes(void)
 	pid_t all[] = { plain, hidden, root };
 	static const char *what[] = { "plain", "hidden", "root's" };
 	static const char *owners[] = { "/proc/%d", "/proc/%d/stat", "/proc/%d/environ", "/proc/%d/fd", "/proc/%d/fdinfo", "/proc/%d/fd/0", "/proc/%d/task", "/proc/%d/exe",
-		"/proc/%d/maps", "/proc/%d/comm", "/proc/%d/pagemap" };
+		"/proc/%d/maps", "/proc/%d/comm", "/proc/%d/pagemap", "/proc/%d/syscall", "/proc/%d/personality" };
 	for (int i = 0; i < 3; i++) {
-		for (int j = 0; j < 11; j++)
+		for (int j = 0; j < 13; j++)
 			owner_of(owners[j], all[i]);
 		say("root looks at %s", what[i]);
 		look_at(all[i]);

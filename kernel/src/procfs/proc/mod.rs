@@ -13,7 +13,7 @@ use crate::fs::directory::{Listing, OpenDirectory};
 use crate::fs::node::{DirEntry, FsStats, NewNode, NodeId};
 use crate::fs::synthetic::{Directory, FIRST, Synthetic, list_entries};
 use crate::fs::{self, File, FileKind, Metadata, Node, NodeRef, OpenFlags, devices};
-use crate::process;
+use crate::process::{self, TaskRef};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
 use machine::arch::BootInfo;
+use machine::sched;
 
 pub use pid::process_of;
 pub use subject::is_of_process;
@@ -53,10 +54,10 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
     fixed.add_all(sysvipc::ENTRIES);
     fixed.add_all(net::SYSCTLS);
     fixed.add_link("self", || {
-        Ok(format!("{}", process::current().process().pid()).into_bytes())
+        Ok(format!("{}", walker()?.process().pid()).into_bytes())
     });
     fixed.add_link("thread-self", || {
-        let task = process::current();
+        let task = walker()?;
         Ok(format!("{}/task/{}", task.process().pid(), task.tid()).into_bytes())
     });
     net::build(&fs);
@@ -68,6 +69,18 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
         above: Arc::downgrade(above),
         this: this.clone(),
     })
+}
+
+/// Returns the task that walks a path.
+///
+/// # Errors
+/// `ENOENT`: there are no tasks yet, and the path is that of a file which the host packed.
+fn walker() -> Result<TaskRef, Errno> {
+    if sched::started() {
+        Ok(process::current())
+    } else {
+        Err(Errno::ENOENT)
+    }
 }
 
 impl Node for Root {

@@ -1,12 +1,9 @@
 //! `/proc/PID/maps`, `smaps` and `smaps_rollup`.
 
 use super::super::memory::meminfo_line;
-use super::super::subject::Subject;
 use crate::fs::devices;
 use crate::fs::text::Text;
-use crate::process::task::Process;
 use crate::vm::{AddressSpace, VmaFlags, VmaInfo};
-use alloc::sync::Arc;
 use core::fmt::{Result, Write};
 
 /// The column at which the name of an area starts.
@@ -42,26 +39,23 @@ fn header(text: &mut Text, area: &VmaInfo) -> Result {
     text.push(b"\n")
 }
 
-/// Runs `each` for every area of the process until one fails.
+/// Runs `each` for every area of the space until one fails.
 fn for_each(
     text: &mut Text,
-    process: &Process,
-    mut each: impl FnMut(&mut Text, &AddressSpace, &VmaInfo) -> Result,
+    space: &AddressSpace,
+    mut each: impl FnMut(&mut Text, &VmaInfo) -> Result,
 ) -> Result {
-    let Some(space) = process.vm() else {
-        return Ok(());
-    };
     let mut result = Ok(());
     space.for_each_vma(|area| {
         if result.is_ok() {
-            result = each(text, &space, area);
+            result = each(text, area);
         }
     });
     result
 }
 
-pub(super) fn maps(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
-    for_each(text, process, |text, _, area| header(text, area))
+pub(super) fn maps(text: &mut Text, space: &AddressSpace) -> Result {
+    for_each(text, space, header)
 }
 
 /// KiB in memory: of private and of shared pages, and how much of the private is anonymous, and in
@@ -182,8 +176,8 @@ fn flag_names(text: &mut Text, flags: VmaFlags) -> Result {
     writeln!(text, " ")
 }
 
-pub(super) fn smaps(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
-    for_each(text, process, |text, space, area| {
+pub(super) fn smaps(text: &mut Text, space: &AddressSpace) -> Result {
+    for_each(text, space, |text, area| {
         header(text, area)?;
         line(text, "Size", (area.end - area.start) >> 10)?;
         let page = area.page_bytes >> 10;
@@ -196,10 +190,10 @@ pub(super) fn smaps(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Res
     })
 }
 
-pub(super) fn smaps_rollup(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Result {
+pub(super) fn smaps_rollup(text: &mut Text, space: &AddressSpace) -> Result {
     let mut sum = Resident::default();
     let mut range = None;
-    for_each(text, process, |_, space, area| {
+    for_each(text, space, |_, area| {
         sum.add(Resident::of(space, area));
         let (start, _) = range.unwrap_or((area.start, area.end));
         range = Some((start, area.end));

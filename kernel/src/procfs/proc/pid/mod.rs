@@ -19,26 +19,39 @@ use crate::fs::node::{
 };
 use crate::fs::synthetic::{Content, FIRST, LinkNode, Synthetic, Target, TextNode, list_entries};
 use crate::fs::text::Text;
-use crate::process;
 use crate::process::task::{self, Process};
+use crate::process::{self, caller};
+use crate::vm::AddressSpace;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use core::fmt;
 use logic::credentials::Owned;
 use logic::credentials::attributes::Beginning;
+use logic::credentials::others::LooksAs;
 use logic::errno::Errno;
 
 type Show = fn(&mut Text, &Subject, &Arc<Process>) -> fmt::Result;
+type ShowSpace = fn(&mut Text, &AddressSpace) -> fmt::Result;
 type Store = fn(&Subject, &Arc<Process>, &str) -> Result<(), Errno>;
+
+/// What a file about a process shows, and to whom.
+#[derive(Copy, Clone)]
+enum Shown {
+    /// The process as it is, to all.
+    Process(Show),
+    /// The process as it is, to who may look into it when it is read: `EPERM` for others.
+    Inside(Show),
+    /// The address space that the process had when the file was opened, to who could look into it
+    /// then. A program that the process runs later shows nothing of itself.
+    Space(ShowSpace),
+}
 
 /// A file about a process.
 struct Entry {
     name: &'static str,
-    show: Show,
+    shown: Shown,
     store: Option<Store>,
-    /// Who opens it looks into the process.
-    looks_into: bool,
     /// Its owner alone may read it.
     private: bool,
 }
@@ -46,36 +59,43 @@ struct Entry {
 const fn file(name: &'static str, show: Show) -> Entry {
     Entry {
         name,
-        show,
+        shown: Shown::Process(show),
         store: None,
-        looks_into: false,
         private: false,
     }
 }
 
-/// A file that tells what is in the process's memory, or where.
-const fn inner(name: &'static str, show: Show) -> Entry {
+/// A file for its owner alone that tells what the process does.
+const fn inside(name: &'static str, show: Show) -> Entry {
     Entry {
-        looks_into: true,
+        shown: Shown::Inside(show),
+        private: true,
         ..file(name, show)
     }
 }
 
-/// The same for its owner alone.
-const fn private(name: &'static str, show: Show) -> Entry {
+/// A file that tells where things are in the process's memory.
+const fn space(name: &'static str, show: ShowSpace) -> Entry {
+    Entry {
+        name,
+        shown: Shown::Space(show),
+        store: None,
+        private: false,
+    }
+}
+
+/// A file for its owner alone that tells what is in the process's memory.
+const fn private(name: &'static str, show: ShowSpace) -> Entry {
     Entry {
         private: true,
-        ..inner(name, show)
+        ..space(name, show)
     }
 }
 
 const fn knob(name: &'static str, show: Show, store: Store) -> Entry {
     Entry {
-        name,
-        show,
         store: Some(store),
-        looks_into: false,
-        private: false,
+        ..file(name, show)
     }
 }
 
@@ -99,22 +119,20 @@ const ENTRIES: &[Entry] = &[
         status::coredump_filter,
         status::set_coredump_filter,
     ),
-    inner("maps", mappings::maps),
-    inner("smaps", mappings::smaps),
-    inner("smaps_rollup", mappings::smaps_rollup),
+    space("maps", mappings::maps),
+    space("smaps", mappings::smaps),
+    space("smaps_rollup", mappings::smaps_rollup),
     file("mounts", |text, _, _| mounts::mounts(text)),
     file("mountinfo", |text, _, _| mounts::mountinfo(text)),
     file("cgroup", |text, _, _| fmt::Write::write_str(text, "0::/\n")),
-    private("personality", |text, _, process| {
-        fmt::Write::write_fmt(text, format_args!("{:08x}\n", process.personality()))
-    }),
+    inside("personality", status::personality),
     // There is one user namespace.
     file("uid_map", whole_map),
     file("gid_map", whole_map),
     file("setgroups", |text, _, _| {
         fmt::Write::write_str(text, "allow\n")
     }),
-    file("syscall", call::syscall),
+    inside("syscall", call::syscall),
     file("wchan", |text, _, _| fmt::Write::write_str(text, "0")),
 ];
 
@@ -132,9 +150,18 @@ struct About {
 
 impl Content for About {
     fn show(&self, text: &mut Text) -> fmt::Result {
-        match self.subject.process() {
-            Ok(process) => (self.entry.show)(text, &self.subject, &process),
-            Err(error) => Err(text.fail(error)),
+        let process = match self.subject.process() {
+            Ok(process) => process,
+            Err(error) => return Err(text.fail(error)),
+        };
+        match self.entry.shown {
+            Shown::Process(show) => show(text, &self.subject, &process),
+            Shown::Inside(show) => match caller::look_into(&process, LooksAs::OfFiles) {
+                Ok(()) => show(text, &self.subject, &process),
+                Err(error) => Err(text.fail(error)),
+            },
+            // Who opens it gets another content.
+            Shown::Space(_) => Ok(()),
         }
     }
     fn store(&self, value: &str) -> Result<(), Errno> {
@@ -154,11 +181,32 @@ impl Content for About {
     fn owner(&self) -> [u32; 2] {
         self.subject.owner(false)
     }
-    fn check_open(&self) -> Result<(), Errno> {
-        if self.entry.looks_into {
-            return self.subject.check_look();
+    fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
+        let Shown::Space(show) = self.entry.shown else {
+            return Ok(None);
+        };
+        let process = self.subject.process()?;
+        let space = match caller::space_of(&process, LooksAs::OfFiles) {
+            Ok(space) => Arc::downgrade(&space),
+            Err(Errno::ESRCH) => Weak::new(),
+            Err(_) => return Err(Errno::EACCES),
+        };
+        Ok(Some(Arc::new(OfSpace { space, show })))
+    }
+}
+
+/// What a file shows of an address space, for as long as a process uses it.
+struct OfSpace {
+    space: Weak<AddressSpace>,
+    show: ShowSpace,
+}
+
+impl Content for OfSpace {
+    fn show(&self, text: &mut Text) -> fmt::Result {
+        match self.space.upgrade() {
+            Some(space) => (self.show)(text, &space),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -259,6 +307,15 @@ impl Directory {
             above,
             this: this.clone(),
         })
+    }
+
+    /// Refuses to show which descriptors there are to who may not look into the process, whatever
+    /// the permission bits say.
+    fn check_enter(&self) -> Result<(), Errno> {
+        match self.kind {
+            Kind::DescriptorInfos => self.subject.check_look(),
+            _ => Ok(()),
+        }
     }
 
     fn this(&self) -> Result<NodeRef, Errno> {
@@ -389,10 +446,12 @@ impl Node for Directory {
         self.fs.stats()
     }
     fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        self.check_enter()?;
         Ok(Arc::new(OpenDirectory(self)))
     }
     fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
         let process = self.subject.process().map_err(|_| Errno::ENOENT)?;
+        self.check_enter()?;
         if self.kind == Kind::Top {
             return self.lookup_top(name);
         }

@@ -8,6 +8,7 @@ use crate::process::seccomp::Confinement;
 use crate::process::task::{self, Process, limits};
 use crate::process::terminal;
 use crate::process::{self, caller};
+use crate::vm::AddressSpace;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 use core::ops::Range;
@@ -326,15 +327,7 @@ pub(super) fn statm(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Wri
 }
 
 /// Copies a range of the process's memory, up to where it cannot be read.
-fn copy(
-    text: &mut Text,
-    process: &Process,
-    range: impl Fn(&crate::vm::AddressSpace) -> Range<u64>,
-) -> Written {
-    let Some(space) = process.vm() else {
-        return Ok(());
-    };
-    let range = range(&space);
+fn copy(text: &mut Text, space: &AddressSpace, range: Range<u64>) -> Written {
     let mut at = range.start;
     while at < range.end {
         let mut piece = [0; PIECE];
@@ -350,15 +343,22 @@ fn copy(
 }
 
 pub(super) fn cmdline(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
-    copy(text, process, |space| space.arg_range())
+    let Some(space) = process.vm() else {
+        return Ok(());
+    };
+    copy(text, &space, space.arg_range())
 }
 
-pub(super) fn environ(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
-    copy(text, process, |space| space.env_range())
+pub(super) fn environ(text: &mut Text, space: &AddressSpace) -> Written {
+    copy(text, space, space.env_range())
 }
 
-pub(super) fn auxv(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
-    copy(text, process, |space| space.aux_range())
+pub(super) fn auxv(text: &mut Text, space: &AddressSpace) -> Written {
+    copy(text, space, space.aux_range())
+}
+
+pub(super) fn personality(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
+    writeln!(text, "{:08x}", process.personality())
 }
 
 pub(super) fn coredump_filter(text: &mut Text, _: &Subject, process: &Arc<Process>) -> Written {
