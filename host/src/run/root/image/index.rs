@@ -3,20 +3,29 @@
 use super::entries::{Entries, Entry};
 use super::error::ImageError;
 use super::section::Section;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tar::EntryType;
 
 /// Entries of all layers together.
-const ENTRIES_MAX: u32 = 1 << 21;
+pub(super) const ENTRIES_MAX: u32 = 1 << 21;
 /// Folders above a file.
 const DEPTH_MAX: u16 = 256;
 /// Links on one way.
 const LINKS_MAX: usize = 40;
-const NAME_MAX: usize = 255;
+pub(super) const NAME_MAX: usize = 255;
 const TARGET_MAX: usize = 4095;
 /// Bytes of all links' targets together.
 const TARGETS_MAX: usize = 256 << 20;
+/// Steps on one way, the targets of links on it included. A part of a path is one step, and one
+/// more for each [`STEP_BYTES`] of its name. A path of [`TARGET_MAX`] bytes without links has fewer.
+pub(super) const WAY_STEPS_MAX: u32 = 1024;
+const STEP_BYTES: usize = 32;
+/// Steps on the ways to all entries of an image. Each file that a whiteout has looked at is one, too.
+pub(super) const STEPS_MAX: u64 = 1 << 27;
+/// Bytes of the extensions before all entries of an image.
+pub(super) const EXTENSIONS_MAX: u64 = 512 << 20;
 
 /// The number of a file.
 pub(super) type Id = u32;
@@ -46,6 +55,8 @@ pub(super) struct Node {
     depth: u16,
     /// The layer that has it.
     layer: u32,
+    /// The last layer that took away what is below it of the layers below.
+    pruned: u32,
 }
 
 /// All of an image.
@@ -55,8 +66,10 @@ pub(super) struct Index {
     entries: u32,
     /// Bytes of links' targets.
     targets: usize,
-    /// What has nothing of the layers below a layer any more.
-    pruned: HashSet<(Id, u32)>,
+    /// Steps on the ways to its entries.
+    steps: u64,
+    /// Bytes of extensions.
+    extensions: u64,
 }
 
 /// What names in a layer may mean.
@@ -79,6 +92,7 @@ fn folder(parent: Id, depth: u16, layer: u32) -> Node {
         parent,
         depth,
         layer,
+        pruned: 0,
     }
 }
 
@@ -88,29 +102,118 @@ pub(super) enum Lost {
     Nothing,
     NoFolder,
     TooManyLinks,
+    /// It has more than [`WAY_STEPS_MAX`] steps.
+    TooLong,
+    /// A name on it has more than [`NAME_MAX`] bytes.
+    LongName,
 }
 
-/// A way that is being gone: parts that are left, the next one last.
+/// What is left of a path or of a link's target.
+struct Rest {
+    text: Arc<[u8]>,
+    at: usize,
+}
+
+/// A way that is being gone.
 struct Way {
-    left: Vec<Box<[u8]>>,
+    /// What is left of the path and of the targets of links on it; the next part is in the last one.
+    rests: Vec<Rest>,
     links: usize,
+    steps: u32,
 }
 
 impl Way {
     fn of(path: &[u8]) -> Self {
         let mut way = Self {
-            left: Vec::new(),
+            rests: Vec::new(),
             links: 0,
+            steps: 0,
         };
-        way.prepend(path);
+        way.prepend(path.into());
         way
     }
 
-    fn prepend(&mut self, path: &[u8]) {
-        let parts = path.rsplit(|byte| *byte == b'/');
-        let parts = parts.filter(|part| !matches!(*part, b"" | b"."));
-        self.left.extend(parts.map(Box::from));
+    fn prepend(&mut self, text: Arc<[u8]>) {
+        self.rests.push(Rest { text, at: 0 });
     }
+
+    /// Returns the bytes before the next slash of the last rest, `None` if there is no rest.
+    fn peek(&self) -> Result<Option<Range<usize>>, Lost> {
+        let Some(Rest { text, at }) = self.rests.last() else {
+            return Ok(None);
+        };
+        let rest = &text[*at..];
+        let end = rest.iter().take(NAME_MAX + 1).position(|b| *b == b'/');
+        match end {
+            None if rest.len() > NAME_MAX => Err(Lost::LongName),
+            _ => Ok(Some(*at..end.map_or(text.len(), |end| at + end))),
+        }
+    }
+
+    /// Passes the part that ends at `end`, and the slash behind it.
+    fn pass(&mut self, part: &Range<usize>) -> Result<(), Lost> {
+        let steps = 1 + part.len() / STEP_BYTES;
+        self.steps += u32::try_from(steps).unwrap_or(WAY_STEPS_MAX);
+        if self.steps > WAY_STEPS_MAX {
+            return Err(Lost::TooLong);
+        }
+        if let Some(rest) = self.rests.last_mut() {
+            rest.at = part.end + 1;
+            if rest.at >= rest.text.len() {
+                self.rests.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether no part is left. Passes what stands for the folder itself.
+    fn is_at_end(&mut self) -> Result<bool, Lost> {
+        // Ends: each turn is a step.
+        while let Some(part) = self.peek()? {
+            let text = self.rests.last().map(|rest| &rest.text[part.clone()]);
+            if !matches!(text, Some(b"" | b".")) {
+                return Ok(false);
+            }
+            self.pass(&part)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes the next part: a text, and where in it the part is.
+    fn next(&mut self) -> Result<Option<(Arc<[u8]>, Range<usize>)>, Lost> {
+        if self.is_at_end()? {
+            return Ok(None);
+        }
+        let (Some(rest), Some(part)) = (self.rests.last(), self.peek()?) else {
+            return Ok(None);
+        };
+        let text = Arc::clone(&rest.text);
+        self.pass(&part)?;
+        Ok(Some((text, part)))
+    }
+
+    /// Follows a link in the folder `at`. Returns the folder in which its target begins.
+    fn follow(&mut self, at: Id, target: &Arc<[u8]>) -> Result<Id, Lost> {
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Lost::TooManyLinks);
+        }
+        self.prepend(Arc::clone(target));
+        Ok(if target.starts_with(b"/") { ROOT } else { at })
+    }
+}
+
+/// Says what is wrong with an entry to which a way leads nowhere.
+fn astray(entry: &Entry, lost: Lost) -> ImageError {
+    entry.refuse(match lost {
+        Lost::TooLong => {
+            format!("the way there, links included, has more than {WAY_STEPS_MAX} steps")
+        }
+        Lost::LongName => format!("a name on the way there has more than {NAME_MAX} bytes"),
+        Lost::Nothing | Lost::NoFolder | Lost::TooManyLinks => {
+            "links on the way there lead in circles".to_owned()
+        }
+    })
 }
 
 impl Index {
@@ -119,8 +222,21 @@ impl Index {
             nodes: vec![folder(ROOT, 0, 0)],
             entries: 0,
             targets: 0,
-            pruned: HashSet::new(),
+            steps: 0,
+            extensions: 0,
         }
+    }
+
+    /// Returns the steps that the ways to its entries took.
+    #[cfg(test)]
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Sets the steps and the bytes of extensions that count as done.
+    #[cfg(test)]
+    pub(super) fn begin_with(&mut self, steps: u64, extensions: u64) {
+        (self.steps, self.extensions) = (steps, extensions);
     }
 
     pub(super) fn node(&self, id: Id) -> &Node {
@@ -143,19 +259,23 @@ impl Index {
 
     /// What stands at a path; links are followed within the image, one in last place only if `follow`.
     pub(super) fn find(&self, path: &[u8], follow: bool) -> Result<Id, Lost> {
-        let mut way = Way::of(path);
+        self.walk(&mut Way::of(path), follow)
+    }
+
+    fn walk(&self, way: &mut Way, follow: bool) -> Result<Id, Lost> {
         let mut at = ROOT;
-        // Ends: each turn takes a part, and links that bring new ones are counted.
-        while let Some(part) = way.left.pop() {
+        // Ends: a way has a bounded number of steps.
+        while let Some((text, part)) = way.next()? {
+            let part = &text[part];
             let children = self.children(at).ok_or(Lost::NoFolder)?;
-            if &*part == b".." {
+            if part == b".." {
                 at = self.node(at).parent;
                 continue;
             }
-            let id = *children.get(&part).ok_or(Lost::Nothing)?;
+            let id = *children.get(part).ok_or(Lost::Nothing)?;
             match &self.node(id).body {
-                Body::Link(target) if follow || !way.left.is_empty() => {
-                    at = self.step(&mut way, at, target)?;
+                Body::Link(target) if follow || !way.is_at_end()? => {
+                    at = way.follow(at, target)?;
                 }
                 _ => at = id,
             }
@@ -163,14 +283,31 @@ impl Index {
         Ok(at)
     }
 
-    /// Follows a link in the folder `at`.
-    fn step(&self, way: &mut Way, at: Id, target: &[u8]) -> Result<Id, Lost> {
-        way.links += 1;
-        if way.links > LINKS_MAX {
-            return Err(Lost::TooManyLinks);
+    /// The same as [`Self::find`], counted among the steps of the image.
+    fn find_for(
+        &mut self,
+        entry: &Entry,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Result<Id, Lost>, ImageError> {
+        let mut way = Way::of(path);
+        let found = self.walk(&mut way, follow);
+        self.count(entry, way.steps.into())?;
+        match found {
+            Err(lost @ (Lost::TooLong | Lost::LongName)) => Err(astray(entry, lost)),
+            found => Ok(found),
         }
-        way.prepend(target);
-        Ok(if target.starts_with(b"/") { ROOT } else { at })
+    }
+
+    /// Counts steps that an entry takes.
+    fn count(&mut self, entry: &Entry, steps: u64) -> Result<(), ImageError> {
+        self.steps += steps;
+        if self.steps > STEPS_MAX {
+            return Err(entry.refuse(format!(
+                "the ways to the entries up to it have more than {STEPS_MAX} steps"
+            )));
+        }
+        Ok(())
     }
 
     /// Puts a layer above what there is.
@@ -181,7 +318,7 @@ impl Index {
         whiteouts: Whiteouts,
     ) -> Result<(), ImageError> {
         let mut entries = Entries::of(archive);
-        while let Some(entry) = entries.next()? {
+        while let Some(entry) = entries.next(&mut self.extensions, EXTENSIONS_MAX)? {
             self.entries += 1;
             if self.entries > ENTRIES_MAX {
                 return Err(entry.refuse(format!("the image has more than {ENTRIES_MAX} entries")));
@@ -203,8 +340,7 @@ impl Index {
         if whiteouts == Whiteouts::Honoured
             && let Some(hidden) = name.strip_prefix(b".wh.")
         {
-            self.hide(&parts, hidden, layer);
-            return Ok(());
+            return self.hide(entry, &parts, hidden, layer);
         }
         let body = match entry.kind {
             EntryType::Regular | EntryType::Continuous => Body::File(entry.content.clone()),
@@ -282,7 +418,8 @@ impl Index {
         layer: u32,
     ) -> Result<(), ImageError> {
         let target = entry.link.escape_ascii();
-        let found = self.find(&self::parts(entry, &entry.link)?.join(&b'/'), false);
+        let path = self::parts(entry, &entry.link)?.join(&b'/');
+        let found = self.find_for(entry, &path, false)?;
         let meant = match found {
             Ok(id) if self.children(id).is_none() => id,
             _ => {
@@ -308,22 +445,27 @@ impl Index {
     /// The folder with these parts, made where there is none; links on the way are followed.
     fn make_way(&mut self, entry: &Entry, parts: &[&[u8]], layer: u32) -> Result<Id, ImageError> {
         let mut way = Way::of(&parts.join(&b'/'));
+        let made = self.make(&mut way, entry, layer);
+        self.count(entry, way.steps.into())?;
+        made
+    }
+
+    fn make(&mut self, way: &mut Way, entry: &Entry, layer: u32) -> Result<Id, ImageError> {
         let mut at = ROOT;
-        // As in `find`.
-        while let Some(part) = way.left.pop() {
-            if &*part == b".." {
+        // As in `walk`.
+        while let Some((text, part)) = way.next().map_err(|lost| astray(entry, lost))? {
+            let part = &text[part];
+            if part == b".." {
                 at = self.node(at).parent;
                 continue;
             }
             let children = self.children(at);
-            let there = children.and_then(|children| children.get(&part).copied());
+            let there = children.and_then(|children| children.get(part).copied());
             at = match there {
                 Some(id) => match &self.node(id).body {
                     Body::Folder(_) => id,
                     Body::Link(target) => {
-                        let target = target.clone();
-                        let step = self.step(&mut way, at, &target);
-                        step.map_err(|_| entry.refuse("links on the way there lead in circles"))?
+                        way.follow(at, target).map_err(|lost| astray(entry, lost))?
                     }
                     _ => return Err(entry.refuse("a file is on the way there")),
                 },
@@ -337,7 +479,7 @@ impl Index {
                     if self.nodes.len() >= 2 * ENTRIES_MAX as usize {
                         return Err(entry.refuse("too many folders on the ways to entries"));
                     }
-                    self.enter(at, &part, folder(at, depth, layer))
+                    self.enter(at, part, folder(at, depth, layer))
                 }
             };
         }
@@ -345,43 +487,52 @@ impl Index {
     }
 
     /// Takes away what layers below have: `hidden` in the folder with these parts, or all that is in it.
-    fn hide(&mut self, parts: &[&[u8]], hidden: &[u8], layer: u32) {
-        let Ok(at) = self.find(&parts.join(&b'/'), true) else {
-            return;
+    fn hide(
+        &mut self,
+        entry: &Entry,
+        parts: &[&[u8]],
+        hidden: &[u8],
+        layer: u32,
+    ) -> Result<(), ImageError> {
+        let Ok(at) = self.find_for(entry, &parts.join(&b'/'), true)? else {
+            return Ok(());
         };
+        let mut looked_at = 0;
         match hidden {
             b".wh..opq" => {
-                self.prune_once(at, layer);
+                self.prune(at, layer, &mut looked_at);
             }
             // Others are notes of a file system's own.
             _ if hidden.starts_with(b".wh.") => {}
             name => {
                 let there = self.children(at).and_then(|all| all.get(name).copied());
                 if let Some(id) = there
-                    && !self.prune_once(id, layer)
+                    && !self.prune(id, layer, &mut looked_at)
                     && let Some(children) = self.children_mut(at)
                 {
                     children.remove(name);
                 }
             }
         }
-    }
-
-    /// The same as [`Self::prune`]; what was looked at for this layer is not looked through again.
-    fn prune_once(&mut self, id: Id, layer: u32) -> bool {
-        !self.pruned.insert((id, layer)) || self.prune(id, layer)
+        self.count(entry, looked_at)
     }
 
     /// Takes away what is not of this layer at and below a file; whether anything stays. As deep as folders are.
-    fn prune(&mut self, id: Id, layer: u32) -> bool {
-        let own = self.node(id).layer == layer;
-        let Some(children) = self.children_mut(id).map(std::mem::take) else {
+    ///
+    /// A folder is looked through once for each layer: what comes below it afterwards is the layer's.
+    fn prune(&mut self, id: Id, layer: u32, looked_at: &mut u64) -> bool {
+        *looked_at += 1;
+        let node = &mut self.nodes[id as usize];
+        let own = node.layer == layer;
+        let done = std::mem::replace(&mut node.pruned, layer) == layer;
+        let Body::Folder(children) = &mut node.body else {
             return own;
         };
-        let kept: BTreeMap<_, _> = children
-            .into_iter()
-            .filter(|(_, child)| self.prune(*child, layer))
-            .collect();
+        if done {
+            return own || !children.is_empty();
+        }
+        let mut kept = std::mem::take(children);
+        kept.retain(|_, child| self.prune(*child, layer, looked_at));
         let stays = own || !kept.is_empty();
         if let Some(children) = self.children_mut(id) {
             *children = kept;

@@ -19,6 +19,8 @@ mod layers;
 mod section;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_costs;
 mod unpack;
 
 pub(crate) use config::Config;
@@ -88,6 +90,7 @@ impl Image {
             Lost::Nothing => Errno::NOENT,
             Lost::NoFolder => Errno::NOTDIR,
             Lost::TooManyLinks => Errno::LOOP,
+            Lost::TooLong | Lost::LongName => Errno::NAMETOOLONG,
         })
     }
 
