@@ -7,7 +7,7 @@ use crate::guest::{
 };
 use crate::machine::Accel;
 use crate::qemu::{Ended, MonitorError, SpawnError, VmError};
-use crate::text::seconds;
+use crate::text::{seconds, stderr};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
@@ -161,6 +161,11 @@ impl Failure {
 
     /// Says what happened, why, and what to do.
     pub(crate) fn print(&self) {
+        stderr::say(&self.whole());
+    }
+
+    /// What [`Self::print`] says.
+    fn whole(&self) -> String {
         let mut text = format!("ebb: {}\n", self.line());
         for (title, lines) in self.logs() {
             if !lines.is_empty() {
@@ -173,8 +178,8 @@ impl Failure {
         if let Some(help) = self.help() {
             text.push_str(&format!("  help: {help}\n"));
         }
-        // Whoever closed stderr does not want to know.
-        let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+        text.pop();
+        text
     }
 
     /// What happened, and why, on one line.
@@ -287,5 +292,25 @@ pub(crate) fn describe(ended: Ended) -> String {
     match ended {
         Ended::Exit(code) => format!("QEMU exited with status {code}"),
         Ended::Signal(signal) => format!("QEMU died by signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::hostile::{HOSTILE, assert_harmless};
+    use crate::text::printable_lines;
+
+    #[test]
+    fn a_failure_keeps_its_lines_and_steers_no_terminal() {
+        let failure = Failure::Lost {
+            how: HOSTILE.to_owned(),
+            console: vec!["one".to_owned(), HOSTILE.to_owned()],
+            qemu: vec!["three".to_owned()],
+        };
+        let said = printable_lines(&failure.whole());
+        assert_harmless(&said);
+        assert_eq!(said.lines().count(), 7, "{said}");
+        assert!(!said.ends_with('\n'), "the sink ends the last line");
     }
 }

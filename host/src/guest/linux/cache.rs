@@ -1,6 +1,7 @@
 //! Debian's kernel package, unpacked into a folder of the user's and never installed.
 
 use crate::system::cache_folder;
+use crate::text::stderr;
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -97,9 +98,10 @@ pub(crate) fn debian_kernel() -> Result<PathBuf, CacheError> {
 /// Downloads and unpacks the package; returns its folder, which appears when it is complete.
 fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
     let package = newest_package()?;
-    let message = format!("ebb: fetching {package} into {}\n", folder.display());
-    // Whoever closed stderr does not want to know.
-    let _ = io::Write::write_all(&mut io::stderr(), message.as_bytes());
+    stderr::say(&format!(
+        "ebb: fetching {package} into {}",
+        folder.display()
+    ));
     let work = Work::new(folder.join(format!(".{package}.new")))?;
     let mut apt = Command::new("apt-get");
     // As root, apt would complain that its own user may not write here.

@@ -114,6 +114,9 @@ struct Rest {
     at: usize,
 }
 
+/// A part of a path: the text, and where in it the part is.
+type Part = (Arc<[u8]>, Range<usize>);
+
 /// A way that is being gone.
 struct Way {
     /// What is left of the path and of the targets of links on it; the next part is in the last one.
@@ -179,8 +182,8 @@ impl Way {
         Ok(true)
     }
 
-    /// Takes the next part: a text, and where in it the part is.
-    fn next(&mut self) -> Result<Option<(Arc<[u8]>, Range<usize>)>, Lost> {
+    /// Takes the next part, `None` at the end.
+    fn next(&mut self) -> Result<Option<Part>, Lost> {
         if self.is_at_end()? {
             return Ok(None);
         }

@@ -2,10 +2,11 @@
 
 use super::error::ImageError;
 use super::section::Section;
+use crate::text::stderr;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -142,7 +143,7 @@ struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     fn new(what: &'a str, quiet: bool) -> Self {
-        let speaks = !quiet && io::stderr().is_terminal();
+        let speaks = !quiet && stderr::is_terminal();
         Self {
             what,
             next: speaks.then(|| Instant::now() + SILENCE),
@@ -154,12 +155,7 @@ impl<'a> Progress<'a> {
         let now = Instant::now();
         if self.next.is_some_and(|next| now >= next) {
             // Nobody misses it.
-            let _ = write!(
-                io::stderr(),
-                "\rebb: unpacks {}: {} MiB\x1b[K",
-                self.what,
-                done >> 20
-            );
+            stderr::show(&format!("ebb: unpacks {}: {} MiB", self.what, done >> 20));
             self.shown = true;
             self.next = Some(now + SILENCE / 5);
         }
@@ -169,7 +165,7 @@ impl<'a> Progress<'a> {
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
         if self.shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            stderr::wipe();
         }
     }
 }
