@@ -7,6 +7,7 @@ use crate::guest::{
 };
 use crate::machine::Accel;
 use crate::qemu::{Ended, MonitorError, SpawnError, VmError};
+use crate::system::OwnFolderError;
 use crate::text::{seconds, stderr};
 use std::error::Error;
 use std::ffi::OsString;
@@ -247,7 +248,12 @@ impl Failure {
             Self::Init(InitError::NotEmbedded(_)) => {
                 "build it without EBB_SKIP_KERNEL, or name that program with EBB_INIT"
             }
-            Self::Stock(StockError::Cache(CacheError::File { .. } | CacheError::NoFolder)) => {
+            Self::Stock(StockError::Cache(CacheError::Folder(OwnFolderError::Mode { .. }))) => {
+                "remove it, or look through it and `chmod go-w` it; XDG_CACHE_HOME can name another"
+            }
+            Self::Stock(StockError::Cache(
+                CacheError::File { .. } | CacheError::NoFolder | CacheError::Folder(_),
+            )) => {
                 "set XDG_CACHE_HOME to a folder that can be written, or give a kernel with its \
                  modules: --kernel linux:/path/boot/vmlinuz-RELEASE (to ebb compare: --linux \
                  /path/boot/vmlinuz-RELEASE)"

@@ -4,11 +4,14 @@ mod cache;
 pub(crate) mod huge_pages;
 mod kernels_own;
 mod memory_file;
+mod new_file;
 pub(crate) mod opened;
 pub(crate) mod orphan;
+mod own_folder;
 mod path;
 
-pub(crate) use cache::cache_folder;
 pub(crate) use kernels_own::refuse_kernels_own;
 pub(crate) use memory_file::memory_file;
+pub(crate) use new_file::{new_file, new_folder};
+pub(crate) use own_folder::{OwnFolder, OwnFolderError};
 pub(crate) use path::search_path;

@@ -2,12 +2,12 @@
 
 use super::error::ImageError;
 use super::section::Section;
+use crate::system::new_file;
 use crate::text::stderr;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -122,14 +122,7 @@ fn nameless(folder: &Path) -> io::Result<File> {
         Err(error) => return Err(error.into()),
     }
     // A file system that has none.
-    let path = folder.join(format!("ebb-image-{}", std::process::id()));
-    let mut options = OpenOptions::new();
-    let file = options
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)?;
+    let (file, path) = new_file(folder, "ebb-image", 0o600)?;
     std::fs::remove_file(&path)?;
     Ok(file)
 }
