@@ -1,6 +1,7 @@
 //! What ebb says and returns when it is ebb that failed, not the program.
 
 use crate::archive::{BusyboxError, FileError, LibraryError, PackError, ProgramError};
+use crate::confine::CageError;
 use crate::guest::{
     CacheError, Complaint, ImageError, InitError, KernelError, LinuxFormatError, LinuxKernelError,
     StockError,
@@ -46,6 +47,8 @@ pub(crate) enum Failure {
     },
     #[error(transparent)]
     Spawn(#[from] SpawnError),
+    #[error(transparent)]
+    Cage(#[from] CageError),
     #[error("cannot set up the guest: {what}")]
     Setup {
         what: &'static str,
@@ -223,6 +226,9 @@ impl Failure {
         Some(match self {
             Self::Spawn(SpawnError::NotFound(_)) => {
                 "apt install qemu-system-x86, or name one with --qemu PATH"
+            }
+            Self::Cage(_) | Self::Spawn(SpawnError::Confine { .. }) => {
+                "--unconfined runs QEMU with all rights that ebb has"
             }
             Self::Program(ProgramError::Libraries {
                 source: LibraryError::Interpreter(_) | LibraryError::Missing(_),

@@ -9,6 +9,8 @@ mod machine;
 mod system;
 mod text;
 
+mod confine;
+
 mod archive;
 mod qemu;
 mod streams;

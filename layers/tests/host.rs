@@ -25,6 +25,8 @@ fn order() {
             "guest/ebb/ guest/linux/",
             "guest/",
             "qemu/ streams/ archive/",
+            // What confines them.
+            "confine/",
             // What needs nothing of ebb's.
             "text/ system/ machine.rs",
         ],

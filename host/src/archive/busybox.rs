@@ -1,6 +1,8 @@
 //! Debian's static busybox, packed for scripts and for the commands that a guest has not.
 
-use super::format::{Format, inspect};
+use super::examiner::Examiner;
+use super::format::Format;
+use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
 use crate::system::search_path;
 use std::collections::BTreeSet;
@@ -17,7 +19,7 @@ const APPLETS_MAX: usize = 2000;
 /// A busybox that guests can run.
 #[derive(Debug)]
 pub(crate) struct Busybox {
-    path: PathBuf,
+    file: HostFile,
     applets: BTreeSet<String>,
 }
 
@@ -36,10 +38,14 @@ pub(crate) enum BusyboxError {
 
 impl Busybox {
     /// Looks along PATH and asks it for its applets.
-    pub(crate) fn find() -> Result<Self, BusyboxError> {
+    pub(super) fn find(examiner: &mut Examiner) -> Result<Self, BusyboxError> {
         let path = search_path(OsStr::new("busybox")).ok_or(BusyboxError::Missing)?;
-        if !matches!(inspect(&path), Ok(Format::Static)) {
-            return Err(BusyboxError::NotStatic(path));
+        let not_static = || BusyboxError::NotStatic(path.clone());
+        let file = HostFile::open(&path).map_err(|_| not_static())?;
+        let opened = file.file().map_err(|_| not_static())?;
+        let program = examiner.examine(&opened).map_err(|_| not_static())?;
+        if program.format != Format::Static {
+            return Err(not_static());
         }
         let failed = |source| BusyboxError::List {
             path: path.clone(),
@@ -59,7 +65,7 @@ impl Busybox {
             .take(APPLETS_MAX)
             .map(str::to_owned)
             .collect();
-        Ok(Self { path, applets })
+        Ok(Self { file, applets })
     }
 
     /// Whether `name` is one of its commands.
@@ -72,7 +78,7 @@ impl Busybox {
 
     /// Adds it and a link for each applet, but where the user packed something else.
     pub(crate) fn pack(&self, tree: &mut Initramfs) -> Result<(), PackError> {
-        let source = Source::Host(self.path.clone());
+        let source = Source::Host(self.file.clone());
         tree.add_missing(
             GuestPath::parse(GUEST_PATH.as_bytes())?,
             Node::File {

@@ -1,13 +1,18 @@
 //! `--file SRC[:DEST]`: files and directories of the host for the guest's file system.
 
+use super::admission::Named;
+use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
+use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// Directories nest no deeper than this (a bind mount onto its own parent would never end).
 const DEPTH_MAX: usize = 64;
@@ -39,11 +44,20 @@ pub(crate) enum FileError {
     Pack(#[from] PackError),
 }
 
-/// What each `--file` names; no two of them may go to one path, where one would vanish.
-pub(crate) fn add_all(tree: &mut Initramfs, arguments: &[OsString]) -> Result<(), FileError> {
+/// Adds what each `--file` names to `tree`, and to what the user `named`.
+///
+/// # Errors
+/// `Twice` for two of them that go to one path, where one would vanish; what cannot be read or packed.
+pub(crate) fn add_all(
+    tree: &mut Initramfs,
+    named: &mut Named,
+    arguments: &[OsString],
+) -> Result<(), FileError> {
     let mut taken: BTreeMap<GuestPath, PathBuf> = BTreeMap::new();
     for argument in arguments {
-        if let Some((source, destination)) = add(tree, argument)?
+        let (source, destination) = add(tree, argument)?;
+        named.add(&source);
+        if let Some(destination) = destination
             && let Some(other) = taken.insert(destination.clone(), source.clone())
         {
             return Err(FileError::Twice {
@@ -56,9 +70,9 @@ pub(crate) fn add_all(tree: &mut Initramfs, arguments: &[OsString]) -> Result<()
     Ok(())
 }
 
-/// Adds what `argument` (`SRC` or `SRC:DEST`) names; returns both, but for what goes into the root,
-/// which all share.
-fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<Option<(PathBuf, GuestPath)>, FileError> {
+/// Adds what `argument` (`SRC` or `SRC:DEST`) names; returns both, without the path of what goes into
+/// the root, which all share.
+fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(PathBuf, Option<GuestPath>), FileError> {
     let bytes = argument.as_bytes();
     // The last colon, since host paths with colons exist and guest paths are of the user's choice;
     // a DEST starts with a slash, so `a:b` is a file of that name.
@@ -84,11 +98,11 @@ fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<Option<(PathBuf, GuestP
             });
         }
     };
-    let mut left = ENTRIES_MAX;
+    let mut walk = Walk::of(source, &metadata)?;
     let destination = match destination {
         Some(b"/") if metadata.is_dir() => {
-            add_entries(tree, source, None, DEPTH_MAX, &mut left)?;
-            return Ok(None);
+            walk.add_entries(tree, Path::new(""), None, DEPTH_MAX)?;
+            return Ok((source.to_owned(), None));
         }
         Some(path) if path.ends_with(b"/") => {
             let name = source
@@ -99,8 +113,8 @@ fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<Option<(PathBuf, GuestP
         Some(path) => GuestPath::parse(path)?,
         None => default_destination(source)?,
     };
-    add_node(tree, source, &destination, &metadata, DEPTH_MAX, &mut left)?;
-    Ok(Some((source.to_owned(), destination)))
+    walk.add_node(tree, Path::new(""), &destination, &metadata, DEPTH_MAX)?;
+    Ok((source.to_owned(), Some(destination)))
 }
 
 /// A source keeps its path; a relative one is taken from `/`, where the program starts.
@@ -113,60 +127,102 @@ fn default_destination(source: &Path) -> Result<GuestPath, FileError> {
         .map_err(|_| FileError::NoDestination(source.to_owned()))
 }
 
-fn add_node(
-    tree: &mut Initramfs,
-    source: &Path,
-    destination: &GuestPath,
-    metadata: &Metadata,
-    depth: usize,
-    left: &mut usize,
-) -> Result<(), FileError> {
-    let too_much = || FileError::TooMuch(source.to_owned());
-    *left = left.checked_sub(1).ok_or_else(too_much)?;
-    let failed = |error| FileError::Read {
-        path: source.to_owned(),
-        source: error,
-    };
-    let mode = metadata.permissions().mode();
-    let kind = metadata.file_type();
-    if kind.is_dir() {
-        let depth = depth.checked_sub(1).ok_or_else(too_much)?;
-        tree.add(destination.clone(), Node::Directory { mode })?;
-        add_entries(tree, source, Some(destination), depth, left)
-    } else if kind.is_symlink() {
-        let target = fs::read_link(source).map_err(failed)?;
-        let target = target.as_os_str().as_bytes().to_vec();
-        Ok(tree.add(destination.clone(), Node::Symlink { target })?)
-    } else if kind.is_file() {
-        let source = Source::Host(source.to_owned());
-        Ok(tree.add(destination.clone(), Node::File { mode, source })?)
-    } else {
-        Err(FileError::Kind(source.to_owned()))
-    }
+/// What one `--file` brings in.
+struct Walk<'a> {
+    source: &'a Path,
+    /// The folder that `source` is, if it is one: files below it are opened by way of it.
+    folder: Option<Arc<OwnedFd>>,
+    /// Entries that may still come.
+    left: usize,
 }
 
-fn add_entries(
-    tree: &mut Initramfs,
-    source: &Path,
-    destination: Option<&GuestPath>,
-    depth: usize,
-    left: &mut usize,
-) -> Result<(), FileError> {
-    let failed = |error| FileError::Read {
-        path: source.to_owned(),
-        source: error,
-    };
-    for entry in fs::read_dir(source).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        let path = match destination {
-            Some(directory) => directory.join(name.as_bytes())?,
-            None => GuestPath::parse(&[b"/", name.as_bytes()].concat())?,
+impl<'a> Walk<'a> {
+    fn of(source: &'a Path, metadata: &Metadata) -> Result<Self, FileError> {
+        let open = || {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(source, flags, Mode::empty()).map_err(|errno| FileError::Read {
+                path: source.to_owned(),
+                source: errno.into(),
+            })
         };
-        let metadata = entry.metadata().map_err(failed)?;
-        add_node(tree, &entry.path(), &path, &metadata, depth, left)?;
+        let folder = metadata.is_dir().then(open).transpose()?;
+        Ok(Self {
+            source,
+            folder: folder.map(Arc::new),
+            left: ENTRIES_MAX,
+        })
     }
-    Ok(())
+
+    /// The path on the host of what stands at `inside`.
+    fn path(&self, inside: &Path) -> PathBuf {
+        if inside.as_os_str().is_empty() {
+            self.source.to_owned()
+        } else {
+            self.source.join(inside)
+        }
+    }
+
+    fn add_node(
+        &mut self,
+        tree: &mut Initramfs,
+        inside: &Path,
+        destination: &GuestPath,
+        metadata: &Metadata,
+        depth: usize,
+    ) -> Result<(), FileError> {
+        let path = self.path(inside);
+        let too_much = || FileError::TooMuch(path.clone());
+        self.left = self.left.checked_sub(1).ok_or_else(too_much)?;
+        let failed = |error| FileError::Read {
+            path: path.clone(),
+            source: error,
+        };
+        let mode = metadata.permissions().mode();
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            let depth = depth.checked_sub(1).ok_or_else(too_much)?;
+            tree.add(destination.clone(), Node::Directory { mode })?;
+            self.add_entries(tree, inside, Some(destination), depth)
+        } else if kind.is_symlink() {
+            let target = fs::read_link(&path).map_err(failed)?;
+            let target = target.as_os_str().as_bytes().to_vec();
+            Ok(tree.add(destination.clone(), Node::Symlink { target })?)
+        } else if kind.is_file() {
+            let file = match &self.folder {
+                Some(folder) => HostFile::below(folder, inside.to_owned(), path),
+                None => HostFile::open(&path).map_err(|errno| failed(errno.into()))?,
+            };
+            let source = Source::Host(file);
+            Ok(tree.add(destination.clone(), Node::File { mode, source })?)
+        } else {
+            Err(FileError::Kind(path))
+        }
+    }
+
+    fn add_entries(
+        &mut self,
+        tree: &mut Initramfs,
+        inside: &Path,
+        destination: Option<&GuestPath>,
+        depth: usize,
+    ) -> Result<(), FileError> {
+        let path = self.path(inside);
+        let failed = |error| FileError::Read {
+            path: path.clone(),
+            source: error,
+        };
+        for entry in fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let path = match destination {
+                Some(directory) => directory.join(name.as_bytes())?,
+                None => GuestPath::parse(&[b"/", name.as_bytes()].concat())?,
+            };
+            let metadata = entry.metadata().map_err(failed)?;
+            self.add_node(tree, &inside.join(&name), &path, &metadata, depth)?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -200,7 +256,7 @@ mod tests {
     fn no_file_takes_the_place_of_another() {
         let packed = |arguments: &[&str]| {
             let arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
-            add_all(&mut Initramfs::default(), &arguments)
+            add_all(&mut Initramfs::default(), &mut Named::default(), &arguments)
         };
         packed(&["src:/", "tests:/"]).unwrap();
         packed(&["src:/all", "Cargo.toml:/all/main.rs"]).unwrap();

@@ -1,37 +1,64 @@
-//! What kind of program a file is.
+//! What kind of program a file is. Read in a confined process ([`super::examiner`]): whoever wrote the
+//! file may have meant to break its reader.
 
 use elf::ElfStream;
 use elf::endian::LittleEndian;
+use elf::segment::ProgramHeader;
+use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Seek};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// Linux reads no more of a script's first line.
 const SHEBANG_MAX: usize = 256;
+/// The longest path and library name, in bytes.
+const NAME_MAX: usize = 4096;
+/// The most entries of a dynamic section that are looked at.
+const DYNAMIC_MAX: u64 = 16 << 10;
+/// The most libraries that one file names.
+const NEEDED_MAX: usize = 1024;
 
 /// What kind of program a file is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Format {
     /// A static x86-64 ELF program, position-independent or not.
     Static,
-    /// One that another loads, with its libraries.
-    Dynamic { interpreter: PathBuf },
-    /// A script: its interpreter and the one argument that it may have.
+    /// One that another loads, with its libraries. The path is absolute.
+    Dynamic { interpreter: OsString },
+    /// An x86-64 ELF library that is no program.
+    Library,
+    /// A script: its interpreter, an absolute path, and the one argument that it may have.
     Script {
-        interpreter: PathBuf,
+        interpreter: OsString,
         argument: Option<OsString>,
     },
 }
 
+/// The libraries that an ELF file names, and where it says that they are.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Links {
+    pub(crate) needed: Vec<OsString>,
+    /// `DT_RPATH`: folders for this file's libraries, and for those of its libraries.
+    pub(crate) rpath: Option<OsString>,
+    /// `DT_RUNPATH`: folders for this file's libraries. If there is one, `DT_RPATH` does not count.
+    pub(crate) runpath: Option<OsString>,
+}
+
+/// A program, or a library.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Program {
+    pub(crate) format: Format,
+    pub(crate) links: Links,
+}
+
 /// Why a file is not a program that a guest can run.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum FormatError {
-    #[error("cannot read it")]
-    Read(#[source] io::Error),
-    #[error("it is a directory")]
-    Directory,
+    #[error("cannot read it: {0}")]
+    Read(String),
     #[error("it is empty")]
     Empty,
     #[error("it is neither an x86-64 ELF program nor a script that begins with `#!`")]
@@ -39,38 +66,69 @@ pub(crate) enum FormatError {
     #[error("it is an ELF file for {0}, not for x86-64")]
     Machine(String),
     #[error("it is an ELF {0}, not a program")]
-    Type(&'static str),
-    #[error("its ELF headers are broken")]
-    Elf(#[source] elf::ParseError),
+    Type(String),
+    #[error("its ELF headers are broken: {0}")]
+    Elf(String),
     #[error("it is a dynamic program whose interpreter `{0}` is no absolute path")]
     ElfInterpreter(String),
     #[error("its first line names no interpreter")]
     NoInterpreter,
+    #[error("it is a script, not an ELF file")]
+    Script,
+}
+
+impl From<io::Error> for FormatError {
+    fn from(error: io::Error) -> Self {
+        Self::Read(error.to_string())
+    }
+}
+
+impl Program {
+    /// The same, if it can be executed.
+    ///
+    /// # Errors
+    /// `Type` for a library.
+    pub(crate) fn runnable(self) -> Result<Self, FormatError> {
+        match self.format {
+            Format::Library => Err(FormatError::Type("shared library".into())),
+            _ => Ok(self),
+        }
+    }
+
+    /// The same, if it is an ELF file.
+    ///
+    /// # Errors
+    /// `Script` for a script.
+    pub(crate) fn elf_only(self) -> Result<Self, FormatError> {
+        match self.format {
+            Format::Script { .. } => Err(FormatError::Script),
+            _ => Ok(self),
+        }
+    }
 }
 
 /// Reads enough of a file to say what it is.
-pub(crate) fn inspect(path: &Path) -> Result<Format, FormatError> {
-    let mut file = File::open(path).map_err(FormatError::Read)?;
-    if file.metadata().map_err(FormatError::Read)?.is_dir() {
-        return Err(FormatError::Directory);
-    }
+///
+/// # Errors
+/// If it is no program and no library for x86-64.
+pub(super) fn read(file: &mut File) -> Result<Program, FormatError> {
     let mut start = Vec::with_capacity(SHEBANG_MAX);
     let limit = u64::try_from(SHEBANG_MAX).unwrap_or(u64::MAX);
-    (&mut file)
-        .take(limit)
-        .read_to_end(&mut start)
-        .map_err(FormatError::Read)?;
+    file.rewind()?;
+    file.by_ref().take(limit).read_to_end(&mut start)?;
     if start.is_empty() {
         return Err(FormatError::Empty);
     }
     if start.starts_with(b"\x7fELF") {
-        inspect_elf(&start, file)
-    } else {
-        inspect_script(&start)
+        return read_elf(&start, file);
     }
+    Ok(Program {
+        format: inspect_script(&start)?,
+        links: Links::default(),
+    })
 }
 
-fn inspect_elf(start: &[u8], mut file: File) -> Result<Format, FormatError> {
+fn read_elf(start: &[u8], file: &File) -> Result<Program, FormatError> {
     // Byte order and class decide how the rest is read, so look before parsing.
     let class = start.get(4).copied().unwrap_or(0);
     let order = start.get(5).copied().unwrap_or(0);
@@ -89,36 +147,126 @@ fn inspect_elf(start: &[u8], mut file: File) -> Result<Format, FormatError> {
             .map_or_else(|| format!("machine {machine}"), str::to_owned);
         return Err(FormatError::Machine(format!("{name}, {bits}-bit")));
     }
-    io::Seek::rewind(&mut file).map_err(FormatError::Read)?;
-    let mut stream = ElfStream::<LittleEndian, _>::open_stream(file).map_err(FormatError::Elf)?;
+    let broken = |error: elf::ParseError| FormatError::Elf(error.to_string());
+    let stream = ElfStream::<LittleEndian, _>::open_stream(file).map_err(broken)?;
+    let refuse = |kind: &str| Err(FormatError::Type(kind.into()));
     match stream.ehdr.e_type {
         elf::abi::ET_EXEC | elf::abi::ET_DYN => {}
-        elf::abi::ET_REL => return Err(FormatError::Type("object file")),
-        elf::abi::ET_CORE => return Err(FormatError::Type("core dump")),
-        _ => return Err(FormatError::Type("file of unknown type")),
+        elf::abi::ET_REL => return refuse("object file"),
+        elf::abi::ET_CORE => return refuse("core dump"),
+        _ => return refuse("file of unknown type"),
     }
-    let interpreter = stream
-        .segments()
+    let segments = stream.segments();
+    let links = read_links(file, segments)?;
+    // The first one counts, as for Linux.
+    let named = segments
         .iter()
-        .find(|segment| segment.p_type == elf::abi::PT_INTERP)
-        .copied();
-    if let Some(segment) = interpreter {
-        let data = stream.segment_data(&segment).map_err(FormatError::Elf)?;
-        let name = data.split(|byte| *byte == 0).next().unwrap_or_default();
-        let interpreter = Path::new(OsStr::from_bytes(name));
-        if !interpreter.is_absolute() || interpreter.file_name().is_none() {
-            return Err(FormatError::ElfInterpreter(
-                String::from_utf8_lossy(name).into_owned(),
-            ));
-        }
-        return Ok(Format::Dynamic {
-            interpreter: interpreter.to_owned(),
+        .find(|one| one.p_type == elf::abi::PT_INTERP);
+    let format = match named {
+        Some(segment) => Format::Dynamic {
+            interpreter: interpreter(file, segment)?,
+        },
+        None if stream.ehdr.e_entry == 0 => Format::Library,
+        None => Format::Static,
+    };
+    Ok(Program { format, links })
+}
+
+/// The path that a `PT_INTERP` segment holds.
+fn interpreter(file: &File, segment: &ProgramHeader) -> Result<OsString, FormatError> {
+    let len = usize::try_from(segment.p_filesz).unwrap_or(usize::MAX);
+    if len > NAME_MAX {
+        return Err(FormatError::Elf(format!(
+            "an interpreter's path of {len} bytes"
+        )));
+    }
+    let mut data = vec![0; len];
+    file.read_exact_at(&mut data, segment.p_offset)?;
+    let name = data.split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = Path::new(OsStr::from_bytes(name));
+    if !path.is_absolute() || path.file_name().is_none() {
+        return Err(FormatError::ElfInterpreter(
+            String::from_utf8_lossy(name).into_owned(),
+        ));
+    }
+    Ok(path.as_os_str().to_owned())
+}
+
+/// What the dynamic section says of libraries; nothing if there is none.
+fn read_links(file: &File, segments: &[ProgramHeader]) -> Result<Links, FormatError> {
+    let mut links = Links::default();
+    // The last one counts, as for glibc.
+    let found = segments
+        .iter()
+        .rfind(|one| one.p_type == elf::abi::PT_DYNAMIC);
+    let Some(segment) = found else {
+        return Ok(links);
+    };
+    let (mut needed, mut rpath, mut runpath, mut strings) = (Vec::new(), None, None, None);
+    for number in 0..(segment.p_filesz / 16).min(DYNAMIC_MAX) {
+        let mut entry = [0; 16];
+        let at = segment.p_offset.checked_add(number * 16);
+        let at = at.ok_or_else(|| FormatError::Elf("a dynamic section at no offset".into()))?;
+        file.read_exact_at(&mut entry, at)?;
+        let [tag, value] = [&entry[..8], &entry[8..]].map(|half| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(half);
+            u64::from_le_bytes(bytes)
         });
+        match tag.cast_signed() {
+            elf::abi::DT_NULL => break,
+            elf::abi::DT_NEEDED => needed.push(value),
+            elf::abi::DT_RPATH => rpath = Some(value),
+            elf::abi::DT_RUNPATH => runpath = Some(value),
+            elf::abi::DT_STRTAB => strings = Some(value),
+            _ => {}
+        }
     }
-    if stream.ehdr.e_entry == 0 {
-        return Err(FormatError::Type("shared library"));
+    if needed.len() > NEEDED_MAX {
+        return Err(FormatError::Elf(format!(
+            "{} libraries, of which there may be {NEEDED_MAX}",
+            needed.len()
+        )));
     }
-    Ok(Format::Static)
+    let text = |offset: u64| {
+        let address = strings.and_then(|table: u64| table.checked_add(offset));
+        let at = address.and_then(|address| file_offset(segments, address));
+        let at = at.ok_or_else(|| FormatError::Elf("a name outside of the file".into()))?;
+        name_at(file, at)
+    };
+    for offset in needed {
+        links.needed.push(text(offset)?);
+    }
+    links.rpath = rpath.map(text).transpose()?;
+    links.runpath = runpath.map(text).transpose()?;
+    Ok(links)
+}
+
+/// Where in the file an address is loaded from.
+fn file_offset(segments: &[ProgramHeader], address: u64) -> Option<u64> {
+    let mut loaded = segments
+        .iter()
+        .filter(|one| one.p_type == elf::abi::PT_LOAD);
+    loaded.find_map(|segment| {
+        let inside = address.checked_sub(segment.p_vaddr)?;
+        (inside < segment.p_filesz).then(|| segment.p_offset.checked_add(inside))?
+    })
+}
+
+/// The bytes from an offset to the next NUL.
+fn name_at(file: &File, at: u64) -> Result<OsString, FormatError> {
+    let mut bytes = vec![0; NAME_MAX];
+    let count = file.read_at(&mut bytes, at)?;
+    bytes.truncate(count);
+    match bytes.iter().position(|byte| *byte == 0) {
+        Some(end) => {
+            bytes.truncate(end);
+            Ok(OsString::from_vec(bytes))
+        }
+        None => Err(FormatError::Elf(format!(
+            "a name of more than {NAME_MAX} bytes"
+        ))),
+    }
 }
 
 fn inspect_script(start: &[u8]) -> Result<Format, FormatError> {
@@ -137,7 +285,7 @@ fn inspect_script(start: &[u8]) -> Result<Format, FormatError> {
     }
     let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
     Ok(Format::Script {
-        interpreter: PathBuf::from(text(interpreter)),
+        interpreter: text(interpreter),
         argument: argument.map(text),
     })
 }
@@ -178,9 +326,12 @@ mod tests {
     #[test]
     fn dynamic_program_names_its_interpreter() {
         let own = env::current_exe().unwrap();
-        let Ok(Format::Dynamic { interpreter }) = inspect(&own) else {
+        let program = read(&mut File::open(own).unwrap()).unwrap();
+        let Format::Dynamic { interpreter } = program.format else {
             panic!("a test program is dynamic")
         };
+        let needed = &program.links.needed;
+        assert!(needed.iter().any(|name| name == "libc.so.6"), "{needed:?}");
         let name = interpreter.to_string_lossy();
         assert!(name.contains("ld-linux"), "{name}");
     }
@@ -196,19 +347,101 @@ mod tests {
         };
         let refused = |bytes: &[u8]| {
             let file = File::open("/dev/null").unwrap();
-            inspect_elf(bytes, file).unwrap_err()
+            read_elf(bytes, &file).unwrap_err()
         };
         assert!(matches!(refused(&elf(2, 183)), FormatError::Machine(_)));
         assert!(matches!(refused(&elf(1, 3)), FormatError::Machine(_)));
         assert!(matches!(refused(&elf(2, 62)), FormatError::Elf(_)));
         assert!(matches!(refused(b"\x7fELF"), FormatError::Unknown));
         assert!(matches!(
-            inspect(Path::new("/")),
-            Err(FormatError::Directory)
-        ));
-        assert!(matches!(
-            inspect(Path::new("/dev/null")),
+            read(&mut File::open("/dev/null").unwrap()),
             Err(FormatError::Empty)
         ));
+    }
+
+    /// An ELF file with these program headers, each with its bytes behind them.
+    pub(crate) fn elf_with(segments: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+        bytes.resize(16, 0);
+        for half in [3_u16, 62] {
+            bytes.extend(half.to_le_bytes());
+        }
+        bytes.extend(1_u32.to_le_bytes());
+        for long in [0x1000_u64, 64, 0] {
+            bytes.extend(long.to_le_bytes());
+        }
+        bytes.extend(0_u32.to_le_bytes());
+        let count = u16::try_from(segments.len()).unwrap();
+        for half in [64_u16, 56, count, 64, 0, 0] {
+            bytes.extend(half.to_le_bytes());
+        }
+        let mut at = 64 + 56 * segments.len() as u64;
+        for (kind, data) in segments {
+            bytes.extend(kind.to_le_bytes());
+            bytes.extend(4_u32.to_le_bytes());
+            let len = data.len() as u64;
+            for long in [at, at, at, len, len, 1] {
+                bytes.extend(long.to_le_bytes());
+            }
+            at += len;
+        }
+        for (_, data) in segments {
+            bytes.extend(*data);
+        }
+        bytes
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Result<Program, FormatError> {
+        let mut file = crate::system::memory_file("test").unwrap();
+        io::Write::write_all(&mut file, bytes).unwrap();
+        read(&mut file)
+    }
+
+    #[test]
+    fn of_several_interpreters_the_first_counts() {
+        let interp = elf::abi::PT_INTERP;
+        let bytes = elf_with(&[(interp, b"/lib64/ld.so\0"), (interp, b"/etc/shadow\0")]);
+        let program = of_bytes(&bytes).unwrap();
+        let interpreter = "/lib64/ld.so".into();
+        assert_eq!(program.format, Format::Dynamic { interpreter });
+    }
+
+    #[test]
+    fn interpreters_that_are_no_files_are_refused() {
+        let interp = elf::abi::PT_INTERP;
+        for path in [&b"/\0"[..], b"\0", b"ld.so\0", b"/..\0", b""] {
+            let error = of_bytes(&elf_with(&[(interp, path)])).unwrap_err();
+            assert!(matches!(error, FormatError::ElfInterpreter(_)), "{error}");
+        }
+        let long = vec![b'a'; NAME_MAX + 1];
+        assert!(of_bytes(&elf_with(&[(interp, &long)])).is_err());
+    }
+
+    #[test]
+    fn broken_dynamic_sections_are_errors() {
+        let dynamic = elf::abi::PT_DYNAMIC;
+        let mut entries = Vec::new();
+        for (tag, value) in [
+            (elf::abi::DT_NEEDED, 1_u64),
+            (elf::abi::DT_STRTAB, u64::MAX),
+        ] {
+            entries.extend(tag.to_le_bytes());
+            entries.extend(value.to_le_bytes());
+        }
+        assert!(matches!(
+            of_bytes(&elf_with(&[(dynamic, &entries)])),
+            Err(FormatError::Elf(_))
+        ));
+        let mut many = Vec::new();
+        for _ in 0..=NEEDED_MAX {
+            many.extend(elf::abi::DT_NEEDED.to_le_bytes());
+            many.extend(0_u64.to_le_bytes());
+        }
+        let error = of_bytes(&elf_with(&[(dynamic, &many)])).unwrap_err();
+        assert!(error.to_string().contains("1025 libraries"), "{error}");
+        // It ends behind the file.
+        let mut bytes = elf_with(&[(dynamic, &entries)]);
+        bytes.truncate(bytes.len() - 8);
+        assert!(of_bytes(&bytes).is_err());
     }
 }

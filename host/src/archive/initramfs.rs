@@ -6,11 +6,12 @@
 //!   of a file; a reader skips zero bytes between members;
 //! - the archive's length is a multiple of 4096.
 
+use super::host_file::HostFile;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 /// Pages are what the guest adopts.
 const PAGE: u64 = 4096;
@@ -39,7 +40,7 @@ pub(crate) enum Alignment {
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// A file of the host, read when the archive is written.
-    Host(PathBuf),
+    Host(HostFile),
     /// These bytes.
     Bytes(Vec<u8>),
 }
@@ -231,12 +232,12 @@ impl Initramfs {
     }
 
     /// The files of the host that are in it.
-    pub(crate) fn host_files(&self) -> Vec<PathBuf> {
+    pub(crate) fn host_files(&self) -> Vec<HostFile> {
         let files = self.nodes.values().filter_map(|node| match node {
             Node::File {
-                source: Source::Host(path),
+                source: Source::Host(file),
                 ..
-            } => Some(path.clone()),
+            } => Some(file.clone()),
             _ => None,
         });
         files.collect()
@@ -366,26 +367,27 @@ impl<W: Write> Archive<W> {
                     self.align(self.alignment)
                 }
             }
-            Source::Host(path) => self.host_file(name, mode, path),
+            Source::Host(file) => self.host_file(name, mode, file),
         }
     }
 
-    fn host_file(&mut self, name: &[u8], mode: u32, path: &Path) -> Result<(), PackError> {
+    fn host_file(&mut self, name: &[u8], mode: u32, file: &HostFile) -> Result<(), PackError> {
+        let path = file.path.as_path();
         let failed = |source| PackError::Read {
             path: path.to_owned(),
             source,
         };
-        let file = File::open(path).map_err(failed)?;
+        let file = file.file().map_err(|errno| failed(errno.into()))?;
         let size = file.metadata().map_err(failed)?.len();
         if size > u64::from(u32::MAX) {
             return Err(PackError::TooLarge(path.to_owned()));
         }
         self.member(name, mode, size, size != 0)?;
-        let mut limited = file.take(size);
         let mut chunk = vec![0; 1 << 16];
         let mut left = size;
         while left > 0 {
-            let read = match limited.read(&mut chunk) {
+            let most = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
+            let read = match file.read_at(&mut chunk[..most], size - left) {
                 Ok(0) => return Err(PackError::Changed(path.to_owned())),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

@@ -1,119 +1,313 @@
-//! What a dynamic program is loaded with: its interpreter and its libraries, from where the host has them.
+//! What a dynamic program is loaded with: its interpreter and its libraries, from where the host has
+//! them. Loaders are not run; this looks where they would.
 
-use super::format::{Format, FormatError, inspect};
-use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
-use lddtree::DependencyAnalyzer;
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
+use super::admission::{self, AdmissionError, Admitted, Use};
+use super::format::{Format, Program};
+use super::initramfs::{GuestPath, Node, PackError, Source};
+use super::loader_paths;
+use super::packer::Packer;
+use std::collections::{HashSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-/// Where loaders look up what is not in their own folders: glibc's, musl's.
-const SEARCHED: [&str; 2] = ["/etc/ld.so.cache", "/etc/ld-musl-x86_64.path"];
+/// Files that loaders look into for libraries that are not in a program's own folders.
+const SEARCHED: [&str; 2] = ["/etc/ld.so.cache", loader_paths::MUSL];
 
-/// The C library, and what it loads by itself, where it is: for the end and the cancellation of threads.
+/// The C library, and what it loads by itself if it is there: for the end of threads.
 const GLIBC: &str = "libc.so.6";
 const LOADED_BY_GLIBC: &str = "libgcc_s.so.1";
+/// The most libraries of a program.
+const LIBRARIES_MAX: usize = 4096;
+/// The most folders that a program names for its libraries.
+const FOLDERS_MAX: usize = 256;
 
 /// Why a program's libraries could not be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {
     #[error("its interpreter {} is not on this host", .0.display())]
     Interpreter(PathBuf),
+    #[error("its {purpose} {} may not be packed", .name.display())]
+    Refused {
+        purpose: Use,
+        name: PathBuf,
+        source: AdmissionError,
+    },
     #[error("its library {0} is not on this host")]
     Missing(String),
-    #[error("its path {} is no valid UTF-8, which the search for its libraries needs", .0.display())]
-    Name(PathBuf),
-    #[error("its libraries cannot be told")]
-    Analysis(#[source] Box<lddtree::Error>),
+    #[error("it has more than {LIBRARIES_MAX} libraries")]
+    TooMany,
     #[error(transparent)]
     Pack(#[from] PackError),
 }
 
-/// Adds what `program`, a file of the host, is loaded with; what the tree has already stays. What is missing is an error, but the
-/// rest is there all the same.
+/// Folders that programs above a library name for their libraries, nearest first.
+#[derive(Debug)]
+struct Inherited {
+    folders: Vec<PathBuf>,
+    above: Option<Rc<Inherited>>,
+}
+
+/// An ELF file whose libraries are looked for.
+struct Loading {
+    program: std::sync::Arc<Program>,
+    /// Its folder, which `$ORIGIN` means.
+    origin: PathBuf,
+    inherited: Option<Rc<Inherited>>,
+}
+
+/// Adds what `program` is loaded with. It stands at the path `real` of the host. Of what is missing or
+/// may not be packed, the first is an error, but the rest is there all the same.
 pub(super) fn add(
-    tree: &mut Initramfs,
-    program: &Path,
-    interpreter: Option<&Path>,
+    packer: &mut Packer<'_>,
+    program: &Program,
+    real: &Path,
 ) -> Result<(), LibraryError> {
-    let mut missing = None;
-    match interpreter {
-        Some(path) if path.is_file() => add_file(tree, path, path)?,
-        Some(path) => missing = Some(LibraryError::Interpreter(path.to_owned())),
-        None => {}
+    let mut failed = None;
+    let mut is_musl = false;
+    if let Format::Dynamic { interpreter } = &program.format {
+        let path = Path::new(interpreter);
+        let name = path.file_name().unwrap_or_default();
+        is_musl = name.as_bytes().starts_with(b"ld-musl");
+        match packer.admit(path, Use::Loader) {
+            Ok(Some(loader)) => add_file(packer, path, &loader)?,
+            Ok(None) => failed = Some(LibraryError::Interpreter(path.to_owned())),
+            Err(source) => failed = Some(refused(Use::Loader, path, source)),
+        }
     }
-    // The place of the file is what `$ORIGIN` means, and is put in the place of text there.
-    let real = program.canonicalize();
-    if real.is_ok_and(|path| path.to_str().is_none()) {
-        return Err(LibraryError::Name(program.to_owned()));
-    }
-    let found = DependencyAnalyzer::default()
-        .analyze(program)
-        .map_err(|error| LibraryError::Analysis(Box::new(error)))?;
-    // In order, so that of several that are missing it is always the same one that is told.
-    let libraries: BTreeMap<_, _> = found.libraries.into_iter().collect();
-    for (name, library) in libraries {
-        match library.realpath {
-            Some(file) => {
-                add_file(tree, &library.path, &file)?;
-                if name == GLIBC {
-                    add_beside(tree, &library.path)?;
+    let configured = loader_paths::configured(is_musl);
+    let first = loader_paths::of_environment();
+    let mut found: HashSet<OsString> = HashSet::new();
+    let mut left = VecDeque::from([Loading {
+        program: program.clone().into(),
+        origin: real.parent().unwrap_or(Path::new("/")).to_owned(),
+        inherited: None,
+    }]);
+    // Ends: each library is taken once, and there are not too many.
+    while let Some(loading) = left.pop_front() {
+        let inherited = loading.inherits();
+        for name in &loading.program.links.needed {
+            if !found.insert(name.clone()) {
+                continue;
+            }
+            if found.len() > LIBRARIES_MAX {
+                return Err(LibraryError::TooMany);
+            }
+            let places = loading.places(name, inherited.as_ref(), &first, &configured);
+            match find(packer, &places) {
+                Ok(Some((path, library))) => {
+                    add_file(packer, &path, &library)?;
+                    if name == GLIBC {
+                        add_beside(packer, &path)?;
+                    }
+                    let origin = library.real.parent().unwrap_or(Path::new("/"));
+                    left.push_back(Loading {
+                        origin: origin.to_owned(),
+                        program: library.program,
+                        inherited: inherited.clone(),
+                    });
+                }
+                Ok(None) => {
+                    let name = name.to_string_lossy().into_owned();
+                    failed = failed.or(Some(LibraryError::Missing(name)));
+                }
+                Err(source) => {
+                    failed = failed.or(Some(refused(Use::Library, Path::new(name), source)));
                 }
             }
-            None => missing = missing.or(Some(LibraryError::Missing(name))),
         }
     }
     for path in SEARCHED.map(Path::new) {
-        if path.is_file() {
-            add_file(tree, path, path)?;
+        if let Ok(Some((file, _))) = packer.open(path) {
+            let path = GuestPath::parse(path.as_os_str().as_bytes())?;
+            let node = Node::File {
+                mode: 0o644,
+                source: Source::Host(file),
+            };
+            packer.tree.add_missing(path, node)?;
         }
     }
-    missing.map_or(Ok(()), Err)
+    failed.map_or(Ok(()), Err)
+}
+
+fn refused(purpose: Use, name: &Path, source: AdmissionError) -> LibraryError {
+    LibraryError::Refused {
+        purpose,
+        name: name.to_owned(),
+        source,
+    }
+}
+
+/// The first of these places where a library is that may be packed. Where there is none, the first
+/// reason against one.
+fn find(
+    packer: &mut Packer<'_>,
+    places: &[PathBuf],
+) -> Result<Option<(PathBuf, Admitted)>, AdmissionError> {
+    let mut refused = None;
+    for place in places {
+        match packer.admit(place, Use::Library) {
+            Ok(Some(library)) => return Ok(Some((place.clone(), library))),
+            Ok(None) => {}
+            // As loaders do with a library of another machine.
+            Err(AdmissionError::Format { .. }) => {}
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}
+
+impl Loading {
+    /// What its libraries inherit of it.
+    fn inherits(&self) -> Option<Rc<Inherited>> {
+        let links = &self.program.links;
+        match (&links.runpath, &links.rpath) {
+            (None, Some(rpath)) => Some(Rc::new(Inherited {
+                folders: folders(rpath, &self.origin),
+                above: self.inherited.clone(),
+            })),
+            _ => self.inherited.clone(),
+        }
+    }
+
+    /// Where a library that it names may be, in the order in which loaders look.
+    fn places(
+        &self,
+        name: &OsStr,
+        inherited: Option<&Rc<Inherited>>,
+        first: &[PathBuf],
+        configured: &[PathBuf],
+    ) -> Vec<PathBuf> {
+        if name.as_bytes().contains(&b'/') {
+            let path = PathBuf::from(name);
+            return Some(path)
+                .filter(|path| path.is_absolute())
+                .into_iter()
+                .collect();
+        }
+        let mut all = Vec::new();
+        let runpath = self.program.links.runpath.as_ref();
+        if runpath.is_none() {
+            let mut next = inherited;
+            while let Some(one) = next.filter(|_| all.len() < FOLDERS_MAX) {
+                all.extend(one.folders.iter().cloned());
+                next = one.above.as_ref();
+            }
+        }
+        all.extend(first.iter().cloned());
+        all.extend(
+            runpath
+                .into_iter()
+                .flat_map(|path| folders(path, &self.origin)),
+        );
+        all.extend(configured.iter().cloned());
+        all.into_iter().map(|folder| folder.join(name)).collect()
+    }
+}
+
+/// The folders of a list in an ELF file, without links; `$ORIGIN` is the file's own. What is relative,
+/// or not there, is left out.
+fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
+    let parts = list
+        .as_bytes()
+        .split(|byte| *byte == b':')
+        .take(FOLDERS_MAX);
+    let parts = parts.map(|part| {
+        let rest = [&b"$ORIGIN"[..], b"${ORIGIN}"];
+        let rest = rest.iter().find_map(|word| part.strip_prefix(*word));
+        match rest {
+            Some(rest) => [origin.as_os_str().as_bytes(), rest].concat(),
+            None => part.to_vec(),
+        }
+    });
+    let paths = parts.map(|part| PathBuf::from(OsString::from_vec(part)));
+    let paths = paths.filter(|path| path.is_absolute());
+    paths.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
 /// Adds what glibc loads by itself.
-fn add_beside(tree: &mut Initramfs, glibc: &Path) -> Result<(), LibraryError> {
+fn add_beside(packer: &mut Packer<'_>, glibc: &Path) -> Result<(), LibraryError> {
     let path = glibc.with_file_name(LOADED_BY_GLIBC);
-    if path.is_file() {
-        add_file(tree, &path, &path)?;
+    match packer.admit(&path, Use::Library) {
+        Ok(Some(library)) => Ok(add_file(packer, &path, &library)?),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
-/// Adds what the files of the host that are in the tree already are loaded with, as far as the host has it: of a folder with many
-/// of them some may never be run.
-pub(crate) fn add_for_files(tree: &mut Initramfs) -> Result<(), PackError> {
-    for file in tree.host_files() {
-        if !is_elf(&file) {
+/// Adds what the files of the host that are in the tree already are loaded with, as far as the host has
+/// it and it may be packed: of a folder with many of them some may never be run.
+///
+/// # Errors
+/// If two files would stand at one path.
+pub(super) fn add_for_files(packer: &mut Packer<'_>) -> Result<(), PackError> {
+    for file in packer.tree.host_files() {
+        let Ok(opened) = file.file() else { continue };
+        let mut start = [0; 4];
+        let read = std::os::unix::fs::FileExt::read_exact_at(&*opened, &mut start, 0);
+        if read.is_err() || start != *b"\x7fELF" {
             continue;
         }
-        let loaded = match inspect(&file) {
-            Ok(Format::Dynamic { interpreter }) => add(tree, &file, Some(&interpreter)),
-            // It may be a library.
-            Err(FormatError::Type(_)) => add(tree, &file, None),
-            _ => continue,
+        let Ok(program) = packer.examiner.examine(&opened) else {
+            continue;
         };
-        if let Err(LibraryError::Pack(error)) = loaded {
+        let real = admission::real_path(&opened).unwrap_or(file.path);
+        if let Err(LibraryError::Pack(error)) = add(packer, &program, &real) {
             return Err(error);
         }
     }
     Ok(())
 }
 
-fn is_elf(path: &Path) -> bool {
-    let mut start = [0; 4];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && start == *b"\x7fELF"
-}
-
-/// A file at the path at which it is looked for.
-fn add_file(tree: &mut Initramfs, path: &Path, file: &Path) -> Result<(), LibraryError> {
+/// Adds an admitted file at the path at which it is looked for.
+fn add_file(packer: &mut Packer<'_>, path: &Path, admitted: &Admitted) -> Result<(), PackError> {
+    let path = GuestPath::parse(path.as_os_str().as_bytes())?;
     let node = Node::File {
         mode: 0o755,
-        source: Source::Host(file.to_owned()),
+        source: Source::Host(admitted.file.clone()),
     };
-    let path = GuestPath::parse(path.as_os_str().as_bytes())?;
-    Ok(tree.add_missing(path, node)?)
+    packer.tree.add_missing(path, node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::format::Links;
+
+    #[test]
+    fn folders_of_a_list_are_absolute() {
+        let found = folders(
+            OsStr::new("$ORIGIN/../lib:rel::/usr/lib:/no/such"),
+            Path::new("/usr/bin"),
+        );
+        assert_eq!(found, [Path::new("/usr/lib"), Path::new("/usr/lib")]);
+    }
+
+    #[test]
+    fn a_library_inherits_rpath_and_not_runpath() {
+        let loading = |rpath: Option<&str>, runpath: Option<&str>| Loading {
+            program: Program {
+                format: Format::Library,
+                links: Links {
+                    needed: Vec::new(),
+                    rpath: rpath.map(OsString::from),
+                    runpath: runpath.map(OsString::from),
+                },
+            }
+            .into(),
+            origin: "/".into(),
+            inherited: None,
+        };
+        let inherits = |loading: Loading| loading.inherits().map(|one| one.folders.clone());
+        let usr = Some(vec![PathBuf::from("/usr")]);
+        assert_eq!(inherits(loading(Some("/usr"), None)), usr);
+        assert_eq!(inherits(loading(Some("/usr"), Some("/etc"))), None);
+        let places = loading(None, Some("/usr")).places(
+            OsStr::new("x"),
+            None,
+            &["/etc".into()],
+            &["/bin".into()],
+        );
+        assert_eq!(places, ["/etc/x", "/usr/x", "/bin/x"].map(PathBuf::from));
+    }
 }

@@ -1,11 +1,17 @@
 //! What `PROGRAM` means: an ELF file, a script, or a command of busybox.
 
+use super::admission::{self, AdmissionError, Use};
 use super::busybox::{Busybox, BusyboxError};
-use super::format::{Format, FormatError, inspect};
-use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
+use super::files::{self, FileError};
+use super::format::{Format, FormatError, Program};
+use super::host_file::HostFile;
+use super::initramfs::{GuestPath, Node, PackError, Source};
 use super::libraries::{self, LibraryError};
+use super::packer::Packer;
 use crate::system::search_path;
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -31,114 +37,305 @@ pub(crate) enum ProgramError {
     Volume(String),
     #[error("{script} wants the interpreter {interpreter}, which the guest has not")]
     Interpreter { script: String, interpreter: String },
+    #[error("{script} wants the interpreter {interpreter}, which may not be packed")]
+    Refused {
+        script: String,
+        interpreter: String,
+        source: AdmissionError,
+    },
     #[error("{what} needs busybox in the guest")]
     Busybox { what: String, source: BusyboxError },
     #[error(transparent)]
     Pack(#[from] PackError),
 }
 
-/// Says for a path of the guest's which file of the host's stands there without being packed.
-pub(crate) type Seen<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
-
-/// Puts what `command[0]` means into `tree`, unless it is `seen`, and returns the guest's argv, whose first item is
-/// the path to execute.
-pub(crate) fn pack(
-    tree: &mut Initramfs,
-    command: &[OsString],
-    seen: &mut Seen<'_>,
-) -> Result<Vec<OsString>, ProgramError> {
-    let (name, arguments) = command
-        .split_first()
-        .map_or((OsStr::new(""), command), |(n, a)| (n, a));
-    let (path, format) = locate(tree, name, seen)?;
-    let mut argv = Vec::new();
-    match format {
-        Some(Format::Script {
-            interpreter,
-            argument,
-        }) => match of_env(&interpreter, argument.as_deref()) {
-            Some((meant, more)) => {
-                argv.push(provide_meant(tree, name, &meant, seen)?);
-                argv.extend(more);
-            }
-            None => {
-                argv.push(provide_interpreter(tree, name, &interpreter, seen)?);
-                argv.extend(argument);
-            }
-        },
-        Some(Format::Static | Format::Dynamic { .. }) => {}
-        None => pack_busybox(tree, &format!("`{}`", name.to_string_lossy()))?,
+impl Packer<'_> {
+    /// Packs what each `--file` names, and what the programs among it are loaded with.
+    ///
+    /// # Errors
+    /// What cannot be read or packed.
+    pub(crate) fn add_files(&mut self, arguments: &[OsString]) -> Result<(), FileError> {
+        files::add_all(&mut self.tree, &mut self.named, arguments)
     }
-    argv.push(OsString::from_vec(path.as_bytes().to_vec()));
-    argv.extend(arguments.iter().cloned());
-    Ok(argv)
+
+    /// Packs what the packed files are loaded with.
+    ///
+    /// # Errors
+    /// If two files would stand at one path.
+    pub(crate) fn add_libraries(&mut self) -> Result<(), PackError> {
+        libraries::add_for_files(self)
+    }
+
+    /// Packs what `command[0]` means, unless the guest sees it, and returns the guest's argv, whose first
+    /// item is the path to execute.
+    ///
+    /// # Errors
+    /// If it is no program that a guest can run, or if what it needs may not be packed.
+    pub(crate) fn add_program(
+        &mut self,
+        command: &[OsString],
+    ) -> Result<Vec<OsString>, ProgramError> {
+        let (name, arguments) = command
+            .split_first()
+            .map_or((OsStr::new(""), command), |(n, a)| (n, a));
+        let (path, format) = self.locate(name)?;
+        let mut argv = Vec::new();
+        match format {
+            Some(Format::Script {
+                interpreter,
+                argument,
+            }) => match of_env(Path::new(&interpreter), argument.as_deref()) {
+                Some((meant, more)) => {
+                    argv.push(self.provide_meant(name, &meant)?);
+                    argv.extend(more);
+                }
+                None => {
+                    argv.push(self.provide_interpreter(name, Path::new(&interpreter))?);
+                    argv.extend(argument);
+                }
+            },
+            Some(Format::Static | Format::Dynamic { .. } | Format::Library) => {}
+            None => self.add_busybox(&format!("`{}`", name.to_string_lossy()))?,
+        }
+        argv.push(OsString::from_vec(path.as_bytes().to_vec()));
+        argv.extend(arguments.iter().cloned());
+        Ok(argv)
+    }
+
+    /// Packs busybox because `what` needs it.
+    ///
+    /// # Errors
+    /// If this host has none.
+    pub(crate) fn add_busybox(&mut self, what: &str) -> Result<(), ProgramError> {
+        let needed = |source| ProgramError::Busybox {
+            what: what.to_owned(),
+            source,
+        };
+        let busybox = Busybox::find(&mut self.examiner).map_err(needed)?;
+        Ok(busybox.pack(&mut self.tree)?)
+    }
+
+    /// The guest path of the program, packed; no format: a busybox applet.
+    fn locate(&mut self, name: &OsStr) -> Result<(GuestPath, Option<Format>), ProgramError> {
+        // A path that --file has packed is meant as the guest's.
+        if let Ok(path) = GuestPath::parse(name.as_bytes())
+            && let Some(Node::File {
+                source: Source::Host(file),
+                ..
+            }) = self.tree.get(&path)
+        {
+            let file = file.clone();
+            let program = self.examine_named(&file)?;
+            self.tree.add(path.clone(), executable(&file))?;
+            let real = self.real_path(&file)?;
+            self.add_its_libraries(&file, &program, &real)?;
+            return Ok((path, Some(program.format)));
+        }
+        let has_slash = name.as_bytes().contains(&b'/');
+        let mut path = PathBuf::from(name);
+        let is_here = !has_slash && path.is_file();
+        // An absolute path is the guest's where it sees something there, a relative one the host's.
+        let there = if has_slash || is_here {
+            std::path::absolute(&path).ok()
+        } else {
+            in_path(name, |path| self.program_at(path).is_some())
+        };
+        let is_host = path.is_relative() && (has_slash || is_here);
+        if let Some((seen, found)) = there.and_then(|path| self.program_at(&path))
+            && (!is_host || path.canonicalize().is_ok_and(|path| path == found))
+        {
+            self.named.add_toolchain_of(&found);
+            let program = self.examine_named(&open_named(&found)?)?;
+            return Ok((seen, Some(program.format)));
+        }
+        if has_slash {
+            if !path.exists() {
+                return Err(not_found(name));
+            }
+        } else if !is_here {
+            let busybox = Busybox::find(&mut self.examiner);
+            if matches!(&busybox, Ok(busybox) if busybox.has(name)) {
+                let applet = GuestPath::parse(&[b"/bin/", name.as_bytes()].concat())?;
+                return Ok((applet, None));
+            }
+            path = match (search_path(name), busybox) {
+                (Some(path), _) => path,
+                (None, Ok(_)) => return Err(unknown(name)),
+                // Without busybox it is not known whether it would have had the command.
+                (None, Err(source)) => {
+                    let what = format!("`{}`, which is no file here,", name.to_string_lossy());
+                    return Err(ProgramError::Busybox { what, source });
+                }
+            };
+        }
+        self.named.add_toolchain_of(&path);
+        let file = open_named(&path)?;
+        let program = self.examine_named(&file)?;
+        let place = if matches!(program.format, Format::Dynamic { .. }) {
+            self.add_in_place(&path, &file, &program)?
+        } else {
+            let place = in_bin(&path)?;
+            self.tree.add(place.clone(), executable(&file))?;
+            place
+        };
+        Ok((place, Some(program.format)))
+    }
+
+    /// A program that the guest sees without our packing it: its path there, and the host's file.
+    fn program_at(&mut self, path: &Path) -> Option<(GuestPath, PathBuf)> {
+        if MOUNTED.iter().any(|place| path.starts_with(place)) {
+            return None;
+        }
+        let path = GuestPath::parse(path.as_os_str().as_bytes()).ok()?;
+        let file = (self.seen)(path.as_bytes())?;
+        let metadata = file.metadata().ok()?;
+        let runs = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
+        runs.then_some((path, file))
+    }
+
+    /// Packs a program to where the host has it, with its libraries, some of which may be found from there;
+    /// returns the path.
+    fn add_in_place(
+        &mut self,
+        path: &Path,
+        file: &HostFile,
+        program: &Program,
+    ) -> Result<GuestPath, ProgramError> {
+        let real = self.real_path(file)?;
+        self.add_its_libraries(file, program, &real)?;
+        if MOUNTED.iter().any(|place| real.starts_with(place)) {
+            let place = in_bin(path)?;
+            self.tree.add(place.clone(), executable(file))?;
+            return Ok(place);
+        }
+        let real = GuestPath::parse(real.as_os_str().as_bytes())?;
+        self.tree.add(real.clone(), executable(file))?;
+        // By the name that was given, if that is another.
+        let named = std::path::absolute(path).map_err(|source| PackError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        match GuestPath::parse(named.as_os_str().as_bytes()) {
+            Ok(named) if named != real => {
+                let target = real.as_bytes().to_vec();
+                let link = Node::Symlink { target };
+                self.tree.add_missing(named.clone(), link)?;
+                Ok(named)
+            }
+            // There is `..` in it.
+            _ => Ok(real),
+        }
+    }
+
+    /// Adds what a program is loaded with, if it is dynamic.
+    fn add_its_libraries(
+        &mut self,
+        file: &HostFile,
+        program: &Program,
+        real: &Path,
+    ) -> Result<(), ProgramError> {
+        if !matches!(program.format, Format::Dynamic { .. }) {
+            return Ok(());
+        }
+        libraries::add(self, program, real).map_err(|source| ProgramError::Libraries {
+            path: file.path.clone(),
+            source,
+        })
+    }
+
+    fn real_path(&self, file: &HostFile) -> Result<PathBuf, ProgramError> {
+        let read = |errno: Errno| PackError::Read {
+            path: file.path.clone(),
+            source: errno.into(),
+        };
+        let opened = file.file().map_err(read)?;
+        Ok(admission::real_path(&opened).map_err(read)?)
+    }
+
+    fn examine_named(&mut self, file: &HostFile) -> Result<Program, ProgramError> {
+        let program = self.examine(file).and_then(Program::runnable);
+        program.map_err(|source| ProgramError::Format {
+            path: file.path.clone(),
+            source,
+        })
+    }
+
+    /// Makes the guest have what a script asks `env` for; returns its path there. A name without a
+    /// slash is looked for where the guest's PATH leads.
+    fn provide_meant(&mut self, script: &OsStr, meant: &OsStr) -> Result<OsString, ProgramError> {
+        if meant.as_bytes().contains(&b'/') {
+            return self.provide_interpreter(script, Path::new(meant));
+        }
+        match in_path(meant, |path| self.is_there(path)) {
+            Some(path) => Ok(path.into_os_string()),
+            None => self.provide_interpreter(script, Path::new(meant)),
+        }
+    }
+
+    /// Whether the guest has a program at a path, packed or seen.
+    fn is_there(&mut self, path: &Path) -> bool {
+        let parsed = GuestPath::parse(path.as_os_str().as_bytes());
+        parsed.is_ok_and(|packed| self.tree.get(&packed).is_some())
+            || self.program_at(path).is_some()
+    }
+
+    /// Makes the guest have what the script's first line names; returns its path there.
+    fn provide_interpreter(
+        &mut self,
+        script: &OsStr,
+        interpreter: &Path,
+    ) -> Result<OsString, ProgramError> {
+        if self.is_there(interpreter) {
+            return Ok(interpreter.as_os_str().to_owned());
+        }
+        let busybox = Busybox::find(&mut self.examiner);
+        if let (Ok(busybox), Some(name)) = (&busybox, interpreter.file_name())
+            && busybox.has(name)
+        {
+            busybox.pack(&mut self.tree)?;
+            return Ok(Path::new("/bin").join(name).into_os_string());
+        }
+        let on_host = if interpreter.is_absolute() {
+            Some(interpreter.to_owned())
+        } else {
+            search_path(interpreter.as_os_str())
+        };
+        if let Some(path) = on_host {
+            let admitted = self.admit(&path, Use::Interpreter);
+            let admitted = admitted.map_err(|source| ProgramError::Refused {
+                script: script.to_string_lossy().into_owned(),
+                interpreter: path.display().to_string(),
+                source,
+            })?;
+            if let Some(found) = admitted {
+                let place = self.add_in_place(&path, &found.file, &found.program)?;
+                return Ok(OsString::from_vec(place.as_bytes().to_vec()));
+            }
+        }
+        let script = script.to_string_lossy();
+        match busybox {
+            Ok(_) => Err(ProgramError::Interpreter {
+                script: script.into_owned(),
+                interpreter: interpreter.display().to_string(),
+            }),
+            Err(source) => Err(ProgramError::Busybox {
+                what: format!("the script {script}"),
+                source,
+            }),
+        }
+    }
 }
 
-/// The guest path of the program, packed; no format: a busybox applet.
-fn locate(
-    tree: &mut Initramfs,
-    name: &OsStr,
-    seen: &mut Seen<'_>,
-) -> Result<(GuestPath, Option<Format>), ProgramError> {
-    // A path that --file has packed is meant as the guest's.
-    if let Ok(path) = GuestPath::parse(name.as_bytes())
-        && let Some(Node::File {
-            source: Source::Host(source),
-            ..
-        }) = tree.get(&path)
-    {
-        let source = source.clone();
-        let format = inspect_named(&source)?;
-        tree.add(path.clone(), executable(&source))?;
-        add_libraries(tree, &source, &format)?;
-        return Ok((path, Some(format)));
-    }
-    let has_slash = name.as_bytes().contains(&b'/');
-    let mut file = PathBuf::from(name);
-    let is_here = !has_slash && file.is_file();
-    // An absolute path is the guest's where it sees something there, a relative one the host's.
-    let there = if has_slash || is_here {
-        std::path::absolute(&file).ok()
-    } else {
-        in_path(name, |path| program_at(path, seen).is_some())
-    };
-    let is_host = file.is_relative() && (has_slash || is_here);
-    if let Some((path, found)) = there.and_then(|path| program_at(&path, seen))
-        && (!is_host || file.canonicalize().is_ok_and(|file| file == found))
-    {
-        return Ok((path, Some(inspect_named(&found)?)));
-    }
-    if has_slash {
-        if !file.exists() {
-            return Err(not_found(name));
-        }
-    } else if !is_here {
-        let busybox = Busybox::find();
-        if matches!(&busybox, Ok(busybox) if busybox.has(name)) {
-            return Ok((
-                GuestPath::parse(&[b"/bin/", name.as_bytes()].concat())?,
-                None,
-            ));
-        }
-        file = match (search_path(name), busybox) {
-            (Some(file), _) => file,
-            (None, Ok(_)) => return Err(unknown(name)),
-            // Without busybox nobody can say whether it would have had the command.
-            (None, Err(source)) => {
-                let what = format!("`{}`, which is no file here,", name.to_string_lossy());
-                return Err(ProgramError::Busybox { what, source });
-            }
-        };
-    }
-    let format = inspect_named(&file)?;
-    let path = if matches!(format, Format::Dynamic { .. }) {
-        pack_in_place(tree, &file, &format)?
-    } else {
-        let path = in_bin(&file)?;
-        tree.add(path.clone(), executable(&file))?;
-        path
-    };
-    Ok((path, Some(format)))
+/// Opens the program that the user named.
+fn open_named(path: &Path) -> Result<HostFile, ProgramError> {
+    HostFile::open(path).map_err(|errno| ProgramError::Format {
+        path: path.to_owned(),
+        source: match errno {
+            Errno::ISDIR => FormatError::Type("it is a directory".into()),
+            Errno::NXIO => FormatError::Type("it is a pipe, a socket or a device".into()),
+            errno => io::Error::from(errno).into(),
+        },
+    })
 }
 
 /// Where the guest's PATH leads to a program.
@@ -149,65 +346,10 @@ fn in_path(name: &OsStr, mut is_there: impl FnMut(&Path) -> bool) -> Option<Path
     places.find(|path| is_there(path))
 }
 
-/// A program that the guest sees without our packing it: its path there, and the host's file.
-fn program_at(path: &Path, seen: &mut Seen<'_>) -> Option<(GuestPath, PathBuf)> {
-    if MOUNTED.iter().any(|place| path.starts_with(place)) {
-        return None;
-    }
-    let path = GuestPath::parse(path.as_os_str().as_bytes()).ok()?;
-    let file = seen(path.as_bytes())?;
-    let metadata = file.metadata().ok()?;
-    let runs = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
-    runs.then_some((path, file))
-}
-
 /// Where a file of the host goes whose place does not matter.
 fn in_bin(file: &Path) -> Result<GuestPath, ProgramError> {
     let base = file.file_name().unwrap_or(file.as_os_str());
     Ok(GuestPath::parse(&[b"/bin/", base.as_bytes()].concat())?)
-}
-
-/// Packs a program to where the host has it, with its libraries, some of which may be found from there; returns the path.
-fn pack_in_place(
-    tree: &mut Initramfs,
-    file: &Path,
-    format: &Format,
-) -> Result<GuestPath, ProgramError> {
-    let read = |source| PackError::Read {
-        path: file.to_owned(),
-        source,
-    };
-    let real = file.canonicalize().map_err(read)?;
-    add_libraries(tree, file, format)?;
-    if MOUNTED.iter().any(|place| real.starts_with(place)) {
-        let path = in_bin(file)?;
-        tree.add(path.clone(), executable(file))?;
-        return Ok(path);
-    }
-    let real = GuestPath::parse(real.as_os_str().as_bytes())?;
-    tree.add(real.clone(), executable(file))?;
-    // By the name that was given, if that is another.
-    let named = std::path::absolute(file).map_err(read)?;
-    match GuestPath::parse(named.as_os_str().as_bytes()) {
-        Ok(named) if named != real => {
-            let target = real.as_bytes().to_vec();
-            tree.add_missing(named.clone(), Node::Symlink { target })?;
-            Ok(named)
-        }
-        // There is `..` in it.
-        _ => Ok(real),
-    }
-}
-
-/// Adds what a program is loaded with, if it is dynamic.
-fn add_libraries(tree: &mut Initramfs, file: &Path, format: &Format) -> Result<(), ProgramError> {
-    let Format::Dynamic { interpreter } = format else {
-        return Ok(());
-    };
-    libraries::add(tree, file, Some(interpreter)).map_err(|source| ProgramError::Libraries {
-        path: file.to_owned(),
-        source,
-    })
 }
 
 /// What a name with a slash in it may have been meant for.
@@ -224,18 +366,11 @@ fn unknown(name: &OsStr) -> ProgramError {
     ProgramError::UnknownCommand(name.to_string_lossy().into_owned())
 }
 
-fn executable(source: &Path) -> Node {
+fn executable(file: &HostFile) -> Node {
     Node::File {
         mode: 0o755,
-        source: Source::Host(source.to_owned()),
+        source: Source::Host(file.clone()),
     }
-}
-
-fn inspect_named(path: &Path) -> Result<Format, ProgramError> {
-    inspect(path).map_err(|source| ProgramError::Format {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 /// What `env` would run for a script's first line, and the arguments before the script: it looks
@@ -261,78 +396,6 @@ fn of_env(interpreter: &Path, argument: Option<&OsStr>) -> Option<(OsString, Vec
     let (first, more) = words.split_first()?;
     let text = |word: &&[u8]| OsStr::from_bytes(word).to_owned();
     plain(first).then(|| (text(first), more.iter().map(text).collect()))
-}
-
-/// Makes the guest have what a script asks `env` for; returns its path there. A name without a
-/// slash is looked for where the guest's PATH leads.
-fn provide_meant(
-    tree: &mut Initramfs,
-    script: &OsStr,
-    meant: &OsStr,
-    seen: &mut Seen<'_>,
-) -> Result<OsString, ProgramError> {
-    if meant.as_bytes().contains(&b'/') {
-        return provide_interpreter(tree, script, Path::new(meant), seen);
-    }
-    match in_path(meant, |path| is_there(tree, path, seen)) {
-        Some(path) => Ok(path.into_os_string()),
-        None => provide_interpreter(tree, script, Path::new(meant), seen),
-    }
-}
-
-/// Whether the guest has a program at a path, packed or seen.
-fn is_there(tree: &Initramfs, path: &Path, seen: &mut Seen<'_>) -> bool {
-    let parsed = GuestPath::parse(path.as_os_str().as_bytes());
-    parsed.is_ok_and(|packed| tree.get(&packed).is_some()) || program_at(path, seen).is_some()
-}
-
-/// Makes the guest have what the script's first line names; returns its path there.
-fn provide_interpreter(
-    tree: &mut Initramfs,
-    script: &OsStr,
-    interpreter: &Path,
-    seen: &mut Seen<'_>,
-) -> Result<OsString, ProgramError> {
-    if is_there(tree, interpreter, seen) {
-        return Ok(interpreter.as_os_str().to_owned());
-    }
-    let busybox = Busybox::find();
-    if let (Ok(busybox), Some(name)) = (&busybox, interpreter.file_name())
-        && busybox.has(name)
-    {
-        busybox.pack(tree)?;
-        return Ok(Path::new("/bin").join(name).into_os_string());
-    }
-    let on_host = if interpreter.is_absolute() {
-        Some(interpreter.to_owned()).filter(|file| file.is_file())
-    } else {
-        search_path(interpreter.as_os_str())
-    };
-    if let Some(file) = on_host {
-        let format = inspect_named(&file)?;
-        let path = pack_in_place(tree, &file, &format)?;
-        return Ok(OsString::from_vec(path.as_bytes().to_vec()));
-    }
-    let script = script.to_string_lossy();
-    match busybox {
-        Ok(_) => Err(ProgramError::Interpreter {
-            script: script.into_owned(),
-            interpreter: interpreter.display().to_string(),
-        }),
-        Err(source) => Err(ProgramError::Busybox {
-            what: format!("the script {script}"),
-            source,
-        }),
-    }
-}
-
-/// Packs busybox because `what` needs it.
-pub(crate) fn pack_busybox(tree: &mut Initramfs, what: &str) -> Result<(), ProgramError> {
-    let needed = |source| ProgramError::Busybox {
-        what: what.to_owned(),
-        source,
-    };
-    Ok(Busybox::find().map_err(needed)?.pack(tree)?)
 }
 
 #[cfg(test)]
@@ -362,19 +425,13 @@ mod tests {
 
     #[test]
     fn what_env_runs_is_found_in_the_guest() {
-        let mut tree = Initramfs::default();
+        let mut packer = Packer::new(Box::new(|_| None));
         let path = GuestPath::parse(b"/usr/bin/bash").unwrap();
-        tree.add(path, executable(Path::new("/bin/bash"))).unwrap();
-        let found = provide_meant(&mut tree, OsStr::new("x"), OsStr::new("bash"), &mut |_| {
-            None
-        });
+        let bash = HostFile::open(Path::new("/bin/bash")).unwrap();
+        packer.tree.add(path, executable(&bash)).unwrap();
+        let found = packer.provide_meant(OsStr::new("x"), OsStr::new("bash"));
         assert_eq!(found.unwrap(), "/usr/bin/bash");
-        let error = provide_meant(
-            &mut tree,
-            OsStr::new("x"),
-            OsStr::new("no-such"),
-            &mut |_| None,
-        );
+        let error = packer.provide_meant(OsStr::new("x"), OsStr::new("no-such"));
         let text = error.unwrap_err().to_string();
         assert!(
             text.contains("x wants the interpreter no-such") || text.contains("busybox"),

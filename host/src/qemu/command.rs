@@ -20,6 +20,8 @@ pub(crate) struct Board {
     pub(crate) icount: bool,
     /// Of what the guest takes for random, where instructions are counted.
     pub(crate) seed: u32,
+    /// QEMU refuses itself the system calls that it does not need.
+    pub(crate) sandbox: bool,
     pub(crate) kernel_arguments: String,
     pub(crate) ram: RawFd,
     pub(crate) kernel: RawFd,
@@ -39,6 +41,9 @@ pub(crate) struct Board {
     pub(crate) disks: Vec<RawFd>,
 }
 
+/// All that QEMU can refuse itself, once it is set up.
+const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+
 /// Slots on a PCI bus below this hold the chipset.
 const FIRST_PCI_SLOT: usize = 2;
 
@@ -49,6 +54,9 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         .flag("-no-user-config")
         .flag("-no-reboot")
         .flag("-S");
+    if board.sandbox {
+        line.option("-sandbox", SANDBOX.into());
+    }
     line.option("-name", "ebb".into());
     line.option("-display", "none".into());
     // QEMU keeps to the transport of 2011 unless told otherwise.
@@ -322,6 +330,7 @@ mod tests {
             shared: false,
             icount: false,
             seed: 7,
+            sandbox: true,
             kernel_arguments: "a=b".into(),
             ram: 3,
             kernel: 4,
@@ -346,6 +355,7 @@ mod tests {
         assert!(microvm.contains("virtio-serial-device,bus=virtio-mmio-bus.2,id=serial2"));
         assert!(microvm.contains("virtio-balloon-device,bus=virtio-mmio-bus.3,id=balloon"));
         assert!(microvm.contains("free-page-reporting=on"));
+        assert!(microvm.contains("-sandbox on,"));
         assert!(microvm.contains("-m 1048576k"));
         assert!(
             microvm.contains("vhost-user-blk,bus=virtio-mmio-bus.5,queue-size=1024,chardev=disk1")

@@ -1,10 +1,12 @@
 //! QEMU as a child process that never outlives ebb.
 
-use crate::text::Log;
-use crate::text::Terminal;
+use crate::confine::{Cage, Measure};
+use crate::machine::Accel;
+use crate::system::search_path;
+use crate::text::{Log, Terminal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::io::{Errno, FdFlags};
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
 use std::fs;
@@ -58,14 +60,25 @@ pub(crate) enum SpawnError {
     NotFound(PathBuf),
     #[error("cannot start {}", path.display())]
     Start { path: PathBuf, source: io::Error },
+    #[error("cannot confine {}: {measure}", path.display())]
+    Confine {
+        path: PathBuf,
+        measure: Measure,
+        source: io::Error,
+    },
 }
 
 impl Qemu {
-    /// Starts `program`, which inherits `files` under their present numbers and nothing else.
+    /// Starts `program` in `cage`. It inherits `files` under their present numbers and nothing else.
+    ///
+    /// # Errors
+    /// If there is no such program, if it cannot be started, or if it cannot be confined.
     pub(crate) fn spawn(
         program: &Path,
         arguments: &[OsString],
         files: &[OwnedFd],
+        cage: &Cage,
+        accel: Accel,
         shown_on: Option<Arc<Terminal>>,
     ) -> Result<Self, SpawnError> {
         let failed = |source: io::Error| match source.kind() {
@@ -75,10 +88,16 @@ impl Qemu {
                 source,
             },
         };
-        for file in files {
-            rustix::io::fcntl_setfd(file, FdFlags::empty()).map_err(|e| failed(e.into()))?;
-        }
-        let mut command = Command::new(program);
+        // It is looked for here: the new process has no PATH and another folder.
+        let path = if program.components().count() > 1 {
+            std::path::absolute(program).map_err(failed)?
+        } else {
+            let found = search_path(program.as_os_str());
+            found.ok_or_else(|| SpawnError::NotFound(program.to_owned()))?
+        };
+        let mut command = Command::new(&path);
+        let confined = cage.put_on(&mut command, &path, files, accel == Accel::Kvm);
+        let progress = confined.map_err(failed)?;
         command
             .args(arguments)
             .stdin(Stdio::null())
@@ -86,8 +105,14 @@ impl Qemu {
             .stderr(Stdio::piped())
             // The terminal's Ctrl-C and Ctrl-Z are for the program, not for QEMU.
             .process_group(0);
-        crate::system::orphan::forbid(&mut command);
-        let mut child = command.spawn().map_err(failed)?;
+        let mut child = command.spawn().map_err(|source| match progress.failed() {
+            Some(measure) => SpawnError::Confine {
+                path: program.to_owned(),
+                measure,
+                source,
+            },
+            None => failed(source),
+        })?;
         // A child that has been started can only be missing from the process table if the kernel
         // is out of something; then it must not be left behind either.
         let pid = rustix::process::Pid::from_child(&child);
@@ -286,14 +311,17 @@ mod tests {
     #[test]
     fn missing_program_is_named() {
         let path = Path::new("/no/such/qemu");
-        let error = Qemu::spawn(path, &[], &[], None).unwrap_err();
+        let cage = Cage::open();
+        let error = Qemu::spawn(path, &[], &[], &cage, Accel::Tcg, None).unwrap_err();
         assert!(matches!(error, SpawnError::NotFound(p) if p == path));
     }
 
     #[test]
     fn dropped_process_is_gone() {
         let arguments = [OsString::from("1000")];
-        let qemu = Qemu::spawn(Path::new("sleep"), &arguments, &[], None).unwrap();
+        let program = Path::new("sleep");
+        let cage = Cage::open();
+        let qemu = Qemu::spawn(program, &arguments, &[], &cage, Accel::Tcg, None).unwrap();
         let pid = qemu.pid();
         assert!(Path::new(&format!("/proc/{pid}")).exists());
         drop(qemu);

@@ -5,6 +5,7 @@ use super::command::{Board, command_line};
 use super::monitor::{Monitor, MonitorError};
 use super::process::{Qemu, SpawnError};
 use super::ram::GuestRam;
+use crate::confine::Cage;
 use crate::machine::{Accel, Dialect, Machine};
 use crate::system::memory_file;
 use crate::text::{Size, Terminal};
@@ -22,6 +23,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Spec<'a> {
     pub(crate) qemu: &'a Path,
+    /// What confines it.
+    pub(crate) cage: &'a Cage,
     /// The kernel's file.
     pub(crate) kernel: &'a [u8],
     /// What of the board that kernel must have in its own way.
@@ -107,7 +110,10 @@ impl Vm {
         let parts =
             Parts::new(spec, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
         let arguments = command_line(&parts.board);
-        let mut qemu = Qemu::spawn(program, &arguments, &parts.inherited, shown_on)?;
+        let inherited = &parts.inherited;
+        let mut qemu = Qemu::spawn(
+            program, &arguments, inherited, spec.cage, spec.accel, shown_on,
+        )?;
         let (ports, out) = (parts.board.ports, parts.board.out);
         // Our copies of QEMU's ends must go, or its death would not end our reads.
         let (blocking, rest): (Vec<_>, Vec<_>) = parts.inherited.into_iter().partition(|fd| {
@@ -221,6 +227,7 @@ impl Parts {
             shared: spec.shared,
             icount: spec.icount,
             seed: spec.seed,
+            sandbox: spec.cage.is_closed(),
             kernel_arguments: spec.kernel_arguments.clone(),
             ram: shared.as_raw_fd(),
             kernel: kernel.as_raw_fd(),

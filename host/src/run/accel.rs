@@ -6,6 +6,7 @@
 
 use super::program::Programs;
 use crate::archive::{GuestPath, Initramfs, Node, Source, nul_terminated};
+use crate::confine::Cage;
 use crate::failure::{Failure, describe};
 use crate::guest::{Kernel, Stage};
 use crate::machine::{Accel, AccelChoice, Machine};
@@ -57,13 +58,14 @@ pub(crate) fn choose(
     machine: Machine,
     kernel: &dyn Kernel,
     programs: &Programs,
+    cage: &Cage,
 ) -> Result<Choice, Failure> {
     let tcg = |reason: &str| Choice {
         accel: Accel::Tcg,
         reason: reason.to_owned(),
         qemu: programs.any.clone(),
     };
-    let small = || small_that_boots(machine, kernel, programs);
+    let small = || small_that_boots(machine, kernel, programs, cage);
     match choice {
         AccelChoice::Tcg => Ok(tcg("asked for")),
         AccelChoice::Auto if icount => Ok(tcg("--icount needs it")),
@@ -78,7 +80,7 @@ pub(crate) fn choose(
         AccelChoice::Auto => match open_device() {
             Err(error) => Ok(tcg(&format!("{DEVICE}: {error}"))),
             Ok(()) => {
-                let mut choice = remembered_probe(machine, kernel, &programs.any, "");
+                let mut choice = remembered_probe(machine, kernel, &programs.any, "", cage);
                 if choice.accel == Accel::Kvm
                     && let Some(qemu) = small()
                 {
@@ -91,9 +93,14 @@ pub(crate) fn choose(
 }
 
 /// The small QEMU, if there is one and the kernel boots on it.
-fn small_that_boots(machine: Machine, kernel: &dyn Kernel, programs: &Programs) -> Option<PathBuf> {
+fn small_that_boots(
+    machine: Machine,
+    kernel: &dyn Kernel,
+    programs: &Programs,
+    cage: &Cage,
+) -> Option<PathBuf> {
     let qemu = programs.small.as_deref()?;
-    let choice = remembered_probe(machine, kernel, qemu, "-small");
+    let choice = remembered_probe(machine, kernel, qemu, "-small", cage);
     (choice.accel == Accel::Kvm).then_some(choice.qemu)
 }
 
@@ -103,7 +110,13 @@ fn open_device() -> io::Result<()> {
 }
 
 /// Verdicts on several QEMUs are kept side by side, each under a `name` of its own.
-fn remembered_probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, name: &str) -> Choice {
+fn remembered_probe(
+    machine: Machine,
+    kernel: &dyn Kernel,
+    qemu: &Path,
+    name: &str,
+    cage: &Cage,
+) -> Choice {
     let host = identity(machine, kernel, qemu);
     let cache = cache();
     let file = format!("kvm-{}{name}.json", kernel.kind().word());
@@ -112,7 +125,7 @@ fn remembered_probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, name: &s
         .and_then(|folder| recall(folder, &file))
         .filter(|verdict| verdict.host == host);
     let verdict = remembered.unwrap_or_else(|| {
-        let result = probe(machine, kernel, qemu);
+        let result = probe(machine, kernel, qemu, cage);
         let works = result.is_ok();
         let reason = result
             .err()
@@ -192,13 +205,14 @@ fn remember(folder: &OwnFolder, name: &str, verdict: &Verdict) -> io::Result<()>
 }
 
 /// Boots a guest on KVM that has to return [`ANSWER`].
-fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Result<(), String> {
+fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Result<(), String> {
     let text = |error: Failure| format!("the probe failed: {}", error.cause());
     let archive = archive(kernel).map_err(text)?;
     let wanted = kernel.probe();
     let cpus = 2;
     let spec = Spec {
         qemu,
+        cage,
         kernel: kernel.bytes(),
         dialect: kernel.dialect(),
         machine,

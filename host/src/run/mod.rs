@@ -7,6 +7,7 @@ mod options;
 mod out;
 mod pack;
 mod pressure;
+mod privileges;
 mod program;
 mod record;
 mod root;
@@ -24,6 +25,7 @@ mod watch;
 pub(crate) use options::RunOptions;
 
 use crate::blk::{DISKS_MAX, Disks};
+use crate::confine::Preparation;
 use crate::failure::Failure;
 use crate::guest::{self, BootOptions, Kernel};
 use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind};
@@ -32,13 +34,13 @@ use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
 use crate::system::{huge_pages, memory_file};
-use crate::text::{Rounded, Size, raw};
+use crate::text::{Rounded, Size, raw, stderr};
 use accel::Choice;
 use ebb_wire::volume::VOLUMES_MAX;
 use ebb_wire::{boot, port, terminal};
 use out::Outs;
 use program::Programs;
-use root::{Image, Root, RootChoice, View};
+use root::{RemoteImage, Root, RootChoice, View};
 use session::Plan;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -57,6 +59,7 @@ const CPUS_DEFAULT_MAX: u32 = 8;
 /// Runs the program and returns its status.
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
+    let cage = Preparation::begin(options.unconfined);
     huge_pages::do_without();
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
@@ -104,6 +107,14 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
             Rounded(archive_bytes)
         )));
     }
+    let cage = cage.finish()?;
+    if !options.quiet {
+        for (measure, why) in cage.missing() {
+            stderr::say(&format!(
+                "ebb: this host confines QEMU without {measure}: {why}"
+            ));
+        }
+    }
     let choice = accel::choose(
         options.accel,
         options.icount,
@@ -114,11 +125,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
             options.machine,
             !options.disks.is_empty(),
         ),
+        &cage,
     )?;
     let images: Vec<_> = options.disks.iter().map(|disk| disk.0.clone()).collect();
     let disks = Disks::new(&images)?;
     let spec = Spec {
         qemu: &choice.qemu,
+        cage: &cage,
         kernel: kernel.bytes(),
         dialect: kernel.dialect(),
         machine: options.machine,
@@ -148,6 +161,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         outs: outs.as_ref(),
         root,
         volumes,
+        privileges: privileges::needed(options, &listed, outs.as_ref(), &cage),
     };
     session::run(options, &plan, &archive, &choice)
 }
@@ -240,7 +254,7 @@ fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
             view.map(|view| Some(Root::Host(view)))
                 .map_err(|errno| cannot(path, errno.into()))
         }
-        RootChoice::Path(path) => match Image::open(path, options.quiet) {
+        RootChoice::Path(path) => match RemoteImage::open(path, options.quiet) {
             Ok(image) => Ok(Some(Root::Image(Arc::new(image)))),
             Err(error) => Err(Failure::Usage(format!(
                 "--root {}: {error}",

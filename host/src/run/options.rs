@@ -169,6 +169,10 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
+    /// Run QEMU with all of ebb's own rights and environment, for a host that cannot confine it
+    #[arg(long, hide_short_help = true)]
+    pub(crate) unconfined: bool,
+
     /// QEMU to run [default: qemu-system-x86_64, or qemu-system-x86_64-microvm where it is installed and will do]
     #[arg(long, value_name = "PATH")]
     pub(crate) qemu: Option<PathBuf>,

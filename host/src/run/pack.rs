@@ -6,8 +6,7 @@ use super::root::{Root, RootChoice};
 use super::user::User;
 use super::volumes::VolumeOption;
 use crate::archive::{
-    GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, add_libraries, nul_terminated,
-    pack_busybox, pack_program,
+    GUEST_PATH, GuestPath, Initramfs, Named, Node, Packer, Source, nul_terminated,
 };
 use crate::failure::Failure;
 use crate::guest;
@@ -16,6 +15,7 @@ use ebb_wire::boot;
 use ebb_wire::root::FOLDER;
 use ebb_wire::user::USER;
 use ebb_wire::volume::LIST;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -28,40 +28,43 @@ pub(super) fn pack(
     volumes: &[VolumeOption],
     is_images: bool,
 ) -> Result<(Initramfs, Option<User>), Failure> {
-    let mut tree = Initramfs::default();
-    add_files(&mut tree, &options.files)?;
+    let root = RefCell::new(root.as_deref_mut());
+    let seen = |path: &[u8]| {
+        let mut root = root.borrow_mut();
+        let of_root = || root.as_mut()?.real_path_of(path.strip_prefix(b"/")?);
+        in_volume(volumes, path).or_else(of_root)
+    };
+    let mut packer = Packer::new(Box::new(seen));
+    name(&mut packer.named, options, volumes);
+    packer.add_files(&options.files)?;
     let user = options.user.as_ref();
-    let user = user.map(|user| user.look_up(&tree, root.as_deref_mut()));
+    let user = user.map(|user| user.look_up(&packer.tree, root.borrow_mut().as_deref_mut()));
     let user = user.transpose()?;
     if let Some(user) = &user {
-        tree.give_all([user.uid, user.gid]);
+        packer.tree.give_all([user.uid, user.gid]);
     }
-    add_libraries(&mut tree)?;
-    let argv = match root {
-        Some(root) => match of_image(root, options, &tree) {
-            Some(argv) => argv,
-            None if is_images && !is_packed(options, &tree) => {
-                let name = options.program.first();
-                return Err(Failure::Usage(format!(
-                    "the image's command {} is no program of the image; give another: `ebb run --root … -- PROGRAM`",
-                    name.map(|name| name.to_string_lossy()).unwrap_or_default()
-                )));
-            }
-            None => {
-                let mut seen = |path: &[u8]| {
-                    in_volume(volumes, path).or_else(|| root.real_path_of(path.strip_prefix(b"/")?))
-                };
-                pack_program(&mut tree, &options.program, &mut seen)?
-            }
-        },
-        None => {
-            let mut seen = |path: &[u8]| in_volume(volumes, path);
-            pack_program(&mut tree, &options.program, &mut seen)?
+    packer.add_libraries()?;
+    let root = &root;
+    let of_image = {
+        let root = root.borrow();
+        let root = root.as_ref();
+        root.and_then(|root| of_image(root, options, &packer.tree))
+    };
+    let argv = match of_image {
+        Some(argv) => argv,
+        None if is_images && !is_packed(options, &packer.tree) => {
+            let name = options.program.first();
+            return Err(Failure::Usage(format!(
+                "the image's command {} is no program of the image; give another: `ebb run --root … -- PROGRAM`",
+                name.map(|name| name.to_string_lossy()).unwrap_or_default()
+            )));
         }
+        None => packer.add_program(&options.program)?,
     };
     if options.busybox {
-        pack_busybox(&mut tree, "--busybox")?;
+        packer.add_busybox("--busybox")?;
     }
+    let mut tree = packer.tree;
     for (path, mode) in [
         ("/dev", 0o755),
         ("/proc", 0o555),
@@ -99,6 +102,16 @@ pub(super) fn pack(
         tree.add(GuestPath::parse(path.as_bytes())?, node)?;
     }
     Ok((tree, user))
+}
+
+/// Names what the options show the guest as it stands, so that it may be packed, too.
+fn name(named: &mut Named, options: &RunOptions, volumes: &[VolumeOption]) {
+    if let RootChoice::Path(folder) = options.root() {
+        named.add(&folder);
+    }
+    for volume in volumes {
+        named.add(&volume.source);
+    }
 }
 
 /// The host's file that the guest sees at a path in a volume.
@@ -190,11 +203,11 @@ pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
         match node {
             // Another file is what was asked for.
             Node::File {
-                source: Source::Host(source),
+                source: Source::Host(file),
                 ..
             } => {
                 let seen = root.real_path_of(&path[1..]);
-                seen.is_some_and(|seen| source.canonicalize().is_ok_and(|source| source == seen))
+                seen.is_some_and(|seen| file.path.canonicalize().is_ok_and(|own| own == seen))
             }
             // Of busybox, or the same.
             Node::Symlink { target } => {

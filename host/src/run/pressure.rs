@@ -99,27 +99,53 @@ impl ReclaimMemory for Idle {
     }
 }
 
-/// Watches the host's memory for a run, until this is dropped.
+/// Watches the host's memory until this is dropped. Its thread alone keeps the capability for windows
+/// shorter than two seconds, so it starts before the others give theirs up.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    registry: Registry,
+    _watch: Watch,
+}
+
+impl Watcher {
+    /// Starts to watch.
+    ///
+    /// # Errors
+    /// The host's, if it has no descriptor or thread left.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let registry = Registry::default();
+        let source = Source::find().map_err(cannot)?;
+        let watch = watch(source, registry.clone(), Clock::start()).map_err(cannot)?;
+        Ok(Self {
+            registry,
+            _watch: watch,
+        })
+    }
+}
+
+fn cannot(source: io::Error) -> Failure {
+    Failure::Setup {
+        what: "memory pressure",
+        source,
+    }
+}
+
+/// Asks a guest for memory under pressure, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Pressure {
     ended: Arc<AtomicBool>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
-    _watch: Watch,
 }
 
 impl Pressure {
-    /// Begins to.
-    pub(super) fn start(mut idle: Idle) -> Result<Self, Failure> {
-        let cannot = |source: io::Error| Failure::Setup {
-            what: "memory pressure",
-            source,
-        };
-        let registry = Registry::default();
-        let mut registration = registry.register("guest").map_err(cannot)?;
+    /// Starts to ask the guest of `idle` for memory when `watcher` notices pressure.
+    ///
+    /// # Errors
+    /// The host's, if it has no descriptor or thread left.
+    pub(super) fn start(watcher: &Watcher, mut idle: Idle) -> Result<Self, Failure> {
+        let mut registration = watcher.registry.register("guest").map_err(cannot)?;
         let waker = registration.waker();
-        let source = Source::find().map_err(cannot)?;
-        let watch = watch(source, registry, Clock::start()).map_err(cannot)?;
         let ended = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&ended);
         let thread = spawn("idle memory", move || {
@@ -136,7 +162,6 @@ impl Pressure {
             ended,
             waker,
             thread: Some(thread),
-            _watch: watch,
         })
     }
 }

@@ -4,7 +4,7 @@ use super::accel::Choice;
 use super::delivery::{Outputs, spawn};
 use super::options::RunOptions;
 use super::out::{Copied, Outs};
-use super::pressure::{Idle, Pressure};
+use super::pressure::{Idle, Pressure, Watcher};
 use super::record::{Record, RecordFile};
 use super::root::{self, Root};
 use super::sampler::Sampler;
@@ -13,6 +13,7 @@ use super::timeline::Timeline;
 use super::volumes::Volumes;
 use super::watch::{Seen, Watch};
 use crate::blk::Disks;
+use crate::confine::{self, Privileges};
 use crate::failure::{Failure, describe};
 use crate::guest::{Guest, Kernel, Stage, WaitStatus};
 use crate::machine::KernelKind;
@@ -24,6 +25,7 @@ use crate::streams::{Control, feed, input_is_empty};
 use crate::text::raw::{Closing, Raw};
 use crate::text::{Log, Terminal};
 use ebb_wire::port::OutputPort;
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::SIGKILL;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -51,6 +53,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) root: Option<Root>,
     /// Folders of the host that it writes.
     pub(crate) volumes: Option<Volumes>,
+    /// What the run needs root's privileges for.
+    pub(crate) privileges: Privileges,
 }
 
 /// Runs the guest and returns the program's status.
@@ -148,6 +152,10 @@ struct Session<'a> {
     signalled: Arc<Signalled>,
     record: Record,
     deadline: Option<Instant>,
+    /// `None` if the host's memory cannot be watched, and for counted runs.
+    watcher: Option<Watcher>,
+    /// The capabilities that `ebb` has.
+    kept: CapabilitySet,
 }
 
 /// How an attempt ended.
@@ -166,6 +174,12 @@ impl<'a> Session<'a> {
             .as_deref()
             .map(Timeline::create)
             .transpose()?;
+        let terminal = Arc::new(Terminal::new());
+        let watcher = (!plan.spec.icount).then(Watcher::start);
+        let watcher = watcher.and_then(|started| unless_failed(started, options, &terminal));
+        // The user's files are open, and no other thread of the run has started.
+        let wanted = plan.privileges.capabilities();
+        let kept = confine::keep(wanted).map_err(Failure::setup("giving up privileges"))?;
         // Caught before there is a QEMU that a signal could leave behind.
         let mut caught = signals::catch().map_err(|source| Failure::Setup {
             what: "signal handlers",
@@ -181,11 +195,13 @@ impl<'a> Session<'a> {
             options,
             kernel: plan.kernel,
             choice,
-            terminal: Arc::new(Terminal::new()),
+            terminal,
             timeline,
             signalled,
             record: Record::new(options, plan.kernel, choice.accel, plan.spec.cpus),
             deadline: options.timeout.map(|timeout| Instant::now() + timeout),
+            watcher,
+            kept,
         })
     }
 
@@ -201,6 +217,15 @@ impl<'a> Session<'a> {
             let (version, accel, reason) =
                 (&vm.monitor.version, self.choice.accel, &self.choice.reason);
             terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
+            terminal.message(&format!("ebb: {}", plan.spec.cage));
+            terminal.message(&format!("ebb: ebb keeps {}", confine::names(self.kept)));
+            if let Some(Root::Image(image)) = &plan.root {
+                let reader = image.reader();
+                terminal.message(&format!(
+                    "ebb: process {reader} reads the image: no capabilities, no_new_privs, seccomp, \
+                     no files"
+                ));
+            }
             if let Some(origin) = plan.kernel.origin() {
                 let kernel = self.kernel_name();
                 terminal.message(&format!("ebb: {kernel} from {}", origin.display()));
@@ -227,17 +252,6 @@ impl<'a> Session<'a> {
             cpus: spec.cpus,
             started: SystemTime::now(),
         }))
-    }
-
-    /// A run that cannot watch the host's memory goes on without.
-    fn watch_pressure(&self, started: Result<Pressure, Failure>) -> Option<Pressure> {
-        started
-            .inspect_err(|failure| {
-                if self.options.verbose {
-                    self.terminal.message(&format!("ebb: {failure}"));
-                }
-            })
-            .ok()
     }
 
     /// Feeds the guest with ebb's standard input, once it is up. Where the program has the user's terminal, that is
@@ -311,6 +325,7 @@ impl<'a> Session<'a> {
             outs,
             root: files,
             volumes,
+            privileges: _,
         } = plan;
         let options = self.options;
         let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
@@ -405,10 +420,11 @@ impl<'a> Session<'a> {
             let asked = Asked::start(means);
             Some(Arc::new(asked.map_err(Failure::setup("asking the guest"))?))
         };
-        let pressure = asked.as_ref().and_then(|asked| {
+        let watched = asked.as_ref().zip(self.watcher.as_ref());
+        let pressure = watched.and_then(|(asked, watcher)| {
             let (guest, asked) = (Arc::clone(&guest), Arc::clone(asked));
             let wanted = Idle::new(guest, asked, free_memory.clone(), options.give_back());
-            self.watch_pressure(Pressure::start(wanted))
+            unless_failed(Pressure::start(watcher, wanted), options, &self.terminal)
         });
         let known = Known {
             published: self.published(plan),
@@ -567,6 +583,18 @@ impl<'a> Session<'a> {
             }
         }
     }
+}
+
+/// A run that cannot watch the host's memory goes on without; with `--verbose` it says so.
+fn unless_failed<T>(
+    started: Result<T, Failure>,
+    options: &RunOptions,
+    terminal: &Terminal,
+) -> Option<T> {
+    if let (Err(failure), true) = (&started, options.verbose) {
+        terminal.message(&format!("ebb: {failure}"));
+    }
+    started.ok()
 }
 
 /// Takes the files that the guest sends.

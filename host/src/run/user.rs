@@ -33,6 +33,9 @@ impl FromStr for UserChoice {
     }
 }
 
+/// The most bytes of a list of users or groups.
+const LIST_MAX: u64 = 16 << 20;
+
 /// A user, as the guest has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
@@ -159,9 +162,9 @@ impl UserChoice {
                     ..
                 }) => bytes.clone(),
                 Some(Node::File {
-                    source: Source::Host(path),
+                    source: Source::Host(file),
                     ..
-                }) => std::fs::read(path).ok()?,
+                }) => file.bytes(LIST_MAX).ok()?,
                 _ => root.as_mut()?.content(&path.as_bytes()[1..])?,
             };
             Some(String::from_utf8_lossy(&bytes).into_owned())

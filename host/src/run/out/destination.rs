@@ -140,6 +140,11 @@ impl Destination {
             || holds(other, self)
     }
 
+    /// Returns whether its folder belongs to another user than root.
+    pub(super) fn belongs_to_another(&self) -> bool {
+        sys::fstat(&self.folder).map_or(true, |folder| folder.st_uid != 0)
+    }
+
     /// The permissions of the empty folder that is there.
     pub(super) fn permissions(&self) -> Option<Mode> {
         let there = self

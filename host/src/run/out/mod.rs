@@ -52,6 +52,12 @@ impl Outs {
         }))
     }
 
+    /// Returns whether a copy goes to a folder of another user than root.
+    pub(super) fn go_to_others(&self) -> bool {
+        let mut destinations = self.destinations.iter();
+        destinations.any(|one| one.belongs_to_another())
+    }
+
     /// The words for the guest ([`boot::OUT`]).
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = vec![

@@ -1,6 +1,6 @@
 //! The guest's questions, answered.
 
-use super::source::Source;
+use super::source::{Answers, Source};
 use crate::qemu::{GuestAddress, GuestRam};
 use crate::run::volumes::Volumes;
 use ebb_wire::root::{ANSWER_MAX, Answer, Ask, FRAME, QUESTION_MAX, Question, length};
@@ -14,7 +14,7 @@ const BESIDE_ENTRIES_MAX: usize = 256;
 
 /// Answers until the guest asks no more. A guest that sends what is no question gets no further answer.
 pub(crate) fn serve(
-    mut tree: Option<Box<dyn Source>>,
+    mut tree: Option<Box<dyn Answers>>,
     mut volumes: Option<Volumes>,
     ram: &GuestRam,
     mut port: impl Read + Write,
@@ -51,10 +51,10 @@ pub(crate) fn serve(
             let result = volumes.answer(&request, &file, &place, &mut writing);
             writing.finish(result.map_or_else(status, |()| 0))
         } else {
-            let (Some(asked), Some(tree)) = (Question::read(asked), &mut tree) else {
+            let (Some(question), Some(tree)) = (Question::read(asked), &mut tree) else {
                 return;
             };
-            reply_to(&mut **tree, &asked, &file, &place, &mut answer)
+            tree.reply(&question, asked, &file, &place, &mut answer)
         };
         if port.write_all(bytes).is_err() {
             return;
@@ -126,6 +126,6 @@ fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) ->
     Ok(())
 }
 
-fn status(error: Errno) -> u32 {
+pub(super) fn status(error: Errno) -> u32 {
     u32::try_from(error.raw_os_error()).unwrap_or(5)
 }

@@ -20,6 +20,6 @@ mod tree;
 mod view;
 
 pub(super) use desk::serve;
-pub(super) use image::Image;
+pub(super) use image::RemoteImage;
 pub(super) use shown::Root;
 pub(super) use view::{RootChoice, View};

@@ -1,7 +1,7 @@
 //! What the guest's root shows: files of the host, or of an image.
 
-use super::image::{Config, Image};
-use super::source::Source;
+use super::image::{Config, Lending, RemoteImage};
+use super::source::Answers;
 use super::tree::{Tree, reopen};
 use super::view::View;
 use crate::system::opened::kind_of;
@@ -33,7 +33,7 @@ pub(crate) enum Root {
     /// Of the host.
     Host(View),
     /// Of an archive.
-    Image(Arc<Image>),
+    Image(Arc<RemoteImage>),
 }
 
 impl Root {
@@ -41,10 +41,10 @@ impl Root {
     ///
     /// # Errors
     /// If the host has no descriptor left.
-    pub(crate) fn source(&self) -> Result<Box<dyn Source>, Errno> {
+    pub(crate) fn source(&self) -> Result<Box<dyn Answers>, Errno> {
         Ok(match self {
             Self::Host(view) => Box::new(Tree::new(view.again()?)),
-            Self::Image(image) => Box::new(Arc::clone(image)),
+            Self::Image(image) => Box::new(Lending::new(image)),
         })
     }
 
@@ -104,7 +104,7 @@ impl Root {
     pub(crate) fn link_at(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Host(view) => view.link_at(path),
-            Self::Image(image) => image.link_at(path).map(<[u8]>::to_vec),
+            Self::Image(image) => image.link_at(path),
         }
     }
 

@@ -1,8 +1,22 @@
 //! What answers a guest's questions about files.
 
-use ebb_wire::root::{Answer, Frames};
+use ebb_wire::root::{Answer, Frames, Question};
 use rustix::io::Errno;
 use std::fs::File;
+
+/// Answers a guest's questions about its root, in this process or by asking another.
+pub(crate) trait Answers: Send {
+    /// Returns the answer to `question`, whose bytes are `asked`, in `buffer`. `place` says where in `ram` a
+    /// frame stands.
+    fn reply<'a>(
+        &mut self,
+        question: &Question<'_>,
+        asked: &[u8],
+        ram: &File,
+        place: &dyn Fn(u64) -> Option<u64>,
+        buffer: &'a mut [u8],
+    ) -> &'a [u8];
+}
 
 /// Files that a guest sees below its own.
 pub(crate) trait Source: Send {

@@ -1,9 +1,10 @@
 //! What stands in the tree: facts, listings, bytes.
 
-use super::source::Source;
+use super::desk;
+use super::source::{Answers, Source};
 use super::view::{Folder, View};
 use crate::system::opened::{self, kind_of, own_path, version_of_bytes};
-use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
+use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames, Question};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -117,6 +118,19 @@ impl Tree {
             file,
         });
         Ok(())
+    }
+}
+
+impl Answers for Tree {
+    fn reply<'a>(
+        &mut self,
+        question: &Question<'_>,
+        _asked: &[u8],
+        ram: &File,
+        place: &dyn Fn(u64) -> Option<u64>,
+        buffer: &'a mut [u8],
+    ) -> &'a [u8] {
+        desk::reply_to(self, question, ram, place, buffer)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What an image says of its program.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The program of an image, and what it begins with.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Config {
     /// The program and its arguments.
     pub(crate) command: Vec<String>,

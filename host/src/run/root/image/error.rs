@@ -1,7 +1,6 @@
 //! Why an archive is no root.
 
 use std::io;
-use std::path::PathBuf;
 
 /// Why an archive is no root.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +29,6 @@ pub(crate) enum ImageError {
     Image(String),
     #[error("{what} cannot be unpacked: {source}")]
     Coding { what: String, source: io::Error },
-    #[error("no room to unpack it in {} (TMPDIR says where): {source}", folder.display())]
-    Folder { folder: PathBuf, source: io::Error },
+    #[error("no room to unpack it (TMPDIR says where): {0}")]
+    Scratch(io::Error),
 }

@@ -6,6 +6,7 @@ use super::error::ImageError;
 use super::index::{Body, Index, Whiteouts};
 use super::section::Section;
 use super::unpack::{UNPACKED_MAX, unpack};
+use super::workshop::Workshop;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -53,10 +54,10 @@ struct Manifest {
 pub(super) fn read(
     archive: Section,
     what: &str,
-    quiet: bool,
+    workshop: &mut dyn Workshop,
 ) -> Result<(Index, Config), ImageError> {
     let mut budget = UNPACKED_MAX;
-    let archive = unpack(archive, what, &mut budget, quiet)?;
+    let archive = unpack(archive, what, &mut budget, workshop)?;
     let mut block = [0; 512];
     let count = archive.read_at(&mut block, 0)?;
     if count < block.len() || !is_head(&block) {
@@ -77,7 +78,7 @@ pub(super) fn read(
     let config = Config::read(json(&outer, &config)?);
     let mut index = Index::new();
     for (number, name) in (1..).zip(&layers) {
-        let layer = unpack(blob(&outer, name)?, name, &mut budget, quiet)?;
+        let layer = unpack(blob(&outer, name)?, name, &mut budget, workshop)?;
         let added = index.add_layer(layer, number, Whiteouts::Honoured);
         added.map_err(|error| ImageError::Layer {
             name: name.clone(),

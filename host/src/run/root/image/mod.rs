@@ -7,7 +7,11 @@
 //! | `index` | what stands in it |
 //! | `entries` | the entries of one archive |
 //! | `config` | the image's program |
-//! | `unpack` | what is compressed |
+//! | `unpack` | unpacks what is compressed |
+//! | `reader` | the confined process that does all of that |
+//! | `remote` | the image as the rest of `ebb` has it |
+//! | `messages` | what these two say to each other |
+//! | `workshop`, `scratch` | what the reader needs of `ebb`: files to unpack to |
 //! | `section` | a piece of a file |
 //! | `error` | why an archive is no root |
 
@@ -16,14 +20,21 @@ mod entries;
 mod error;
 mod index;
 mod layers;
+mod messages;
+mod reader;
+mod remote;
+mod scratch;
 mod section;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_of_costs;
 mod unpack;
+mod workshop;
 
 pub(crate) use config::Config;
+pub(super) use remote::Lending;
+pub(crate) use remote::RemoteImage;
 
 use super::source::Source;
 use ebb_wire::root::{Answer, Entry, FRAME, Facts, Frames};
@@ -33,21 +44,22 @@ use rustix::io::Errno;
 use section::Section;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use workshop::Workshop;
 
 /// When a file was changed, and how long it is.
-type Stamp = (u64, i64, i64);
+type Stamp = (i64, i64, i64);
 
 fn stamp(file: &File) -> io::Result<Stamp> {
-    let metadata = file.metadata()?;
-    Ok((metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
+    let facts = rustix::fs::fstat(file)?;
+    let nanos = i64::try_from(facts.st_mtime_nsec).unwrap_or(0);
+    Ok((facts.st_size, facts.st_mtime, nanos))
 }
 
-/// A root from an archive.
+/// A root from an archive, in the process that reads it.
 #[derive(Debug)]
-pub(crate) struct Image {
+struct Image {
     index: Index,
     config: Config,
     archive: File,
@@ -60,18 +72,10 @@ impl Image {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(crate) fn open(path: &Path, quiet: bool) -> Result<Self, ImageError> {
-        let file = File::open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(ImageError::NoTar);
-        }
+    fn read(file: File, name: &str, workshop: &mut dyn Workshop) -> Result<Self, ImageError> {
         let archive = file.try_clone()?;
         let stamp = stamp(&archive)?;
-        let name = path
-            .file_name()
-            .unwrap_or(path.as_os_str())
-            .to_string_lossy();
-        let (index, config) = layers::read(Section::whole(file)?, &name, quiet)?;
+        let (index, config) = layers::read(Section::whole(file)?, name, workshop)?;
         Ok(Self {
             index,
             config,
@@ -81,7 +85,7 @@ impl Image {
     }
 
     /// What it says of its program.
-    pub(crate) fn config(&self) -> &Config {
+    fn config(&self) -> &Config {
         &self.config
     }
 
@@ -95,12 +99,12 @@ impl Image {
     }
 
     /// Whether something stands at a path.
-    pub(crate) fn has(&self, path: &[u8]) -> bool {
+    fn has(&self, path: &[u8]) -> bool {
         self.find(path, true).is_ok()
     }
 
     /// Whether a program stands at a path.
-    pub(crate) fn has_program(&self, path: &[u8]) -> bool {
+    fn has_program(&self, path: &[u8]) -> bool {
         let Ok(id) = self.find(path, true) else {
             return false;
         };
@@ -109,7 +113,7 @@ impl Image {
     }
 
     /// The bytes of a file at a path, unless it is a large one.
-    pub(crate) fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
+    fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
         const MOST: u64 = 16 << 20;
         let id = self.find(path, true).ok()?;
         let Body::File(content) = &self.index.node(id).body else {
@@ -123,7 +127,7 @@ impl Image {
     }
 
     /// Where a link leads that stands at a path.
-    pub(crate) fn link_at(&self, path: &[u8]) -> Option<&[u8]> {
+    fn link_at(&self, path: &[u8]) -> Option<&[u8]> {
         match &self.index.node(self.find(path, false).ok()?).body {
             Body::Link(target) => Some(target),
             _ => None,

@@ -19,7 +19,7 @@ impl Section {
     /// # Errors
     /// Its size cannot be had.
     pub(super) fn whole(file: File) -> io::Result<Self> {
-        let len = file.metadata()?.len();
+        let len = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
         Ok(Self {
             file: Arc::new(file),
             from: 0,

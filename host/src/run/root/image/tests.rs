@@ -72,12 +72,95 @@ impl Tar {
     }
 }
 
+/// The image as a run has it, read by another process.
+fn open_remote(name: &str, bytes: &[u8]) -> Result<Arc<RemoteImage>, String> {
+    let path = std::env::temp_dir().join(format!("ebb-remote-{name}-{}", std::process::id()));
+    fs::write(&path, bytes).unwrap();
+    let image = RemoteImage::open(&path, true);
+    fs::remove_file(&path).unwrap();
+    image.map(Arc::new).map_err(|error| error.to_string())
+}
+
+#[test]
+fn another_process_reads_the_image_and_answers() {
+    use crate::run::root::source::Answers;
+    use ebb_wire::root::{Ask, Names, QUESTION_MAX, Question};
+    let archive = Tar::new()
+        .file("bin/tool", "a tool")
+        .link("sbin", "bin")
+        .done();
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&archive).unwrap();
+    // It is unpacked to a file that the other process asks for.
+    let image = open_remote("whole", &encoder.finish().unwrap()).unwrap();
+    assert!(image.has(b"bin/tool") && !image.has(b"bin/none"));
+    assert_eq!(image.content(b"sbin/tool").as_deref(), Some(&b"a tool"[..]));
+    assert_eq!(image.link_at(b"sbin").as_deref(), Some(&b"bin"[..]));
+    assert!(!image.has_program(b"bin/tool"));
+
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
+    ram.set_len(8192).unwrap();
+    let mut lending = Lending::new(&image);
+    let mut ask = |ask, path: &[u8], version, frames: &[u64]| {
+        let question = Question {
+            ask,
+            path,
+            from: 0,
+            version,
+            frames: Frames::Addresses(frames),
+            beside: Names::default(),
+        };
+        let mut bytes = vec![0; QUESTION_MAX];
+        let len = question.write(&mut bytes).unwrap();
+        let question = Question::read(&bytes[..len]).unwrap();
+        let place = |frame| (frame == 0x7000).then_some(4096);
+        let mut buffer = vec![0; ANSWER_MAX];
+        let answer = lending.reply(&question, &bytes[..len], &ram, &place, &mut buffer);
+        answer.to_vec()
+    };
+    let looked = ask(Ask::Look, b"bin/tool", 0, &[]);
+    let (status, rest) = answer(&looked).unwrap();
+    assert_eq!(status, 0);
+    let version = entries(rest).next().unwrap().facts.version;
+    let read = ask(Ask::Read, b"bin/tool", version, &[0x7000]);
+    assert_eq!(answer(&read).unwrap().0, 0);
+    let mut bytes = [0; 6];
+    ram.read_exact_at(&mut bytes, 4096).unwrap();
+    assert_eq!(&bytes, b"a tool");
+    // A frame that is no memory.
+    let refused = ask(Ask::Read, b"bin/tool", version, &[0x8000]);
+    let fault = u32::try_from(Errno::FAULT.raw_os_error()).unwrap();
+    assert_eq!(answer(&refused).unwrap().0, fault);
+}
+
+#[test]
+fn another_process_says_what_is_wrong_with_an_image() {
+    let error = open_remote("broken", b"no archive").unwrap_err();
+    assert!(error.contains("tar archive"), "{error}");
+    let archive = Tar::new().file("../x", "").done();
+    let error = open_remote("above", &archive).unwrap_err();
+    assert!(error.contains("`..`"), "{error}");
+}
+
+/// What the process that asked for an image does, done here.
+struct Here;
+
+impl Workshop for Here {
+    fn scratch(&mut self) -> io::Result<File> {
+        scratch::nameless(&std::env::temp_dir())
+    }
+
+    fn progress(&mut self, _: &str, _: u64) {}
+}
+
 /// What becomes of an archive.
 pub(super) fn open(name: &str, bytes: &[u8]) -> Result<Arc<Image>, String> {
     let path = std::env::temp_dir().join(format!("ebb-image-{name}-{}", std::process::id()));
     fs::write(&path, bytes).unwrap();
-    let image = Image::open(&path, true);
+    let file = File::open(&path).unwrap();
     fs::remove_file(&path).unwrap();
+    let image = Image::read(file, name, &mut Here);
     image.map(Arc::new).map_err(|error| error.to_string())
 }
 
@@ -299,7 +382,7 @@ fn what_unpacked_takes_goes_off_the_budget() {
     fs::write(&path, writer.finish().unwrap()).unwrap();
     let section = || Section::whole(File::open(&path).unwrap()).unwrap();
     let mut budget = 7000;
-    let mut unpack = || unpack::unpack(section(), "it", &mut budget, true);
+    let mut unpack = || unpack::unpack(section(), "it", &mut budget, &mut Here);
     assert_eq!(unpack().unwrap().len(), 3000);
     assert_eq!(unpack().unwrap().len(), 3000);
     let refused = unpack().unwrap_err().to_string();
@@ -434,7 +517,8 @@ fn what_is_wrong_is_said_by_name() {
 fn an_archive_that_changes_is_read_no_further() {
     let path = std::env::temp_dir().join(format!("ebb-image-changes-{}", std::process::id()));
     fs::write(&path, Tar::new().file("f", "before").done()).unwrap();
-    let mut image = Arc::new(Image::open(&path, true).unwrap());
+    let file = File::open(&path).unwrap();
+    let mut image = Arc::new(Image::read(file, "changing", &mut Here).unwrap());
     assert_eq!(content(&mut image, "f").unwrap(), "before");
     fs::write(&path, b"something else").unwrap();
     assert_eq!(content(&mut image, "f"), Err(Errno::STALE));

@@ -1,0 +1,72 @@
+//! Has a confined process say what kind of program a file is.
+
+use super::format::{FormatError, Program, read};
+use crate::confine::{Reader, frames};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// The only question: a file to examine. The answer has the same kind.
+const EXAMINE: u8 = 1;
+
+/// Examines files in a process that is started with the first one.
+#[derive(Debug, Default)]
+pub(crate) struct Examiner(Option<Reader>);
+
+impl Examiner {
+    /// Says what kind of program an open file is.
+    ///
+    /// # Errors
+    /// If it is none, or if the process that examines it ended.
+    pub(crate) fn examine(&mut self, file: &File) -> Result<Program, FormatError> {
+        let reader = match self.0.take() {
+            Some(reader) => reader,
+            None => Reader::start(c"ebb-examiner", serve)?,
+        };
+        reader.send(EXAMINE, &[], &[file.as_fd()])?;
+        let answer = reader.receive()?;
+        // One that ended is not asked again.
+        self.0 = Some(reader);
+        let answer: Result<Result<Program, FormatError>, _> = serde_json::from_slice(&answer.bytes);
+        answer.unwrap_or_else(|error| Err(FormatError::Read(error.to_string())))
+    }
+}
+
+/// Answers until there are no more questions.
+fn serve(socket: &UnixStream) {
+    while let Ok(mut frame) = frames::receive(socket) {
+        let Some(file) = frame.descriptors.pop() else {
+            return;
+        };
+        let answer = examined(file);
+        let Ok(bytes) = serde_json::to_vec(&answer) else {
+            return;
+        };
+        if frames::send(socket, EXAMINE, &bytes, &[]).is_err() {
+            return;
+        }
+    }
+}
+
+fn examined(file: OwnedFd) -> Result<Program, FormatError> {
+    read(&mut File::from(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::format::Format;
+
+    #[test]
+    fn files_are_examined_one_after_the_other() {
+        let mut examiner = Examiner::default();
+        for _ in 0..3 {
+            let file = File::open("/bin/true").unwrap();
+            let program = examiner.examine(&file).unwrap();
+            assert!(matches!(program.format, Format::Dynamic { .. }));
+            assert!(program.links.needed.iter().any(|name| name == "libc.so.6"));
+            let file = File::open("/etc/passwd").unwrap();
+            assert!(matches!(examiner.examine(&file), Err(FormatError::Unknown)));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Files of the host that are packed: what is packed is what was opened, or what stands below a folder
+//! that was.
+
+use crate::system::opened::{facts, kind_of, own_path};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file of the host that is to be packed.
+#[derive(Clone, Debug)]
+pub(crate) struct HostFile {
+    /// Its path, for people and to tell it from others.
+    pub(crate) path: PathBuf,
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// It is open.
+    Open(Arc<File>),
+    /// It is opened when it is needed: this path below an open folder, without following links.
+    Below(Arc<OwnedFd>, PathBuf),
+}
+
+impl HostFile {
+    /// Opens a file by its path, once, and without waiting for another process. Links are followed,
+    /// those of `/proc` that lead anywhere excepted.
+    ///
+    /// # Errors
+    /// The host's; `EISDIR` for a folder, `ENXIO` for a pipe, a socket or a device.
+    pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::NO_MAGICLINKS;
+        let named = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
+        Ok(Self {
+            path: path.to_owned(),
+            place: Place::Open(Arc::new(read_regular(&named)?)),
+        })
+    }
+
+    /// The file at a path below an open folder, which stands at `path` of the host.
+    pub(crate) fn below(folder: &Arc<OwnedFd>, inside: PathBuf, path: PathBuf) -> Self {
+        Self {
+            path,
+            place: Place::Below(Arc::clone(folder), inside),
+        }
+    }
+
+    /// The open file.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `ELOOP` if a link stands there now.
+    pub(crate) fn file(&self) -> Result<Arc<File>, Errno> {
+        match &self.place {
+            Place::Open(file) => Ok(Arc::clone(file)),
+            Place::Below(folder, inside) => {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+                let named = rustix::fs::openat2(&**folder, inside, flags, Mode::empty(), resolve)?;
+                Ok(Arc::new(read_regular(&named)?))
+            }
+        }
+    }
+
+    /// All of its bytes, if there are at most `most`.
+    ///
+    /// # Errors
+    /// As [`Self::file`]; `EFBIG` if there are more.
+    pub(crate) fn bytes(&self, most: u64) -> io::Result<Vec<u8>> {
+        use std::os::unix::fs::FileExt;
+        let file = self.file()?;
+        let len = file.metadata()?.len();
+        if len > most {
+            return Err(Errno::FBIG.into());
+        }
+        let mut bytes = vec![0; usize::try_from(len).map_err(|_| Errno::FBIG)?];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+}
+
+/// Opens for reading what was opened for looking at it, if it is a regular file.
+fn read_regular(named: &OwnedFd) -> Result<File, Errno> {
+    match kind_of(&facts(named, b"")?) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(Errno::ISDIR),
+        FileType::Symlink => return Err(Errno::LOOP),
+        _ => return Err(Errno::NXIO),
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    // The same file again, by its descriptor: a name could lead to another one by now.
+    rustix::fs::openat(CWD, own_path(named), flags, Mode::empty()).map(File::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_regular_files_are_opened_and_none_is_waited_for() {
+        let folder = std::env::temp_dir().join(format!("ebb-host-file-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let pipe = folder.join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let error = |path: &Path| HostFile::open(path).unwrap_err();
+        assert_eq!(error(&pipe), Errno::NXIO);
+        assert_eq!(error(&folder), Errno::ISDIR);
+        assert_eq!(error(Path::new("/dev/null")), Errno::NXIO);
+        assert_eq!(error(Path::new("/proc/self/exe")), Errno::LOOP);
+        assert_eq!(error(Path::new("/proc/self/cwd/Cargo.toml")), Errno::LOOP);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_stands_below_a_folder_is_not_reached_through_links() {
+        let folder = std::env::temp_dir().join(format!("ebb-below-{}", std::process::id()));
+        fs::create_dir_all(folder.join("in")).unwrap();
+        fs::write(folder.join("secret"), "secret").unwrap();
+        fs::write(folder.join("in/file"), "file").unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let top = rustix::fs::open(folder.join("in"), flags, Mode::empty()).unwrap();
+        let file = HostFile::below(&Arc::new(top), "file".into(), folder.join("in/file"));
+        assert_eq!(file.bytes(9).unwrap(), b"file");
+        assert!(file.bytes(3).is_err());
+        // The tree is changed between the walk and the reading.
+        fs::remove_file(folder.join("in/file")).unwrap();
+        symlink("../secret", folder.join("in/file")).unwrap();
+        assert_eq!(file.file().unwrap_err(), Errno::LOOP);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

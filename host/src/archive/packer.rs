@@ -1,0 +1,74 @@
+//! What is needed to pack a guest's first file system: the tree, and who says what may go into it.
+
+use super::admission::{self, AdmissionError, Admitted, Named, Shown, Use};
+use super::examiner::Examiner;
+use super::format::{FormatError, Program};
+use super::host_file::HostFile;
+use super::initramfs::Initramfs;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Says for a path of the guest's which file of the host's stands there without being packed.
+pub(crate) type Seen<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
+
+/// Packs programs and what they need.
+pub(crate) struct Packer<'a> {
+    pub(crate) tree: Initramfs,
+    /// What the user named: it may be packed whoever may read it.
+    pub(crate) named: Named,
+    pub(crate) seen: Box<Seen<'a>>,
+    pub(super) examiner: Examiner,
+}
+
+impl fmt::Debug for Packer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packer")
+            .field("tree", &self.tree)
+            .field("named", &self.named)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Packer<'a> {
+    /// Nothing packed yet, in a guest that sees the host's files by `seen`.
+    pub(crate) fn new(seen: Box<Seen<'a>>) -> Self {
+        Self {
+            tree: Initramfs::default(),
+            named: Named::default(),
+            seen,
+            examiner: Examiner::default(),
+        }
+    }
+
+    /// Opens a file that nobody named, for a use; see [`admission::admit`].
+    pub(super) fn admit(
+        &mut self,
+        path: &Path,
+        purpose: Use,
+    ) -> Result<Option<Admitted>, AdmissionError> {
+        let seen = &mut self.seen;
+        let shown: &mut Shown<'_> = &mut |real| is_seen(&mut **seen, real);
+        admission::admit(path, purpose, &self.named, shown, &mut self.examiner)
+    }
+
+    /// Opens a file that loaders read; see [`admission::open`].
+    pub(super) fn open(
+        &mut self,
+        path: &Path,
+    ) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
+        let seen = &mut self.seen;
+        admission::open(path, &self.named, &mut |real| is_seen(&mut **seen, real))
+    }
+
+    /// Says what kind of program a file is that the user named.
+    pub(super) fn examine(&mut self, file: &HostFile) -> Result<Program, FormatError> {
+        let opened = file.file().map_err(std::io::Error::from)?;
+        self.examiner.examine(&opened)
+    }
+}
+
+/// Whether the guest sees the file that stands at a path of the host anyway.
+fn is_seen(seen: &mut Seen<'_>, real: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    seen(real.as_os_str().as_bytes()).is_some_and(|found| found == real)
+}

@@ -1,0 +1,130 @@
+//! Messages between `ebb` and a reader: a kind, bytes, and descriptors.
+
+use rustix::io::{Errno, IoSlice, IoSliceMut};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+/// The most descriptors of one message.
+const DESCRIPTORS_MAX: usize = 2;
+/// The most bytes of one message. A small file of an image fits.
+const BYTES_MAX: u32 = 17 << 20;
+
+/// A message that was received.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// What it says or asks, in the numbers of its protocol.
+    pub(crate) kind: u8,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+/// Sends a message.
+///
+/// # Errors
+/// The socket's; `EMSGSIZE` for more than [`BYTES_MAX`] bytes or [`DESCRIPTORS_MAX`] descriptors.
+pub(crate) fn send(
+    mut socket: &UnixStream,
+    kind: u8,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let len = u32::try_from(bytes.len()).ok();
+    let len = len.filter(|len| *len <= BYTES_MAX && descriptors.len() <= DESCRIPTORS_MAX);
+    let [a, b, c, d] = len.ok_or(Errno::MSGSIZE)?.to_le_bytes();
+    let head = [a, b, c, d, kind];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        // The space is for the most that there can be.
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let sent = rustix::io::retry_on_intr(|| {
+        sendmsg(
+            socket,
+            &[IoSlice::new(&head)],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )
+    })?;
+    // Descriptors travel with the first byte; the others may follow alone.
+    socket.write_all(&head[sent..])?;
+    socket.write_all(bytes)
+}
+
+/// Receives a message.
+///
+/// # Errors
+/// The socket's; `UnexpectedEof` at its end; `EMSGSIZE` for more than [`BYTES_MAX`] bytes.
+pub(crate) fn receive(mut socket: &UnixStream) -> io::Result<Frame> {
+    let mut head = [0; 5];
+    let mut descriptors = Vec::new();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        let mut into = [IoSliceMut::new(&mut head)];
+        recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    socket.read_exact(&mut head[received.bytes..])?;
+    let [a, b, c, d, kind] = head;
+    let len = u32::from_le_bytes([a, b, c, d]);
+    if len > BYTES_MAX {
+        return Err(Errno::MSGSIZE.into());
+    }
+    let mut bytes = vec![0; usize::try_from(len).map_err(|_| Errno::MSGSIZE)?];
+    socket.read_exact(&mut bytes)?;
+    Ok(Frame {
+        kind,
+        bytes,
+        descriptors,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn messages_arrive_with_their_descriptors() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        send(&a, 7, b"abc", &[null.as_fd()]).unwrap();
+        send(&a, 8, b"", &[]).unwrap();
+        let first = receive(&b).unwrap();
+        assert_eq!((first.kind, first.bytes.as_slice()), (7, &b"abc"[..]));
+        assert_eq!(first.descriptors.len(), 1);
+        let second = receive(&b).unwrap();
+        assert_eq!((second.kind, second.bytes.len()), (8, 0));
+        assert!(second.descriptors.is_empty());
+        drop(a);
+        assert_eq!(
+            receive(&b).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+    }
+
+    #[test]
+    fn lengths_are_bounded() {
+        let (mut a, b) = UnixStream::pair().unwrap();
+        a.write_all(&[255, 255, 255, 255, 0]).unwrap();
+        let error = receive(&b).unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::MSGSIZE));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let many = [null.as_fd(); DESCRIPTORS_MAX + 1];
+        assert!(send(&a, 0, b"", &many).is_err());
+    }
+}

@@ -1,0 +1,29 @@
+//! Confines the processes that handle what a guest, an image or a program says: QEMU, the readers of
+//! images and programs, and `ebb` itself.
+//!
+//! | file | what |
+//! |---|---|
+//! | `measures` | the single measures, and which of them hold |
+//! | `fork` | starts a process of this program that goes on with a function |
+//! | `reader` | a process that may compute and answer, and nothing else |
+//! | `frames` | messages between `ebb` and a reader |
+//! | `namespaces` | the user, network and IPC namespaces of a QEMU |
+//! | `files` | the folders that QEMU may read (Landlock) |
+//! | `calls` | the system calls that QEMU, and a reader, may make (seccomp) |
+//! | `cage` | all of that for QEMU, put on between `fork` and `exec` |
+//! | `privileges` | the capabilities that `ebb` keeps |
+
+mod cage;
+mod calls;
+mod files;
+mod fork;
+pub(crate) mod frames;
+mod measures;
+mod namespaces;
+mod privileges;
+mod reader;
+
+pub(crate) use cage::{Cage, CageError, Preparation};
+pub(crate) use measures::Measure;
+pub(crate) use privileges::{Privileges, keep, names};
+pub(crate) use reader::Reader;

@@ -1,0 +1,245 @@
+//! The user, network and IPC namespaces of a QEMU.
+//!
+//! A process makes them, waits while `ebb` says which users they have, and ends once `ebb` holds them
+//! by descriptors. As their owner `ebb` may enter them, and end what runs in them, without any
+//! capability of its own.
+
+use super::fork::Forked;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+
+/// The first of the users that QEMUs of root run as: the process number of `ebb` is added. No account
+/// has them, and no container manager gives them out, so two guests never share one.
+const FIRST_USER: u32 = 1_900_000_000;
+/// The user that distributions have for what should have no rights: taken where `ebb` runs as root of
+/// a container that has no other.
+const NOBODY: u32 = 65534;
+const KVM: &str = "/dev/kvm";
+
+/// Whom a QEMU runs as where root starts `ebb`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Ids {
+    pub(super) user: u32,
+    pub(super) group: u32,
+    /// The group that may open `/dev/kvm`, if not everyone may.
+    pub(super) kvm_group: Option<u32>,
+    /// Only root may open `/dev/kvm`.
+    pub(super) kvm_is_roots: bool,
+}
+
+impl Ids {
+    fn new(user: u32) -> Self {
+        let kvm = fs::metadata(KVM).ok();
+        let mode = kvm.as_ref().map_or(0o666, |kvm| kvm.mode());
+        let is_groups = mode & 0o060 == 0o060;
+        let is_everyones = mode & 0o006 == 0o006;
+        let group = kvm.map(|kvm| kvm.gid());
+        let group = group.filter(|group| is_groups && !is_everyones && *group != 0);
+        Self {
+            user,
+            group: user,
+            kvm_group: group,
+            kvm_is_roots: !is_everyones && group.is_none(),
+        }
+    }
+
+    /// Those of the user without rights, for a host without user namespaces.
+    pub(super) fn nobody() -> Self {
+        Self::new(NOBODY)
+    }
+
+    /// The user and the group of a QEMU that opens `/dev/kvm` if `kvm`.
+    pub(super) fn of_process(self, kvm: bool) -> (u32, u32) {
+        match (kvm, self.kvm_is_roots, self.kvm_group) {
+            (true, true, _) => (0, 0),
+            (true, false, Some(group)) => (self.user, group),
+            _ => (self.user, self.group),
+        }
+    }
+
+    /// The lines of the user and of the group map.
+    fn maps(self) -> [String; 2] {
+        let line = |id: u32| format!("{id} {id} 1\n");
+        let root = if self.kvm_is_roots {
+            line(0)
+        } else {
+            String::new()
+        };
+        let kvm = self.kvm_group.map(line).unwrap_or_default();
+        [line(self.user) + &root, line(self.group) + &root + &kvm]
+    }
+}
+
+/// Namespaces that are being made.
+#[derive(Debug)]
+pub(super) struct Making {
+    maker: Forked,
+    socket: UnixStream,
+}
+
+/// A namespace, or why there is none.
+pub(super) type Made = Result<OwnedFd, Errno>;
+
+/// Namespaces that a QEMU can enter.
+#[derive(Debug)]
+pub(super) struct Namespaces {
+    user: OwnedFd,
+    pub(super) network: Made,
+    pub(super) ipc: Made,
+    /// Whom QEMU runs as; `None` where it is the one that `ebb` runs as.
+    pub(super) ids: Option<Ids>,
+}
+
+impl Making {
+    /// Starts to make them.
+    ///
+    /// # Errors
+    /// The host's, for a socket or a process.
+    pub(super) fn start() -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let maker = Forked::start(move || make(theirs))?;
+        Ok(Self {
+            maker,
+            socket: ours,
+        })
+    }
+
+    /// Waits for them, and gives them their users.
+    ///
+    /// # Errors
+    /// If there is no user namespace to be had here.
+    pub(super) fn finish(mut self) -> io::Result<Namespaces> {
+        let mut result = || {
+            let mut bytes = [0; 4];
+            self.socket.read_exact(&mut bytes)?;
+            Ok::<_, io::Error>(i32::from_le_bytes(bytes))
+        };
+        match result()? {
+            0 => {}
+            error => return Err(Errno::from_raw_os_error(error).into()),
+        }
+        let (network, ipc) = (result()?, result()?);
+        let folder = format!("/proc/{}", self.maker.pid().as_raw_nonzero());
+        let ids = map_users(&folder)?;
+        let open = |name: &str| {
+            let path = format!("{folder}/ns/{name}");
+            rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        };
+        let made = |error, name| match error {
+            0 => open(name),
+            error => Err(Errno::from_raw_os_error(error)),
+        };
+        Ok(Namespaces {
+            user: open("user")?,
+            network: made(network, "net"),
+            ipc: made(ipc, "ipc"),
+            ids,
+        })
+    }
+}
+
+/// Makes the namespaces, says which there are, and waits to be ended.
+fn make(mut socket: UnixStream) {
+    let mut is_made = |flags| {
+        // SAFETY: unsafe for what threads share, of which these flags have nothing; there is one.
+        let made = unsafe { unshare_unsafe(flags) };
+        let error = made.map_or_else(Errno::raw_os_error, |()| 0);
+        socket.write_all(&error.to_le_bytes()).is_ok() && error == 0
+    };
+    if !is_made(UnshareFlags::NEWUSER) {
+        return;
+    }
+    is_made(UnshareFlags::NEWNET);
+    is_made(UnshareFlags::NEWIPC);
+    let _ = socket.read(&mut [0]);
+}
+
+/// Says which users and groups of the host a new namespace has; returns whom QEMU runs as, if that is
+/// not who runs `ebb`.
+fn map_users(folder: &str) -> io::Result<Option<Ids>> {
+    let write = |name: &str, text: &str| fs::write(format!("{folder}/{name}"), text);
+    if !geteuid().is_root() {
+        // Without this no group can be mapped by who has no rights.
+        write("setgroups", "deny")?;
+        let line = |id: u32| format!("{id} {id} 1\n");
+        write("uid_map", &line(geteuid().as_raw()))?;
+        write("gid_map", &line(getegid().as_raw()))?;
+        return Ok(None);
+    }
+    let own = FIRST_USER + std::process::id();
+    let mut last = Errno::PERM.into();
+    for user in [own, NOBODY] {
+        let ids = Ids::new(user);
+        let [users, groups] = ids.maps();
+        match write("uid_map", &users).and_then(|()| write("gid_map", &groups)) {
+            Ok(()) => return Ok(Some(ids)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl Namespaces {
+    /// The same, by descriptors of their own.
+    ///
+    /// # Errors
+    /// If the host has no descriptor left.
+    pub(super) fn again(&self) -> io::Result<Self> {
+        let made = |made: &Made| match made {
+            Ok(file) => file.try_clone().map(Ok),
+            Err(error) => Ok(Err(*error)),
+        };
+        Ok(Self {
+            user: self.user.try_clone()?,
+            network: made(&self.network)?,
+            ipc: made(&self.ipc)?,
+            ids: self.ids,
+        })
+    }
+
+    /// Moves the calling process, which has one thread, into them. Allocates nothing.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn enter(&self) -> Result<(), Errno> {
+        let enter = |file: BorrowedFd<'_>, kind| move_into_link_name_space(file, Some(kind));
+        // First the one that gives the rights to enter the others.
+        enter(self.user.as_fd(), LinkNameSpaceType::User)?;
+        if let Ok(network) = &self.network {
+            enter(network.as_fd(), LinkNameSpaceType::Network)?;
+        }
+        if let Ok(ipc) = &self.ipc {
+            enter(ipc.as_fd(), LinkNameSpaceType::InterProcessCommunication)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_name_the_user_and_who_may_open_kvm() {
+        let mut ids = Ids {
+            user: 7,
+            group: 7,
+            kvm_group: None,
+            kvm_is_roots: false,
+        };
+        assert_eq!(ids.maps(), ["7 7 1\n", "7 7 1\n"]);
+        ids.kvm_group = Some(108);
+        assert_eq!(ids.maps(), ["7 7 1\n", "7 7 1\n108 108 1\n"]);
+        ids.kvm_group = None;
+        ids.kvm_is_roots = true;
+        assert_eq!(ids.maps(), ["7 7 1\n0 0 1\n", "7 7 1\n0 0 1\n"]);
+    }
+}

@@ -1,0 +1,203 @@
+//! A process that reads what others wrote (programs, images) and answers what stands in it. It can
+//! compute, use the descriptors that it is handed, and do nothing else.
+
+use super::calls;
+use super::fork::Forked;
+use super::frames::{self, Frame};
+use ebb_blk::capabilities::keep_capabilities;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::CapabilitySet;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+/// The most address space of a reader: decoders take up to 128 MiB each, an index 64 MiB.
+const ADDRESS_SPACE: u64 = 1 << 30;
+
+/// A reader, and the socket to it. Dropping it ends the process.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    socket: UnixStream,
+    process: Forked,
+}
+
+impl Reader {
+    /// Starts a process called `name`, at most 15 bytes, that runs `serve` with its end of a socket.
+    /// Before that it gives up capabilities, files, and all system calls that it does not need.
+    ///
+    /// # Errors
+    /// The host's, for a socket or a process.
+    pub(crate) fn start(name: &CStr, serve: impl FnOnce(&UnixStream)) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let process = Forked::start(|| {
+            if confine(name, &theirs).is_ok() {
+                serve(&theirs);
+            }
+        })?;
+        Ok(Self {
+            socket: ours,
+            process,
+        })
+    }
+
+    /// Sends a message to the process.
+    ///
+    /// # Errors
+    /// The socket's: `EPIPE` once the process has ended.
+    pub(crate) fn send(
+        &self,
+        kind: u8,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        frames::send(&self.socket, kind, bytes, descriptors)
+    }
+
+    /// Receives a message of the process.
+    ///
+    /// # Errors
+    /// The socket's: `UnexpectedEof` once the process has ended.
+    pub(crate) fn receive(&self) -> io::Result<Frame> {
+        frames::receive(&self.socket)
+    }
+
+    /// The number of the process.
+    pub(crate) fn pid(&self) -> i32 {
+        self.process.pid().as_raw_nonzero().get()
+    }
+}
+
+/// Gives up, in a new process, everything but `socket` and memory.
+fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
+    rustix::thread::set_name(name)?;
+    // What it would print reaches no terminal.
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    drop(null);
+    close_all_but(socket)?;
+    rustix::process::chdir("/")?;
+    let limit = |resource, most| {
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
+        };
+        // A lower limit may hold already, which cannot be raised.
+        match setrlimit(resource, limit) {
+            Err(Errno::PERM) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    };
+    limit(Resource::As, ADDRESS_SPACE)?;
+    limit(Resource::Core, 0)?;
+    keep_capabilities(CapabilitySet::empty())?;
+    calls::allow_reading()
+}
+
+/// Closes every descriptor above stderr but `socket`.
+fn close_all_but(socket: &UnixStream) -> io::Result<()> {
+    let kept = socket.as_raw_fd().unsigned_abs();
+    for (first, last) in [(3, kept.saturating_sub(1)), (kept + 1, u32::MAX)] {
+        if first <= last {
+            calls::close_range(first, last, 0)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    /// A reader that tries what `attempt` does, and answers with the error's number, or 0.
+    fn tried(attempt: impl FnOnce() -> i32) -> i32 {
+        let reader = Reader::start(c"ebb-test", |socket| {
+            let error = attempt();
+            let _ = frames::send(socket, 1, &error.to_le_bytes(), &[]);
+        });
+        let frame = reader.unwrap().receive().unwrap();
+        i32::from_le_bytes(frame.bytes.try_into().unwrap())
+    }
+
+    fn number<T>(result: Result<T, Errno>) -> i32 {
+        result.map_or_else(Errno::raw_os_error, |_| 0)
+    }
+
+    #[test]
+    fn a_reader_opens_no_file_and_no_socket() {
+        let refused = Errno::PERM.raw_os_error();
+        let open = || {
+            number(rustix::fs::open(
+                "/etc/passwd",
+                OFlags::RDONLY,
+                Mode::empty(),
+            ))
+        };
+        assert_eq!(tried(open), refused);
+        let inet = rustix::net::AddressFamily::INET;
+        let socket = || {
+            number(rustix::net::socket(
+                inet,
+                rustix::net::SocketType::STREAM,
+                None,
+            ))
+        };
+        assert_eq!(tried(socket), refused);
+        let kill = || {
+            let signal = rustix::process::Signal::KILL;
+            let parent = rustix::process::Pid::from_raw(1).unwrap();
+            number(rustix::process::kill_process(parent, signal))
+        };
+        assert_eq!(tried(kill), refused);
+        assert_eq!(
+            tried(|| number(rustix::fs::unlink("/tmp/nothing"))),
+            refused
+        );
+    }
+
+    #[test]
+    fn a_reader_has_no_other_descriptors() {
+        let secret = std::fs::File::open("/dev/null").unwrap();
+        let number_of = secret.as_raw_fd();
+        let use_it = move || {
+            // SAFETY: the number is not used as an owned descriptor, and a closed one is an error.
+            let borrowed = unsafe { BorrowedFd::borrow_raw(number_of) };
+            number(rustix::fs::fstat(borrowed))
+        };
+        assert_eq!(tried(use_it), Errno::BADF.raw_os_error());
+        drop(secret);
+    }
+
+    #[test]
+    fn a_reader_uses_what_it_is_handed() {
+        let reader = Reader::start(c"ebb-test", |socket| {
+            let frame = frames::receive(socket).unwrap();
+            let mut bytes = [0; 4];
+            let count = rustix::io::pread(&frame.descriptors[0], &mut bytes, 1).unwrap();
+            frames::send(socket, 2, &bytes[..count], &[]).unwrap();
+        });
+        let reader = reader.unwrap();
+        let mut file = std::fs::File::from(
+            rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
+        );
+        io::Write::write_all(&mut file, b"abc").unwrap();
+        reader.send(1, b"", &[file.as_fd()]).unwrap();
+        let answer = reader.receive().unwrap();
+        assert_eq!((answer.kind, answer.bytes.as_slice()), (2, &b"bc"[..]));
+    }
+
+    #[test]
+    fn the_end_of_a_reader_is_an_error() {
+        let reader = Reader::start(c"ebb-test", |_| panic!("a bug")).unwrap();
+        assert!(reader.pid() > 0);
+        assert_eq!(
+            reader.receive().unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+    }
+}

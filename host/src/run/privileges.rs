@@ -1,0 +1,42 @@
+//! What a run needs root's privileges for, where root starts it.
+
+use super::options::RunOptions;
+use super::out::Outs;
+use super::root::RootChoice;
+use super::volumes::VolumeOption;
+use crate::confine::{Cage, Privileges};
+use ebb_blk::image::Location;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Returns what a run with these options needs privileges for.
+pub(super) fn needed(
+    options: &RunOptions,
+    volumes: &[VolumeOption],
+    outs: Option<&Outs>,
+    cage: &Cage,
+) -> Privileges {
+    let shows_others = match options.root() {
+        RootChoice::Nothing => false,
+        // Links in it may lead to a folder of another user.
+        RootChoice::Path(_) => true,
+        RootChoice::Host => std::env::current_dir().is_ok_and(|here| is_anothers(&here)),
+    };
+    let disks = options.disks.iter().map(|disk| &disk.0.location);
+    let disks = disks.filter_map(|location| match location {
+        Location::Path(path) => Some(path.as_path()),
+        Location::Ram { .. } => None,
+    });
+    Privileges {
+        reads: shows_others || !volumes.is_empty(),
+        writes: volumes.iter().any(|volume| !volume.read_only)
+            || outs.is_some_and(Outs::go_to_others)
+            || disks.into_iter().any(is_anothers),
+        changes_user: cage.changes_user(),
+    }
+}
+
+/// Whether a file belongs to another user than root, or cannot be looked at.
+fn is_anothers(path: &Path) -> bool {
+    path.metadata().map_or(true, |file| file.uid() != 0)
+}

@@ -1,0 +1,105 @@
+//! The process that reads an image. It knows the archive's bytes, and the guest's memory once there is a
+//! guest; see [`crate::confine::Reader`] for what it can do.
+
+use super::super::desk;
+use super::messages::{
+    CONTENT, FAILED, HAS, LINK, MEMORY, NO, OPEN, OPENED, PROGRAM, PROGRESS, Places, QUESTION,
+    SCRATCH, Unpacked, YES,
+};
+use super::workshop::Workshop;
+use super::{Image, ImageError};
+use crate::confine::frames::{Frame, receive, send};
+use ebb_wire::root::{ANSWER_MAX, Question};
+use std::fs::File;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+/// Opens the image that the first message brings, and answers questions until there are no more.
+pub(super) fn serve(socket: &UnixStream) {
+    // An error of the socket is its end.
+    let _ = answer_all(socket);
+}
+
+fn answer_all(socket: &UnixStream) -> io::Result<()> {
+    let image = match opened(socket, receive(socket)?) {
+        Ok(image) => image,
+        Err(error) => return send(socket, FAILED, error.to_string().as_bytes(), &[]),
+    };
+    send(socket, OPENED, &serde_json::to_vec(image.config())?, &[])?;
+    let mut image = Arc::new(image);
+    let mut memory = None;
+    let mut buffer = vec![0; ANSWER_MAX];
+    loop {
+        let mut frame = receive(socket)?;
+        let path = frame.bytes.as_slice();
+        let yes = |is: bool| if is { YES } else { NO };
+        match frame.kind {
+            HAS => send(socket, yes(image.has(path)), &[], &[])?,
+            PROGRAM => send(socket, yes(image.has_program(path)), &[], &[])?,
+            CONTENT => {
+                let content = image.content(path);
+                send(
+                    socket,
+                    yes(content.is_some()),
+                    &content.unwrap_or_default(),
+                    &[],
+                )?;
+            }
+            LINK => {
+                let target = image.link_at(path);
+                send(
+                    socket,
+                    yes(target.is_some()),
+                    target.unwrap_or_default(),
+                    &[],
+                )?;
+            }
+            MEMORY => memory = frame.descriptors.pop().map(File::from),
+            QUESTION => {
+                let (Some((places, asked)), Some(memory)) = (Places::read(path), &memory) else {
+                    return Ok(());
+                };
+                let Some(question) = Question::read(asked) else {
+                    return Ok(());
+                };
+                let place = |frame| places.place(frame);
+                let bytes = desk::reply_to(&mut image, &question, memory, &place, &mut buffer);
+                send(socket, YES, bytes, &[])?;
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn opened(socket: &UnixStream, mut first: Frame) -> Result<Image, ImageError> {
+    let archive = first.descriptors.pop().filter(|_| first.kind == OPEN);
+    let archive = archive.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let name = String::from_utf8_lossy(&first.bytes).into_owned();
+    Image::read(File::from(archive), &name, &mut Asking(socket))
+}
+
+/// Asks the process at the other end.
+struct Asking<'a>(&'a UnixStream);
+
+impl Workshop for Asking<'_> {
+    fn scratch(&mut self) -> io::Result<File> {
+        send(self.0, SCRATCH, &[], &[])?;
+        let mut answer = receive(self.0)?;
+        match answer.descriptors.pop() {
+            Some(file) => Ok(File::from(file)),
+            None => Err(io::Error::other(
+                String::from_utf8_lossy(&answer.bytes).into_owned(),
+            )),
+        }
+    }
+
+    fn progress(&mut self, what: &str, done: u64) {
+        let unpacked = Unpacked {
+            what: what.to_owned(),
+            done,
+        };
+        // The next message meets the same error.
+        let _ = serde_json::to_vec(&unpacked).map(|bytes| send(self.0, PROGRESS, &bytes, &[]));
+    }
+}

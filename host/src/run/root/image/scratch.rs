@@ -1,0 +1,69 @@
+//! Files for what is unpacked: they have no name, and go with the processes that hold them.
+
+use crate::system::new_file;
+use crate::text::stderr;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Work shorter than that is not spoken of.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Where large files go for a while.
+pub(super) fn folder() -> PathBuf {
+    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
+}
+
+/// Makes a file without a name in a folder.
+///
+/// # Errors
+/// The host's.
+pub(super) fn nameless(folder: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match rustix::fs::openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => return Ok(File::from(file)),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // A file system that has none.
+    let (file, path) = new_file(folder, "ebb-image", 0o600)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// Says on a terminal how far long work is.
+pub(super) struct Progress {
+    next: Option<Instant>,
+    shown: bool,
+}
+
+impl Progress {
+    pub(super) fn new(quiet: bool) -> Self {
+        let speaks = !quiet && stderr::is_terminal();
+        Self {
+            next: speaks.then(|| Instant::now() + SILENCE),
+            shown: false,
+        }
+    }
+
+    /// Shows that `done` bytes of `what` are unpacked, unless it showed something a moment ago.
+    pub(super) fn show(&mut self, what: &str, done: u64) {
+        let now = Instant::now();
+        if self.next.is_some_and(|next| now >= next) {
+            stderr::show(&format!("ebb: unpacks {what}: {} MiB", done >> 20));
+            self.shown = true;
+            self.next = Some(now + SILENCE / 5);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            stderr::wipe();
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What is packed by itself for a program: hostile programs and scripts choose nothing of the user's. No
+//! guest is started here; the first file system is written and looked through.
+
+#[path = "parts/scratch.rs"]
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod scratch;
+
+use scratch::Scratch;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const SECRET: &str = "PRIVATE KEY of this user";
+
+/// A folder that everyone may pass, with a secret that is its owner's alone, in a folder that is, too.
+struct Place {
+    scratch: Scratch,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let scratch = Scratch::within(&std::env::temp_dir(), name);
+        let place = Self { scratch };
+        place.write("home/.ssh/id", SECRET.as_bytes(), 0o600);
+        fs::set_permissions(place.path("home/.ssh"), mode(0o700)).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.folder().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8], permissions: u32) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, mode(permissions)).unwrap();
+        path
+    }
+
+    fn script(&self, name: &str, first: &str) -> PathBuf {
+        self.write(name, format!("#!{first}\n").as_bytes(), 0o755)
+    }
+
+    /// Packs a program with these options; the output, and what the guest would start with.
+    fn pack(&self, options: &[&str], program: &Path) -> (Output, Vec<u8>) {
+        let archive = self.path("archive");
+        let _ = fs::remove_file(&archive);
+        let output = Command::new(env!("CARGO_BIN_EXE_ebb"))
+            .args(["run", "--dump-initramfs"])
+            .arg(&archive)
+            .args(options)
+            .arg("--")
+            .arg(program)
+            .current_dir(self.path(""))
+            .env("HOME", self.path("home"))
+            .output()
+            .expect("ebb starts");
+        (output, fs::read(&archive).unwrap_or_default())
+    }
+
+    /// Asserts that nothing of the secret is packed, and that the refusal names `word`.
+    fn refused(&self, options: &[&str], program: &Path, word: &str) {
+        let (output, archive) = self.pack(options, program);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!holds(&archive, SECRET), "{program:?}: {message}");
+        assert!(!holds(&output.stderr, SECRET), "{message}");
+        assert!(!message.contains("panicked"), "{message}");
+        assert_eq!(output.status.code(), Some(126), "{message}");
+        assert!(message.contains(word), "`{word}` is missing in: {message}");
+    }
+}
+
+fn mode(bits: u32) -> fs::Permissions {
+    fs::Permissions::from_mode(bits)
+}
+
+fn holds(bytes: &[u8], text: &str) -> bool {
+    bytes
+        .windows(text.len())
+        .any(|part| part == text.as_bytes())
+}
+
+/// An ELF program with these interpreters.
+fn elf(interpreters: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+    bytes.resize(16, 0);
+    bytes.extend([3, 0, 62, 0, 1, 0, 0, 0]);
+    for long in [0x1000_u64, 64, 0] {
+        bytes.extend(long.to_le_bytes());
+    }
+    bytes.extend(0_u32.to_le_bytes());
+    let count = u16::try_from(interpreters.len()).unwrap();
+    for half in [64_u16, 56, count, 64, 0, 0] {
+        bytes.extend(half.to_le_bytes());
+    }
+    let mut at = 64 + 56 * interpreters.len() as u64;
+    for path in interpreters {
+        let len = path.len() as u64 + 1;
+        bytes.extend([3, 0, 0, 0, 4, 0, 0, 0]);
+        for long in [at, at, at, len, len, 1] {
+            bytes.extend(long.to_le_bytes());
+        }
+        at += len;
+    }
+    for path in interpreters {
+        bytes.extend(*path);
+        bytes.push(0);
+    }
+    bytes
+}
+
+fn bytes_of(path: &Path) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes().to_vec()
+}
+
+#[test]
+fn a_secret_is_no_interpreter() {
+    let place = Place::new("packing-interpreter");
+    let secret = bytes_of(&place.path("home/.ssh/id"));
+    let program = place.write("prog", &elf(&[&secret]), 0o755);
+    place.refused(&["--root", "none"], &program, "home/.ssh/id");
+    // The second is read by some tools, and never by a kernel.
+    let loader = b"/lib64/ld-linux-x86-64.so.2";
+    let two = place.write("two", &elf(&[loader, &secret]), 0o755);
+    let (_, archive) = place.pack(&["--root", "none"], &two);
+    assert!(!holds(&archive, SECRET));
+    place.refused(
+        &["--root", "none"],
+        &place.write("one", &elf(&[&secret, loader]), 0o755),
+        "home/.ssh/id",
+    );
+}
+
+#[test]
+fn a_packed_folder_names_no_secret() {
+    let place = Place::new("packing-folder");
+    let secret = bytes_of(&place.path("home/.ssh/id"));
+    place.write("tree/prog", &elf(&[&secret]), 0o755);
+    let options = ["--root", "none", "--file", "tree:/t", "--busybox"];
+    let (output, archive) = place.pack(&options, Path::new("sh"));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(!holds(&archive, SECRET));
+    // One that lies in the folder is packed, as everything else in it.
+    place.write("tree/own", SECRET.as_bytes(), 0o600);
+    let (_, archive) = place.pack(&options, Path::new("sh"));
+    assert!(holds(&archive, SECRET));
+}
+
+#[test]
+fn a_script_names_no_secret() {
+    let place = Place::new("packing-script");
+    let home = place.path("home");
+    let home = home.display();
+    for (name, first) in [
+        ("plain", format!("{home}/.ssh/id")),
+        ("dots", format!("/usr/..{home}/.ssh/id")),
+        ("magic", "/proc/self/cwd/home/.ssh/id".into()),
+        ("descriptor", "/proc/self/fd/0".into()),
+        ("env", format!("/usr/bin/env {home}/.ssh/id")),
+    ] {
+        let script = place.script(name, &first);
+        for root in ["none", "host"] {
+            // Below the working folder the guest sees what it is shown; nothing is packed beside that.
+            if root == "host" && name == "plain" {
+                continue;
+            }
+            place.refused(&["--root", root], &script, name_of(&first));
+        }
+    }
+}
+
+fn name_of(first: &str) -> &str {
+    first.split(' ').next_back().unwrap_or(first)
+}
+
+#[test]
+fn a_secret_that_looks_like_a_program_is_packed_for_none() {
+    let place = Place::new("packing-private");
+    let mut private = fs::read("/bin/true").unwrap();
+    private.extend(SECRET.as_bytes());
+    let secret = place.write("home/.ssh/tool", &private, 0o700);
+    let program = place.write("prog", &elf(&[&bytes_of(&secret)]), 0o755);
+    place.refused(&["--root", "none"], &program, "--file");
+    let script = place.script("script", &secret.display().to_string());
+    place.refused(&["--root", "none"], &script, "--file");
+    // By a link that everyone may follow.
+    symlink(&secret, place.path("link")).unwrap();
+    let link = bytes_of(&place.path("link"));
+    let program = place.write("linked", &elf(&[&link]), 0o755);
+    place.refused(&["--root", "none"], &program, "--file");
+    // Named, it is packed.
+    let folder = place.path("home/.ssh");
+    let options = ["--root", "none", "--file", &folder.display().to_string()];
+    let (output, archive) = place.pack(&options, &script);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(holds(&archive, SECRET));
+}
+
+#[test]
+fn what_is_no_file_is_an_error_at_once() {
+    let place = Place::new("packing-odd");
+    let pipe = place.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    fs::set_permissions(&pipe, mode(0o755)).unwrap();
+    let pipe = bytes_of(&pipe);
+    for (name, interpreter, word) in [
+        ("root", &b"/"[..], "no absolute path"),
+        ("fifo", &pipe, "pipe"),
+        ("folder", b"/usr", "/usr"),
+        ("device", b"/dev/zero", "/dev/zero"),
+        ("process", b"/proc/self/exe", "/proc/self/exe"),
+        ("status", b"/proc/self/status", "/proc/self/status"),
+        ("passwd", b"/etc/passwd", "/etc/passwd"),
+        ("missing", b"/no/such/loader", "not on this host"),
+    ] {
+        let program = place.write(name, &elf(&[interpreter]), 0o755);
+        place.refused(&["--root", "none"], &program, word);
+    }
+    place.refused(&["--root", "none"], &place.path("pipe"), "pipe");
+}
+
+#[test]
+fn programs_of_this_host_are_packed_with_their_libraries() {
+    let place = Place::new("packing-libraries");
+    for program in ["/usr/bin/python3", "/bin/bash", "/usr/bin/git"] {
+        let (output, archive) = place.pack(&["--root", "none"], Path::new(program));
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{program}: {message}");
+        let listed = Command::new("ldd").arg(program).output().unwrap();
+        let listed = String::from_utf8_lossy(&listed.stdout);
+        let names = listed.lines().filter_map(|line| line.split(" => ").nth(1));
+        let names: Vec<_> = names.filter_map(|rest| rest.split(' ').next()).collect();
+        assert!(!names.is_empty());
+        for name in names {
+            assert!(holds(&archive, &name[1..]), "{program} needs {name}");
+        }
+    }
+}
+
+#[test]
+fn a_tool_of_an_environment_brings_its_interpreter() {
+    let place = Place::new("packing-toolchain");
+    let version = "home/.pyenv/versions/3.11";
+    let python = fs::read("/usr/bin/python3").unwrap();
+    place.write(&format!("{version}/bin/python"), &python, 0o700);
+    let interpreter = place.path(&format!("{version}/bin/python"));
+    let first = interpreter.display().to_string();
+    fs::set_permissions(place.path("home"), mode(0o700)).unwrap();
+    let tool = place.script(&format!("{version}/bin/tool"), &first);
+    let (output, archive) = place.pack(&["--root", "none"], &tool);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(holds(&archive, &first[1..]));
+    // A file elsewhere names no such interpreter.
+    let elsewhere = place.script("elsewhere", &first);
+    place.refused(&["--root", "none"], &elsewhere, "--file");
+}
