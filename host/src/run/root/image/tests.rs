@@ -165,15 +165,15 @@ pub(super) fn open(name: &str, bytes: &[u8]) -> Result<Arc<Image>, String> {
 }
 
 /// What becomes of an archive as a layer with whiteouts.
-pub(super) fn add(index: &mut Index, bytes: &[u8], layer: u32) -> Result<(), String> {
+pub(super) fn add(index: &mut Index, bytes: &[u8]) -> Result<(), String> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = File::from(rustix::fs::memfd_create("layer", flags).unwrap());
     file.write_all_at(bytes, 0).unwrap();
-    let added = index.add_layer(Section::whole(file).unwrap(), layer, Whiteouts::Honoured);
+    let added = index.add_layer(Section::whole(file).unwrap(), Whiteouts::Honoured);
     added.map_err(|error| error.to_string())
 }
 
-fn names(image: &mut Arc<Image>, path: &str) -> Vec<String> {
+pub(super) fn names(image: &mut Arc<Image>, path: &str) -> Vec<String> {
     let (mut all, mut from) = (Vec::new(), 0);
     loop {
         let mut buffer = vec![0; ANSWER_MAX];
@@ -586,7 +586,7 @@ fn broken_archives_harm_nobody() {
                     continue;
                 };
                 match &image.index.node(id).body {
-                    Body::Folder(_) => folders.push(path),
+                    Body::Folder => folders.push(path),
                     Body::File(_) => {
                         let _ = content(&mut image, &path).map_err(drop);
                     }

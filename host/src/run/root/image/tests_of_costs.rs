@@ -1,8 +1,11 @@
 //! What archives cost that are made to cost much. Steps are counted, not time.
 
-use super::index::{STEPS_MAX, WAY_STEPS_MAX};
+use super::index::{INDEX_MAX, STEPS_MAX, Whiteouts};
 use super::tests::{Tar, open};
+use super::way::WAY_STEPS_MAX;
 use super::*;
+use std::fs;
+use std::io::Write;
 use tar::EntryType;
 
 /// An archive with `links` links `l0`, `l1`, …, each of whose targets has `parts` parts and leads
@@ -96,8 +99,8 @@ fn an_image_has_a_bounded_number_of_steps() {
         .file("a/b/c", "")
         .file(&"a/".repeat(40), "")
         .done();
-    tests::add(&mut index, &archive, 1).unwrap();
-    let refused = tests::add(&mut index, &archive, 1).unwrap_err();
+    tests::add(&mut index, &archive).unwrap();
+    let refused = tests::add(&mut index, &archive).unwrap_err();
     assert!(
         refused.contains(&format!("more than {STEPS_MAX} steps")),
         "{refused}"
@@ -121,9 +124,9 @@ fn marks_above_each_other_look_through_a_folder_once() {
             upper = upper.long_file(&format!("{}.wh..wh..opq", path(number)));
         }
         let mut index = Index::new();
-        tests::add(&mut index, &lower, 1).unwrap();
+        tests::add(&mut index, &lower).unwrap();
         let before = index.steps();
-        tests::add(&mut index, &upper.done(), 2).unwrap();
+        tests::add(&mut index, &upper.done()).unwrap();
         // The ways have a step for each folder; what is left are looks.
         let looks = index.steps() - before - (depth * (depth + 1) / 2 + depth) as u64;
         assert!(looks <= (files + 3 * depth) as u64, "{looks}");
@@ -154,7 +157,7 @@ fn extensions_of_an_image_have_a_bounded_number_of_bytes() {
     assert!(refused.contains("more than 16 extensions"), "{refused}");
     let mut index = Index::new();
     index.begin_with(0, index::EXTENSIONS_MAX - 3000);
-    let refused = tests::add(&mut index, &with(2), 1).unwrap_err();
+    let refused = tests::add(&mut index, &with(2)).unwrap_err();
     let most = format!("more than {} bytes", index::EXTENSIONS_MAX);
     assert!(refused.contains(&most), "{refused}");
 }
@@ -167,4 +170,144 @@ fn errors_show_the_beginning_of_a_long_name() {
         .file("f", "");
     let refused = open("costs-shown", &archive.done()).unwrap_err();
     assert!(refused.len() < 400 && refused.contains('…'), "{refused}");
+}
+
+/// An archive of empty files with names of 15 bytes, 500 in a folder, as a file without a name.
+fn many(entries: usize) -> Section {
+    let mut file = io::BufWriter::new(scratch::nameless(&scratch::folder()).unwrap());
+    for number in 0..entries {
+        let mut header = tar::Header::new_gnu();
+        let name = format!("usr/lib/python{:05}/{number:011}.txt", number / 500);
+        header.set_path(&name).unwrap();
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(0);
+        header.set_mtime(1_700_000_000 + number as u64 / 1000);
+        header.set_cksum();
+        file.write_all(header.as_bytes()).unwrap();
+    }
+    Section::whole(file.into_inner().unwrap()).unwrap()
+}
+
+#[test]
+fn an_index_takes_few_bytes_for_each_entry() {
+    let entries = 50_000;
+    let mut index = Index::new();
+    index.add_layer(many(entries), Whiteouts::Honoured).unwrap();
+    let of_each = index.bytes() as f64 / entries as f64;
+    assert!((30.0..44.7).contains(&of_each), "{of_each} bytes an entry");
+    index.finish();
+    let of_each = index.bytes() as f64 / entries as f64;
+    assert!(of_each < 44.7, "{of_each} bytes an entry");
+    assert_eq!(index.count(index.find(b"usr/lib", false).unwrap()), 100);
+    let id = index
+        .find(b"usr/lib/python00099/00000049999.txt", false)
+        .unwrap();
+    let place = index.count(index.find(b"usr/lib/python00099", true).unwrap()) - 1;
+    let folder = index.find(b"usr/lib/python00099", true).unwrap();
+    let last = index.children(folder, place).last();
+    assert_eq!(last, Some((place, &b"00000049999.txt"[..], id)));
+}
+
+#[test]
+fn an_index_takes_no_more_memory_than_it_may() {
+    let archive = many(50_000);
+    let mut index = Index::new();
+    index.take_beside(INDEX_MAX - (1 << 20));
+    let refused = index
+        .add_layer(archive, Whiteouts::Honoured)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("takes more than 64 MiB of memory"),
+        "{refused}"
+    );
+    assert!(
+        index.bytes() < (1 << 20) + (1 << 18),
+        "{} bytes",
+        index.bytes()
+    );
+    // An archive's own index counts with that of the image in it.
+    let outer = Index::new();
+    assert!(outer.beside().is_beside(outer.bytes()));
+}
+
+#[test]
+fn names_in_a_folder_are_in_order_however_they_came() {
+    let mut tar = Tar::new();
+    for number in 0..300_u32 {
+        // An order that is neither up nor down, and each twice.
+        for _ in 0..2 {
+            tar = tar.file(&format!("f/{:03}", number * 77 % 300), number.to_string());
+        }
+    }
+    let image = &mut open("costs-order", &tar.done()).unwrap();
+    let expected: Vec<String> = (0..300).map(|number| format!("{number:03}")).collect();
+    assert_eq!(tests::names(image, "f"), expected);
+    let mut writing = [0; ebb_wire::root::ANSWER_MAX];
+    let mut writing = Answer::new(&mut writing);
+    for from in [300, 301, u64::from(u32::MAX)] {
+        assert_eq!(image.list(b"f", from, usize::MAX, &mut writing), Ok(0));
+    }
+    assert_eq!(
+        image.list(b"f", u64::MAX, usize::MAX, &mut writing),
+        Err(Errno::INVAL)
+    );
+    assert_eq!(image.list(b"f", 0, 299, &mut writing), Err(Errno::OVERFLOW));
+}
+
+/// What Linux itself says of this process, in KiB.
+fn resident_kib(what: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(what)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Prints what an index of 1.5 million entries takes, and what long ways cost. Run it alone, with `--release --ignored`.
+#[test]
+#[ignore = "it prints figures, and makes an archive of 730 MiB"]
+fn measure() {
+    let entries = 1_500_000;
+    let archive = many(entries);
+    let before = resident_kib("VmRSS");
+    let start = std::time::Instant::now();
+    let mut index = Index::new();
+    index.add_layer(archive, Whiteouts::Honoured).unwrap();
+    let added = start.elapsed();
+    let most = index.bytes();
+    index.finish();
+    println!(
+        "{entries} entries: {added:?}, sorted after {:?}; {most} bytes at most, {} at the end, {:.1} an entry; resident {} KiB more, {} KiB more at most",
+        start.elapsed(),
+        index.bytes(),
+        most as f64 / entries as f64,
+        resident_kib("VmRSS") - before,
+        resident_kib("VmHWM") - before,
+    );
+    drop(index);
+    let mut tar = chain(20, 51);
+    for number in 0..20_000 {
+        tar = tar.file(&format!("l19/{number}"), "");
+    }
+    let tar = tar.done();
+    let start = std::time::Instant::now();
+    let image = open("costs-measure", &tar).unwrap();
+    println!(
+        "20000 entries at the ends of long ways: {:?}, {} steps",
+        start.elapsed(),
+        image.index.steps()
+    );
+    let start = std::time::Instant::now();
+    for _ in 0..1000 {
+        let _ = image.find(b"l19/7", true);
+    }
+    println!("a question by a long way: {:?}", start.elapsed() / 1000);
+    let tar = chain(39, 101).file("l38/x", "").done();
+    let start = std::time::Instant::now();
+    println!(
+        "{:?} after {:?}",
+        open("costs-refused", &tar).unwrap_err(),
+        start.elapsed()
+    );
 }

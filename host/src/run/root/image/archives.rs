@@ -1,0 +1,71 @@
+//! Where bytes of files stand, in few bytes: the number of a block over all archives.
+
+use super::section::Section;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+const BLOCK: u64 = 512;
+
+/// The archives of an image, one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct Archives(Vec<Archive>);
+
+#[derive(Debug)]
+struct Archive {
+    file: Arc<File>,
+    first: u32,
+    /// The first block behind it.
+    end: u32,
+}
+
+impl Archives {
+    /// Adds the archive of a section, unless it is known. Returns `false` if there is no room: all archives together have at
+    /// most 2 TiB.
+    ///
+    /// # Errors
+    /// Its size cannot be had.
+    pub(super) fn add(&mut self, section: &Section) -> io::Result<bool> {
+        let file = section.file();
+        if self.0.iter().any(|known| Arc::ptr_eq(&known.file, file)) {
+            return Ok(true);
+        }
+        let len = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+        let first = self.0.last().map_or(0, |last| last.end);
+        let Ok(end) = u32::try_from(u64::from(first) + len.div_ceil(BLOCK)) else {
+            return Ok(false);
+        };
+        let file = Arc::clone(file);
+        self.0.push(Archive { file, first, end });
+        Ok(true)
+    }
+
+    /// Returns the number of the block with which a section begins. `None` if it begins within one, or its archive was not
+    /// added.
+    pub(super) fn block_of(&self, section: &Section) -> Option<u32> {
+        let file = section.file();
+        let archive = self
+            .0
+            .iter()
+            .rfind(|known| Arc::ptr_eq(&known.file, file))?;
+        let block = u32::try_from(section.start() / BLOCK).ok()?;
+        section
+            .start()
+            .is_multiple_of(BLOCK)
+            .then(|| archive.first.checked_add(block))?
+    }
+
+    /// Returns the bytes that begin with a block.
+    pub(super) fn section(&self, block: u32, len: u64) -> Section {
+        let archive = self.0.partition_point(|archive| archive.first <= block);
+        // The first one begins with block 0. An empty file at the end of one may stand behind it.
+        let archive = &self.0[archive.saturating_sub(1)];
+        let from = u64::from(block - archive.first) * BLOCK;
+        Section::within(&archive.file, from, len)
+    }
+
+    /// Returns the bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Archive>() * self.0.capacity()
+    }
+}
