@@ -1,10 +1,12 @@
 //! What stands in an image: entries of its layers, one above the other.
 
+use super::archives::ARCHIVES_MAX;
 use super::entries::{Entries, Entry};
 use super::error::ImageError;
 use super::facts::Facts;
 use super::nodes::{IMPLIED, Kind, New, Nodes};
 use super::section::Section;
+use super::table::NUMBERS_MAX;
 use super::way::{NAME_MAX, WAY_STEPS_MAX, Way};
 use tar::EntryType;
 
@@ -196,11 +198,11 @@ impl Index {
             if nodes.kind(at) != Kind::Folder {
                 return Err(Lost::NoFolder);
             }
-            if part.name() == b".." {
+            if part == b".." {
                 at = nodes.parent(at);
                 continue;
             }
-            let id = nodes.child(at, part.name()).ok_or(Lost::Nothing)?;
+            let id = nodes.child(at, part).ok_or(Lost::Nothing)?;
             at = match nodes.kind(id) {
                 Kind::Link if follow || !way.is_at_end(targets)? => {
                     way.follow(at, nodes.target(id))?
@@ -245,8 +247,10 @@ impl Index {
         whiteouts: Whiteouts,
     ) -> Result<(), ImageError> {
         if !self.nodes.begin_layer(&archive)? {
-            let why = "its layers have more than 2 TiB together";
-            return Err(ImageError::Image(why.to_owned()));
+            return Err(ImageError::Image(format!(
+                "its layers have more than {} TiB together",
+                ARCHIVES_MAX >> 40
+            )));
         }
         let mut entries = Entries::of(archive);
         while let Some(entry) = entries.next(&mut self.extensions, EXTENSIONS_MAX)? {
@@ -326,7 +330,9 @@ impl Index {
         facts: Facts,
     ) -> Result<Id, ImageError> {
         if self.nodes.is_full() {
-            return Err(entry.refuse("too many folders on the ways to entries"));
+            return Err(entry.refuse(format!(
+                "the image has more than {NUMBERS_MAX} files, links and folders"
+            )));
         }
         Ok(self.nodes.enter(parent, name, new, facts))
     }
@@ -372,8 +378,7 @@ impl Index {
         // Links may lead deeper than a name is long.
         let (mut at, mut depth) = (ROOT, 0_u16);
         // As in `walk`.
-        while let Some(part) = way.next(self.nodes.targets()).map_err(lost)? {
-            let name = part.name();
+        while let Some(name) = way.next(self.nodes.targets()).map_err(lost)? {
             if name == b".." {
                 at = self.nodes.parent(at);
                 depth = depth.saturating_sub(1);
@@ -395,7 +400,9 @@ impl Index {
                     if depth + 1 >= DEPTH_MAX {
                         return Err(deep());
                     }
-                    at = self.enter(entry, at, name, New::FOLDER, IMPLIED)?;
+                    // It may stand among the targets, which the index owns.
+                    let name = name.to_vec();
+                    at = self.enter(entry, at, &name, New::FOLDER, IMPLIED)?;
                 }
             }
             depth += 1;
@@ -440,7 +447,9 @@ fn parts<'a>(entry: &Entry, name: &'a [u8]) -> Result<Vec<&'a [u8]>, ImageError>
         return Err(entry.refuse("there is `..` in its path"));
     }
     if name.len() > TARGET_MAX || parts.iter().any(|part| part.len() > NAME_MAX) {
-        return Err(entry.refuse("its path is too long"));
+        return Err(entry.refuse(format!(
+            "its path has more than {TARGET_MAX} bytes, or a name in it more than {NAME_MAX}"
+        )));
     }
     if name.contains(&0) {
         return Err(entry.refuse("there is a zero byte in its path"));

@@ -37,6 +37,14 @@ impl Table {
         (usize::try_from(high).unwrap_or(0), low & !NUMBERS)
     }
 
+    fn after(&self, slot: usize) -> usize {
+        if slot + 1 == self.slots.len() {
+            0
+        } else {
+            slot + 1
+        }
+    }
+
     /// Returns the first number for a key that `is` it.
     pub(super) fn find(&self, folder: u32, name: &[u8], is: impl Fn(u32) -> bool) -> Option<u32> {
         let (mut at, tag) = self.place(folder, name);
@@ -46,7 +54,7 @@ impl Table {
             if self.slots[at] & !NUMBERS == tag && is(number) {
                 return Some(number);
             }
-            at = (at + 1) % self.slots.len();
+            at = self.after(at);
         }
         None
     }
@@ -58,9 +66,12 @@ impl Table {
 
     /// Takes all numbers out, and makes room for `count` of them and some more.
     pub(super) fn clear_for(&mut self, count: usize) {
-        // Before there is a new one: both together are too much.
-        self.slots = Vec::new();
-        self.slots = vec![0; (count + count / 3).max(SLOTS_MIN)];
+        let slots = (count + count / 3).max(SLOTS_MIN);
+        // In its place where it grows: two at a time are too much.
+        self.slots.clear();
+        self.slots.shrink_to(slots);
+        self.slots.reserve_exact(slots);
+        self.slots.resize(slots, 0);
         self.used = 0;
     }
 
@@ -68,7 +79,7 @@ impl Table {
     pub(super) fn insert(&mut self, folder: u32, name: &[u8], number: u32) {
         let (mut at, tag) = self.place(folder, name);
         while self.slots[at] != 0 {
-            at = (at + 1) % self.slots.len();
+            at = self.after(at);
         }
         self.slots[at] = tag | number;
         self.used += 1;

@@ -31,18 +31,6 @@ struct Rest {
     end: usize,
 }
 
-/// A part of a path.
-pub(super) struct Part {
-    bytes: [u8; NAME_MAX],
-    len: usize,
-}
-
-impl Part {
-    pub(super) fn name(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
 /// A way that is being gone.
 pub(super) struct Way<'a> {
     path: &'a [u8],
@@ -114,20 +102,18 @@ impl<'a> Way<'a> {
     }
 
     /// Takes the next part, `None` at the end.
-    pub(super) fn next(&mut self, targets: &[u8]) -> Result<Option<Part>, Lost> {
-        if self.is_at_end(targets)? {
-            return Ok(None);
+    pub(super) fn next<'b>(&mut self, targets: &'b [u8]) -> Result<Option<&'b [u8]>, Lost>
+    where
+        'a: 'b,
+    {
+        // Ends: each turn is a step.
+        while let Some(part) = self.peek(targets)? {
+            self.pass(part.len())?;
+            if !matches!(part, b"" | b".") {
+                return Ok(Some(part));
+            }
         }
-        let Some(text) = self.peek(targets)? else {
-            return Ok(None);
-        };
-        let mut part = Part {
-            bytes: [0; NAME_MAX],
-            len: text.len(),
-        };
-        part.bytes[..text.len()].copy_from_slice(text);
-        self.pass(part.len)?;
-        Ok(Some(part))
+        Ok(None)
     }
 
     /// Follows a link in the folder `at`, whose target stands at `from` among all targets. Returns the folder in which it
