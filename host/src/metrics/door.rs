@@ -92,8 +92,9 @@ impl Door {
         })
     }
 
-    /// A page in a browser can ask here under a name of its own, whose address it changes to this
-    /// one (DNS rebinding). The browser takes the answer for that page's, and says the name.
+    /// Returns whether a request names this machine. A page in a browser can ask here under a name
+    /// of its own, whose address it changes to this one (DNS rebinding). The browser takes the
+    /// answer for that page's, and says the name.
     fn admit_host(&self, request: &httparse::Request<'_, '_>, at: IpAddr) -> Result<(), Refusal> {
         let mut hosts = values(request, "host");
         let (host, second) = (hosts.next(), hosts.next());
@@ -140,7 +141,7 @@ fn values<'a>(
         .map(|header| header.value.trim_ascii())
 }
 
-/// `NAME:PORT`, `[::1]:PORT`, or one of them without its port.
+/// Returns the name in `NAME:PORT`, `[::1]:PORT`, or in one of them without its port.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port))
@@ -191,7 +192,8 @@ impl Token {
         Ok(Self(token.to_vec()))
     }
 
-    /// Returns whether the value of `Authorization` is this token. Takes as long wherever they differ.
+    /// Returns whether the value of `Authorization` is this token. Takes as long wherever they
+    /// differ.
     fn is_in(&self, value: &[u8]) -> bool {
         let Some((scheme, given)) = value.split_at_checked(7) else {
             return false;

@@ -19,7 +19,8 @@ const BUSY_PATIENCE: Duration = Duration::from_millis(10);
 /// Until the next connection is tried after one could not be taken.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Serves what `render` makes until the process ends, to whom `door` admits. `render` is called for each request.
+/// Serves what `render` makes until the process ends, to whom `door` admits. `render` is called for
+/// each request.
 pub(super) fn serve(
     listener: &TcpListener,
     door: Door,

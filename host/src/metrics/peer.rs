@@ -34,7 +34,7 @@ fn user_in(list: impl BufRead, ends: [SocketAddr; 2]) -> Option<u32> {
     })
 }
 
-/// `0100007F:2604`: words of the address in the order of this CPU, and the port.
+/// Reads `0100007F:2604`: words of the address in the order of this CPU, and the port.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| u32::from_str_radix(ip.get(8 * at..8 * at + 8)?, 16).ok();

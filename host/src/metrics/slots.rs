@@ -38,8 +38,9 @@ struct State {
 pub(super) struct Slots(Arc<Mutex<State>>);
 
 impl Slots {
-    /// Takes a place. If all are taken, the connection goes that has waited for a request longest, else the one that has
-    /// waited longest for its answer to be taken; strangers first. A stranger takes no place of others.
+    /// Takes a place. If all are taken, the connection goes that has waited for a request longest,
+    /// else the one that has waited longest for its answer to be taken; strangers first. A stranger
+    /// takes no place of others.
     ///
     /// Returns `None` if no connection can go.
     pub(super) fn take(&self, stream: &Arc<TcpStream>, stranger: bool) -> Option<Ticket> {

@@ -1,4 +1,5 @@
-//! New files and folders at names that nobody can foresee, so that no link or file of another user waits there.
+//! New files and folders at unpredictable names, so that no link or file of another user waits
+//! there.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// Names that are tried. That another is taken is all but impossible.
 const NAMES_MAX: usize = 16;
 
-/// Makes a file in `folder` that was not there, with a name that begins with `prefix`. Follows no link.
+/// Makes a file in `folder` that was not there, with a name that begins with `prefix`. Follows no
+/// link.
 ///
 /// # Errors
 /// The host's; `AlreadyExists` if [`NAMES_MAX`] names are taken.
@@ -19,7 +21,8 @@ pub(crate) fn new_file(folder: &Path, prefix: &str, mode: u32) -> io::Result<(Fi
         || name(prefix),
         |name| {
             let path = folder.join(name);
-            // As `open(2)` has it, such a file is made, or nothing is: a link is in the way like a file.
+            // As `open(2)` has it, such a file is made, or nothing is: a link is in the way like a
+            // file.
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -46,7 +49,7 @@ pub(crate) fn new_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
     )
 }
 
-/// Returns a name that nobody can foresee. It ends with `.new`.
+/// Returns an unpredictable name. It ends with `.new`.
 pub(super) fn name(prefix: &str) -> String {
     // Its keys are random numbers of the system.
     let random = RandomState::new().build_hasher().finish();

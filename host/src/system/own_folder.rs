@@ -36,8 +36,8 @@ pub(crate) enum OwnFolderError {
 }
 
 impl OwnFolder {
-    /// Opens the user's folder of what can be had again, which is made if it is missing. Returns `None` if the environment
-    /// names no place for it.
+    /// Opens the user's folder of what can be had again, which is made if it is missing. Returns
+    /// `None` if the environment names no place for it.
     ///
     /// # Errors
     /// As [`Self::make`].
@@ -48,7 +48,8 @@ impl OwnFolder {
     /// Opens a folder, which is made with mode 700 if it is missing, as are those above it.
     ///
     /// # Errors
-    /// It cannot be made or opened; it, or the link to it, belongs to another user; others can write to it.
+    /// It cannot be made or opened; it, or the link to it, belongs to another user; others can
+    /// write to it.
     pub(crate) fn make(path: &Path) -> Result<Self, OwnFolderError> {
         let failed = |source| OwnFolderError::Open {
             path: path.to_owned(),
@@ -121,8 +122,8 @@ impl OwnFolder {
         Ok(bytes)
     }
 
-    /// Puts a file in the place of the one of this name, if there is one. Another process sees the old one or the new one,
-    /// whole. Only this user can read it.
+    /// Puts a file in the place of the one of this name, if there is one. Another process sees the
+    /// old one or the new one, whole. Only this user can read it.
     ///
     /// # Errors
     /// The host's. The old file is still there.

@@ -3,8 +3,8 @@
 use super::printable::printable_lines;
 use std::fmt;
 
-/// Text for a terminal. What is put into it is made [`printable_lines`], so that all sequences in it
-/// are ebb's own.
+/// Text for a terminal. What is put into it is made [`printable_lines`], so that all sequences in
+/// it are ebb's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Styled(String);
 

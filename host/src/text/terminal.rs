@@ -104,8 +104,8 @@ impl Terminal {
         state.line_start = true;
     }
 
-    /// Draws the status line, unless the program is in the middle of a line or of a write. Nothing in `line` steers the
-    /// terminal.
+    /// Draws the status line, unless the program is in the middle of a line or of a write. Nothing
+    /// in `line` steers the terminal.
     pub(crate) fn draw(&self, line: &str) {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,

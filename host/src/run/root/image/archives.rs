@@ -26,8 +26,8 @@ struct Archive {
 }
 
 impl Archives {
-    /// Adds the archive of a section, unless it is known. Returns `false` if all archives have more than [`ARCHIVES_MAX`]
-    /// bytes together.
+    /// Adds the archive of a section, unless it is known. Returns `false` if all archives have more
+    /// than [`ARCHIVES_MAX`] bytes together.
     ///
     /// # Errors
     /// Its size cannot be had.
@@ -49,8 +49,8 @@ impl Archives {
         Ok(true)
     }
 
-    /// Returns the number of the block with which a section of the archive begins that was added last. `None` if it begins
-    /// within one, or stands in another archive.
+    /// Returns the number of the block with which a section of the archive begins that was added
+    /// last. `None` if it begins within one, or stands in another archive.
     pub(super) fn block_of(&self, section: &Section) -> Option<u32> {
         let archive = self.all.get(self.last)?;
         if !Arc::ptr_eq(&archive.file, section.file()) || !section.start().is_multiple_of(BLOCK) {

@@ -20,7 +20,8 @@ pub(super) const INDEX_MAX: usize = 64 << 20;
 /// Folders above a file.
 const DEPTH_MAX: u16 = 256;
 const TARGET_MAX: usize = 4095;
-/// Steps on the ways to all entries of an image. Each file that a whiteout has looked at is one, too.
+/// Steps on the ways to all entries of an image. Each file that a whiteout has looked at is one,
+/// too.
 pub(super) const STEPS_MAX: u64 = 1 << 27;
 /// Bytes of the extensions before all entries of an image.
 pub(super) const EXTENSIONS_MAX: u64 = 512 << 20;
@@ -166,13 +167,14 @@ impl Index {
         }
     }
 
-    /// Returns the number of files in a folder. All layers must be there, and [`Self::finish`] called.
+    /// Returns the number of files in a folder. All layers must be there, and [`Self::finish`]
+    /// called.
     pub(super) fn count(&self, folder: Id) -> u32 {
         self.nodes.count(folder)
     }
 
-    /// Returns the files in a folder from a place on, in order of their names: each one's place, name and number. See
-    /// [`Self::count`].
+    /// Returns the files in a folder from a place on, in order of their names: each one's place,
+    /// name and number. See [`Self::count`].
     pub(super) fn children(&self, folder: Id, from: u32) -> impl Iterator<Item = (u32, &[u8], Id)> {
         (from..self.count(folder)).filter_map(move |place| {
             let (name, id) = self.nodes.nth(folder, place)?;
@@ -185,7 +187,8 @@ impl Index {
         self.nodes.sort();
     }
 
-    /// What stands at a path; links are followed within the image, one in last place only if `follow`.
+    /// What stands at a path; links are followed within the image, one in last place only if
+    /// `follow`.
     pub(super) fn find(&self, path: &[u8], follow: bool) -> Result<Id, Lost> {
         self.walk(&mut Way::of(path), follow)
     }
@@ -415,7 +418,8 @@ impl Index {
         }
     }
 
-    /// Takes away what layers below have: `hidden` in the folder with these parts, or all that is in it.
+    /// Takes away what layers below have: `hidden` in the folder with these parts, or all that is
+    /// in it.
     fn hide(&mut self, entry: &Entry, parts: &[&[u8]], hidden: &[u8]) -> Result<(), ImageError> {
         let Ok(at) = self.find_for(entry, &parts.join(&b'/'), true)? else {
             return Ok(());

@@ -36,18 +36,22 @@ const KIND_SHIFT: u32 = 24;
 const FACTS: u32 = (1 << KIND_SHIFT) - 1;
 /// The file is not there any more.
 const REMOVED: u32 = 1 << 26;
-/// In [`Raw::second`] of a file: the rest is the place of its length among those that have more bits.
+/// In [`Raw::second`] of a file: the rest is the place of its length among those that have more
+/// bits.
 const LARGE: u32 = 1 << 31;
 
 /// What there is for each file.
 #[derive(Copy, Clone, Debug)]
 struct Raw {
     parent: Id,
-    /// The next file in the same folder. Once all are sorted: the file at this place of the list of all folders' files.
+    /// The next file in the same folder. Once all are sorted: the file at this place of the list of
+    /// all folders' files.
     next: Id,
-    /// A folder: the first file in it, then its place in that list. A file: its first block. A link: where its target stands.
+    /// A folder: the first file in it, then its place in that list. A file: its first block. A
+    /// link: where its target stands.
     first: u32,
-    /// A folder, once all are sorted: the number of files in it. A file or a link: the number of bytes.
+    /// A folder, once all are sorted: the number of files in it. A file or a link: the number of
+    /// bytes.
     second: u32,
     word: u32,
 }
@@ -129,7 +133,8 @@ impl Nodes {
         nodes
     }
 
-    /// Begins a layer above what there is. Files of its own stand in `archive`. Returns `false` if there is no room for that.
+    /// Begins a layer above what there is. Files of its own stand in `archive`. Returns `false` if
+    /// there is no room for that.
     ///
     /// # Errors
     /// The size of the archive cannot be had.
@@ -181,7 +186,8 @@ impl Nodes {
         self.archives.section(first, len)
     }
 
-    /// Returns the target of a link, and where among all targets it stands; of no use for what is no link.
+    /// Returns the target of a link, and where among all targets it stands; of no use for what is
+    /// no link.
     pub(super) fn target(&self, id: Id) -> (usize, &[u8]) {
         let Raw { first, second, .. } = *self.raw(id);
         let from = first as usize;
@@ -201,7 +207,7 @@ impl Nodes {
         })
     }
 
-    /// Returns whether there are as many files as there can be.
+    /// Returns whether there is no room for another file.
     pub(super) fn is_full(&self) -> bool {
         self.raw.len() >= NUMBERS_MAX
     }
@@ -245,8 +251,8 @@ impl Nodes {
         }
     }
 
-    /// Puts a file into a folder, in the place of the one that has this name. The name has at most 255 bytes, and there must
-    /// be room ([`Self::is_full`]).
+    /// Puts a file into a folder, in the place of the one that has this name. The name has at most
+    /// 255 bytes, and there must be room ([`Self::is_full`]).
     pub(super) fn enter(&mut self, parent: Id, name: &[u8], new: New, facts: Facts) -> Id {
         if let Some(there) = self.child(parent, name) {
             self.remove(there);
@@ -295,10 +301,11 @@ impl Nodes {
         self.live -= 1;
     }
 
-    /// Takes away what is not of the last layer at and below a file. Returns whether anything stays. As deep as folders are.
-    /// Counts the files that were looked at.
+    /// Takes away what is not of the last layer at and below a file. Returns whether anything
+    /// stays. As deep as folders are. Counts the files that were looked at.
     ///
-    /// A folder is looked through once for each layer: what comes below it afterwards is the layer's.
+    /// A folder is looked through once for each layer: what comes below it afterwards is the
+    /// layer's.
     pub(super) fn prune(&mut self, id: Id, looked_at: &mut u64) -> bool {
         *looked_at += 1;
         let own = self.own.get(id);

@@ -10,8 +10,8 @@ const NUMBERS: u32 = (1 << NUMBER_BITS) - 1;
 /// The fewest slots.
 const SLOTS_MIN: usize = 64;
 
-/// A hash table with open addressing. The keys stand elsewhere; the hash is keyed at random, so an image cannot choose
-/// names that meet.
+/// A hash table with open addressing. The keys stand elsewhere; the hash is keyed at random, so an
+/// image cannot choose names that meet.
 #[derive(Debug)]
 pub(super) struct Table {
     /// A number and some bits of the hash; 0 where there is none.

@@ -87,7 +87,7 @@ fn entries_at_the_ends_of_long_ways_have_a_bounded_number_of_steps_together() {
         "{}",
         image.index.steps()
     );
-    // So 20,000 such entries are let in, and ten times as many are not.
+    // 20,000 such entries are let in, and 200,000 are refused.
     const { assert!(1024 * 20_000 < STEPS_MAX && STEPS_MAX < 1024 * 200_000) };
 }
 
@@ -264,7 +264,8 @@ fn resident_kib(what: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Prints what an index of 1.5 million entries takes, and what long ways cost. Run it alone, with `--release --ignored`.
+/// Prints what an index of 1.5 million entries takes, and what long ways cost. Run it alone, with
+/// `--release --ignored`.
 #[test]
 #[ignore = "it prints figures, and makes an archive of 730 MiB"]
 fn measure() {

@@ -88,7 +88,8 @@ impl<'a> Way<'a> {
         Ok(())
     }
 
-    /// Returns whether no part is left. Passes what stands for the folder itself. `targets` are those of all links.
+    /// Returns whether no part is left. Passes what stands for the folder itself. `targets` are
+    /// those of all links.
     pub(super) fn is_at_end(&mut self, targets: &[u8]) -> Result<bool, Lost> {
         // Ends: each turn is a step.
         while let Some(part) = self.peek(targets)? {
@@ -116,8 +117,8 @@ impl<'a> Way<'a> {
         Ok(None)
     }
 
-    /// Follows a link in the folder `at`, whose target stands at `from` among all targets. Returns the folder in which it
-    /// begins.
+    /// Follows a link in the folder `at`, whose target stands at `from` among all targets. Returns
+    /// the folder in which it begins.
     pub(super) fn follow(&mut self, at: Id, (from, target): (usize, &[u8])) -> Result<Id, Lost> {
         self.links += 1;
         if self.links > LINKS_MAX {
