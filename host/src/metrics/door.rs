@@ -92,7 +92,7 @@ impl Door {
         })
     }
 
-    /// Returns whether a request names this machine. A page in a browser can ask here under a name
+    /// Refuses a request that names another machine. A page in a browser can ask here under a name
     /// of its own, whose address it changes to this one (DNS rebinding). The browser takes the
     /// answer for that page's, and says the name.
     fn admit_host(&self, request: &httparse::Request<'_, '_>, at: IpAddr) -> Result<(), Refusal> {
