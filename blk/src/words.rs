@@ -16,7 +16,28 @@ pub const PAUSE: Duration = Duration::from_secs(10);
 /// Says one line, if there is somebody to hear it.
 pub fn say(line: fmt::Arguments<'_>) {
     // In one piece, so that lines of several threads do not mix.
-    let _ = io::stderr().write_all(format!("ebb blk: {line}\n").as_bytes());
+    let _ =
+        io::stderr().write_all(format!("ebb blk: {}\n", printable(&line.to_string())).as_bytes());
+}
+
+/// Returns a line without what would steer a terminal: control characters and Unicode's controls of direction are shown
+/// by number. Names and paths in it are others'.
+fn printable(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    for c in line.chars() {
+        match c {
+            '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => {
+                text.extend(c.escape_unicode());
+            }
+            c if c.is_control() => text.extend(c.escape_unicode()),
+            c => text.push(c),
+        }
+    }
+    text
 }
 
 /// What a disk says of its front-end: the first [`BURST`] lines, then one each [`PAUSE`], which tells
@@ -111,6 +132,12 @@ impl Complaints {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_steers_no_terminal() {
+        let said = printable("disk a\x1b]0;t\x07\n\u{9b}2J\u{202e}ß");
+        assert_eq!(said, "disk a\\u{1b}]0;t\\u{7}\\u{a}\\u{9b}2J\\u{202e}ß");
+    }
 
     #[test]
     fn a_flood_is_a_few_lines_and_a_count() {

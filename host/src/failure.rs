@@ -8,7 +8,8 @@ use crate::guest::{
 };
 use crate::machine::Accel;
 use crate::qemu::{Ended, MonitorError, SpawnError, VmError};
-use crate::text::seconds;
+use crate::system::OwnFolderError;
+use crate::text::{seconds, stderr};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
@@ -164,6 +165,11 @@ impl Failure {
 
     /// Says what happened, why, and what to do.
     pub(crate) fn print(&self) {
+        stderr::say(&self.whole());
+    }
+
+    /// What [`Self::print`] says.
+    fn whole(&self) -> String {
         let mut text = format!("ebb: {}\n", self.line());
         for (title, lines) in self.logs() {
             if !lines.is_empty() {
@@ -176,8 +182,8 @@ impl Failure {
         if let Some(help) = self.help() {
             text.push_str(&format!("  help: {help}\n"));
         }
-        // Whoever closed stderr does not want to know.
-        let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+        text.pop();
+        text
     }
 
     /// What happened, and why, on one line.
@@ -248,7 +254,12 @@ impl Failure {
             Self::Init(InitError::NotEmbedded(_)) => {
                 "build it without EBB_SKIP_KERNEL, or name that program with EBB_INIT"
             }
-            Self::Stock(StockError::Cache(CacheError::File { .. } | CacheError::NoFolder)) => {
+            Self::Stock(StockError::Cache(CacheError::Folder(OwnFolderError::Mode { .. }))) => {
+                "remove it, or look through it and `chmod go-w` it; XDG_CACHE_HOME can name another"
+            }
+            Self::Stock(StockError::Cache(
+                CacheError::File { .. } | CacheError::NoFolder | CacheError::Folder(_),
+            )) => {
                 "set XDG_CACHE_HOME to a folder that can be written, or give a kernel with its \
                  modules: --kernel linux:/path/boot/vmlinuz-RELEASE (to ebb compare: --linux \
                  /path/boot/vmlinuz-RELEASE)"
@@ -293,5 +304,25 @@ pub(crate) fn describe(ended: Ended) -> String {
     match ended {
         Ended::Exit(code) => format!("QEMU exited with status {code}"),
         Ended::Signal(signal) => format!("QEMU died by signal {signal}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::hostile::{HOSTILE, assert_harmless};
+    use crate::text::printable_lines;
+
+    #[test]
+    fn a_failure_keeps_its_lines_and_steers_no_terminal() {
+        let failure = Failure::Lost {
+            how: HOSTILE.to_owned(),
+            console: vec!["one".to_owned(), HOSTILE.to_owned()],
+            qemu: vec!["three".to_owned()],
+        };
+        let said = printable_lines(&failure.whole());
+        assert_harmless(&said);
+        assert_eq!(said.lines().count(), 7, "{said}");
+        assert!(!said.ends_with('\n'), "the sink ends the last line");
     }
 }

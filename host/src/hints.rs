@@ -1,7 +1,9 @@
 //! What ebb itself says about words that it does not know, above all those of container users.
 
+use crate::text::{printable_lines, stderr, steers};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use std::error::Error as _;
 
 /// Options of other tools that run programs, and what does the same here.
 const OPTIONS: [(&[&str], &str); 13] = [
@@ -109,6 +111,41 @@ pub(crate) fn add(mut error: Error) -> Error {
     error
 }
 
+/// Prints help, or an error of usage.
+pub(crate) fn print(error: &Error) {
+    // The name by which ebb was called is in it, too.
+    let name = std::env::args_os().next().unwrap_or_default();
+    if is_harmless(&name.to_string_lossy()) && is_ours(error) {
+        // A stream that is closed is no failure: no reader is left.
+        let _ = error.print();
+    } else {
+        stderr::say(plain(error).trim_end());
+    }
+}
+
+/// Returns the text of an error without styles; what is not ebb's own in it does not steer the terminal.
+fn plain(error: &Error) -> String {
+    printable_lines(&error.render().to_string())
+}
+
+/// Returns whether no word in an error steers the terminal. clap puts words of the command line and of the environment
+/// into errors, among its own styles.
+fn is_ours(error: &Error) -> bool {
+    let of_source = error
+        .source()
+        .is_none_or(|why| is_harmless(&why.to_string()));
+    of_source
+        && error.context().all(|(_, value)| match value {
+            ContextValue::String(word) => is_harmless(word),
+            ContextValue::Strings(words) => words.iter().all(|word| is_harmless(word)),
+            _ => true,
+        })
+}
+
+fn is_harmless(text: &str) -> bool {
+    !text.chars().any(|c| steers(c) && c != '\n')
+}
+
 fn hint(word: &str, known: &[(&[&str], &'static str)]) -> Option<&'static str> {
     let name = word.split_once('=').map_or(word, |(name, _)| name);
     known
@@ -120,6 +157,7 @@ fn hint(word: &str, known: &[(&[&str], &'static str)]) -> Option<&'static str> {
 mod tests {
     use super::*;
     use crate::cli::Cli;
+    use crate::text::hostile::{HOSTILE, assert_harmless};
     use clap::{CommandFactory, Parser};
 
     fn said(words: &[&str]) -> String {
@@ -145,6 +183,32 @@ mod tests {
             }
         }
         assert!(said(&["./program"]).contains("ebb run -- ./program"));
+    }
+
+    #[test]
+    fn words_steer_no_terminal() {
+        for words in [
+            &[HOSTILE][..],
+            &["run", &format!("--{HOSTILE}"), "--", "x"],
+            &["run", "-m", HOSTILE, "--", "x"],
+            &["run", "--name", HOSTILE, "--", "x"],
+            &["set", &format!("{HOSTILE}=1")],
+            &["set", HOSTILE],
+            &["compare", "--variant", HOSTILE],
+            &["top", "--sort", HOSTILE],
+            &["metrics", "--listen", HOSTILE],
+            &["blk", HOSTILE],
+        ] {
+            let words = ["ebb"].iter().chain(words);
+            let Err(error) = Cli::try_parse_from(words) else {
+                continue;
+            };
+            let error = add(error);
+            assert!(!is_ours(&error), "{error:?}");
+            assert_harmless(&plain(&error));
+        }
+        let error = Cli::try_parse_from(["ebb", "run", "--memroy"]).expect_err("it is refused");
+        assert!(is_ours(&add(error)));
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let error = hints::add(error);
             // Help goes to stdout and is no error. 2 would look like the program's own status.
-            let _ = error.print();
+            hints::print(&error);
             return ExitCode::from(if error.use_stderr() {
                 failure::STATUS_FAILED
             } else {

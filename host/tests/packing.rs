@@ -23,7 +23,7 @@ impl Place {
         let scratch = Scratch::within(&std::env::temp_dir(), name);
         let place = Self { scratch };
         place.write("home/.ssh/key", SECRET.as_bytes(), 0o600);
-        fs::set_permissions(place.path("home/.ssh"), mode(0o700)).unwrap();
+        fs::set_permissions(place.path("home/.ssh"), mode(0o700)).expect("the host does this");
         place
     }
 
@@ -33,9 +33,9 @@ impl Place {
 
     fn write(&self, name: &str, bytes: &[u8], permissions: u32) -> PathBuf {
         let path = self.path(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, bytes).unwrap();
-        fs::set_permissions(&path, mode(permissions)).unwrap();
+        fs::create_dir_all(path.parent().expect("the host does this")).expect("the host does this");
+        fs::write(&path, bytes).expect("the host does this");
+        fs::set_permissions(&path, mode(permissions)).expect("the host does this");
         path
     }
 
@@ -91,7 +91,7 @@ fn elf(interpreters: &[&[u8]]) -> Vec<u8> {
         bytes.extend(long.to_le_bytes());
     }
     bytes.extend(0_u32.to_le_bytes());
-    let count = u16::try_from(interpreters.len()).unwrap();
+    let count = u16::try_from(interpreters.len()).expect("the host does this");
     for half in [64_u16, 56, count, 64, 0, 0] {
         bytes.extend(half.to_le_bytes());
     }
@@ -180,7 +180,7 @@ fn name_of(first: &str) -> &str {
 #[test]
 fn a_secret_that_looks_like_a_program_is_packed_for_none() {
     let place = Place::new("packing-private");
-    let mut private = fs::read("/bin/true").unwrap();
+    let mut private = fs::read("/bin/true").expect("the host does this");
     private.extend(SECRET.as_bytes());
     let secret = place.write("home/.ssh/tool", &private, 0o700);
     let program = place.write("prog", &elf(&[&bytes_of(&secret)]), 0o755);
@@ -188,7 +188,7 @@ fn a_secret_that_looks_like_a_program_is_packed_for_none() {
     let script = place.script("script", &secret.display().to_string());
     place.refused(&["--root", "none"], &script, "--file");
     // By a link that everyone may follow.
-    symlink(&secret, place.path("link")).unwrap();
+    symlink(&secret, place.path("link")).expect("the host does this");
     let link = bytes_of(&place.path("link"));
     let program = place.write("linked", &elf(&[&link]), 0o755);
     place.refused(&["--root", "none"], &program, "--file");
@@ -205,9 +205,12 @@ fn a_secret_that_looks_like_a_program_is_packed_for_none() {
 fn what_is_no_file_is_an_error_at_once() {
     let place = Place::new("packing-odd");
     let pipe = place.path("pipe");
-    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    let made = Command::new("mkfifo")
+        .arg(&pipe)
+        .status()
+        .expect("the host does this");
     assert!(made.success());
-    fs::set_permissions(&pipe, mode(0o755)).unwrap();
+    fs::set_permissions(&pipe, mode(0o755)).expect("the host does this");
     let pipe = bytes_of(&pipe);
     for (name, interpreter, word) in [
         ("root", &b"/"[..], "no absolute path"),
@@ -232,7 +235,10 @@ fn programs_of_this_host_are_packed_with_their_libraries() {
         let (output, archive) = place.pack(&["--root", "none"], Path::new(program));
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{program}: {message}");
-        let listed = Command::new("ldd").arg(program).output().unwrap();
+        let listed = Command::new("ldd")
+            .arg(program)
+            .output()
+            .expect("the host does this");
         let listed = String::from_utf8_lossy(&listed.stdout);
         let names = listed.lines().filter_map(|line| line.split(" => ").nth(1));
         let names: Vec<_> = names.filter_map(|rest| rest.split(' ').next()).collect();
@@ -247,11 +253,11 @@ fn programs_of_this_host_are_packed_with_their_libraries() {
 fn a_tool_of_an_environment_brings_its_interpreter() {
     let place = Place::new("packing-toolchain");
     let version = "home/.pyenv/versions/3.11";
-    let python = fs::read("/usr/bin/python3").unwrap();
+    let python = fs::read("/usr/bin/python3").expect("the host does this");
     place.write(&format!("{version}/bin/python"), &python, 0o700);
     let interpreter = place.path(&format!("{version}/bin/python"));
     let first = interpreter.display().to_string();
-    fs::set_permissions(place.path("home"), mode(0o700)).unwrap();
+    fs::set_permissions(place.path("home"), mode(0o700)).expect("the host does this");
     let tool = place.script(&format!("{version}/bin/tool"), &first);
     let (output, archive) = place.pack(&["--root", "none"], &tool);
     let message = String::from_utf8_lossy(&output.stderr);

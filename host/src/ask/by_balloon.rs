@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::qemu::{Balloon, BalloonError};
 use crate::reclaim::{Wanted, deflate as let_go, squeeze};
 use crate::stdout;
-use crate::text::Size;
+use crate::text::{Size, stderr};
 use serde::Serialize;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -58,20 +58,20 @@ pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, F
         stdout::print(&format!("balloon  {ballooned:>9}{resident}\n"))?;
     }
     if outcome.missing_bytes != 0 {
-        eprintln!(
+        stderr::say(&format!(
             "ebb: the guest does not take {} back out of its balloon; it is allowed to",
             mebibytes(outcome.missing_bytes)
-        );
+        ));
     }
     if stop.load(Ordering::Relaxed) {
         return Ok(INTERRUPTED);
     }
     match target {
         Some(target) if outcome.ballooned_bytes < target.bytes() => {
-            eprintln!(
+            stderr::say(&format!(
                 "ebb: the balloon took {} of {target}: the guest uses the rest, or keeps it for itself",
                 mebibytes(outcome.ballooned_bytes)
-            );
+            ));
             Ok(MISSED)
         }
         _ => Ok(0),

@@ -9,7 +9,7 @@ use crate::machine::KernelKind;
 use crate::reclaim::steps;
 use crate::registry::{Figures, Fleet, GuestId, Presence};
 use crate::stdout;
-use crate::text::Size;
+use crate::text::{Size, stderr};
 use amount::mebibytes;
 use clap::Args;
 use ebb_wire::Reclaim;
@@ -163,11 +163,11 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
         return Ok(0);
     }
     if let Some(target) = options.target {
-        eprintln!(
+        stderr::say(&format!(
             "ebb: {} gave {} of {target}: it has no more that it can do without",
             outcome.guest,
             mebibytes(outcome.reclaimed_bytes)
-        );
+        ));
     }
     Ok(MISSED)
 }
@@ -225,7 +225,7 @@ struct Progress {
 impl Progress {
     fn new(wanted: bool) -> Self {
         Self {
-            shown: wanted && rustix::termios::isatty(rustix::stdio::stderr()),
+            shown: wanted && stderr::is_terminal(),
             before: None,
         }
     }
@@ -234,14 +234,14 @@ impl Progress {
         let before = *self.before.get_or_insert(resident);
         if self.shown {
             let so_far = mebibytes(before.saturating_sub(resident));
-            eprint!("\r\x1b[K{:<8} {so_far:>9} …", step.name());
+            stderr::show(&format!("{:<8} {so_far:>9} …", step.name()));
         }
     }
 
     fn clear(&mut self) {
         self.before = None;
         if self.shown {
-            eprint!("\r\x1b[K");
+            stderr::wipe();
         }
     }
 }

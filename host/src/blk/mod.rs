@@ -12,7 +12,7 @@ pub(crate) use options::BlkOptions;
 use crate::failure::Failure;
 use crate::registry::{Fleet, Presence};
 use crate::stdout;
-use crate::text::Rounded;
+use crate::text::{Rounded, printable_json};
 use ebb_blk::capabilities::keep_capabilities;
 use ebb_blk::control::{self, Answer, Report, Request};
 use ebb_blk::pool::PAGE_BYTES;
@@ -206,7 +206,7 @@ fn strange() -> Failure {
 }
 
 fn as_json(reports: &[Report]) -> Result<String, Failure> {
-    let text = serde_json::to_string_pretty(reports);
+    let text = printable_json(reports, true);
     text.map(|text| text + "\n")
         .map_err(|error| Failure::Output {
             stream: "stdout",

@@ -54,7 +54,7 @@ use crate::failure::Failure;
 use crate::guest::{Extras, Stock};
 use crate::machine::AccelChoice;
 use crate::stdout;
-use crate::text::Terminal;
+use crate::text::{Styled, Terminal};
 use agreement::{Agreement, Other};
 use conclusion::conclude;
 use files::Files;
@@ -325,9 +325,8 @@ fn hopeless(runs: &[Run], guest: Guest) -> bool {
 
 /// Prints the table, writes the files, and returns the status that the runs deserve.
 fn finish(report: &Report, other: Option<&Other<Report>>, files: Files) -> Result<u8, Failure> {
-    let stdout = rustix::stdio::stdout();
-    let on_terminal = termios::isatty(stdout);
-    let columns = match termios::tcgetwinsize(stdout) {
+    let on_terminal = termios::isatty(rustix::stdio::stdout());
+    let columns = match termios::tcgetwinsize(rustix::stdio::stdout()) {
         Ok(size) if on_terminal && size.ws_col > 0 => usize::from(size.ws_col),
         _ => COLUMNS_DEFAULT,
     };
@@ -339,7 +338,7 @@ fn finish(report: &Report, other: Option<&Other<Report>>, files: Files) -> Resul
     let failed = report.runs.iter().any(|run| run.outcome == Outcome::Failed);
     let alone = other.is_some_and(|other| other.alone);
     let table = if alone {
-        String::new()
+        Styled::default()
     } else {
         table::text(report, look)
     };

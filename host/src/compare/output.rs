@@ -2,11 +2,15 @@
 //! not at all.
 
 use crate::failure::Failure;
+use crate::system::new_file;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
+
+/// Characters of a file's name in that of the one that will take its place.
+const PREFIX_MAX: usize = 48;
 
 /// A file that will be written when all is done.
 #[derive(Debug)]
@@ -58,11 +62,13 @@ impl Output {
         let name = target
             .file_name()
             .ok_or(io::Error::from(io::ErrorKind::InvalidFilename))?;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.new", std::process::id()));
-        let new = target.with_file_name(hidden);
-        let file = File::create(&new)?;
+        let folder = match target.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let prefix: String = name.to_string_lossy().chars().take(PREFIX_MAX).collect();
+        let prefix = format!(".{prefix}");
+        let (file, new) = new_file(folder, &prefix, 0o666)?;
         let output = Self {
             path: path.to_owned(),
             way: Way::Renamed { file, new, target },
@@ -136,6 +142,19 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
+
+        // In a folder of all users, another one may foresee the number of a process.
+        let trap = directory.join(format!(".report.json.{}.new", std::process::id()));
+        symlink("link.json", &trap).unwrap();
+        let other = directory.join("victim");
+        fs::write(&other, "precious").unwrap();
+        fs::remove_file(&link).unwrap();
+        symlink("victim", &link).unwrap();
+        Output::reserve(&path, 1).unwrap().write(b"newer").unwrap();
+        assert_eq!(fs::read(&other).unwrap(), b"precious");
+        assert_eq!(fs::read(&path).unwrap(), b"newer");
+        let long = directory.join("n".repeat(250));
+        Output::reserve(&long, 1).unwrap().write(b"x").unwrap();
         fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -7,6 +7,7 @@ use super::schema::{Guest, Report, Row, Run};
 use super::statistics::spread;
 use super::way::Way;
 use super::wording::{number, percent, row_name, scale_of, speaks_alone, times};
+use crate::text::Styled;
 use std::fmt::Write as _;
 
 /// Widths of the columns; the name takes what is left.
@@ -17,10 +18,10 @@ const NAME_MAX: usize = 46;
 /// Closer to 1 than this is neither ahead nor behind.
 const EVEN: f64 = 0.02;
 
-const BOLD: &str = "1";
-const DIM: &str = "2";
-const AHEAD: &str = "32";
-const BEHIND: &str = "31";
+const BOLD: u8 = 1;
+const DIM: u8 = 2;
+const AHEAD: u8 = 32;
+const BEHIND: u8 = 31;
 
 /// How the table is printed.
 #[derive(Copy, Clone, Debug)]
@@ -30,18 +31,18 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    fn paint(self, code: &str, text: &str) -> String {
+    fn paint(self, out: &mut Styled, code: u8, text: &str) {
         if self.colour && !text.trim().is_empty() {
-            format!("\x1b[{code}m{text}\x1b[0m")
+            out.paint(code, text);
         } else {
-            text.to_owned()
+            out.push(text);
         }
     }
 }
 
 /// The whole report as text.
-pub(crate) fn text(report: &Report, look: Look) -> String {
-    let mut out = String::new();
+pub(crate) fn text(report: &Report, look: Look) -> Styled {
+    let mut out = Styled::default();
     let columns = column::columns(&report.table);
     let name = look
         .columns
@@ -56,7 +57,8 @@ pub(crate) fn text(report: &Report, look: Look) -> String {
         if rows.is_empty() {
             continue;
         }
-        line(&mut out, &look.paint(BOLD, experiment));
+        look.paint(&mut out, BOLD, experiment);
+        out.push("\n");
         for row in &rows {
             let others: Vec<&Row> = rows
                 .iter()
@@ -68,7 +70,9 @@ pub(crate) fn text(report: &Report, look: Look) -> String {
     }
     let paragraphs = findings::paragraphs(report);
     for paragraph in paragraphs {
-        let _ = write!(out, "\n{}\n", look.paint(BOLD, &paragraph.title));
+        out.push("\n");
+        look.paint(&mut out, BOLD, &paragraph.title);
+        out.push("\n");
         for item in &paragraph.items {
             line(&mut out, &wrapped(item, look.columns));
         }
@@ -76,7 +80,7 @@ pub(crate) fn text(report: &Report, look: Look) -> String {
     out
 }
 
-fn heads(out: &mut String, look: Look, name: usize, columns: &[Column]) {
+fn heads(out: &mut Styled, look: Look, name: usize, columns: &[Column]) {
     let many_ways = columns.iter().any(|(_, way)| *way != Way::REPORTING);
     let mut first = " ".repeat(name);
     let mut second = first.clone();
@@ -88,14 +92,16 @@ fn heads(out: &mut String, look: Look, name: usize, columns: &[Column]) {
         let _ = write!(first, "{:>RATIO$}", "Ebb is");
         let _ = write!(second, "{:>RATIO$}", "better");
     }
-    line(out, &look.paint(BOLD, first.trim_end()));
+    look.paint(out, BOLD, first.trim_end());
+    out.push("\n");
     if many_ways || second.contains("better") {
-        line(out, &look.paint(DIM, second.trim_end()));
+        look.paint(out, DIM, second.trim_end());
+        out.push("\n");
     }
 }
 
 fn row_line(
-    out: &mut String,
+    out: &mut Styled,
     look: Look,
     name: usize,
     columns: &[Column],
@@ -104,11 +110,11 @@ fn row_line(
 ) {
     let (unit, divisor) = scale_of(row);
     let title = format!("  {}, {unit}", row_name(row, others));
-    let mut text = String::new();
+    let mut text = Styled::default();
     // A long name gets a line of its own, so that figures stay below each other.
     if title.chars().count() >= name {
         line(out, &title);
-        text.push_str(&" ".repeat(name));
+        text.push(&" ".repeat(name));
     } else {
         let _ = write!(text, "{title:<name$}");
     }
@@ -123,12 +129,8 @@ fn row_line(
             .map(|share| format!(" ±{}", percent(share)))
             .unwrap_or_default();
         let blanks = CELL.saturating_sub(figure.chars().count() + spread.chars().count());
-        let _ = write!(
-            text,
-            "{}{figure}{}",
-            " ".repeat(blanks.max(1)),
-            look.paint(DIM, &spread)
-        );
+        let _ = write!(text, "{}{figure}", " ".repeat(blanks.max(1)));
+        look.paint(&mut text, DIM, &spread);
     }
     if let Some(ratio) = row.ratio {
         let code = match ratio {
@@ -142,11 +144,13 @@ fn row_line(
             .unwrap_or_default();
         let figure = times(ratio);
         let blanks = RATIO.saturating_sub(figure.chars().count() + spread.chars().count());
-        text.push_str(&" ".repeat(blanks.max(1)));
-        text.push_str(&look.paint(code, &figure));
-        text.push_str(&look.paint(DIM, &spread));
+        text.push(&" ".repeat(blanks.max(1)));
+        look.paint(&mut text, code, &figure);
+        look.paint(&mut text, DIM, &spread);
     }
-    line(out, text.trim_end());
+    text.trim_end();
+    out.append(&text);
+    out.push("\n");
 }
 
 /// An item of a list, broken at blanks.
@@ -168,7 +172,7 @@ fn wrapped(item: &str, columns: usize) -> String {
     text
 }
 
-fn line(out: &mut String, text: &str) {
-    out.push_str(text);
-    out.push('\n');
+fn line(out: &mut Styled, text: &str) {
+    out.push(text);
+    out.push("\n");
 }

@@ -1,10 +1,11 @@
 //! As much HTTP as Prometheus needs: `GET /metrics`, one request a connection.
 
+use super::door::Door;
 use super::openmetrics::CONTENT_TYPE;
+use super::slots::{Slots, Stage, Ticket};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,98 +14,119 @@ const HEAD_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 /// How long a client gets for its request, and again to take the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections at a time; more are told to come again.
-const CONNECTIONS_MAX: usize = 8;
+/// How long one gets to take the answer that there is no place for it.
+const BUSY_PATIENCE: Duration = Duration::from_millis(10);
 /// Until the next connection is tried after one could not be taken.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Serves what `render` makes until the process ends. `render` is called for each request.
-pub(super) fn serve(listener: &TcpListener, render: impl Fn() -> String + Send + Sync + 'static) {
-    let render = Arc::new(render);
-    let busy = Arc::new(AtomicUsize::new(0));
+/// Serves what `render` makes until the process ends, to whom `door` admits. `render` is called for
+/// each request.
+pub(super) fn serve(
+    listener: &TcpListener,
+    door: Door,
+    render: impl Fn() -> String + Send + Sync + 'static,
+) {
+    let (render, door) = (Arc::new(render), Arc::new(door));
+    let slots = Slots::default();
     loop {
         let Ok((stream, _)) = listener.accept() else {
             // Out of descriptors, or a connection that is gone already.
             thread::sleep(RETRY);
             continue;
         };
-        // Only this thread raises it; Relaxed, as it says nothing of other memory.
-        if busy.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
-            let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
-            let _ = respond(
-                stream,
-                "503 Service Unavailable",
-                "text/plain",
-                "busy\n",
-                true,
-            );
+        let stream = Arc::new(stream);
+        let user = door.user_of(&stream);
+        let Some(ticket) = slots.take(&stream, !door.knows(user)) else {
+            let _ = stream.set_write_timeout(Some(BUSY_PATIENCE));
+            let busy = Reply::text("503 Service Unavailable", "busy\n");
+            let _ = respond(&stream, &busy, true);
             continue;
-        }
-        busy.fetch_add(1, Ordering::Relaxed);
-        let (render, done) = (Arc::clone(&render), Busy(Arc::clone(&busy)));
-        // Should there be no thread, the closure goes, and `done` with it.
+        };
+        let (render, door) = (Arc::clone(&render), Arc::clone(&door));
+        // Should there be no thread, the closure goes, and `ticket` with it.
         let _ = thread::Builder::new().name("http".into()).spawn(move || {
-            let _done = done;
-            // Whoever hung up does not want to know.
-            let _ = answer(stream, &*render);
+            // A client that hung up needs no answer.
+            let _ = answer(&stream, &ticket, &door, user, &*render);
         });
     }
 }
 
-/// One connection less when it is dropped, however its thread ends.
-struct Busy(Arc<AtomicUsize>);
+/// What a client is told.
+struct Reply {
+    status: &'static str,
+    kind: &'static str,
+    text: String,
+}
 
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+impl Reply {
+    fn text(status: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind: "text/plain; charset=utf-8",
+            text: text.into(),
+        }
     }
 }
 
-fn answer(mut stream: TcpStream, render: &dyn Fn() -> String) -> io::Result<()> {
+fn answer(
+    stream: &TcpStream,
+    ticket: &Ticket,
+    door: &Door,
+    user: Option<u32>,
+    render: &dyn Fn() -> String,
+) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let head = match read_head(&mut stream)? {
-        Some(head) => head,
+    let head = read_head(stream)?;
+    if !ticket.set(Stage::Working) {
+        return Ok(());
+    }
+    let (reply, body) = match &head {
+        Some(head) => reply(head, stream, door, user, render)?,
         None => {
             let status = "431 Request Header Fields Too Large";
-            return respond(stream, status, "text/plain", "too long\n", true);
+            (Reply::text(status, "too long\n"), true)
         }
     };
+    if !ticket.set(Stage::Sending) {
+        return Ok(());
+    }
+    respond(stream, &reply, body)
+}
+
+/// Returns what a request gets, and whether it gets the body, too.
+fn reply(
+    head: &[u8],
+    stream: &TcpStream,
+    door: &Door,
+    user: Option<u32>,
+    render: &dyn Fn() -> String,
+) -> io::Result<(Reply, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
-    let (method, target) = match request.parse(&head) {
-        Ok(httparse::Status::Complete(_)) => (
-            request.method.unwrap_or_default(),
-            request.path.unwrap_or_default(),
-        ),
-        _ => return respond(stream, "400 Bad Request", "text/plain", "not HTTP\n", true),
+    let Ok(httparse::Status::Complete(_)) = request.parse(head) else {
+        return Ok((Reply::text("400 Bad Request", "not HTTP\n"), true));
     };
-    let body = method != "HEAD";
-    let path = target.split('?').next().unwrap_or_default();
-    match (method, path) {
-        ("GET" | "HEAD", "/metrics") => respond(stream, "200 OK", CONTENT_TYPE, &render(), body),
-        ("GET" | "HEAD", "/") => {
-            let text = "ebb metrics: see /metrics\n";
-            respond(stream, "200 OK", "text/plain", text, body)
-        }
-        ("GET" | "HEAD", _) => respond(
-            stream,
-            "404 Not Found",
-            "text/plain",
-            "see /metrics\n",
-            body,
-        ),
-        _ => respond(
-            stream,
-            "405 Method Not Allowed",
-            "text/plain",
-            "GET only\n",
-            true,
-        ),
-    }
+    let method = request.method.unwrap_or_default();
+    let path = request.path.unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    let reply = match door.admit(&request, stream.local_addr()?.ip(), user) {
+        Err(refusal) => Reply::text(refusal.status, refusal.text),
+        Ok(()) => match (method, path) {
+            ("GET" | "HEAD", "/metrics") => Reply {
+                status: "200 OK",
+                kind: CONTENT_TYPE,
+                text: render(),
+            },
+            ("GET" | "HEAD", "/") => Reply::text("200 OK", "ebb metrics: see /metrics\n"),
+            ("GET" | "HEAD", _) => Reply::text("404 Not Found", "see /metrics\n"),
+            _ => Reply::text("405 Method Not Allowed", "GET only\n"),
+        },
+    };
+    Ok((reply, method != "HEAD"))
 }
 
 /// Reads to the empty line; `None` if it does not come within [`HEAD_MAX`].
-fn read_head(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+fn read_head(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     let deadline = Instant::now() + PATIENCE;
     let mut head = Vec::new();
     let mut bytes = [0; 1024];
@@ -130,21 +152,16 @@ fn read_head(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-fn respond(
-    mut stream: TcpStream,
-    status: &str,
-    kind: &str,
-    text: &str,
-    body: bool,
-) -> io::Result<()> {
-    let allow = if status.starts_with("405") {
-        "Allow: GET, HEAD\r\n"
-    } else {
-        ""
+fn respond(mut stream: &TcpStream, reply: &Reply, body: bool) -> io::Result<()> {
+    let Reply { status, kind, text } = reply;
+    let more = match &status[..3] {
+        "405" => "Allow: GET, HEAD\r\n",
+        "401" => "WWW-Authenticate: Bearer\r\n",
+        _ => "",
     };
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
-         {allow}Connection: close\r\n\r\n",
+         {more}Connection: close\r\n\r\n",
         text.len()
     );
     stream.write_all(head.as_bytes())?;
@@ -156,14 +173,20 @@ fn respond(
 
 #[cfg(test)]
 mod tests {
+    use super::super::door::tests::door;
+    use super::super::slots::CONNECTIONS_MAX;
     use super::*;
     use std::net::SocketAddr;
 
     fn start() -> SocketAddr {
+        start_for(rustix::process::geteuid().as_raw())
+    }
+
+    fn start_for(user: u32) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         // Ends with the test's process.
-        thread::spawn(move || serve(&listener, || "# EOF\n".to_owned()));
+        thread::spawn(move || serve(&listener, door(user), || "# EOF\n".to_owned()));
         address
     }
 
@@ -180,7 +203,7 @@ mod tests {
         let address = start();
         let text = say(
             address,
-            b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n",
+            b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n",
         );
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
@@ -195,8 +218,19 @@ mod tests {
     fn the_rest_is_refused_by_name() {
         let address = start();
         for (request, status) in [
-            (&b"GET /etc/passwd HTTP/1.1\r\n\r\n"[..], "404"),
-            (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            (
+                &b"GET /etc/passwd HTTP/1.1\r\nHost: [::1]\r\n\r\n"[..],
+                "404",
+            ),
+            (
+                b"POST /metrics HTTP/1.1\r\nHost: localhost:9732\r\n\r\n",
+                "405",
+            ),
+            (b"GET /metrics HTTP/1.1\r\n\r\n", "400"),
+            (
+                b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+                "421",
+            ),
             (b"\x16\x03\x01 hello\r\n\r\n", "400"),
             (b"\r\n\r\n", "400"),
         ] {
@@ -208,18 +242,39 @@ mod tests {
         assert!(say(address, &long).starts_with("HTTP/1.1 431"));
     }
 
+    /// Each place is taken by a client that says nothing, or half of a request.
     #[test]
-    fn slow_clients_are_in_nobodys_way() {
+    fn clients_that_wait_make_room() {
         let address = start();
-        let slow: Vec<_> = (0..CONNECTIONS_MAX - 1)
-            .map(|_| {
+        let slow: Vec<_> = (0..3 * CONNECTIONS_MAX)
+            .map(|number| {
                 let mut stream = TcpStream::connect(address).unwrap();
-                stream.write_all(b"GET /met").unwrap();
+                stream.write_all(&b"GET /met"[..number % 8]).unwrap();
                 stream
             })
             .collect();
-        let text = say(address, b"GET /metrics HTTP/1.1\r\n\r\n");
+        let text = say(address, b"GET /metrics HTTP/1.0\r\n\r\n");
         assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+        // The first ones were let go, and did not have to wait for that.
+        let mut first = &slow[0];
+        assert!(
+            !matches!(first.read(&mut [0; 8]), Ok(1..)),
+            "it was answered"
+        );
         drop(slow);
+    }
+
+    #[test]
+    fn other_users_are_told_why_they_are_refused() {
+        let own = rustix::process::geteuid().as_raw();
+        // Root is served everywhere, so a test that root runs sees no refusal.
+        let address = start_for(own + 1);
+        let text = say(address, b"GET /metrics HTTP/1.0\r\n\r\n");
+        if own == 0 {
+            assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+        } else {
+            assert!(text.starts_with("HTTP/1.1 403"), "{text}");
+            assert!(text.contains(&format!("not to user {own}")), "{text}");
+        }
     }
 }

@@ -1,14 +1,18 @@
 //! `ebb metrics`: the guests for Prometheus.
 
+mod door;
 mod http;
 mod openmetrics;
 mod options;
+mod peer;
+mod slots;
 
 pub(crate) use options::MetricsOptions;
 
 use crate::failure::Failure;
 use crate::registry::{Fleet, Presence};
 use crate::stdout;
+use door::{Door, Token};
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
@@ -22,9 +26,17 @@ pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     if !address.ip().is_loopback() && !options.allow_remote {
         return Err(Failure::Usage(format!(
             "--listen {address} can be reached from other machines, who would see the names and \
-             arguments of your programs; say --allow-remote if that is meant"
+             arguments of your programs; say --allow-remote if that is meant, and --token-file FILE \
+             to answer only those who know a token"
         )));
     }
+    let door = Door {
+        hosts: options.host.clone(),
+        // Other machines have no users that this one knows.
+        any_user: options.any_user || (!address.ip().is_loopback() && options.token_file.is_none()),
+        token: options.token_file.as_deref().map(Token::read).transpose()?,
+        user: rustix::process::geteuid().as_raw(),
+    };
     let failed = |source| Failure::Listen { address, source };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
@@ -32,7 +44,7 @@ pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     stdout::offer(&format!("serving http://{address}/metrics\n"))?;
     // One scrape at a time asks the guests; connections to them are kept.
     let fleet = Mutex::new(Fleet::new());
-    http::serve(&listener, move || {
+    http::serve(&listener, door, move || {
         render(&mut fleet.lock().unwrap_or_else(PoisonError::into_inner))
     });
     Ok(0)

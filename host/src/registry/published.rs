@@ -4,6 +4,7 @@
 use super::protocol::{Figures, History, Life, Moment};
 use crate::guest::{Sample, Stage};
 use crate::machine::{GiveBack, KernelKind};
+use crate::text::steers;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -180,9 +181,9 @@ impl Published {
     }
 }
 
-/// At most so many characters, none of which a terminal obeys.
+/// Returns at most `most` characters of a text, none of which steers a terminal.
 pub(super) fn shorten(text: &str, most: usize) -> String {
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let plain = |c: char| if steers(c) { '\u{fffd}' } else { c };
     let mut short: String = text.chars().take(most).map(plain).collect();
     if text.chars().nth(most).is_some() {
         short.pop();

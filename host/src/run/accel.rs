@@ -11,7 +11,8 @@ use crate::failure::{Failure, describe};
 use crate::guest::{Kernel, Stage};
 use crate::machine::{Accel, AccelChoice, Machine};
 use crate::qemu::{Qemu, Spec, Vm};
-use crate::system::{cache_folder, memory_file, search_path};
+use crate::system::{OwnFolder, OwnFolderError, memory_file, search_path};
+use crate::text::stderr;
 use ebb_wire::boot;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use std::ffi::OsStr;
 use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
@@ -117,11 +118,11 @@ fn remembered_probe(
     cage: &Cage,
 ) -> Choice {
     let host = identity(machine, kernel, qemu);
-    let cache = cache_folder()
-        .map(|folder| folder.join(format!("kvm-{}{name}.json", kernel.kind().word())));
+    let cache = cache();
+    let file = format!("kvm-{}{name}.json", kernel.kind().word());
     let remembered = cache
-        .as_deref()
-        .and_then(recall)
+        .as_ref()
+        .and_then(|folder| recall(folder, &file))
         .filter(|verdict| verdict.host == host);
     let verdict = remembered.unwrap_or_else(|| {
         let result = probe(machine, kernel, qemu, cage);
@@ -134,9 +135,9 @@ fn remembered_probe(
             works,
             reason,
         };
-        if let Some(path) = &cache {
+        if let Some(folder) = &cache {
             // Without a cache the next run probes again; nothing else depends on it.
-            let _ = remember(path, &verdict);
+            let _ = remember(folder, &file, &verdict);
         }
         verdict
     });
@@ -177,21 +178,30 @@ fn identity(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> String {
     )
 }
 
-fn recall(path: &Path) -> Option<Verdict> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+/// Opens the folder of verdicts. Says once why there is none, if others could have written there.
+fn cache() -> Option<OwnFolder> {
+    static SAID: Once = Once::new();
+    match OwnFolder::cache() {
+        Ok(folder) => folder,
+        // Such as a home that cannot be written.
+        Err(OwnFolderError::Open { .. }) => None,
+        Err(error) => {
+            SAID.call_once(|| {
+                stderr::say(&format!(
+                    "ebb: {error}: whether KVM works is found out anew at each run"
+                ));
+            });
+            None
+        }
+    }
 }
 
-fn remember(path: &Path, verdict: &Verdict) -> io::Result<()> {
-    let directory = path.parent().ok_or(io::ErrorKind::NotFound)?;
-    fs::create_dir_all(directory)?;
-    // Renamed into place, so that another ebb never reads half of it.
-    let new = path.with_extension(format!("{}.new", std::process::id()));
-    let result =
-        fs::write(&new, serde_json::to_vec(verdict)?).and_then(|()| fs::rename(&new, path));
-    if result.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    result
+fn recall(folder: &OwnFolder, name: &str) -> Option<Verdict> {
+    serde_json::from_slice(&folder.read(name).ok()?).ok()
+}
+
+fn remember(folder: &OwnFolder, name: &str, verdict: &Verdict) -> io::Result<()> {
+    folder.replace(name, &serde_json::to_vec(verdict)?)
 }
 
 /// Boots a guest on KVM that has to return [`ANSWER`].
@@ -350,17 +360,17 @@ mod tests {
     #[test]
     fn verdicts_are_kept() {
         let directory = env::temp_dir().join(format!("ebb-cache-{}", std::process::id()));
-        let path = directory.join("ebb").join("kvm.json");
+        let folder = OwnFolder::make(&directory.join("ebb")).unwrap();
         let verdict = Verdict {
             host: "a b".into(),
             works: false,
             reason: "why".into(),
         };
-        assert_eq!(recall(&path), None);
-        remember(&path, &verdict).unwrap();
-        assert_eq!(recall(&path), Some(verdict));
-        fs::write(&path, "{").unwrap();
-        assert_eq!(recall(&path), None);
+        assert_eq!(recall(&folder, "kvm.json"), None);
+        remember(&folder, "kvm.json", &verdict).unwrap();
+        assert_eq!(recall(&folder, "kvm.json"), Some(verdict));
+        fs::write(directory.join("ebb/kvm.json"), "{").unwrap();
+        assert_eq!(recall(&folder, "kvm.json"), None);
         fs::remove_dir_all(&directory).unwrap();
     }
 }

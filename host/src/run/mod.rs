@@ -34,7 +34,7 @@ use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
 use crate::system::{huge_pages, memory_file};
-use crate::text::{Rounded, Size, raw};
+use crate::text::{Rounded, Size, raw, stderr};
 use accel::Choice;
 use ebb_wire::volume::VOLUMES_MAX;
 use ebb_wire::{boot, port, terminal};
@@ -110,7 +110,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let cage = cage.finish()?;
     if !options.quiet {
         for (measure, why) in cage.missing() {
-            eprintln!("ebb: this host confines QEMU without {measure}: {why}");
+            stderr::say(&format!(
+                "ebb: this host confines QEMU without {measure}: {why}"
+            ));
         }
     }
     let choice = accel::choose(

@@ -4,7 +4,7 @@ use std::env;
 use std::path::PathBuf;
 
 /// Where ebb keeps what it can get again, for this user.
-pub(crate) fn cache_folder() -> Option<PathBuf> {
+pub(super) fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| {
         env::var_os(name)
             .map(PathBuf::from)

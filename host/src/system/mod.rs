@@ -5,13 +5,16 @@ mod folder_names;
 pub(crate) mod huge_pages;
 mod kernels_own;
 mod memory_file;
+mod new_file;
 pub(crate) mod opened;
 pub(crate) mod orphan;
+mod own_folder;
 mod path;
 pub(crate) mod secrets;
 
-pub(crate) use cache::cache_folder;
 pub(crate) use folder_names::FolderNames;
 pub(crate) use kernels_own::refuse_kernels_own;
 pub(crate) use memory_file::memory_file;
+pub(crate) use new_file::{new_file, new_folder};
+pub(crate) use own_folder::{OwnFolder, OwnFolderError};
 pub(crate) use path::search_path;

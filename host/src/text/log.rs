@@ -1,5 +1,6 @@
 //! The kernel's log: its last lines are kept for error reports.
 
+use super::printable::printable;
 use super::terminal::Terminal;
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -102,39 +103,9 @@ impl Log {
     }
 }
 
-/// A line without what would steer the user's terminal: escape sequences go (firmware clears the
-/// screen with them), other control characters are shown.
-pub(crate) fn printable(line: &str) -> String {
-    let mut text = String::with_capacity(line.len());
-    let mut rest = line.trim_end_matches('\r').chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            '\x1b' if rest.peek() == Some(&'[') => {
-                // Parameters and intermediates up to the final byte, as ECMA-48 has it.
-                rest.by_ref().skip(1).find(|c| ('@'..='~').contains(c));
-            }
-            '\x1b' => {
-                rest.next();
-            }
-            '\t' => text.push(c),
-            c if c.is_control() => text.extend(c.escape_default()),
-            c => text.push(c),
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn control_characters_do_nothing() {
-        assert_eq!(printable("\x1bc\x1b[?7l\x1b[2Ja\tb\x07\r"), "a\tb\\u{7}");
-        assert_eq!(printable("\x1b"), "");
-        assert_eq!(printable("\x1b[12;"), "");
-        assert_eq!(printable("x\u{9b}2J"), "x\\u{9b}2J");
-    }
 
     #[test]
     fn keeps_the_last_lines_harmless_and_short() {

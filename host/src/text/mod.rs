@@ -2,13 +2,22 @@
 
 mod duration;
 mod log;
+mod printable;
 pub(crate) mod raw;
 mod size;
+pub(crate) mod stderr;
 mod style;
+mod styled;
 mod terminal;
+#[cfg(test)]
+mod tests_of_sinks;
 
 pub(crate) use duration::{parse_duration, seconds};
-pub(crate) use log::{Log, Names, printable};
+pub(crate) use log::{Log, Names};
+#[cfg(test)]
+pub(crate) use printable::tests as hostile;
+pub(crate) use printable::{printable, printable_json, printable_lines, steers};
 pub(crate) use size::{Rounded, Size};
 pub(crate) use style::Style;
+pub(crate) use styled::Styled;
 pub(crate) use terminal::Terminal;

@@ -3,12 +3,12 @@
 //! The status line is drawn only where the cursor stands at the start of a line, and is wiped
 //! before anything else is written, so that it never mixes with what the program prints.
 
-use rustix::fd::{AsFd, BorrowedFd};
+use super::stderr::{self, write_retrying};
+use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::termios;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-const WIPE: &[u8] = b"\r\x1b[K";
 /// Taken where a terminal does not tell its width.
 const COLUMNS_DEFAULT: usize = 80;
 
@@ -33,7 +33,7 @@ impl Terminal {
     /// Stderr, with a status line if that is a terminal.
     pub(crate) fn new() -> Self {
         Self {
-            interactive: termios::isatty(rustix::stdio::stderr()),
+            interactive: stderr::is_terminal(),
             state: Mutex::new(State {
                 drawn: false,
                 given_up: false,
@@ -96,25 +96,16 @@ impl Terminal {
         Ok(written)
     }
 
-    /// Writes a line of ebb's own.
+    /// Writes a line of ebb's own, or some. Nothing in `text` steers the terminal.
     pub(crate) fn message(&self, text: &str) {
         let mut state = self.lock();
         wipe(&mut state);
-        let start = if state.line_start || !self.interactive {
-            ""
-        } else {
-            "\n"
-        };
-        let mut line = format!("{start}{text}\n");
-        if state.raw {
-            line = line.replace('\n', "\r\n");
-        }
-        // There is nobody left to tell if stderr is gone.
-        let _ = write_all(rustix::stdio::stderr(), line.as_bytes());
+        stderr::write(&said(text, &state, self.interactive));
         state.line_start = true;
     }
 
-    /// Draws the status line, unless the program is in the middle of a line or of a write.
+    /// Draws the status line, unless the program is in the middle of a line or of a write. Nothing
+    /// in `line` steers the terminal.
     pub(crate) fn draw(&self, line: &str) {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -122,10 +113,7 @@ impl Terminal {
             Err(TryLockError::WouldBlock) => return,
         };
         if state.line_start && !state.given_up && self.in_foreground() {
-            let _ = write_all(
-                rustix::stdio::stderr(),
-                format!("\r{line}\x1b[K").as_bytes(),
-            );
+            stderr::show(line);
             state.drawn = true;
         }
     }
@@ -142,29 +130,44 @@ impl Terminal {
 
 fn wipe(state: &mut State) {
     if std::mem::take(&mut state.drawn) {
-        let _ = write_all(rustix::stdio::stderr(), WIPE);
+        stderr::wipe();
     }
 }
 
-fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        let written = write_retrying(fd.as_fd(), bytes)?;
-        bytes = &bytes[written..];
+/// Returns a message as the terminal gets it.
+fn said(text: &str, state: &State, interactive: bool) -> String {
+    let start = if state.line_start || !interactive {
+        ""
+    } else {
+        "\n"
+    };
+    let line = format!("{start}{}", stderr::line(text));
+    if state.raw {
+        line.replace('\n', "\r\n")
+    } else {
+        line
     }
-    Ok(())
 }
 
-/// One write that waits even where the file is set to non-blocking by whoever shares it.
-fn write_retrying(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    loop {
-        match rustix::io::write(fd, bytes) {
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => match poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
-            },
-            result => return result,
-        }
+#[cfg(test)]
+mod tests {
+    use super::super::printable::tests::{HOSTILE, assert_harmless};
+    use super::*;
+
+    #[test]
+    fn messages_steer_no_terminal() {
+        let mut state = State {
+            drawn: false,
+            given_up: false,
+            line_start: false,
+            raw: false,
+        };
+        let text = format!("ebb: {HOSTILE}\nb");
+        assert_harmless(&said(&text, &state, true));
+        assert_eq!(said("a\nb", &state, true), "\na\nb\n");
+        state.raw = true;
+        let raw = said(&text, &state, false);
+        assert_eq!(raw.matches("\r\n").count(), 2);
+        assert_harmless(&raw.replace("\r\n", "\n"));
     }
 }

@@ -5,6 +5,7 @@ use super::app::{App, State};
 use super::palette::{Palette, Role};
 use super::{detail, help, list};
 use crate::registry::Figures;
+use crate::text::steers;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::text::{Line, Span};
@@ -43,6 +44,12 @@ pub(super) fn screen(app: &App, palette: Palette, frame: &mut Frame<'_>) {
         list::draw(app, palette, frame, middle);
     }
     frame.render_widget(keys(app, palette), foot);
+    // Names of guests are not ebb's own.
+    for cell in &mut frame.buffer_mut().content {
+        if cell.symbol().chars().any(steers) {
+            cell.set_symbol("\u{fffd}");
+        }
+    }
 }
 
 /// How many guests there are, and what they take together.

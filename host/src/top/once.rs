@@ -4,6 +4,7 @@ use super::columns::{Column, GAP, padded};
 use crate::failure::Failure;
 use crate::registry::{Figures, GuestId, Presence};
 use crate::stdout;
+use crate::text::printable_json;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -60,7 +61,7 @@ fn as_json(found: &BTreeMap<GuestId, Presence>, sort: Column) -> String {
         silent,
     };
     // Nothing in it can fail: strings and numbers.
-    let mut text = serde_json::to_string_pretty(&listing).unwrap_or_default();
+    let mut text = printable_json(&listing, true).unwrap_or_default();
     text.push('\n');
     text
 }

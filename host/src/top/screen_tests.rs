@@ -7,6 +7,7 @@ use super::feed::{Focus, Seen};
 use super::palette::Palette;
 use super::tests::figures;
 use crate::registry::{BlockMap, Cell, Counts, GuestId, Moment, Presence, Region};
+use crate::text::hostile::{HOSTILE, assert_harmless};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -37,6 +38,20 @@ fn drawn(app: &App, palette: Palette, width: u16, height: u16) -> String {
 fn assert_screen(app: &App, (width, height): (u16, u16), expected: &str) {
     let text = drawn(app, PLAIN, width, height);
     assert!(text == expected, "the screen is now:\n{text}");
+}
+
+#[test]
+fn names_of_guests_steer_no_terminal() {
+    let mut hostile = figures(HOSTILE, 45 << 20);
+    hostile.program = HOSTILE.to_owned();
+    let mut app = App::new(Column::Name);
+    let found = (id("a"), Presence::Here(Box::new(hostile)));
+    let seen = Seen {
+        guests: BTreeMap::from([found]),
+        ..Seen::default()
+    };
+    app.update(seen, Instant::now());
+    assert_harmless(&drawn(&app, PLAIN, 100, 24));
 }
 
 fn id(name: &str) -> GuestId {

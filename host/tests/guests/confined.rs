@@ -38,7 +38,8 @@ fn is_root() -> bool {
 /// Starts a guest as root, or as [`USER`].
 fn start(name: &str, as_root: bool, options: &[&str]) -> Running {
     let scratch = Scratch::within(&std::env::temp_dir(), name);
-    fs::set_permissions(scratch.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(scratch.folder(), fs::Permissions::from_mode(0o755))
+        .expect("the host does this");
     // Where everyone can run it.
     let program = scratch.folder().join("ebb");
     // By another process: one that another test forks meanwhile would hold it open for writing.
@@ -46,9 +47,9 @@ fn start(name: &str, as_root: bool, options: &[&str]) -> Running {
         .arg(env!("CARGO_BIN_EXE_ebb"))
         .arg(&program)
         .status();
-    assert!(copied.unwrap().success());
+    assert!(copied.expect("the host does this").success());
     let own = scratch.folder().join("own");
-    fs::create_dir(&own).unwrap();
+    fs::create_dir(&own).expect("the host does this");
     let given = ebb(&[
         options,
         &["--verbose", "--", "sh", "-c", "echo ready; exec sleep 1000"],
@@ -67,26 +68,36 @@ fn start(name: &str, as_root: bool, options: &[&str]) -> Running {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     if !as_root {
-        std::os::unix::fs::chown(&own, Some(USER), Some(USER)).unwrap();
+        std::os::unix::fs::chown(&own, Some(USER), Some(USER)).expect("the host does this");
         command.uid(USER).gid(USER);
     }
     // A descriptor that ebb was started with and knows nothing about.
-    let open = fs::File::open("/etc/passwd").unwrap();
+    let open = fs::File::open("/etc/passwd").expect("the host does this");
     inherit(&open);
     let mut child = command.spawn().expect("ebb starts");
     let mut line = String::new();
-    let stdout = child.stdout.as_mut().unwrap();
-    BufReader::new(stdout).read_line(&mut line).unwrap();
+    let stdout = child.stdout.as_mut().expect("the host does this");
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .expect("the host does this");
     if line != "ready\n" {
         let _ = child.kill();
         let mut said = String::new();
-        let _ = child.stderr.take().unwrap().read_to_string(&mut said);
+        let _ = child
+            .stderr
+            .take()
+            .expect("the host does this")
+            .read_to_string(&mut said);
         panic!("the program does not run: {said}");
     }
     let mut said = String::new();
-    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut lines = BufReader::new(child.stderr.take().expect("the host does this"));
     while !said.contains("ebb: ebb keeps") {
-        assert_ne!(lines.read_line(&mut said).unwrap(), 0, "{said}");
+        assert_ne!(
+            lines.read_line(&mut said).expect("the host does this"),
+            0,
+            "{said}"
+        );
     }
     // What else it says is read, so that it never waits for a reader.
     std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
@@ -108,7 +119,7 @@ fn inherit(file: &fs::File) {
 
 /// The lines of a process's or thread's status, by their names.
 fn status(process: &str) -> BTreeMap<String, String> {
-    let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let text = fs::read_to_string(format!("/proc/{process}/status")).expect("the host does this");
     let lines = text.lines().filter_map(|line| line.split_once(':'));
     lines
         .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
@@ -118,7 +129,7 @@ fn status(process: &str) -> BTreeMap<String, String> {
 fn capabilities(status: &BTreeMap<String, String>) -> Vec<u64> {
     let sets = ["CapPrm", "CapEff", "CapInh", "CapAmb"];
     sets.iter()
-        .map(|set| u64::from_str_radix(&status[*set], 16).unwrap())
+        .map(|set| u64::from_str_radix(&status[*set], 16).expect("the host does this"))
         .collect()
 }
 
@@ -133,18 +144,26 @@ fn check_qemu(running: &Running, as_root: bool) {
     let users: Vec<_> = facts["Uid"].split('\t').collect();
     assert!(users.iter().all(|user| *user == users[0]), "{users:?}");
     if as_root {
-        let user: u32 = users[0].parse().unwrap();
+        let user: u32 = users[0].parse().expect("the host does this");
         assert!(user > 1_000_000_000, "QEMU runs as user {user}");
         assert_eq!(facts["Groups"].trim(), "");
     } else {
         assert_eq!(users[0], USER.to_string());
     }
     assert_eq!(capabilities(&facts), [0; 4]);
-    assert_eq!(u64::from_str_radix(&facts["CapBnd"], 16).unwrap(), 0);
+    assert_eq!(
+        u64::from_str_radix(&facts["CapBnd"], 16).expect("the host does this"),
+        0
+    );
     assert_eq!(facts["NoNewPrivs"], "1");
     assert_eq!(facts["Seccomp"], "2");
     // QEMU's own filter, and ebb's.
-    assert!(facts["Seccomp_filters"].parse::<u32>().unwrap() >= 2);
+    assert!(
+        facts["Seccomp_filters"]
+            .parse::<u32>()
+            .expect("the host does this")
+            >= 2
+    );
     for namespace in ["user", "net", "ipc"] {
         let own = link(&format!("/proc/{qemu}/ns/{namespace}"));
         assert_ne!(
@@ -154,10 +173,19 @@ fn check_qemu(running: &Running, as_root: bool) {
         );
         assert!(own.starts_with(namespace), "{own}");
     }
-    assert_eq!(fs::read(format!("/proc/{qemu}/environ")).unwrap(), b"");
+    assert_eq!(
+        fs::read(format!("/proc/{qemu}/environ")).expect("the host does this"),
+        b""
+    );
     assert_eq!(link(&format!("/proc/{qemu}/cwd")), "/");
-    for entry in fs::read_dir(format!("/proc/{qemu}/fd")).unwrap() {
-        let file = link(&entry.unwrap().path().display().to_string());
+    for entry in fs::read_dir(format!("/proc/{qemu}/fd")).expect("the host does this") {
+        let file = link(
+            &entry
+                .expect("the host does this")
+                .path()
+                .display()
+                .to_string(),
+        );
         let kinds = [
             "/dev/null",
             "pipe:",
@@ -171,7 +199,7 @@ fn check_qemu(running: &Running, as_root: bool) {
             "QEMU has {file}"
         );
     }
-    let line = fs::read(format!("/proc/{qemu}/cmdline")).unwrap();
+    let line = fs::read(format!("/proc/{qemu}/cmdline")).expect("the host does this");
     let line = String::from_utf8_lossy(&line).replace('\0', " ");
     let refused = ["obsolete", "elevateprivileges", "spawn", "resourcecontrol"];
     assert!(
@@ -211,8 +239,12 @@ fn check_ebb(running: &Running, wanted: u64) {
     const SYS_RESOURCE: u64 = 1 << 24;
     let pid = running.child.id();
     let mut threads = 0;
-    for thread in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
-        let thread = thread.unwrap().file_name().into_string().unwrap();
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).expect("the host does this") {
+        let thread = thread
+            .expect("the host does this")
+            .file_name()
+            .into_string()
+            .expect("the host does this");
         let facts = status(&format!("{pid}/task/{thread}"));
         let allowed = wanted
             | if facts["Name"] == "pressure" {
@@ -284,13 +316,13 @@ fn the_reader_of_an_image_has_no_rights() {
     let busybox = Command::new("sh")
         .args(["-c", "command -v busybox"])
         .output()
-        .unwrap();
-    let busybox = String::from_utf8(busybox.stdout).unwrap();
+        .expect("the host does this");
+    let busybox = String::from_utf8(busybox.stdout).expect("the host does this");
     let root = scratch.folder().join("root/bin");
-    fs::create_dir_all(&root).unwrap();
-    fs::copy(busybox.trim(), root.join("busybox")).unwrap();
+    fs::create_dir_all(&root).expect("the host does this");
+    fs::copy(busybox.trim(), root.join("busybox")).expect("the host does this");
     for name in ["sh", "sleep"] {
-        std::os::unix::fs::symlink("busybox", root.join(name)).unwrap();
+        std::os::unix::fs::symlink("busybox", root.join(name)).expect("the host does this");
     }
     let packed = Command::new("tar")
         .arg("-cf")
@@ -299,13 +331,15 @@ fn the_reader_of_an_image_has_no_rights() {
         .arg(scratch.folder().join("root"))
         .arg("bin")
         .status();
-    assert!(packed.unwrap().success());
+    assert!(packed.expect("the host does this").success());
     let archive = archive.display().to_string();
     let running = start("confined-reader", is_root(), &["--root", &archive]);
     let pid = running.child.id();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let children =
+        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the host does this");
     let mut readers = children.split_whitespace().filter(|child| {
-        fs::read_to_string(format!("/proc/{child}/comm")).unwrap() == "ebb-image\n"
+        fs::read_to_string(format!("/proc/{child}/comm")).expect("the host does this")
+            == "ebb-image\n"
     });
     let reader = readers.next().expect("a process reads the image");
     let facts = status(reader);
@@ -315,8 +349,14 @@ fn the_reader_of_an_image_has_no_rights() {
         ("1", "2")
     );
     assert_eq!(link(&format!("/proc/{reader}/cwd")), "/");
-    for entry in fs::read_dir(format!("/proc/{reader}/fd")).unwrap() {
-        let file = link(&entry.unwrap().path().display().to_string());
+    for entry in fs::read_dir(format!("/proc/{reader}/fd")).expect("the host does this") {
+        let file = link(
+            &entry
+                .expect("the host does this")
+                .path()
+                .display()
+                .to_string(),
+        );
         let kinds = ["/dev/null", "socket:", "/memfd:ebb-guest-ram", &archive];
         assert!(
             kinds.iter().any(|kind| file.starts_with(kind)),
@@ -341,9 +381,15 @@ fn unconfined_is_what_the_user_asks_for() {
     let facts = status(&running.qemu.to_string());
     assert_eq!(facts["Seccomp"], "0");
     // Even so it has no descriptors of others.
-    for entry in fs::read_dir(format!("/proc/{}/fd", running.qemu)).unwrap() {
+    for entry in fs::read_dir(format!("/proc/{}/fd", running.qemu)).expect("the host does this") {
         assert_ne!(
-            link(&entry.unwrap().path().display().to_string()),
+            link(
+                &entry
+                    .expect("the host does this")
+                    .path()
+                    .display()
+                    .to_string()
+            ),
             "/etc/passwd"
         );
     }
@@ -353,13 +399,14 @@ fn unconfined_is_what_the_user_asks_for() {
 fn what_runs_in_qemu_opens_no_files_of_the_user() {
     // What a guest that has taken QEMU over could do: another program in its place.
     let scratch = Scratch::within(&std::env::temp_dir(), "confined-opens");
-    fs::set_permissions(scratch.folder(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(scratch.folder(), fs::Permissions::from_mode(0o755))
+        .expect("the host does this");
     let tries = scratch.folder().join("bin");
-    fs::create_dir(&tries).unwrap();
+    fs::create_dir(&tries).expect("the host does this");
     let secret = scratch.folder().join("secret");
-    fs::write(&secret, "a secret").unwrap();
+    fs::write(&secret, "a secret").expect("the host does this");
     let listener = scratch.folder().join("socket");
-    let _listener = std::os::unix::net::UnixListener::bind(&listener).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(&listener).expect("the host does this");
     let source = scratch.folder().join("try.py");
     let text = format!(
         "#!/usr/bin/python3\nimport os, socket, sys\n\
@@ -378,18 +425,18 @@ fn what_runs_in_qemu_opens_no_files_of_the_user() {
         secret = secret.display(),
         listener = listener.display(),
     );
-    fs::write(&source, text).unwrap();
+    fs::write(&source, text).expect("the host does this");
     let program = tries.join("qemu");
     let copied = Command::new("install")
         .args(["-m", "755"])
         .arg(&source)
         .arg(&program)
         .status();
-    assert!(copied.unwrap().success());
+    assert!(copied.expect("the host does this").success());
     let program = program.display().to_string();
     let output = ebb(&["--verbose", "--qemu", &program, "--", "true"])
         .output()
-        .unwrap();
+        .expect("the host does this");
     let said = String::from_utf8_lossy(&output.stderr);
     for (name, error) in [
         ("read", libc::EACCES),

@@ -26,7 +26,7 @@ use super::schema::{Outcome, Run};
 use super::scratch::{Scratch, Turn};
 use super::variant::{self, Variant};
 use crate::failure::Failure;
-use crate::text::{Terminal, printable};
+use crate::text::{Styled, Terminal, printable};
 use guest::Guests;
 use report::COLUMNS_MAX;
 use std::collections::HashMap;
@@ -257,7 +257,7 @@ pub(crate) fn finish(
     let agreement = other
         .map(|other| agreement::of(report, &other.report, other.name.clone()))
         .transpose()?;
-    let mut text = String::new();
+    let mut text = Styled::default();
     if !other.is_some_and(|other| other.alone) {
         let names: Vec<String> = report.names().into_iter().map(str::to_owned).collect();
         let on_terminal = rustix::termios::isatty(rustix::stdio::stdout());
@@ -265,15 +265,15 @@ pub(crate) fn finish(
             on_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         text = table::text(&report.table, &report.runs, &names, colour);
         if names.len() > 1 {
-            text.push_str(&format!(
+            text.push(&format!(
                 "\n× is a figure divided by that of {}.",
                 printable(&names[0])
             ));
         }
         if !report.complete {
-            text.push_str("\nThis comparison was cut short: runs are missing.");
+            text.push("\nThis comparison was cut short: runs are missing.");
         }
-        text.push('\n');
+        text.push("\n");
     }
     conclude(report, text, agreement.as_ref(), report.has_failed(), files)
 }

@@ -4,7 +4,7 @@ use super::super::schema::Run;
 use super::super::wording::{number, percent, times};
 use super::rows::{OwnCell, OwnRow};
 use super::wording::{self, Place, Verdict};
-use crate::text::printable;
+use crate::text::{Styled, printable};
 use std::fmt::Write as _;
 
 const NAME: usize = 30;
@@ -18,8 +18,8 @@ pub(crate) fn text(
     runs: &[(usize, Run)],
     columns: &[String],
     colour: bool,
-) -> String {
-    let mut out = String::new();
+) -> Styled {
+    let mut out = Styled::default();
     let subjects = wording::subjects(rows);
     heads(&mut out, columns);
     for name in &subjects {
@@ -33,7 +33,7 @@ pub(crate) fn text(
     out
 }
 
-fn heads(out: &mut String, columns: &[String]) {
+fn heads(out: &mut Styled, columns: &[String]) {
     let mut line = " ".repeat(NAME);
     for (index, column) in columns.iter().enumerate() {
         let width = if index == 0 { CELL } else { WITH_RATIO };
@@ -43,7 +43,7 @@ fn heads(out: &mut String, columns: &[String]) {
 }
 
 fn row_line(
-    out: &mut String,
+    out: &mut Styled,
     row: &OwnRow,
     runs: &[(usize, Run)],
     columns: &[String],
@@ -61,7 +61,7 @@ fn row_line(
     } else {
         let _ = write!(out, "{title:<NAME$}");
     }
-    let mut line = String::new();
+    let mut line = Styled::default();
     for (index, column) in columns.iter().enumerate() {
         let width = if index == 0 { CELL } else { WITH_RATIO };
         let (plain, code) = match wording::place(row, runs, (index, column)) {
@@ -69,19 +69,19 @@ fn row_line(
             Place::Words(words) => (words, None),
         };
         let blanks = width.saturating_sub(plain.chars().count()).max(1);
-        line.push_str(&" ".repeat(blanks));
+        line.push(&" ".repeat(blanks));
         match code.filter(|_| colour) {
-            Some(code) => {
-                let _ = write!(line, "\x1b[{code}m{plain}\x1b[0m");
-            }
-            None => line.push_str(&plain),
+            Some(code) => line.paint(code, &plain),
+            None => line.push(&plain),
         }
     }
-    let _ = writeln!(out, "{}", line.trim_end());
+    line.trim_end();
+    out.append(&line);
+    out.push("\n");
 }
 
 /// The median, its spread, and its ratio to the first column.
-fn figure(row: &OwnRow, cell: &OwnCell, divisor: f64) -> (String, Option<&'static str>) {
+fn figure(row: &OwnRow, cell: &OwnCell, divisor: f64) -> (String, Option<u8>) {
     let mut text = number(cell.median / divisor);
     if cell.rounds > 1 && cell.median != 0.0 {
         let spread = (cell.max - cell.min) / 2.0 / cell.median.abs();
@@ -92,8 +92,8 @@ fn figure(row: &OwnRow, cell: &OwnCell, divisor: f64) -> (String, Option<&'stati
     };
     text.push_str(&format!(" {:>7}", times(ratio)));
     let code = match wording::verdict(row, ratio) {
-        Verdict::Better => Some("32"),
-        Verdict::Worse => Some("31"),
+        Verdict::Better => Some(32),
+        Verdict::Worse => Some(31),
         Verdict::Even => None,
     };
     (text, code)
@@ -134,6 +134,7 @@ mod tests {
             ],
         };
         let text = text(&[row], &[], &["Ebb".into(), "other".into()], false);
+        let text = text.as_str();
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(
             !text.contains('\u{1b}') && text.contains("2.00 ±50%"),

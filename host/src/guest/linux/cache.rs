@@ -1,9 +1,10 @@
 //! Debian's kernel package, unpacked into a folder of the user's and never installed.
 
-use crate::system::cache_folder;
+use crate::system::{OwnFolder, OwnFolderError, new_folder};
+use crate::text::stderr;
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -40,12 +41,18 @@ const WANTED: [&str; 21] = [
 /// The file of an unpacked package that says what was wanted of it, so that one of an ebb that
 /// wanted less is fetched again.
 const PARTS: &str = "parts";
+/// Held by the ebb that fetches.
+const LOCK: &str = "linux.lock";
+/// How the name of a folder in which one is at work begins and ends.
+const WORK: (&str, &str) = (".linux-image-", ".new");
 
 /// Why Debian's kernel cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CacheError {
     #[error("there is no folder for Debian's kernel: neither XDG_CACHE_HOME nor HOME is set")]
     NoFolder,
+    #[error("the folder for Debian's kernel is not used")]
+    Folder(#[from] OwnFolderError),
     #[error("cannot {what} {}", path.display())]
     File {
         what: &'static str,
@@ -71,18 +78,15 @@ impl CacheError {
 
 /// The image of Debian's kernel: the newest in the cache, else the newest that apt knows.
 pub(crate) fn debian_kernel() -> Result<PathBuf, CacheError> {
-    let folder = cache_folder().ok_or(CacheError::NoFolder)?;
+    // Nothing is read before it is known that only this user can have written it.
+    let cache = OwnFolder::cache()?.ok_or(CacheError::NoFolder)?;
+    let folder = cache.path().to_owned();
     if let Some(package) = newest(names(&folder)) {
         return image(&folder.join(package));
     }
-    fs::create_dir_all(&folder).map_err(CacheError::file("make", &folder))?;
-    let lock = folder.join("linux.lock");
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&lock)
-        .map_err(CacheError::file("open", &lock))?;
+    let lock = folder.join(LOCK);
+    let file = cache.open_lock(LOCK);
+    let file = file.map_err(CacheError::file("open", &lock))?;
     // Held until it is closed: another ebb waits, and then finds what this one has fetched.
     flock(&file, FlockOperation::LockExclusive)
         .map_err(|errno| CacheError::file("lock", &lock)(errno.into()))?;
@@ -97,10 +101,11 @@ pub(crate) fn debian_kernel() -> Result<PathBuf, CacheError> {
 /// Downloads and unpacks the package; returns its folder, which appears when it is complete.
 fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
     let package = newest_package()?;
-    let message = format!("ebb: fetching {package} into {}\n", folder.display());
-    // Whoever closed stderr does not want to know.
-    let _ = io::Write::write_all(&mut io::stderr(), message.as_bytes());
-    let work = Work::new(folder.join(format!(".{package}.new")))?;
+    stderr::say(&format!(
+        "ebb: fetching {package} into {}",
+        folder.display()
+    ));
+    let work = Work::new(folder, &package)?;
     let mut apt = Command::new("apt-get");
     // As root, apt would complain that its own user may not write here.
     apt.args(["-qq", "-o", "APT::Sandbox::User=root", "download", &package])
@@ -113,7 +118,9 @@ fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
     unpack(&archive, &root)?;
     image(&root)?;
     let parts = root.join(PARTS);
-    fs::write(&parts, WANTED.join("\n")).map_err(CacheError::file("write", &parts))?;
+    let written = File::create_new(&parts)
+        .and_then(|mut file| io::Write::write_all(&mut file, WANTED.join("\n").as_bytes()));
+    written.map_err(CacheError::file("write", &parts))?;
     let target = folder.join(&package);
     remove_folder(&target)?;
     fs::rename(&root, &target).map_err(CacheError::file("make", &target))?;
@@ -124,11 +131,22 @@ fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
 struct Work(PathBuf);
 
 impl Work {
-    fn new(path: PathBuf) -> Result<Self, CacheError> {
-        // Left there only by an ebb that was killed.
-        remove_folder(&path)?;
-        fs::create_dir(&path).map_err(CacheError::file("make", &path))?;
-        Ok(Self(path))
+    /// Makes one. Those that are there were left by an ebb that was killed: the caller has the lock.
+    fn new(folder: &Path, package: &str) -> Result<Self, CacheError> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let is_old = |path: &Path| {
+            let name = path.file_name().and_then(OsStr::to_str);
+            name.is_some_and(|name| name.starts_with(WORK.0) && name.ends_with(WORK.1))
+        };
+        for path in entries
+            .map(|entry| entry.path())
+            .filter(|path| is_old(path))
+        {
+            remove_folder(&path)?;
+        }
+        let path = new_folder(folder, &format!(".{package}"));
+        path.map(Self)
+            .map_err(CacheError::file("make a folder in", folder))
     }
 }
 
@@ -287,5 +305,25 @@ mod tests {
             Some("linux-image-6.1.0-56-amd64")
         );
         assert_eq!(newest(Vec::new()), None);
+    }
+
+    #[test]
+    fn work_is_done_at_a_name_of_its_own_and_no_link_is_followed() {
+        let folder = new_folder(&std::env::temp_dir(), "ebb-work").unwrap();
+        let package = "linux-image-6.1.0-56-amd64";
+        let victim = folder.join("victim");
+        fs::create_dir(&victim).unwrap();
+        fs::write(victim.join("kept"), "").unwrap();
+        let left = folder.join(format!(".{package}.0123456789abcdef.new"));
+        fs::create_dir(&left).unwrap();
+        let link = folder.join(format!(".{package}.new"));
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        let work = Work::new(&folder, package).unwrap();
+        assert!(!left.exists() && !link.is_symlink() && victim.join("kept").exists());
+        assert!(work.0.is_dir() && work.0 != link && work.0 != left);
+        let path = work.0.clone();
+        drop(work);
+        assert!(!path.exists());
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -9,6 +9,8 @@ const BLOCK: u64 = 512;
 const EXTENSION_MAX: u64 = 1 << 20;
 /// Extensions before one entry.
 const EXTENSIONS_MAX: usize = 16;
+/// Bytes of a name that an error shows.
+const SHOWN_MAX: usize = 256;
 
 /// An entry.
 #[derive(Debug)]
@@ -34,8 +36,12 @@ impl Entry {
 }
 
 pub(super) fn refuse(name: &[u8], why: impl Into<String>) -> ImageError {
+    let mut shown = name[..name.len().min(SHOWN_MAX)].escape_ascii().to_string();
+    if name.len() > SHOWN_MAX {
+        shown.push('…');
+    }
     ImageError::Entry {
-        name: name.escape_ascii().to_string(),
+        name: shown,
         why: why.into(),
     }
 }
@@ -72,11 +78,15 @@ impl Entries {
         Self { archive, at: 0 }
     }
 
-    /// The next one; `None` at the end.
+    /// The next one; `None` at the end. Adds the bytes of its extensions to `extensions`.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub(super) fn next(&mut self) -> Result<Option<Entry>, ImageError> {
+    /// What is wrong with it, or `extensions` is more than `most`.
+    pub(super) fn next(
+        &mut self,
+        extensions: &mut u64,
+        most: u64,
+    ) -> Result<Option<Entry>, ImageError> {
         let mut extended = Extended::default();
         for _ in 0..=EXTENSIONS_MAX {
             let mut block = [0; 512];
@@ -117,6 +127,18 @@ impl Entries {
             })?;
             // Within the archive, whose length is a file's.
             self.at = start + BLOCK + size.next_multiple_of(BLOCK);
+            if matches!(
+                kind,
+                EntryType::GNULongName | EntryType::GNULongLink | EntryType::XHeader
+            ) {
+                *extensions += size;
+                if *extensions > most {
+                    return Err(refuse(
+                        &name,
+                        format!("the extensions up to it have more than {most} bytes"),
+                    ));
+                }
+            }
             match kind {
                 EntryType::GNULongName => extended.name = Some(text(&name, &content)?),
                 EntryType::GNULongLink => extended.link = Some(text(&name, &content)?),
@@ -125,7 +147,10 @@ impl Entries {
                 _ => return extended.entry(header, name, kind, content).map(Some),
             }
         }
-        Err(ImageError::Broken { at: self.at })
+        Err(refuse(
+            &extended.name.unwrap_or_default(),
+            format!("more than {EXTENSIONS_MAX} extensions are before it"),
+        ))
     }
 }
 

@@ -64,27 +64,29 @@ pub(super) fn read(
         return Err(ImageError::NoTar);
     }
     let mut outer = Index::new();
-    outer.add_layer(archive, 0, Whiteouts::None)?;
+    outer.add_layer(archive, Whiteouts::None)?;
     let (config, layers) = if has(&outer, "manifest.json") {
         saved(&outer)?
     } else if has(&outer, "oci-layout") && has(&outer, "index.json") {
         oci(&outer)?
     } else {
+        outer.finish();
         return Ok((outer, Config::default()));
     };
     if layers.len() > LAYERS_MAX {
         return Err(ImageError::Image(format!("it has {} layers", layers.len())));
     }
     let config = Config::read(json(&outer, &config)?);
-    let mut index = Index::new();
-    for (number, name) in (1..).zip(&layers) {
+    let mut index = outer.beside();
+    for name in &layers {
         let layer = unpack(blob(&outer, name)?, name, &mut budget, workshop)?;
-        let added = index.add_layer(layer, number, Whiteouts::Honoured);
+        let added = index.add_layer(layer, Whiteouts::Honoured);
         added.map_err(|error| ImageError::Layer {
             name: name.clone(),
             source: Box::new(error),
         })?;
     }
+    index.finish();
     Ok((index, config))
 }
 
@@ -139,9 +141,9 @@ fn blob(outer: &Index, name: &str) -> Result<Section, ImageError> {
     // Older archives have links for layers that are the same.
     let found = outer
         .find(name.as_bytes(), true)
-        .map(|id| &outer.node(id).body);
+        .map(|id| outer.node(id).body);
     match found {
-        Ok(Body::File(content)) => Ok(content.clone()),
+        Ok(Body::File(content)) => Ok(content),
         _ => Err(ImageError::Missing(name.escape_default().to_string())),
     }
 }

@@ -5,6 +5,8 @@
 //! |---|---|
 //! | `layers` | a file system, `docker save` or an OCI image layout; its layers in order |
 //! | `index` | what stands in it |
+//! | `way` | a way through it |
+//! | `nodes` | its files, in few bytes each: `names`, `facts`, `archives`, `table`, `growth` |
 //! | `entries` | the entries of one archive |
 //! | `config` | the image's program |
 //! | `unpack` | unpacks what is compressed |
@@ -15,19 +17,28 @@
 //! | `section` | a piece of a file |
 //! | `error` | why an archive is no root |
 
+mod archives;
 mod config;
 mod entries;
 mod error;
+mod facts;
+mod growth;
 mod index;
 mod layers;
 mod messages;
+mod names;
+mod nodes;
 mod reader;
 mod remote;
 mod scratch;
 mod section;
+mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_costs;
 mod unpack;
+mod way;
 mod workshop;
 
 pub(crate) use config::Config;
@@ -92,6 +103,7 @@ impl Image {
             Lost::Nothing => Errno::NOENT,
             Lost::NoFolder => Errno::NOTDIR,
             Lost::TooManyLinks => Errno::LOOP,
+            Lost::TooLong | Lost::LongName => Errno::NAMETOOLONG,
         })
     }
 
@@ -113,7 +125,7 @@ impl Image {
     fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
         const MOST: u64 = 16 << 20;
         let id = self.find(path, true).ok()?;
-        let Body::File(content) = &self.index.node(id).body else {
+        let Body::File(content) = self.index.node(id).body else {
             return None;
         };
         let length = content.len().min(MOST + 1);
@@ -125,7 +137,7 @@ impl Image {
 
     /// Where a link leads that stands at a path.
     fn link_at(&self, path: &[u8]) -> Option<&[u8]> {
-        match &self.index.node(self.find(path, false).ok()?).body {
+        match self.index.node(self.find(path, false).ok()?).body {
             Body::Link(target) => Some(target),
             _ => None,
         }
@@ -134,7 +146,7 @@ impl Image {
     fn facts(&self, id: Id) -> Facts {
         let node = self.index.node(id);
         let (kind, size) = match &node.body {
-            Body::Folder(_) => (0o040_000, 0),
+            Body::Folder => (0o040_000, 0),
             Body::File(content) => (0o100_000, content.len()),
             Body::Link(target) => (0o120_000, target.len() as u64),
             Body::Fifo => (0o010_000, 0),
@@ -152,7 +164,7 @@ impl Image {
     }
 
     fn entry<'a>(&'a self, name: &'a [u8], id: Id) -> Entry<'a> {
-        let target: &[u8] = match &self.index.node(id).body {
+        let target: &[u8] = match self.index.node(id).body {
             Body::Link(target) => target,
             _ => b"",
         };
@@ -182,19 +194,19 @@ impl Source for Arc<Image> {
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno> {
         let id = self.find(path, true)?;
-        let Body::Folder(children) = &self.index.node(id).body else {
+        let Body::Folder = self.index.node(id).body else {
             return Err(Errno::NOTDIR);
         };
-        if children.len() > most {
+        if self.index.count(id) as usize > most {
             return Err(Errno::OVERFLOW);
         }
-        let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
-        for (at, (name, id)) in children.iter().enumerate().skip(first) {
-            if !answer.entry(&self.entry(name, *id)) {
+        let first = u32::try_from(from).map_err(|_| Errno::INVAL)?;
+        for (at, name, id) in self.index.children(id, first) {
+            if !answer.entry(&self.entry(name, id)) {
                 if at == first {
                     return Err(Errno::OVERFLOW);
                 }
-                return Ok(at as u64);
+                return Ok(at.into());
             }
         }
         Ok(0)
@@ -215,7 +227,7 @@ impl Source for Arc<Image> {
         if u64::from(id) != version || stamp(&self.archive).map_err(failed)? != self.stamp {
             return Err(Errno::STALE);
         }
-        let Body::File(content) = &self.index.node(id).body else {
+        let Body::File(content) = self.index.node(id).body else {
             return Err(Errno::INVAL);
         };
         let places: Option<Vec<u64>> = frames.iter().map(place).collect();

@@ -1,17 +1,16 @@
 //! Files for what is unpacked: they have no name, and go with the processes that hold them.
 
+use crate::system::new_file;
+use crate::text::stderr;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Work shorter than that is not spoken of.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Names that are tried where the file system has no files without one.
-const NAMES_MAX: u32 = 100;
 
 /// Where large files go for a while.
 pub(super) fn folder() -> PathBuf {
@@ -30,26 +29,9 @@ pub(super) fn nameless(folder: &Path) -> io::Result<File> {
         Err(error) => return Err(error.into()),
     }
     // A file system that has none.
-    let mut last = Errno::EXIST.into();
-    for number in 0..NAMES_MAX {
-        let path = folder.join(format!("ebb-image-{}-{number}", std::process::id()));
-        let mut options = OpenOptions::new();
-        match options
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-        {
-            Ok(file) => {
-                std::fs::remove_file(&path)?;
-                return Ok(file);
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(last)
+    let (file, path) = new_file(folder, "ebb-image", 0o600)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// Says on a terminal how far long work is.
@@ -60,7 +42,7 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(quiet: bool) -> Self {
-        let speaks = !quiet && io::stderr().is_terminal();
+        let speaks = !quiet && stderr::is_terminal();
         Self {
             next: speaks.then(|| Instant::now() + SILENCE),
             shown: false,
@@ -71,13 +53,7 @@ impl Progress {
     pub(super) fn show(&mut self, what: &str, done: u64) {
         let now = Instant::now();
         if self.next.is_some_and(|next| now >= next) {
-            let what = crate::text::printable(what);
-            // A terminal that is gone misses nothing.
-            let _ = write!(
-                io::stderr(),
-                "\rebb: unpacks {what}: {} MiB\x1b[K",
-                done >> 20
-            );
+            stderr::show(&format!("ebb: unpacks {what}: {} MiB", done >> 20));
             self.shown = true;
             self.next = Some(now + SILENCE / 5);
         }
@@ -87,7 +63,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.shown {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            stderr::wipe();
         }
     }
 }

@@ -27,6 +27,22 @@ impl Section {
         })
     }
 
+    /// Bytes of a file that has them.
+    pub(super) fn within(file: &Arc<File>, from: u64, len: u64) -> Self {
+        let file = Arc::clone(file);
+        Self { file, from, len }
+    }
+
+    /// The file that has them.
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Where in the file they begin.
+    pub(super) fn start(&self) -> u64 {
+        self.from
+    }
+
     pub(super) fn len(&self) -> u64 {
         self.len
     }

@@ -1,6 +1,7 @@
 //! Images as tools write them, and as nobody should.
 
 use super::super::source::Source;
+use super::index::Whiteouts;
 use super::*;
 use ebb_wire::root::{ANSWER_MAX, answer, entries};
 use flate2::{Compression, write::GzEncoder};
@@ -9,14 +10,14 @@ use std::io::Write;
 use tar::{Builder, EntryType, Header};
 
 /// An archive that is being made.
-struct Tar(Builder<Vec<u8>>);
+pub(super) struct Tar(Builder<Vec<u8>>);
 
 impl Tar {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(Builder::new(Vec::new()))
     }
 
-    fn entry(mut self, name: &str, kind: EntryType, link: &str, bytes: &[u8]) -> Self {
+    pub(super) fn entry(mut self, name: &str, kind: EntryType, link: &str, bytes: &[u8]) -> Self {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
         // As hostile tools do: the crate itself refuses `..`.
@@ -38,23 +39,35 @@ impl Tar {
         self
     }
 
-    fn file(self, name: &str, bytes: impl AsRef<[u8]>) -> Self {
+    pub(super) fn file(self, name: &str, bytes: impl AsRef<[u8]>) -> Self {
         self.entry(name, EntryType::Regular, "", bytes.as_ref())
     }
 
-    fn folder(self, name: &str) -> Self {
+    pub(super) fn folder(self, name: &str) -> Self {
         self.entry(name, EntryType::Directory, "", b"")
     }
 
-    fn link(self, name: &str, target: &str) -> Self {
+    pub(super) fn link(self, name: &str, target: &str) -> Self {
         self.entry(name, EntryType::Symlink, target, b"")
     }
 
-    fn hard_link(self, name: &str, target: &str) -> Self {
+    pub(super) fn hard_link(self, name: &str, target: &str) -> Self {
         self.entry(name, EntryType::Link, target, b"")
     }
 
-    fn done(self) -> Vec<u8> {
+    /// A link whose target is too long for its field.
+    pub(super) fn long_link(self, name: &str, target: &str) -> Self {
+        let tar = self.entry("K", EntryType::GNULongLink, "", target.as_bytes());
+        tar.link(name, "")
+    }
+
+    /// An empty file whose name is too long for its field.
+    pub(super) fn long_file(self, name: &str) -> Self {
+        let tar = self.entry("L", EntryType::GNULongName, "", name.as_bytes());
+        tar.file("", "")
+    }
+
+    pub(super) fn done(self) -> Vec<u8> {
         self.0.into_inner().unwrap()
     }
 }
@@ -142,7 +155,7 @@ impl Workshop for Here {
 }
 
 /// What becomes of an archive.
-fn open(name: &str, bytes: &[u8]) -> Result<Arc<Image>, String> {
+pub(super) fn open(name: &str, bytes: &[u8]) -> Result<Arc<Image>, String> {
     let path = std::env::temp_dir().join(format!("ebb-image-{name}-{}", std::process::id()));
     fs::write(&path, bytes).unwrap();
     let file = File::open(&path).unwrap();
@@ -151,7 +164,16 @@ fn open(name: &str, bytes: &[u8]) -> Result<Arc<Image>, String> {
     image.map(Arc::new).map_err(|error| error.to_string())
 }
 
-fn names(image: &mut Arc<Image>, path: &str) -> Vec<String> {
+/// What becomes of an archive as a layer with whiteouts.
+pub(super) fn add(index: &mut Index, bytes: &[u8]) -> Result<(), String> {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = File::from(rustix::fs::memfd_create("layer", flags).unwrap());
+    file.write_all_at(bytes, 0).unwrap();
+    let added = index.add_layer(Section::whole(file).unwrap(), Whiteouts::Honoured);
+    added.map_err(|error| error.to_string())
+}
+
+pub(super) fn names(image: &mut Arc<Image>, path: &str) -> Vec<String> {
     let (mut all, mut from) = (Vec::new(), 0);
     loop {
         let mut buffer = vec![0; ANSWER_MAX];
@@ -564,7 +586,7 @@ fn broken_archives_harm_nobody() {
                     continue;
                 };
                 match &image.index.node(id).body {
-                    Body::Folder(_) => folders.push(path),
+                    Body::Folder => folders.push(path),
                     Body::File(_) => {
                         let _ = content(&mut image, &path).map_err(drop);
                     }

@@ -1,0 +1,115 @@
+//! New files and folders at unpredictable names, so that no link or file of another user waits
+//! there.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Names that are tried. That another is taken is all but impossible.
+const NAMES_MAX: usize = 16;
+
+/// Makes a file in `folder` that was not there, with a name that begins with `prefix`. Follows no
+/// link.
+///
+/// # Errors
+/// The host's; `AlreadyExists` if [`NAMES_MAX`] names are taken.
+pub(crate) fn new_file(folder: &Path, prefix: &str, mode: u32) -> io::Result<(File, PathBuf)> {
+    first_free(
+        || name(prefix),
+        |name| {
+            let path = folder.join(name);
+            // As `open(2)` has it, such a file is made, or nothing is: a link is in the way like a
+            // file.
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(mode)
+                .open(&path)?;
+            Ok((file, path))
+        },
+    )
+}
+
+/// Makes a folder likewise, which only this user can enter.
+///
+/// # Errors
+/// As [`new_file`].
+pub(crate) fn new_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
+    first_free(
+        || name(prefix),
+        |name| {
+            let path = folder.join(name);
+            DirBuilder::new().mode(0o700).create(&path)?;
+            Ok(path)
+        },
+    )
+}
+
+/// Returns an unpredictable name. It ends with `.new`.
+pub(super) fn name(prefix: &str) -> String {
+    // Its keys are random numbers of the system.
+    let random = RandomState::new().build_hasher().finish();
+    format!("{prefix}.{random:016x}.new")
+}
+
+/// Makes something at the first of several names that is free.
+pub(super) fn first_free<T>(
+    mut name: impl FnMut() -> String,
+    mut make: impl FnMut(&str) -> io::Result<T>,
+) -> io::Result<T> {
+    for _ in 1..NAMES_MAX {
+        match make(&name()) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
+    }
+    make(&name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn names_that_are_taken_are_passed_over_and_links_not_followed() {
+        let folder = new_folder(&std::env::temp_dir(), "ebb-new-file").unwrap();
+        assert_eq!(
+            fs::metadata(&folder).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        let victim = folder.join("victim");
+        symlink(&victim, folder.join("link")).unwrap();
+        fs::write(folder.join("file"), "kept").unwrap();
+        let mut names = ["link", "file", "free"].map(str::to_owned).into_iter();
+        let made = first_free(
+            || names.next().unwrap(),
+            |name| {
+                File::options()
+                    .write(true)
+                    .create_new(true)
+                    .open(folder.join(name))
+            },
+        );
+        assert!(made.is_ok() && folder.join("free").exists() && !victim.exists());
+        let taken = first_free(
+            || "link".into(),
+            |name| {
+                File::options()
+                    .write(true)
+                    .create_new(true)
+                    .open(folder.join(name))
+            },
+        );
+        assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let (file, path) = new_file(&folder, "a", 0o600).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_ne!(path, new_file(&folder, "a", 0o600).unwrap().1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,65 @@
+//! Text with colours of ebb's own.
+
+use super::printable::printable_lines;
+use std::fmt;
+
+/// Text for a terminal. What is put into it is made [`printable_lines`], so that all sequences in
+/// it are ebb's own.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Styled(String);
+
+impl Styled {
+    /// Adds a text.
+    pub(crate) fn push(&mut self, text: &str) {
+        self.0.push_str(&printable_lines(text));
+    }
+
+    /// Adds a text in a style: `code` is the number of ECMA-48's SGR for it.
+    pub(crate) fn paint(&mut self, code: u8, text: &str) {
+        self.0.push_str(&format!("\x1b[{code}m"));
+        self.push(text);
+        self.0.push_str("\x1b[0m");
+    }
+
+    /// Adds what is styled already.
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.0.push_str(&other.0);
+    }
+
+    /// Takes blanks away at its end.
+    pub(crate) fn trim_end(&mut self) {
+        self.0.truncate(self.0.trim_end().len());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Write for Styled {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::printable::tests::{HOSTILE, assert_harmless};
+    use super::*;
+    use std::fmt::Write;
+
+    #[test]
+    fn only_styles_of_its_own_are_in_it() {
+        let mut text = Styled::default();
+        let _ = write!(text, "{HOSTILE}\n{HOSTILE}");
+        text.paint(31, HOSTILE);
+        let painted = text.as_str();
+        assert!(painted.contains("\x1b[31m") && painted.ends_with("\x1b[0m"));
+        assert_harmless(&painted.replace("\x1b[31m", "").replace("\x1b[0m", ""));
+    }
+}
