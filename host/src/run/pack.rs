@@ -24,11 +24,11 @@ use std::path::{Path, PathBuf};
 /// The guest's first file system. Where the command is an image's own, nothing of the host's is packed for it.
 pub(super) fn pack(
     options: &RunOptions,
-    mut root: Option<&mut Root>,
+    root: Option<&mut Root>,
     volumes: &[VolumeOption],
     is_images: bool,
 ) -> Result<(Initramfs, Option<User>), Failure> {
-    let root = RefCell::new(root.as_deref_mut());
+    let root = RefCell::new(root);
     let seen = |path: &[u8]| {
         let mut root = root.borrow_mut();
         let of_root = || root.as_mut()?.real_path_of(path.strip_prefix(b"/")?);
