@@ -94,11 +94,11 @@ impl Preparation {
         };
         let ids = match &namespaces {
             Some(namespaces) => namespaces.ids,
-            None if may_change_user() => Some(Ids::nobody()),
+            None if may_change_user() => Ids::nobody(),
             None => None,
         };
         if ids.is_none() && geteuid().is_root() {
-            lacking(Measure::User, "root has no CAP_SETUID here".into());
+            lacking(Measure::User, "root cannot become another user here".into());
         }
         if let Err(error) = files::rule(Path::new("/bin/sh")) {
             lacking(Measure::Files, error.to_string());

@@ -51,9 +51,15 @@ impl Ids {
         }
     }
 
-    /// Those of the user without rights, for a host without user namespaces.
-    pub(super) fn nobody() -> Self {
-        Self::new(NOBODY)
+    /// Those of the user without rights, for a host without user namespaces. `None` if root of this
+    /// system, perhaps of a container, cannot become that user.
+    pub(super) fn nobody() -> Option<Self> {
+        let has = |map: &str| fs::read_to_string(map).is_ok_and(|map| covers(&map, NOBODY));
+        let setgroups = fs::read_to_string("/proc/self/setgroups");
+        let may_leave_groups = setgroups.is_ok_and(|text| text.trim() == "allow");
+        let is_possible =
+            may_leave_groups && has("/proc/self/uid_map") && has("/proc/self/gid_map");
+        is_possible.then(|| Self::new(NOBODY))
     }
 
     /// The user and the group of a QEMU that opens `/dev/kvm` if `kvm`.
@@ -162,29 +168,41 @@ fn make(mut socket: UnixStream) {
     let _ = socket.read(&mut [0]);
 }
 
+/// Returns whether a map of users or groups has this one.
+fn covers(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        let (first, count) = (numbers.next(), numbers.nth(1));
+        matches!((first, count), (Some(Ok(first)), Some(Ok(count)))
+            if id.checked_sub(first).is_some_and(|inside| inside < count))
+    })
+}
+
 /// Says which users and groups of the host a new namespace has; returns whom QEMU runs as, if that is
 /// not who runs `ebb`.
 fn map_users(folder: &str) -> io::Result<Option<Ids>> {
     let write = |name: &str, text: &str| fs::write(format!("{folder}/{name}"), text);
-    if !geteuid().is_root() {
-        // Without this no group can be mapped by who has no rights.
-        write("setgroups", "deny")?;
-        let line = |id: u32| format!("{id} {id} 1\n");
-        write("uid_map", &line(geteuid().as_raw()))?;
-        write("gid_map", &line(getegid().as_raw()))?;
-        return Ok(None);
-    }
     let own = FIRST_USER + std::process::id();
-    let mut last = Errno::PERM.into();
     for user in [own, NOBODY] {
+        // An ordinary user may give it no others, and root of a container those alone that it has.
+        if !geteuid().is_root() || user == NOBODY && Ids::nobody().is_none() {
+            break;
+        }
         let ids = Ids::new(user);
         let [users, groups] = ids.maps();
-        match write("uid_map", &users).and_then(|()| write("gid_map", &groups)) {
-            Ok(()) => return Ok(Some(ids)),
-            Err(error) => last = error,
+        if write("uid_map", &users)
+            .and_then(|()| write("gid_map", &groups))
+            .is_ok()
+        {
+            return Ok(Some(ids));
         }
     }
-    Err(last)
+    // A process without rights may map its own group only where it gives up the right to leave others.
+    write("setgroups", "deny")?;
+    let line = |id: u32| format!("{id} {id} 1\n");
+    write("uid_map", &line(geteuid().as_raw()))?;
+    write("gid_map", &line(getegid().as_raw()))?;
+    Ok(None)
 }
 
 impl Namespaces {
@@ -226,6 +244,15 @@ impl Namespaces {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn maps_are_read() {
+        assert!(covers("         0          0 4294967295\n", NOBODY));
+        assert!(covers("0 1000 1\n1 100000 65536\n", NOBODY));
+        assert!(!covers("0 1000 1\n", NOBODY));
+        assert!(covers("0 1000 1\n", 0));
+        assert!(!covers("", 0) && !covers("x y z\n", 0));
+    }
 
     #[test]
     fn maps_name_the_user_and_who_may_open_kvm() {

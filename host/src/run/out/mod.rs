@@ -4,16 +4,21 @@
 //! |---|---|
 //! | `destination` | where they go: looked at before the guest starts |
 //! | `receive` | what the guest sends, an archive that may be a lie ([`ebb_wire::out`]) |
+//! | `parser` | the confined process that reads it |
+//! | `collect` | what that process says, made |
 //! | `budget` | how much of it is read |
 //! | `tree` | the files, written beside their destination and moved there when all is here |
 
 mod budget;
+mod collect;
 mod destination;
+mod parser;
 mod receive;
 #[cfg(test)]
 mod receive_tests;
 mod tree;
 
+use crate::confine::Reader;
 use crate::failure::Failure;
 use crate::text::{Size, printable};
 use destination::Destination;
@@ -21,9 +26,9 @@ use ebb_wire::boot;
 use ebb_wire::out::Note;
 use receive::Fault;
 use std::ffi::OsString;
-use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
-use std::sync::Arc;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
 use tree::Tree;
 
 /// What is to be copied, where to, and how much at most.
@@ -31,6 +36,9 @@ use tree::Tree;
 pub(super) struct Outs {
     destinations: Arc<[Arc<Destination>]>,
     most: Size,
+    /// Reads what the guest sends. It starts before the guest's memory is mapped here; `None` once it said
+    /// something odd.
+    reader: Arc<Mutex<Option<Reader>>>,
 }
 
 /// What became of it.
@@ -46,9 +54,15 @@ impl Outs {
     /// Of the arguments of `--out`, if there are any; looks at the destinations.
     pub(super) fn new(arguments: &[OsString], most: Size) -> Result<Option<Self>, Failure> {
         let destinations = destination::all(arguments).map_err(Failure::Usage)?;
-        Ok((!destinations.is_empty()).then(|| Self {
+        if destinations.is_empty() {
+            return Ok(None);
+        }
+        let reader = Reader::start(c"ebb-out", parser::serve);
+        let reader = reader.map_err(Failure::setup("the process that reads for --out"))?;
+        Ok(Some(Self {
             destinations: destinations.into(),
             most,
+            reader: Arc::new(Mutex::new(Some(reader))),
         }))
     }
 
@@ -71,15 +85,26 @@ impl Outs {
     }
 
     /// Takes what the guest sends until it ends. `end` ends it, where it sends without one.
-    pub(super) fn receive(&self, stream: impl Read, end: impl FnOnce()) -> Copied {
+    pub(super) fn receive(&self, port: UnixStream, end: impl FnOnce()) -> Copied {
         let destinations = self.destinations.iter();
         let mut trees: Vec<_> = destinations.map(|one| Tree::new(Arc::clone(one))).collect();
-        let mut stream = stream;
-        let result = receive::receive(&mut stream, &mut trees, self.most);
-        if !receive::drain(stream, self.most) {
+        let result = self.collect(&port, &mut trees);
+        if !receive::drain(port, self.most) {
             end();
         }
         self.settle(trees, result)
+    }
+
+    fn collect(&self, port: &UnixStream, trees: &mut [Tree]) -> Result<String, Fault> {
+        let mut kept = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let reader = kept.take();
+        let reader = reader.ok_or_else(|| Fault::Said("its reader has ended".into()))?;
+        let result = collect::collect(&reader, port, trees, self.most);
+        // One that was left in the middle of an entry is not asked again.
+        if matches!(result, Ok(_) | Err(Fault::Told(_))) {
+            *kept = Some(reader);
+        }
+        result
     }
 
     fn settle(&self, trees: Vec<Tree>, result: Result<String, Fault>) -> Copied {

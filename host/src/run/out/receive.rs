@@ -1,7 +1,7 @@
 //! The archive that the guest sends. All of it is an allegation.
 
 use super::budget::{Allowance, Budget};
-use super::tree::{Tree, TreeError};
+use super::tree::TreeError;
 use crate::text::{Size, printable};
 use ebb_wire::out::{END, END_BYTES_MAX, PATH_MAX, cost};
 use std::ffi::OsString;
@@ -29,10 +29,42 @@ pub(super) enum Fault {
     Over(Size),
     #[error(transparent)]
     Tree(TreeError),
+    /// The process that reads the archive says why. It can read another one.
+    #[error("{0}")]
+    Told(String),
+    /// That process, or `ebb`, said something odd.
+    #[error("{0}")]
+    Said(String),
 }
 
-/// Writes what comes into `trees`; returns the lines about what was not sent, once all has come.
-pub(super) fn receive(stream: impl Read, trees: &mut [Tree], most: Size) -> Result<String, Fault> {
+/// Takes the entries of an archive; `number` is that of a destination.
+pub(super) trait Taker {
+    /// How many destinations there are.
+    fn destinations(&self) -> usize;
+    /// Makes a folder.
+    fn folder(&mut self, number: usize, names: &[OsString], mode: u32) -> Result<(), Fault>;
+    /// Makes a file of `size` bytes, as the archive says; returns the bytes that came.
+    fn file(
+        &mut self,
+        number: usize,
+        names: &[OsString],
+        mode: u32,
+        size: u64,
+        content: &mut dyn Read,
+    ) -> Result<u64, Fault>;
+    /// Makes a symbolic link, if it leads to something within the copy.
+    fn link(&mut self, number: usize, names: &[OsString], target: &[u8]) -> Result<(), Fault>;
+}
+
+/// Hands the entries that come to `taker`; returns the lines about what was not sent, once all has come.
+///
+/// # Errors
+/// Why nothing more was taken.
+pub(super) fn receive(
+    stream: impl Read,
+    taker: &mut impl Taker,
+    most: Size,
+) -> Result<String, Fault> {
     let allowance = Allowance::default();
     let mut archive = Archive::new(Budget::new(stream, &allowance));
     let mut left = most.bytes();
@@ -70,27 +102,22 @@ pub(super) fn receive(stream: impl Read, trees: &mut [Tree], most: Size) -> Resu
         }
         let shown = || printable(&String::from_utf8_lossy(&path));
         let (number, names) = parts(&path).ok_or_else(|| Fault::Name(shown()))?;
-        let tree = trees.get_mut(number).ok_or_else(|| Fault::Name(shown()))?;
+        if number >= taker.destinations() {
+            return Err(Fault::Name(shown()));
+        }
         left = left.checked_sub(cost(size)).ok_or(Fault::Over(most))?;
         let mode = entry.header().mode().unwrap_or(0);
         match entry.header().entry_type() {
             EntryType::Regular => {
-                let bytes = tree.file(&names, mode, &mut entry).map_err(Fault::from)?;
+                let bytes = taker.file(number, &names, mode, size, &mut entry)?;
                 if bytes != size {
                     return Err(Fault::Ended);
                 }
             }
-            EntryType::Directory => tree.folder(&names, mode)?,
+            EntryType::Directory => taker.folder(number, &names, mode)?,
             EntryType::Symlink => {
                 let target = entry.link_name_bytes().unwrap_or_default().into_owned();
-                if !tree.link(&names, &target)? {
-                    let target = printable(&String::from_utf8_lossy(&target));
-                    let what = printable(&tree.in_guest(&names).to_string_lossy());
-                    let text = format!(
-                        "left-out {number} {what} (a link to {target}, outside of what is copied)\n"
-                    );
-                    notes.push_str(&text);
-                }
+                taker.link(number, &names, &target)?;
             }
             _ => return Err(Fault::Kind(shown())),
         }
@@ -124,6 +151,13 @@ fn parts(path: &[u8]) -> Option<(usize, Vec<OsString>)> {
         plain.then(|| OsString::from_vec(name.to_vec()))
     });
     Some((number, names.collect::<Option<_>>()?))
+}
+
+impl Fault {
+    /// What an error of the guest's stream means.
+    pub(super) fn of_stream(error: &io::Error) -> Self {
+        broken(error)
+    }
 }
 
 fn broken(error: &io::Error) -> Fault {

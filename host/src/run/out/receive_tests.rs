@@ -6,7 +6,10 @@ use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use tar::{Builder, EntryType, Header};
 
 /// A folder `in`, where things go, and `beside` it what nobody may touch.
@@ -95,7 +98,17 @@ fn why(copied: &Copied) -> String {
 }
 
 fn receive(outs: &Outs, bytes: &[u8]) -> Copied {
-    outs.receive(bytes, || panic!("it has an end"))
+    receive_all(outs, bytes, || panic!("it has an end"))
+}
+
+/// Has `outs` receive a stream by a port, as a guest's.
+fn receive_all(outs: &Outs, mut stream: impl Read + Send, end: impl FnOnce()) -> Copied {
+    let (ours, mut theirs) = UnixStream::pair().expect("a port");
+    thread::scope(|scope| {
+        // Ends when all is sent, or once nothing is taken.
+        scope.spawn(move || drop(io::copy(&mut stream, &mut theirs)));
+        outs.receive(ours, end)
+    })
 }
 
 #[test]
@@ -252,7 +265,7 @@ fn odd_kinds_second_copies_and_lies_are_refused() {
 /// A stream that never ends, and what was read of it.
 struct Endless<'a> {
     head: &'a [u8],
-    read: &'a Cell<u64>,
+    read: &'a AtomicU64,
 }
 
 impl Read for Endless<'_> {
@@ -263,7 +276,7 @@ impl Read for Endless<'_> {
         } else {
             self.head.read(into)?
         };
-        self.read.set(self.read.get() + count as u64);
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
 }
@@ -303,23 +316,22 @@ fn sizes_that_lie_and_streams_without_an_end_are_bounded() {
         ("no archive", Vec::new()),
     ] {
         let scratch = Scratch::new("endless");
-        let (read, ended) = (Cell::new(0), Cell::new(false));
+        let (read, ended) = (AtomicU64::new(0), Cell::new(false));
         let stream = Endless {
             head: &head,
             read: &read,
         };
-        let copied = scratch
-            .outs(&["a"], MOST)
-            .receive(stream, || ended.set(true));
+        let outs = scratch.outs(&["a"], MOST);
+        let copied = receive_all(&outs, stream, || ended.set(true));
         assert!(
             ended.get() && why(&copied).contains(part),
             "{part}: {}",
             why(&copied)
         );
         assert!(
-            read.get() <= 4 * MOST + (2 << 20),
+            read.load(Ordering::Relaxed) <= 4 * MOST + (2 << 20),
             "{part}: {} bytes",
-            read.get()
+            read.load(Ordering::Relaxed)
         );
         let written: u64 = fs::read_dir(scratch.0.join("in"))
             .expect("a folder")
@@ -387,7 +399,9 @@ fn broken_archives_are_errors() {
             }
         }
         let outs = scratch.outs(&["a"], 1 << 16);
-        outs.receive(bytes.as_slice(), || panic!("seed {seed}: it has an end"));
+        receive_all(&outs, bytes.as_slice(), || {
+            panic!("seed {seed}: it has an end")
+        });
         scratch.assert_untouched();
         for name in scratch.names() {
             let path = scratch.0.join("in").join(name);

@@ -1,0 +1,235 @@
+//! The process that reads the archive that a guest sends ([`crate::confine::Reader`]), and what it says to
+//! `ebb`: entries one after the other, each of which `ebb` makes or refuses.
+
+use super::receive::{Fault, Taker, receive};
+use crate::confine::frames::{Frame, receive as next, send};
+use crate::text::Size;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+
+/// Asks for an archive to be read: the port comes along, and the bytes say how much may come and for how
+/// many destinations.
+pub(super) const RECEIVE: u8 = 1;
+/// A folder is to be made: an [`Entry`].
+pub(super) const FOLDER: u8 = 2;
+/// A file is to be made: an [`Entry`]; [`DATA`] follows.
+pub(super) const FILE: u8 = 3;
+/// Some of the file's bytes; none at its end.
+pub(super) const DATA: u8 = 4;
+/// A link is to be made: an [`Entry`] with its target.
+pub(super) const LINK: u8 = 5;
+/// All has come: the lines about what was not sent.
+pub(super) const DONE: u8 = 6;
+/// Nothing more is taken: why.
+pub(super) const FAULT: u8 = 7;
+/// The answer to an entry: it is made, or left out.
+pub(super) const TAKEN: u8 = 8;
+
+/// The most bytes of a file in one message.
+const CHUNK: usize = 64 << 10;
+
+/// What an archive says of an entry.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The number of the destination.
+    pub(super) number: usize,
+    pub(super) mode: u32,
+    /// Bytes of a file, as the archive has it.
+    pub(super) size: u64,
+    /// The names that lead to it below the destination.
+    pub(super) names: Vec<OsString>,
+    pub(super) target: Vec<u8>,
+}
+
+impl Entry {
+    fn write(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((self.number as u64).to_le_bytes());
+        bytes.extend(self.mode.to_le_bytes());
+        bytes.extend(self.size.to_le_bytes());
+        let texts = self.names.iter().map(|name| name.as_bytes());
+        for text in texts.chain([&*self.target]) {
+            // Paths are shorter than 64 KiB.
+            bytes.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+            bytes.extend(text);
+        }
+        bytes
+    }
+
+    /// Reads an entry. `None` if it is none, or has names that are no plain names of a folder.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let (number, rest) = bytes.split_first_chunk()?;
+        let (mode, rest) = rest.split_first_chunk()?;
+        let (size, mut rest) = rest.split_first_chunk()?;
+        let mut names = Vec::new();
+        while !rest.is_empty() {
+            let (len, after) = rest.split_first_chunk()?;
+            let (name, after) = after.split_at_checked(u16::from_le_bytes(*len).into())?;
+            names.push(OsString::from_vec(name.to_vec()));
+            rest = after;
+        }
+        let target = names.pop()?.into_vec();
+        let is_plain = |name: &OsString| {
+            let name = name.as_bytes();
+            !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| b"/\0".contains(byte))
+        };
+        names.iter().all(is_plain).then_some(Self {
+            number: usize::try_from(u64::from_le_bytes(*number)).ok()?,
+            mode: u32::from_le_bytes(*mode),
+            size: u64::from_le_bytes(*size),
+            names,
+            target,
+        })
+    }
+}
+
+/// Writes how much may come, and for how many destinations.
+pub(super) fn bounds(most: Size, destinations: usize) -> Vec<u8> {
+    let destinations = destinations as u64;
+    [most.bytes().to_le_bytes(), destinations.to_le_bytes()].concat()
+}
+
+/// Reads the archives that it is asked to read, until it is asked no more.
+pub(super) fn serve(socket: &UnixStream) {
+    while let Ok(frame) = next(socket) {
+        let Some((port, most, destinations)) = asked(frame) else {
+            return;
+        };
+        let mut telling = Telling {
+            socket,
+            destinations,
+        };
+        let sent = match receive(port, &mut telling, most) {
+            Ok(notes) => send(socket, DONE, notes.as_bytes(), &[]),
+            Err(fault) => send(socket, FAULT, fault.to_string().as_bytes(), &[]),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+fn asked(mut frame: Frame) -> Option<(File, Size, usize)> {
+    let port = frame.descriptors.pop().filter(|_| frame.kind == RECEIVE)?;
+    let (most, rest) = frame.bytes.split_first_chunk()?;
+    let (destinations, _) = rest.split_first_chunk()?;
+    let destinations = usize::try_from(u64::from_le_bytes(*destinations)).ok()?;
+    Some((
+        File::from(port),
+        Size(u64::from_le_bytes(*most)),
+        destinations,
+    ))
+}
+
+/// Has `ebb` make what the archive says.
+struct Telling<'a> {
+    socket: &'a UnixStream,
+    destinations: usize,
+}
+
+impl Telling<'_> {
+    fn tell(&self, kind: u8, entry: &Entry) -> io::Result<()> {
+        send(self.socket, kind, &entry.write(), &[])
+    }
+
+    /// Waits until `ebb` has made it.
+    fn wait(&self) -> io::Result<()> {
+        match next(self.socket)?.kind {
+            TAKEN => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// `ebb` has said why by then.
+fn gone(error: io::Error) -> Fault {
+    Fault::Said(error.to_string())
+}
+
+impl Taker for Telling<'_> {
+    fn destinations(&self) -> usize {
+        self.destinations
+    }
+
+    fn folder(&mut self, number: usize, names: &[OsString], mode: u32) -> Result<(), Fault> {
+        let entry = entry(number, names, mode, 0, b"");
+        self.tell(FOLDER, &entry).map_err(gone)?;
+        self.wait().map_err(gone)
+    }
+
+    fn file(
+        &mut self,
+        number: usize,
+        names: &[OsString],
+        mode: u32,
+        size: u64,
+        content: &mut dyn Read,
+    ) -> Result<u64, Fault> {
+        self.tell(FILE, &entry(number, names, mode, size, b""))
+            .map_err(gone)?;
+        let mut chunk = vec![0; CHUNK];
+        let mut bytes = 0;
+        // Ends: the content is bounded.
+        loop {
+            let count = match content.read(&mut chunk) {
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Fault::of_stream(&error)),
+            };
+            send(self.socket, DATA, &chunk[..count], &[]).map_err(gone)?;
+            bytes += count as u64;
+            if count == 0 {
+                break;
+            }
+        }
+        self.wait().map_err(gone)?;
+        Ok(bytes)
+    }
+
+    fn link(&mut self, number: usize, names: &[OsString], target: &[u8]) -> Result<(), Fault> {
+        self.tell(LINK, &entry(number, names, 0, 0, target))
+            .map_err(gone)?;
+        self.wait().map_err(gone)
+    }
+}
+
+fn entry(number: usize, names: &[OsString], mode: u32, size: u64, target: &[u8]) -> Entry {
+    Entry {
+        number,
+        mode,
+        size,
+        names: names.to_vec(),
+        target: target.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_read_back() {
+        let names: Vec<OsString> = ["a", "b c"].map(OsString::from).into();
+        let written = entry(3, &names, 0o755, 9, b"../x");
+        assert_eq!(Entry::read(&written.write()), Some(written));
+        let whole = entry(0, &[], 0o644, 0, b"");
+        assert_eq!(Entry::read(&whole.write()), Some(whole));
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_no_entries() {
+        for name in ["..", ".", "", "a/b", "/etc", "a\0"] {
+            let bytes = entry(0, &[name.into()], 0, 0, b"").write();
+            assert_eq!(Entry::read(&bytes), None, "{name:?}");
+        }
+        let bytes = entry(0, &["name".into()], 0, 0, b"").write();
+        for len in 0..bytes.len() {
+            // Cut off it is none, or one with fewer names.
+            let cut = Entry::read(&bytes[..len]);
+            assert!(cut.is_none_or(|entry| entry.names.len() <= 1));
+        }
+    }
+}
