@@ -357,7 +357,15 @@ fn a_served_disk_is_seen_and_squeezed_while_a_guest_writes_to_it() {
         thread::sleep(Duration::from_millis(20));
     }
     let chardev = format!("--qemu-arg=socket,id=served,path={}", socket.display());
-    let guest = ebb(EBB, &["--machine", "q35", "--qemu-arg=-chardev", &chardev])
+    // A confined QEMU connects to no socket in the file system.
+    let options = [
+        "--unconfined",
+        "--machine",
+        "q35",
+        "--qemu-arg=-chardev",
+        &chardev,
+    ];
+    let guest = ebb(EBB, &options)
         .args([
             "--qemu-arg=-device",
             "--qemu-arg=vhost-user-blk-pci,chardev=served,disable-legacy=on",

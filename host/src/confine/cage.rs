@@ -42,7 +42,7 @@ struct Confinement {
     namespaces: Option<Namespaces>,
     /// Whom QEMU runs as, if not who runs `ebb`.
     ids: Option<Ids>,
-    filter: BpfProgram,
+    filters: [BpfProgram; 2],
     missing: Vec<(Measure, String)>,
 }
 
@@ -65,7 +65,7 @@ impl Preparation {
             return Ok(Cage(None));
         };
         let lacks = |measure| move |source| CageError { measure, source };
-        let filter = calls::of_qemu().map_err(lacks(Measure::Seccomp))?;
+        let filters = calls::of_qemu().map_err(lacks(Measure::Seccomp))?;
         // The highest number is never open: this only asks whether the call is there.
         calls::close_range(u32::MAX, u32::MAX, CLOSE_BY_EXEC)
             .map_err(lacks(Measure::Descriptors))?;
@@ -100,14 +100,14 @@ impl Preparation {
         if ids.is_none() && geteuid().is_root() {
             lacking(Measure::User, "root cannot become another user here".into());
         }
-        if let Err(error) = files::rule(Path::new("/bin/sh")) {
+        if let Err(error) = files::rule(Path::new("/bin/sh"), None) {
             lacking(Measure::Files, error.to_string());
         }
         missing.sort();
         Ok(Cage(Some(Confinement {
             namespaces,
             ids,
-            filter,
+            filters,
             missing,
         })))
     }
@@ -174,6 +174,7 @@ impl Cage {
             unsafe { command.pre_exec(begin) };
             return Ok(Progress(told));
         };
+        let own_kvm = inner.namespaces.as_ref().and_then(Namespaces::kvm);
         let is_missing = |measure| inner.missing.iter().any(|(missing, _)| *missing == measure);
         let mut entry = Entry {
             parent,
@@ -184,10 +185,11 @@ impl Cage {
                 .as_ref()
                 .map(Namespaces::again)
                 .transpose()?,
+            kvm,
             files: (!is_missing(Measure::Files))
-                .then(|| files::rule(program))
+                .then(|| files::rule(program, own_kvm))
                 .transpose()?,
-            filter: inner.filter.clone(),
+            filters: inner.filters.clone(),
         };
         command.env_clear();
         let enter = move || {
@@ -235,8 +237,10 @@ struct Entry {
     kept: Vec<RawFd>,
     ids: Option<(u32, u32)>,
     namespaces: Option<Namespaces>,
+    /// It opens `/dev/kvm`.
+    kvm: bool,
     files: Option<OwnedFd>,
-    filter: BpfProgram,
+    filters: [BpfProgram; 2],
 }
 
 impl Entry {
@@ -244,10 +248,13 @@ impl Entry {
     fn enter(&mut self) -> Result<(), (Measure, io::Error)> {
         let failed = |measure| move |error: Errno| (measure, error.into());
         keep_open(&self.kept).map_err(|error| (Measure::Descriptors, error))?;
-        rustix::process::chdir(c"/").map_err(failed(Measure::Folder))?;
         if let Some(namespaces) = &self.namespaces {
-            namespaces.enter().map_err(failed(Measure::UserNamespace))?;
+            namespaces
+                .enter(self.kvm)
+                .map_err(failed(Measure::UserNamespace))?;
         }
+        // A change of mounts has led to its root, too.
+        rustix::process::chdir(c"/").map_err(failed(Measure::Folder))?;
         bound_capabilities().map_err(failed(Measure::Capabilities))?;
         if let Some((user, group)) = self.ids {
             become_user(user, group).map_err(failed(Measure::User))?;
@@ -265,8 +272,11 @@ impl Entry {
         }
         // A change of users forgets this, so it comes after that.
         die_with(self.parent).map_err(failed(Measure::User))?;
-        calls::put_in_own_process(&mut self.filter);
-        calls::apply(&self.filter).map_err(|error| (Measure::Seccomp, error))
+        for filter in &mut self.filters {
+            calls::put_in_own_process(filter);
+            calls::apply(filter).map_err(|error| (Measure::Seccomp, error))?;
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetError,
+    RulesetCreatedAttr, RulesetError, Scope,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -27,17 +27,22 @@ const BESIDE: [&str; 5] = ["share", "lib", "lib64", "pc-bios", "qemu-bundle"];
 /// Folders at the top that hold what is no program.
 const PERSONAL: [&str; 8] = ["home", "root", "tmp", "var", "run", "srv", "mnt", "media"];
 
-/// A rule that lets a process open what QEMU needs, and nothing else, in `program`'s folders.
+/// A rule that lets a process open what QEMU needs, in `program`'s folders, too, and nothing else. `kvm` is
+/// the `/dev/kvm` that it finds, if that is not the host's.
 ///
 /// # Errors
 /// If the kernel has no Landlock, or it is off.
-pub(super) fn rule(program: &Path) -> io::Result<OwnedFd> {
+pub(super) fn rule(program: &Path, kvm: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     let abi = ABI::V3;
+    // No signals to processes outside, and no abstract sockets of theirs.
+    let scopes = Scope::from_all(ABI::V6);
     let read = AccessFs::from_read(abi);
     let failed = |error: RulesetError| io::Error::other(error);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(abi))
+        .map_err(failed)?
+        .scope(scopes)
         .map_err(failed)?
         .create()
         .map_err(failed)?;
@@ -58,6 +63,11 @@ pub(super) fn rule(program: &Path) -> io::Result<OwnedFd> {
         };
         rules = rules
             .add_rule(PathBeneath::new(file, access))
+            .map_err(failed)?;
+    }
+    if let Some(kvm) = kvm {
+        rules = rules
+            .add_rule(PathBeneath::new(kvm, written))
             .map_err(failed)?;
     }
     let rule: Option<OwnedFd> = rules.into();

@@ -8,6 +8,7 @@
 //! | `reader` | a process that may compute and answer, and nothing else |
 //! | `frames` | messages between `ebb` and a reader |
 //! | `namespaces` | the user, network and IPC namespaces of a QEMU |
+//! | `kvm` | a `/dev/kvm` for it where only root may open the host's |
 //! | `files` | the folders that QEMU may read (Landlock) |
 //! | `calls` | the system calls that QEMU, and a reader, may make (seccomp) |
 //! | `cage` | all of that for QEMU, put on between `fork` and `exec` |
@@ -18,6 +19,7 @@ mod calls;
 mod files;
 mod fork;
 pub(crate) mod frames;
+mod kvm;
 mod measures;
 mod namespaces;
 mod privileges;

@@ -5,15 +5,15 @@
 //! capability of its own.
 
 use super::fork::Forked;
+use super::kvm::{self, Openers};
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Dev, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
 /// The first of the users that QEMUs of root run as: the process number of `ebb` is added. No account
@@ -22,7 +22,6 @@ const FIRST_USER: u32 = 1_900_000_000;
 /// The user that distributions have for what should have no rights: taken where `ebb` runs as root of
 /// a container that has no other.
 const NOBODY: u32 = 65534;
-const KVM: &str = "/dev/kvm";
 
 /// Whom a QEMU runs as where root starts `ebb`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -30,24 +29,19 @@ pub(super) struct Ids {
     pub(super) user: u32,
     pub(super) group: u32,
     /// The group that may open `/dev/kvm`, if not everyone may.
-    pub(super) kvm_group: Option<u32>,
-    /// Only root may open `/dev/kvm`.
-    pub(super) kvm_is_roots: bool,
+    kvm_group: Option<u32>,
 }
 
 impl Ids {
     fn new(user: u32) -> Self {
-        let kvm = fs::metadata(KVM).ok();
-        let mode = kvm.as_ref().map_or(0o666, |kvm| kvm.mode());
-        let is_groups = mode & 0o060 == 0o060;
-        let is_everyones = mode & 0o006 == 0o006;
-        let group = kvm.map(|kvm| kvm.gid());
-        let group = group.filter(|group| is_groups && !is_everyones && *group != 0);
+        let kvm_group = match kvm::openers() {
+            Openers::Group(group) => Some(group),
+            Openers::Everyone | Openers::Root(_) => None,
+        };
         Self {
             user,
             group: user,
-            kvm_group: group,
-            kvm_is_roots: !is_everyones && group.is_none(),
+            kvm_group,
         }
     }
 
@@ -64,23 +58,15 @@ impl Ids {
 
     /// The user and the group of a QEMU that opens `/dev/kvm` if `kvm`.
     pub(super) fn of_process(self, kvm: bool) -> (u32, u32) {
-        match (kvm, self.kvm_is_roots, self.kvm_group) {
-            (true, true, _) => (0, 0),
-            (true, false, Some(group)) => (self.user, group),
-            _ => (self.user, self.group),
-        }
+        let group = self.kvm_group.filter(|_| kvm).unwrap_or(self.group);
+        (self.user, group)
     }
 
     /// The lines of the user and of the group map.
     fn maps(self) -> [String; 2] {
         let line = |id: u32| format!("{id} {id} 1\n");
-        let root = if self.kvm_is_roots {
-            line(0)
-        } else {
-            String::new()
-        };
         let kvm = self.kvm_group.map(line).unwrap_or_default();
-        [line(self.user) + &root, line(self.group) + &root + &kvm]
+        [line(self.user), line(self.group) + &kvm]
     }
 }
 
@@ -100,6 +86,8 @@ pub(super) struct Namespaces {
     user: OwnedFd,
     pub(super) network: Made,
     pub(super) ipc: Made,
+    /// Mounts with a `/dev/kvm` for QEMU, where only root may open the host's, and that device.
+    mounts: Option<(OwnedFd, OwnedFd)>,
     /// Whom QEMU runs as; `None` where it is the one that `ebb` runs as.
     pub(super) ids: Option<Ids>,
 }
@@ -111,7 +99,12 @@ impl Making {
     /// The host's, for a socket or a process.
     pub(super) fn start() -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let maker = Forked::start(move || make(theirs))?;
+        let is_root = geteuid().is_root();
+        let kvm = match kvm::openers() {
+            Openers::Root(device) if is_root => Some((own_user(), device)),
+            _ => None,
+        };
+        let maker = Forked::start(move || make(theirs, kvm))?;
         Ok(Self {
             maker,
             socket: ours,
@@ -132,12 +125,21 @@ impl Making {
             0 => {}
             error => return Err(Errno::from_raw_os_error(error).into()),
         }
-        let (network, ipc) = (result()?, result()?);
+        let (network, ipc, mounts) = (result()?, result()?, result()?);
         let folder = format!("/proc/{}", self.maker.pid().as_raw_nonzero());
         let ids = map_users(&folder)?;
         let open = |name: &str| {
             let path = format!("{folder}/ns/{name}");
             rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        };
+        let mounts = if mounts == 0 {
+            // As long as the process is there, its mounts are reached by its root.
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let device = format!("{folder}/root{}", kvm::DEVICE);
+            let device = rustix::fs::open(device, flags, Mode::empty())?;
+            Some((open("mnt")?, device))
+        } else {
+            None
         };
         let made = |error, name| match error {
             0 => open(name),
@@ -147,25 +149,40 @@ impl Making {
             user: open("user")?,
             network: made(network, "net"),
             ipc: made(ipc, "ipc"),
+            mounts,
             ids,
         })
     }
 }
 
-/// Makes the namespaces, says which there are, and waits to be ended.
-fn make(mut socket: UnixStream) {
-    let mut is_made = |flags| {
-        // SAFETY: unsafe for what threads share, of which these flags have nothing; there is one.
-        let made = unsafe { unshare_unsafe(flags) };
+/// Makes the namespaces, says which there are, and waits to be ended. `kvm` are the user and the number of a
+/// `/dev/kvm` that only root may open.
+fn make(mut socket: UnixStream, kvm: Option<(u32, Dev)>) {
+    let mut say = |made: Result<(), Errno>| {
         let error = made.map_or_else(Errno::raw_os_error, |()| 0);
         socket.write_all(&error.to_le_bytes()).is_ok() && error == 0
     };
-    if !is_made(UnshareFlags::NEWUSER) {
+    // SAFETY: unsafe for what threads share, of which these flags have nothing; there is one.
+    let unshare = |flags| unsafe { unshare_unsafe(flags) };
+    let mounts = kvm.ok_or(Errno::NODEV);
+    let mounts = mounts.and_then(|(user, device)| kvm::give_to(user, device));
+    let flags = match mounts {
+        // A copy of them, which the new user namespace owns, so that QEMU may enter it.
+        Ok(()) => UnshareFlags::NEWUSER | UnshareFlags::NEWNS,
+        Err(_) => UnshareFlags::NEWUSER,
+    };
+    if !say(unshare(flags)) {
         return;
     }
-    is_made(UnshareFlags::NEWNET);
-    is_made(UnshareFlags::NEWIPC);
+    say(unshare(UnshareFlags::NEWNET));
+    say(unshare(UnshareFlags::NEWIPC));
+    say(mounts);
     let _ = socket.read(&mut [0]);
+}
+
+/// The user that QEMUs of this process run as, if root starts it.
+fn own_user() -> u32 {
+    FIRST_USER + std::process::id()
 }
 
 /// Returns whether a map of users or groups has this one.
@@ -182,8 +199,7 @@ fn covers(map: &str, id: u32) -> bool {
 /// not who runs `ebb`.
 fn map_users(folder: &str) -> io::Result<Option<Ids>> {
     let write = |name: &str, text: &str| fs::write(format!("{folder}/{name}"), text);
-    let own = FIRST_USER + std::process::id();
-    for user in [own, NOBODY] {
+    for user in [own_user(), NOBODY] {
         // An ordinary user may give it no others, and root of a container those alone that it has.
         if !geteuid().is_root() || user == NOBODY && Ids::nobody().is_none() {
             break;
@@ -219,15 +235,25 @@ impl Namespaces {
             user: self.user.try_clone()?,
             network: made(&self.network)?,
             ipc: made(&self.ipc)?,
+            mounts: match &self.mounts {
+                Some((mounts, device)) => Some((mounts.try_clone()?, device.try_clone()?)),
+                None => None,
+            },
             ids: self.ids,
         })
     }
 
-    /// Moves the calling process, which has one thread, into them. Allocates nothing.
+    /// The `/dev/kvm` that a QEMU finds in these namespaces, if it is not the host's.
+    pub(super) fn kvm(&self) -> Option<BorrowedFd<'_>> {
+        self.mounts.as_ref().map(|(_, device)| device.as_fd())
+    }
+
+    /// Moves the calling process, which has one thread, into them; into the mounts only if it opens
+    /// `/dev/kvm`. Allocates nothing.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn enter(&self) -> Result<(), Errno> {
+    pub(super) fn enter(&self, kvm: bool) -> Result<(), Errno> {
         let enter = |file: BorrowedFd<'_>, kind| move_into_link_name_space(file, Some(kind));
         // First the one that gives the rights to enter the others.
         enter(self.user.as_fd(), LinkNameSpaceType::User)?;
@@ -236,6 +262,9 @@ impl Namespaces {
         }
         if let Ok(ipc) = &self.ipc {
             enter(ipc.as_fd(), LinkNameSpaceType::InterProcessCommunication)?;
+        }
+        if let (Some((mounts, _)), true) = (&self.mounts, kvm) {
+            enter(mounts.as_fd(), LinkNameSpaceType::Mount)?;
         }
         Ok(())
     }
@@ -260,13 +289,11 @@ mod tests {
             user: 7,
             group: 7,
             kvm_group: None,
-            kvm_is_roots: false,
         };
         assert_eq!(ids.maps(), ["7 7 1\n", "7 7 1\n"]);
         ids.kvm_group = Some(108);
         assert_eq!(ids.maps(), ["7 7 1\n", "7 7 1\n108 108 1\n"]);
-        ids.kvm_group = None;
-        ids.kvm_is_roots = true;
-        assert_eq!(ids.maps(), ["7 7 1\n0 0 1\n", "7 7 1\n0 0 1\n"]);
+        assert_eq!(ids.of_process(true), (7, 108));
+        assert_eq!(ids.of_process(false), (7, 7));
     }
 }

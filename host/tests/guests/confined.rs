@@ -157,13 +157,9 @@ fn check_qemu(running: &Running, as_root: bool) {
     );
     assert_eq!(facts["NoNewPrivs"], "1");
     assert_eq!(facts["Seccomp"], "2");
-    // QEMU's own filter, and ebb's.
-    assert!(
-        facts["Seccomp_filters"]
-            .parse::<u32>()
-            .expect("the host does this")
-            >= 2
-    );
+    // QEMU's own filter, and two of ebb's.
+    let filters: u32 = facts["Seccomp_filters"].parse().expect("a number");
+    assert!(filters >= 3, "{filters}");
     for namespace in ["user", "net", "ipc"] {
         let own = link(&format!("/proc/{qemu}/ns/{namespace}"));
         assert_ne!(
@@ -395,64 +391,143 @@ fn unconfined_is_what_the_user_asks_for() {
     }
 }
 
-#[test]
-fn what_runs_in_qemu_opens_no_files_of_the_user() {
-    // What a guest that has taken QEMU over could do: another program in its place.
-    let scratch = Scratch::within(&std::env::temp_dir(), "confined-opens");
-    fs::set_permissions(scratch.folder(), fs::Permissions::from_mode(0o755))
-        .expect("the host does this");
-    let tries = scratch.folder().join("bin");
-    fs::create_dir(&tries).expect("the host does this");
-    let secret = scratch.folder().join("secret");
-    fs::write(&secret, "a secret").expect("the host does this");
-    let listener = scratch.folder().join("socket");
-    let _listener = std::os::unix::net::UnixListener::bind(&listener).expect("the host does this");
-    let source = scratch.folder().join("try.py");
-    let text = format!(
-        "#!/usr/bin/python3\nimport os, socket, sys\n\
-         def tried(name, what):\n\
-         \x20   try: what(); print(name, 'done', file=sys.stderr)\n\
-         \x20   except OSError as error: print(name, error.errno, file=sys.stderr)\n\
-         tried('read', lambda: open('{secret}').read())\n\
-         tried('list', lambda: os.listdir('/etc'))\n\
-         tried('passwd', lambda: open('/etc/passwd').read())\n\
-         tried('write', lambda: open('/tmp/ebb-confined', 'w'))\n\
-         tried('socket', lambda: socket.socket(socket.AF_UNIX).connect('{listener}'))\n\
-         tried('kill', lambda: os.kill(1, 0))\n\
-         tried('parent', lambda: os.kill(os.getppid(), 0))\n\
-         tried('environ', lambda: open('/proc/%d/environ' % os.getppid()).read())\n\
-         print('end', dict(os.environ), os.getcwd(), file=sys.stderr)\n",
-        secret = secret.display(),
-        listener = listener.display(),
-    );
-    fs::write(&source, text).expect("the host does this");
-    let program = tries.join("qemu");
+/// Runs a Python program in the place of QEMU, with all that confines it; returns what it said. It has
+/// `tried(NAME, FUNCTION)`, which says NAME and the number of the error, or `done`.
+fn in_place_of_qemu(name: &str, accel: &str, text: &str) -> String {
+    let scratch = Scratch::within(&std::env::temp_dir(), name);
+    let everyone = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(scratch.folder(), everyone).expect("a mode");
+    let source = scratch.folder().join("source");
+    let start = "#!/usr/bin/python3\nimport ctypes, fcntl, os, resource, socket, sys\n\
+                 libc = ctypes.CDLL(None, use_errno=True)\n\
+                 def call(*arguments):\n\
+                 \x20   if libc.syscall(*arguments) < 0: raise OSError(ctypes.get_errno(), '')\n\
+                 def tried(name, what):\n\
+                 \x20   try: what(); print(name, 'done', file=sys.stderr)\n\
+                 \x20   except OSError as error: print(name, error.errno, file=sys.stderr)\n";
+    let end = "print('end', dict(os.environ), os.getcwd(), os.getuid(), file=sys.stderr)\n";
+    fs::write(&source, [start, text, end].concat()).expect("a file");
+    // By another process: one that another test forks meanwhile would hold it open for writing.
+    let program = scratch.folder().join("qemu");
     let copied = Command::new("install")
         .args(["-m", "755"])
         .arg(&source)
         .arg(&program)
         .status();
-    assert!(copied.expect("the host does this").success());
+    assert!(copied.expect("install runs").success());
     let program = program.display().to_string();
-    let output = ebb(&["--verbose", "--qemu", &program, "--", "true"])
-        .output()
-        .expect("the host does this");
-    let said = String::from_utf8_lossy(&output.stderr);
-    for (name, error) in [
-        ("read", libc::EACCES),
-        ("list", libc::EACCES),
-        ("passwd", libc::EACCES),
-        ("write", libc::EACCES),
-        ("socket", libc::EPERM),
-        ("kill", libc::EPERM),
-        ("parent", libc::EPERM),
-        ("environ", libc::EACCES),
-    ] {
+    let options = [
+        "--verbose",
+        "--accel",
+        accel,
+        "--qemu",
+        &program,
+        "--",
+        "true",
+    ];
+    let output = ebb(&options).output().expect("ebb starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("end {") && !said.contains("SECRET"), "{said}");
+    said
+}
+
+#[test]
+fn what_runs_in_qemu_reaches_no_files_and_processes() {
+    let scratch = Scratch::within(&std::env::temp_dir(), "confined-reach");
+    let everyone = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(scratch.folder(), everyone).expect("a mode");
+    let secret = scratch.folder().join("secret");
+    fs::write(&secret, "a secret").expect("a file");
+    let listener = scratch.folder().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&listener).expect("a socket");
+    let victim = std::process::id();
+    let (secret, listener) = (secret.display(), listener.display());
+    let text = format!(
+        "tried('read', lambda: open('{secret}').read())\n\
+         tried('list', lambda: os.listdir('/etc'))\n\
+         tried('passwd', lambda: open('/etc/passwd').read())\n\
+         tried('environ', lambda: open('/proc/%d/environ' % os.getppid()).read())\n\
+         tried('write', lambda: open('{secret}2', 'w'))\n\
+         tried('chmod', lambda: os.chmod('{secret}', 0o4777))\n\
+         tried('fchmod', lambda: os.fchmod(2, 0o777))\n\
+         tried('chown', lambda: os.chown('{secret}', -1, -1))\n\
+         tried('times', lambda: os.utime('{secret}'))\n\
+         tried('attribute', lambda: os.setxattr('{secret}', 'user.x', b'x'))\n\
+         tried('unlink', lambda: os.unlink('{secret}'))\n\
+         tried('rename', lambda: os.rename('{secret}', '{secret}2'))\n\
+         tried('link', lambda: os.link('{secret}', '{secret}2'))\n\
+         tried('socket', lambda: socket.socket(socket.AF_UNIX).connect('{listener}'))\n\
+         tried('pair', lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))\n\
+         tried('ring', lambda: call(425, 8, ctypes.create_string_buffer(120)))\n\
+         tried('kill', lambda: os.kill({victim}, 0))\n\
+         tried('thread', lambda: call(234, {victim}, {victim}, 0))\n\
+         tried('limits', lambda: resource.prlimit({victim}, resource.RLIMIT_NOFILE))\n\
+         tried('priority', lambda: os.setpriority(os.PRIO_PROCESS, {victim}, 19))\n\
+         tried('owner', lambda: fcntl.fcntl(2, fcntl.F_SETOWN, {victim}))\n\
+         tried('signal', lambda: fcntl.fcntl(2, fcntl.F_SETSIG, 9))\n\
+         tried('notify', lambda: fcntl.fcntl(2, fcntl.F_SETFL, os.O_ASYNC))\n\
+         tried('ioctl', lambda: fcntl.ioctl(2, 0x8901, {victim}))\n\
+         tried('orphan', lambda: call(157, 1, 0))\n\
+         tried('trace', lambda: call(101, 16, {victim}, 0, 0))\n\
+         tried('memory', lambda: call(310, {victim}, 0, 0, 0, 0, 0))\n\
+         tried('namespaces', lambda: call(272, 0x10000000))\n\
+         tried('fork', lambda: os.fork() or os._exit(0))\n\
+         tried('own-limits', lambda: resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    );
+    let said = in_place_of_qemu("confined-place", "tcg", &text);
+    let files = ["read", "list", "passwd", "environ", "write"];
+    let calls = [
+        "chmod",
+        "fchmod",
+        "chown",
+        "times",
+        "attribute",
+        "unlink",
+        "rename",
+        "link",
+        "socket",
+        "pair",
+        "ring",
+        "kill",
+        "thread",
+        "limits",
+        "priority",
+        "owner",
+        "signal",
+        "notify",
+        "ioctl",
+        "orphan",
+        "trace",
+        "memory",
+        "namespaces",
+        "fork",
+    ];
+    let errors = files.iter().map(|name| (name, libc::EACCES));
+    for (name, error) in errors.chain(calls.iter().map(|name| (name, libc::EPERM))) {
         assert!(
-            said.contains(&format!("{name} {error}\n")),
+            said.contains(&format!("\n{name} {error}\n")),
             "{name}: {said}"
         );
     }
-    assert!(said.contains("end {"), "{said}");
-    assert!(!said.contains("SECRET") && said.contains("} /\n"), "{said}");
+    assert!(said.contains("\nown-limits done\n"), "{said}");
+    assert!(said.contains("} / "), "{said}");
+}
+
+#[test]
+fn qemu_on_kvm_is_not_root_either() {
+    // Where only root may open it, QEMU gets a node of its own.
+    if !is_root() || fs::File::open("/dev/kvm").is_err() {
+        return;
+    }
+    let text = "tried('device', lambda: open('/dev/kvm', 'r+b', buffering=0))\n\
+                tried('others', lambda: open('/dev/tty0', 'rb'))\n";
+    let said = in_place_of_qemu("confined-kvm", "kvm", text);
+    assert!(said.contains("\ndevice done\n"), "{said}");
+    assert!(!said.contains("\nothers done\n"), "{said}");
+    let user = said
+        .split("} / ")
+        .nth(1)
+        .and_then(|rest| rest.split('\n').next());
+    let user: u32 = user.and_then(|user| user.parse().ok()).expect("its user");
+    assert!(user > 1_000_000_000, "{said}");
 }

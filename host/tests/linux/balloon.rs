@@ -63,7 +63,15 @@ fn a_balloon_yields_to_a_program_in_need_and_loses_no_page() {
     let folder = Scratch::new("balloon");
     let socket = folder.folder().join("qmp");
     let listen = format!("--qemu-arg=unix:{},server=on,wait=off", socket.display());
-    let options = ["-m", "512M", "-c", "2", "--qemu-arg=-qmp", &listen];
+    let options = [
+        "-m",
+        "512M",
+        "-c",
+        "2",
+        "--unconfined",
+        "--qemu-arg=-qmp",
+        &listen,
+    ];
     let mut holder = Holder::start(&options);
     holder.tell("take 1", "taken");
     let mut qmp = Qmp::connect(&socket);

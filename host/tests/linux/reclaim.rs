@@ -137,7 +137,7 @@ fn monitored(scratch: &Scratch) -> (Holder, String) {
     let socket = scratch.path("qmp");
     let monitor = format!("--qemu-arg=unix:{socket},server=on,wait=off");
     let mut options = OFF.to_vec();
-    options.extend(["--qemu-arg=-qmp", &monitor]);
+    options.extend(["--unconfined", "--qemu-arg=-qmp", &monitor]);
     let holder = Holder::start(&options);
     wait_for(&socket);
     (holder, socket)

@@ -14,7 +14,8 @@ fn memory_comes_by_the_balloon_and_the_guest_keeps_its_size() {
     let socket = scratch.path("qmp");
     let monitor = format!("--qemu-arg=unix:{socket},server=on,wait=off");
     let script = "grep MemTotal /proc/meminfo; read line; grep MemTotal /proc/meminfo";
-    let mut command = ebb(&["--qemu-arg=-qmp", &monitor, "--", "sh", "-c", script]);
+    let options = ["--unconfined", "--qemu-arg=-qmp", &monitor];
+    let mut command = ebb(&[&options[..], &["--", "sh", "-c", script]].concat());
     let mut guest = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
