@@ -43,7 +43,6 @@ const COMMON_CALLS: &[i64] = &[
     libc::SYS_sigaltstack,
     libc::SYS_gettid,
     libc::SYS_getpid,
-    libc::SYS_tgkill,
     libc::SYS_rseq,
     libc::SYS_set_robust_list,
 ];
@@ -69,8 +68,6 @@ const SOCKET_CALLS: &[i64] = &[
     libc::SYS_getsockopt,
     libc::SYS_shutdown,
     libc::SYS_writev,
-    libc::SYS_fcntl,
-    libc::SYS_ioctl,
     // Guest memory, in-flight memory.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
@@ -82,6 +79,14 @@ const SOCKET_CALLS: &[i64] = &[
     libc::SYS_rt_sigaction,
     // The image, handed over to the back-end where a guest goes.
     libc::SYS_flock,
+];
+
+/// The commands of `fcntl` that a worker may give: copies of descriptors, and what they are.
+const FCNTL_COMMANDS: &[libc::c_int] = &[
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
 ];
 
 /// The commands of Xen's devices that a worker needs.
@@ -100,7 +105,16 @@ const XEN_COMMANDS: &[libc::c_ulong] = &[
 /// If the kernel has no seccomp.
 pub fn confine_worker() -> io::Result<()> {
     let calls = COMMON_CALLS.iter().chain(SOCKET_CALLS);
-    let mut rules = calls.map(|call| (*call, vec![])).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|call| (*call, vec![])).collect();
+    let dword = SeccompCmpArgLen::Dword;
+    // None that has a signal sent to a process.
+    let commands = FCNTL_COMMANDS.iter().map(|command| {
+        let command = u64::from(command.unsigned_abs());
+        rule(1, dword.clone(), SeccompCmpOp::Eq, command)
+    });
+    rules.insert(libc::SYS_fcntl, commands.collect::<io::Result<_>>()?);
+    let blocking = rule(1, dword, SeccompCmpOp::Eq, libc::FIONBIO)?;
+    rules.insert(libc::SYS_ioctl, vec![blocking]);
     map_no_code(&mut rules)?;
     confine(rules)
 }
@@ -142,7 +156,11 @@ fn rule(
     SeccompRule::new(vec![condition]).map_err(io::Error::other)
 }
 
-fn confine(rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
+fn confine(mut rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
+    // A panic ends this process by a signal, and no other.
+    let own = u64::from(std::process::id());
+    let own = rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, own)?;
+    rules.insert(libc::SYS_tgkill, vec![own]);
     keep_capabilities(CapabilitySet::empty())?;
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());

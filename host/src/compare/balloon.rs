@@ -28,12 +28,14 @@ pub(crate) struct Balloon {
 }
 
 impl Balloon {
-    /// The monitor that QEMU shall have for it, as arguments of `ebb run`.
-    pub(crate) fn arguments(socket: &Path) -> [String; 4] {
+    /// The monitor that QEMU shall have for it, as arguments of `ebb run`. A confined QEMU listens at no socket in
+    /// the file system.
+    pub(crate) fn arguments(socket: &Path) -> [String; 5] {
         let option = "--qemu-arg".to_owned();
         // A comma within a value is written twice.
         let path = socket.display().to_string().replace(',', ",,");
         [
+            "--unconfined".to_owned(),
             option.clone(),
             "-qmp".to_owned(),
             option,

@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Gid, Uid};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Resource, Rlimit, Signal, geteuid, getpid, getppid, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, geteuid, getpid, getppid, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::BpfProgram;
 use std::fmt;
@@ -20,6 +20,26 @@ use std::process::Command;
 
 /// Marks descriptors to be closed by `exec`, instead of closing them.
 const CLOSE_BY_EXEC: u32 = 4;
+
+/// The most descriptors of a QEMU.
+const DESCRIPTORS_MAX: u64 = 1024;
+/// The most threads beside those of the virtual CPUs: QEMU starts one for each block request under way.
+const THREADS_MAX: u64 = 256;
+/// The most private memory of a QEMU: 1 GiB of translations, and as much for the rest.
+const DATA_MAX: u64 = 2 << 30;
+/// More of it for each virtual CPU: its thread's stack and heap.
+const CPU_DATA_MAX: u64 = 64 << 20;
+/// The part of a guest's memory that tables about it take.
+const DATA_SHARE: u64 = 64;
+
+/// What a QEMU needs of the host.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Needs {
+    /// It opens `/dev/kvm`.
+    pub(crate) kvm: bool,
+    pub(crate) memory_bytes: u64,
+    pub(crate) cpus: u32,
+}
 
 /// Why a QEMU cannot be confined as every host has to.
 #[derive(Debug, thiserror::Error)]
@@ -148,8 +168,8 @@ impl Cage {
         inner.is_some_and(|inner| inner.namespaces.is_none() && inner.ids.is_some())
     }
 
-    /// Has the process of `command` confined before it becomes `program`. It inherits `kept` under
-    /// their present numbers, and opens `/dev/kvm` if `kvm`.
+    /// Has the process of `command` confined before it becomes `program`, which may take what it
+    /// `needs`. It inherits `kept` under their present numbers.
     ///
     /// # Errors
     /// The host's, for descriptors.
@@ -158,7 +178,7 @@ impl Cage {
         command: &mut Command,
         program: &Path,
         kept: &[OwnedFd],
-        kvm: bool,
+        needs: Needs,
     ) -> io::Result<Progress> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let tells = told.try_clone()?;
@@ -179,13 +199,13 @@ impl Cage {
         let mut entry = Entry {
             parent,
             kept,
-            ids: inner.ids.map(|ids| ids.of_process(kvm)),
+            ids: inner.ids.map(|ids| ids.of_process(needs.kvm)),
             namespaces: inner
                 .namespaces
                 .as_ref()
                 .map(Namespaces::again)
                 .transpose()?,
-            kvm,
+            needs,
             files: (!is_missing(Measure::Files))
                 .then(|| files::rule(program, own_kvm))
                 .transpose()?,
@@ -237,8 +257,7 @@ struct Entry {
     kept: Vec<RawFd>,
     ids: Option<(u32, u32)>,
     namespaces: Option<Namespaces>,
-    /// It opens `/dev/kvm`.
-    kvm: bool,
+    needs: Needs,
     files: Option<OwnedFd>,
     filters: [BpfProgram; 2],
 }
@@ -250,7 +269,7 @@ impl Entry {
         keep_open(&self.kept).map_err(|error| (Measure::Descriptors, error))?;
         if let Some(namespaces) = &self.namespaces {
             namespaces
-                .enter(self.kvm)
+                .enter(self.needs.kvm)
                 .map_err(failed(Measure::UserNamespace))?;
         }
         // A change of mounts has led to its root, too.
@@ -259,12 +278,7 @@ impl Entry {
         if let Some((user, group)) = self.ids {
             become_user(user, group).map_err(failed(Measure::User))?;
         }
-        let none = Rlimit {
-            current: Some(0),
-            maximum: Some(0),
-        };
-        // No image of the guest's memory is left on the host's disk.
-        setrlimit(Resource::Core, none).map_err(failed(Measure::Files))?;
+        self.limit().map_err(failed(Measure::Limits))?;
         drop_capabilities().map_err(failed(Measure::Capabilities))?;
         rustix::thread::set_no_new_privs(true).map_err(failed(Measure::NoNewPrivileges))?;
         if let Some(rule) = &self.files {
@@ -278,6 +292,40 @@ impl Entry {
         }
         Ok(())
     }
+}
+
+impl Entry {
+    /// Bounds what the process may take of the host.
+    fn limit(&self) -> Result<(), Errno> {
+        let cpus = u64::from(self.needs.cpus);
+        let data = DATA_MAX + cpus * CPU_DATA_MAX + self.needs.memory_bytes / DATA_SHARE;
+        for (resource, most) in [
+            // No image of the guest's memory is left on the host's disk.
+            (Resource::Core, 0),
+            (Resource::Nofile, DESCRIPTORS_MAX),
+            (Resource::Data, data),
+            (Resource::Fsize, self.needs.memory_bytes),
+            (Resource::Memlock, 0),
+        ] {
+            lower(resource, most)?;
+        }
+        // Of a user that others have, too, it would count their processes.
+        if self.ids.is_some() {
+            lower(Resource::Nproc, THREADS_MAX + cpus)?;
+        }
+        Ok(())
+    }
+}
+
+/// Lowers a limit of the calling process; one that is lower already stays.
+fn lower(resource: Resource, most: u64) -> Result<(), Errno> {
+    let now = getrlimit(resource);
+    let least = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
+    let limit = Rlimit {
+        current: least(now.current),
+        maximum: least(now.maximum),
+    };
+    setrlimit(resource, limit)
 }
 
 /// Has `exec` close all descriptors above stderr but these.

@@ -70,7 +70,6 @@ const QEMUS: &[i64] = &[
     libc::SYS_set_mempolicy,
     libc::SYS_get_mempolicy,
     libc::SYS_membarrier,
-    libc::SYS_memfd_create,
     // Threads.
     libc::SYS_clone3,
     libc::SYS_futex,

@@ -5,10 +5,9 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, Scope,
 };
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Where programs, libraries and firmware are.
 const READ: [&str; 7] = [
@@ -22,10 +21,14 @@ const READ: [&str; 7] = [
 ];
 /// What it writes, too.
 const WRITTEN: [&str; 2] = ["/dev/null", "/dev/kvm"];
-/// Folders of firmware and libraries that lie beside the folder of a program.
-const BESIDE: [&str; 5] = ["share", "lib", "lib64", "pc-bios", "qemu-bundle"];
-/// Folders at the top that hold what is no program.
-const PERSONAL: [&str; 8] = ["home", "root", "tmp", "var", "run", "srv", "mnt", "media"];
+/// Folders of firmware that lie beside a program that was built and not installed.
+const BESIDE: [&str; 2] = ["pc-bios", "qemu-bundle"];
+/// Folders of firmware and libraries beside the folder of an installed program.
+const INSTALLED: [&str; 4] = ["share/qemu", "share/seabios", "lib", "lib64"];
+/// Folders that hold nothing but installed software.
+const STORES: [&str; 3] = ["/nix", "/gnu", "/snap"];
+/// Folders that hold installed software, each package in a folder.
+const PACKAGES: &str = "/opt";
 
 /// A rule that lets a process open what QEMU needs, in `program`'s folders, too, and nothing else. `kvm` is
 /// the `/dev/kvm` that it finds, if that is not the host's.
@@ -46,9 +49,9 @@ pub(super) fn rule(program: &Path, kvm: Option<BorrowedFd<'_>>) -> io::Result<Ow
         .map_err(failed)?
         .create()
         .map_err(failed)?;
-    let own = folders_of(program).into_iter();
+    let own = places_of(program).into_iter();
     let paths = READ.iter().map(|path| (PathBuf::from(path), read));
-    let paths = paths.chain(own.map(|folder| (folder, read)));
+    let paths = paths.chain(own.map(|place| (place, read)));
     let written = AccessFs::ReadFile | AccessFs::WriteFile;
     let paths = paths.chain(WRITTEN.iter().map(|path| (PathBuf::from(path), written)));
     for (path, access) in paths {
@@ -87,25 +90,34 @@ pub(super) fn apply(rule: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// The folders of a program that is installed outside the system's: all of `/nix`, or the program's
-/// own folder and those beside it that hold firmware and libraries.
-fn folders_of(program: &Path) -> Vec<PathBuf> {
+/// The places of a program that is installed outside the system's folders: itself, the firmware and
+/// libraries that lie beside it, and all of a store or a package that it lies in (`/nix`, `/opt/NAME`).
+fn places_of(program: &Path) -> Vec<PathBuf> {
     let Ok(real) = program.canonicalize() else {
         return Vec::new();
     };
     if READ.iter().any(|folder| real.starts_with(folder)) {
         return Vec::new();
     }
-    let top = real.components().nth(1);
-    let (Some(Component::Normal(top)), Some(own)) = (top, real.parent()) else {
+    let parts: Vec<_> = real.components().collect();
+    if STORES.iter().any(|store| real.starts_with(store)) {
+        return vec![parts[..2].iter().collect()];
+    }
+    if real.starts_with(PACKAGES) && parts.len() > 3 {
+        return vec![parts[..3].iter().collect()];
+    }
+    let Some(own) = real.parent() else {
         return Vec::new();
     };
-    if !PERSONAL.iter().any(|folder| OsStr::new(folder) == top) {
-        return vec![Path::new("/").join(top)];
+    let mut all = vec![real.clone()];
+    all.extend(BESIDE.iter().map(|name| own.join(name)));
+    let is_for_programs = ["bin", "sbin", "libexec"]
+        .iter()
+        .any(|name| own.ends_with(name));
+    if let (true, Some(above)) = (is_for_programs, own.parent()) {
+        all.extend(INSTALLED.iter().map(|name| above.join(name)));
     }
-    let beside = own.parent().into_iter();
-    let beside = beside.flat_map(|above| BESIDE.iter().map(move |name| above.join(name)));
-    [own.to_owned()].into_iter().chain(beside).collect()
+    all
 }
 
 #[cfg(test)]
@@ -113,20 +125,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_of_the_system_need_no_folder_of_their_own() {
-        assert!(folders_of(Path::new("/bin/sh")).is_empty());
-        assert!(folders_of(Path::new("/no/such/program")).is_empty());
+    fn programs_of_the_system_need_no_places_of_their_own() {
+        assert!(places_of(Path::new("/bin/sh")).is_empty());
+        assert!(places_of(Path::new("/no/such/program")).is_empty());
     }
 
     #[test]
-    fn a_program_in_a_personal_folder_opens_nothing_but_what_it_is_installed_with() {
+    fn a_program_elsewhere_opens_nothing_but_what_it_is_installed_with() {
         let folder = std::env::temp_dir().join(format!("ebb-files-{}", std::process::id()));
-        let program = folder.join("bin/qemu");
         std::fs::create_dir_all(folder.join("bin")).unwrap();
-        std::fs::write(&program, "").unwrap();
-        let found = folders_of(&program);
+        let folder = folder.canonicalize().unwrap();
+        let [in_bin, alone] = ["bin/qemu", "qemu"].map(|name| folder.join(name));
+        for program in [&in_bin, &alone] {
+            std::fs::write(program, "").unwrap();
+        }
+        let (found, of_alone) = (places_of(&in_bin), places_of(&alone));
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(found.contains(&folder.join("bin")) && found.contains(&folder.join("share")));
-        assert!(!found.contains(&folder), "{found:?}");
+        assert!(found.contains(&in_bin) && found.contains(&folder.join("share/qemu")));
+        assert!(of_alone.contains(&alone) && of_alone.contains(&folder.join("pc-bios")));
+        for place in found.iter().chain(&of_alone) {
+            assert!(!folder.starts_with(place), "{place:?}");
+            assert_ne!(*place, folder.join("bin"));
+        }
     }
 }

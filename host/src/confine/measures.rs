@@ -18,6 +18,8 @@ pub(crate) enum Measure {
     IpcNamespace,
     /// It opens nothing but system folders, for reading, and devices that it needs.
     Files,
+    /// The memory, descriptors and threads that it may take are bounded.
+    Limits,
     Environment,
     Descriptors,
     /// It stands in `/`.
@@ -26,7 +28,7 @@ pub(crate) enum Measure {
 
 impl Measure {
     /// All of them.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::User,
         Self::Capabilities,
         Self::NoNewPrivileges,
@@ -35,6 +37,7 @@ impl Measure {
         Self::NetworkNamespace,
         Self::IpcNamespace,
         Self::Files,
+        Self::Limits,
         Self::Environment,
         Self::Descriptors,
         Self::Folder,
@@ -52,6 +55,7 @@ impl fmt::Display for Measure {
             Self::NetworkNamespace => "network namespace",
             Self::IpcNamespace => "IPC namespace",
             Self::Files => "Landlock",
+            Self::Limits => "limits",
             Self::Environment => "empty environment",
             Self::Descriptors => "no other descriptors",
             Self::Folder => "folder /",

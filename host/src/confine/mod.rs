@@ -25,7 +25,7 @@ mod namespaces;
 mod privileges;
 mod reader;
 
-pub(crate) use cage::{Cage, CageError, Preparation};
+pub(crate) use cage::{Cage, CageError, Needs, Preparation};
 pub(crate) use measures::Measure;
 pub(crate) use privileges::{Privileges, keep, names};
 pub(crate) use reader::Reader;

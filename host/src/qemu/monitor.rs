@@ -5,7 +5,7 @@ use qapi::{Qmp, Stream, qmp};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// QEMU answers its monitor within this, or something is badly wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -15,9 +15,62 @@ const EVENT_BYTES_MAX: u64 = 1 << 20;
 /// How QEMU begins an answer.
 const ANSWER: &[u8] = b"{\"return\":";
 
+/// What QEMU may say at once, in bytes: a greeting, and an answer with the events before it, are a few
+/// hundred.
+const GREETING_MAX: u64 = 1 << 20;
+
+/// QEMU's side of its monitor. An answer is bounded, and so is what comes until the CPUs run.
+struct Words {
+    socket: UnixStream,
+    bound: Option<Bound>,
+}
+
+/// How much may be said, and until when.
+struct Bound {
+    left: u64,
+    deadline: Instant,
+}
+
+impl Bound {
+    /// That of one answer.
+    fn new() -> Self {
+        Self {
+            left: GREETING_MAX,
+            deadline: Instant::now() + PATIENCE,
+        }
+    }
+}
+
+impl Read for Words {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let Some(bound) = &mut self.bound else {
+            return self.socket.read(to);
+        };
+        let rest = bound.deadline.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("it has not answered within {} s", PATIENCE.as_secs()),
+            ));
+        }
+        self.socket.set_read_timeout(Some(rest))?;
+        let most = usize::try_from(bound.left)
+            .unwrap_or(usize::MAX)
+            .min(to.len());
+        if most == 0 {
+            return Err(io::Error::other(format!(
+                "it said more than {GREETING_MAX} bytes at once"
+            )));
+        }
+        let count = self.socket.read(&mut to[..most])?;
+        bound.left -= count as u64;
+        Ok(count)
+    }
+}
+
 /// A connected monitor.
 pub(crate) struct Monitor {
-    qmp: Qmp<Stream<BufReader<UnixStream>, UnixStream>>,
+    qmp: Qmp<Stream<BufReader<Words>, UnixStream>>,
     /// QEMU's version, like `7.2.22`.
     pub(crate) version: String,
 }
@@ -35,8 +88,10 @@ impl Monitor {
     /// Waits for QEMU's greeting and answers it.
     pub(crate) fn connect(socket: UnixStream) -> Result<Self, MonitorError> {
         let result = (|| {
-            socket.set_read_timeout(Some(PATIENCE))?;
-            let mut reader = BufReader::new(socket.try_clone()?);
+            let mut reader = BufReader::new(Words {
+                socket: socket.try_clone()?,
+                bound: Some(Bound::new()),
+            });
             // The crate takes an early end for a programmer's error, so look first.
             loop {
                 match reader.fill_buf() {
@@ -60,14 +115,22 @@ impl Monitor {
         }
     }
 
+    /// Gives the next answer a bound of its own.
+    fn renew(&mut self) {
+        let words = self.qmp.inner_mut().get_mut_read().get_mut();
+        words.bound = Some(Bound::new());
+    }
+
     /// Lets the CPUs run (QEMU was started with them stopped).
     pub(crate) fn start(&mut self) -> Result<(), MonitorError> {
+        self.renew();
         let started = self.qmp.execute(&qmp::cont {});
         started.map(drop).map_err(|error| protocol(error.into()))
     }
 
     /// What the balloon leaves to the guest, in bytes.
     pub(crate) fn balloon(&mut self) -> Result<u64, MonitorError> {
+        self.renew();
         let answer = self.qmp.execute(&qmp::query_balloon {});
         let answer = answer.map_err(|error| protocol(error.into()))?;
         Ok(u64::try_from(answer.actual).unwrap_or(0))
@@ -75,6 +138,7 @@ impl Monitor {
 
     /// Has the balloon leave so many bytes to the guest, as far as the guest goes along.
     pub(crate) fn set_balloon(&mut self, bytes: u64) -> Result<(), MonitorError> {
+        self.renew();
         let value = i64::try_from(bytes).unwrap_or(i64::MAX);
         let answer = self.qmp.execute(&qmp::balloon { value });
         answer.map(drop).map_err(|error| protocol(error.into()))
@@ -90,6 +154,8 @@ impl Monitor {
     pub(crate) fn wait_for_end(mut self, qemu: &Handle, mut learn: impl FnMut(&Value)) -> End {
         let mut end = End::default();
         let stream = self.qmp.inner_mut();
+        // Lines are bounded from here on.
+        stream.get_mut_read().get_mut().bound = None;
         let _ = stream.get_ref_write().set_read_timeout(None);
         let mut line = Vec::new();
         let mut events = 0;
@@ -148,5 +214,23 @@ fn protocol(error: io::Error) -> MonitorError {
     match error.kind() {
         BrokenPipe | ConnectionReset | UnexpectedEof => MonitorError::Ended,
         _ => MonitorError::Protocol(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_greeting_without_an_end_is_an_error() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let flood = thread::spawn(move || {
+            // Ends once nothing reads it.
+            while theirs.write_all(&[b' '; 4096]).is_ok() {}
+        });
+        let error = Monitor::connect(ours).err().unwrap();
+        assert!(matches!(error, MonitorError::Protocol(_)), "{error}");
+        flood.join().unwrap();
     }
 }

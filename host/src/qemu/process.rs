@@ -1,7 +1,6 @@
 //! QEMU as a child process that never outlives ebb.
 
-use crate::confine::{Cage, Measure};
-use crate::machine::Accel;
+use crate::confine::{Cage, Measure, Needs};
 use crate::system::search_path;
 use crate::text::{Log, Terminal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -69,7 +68,7 @@ pub(crate) enum SpawnError {
 }
 
 impl Qemu {
-    /// Starts `program` in `cage`. It inherits `files` under their present numbers and nothing else.
+    /// Starts `program` in `cage`, where it may take what it `needs`. It inherits `files` under their present numbers and nothing else.
     ///
     /// # Errors
     /// If there is no such program, if it cannot be started, or if it cannot be confined.
@@ -78,7 +77,7 @@ impl Qemu {
         arguments: &[OsString],
         files: &[OwnedFd],
         cage: &Cage,
-        accel: Accel,
+        needs: Needs,
         shown_on: Option<Arc<Terminal>>,
     ) -> Result<Self, SpawnError> {
         let failed = |source: io::Error| match source.kind() {
@@ -96,7 +95,7 @@ impl Qemu {
             found.ok_or_else(|| SpawnError::NotFound(program.to_owned()))?
         };
         let mut command = Command::new(&path);
-        let confined = cage.put_on(&mut command, &path, files, accel == Accel::Kvm);
+        let confined = cage.put_on(&mut command, &path, files, needs);
         let progress = confined.map_err(failed)?;
         command
             .args(arguments)
@@ -308,11 +307,17 @@ mod tests {
         assert!(cpu_time(std::process::id()).is_some());
     }
 
+    const NEEDS: Needs = Needs {
+        kvm: false,
+        memory_bytes: 1 << 20,
+        cpus: 1,
+    };
+
     #[test]
     fn missing_program_is_named() {
         let path = Path::new("/no/such/qemu");
         let cage = Cage::open();
-        let error = Qemu::spawn(path, &[], &[], &cage, Accel::Tcg, None).unwrap_err();
+        let error = Qemu::spawn(path, &[], &[], &cage, NEEDS, None).unwrap_err();
         assert!(matches!(error, SpawnError::NotFound(p) if p == path));
     }
 
@@ -321,7 +326,7 @@ mod tests {
         let arguments = [OsString::from("1000")];
         let program = Path::new("sleep");
         let cage = Cage::open();
-        let qemu = Qemu::spawn(program, &arguments, &[], &cage, Accel::Tcg, None).unwrap();
+        let qemu = Qemu::spawn(program, &arguments, &[], &cage, NEEDS, None).unwrap();
         let pid = qemu.pid();
         assert!(Path::new(&format!("/proc/{pid}")).exists());
         drop(qemu);

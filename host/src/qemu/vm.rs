@@ -5,7 +5,7 @@ use super::command::{Board, command_line};
 use super::monitor::{Monitor, MonitorError};
 use super::process::{Qemu, SpawnError};
 use super::ram::GuestRam;
-use crate::confine::Cage;
+use crate::confine::{Cage, Needs};
 use crate::machine::{Accel, Dialect, Machine};
 use crate::system::memory_file;
 use crate::text::{Size, Terminal};
@@ -111,9 +111,12 @@ impl Vm {
             Parts::new(spec, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
         let arguments = command_line(&parts.board);
         let inherited = &parts.inherited;
-        let mut qemu = Qemu::spawn(
-            program, &arguments, inherited, spec.cage, spec.accel, shown_on,
-        )?;
+        let needs = Needs {
+            kvm: spec.accel == Accel::Kvm,
+            memory_bytes: spec.memory.bytes(),
+            cpus: spec.cpus,
+        };
+        let mut qemu = Qemu::spawn(program, &arguments, inherited, spec.cage, needs, shown_on)?;
         let (ports, out) = (parts.board.ports, parts.board.out);
         // Our copies of QEMU's ends must go, or its death would not end our reads.
         let (blocking, rest): (Vec<_>, Vec<_>) = parts.inherited.into_iter().partition(|fd| {

@@ -371,7 +371,10 @@ impl<'a> Session<'a> {
             _ => None,
         };
         if let Some(port) = root_port {
-            let source = files.as_ref().map(Root::source).transpose();
+            let terminal = Arc::clone(&self.terminal);
+            let tell = move |text: &str| terminal.message(&format!("ebb: {text}"));
+            let source = files.as_ref().map(|files| files.source(Box::new(tell)));
+            let source = source.transpose();
             let source = source.map_err(Failure::setup("the guest's root"))?;
             let volumes = volumes.as_ref().map(Volumes::again).transpose();
             let volumes = volumes.map_err(Failure::setup("the guest's volumes"))?;

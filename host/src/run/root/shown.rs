@@ -1,6 +1,6 @@
 //! What the guest's root shows: files of the host, or of an image.
 
-use super::image::{Config, Lending, RemoteImage};
+use super::image::{Config, Lending, RemoteImage, Tell};
 use super::source::Answers;
 use super::tree::{Tree, reopen};
 use super::view::View;
@@ -37,14 +37,14 @@ pub(crate) enum Root {
 }
 
 impl Root {
-    /// What answers the guest.
+    /// What answers the guest. `tell` is called if it cannot go on.
     ///
     /// # Errors
     /// If the host has no descriptor left.
-    pub(crate) fn source(&self) -> Result<Box<dyn Answers>, Errno> {
+    pub(in crate::run) fn source(&self, tell: Tell) -> Result<Box<dyn Answers>, Errno> {
         Ok(match self {
             Self::Host(view) => Box::new(Tree::new(view.again()?)),
-            Self::Image(image) => Box::new(Lending::new(image)),
+            Self::Image(image) => Box::new(Lending::new(image, tell)),
         })
     }
 

@@ -42,8 +42,8 @@ mod way;
 mod workshop;
 
 pub(crate) use config::Config;
-pub(super) use remote::Lending;
 pub(crate) use remote::RemoteImage;
+pub(super) use remote::{Lending, Tell};
 
 use super::source::Source;
 use ebb_wire::root::{Answer, Entry, FRAME, Facts, Frames};

@@ -159,19 +159,24 @@ impl RemoteImage {
     }
 }
 
+/// Says something to the user.
+pub(in crate::run) type Tell = Box<dyn FnOnce(&str) + Send>;
+
 /// Answers one guest out of an image.
-#[derive(Debug)]
 pub(in crate::run::root) struct Lending {
     image: Arc<RemoteImage>,
     /// The reader has the guest's memory.
     has_memory: bool,
+    /// Tells the user that the reader has ended; taken when it is called.
+    tell: Option<Tell>,
 }
 
 impl Lending {
-    pub(in crate::run::root) fn new(image: &Arc<RemoteImage>) -> Self {
+    pub(in crate::run::root) fn new(image: &Arc<RemoteImage>, tell: Tell) -> Self {
         Self {
             image: Arc::clone(image),
             has_memory: false,
+            tell: Some(tell),
         }
     }
 }
@@ -196,7 +201,14 @@ impl Answers for Lending {
             }
             // No reader of ours makes a longer one.
             Ok(_) => Answer::new(buffer).finish(status(Errno::IO)),
-            Err(error) => Answer::new(buffer).finish(status(error)),
+            Err(error) => {
+                if error == Errno::IO
+                    && let Some(tell) = self.tell.take()
+                {
+                    tell("the process that reads the image has ended; the guest gets errors");
+                }
+                Answer::new(buffer).finish(status(error))
+            }
         }
     }
 }

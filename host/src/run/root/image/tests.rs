@@ -101,7 +101,7 @@ fn another_process_reads_the_image_and_answers() {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
     ram.set_len(8192).unwrap();
-    let mut lending = Lending::new(&image);
+    let mut lending = Lending::new(&image, Box::new(|_| ()));
     let mut ask = |ask, path: &[u8], version, frames: &[u64]| {
         let question = Question {
             ask,
