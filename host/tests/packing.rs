@@ -62,12 +62,17 @@ impl Place {
 
     /// Asserts that nothing of the secret is packed, and that the refusal names `word`.
     fn refused(&self, options: &[&str], program: &Path, word: &str) {
+        self.fails(126, options, program, word);
+    }
+
+    /// As [`Self::refused`], with this status.
+    fn fails(&self, status: i32, options: &[&str], program: &Path, word: &str) {
         let (output, archive) = self.pack(options, program);
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(!holds(&archive, SECRET), "{program:?}: {message}");
         assert!(!holds(&output.stderr, SECRET), "{message}");
         assert!(!message.contains("panicked"), "{message}");
-        assert_eq!(output.status.code(), Some(126), "{message}");
+        assert_eq!(output.status.code(), Some(status), "{message}");
         assert!(message.contains(word), "`{word}` is missing in: {message}");
     }
 }
@@ -226,6 +231,24 @@ fn what_is_no_file_is_an_error_at_once() {
         place.refused(&["--root", "none"], &program, word);
     }
     place.refused(&["--root", "none"], &place.path("pipe"), "pipe");
+}
+
+#[test]
+fn a_pipe_that_an_option_names_is_not_waited_for() {
+    let place = Place::new("packing-pipes");
+    let pipe = place.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("the host does this").success());
+    let pipe = pipe.to_str().expect("a name of ASCII");
+    let kernel = format!("linux:{pipe}");
+    for (options, word) in [
+        (["--root", pipe], "neither a directory nor a tar archive"),
+        (["--root", "/dev/null"], "neither a directory nor a tar"),
+        (["--kernel-image", pipe], "it is not a file"),
+        (["--kernel", &kernel], "it is not a file"),
+    ] {
+        place.fails(125, &options, Path::new("/bin/true"), word);
+    }
 }
 
 #[test]

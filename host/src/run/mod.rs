@@ -33,7 +33,7 @@ use crate::qemu::Spec;
 use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
-use crate::system::{huge_pages, memory_file};
+use crate::system::{huge_pages, memory_file, open_regular};
 use crate::text::{Rounded, Size, raw, stderr};
 use accel::Choice;
 use ebb_wire::volume::VOLUMES_MAX;
@@ -254,13 +254,20 @@ fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
             view.map(|view| Some(Root::Host(view)))
                 .map_err(|errno| cannot(path, errno.into()))
         }
-        RootChoice::Path(path) => match RemoteImage::open(path, options.quiet) {
-            Ok(image) => Ok(Some(Root::Image(Arc::new(image)))),
-            Err(error) => Err(Failure::Usage(format!(
-                "--root {}: {error}",
-                path.display()
-            ))),
-        },
+        RootChoice::Path(path) => {
+            // A pipe is not waited for, and a device is not opened.
+            open_regular(path).map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidInput => cannot(
+                    path,
+                    io::Error::other("neither a directory nor a tar archive"),
+                ),
+                _ => cannot(path, error),
+            })?;
+            match RemoteImage::open(path, options.quiet) {
+                Ok(image) => Ok(Some(Root::Image(Arc::new(image)))),
+                Err(error) => Err(cannot(path, io::Error::other(error))),
+            }
+        }
     }
 }
 

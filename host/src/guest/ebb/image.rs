@@ -1,6 +1,7 @@
 //! The guest kernel's image: the one in this binary, or a developer's.
 
 use crate::qemu::GuestAddress;
+use crate::system::read_regular;
 use elf::ElfBytes;
 use elf::endian::LittleEndian;
 use std::borrow::Cow;
@@ -43,7 +44,7 @@ impl KernelImage {
     /// The image at `path`, or the embedded one.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, ImageError> {
         let bytes = match path {
-            Some(path) => Cow::Owned(std::fs::read(path).map_err(|source| ImageError::Read {
+            Some(path) => Cow::Owned(read_regular(path).map_err(|source| ImageError::Read {
                 path: path.to_owned(),
                 source,
             })?),

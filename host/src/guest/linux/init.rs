@@ -1,5 +1,6 @@
 //! The program that is the first process of a stock guest (`init/` in the repository).
 
+use crate::system::read_regular;
 use std::borrow::Cow;
 use std::env;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ pub(crate) enum InitError {
 
 /// The program's bytes: a developer's, the embedded ones, or those of a file beside ebb.
 pub(crate) fn load() -> Result<Cow<'static, [u8]>, InitError> {
-    let read = |path: PathBuf| match std::fs::read(&path) {
+    let read = |path: PathBuf| match read_regular(&path) {
         Ok(bytes) => Ok(Cow::Owned(bytes)),
         Err(source) => Err(InitError::Read { path, source }),
     };

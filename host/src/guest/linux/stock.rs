@@ -5,7 +5,7 @@ use super::cache::{self, CacheError};
 use super::demand::{self, Demand};
 use super::modules::{self, Module, ModuleError};
 use crate::guest::kernel::Extras;
-use std::fs::File;
+use crate::system::open_regular;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -76,10 +76,7 @@ impl Stock {
             path: image.to_owned(),
             source,
         };
-        let file = File::open(image).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err(failed(io::Error::other("it is not a file")));
-        }
+        let file = open_regular(image).map_err(failed)?;
         let mut bytes = Vec::new();
         file.take(IMAGE_BYTES_MAX)
             .read_to_end(&mut bytes)
