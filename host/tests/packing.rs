@@ -252,6 +252,21 @@ fn a_pipe_that_an_option_names_is_not_waited_for() {
 }
 
 #[test]
+fn a_sparse_file_is_refused_before_it_is_copied() {
+    let place = Place::new("packing-sparse");
+    let sparse = place.write("sparse", b"", 0o644);
+    let file = fs::File::options().write(true).open(&sparse);
+    let file = file.expect("the host does this");
+    file.set_len(3 << 30).expect("the host does this");
+    let option = format!("{}:/sparse", sparse.display());
+    let options = ["--root", "none", "-m", "64M", "--file", &option];
+    for word in ["sparse alone 3072.0 MiB", "give it more with -m"] {
+        place.fails(125, &options, Path::new("/bin/true"), word);
+        assert!(!place.path("archive").exists(), "nothing is written");
+    }
+}
+
+#[test]
 fn programs_of_this_host_are_packed_with_their_libraries() {
     let place = Place::new("packing-libraries");
     for program in ["/usr/bin/python3", "/bin/bash", "/usr/bin/git"] {

@@ -266,6 +266,9 @@ fn add_file(packer: &mut Packer<'_>, path: &Path, admitted: &Admitted) -> Result
         mode: 0o755,
         source: Source::Host(admitted.file.clone()),
     };
+    if packer.tree.get(&path).is_none() {
+        packer.count_library()?;
+    }
     packer.tree.add_missing(path, node)
 }
 
@@ -281,6 +284,21 @@ mod tests {
             Path::new("/usr/bin"),
         );
         assert_eq!(found, [Path::new("/usr/lib"), Path::new("/usr/lib")]);
+    }
+
+    #[test]
+    fn no_more_libraries_are_held_open_than_the_limit_says() {
+        let add = |left: usize| {
+            let mut packer = Packer::new(Box::new(|_| None));
+            packer.libraries_left = left;
+            let command = [OsString::from("/bin/bash")];
+            packer.add_program(&command).map(drop)
+        };
+        add(64).unwrap();
+        let error = add(1).unwrap_err();
+        let text = std::error::Error::source(&error).map(ToString::to_string);
+        let text = text.unwrap_or_default();
+        assert!(text.contains("libraries, which ebb cannot keep"), "{text}");
     }
 
     #[test]

@@ -302,7 +302,8 @@ fn archive(kernel: &dyn Kernel) -> Result<fs::File, Failure> {
     tree.add(path(boot::ENVIRONMENT)?, file(0o400, Vec::new()))?;
     kernel.furnish(&mut tree)?;
     let archive = memory_file("ebb-probe").map_err(Failure::setup("the probe's initramfs"))?;
-    tree.write(&archive, kernel.alignment())?;
+    // All of it is ebb's own, and small.
+    tree.write(&archive, kernel.alignment(), u64::MAX)?;
     Ok(archive)
 }
 

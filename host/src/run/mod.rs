@@ -34,7 +34,7 @@ use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
 use crate::system::{huge_pages, memory_file, open_regular};
-use crate::text::{Rounded, Size, raw, stderr};
+use crate::text::{Size, raw, stderr};
 use accel::Choice;
 use ebb_wire::volume::VOLUMES_MAX;
 use ebb_wire::{boot, port, terminal};
@@ -91,22 +91,22 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     if let Some(outs) = &outs {
         pack::pack_out(&mut initramfs, outs, kernel.kind())?;
     }
+    // The guest's kernel and what is packed leave it half of its memory.
+    let budget = (memory.bytes() / 2).saturating_sub(kernel.span_bytes());
     if let Some(path) = &options.dump_initramfs {
+        // A file is not replaced for an archive that is refused.
+        initramfs.measure(kernel.alignment(), budget)?;
         let file = File::create(path).map_err(|source| Failure::Write {
             path: path.clone(),
             source,
         })?;
-        initramfs.write(file, kernel.alignment())?;
+        initramfs.write(file, kernel.alignment(), budget)?;
         return Ok(0);
     }
     let archive = memory_file("ebb-initramfs").map_err(Failure::setup("the initramfs"))?;
-    let archive_bytes = initramfs.write(&archive, kernel.alignment())?;
-    if archive_bytes + kernel.span_bytes() > memory.bytes() / 2 {
-        return Err(Failure::Usage(format!(
-            "the packed files take {} of a guest with {memory}; give it more with -m",
-            Rounded(archive_bytes)
-        )));
-    }
+    initramfs.write(&archive, kernel.alignment(), budget)?;
+    // What it holds open is not needed any more.
+    drop(initramfs);
     let cage = cage.finish()?;
     if !options.quiet {
         for (measure, why) in cage.missing() {

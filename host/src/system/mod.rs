@@ -1,6 +1,7 @@
 //! What ebb needs of the system that it runs on.
 
 mod cache;
+mod descriptors;
 mod folder_names;
 pub(crate) mod huge_pages;
 mod kernels_own;
@@ -13,6 +14,7 @@ mod path;
 mod regular;
 pub(crate) mod secrets;
 
+pub(crate) use descriptors::allow_open_files;
 pub(crate) use folder_names::FolderNames;
 pub(crate) use kernels_own::refuse_kernels_own;
 pub(crate) use memory_file::memory_file;
