@@ -266,6 +266,88 @@ fn a_sparse_file_is_refused_before_it_is_copied() {
     }
 }
 
+/// Asserts that a run fails with one line of ebb's own, and returns it.
+fn one_line_of(place: &Place, options: &[&str], program: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_ebb"))
+        .args(["run", "--dump-initramfs"])
+        .arg(place.path("archive"))
+        .args(options)
+        .arg("--")
+        .args(program)
+        .current_dir(place.path(""))
+        .output()
+        .expect("ebb starts");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_ne!(output.status.code(), Some(0), "{message}");
+    let forged = |line: &str| line.starts_with("ebb: forged") || line.contains("help: forged");
+    assert!(!message.lines().any(forged), "{message}");
+    let own = message.lines().filter(|line| line.starts_with("ebb: "));
+    assert_eq!(own.count(), 1, "{message}");
+    assert!(message.contains("\\nebb: forged"), "{message}");
+    message
+}
+
+#[test]
+fn names_of_others_are_no_lines_of_ebbs() {
+    let place = Place::new("packing-lines");
+    let name = "x\nebb: forged";
+    fs::create_dir(place.path("tree")).expect("the host does this");
+    let made = Command::new("mkfifo")
+        .arg(place.path("tree").join(name))
+        .status();
+    assert!(made.expect("the host does this").success());
+    let none = ["--root", "none"];
+    let message = one_line_of(
+        &place,
+        &["--root", "none", "--file", "tree:/t"],
+        &["/bin/true"],
+    );
+    assert!(message.contains("is neither file, directory"), "{message}");
+    let interpreters: [&[u8]; 2] = [b"/x\nebb: forged", b"x\nebb: forged"];
+    for interpreter in interpreters {
+        let program = place.write("elf", &elf(&[interpreter]), 0o755);
+        let program = program.to_str().expect("a name of ASCII");
+        one_line_of(&place, &none, &[program]);
+    }
+    let script = place.script(name, "/no/such");
+    let script = script.to_str().expect("a name of ASCII");
+    one_line_of(&place, &none, &[script]);
+    one_line_of(&place, &none, &[name]);
+}
+
+/// An image with this configuration, as `docker save` writes it.
+fn image(place: &Place, config: &str) -> PathBuf {
+    let mut archive = tar::Builder::new(Vec::new());
+    let manifest = r#"[{"Config": "c.json", "RepoTags": null, "Layers": []}]"#;
+    for (name, text) in [("manifest.json", manifest), ("c.json", config)] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        let added = archive.append_data(&mut header, name, text.as_bytes());
+        added.expect("memory takes it");
+    }
+    let bytes = archive.into_inner().expect("memory takes it");
+    place.write("image.tar", &bytes, 0o644)
+}
+
+#[test]
+fn fields_of_an_image_are_no_lines_of_ebbs() {
+    let place = Place::new("packing-fields");
+    let long = "x".repeat(1 << 20);
+    for config in [
+        r#"{"config": {"Cmd": ["a\nebb: forged"]}}"#.to_owned(),
+        format!(r#"{{"config": {{"Cmd": ["a\nebb: forged{long}"]}}}}"#),
+        r#"{"config": {"Cmd": ["/a"], "User": "ann\nebb: forged"}}"#.to_owned(),
+        r#"{"config": {"Cmd": ["/a"], "User": "ann:b\nebb: forged"}}"#.to_owned(),
+        r#"{"config": {"Cmd": ["/a"], "User": "a:b:\nebb: forged"}}"#.to_owned(),
+    ] {
+        let image = image(&place, &config);
+        let image = image.to_str().expect("a name of ASCII");
+        let message = one_line_of(&place, &["--root", image], &[]);
+        assert!(message.len() < 1000, "{} bytes", message.len());
+    }
+}
+
 #[test]
 fn programs_of_this_host_are_packed_with_their_libraries() {
     let place = Place::new("packing-libraries");

@@ -4,6 +4,7 @@ use super::admission::Named;
 use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
 use crate::system::opened::{facts, kind_of, own_path};
+use crate::text::one_line;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -22,19 +23,23 @@ const ENTRIES_MAX: usize = 100_000;
 /// Why a `--file` could not be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
-    #[error("--file {0}: nothing before the `:`")]
+    #[error("--file {}: nothing before the `:`", one_line(.0))]
     NoSource(String),
-    #[error("--file {}: no such file or directory", .0.display())]
+    #[error("--file {}: no such file or directory", one_line(.0))]
     Missing(PathBuf),
-    #[error("--file {}: say where it goes, as in --file {}:/data", .0.display(), .0.display())]
+    #[error("--file {}: say where it goes, as in --file {}:/data", one_line(.0), one_line(.0))]
     NoDestination(PathBuf),
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", one_line(path))]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is neither file, directory nor symbolic link", .0.display())]
+    #[error("{} is neither file, directory nor symbolic link", one_line(.0))]
     Kind(PathBuf),
-    #[error("{} holds too much for an initramfs (over {ENTRIES_MAX} entries or {DEPTH_MAX} levels)", .0.display())]
+    #[error("{} holds too much for an initramfs (over {ENTRIES_MAX} entries or {DEPTH_MAX} levels)", one_line(.0))]
     TooMuch(PathBuf),
-    #[error("--file {} and --file {} both go to {path} in the guest", first.display(), second.display())]
+    #[error(
+        "--file {} and --file {} both go to {path} in the guest",
+        one_line(first),
+        one_line(second)
+    )]
     Twice {
         path: GuestPath,
         first: PathBuf,

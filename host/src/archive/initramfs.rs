@@ -7,7 +7,7 @@
 //! - the archive's length is a multiple of 4096.
 
 use super::host_file::HostFile;
-use crate::text::Rounded;
+use crate::text::{Rounded, one_line};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -67,19 +67,19 @@ pub(crate) struct GuestPath(Vec<u8>);
 /// Why a file system could not be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
-    #[error("`{0}` is no path in the guest: it must be absolute, without `..`")]
+    #[error("`{}` is no path in the guest: it must be absolute, without `..`", one_line(.0))]
     Path(String),
     #[error("{0} would be both a file and a directory in the guest")]
     Conflict(GuestPath),
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", one_line(path))]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} changed while it was packed; run again when nothing writes it", .0.display())]
+    #[error("{} changed while it was packed; run again when nothing writes it", one_line(.0))]
     Changed(PathBuf),
-    #[error("{} is larger than an initramfs file can be (4 GiB)", .0.display())]
+    #[error("{} is larger than an initramfs file can be (4 GiB)", one_line(.0))]
     TooLarge(PathBuf),
     #[error(
         "the packed files take {}, {} alone {}, and the guest has room for {}; give it more with -m",
-        Rounded(*.total), file.display(), Rounded(*.size), Rounded(*.budget)
+        Rounded(*.total), one_line(file), Rounded(*.size), Rounded(*.budget)
     )]
     OverBudget {
         /// Bytes of the archive up to the end of `file`, or of all of it.
@@ -148,7 +148,7 @@ impl GuestPath {
 
 impl std::fmt::Display for GuestPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
+        one_line(OsStr::from_bytes(&self.0)).fmt(f)
     }
 }
 

@@ -6,6 +6,7 @@ use super::format::{Format, Program};
 use super::initramfs::{GuestPath, Node, PackError, Source};
 use super::loader_paths;
 use super::packer::Packer;
+use crate::text::one_line;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -26,15 +27,15 @@ const FOLDERS_MAX: usize = 256;
 /// Why a program's libraries could not be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {
-    #[error("its interpreter {} is not on this host", .0.display())]
+    #[error("its interpreter {} is not on this host", one_line(.0))]
     Interpreter(PathBuf),
-    #[error("its {purpose} {} may not be packed", .name.display())]
+    #[error("its {purpose} {} may not be packed", one_line(.name))]
     Refused {
         purpose: Use,
         name: PathBuf,
         source: AdmissionError,
     },
-    #[error("its library {0} is not on this host")]
+    #[error("its library {} is not on this host", one_line(.0))]
     Missing(String),
     #[error("it has more than {LIBRARIES_MAX} libraries")]
     TooMany,

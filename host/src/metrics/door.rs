@@ -3,7 +3,7 @@
 use super::peer;
 use crate::failure::Failure;
 use crate::system::open_regular;
-use crate::text::printable;
+use crate::text::{one_line, printable};
 use std::io::Read;
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
@@ -169,7 +169,7 @@ impl Token {
     /// # Errors
     /// The file cannot be read, all users may read or write it, or it holds no token.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
-        let bad = |why: String| Failure::Usage(format!("--token-file {}: {why}", path.display()));
+        let bad = |why: String| Failure::Usage(format!("--token-file {}: {why}", one_line(path)));
         let failed = |error: std::io::Error| bad(error.to_string());
         let file = open_regular(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;

@@ -34,7 +34,7 @@ use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
 use crate::system::{huge_pages, memory_file, open_regular};
-use crate::text::{Size, raw, stderr};
+use crate::text::{Size, one_line, raw, stderr};
 use accel::Choice;
 use ebb_wire::volume::VOLUMES_MAX;
 use ebb_wire::{boot, port, terminal};
@@ -53,6 +53,8 @@ use volumes::{VolumeOption, Volumes};
 
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
 const CPUS_MAX: u32 = 64;
+/// The most characters of what is wrong with an image. What it names is shortened before that.
+const WHY_MAX: usize = 1024;
 /// Taken of the host's CPUs unless the user says otherwise.
 const CPUS_DEFAULT_MAX: u32 = 8;
 
@@ -238,7 +240,10 @@ fn host_name() -> Option<String> {
 /// What of the host the guest sees.
 fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
     let cannot = |path: &Path, source: io::Error| {
-        Failure::Usage(format!("--root {}: {source}", path.display()))
+        // An image chooses what is said of it.
+        let why = source.to_string();
+        let why = one_line(&why).up_to(WHY_MAX);
+        Failure::Usage(format!("--root {}: {why}", one_line(path)))
     };
     match &options.root() {
         RootChoice::Nothing => Ok(None),
@@ -278,7 +283,7 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
         let root = options.asked_root.as_ref().map(ToString::to_string);
         return Err(Failure::Usage(format!(
             "--root {}: it names no program to run; give one: `ebb run --root … -- PROGRAM`",
-            root.unwrap_or_default()
+            one_line(&root.unwrap_or_default())
         )));
     }
     let Some(config) = config else {
@@ -295,7 +300,8 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
         let choice = user.parse();
         options.user = Some(choice.map_err(|why: String| {
             Failure::Usage(format!(
-                "the image's user `{user}`: {why}; --user says another"
+                "the image's user `{}`: {why}; --user says another",
+                one_line(user)
             ))
         })?);
     }
@@ -305,7 +311,7 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
 /// What `--volume` says, and the folders that it names.
 fn volumes_of(options: &RunOptions) -> Result<(Vec<VolumeOption>, Option<Volumes>), Failure> {
     let wrong = |argument: &OsString, why: String| {
-        Failure::Usage(format!("--volume {}: {why}", argument.to_string_lossy()))
+        Failure::Usage(format!("--volume {}: {why}", one_line(argument)))
     };
     let mut listed: Vec<VolumeOption> = Vec::new();
     for argument in &options.volumes {
@@ -375,7 +381,7 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
         )));
     }
     if let Some(volume) = options.volumes.first() {
-        let volume = volume.to_string_lossy();
+        let volume = one_line(volume);
         if options.icount {
             return Err(Failure::Usage(format!(
                 "--volume {volume} does not go with --icount: what is counted must not depend on what the host has"

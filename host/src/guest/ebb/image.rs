@@ -2,6 +2,7 @@
 
 use crate::qemu::GuestAddress;
 use crate::system::read_regular;
+use crate::text::one_line;
 use elf::ElfBytes;
 use elf::endian::LittleEndian;
 use std::borrow::Cow;
@@ -29,7 +30,7 @@ pub(crate) struct KernelImage {
 pub(crate) enum ImageError {
     #[error("this ebb was built without a guest kernel (EBB_SKIP_KERNEL)")]
     NotEmbedded,
-    #[error("cannot read the kernel image {path}")]
+    #[error("cannot read the kernel image {}", one_line(path))]
     Read {
         path: PathBuf,
         source: std::io::Error,

@@ -3,6 +3,7 @@
 use super::strip::without_debugging;
 use crate::guest::kernel::Extras;
 use crate::system::{open_regular, read_regular};
+use crate::text::one_line;
 use elf::ElfBytes;
 use elf::endian::LittleEndian;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,22 +49,25 @@ pub(crate) struct Module {
 /// Why a kernel's modules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ModuleError {
-    #[error("there is neither a module {name} in {} nor is it built in", folder.display())]
+    #[error(
+        "there is neither a module {name} in {} nor is it built in",
+        one_line(folder)
+    )]
     Missing { name: String, folder: PathBuf },
-    #[error("there is neither virtio_mmio nor virtio_pci in {}", .0.display())]
+    #[error("there is neither virtio_mmio nor virtio_pci in {}", one_line(.0))]
     NoTransport(PathBuf),
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", one_line(path))]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is larger than a driver is, without what only a debugger reads", .0.display())]
+    #[error("{} is larger than a driver is, without what only a debugger reads", one_line(.0))]
     TooLarge(PathBuf),
-    #[error("{} is not a module", path.display())]
+    #[error("{} is not a module", one_line(path))]
     Elf {
         path: PathBuf,
         source: elf::ParseError,
     },
-    #[error("{} depends on itself", .0.display())]
+    #[error("{} depends on itself", one_line(.0))]
     Circle(PathBuf),
-    #[error("cannot unpack {} with {with}", path.display())]
+    #[error("cannot unpack {} with {with}", one_line(path))]
     Unpack {
         path: PathBuf,
         with: &'static str,
