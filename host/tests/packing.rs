@@ -260,7 +260,7 @@ fn a_sparse_file_is_refused_before_it_is_copied() {
     file.set_len(3 << 30).expect("the host does this");
     let option = format!("{}:/sparse", sparse.display());
     let options = ["--root", "none", "-m", "64M", "--file", &option];
-    for word in ["sparse alone 3072.0 MiB", "give it more with -m"] {
+    for word in ["sparse alone takes 3072.0 MiB", "give it more with -m"] {
         place.fails(125, &options, Path::new("/bin/true"), word);
         assert!(!place.path("archive").exists(), "nothing is written");
     }

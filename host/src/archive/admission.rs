@@ -26,7 +26,10 @@ pub(crate) enum AdmissionError {
     #[error("cannot open {}", one_line(path))]
     Open { path: PathBuf, source: Errno },
     /// The operand is the file's real path.
-    #[error("{path} is not for everyone to read; name it to have it packed: --file {path}", path = one_line(.0))]
+    #[error(
+        "{path} is not for everyone to read; name it to have it packed: --file {path}",
+        path = one_line(.0)
+    )]
     Private(PathBuf),
     #[error("{} is one of the kernel's own files, which are not packed", one_line(.0))]
     KernelsOwn(PathBuf),

@@ -33,7 +33,10 @@ pub(crate) enum FileError {
     Read { path: PathBuf, source: io::Error },
     #[error("{} is neither file, directory nor symbolic link", one_line(.0))]
     Kind(PathBuf),
-    #[error("{} holds too much for an initramfs (over {ENTRIES_MAX} entries or {DEPTH_MAX} levels)", one_line(.0))]
+    #[error(
+        "{} holds too much for an initramfs (over {ENTRIES_MAX} entries or {DEPTH_MAX} levels)",
+        one_line(.0)
+    )]
     TooMuch(PathBuf),
     #[error(
         "--file {} and --file {} both go to {path} in the guest",

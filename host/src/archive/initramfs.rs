@@ -7,7 +7,7 @@
 //! - the archive's length is a multiple of 4096.
 
 use super::host_file::HostFile;
-use crate::text::{Rounded, one_line};
+use crate::text::{Rounded, Size, one_line};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -41,6 +41,25 @@ pub(crate) enum Alignment {
     Page,
     /// One that copies them. Linux passes over members whose padded name is longer than a path.
     Word,
+}
+
+/// How long an archive may be.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Budget {
+    /// The most bytes that it may have.
+    pub(crate) bytes: u64,
+    /// The memory of the guest, for people.
+    pub(crate) memory: Size,
+}
+
+impl Budget {
+    /// Allows half of the guest's memory to the archive and to the kernel, which takes `kernel` bytes.
+    pub(crate) fn of_guest(memory: Size, kernel: u64) -> Self {
+        Self {
+            bytes: (memory.bytes() / 2).saturating_sub(kernel),
+            memory,
+        }
+    }
 }
 
 /// Where the bytes of a packed file come from.
@@ -78,15 +97,16 @@ pub(crate) enum PackError {
     #[error("{} is larger than an initramfs file can be (4 GiB)", one_line(.0))]
     TooLarge(PathBuf),
     #[error(
-        "the packed files take {}, {} alone {}, and the guest has room for {}; give it more with -m",
-        Rounded(*.total), one_line(file), Rounded(*.size), Rounded(*.budget)
+        "the packed files take {} of a guest with {}, which has room for {}; {} alone takes {}; \
+         give it more with -m",
+        Rounded(*.total), budget.memory, Rounded(budget.bytes), one_line(file), Rounded(*.size)
     )]
     OverBudget {
         /// Bytes of the archive up to the end of `file`, or of all of it.
         total: u64,
         file: PathBuf,
         size: u64,
-        budget: u64,
+        budget: Budget,
     },
     #[error("the packed programs have more than {0} libraries, which ebb cannot keep open at once")]
     TooManyLibraries(usize),
@@ -271,9 +291,9 @@ impl Initramfs {
     /// Returns the length of the archive by the sizes that its files have now. Copies nothing.
     ///
     /// # Errors
-    /// `OverBudget` if that is more than `budget` bytes, with the largest file; `TooLarge` for a file
-    /// that no archive holds; `Read` for one that cannot be opened.
-    pub(crate) fn measure(&self, alignment: Alignment, budget: u64) -> Result<u64, PackError> {
+    /// `OverBudget` if that is more than `budget` allows, with the largest file; `TooLarge` for a
+    /// file that no archive holds; `Read` for one that cannot be opened.
+    pub(crate) fn measure(&self, alignment: Alignment, budget: Budget) -> Result<u64, PackError> {
         let mut end = 0;
         let mut largest = (0, PathBuf::new());
         for (path, node) in &self.nodes {
@@ -289,7 +309,7 @@ impl Initramfs {
         Ok(total)
     }
 
-    /// Writes the archive, of at most `budget` bytes, and returns its length. All sizes are added up
+    /// Writes the archive, within `budget`, and returns its length. All sizes are added up
     /// before the first byte is written, and each counts again before its file is copied.
     ///
     /// # Errors
@@ -298,7 +318,7 @@ impl Initramfs {
         &self,
         output: impl Write,
         alignment: Alignment,
-        budget: u64,
+        budget: Budget,
     ) -> Result<u64, PackError> {
         self.measure(alignment, budget)?;
         let mut archive = Archive {
@@ -373,7 +393,8 @@ impl Alignment {
         }
     }
 
-    /// Returns where a member ends that begins at `position`: its name has `name` bytes, its data `size`.
+    /// Returns where a member ends that begins at `position`. Its name has `name` bytes, and its
+    /// data `size`.
     fn end_of_member(self, position: u64, name: u64, size: u64, is_file: bool) -> u64 {
         let alignment = if is_file && size != 0 {
             self.of_files()
@@ -391,14 +412,14 @@ impl Alignment {
     }
 }
 
-/// Fails with `OverBudget` if `total` is more than `budget`, for the file that `file` returns.
+/// Fails with `OverBudget` if `total` bytes are more than `budget` allows, for the file that `file` returns.
 fn check(
     total: u64,
-    budget: u64,
+    budget: Budget,
     size: u64,
     file: impl FnOnce() -> PathBuf,
 ) -> Result<(), PackError> {
-    if total <= budget {
+    if total <= budget.bytes {
         return Ok(());
     }
     Err(PackError::OverBudget {
@@ -433,8 +454,7 @@ fn count(bytes: &[u8]) -> u64 {
 struct Archive<W: Write> {
     output: BufWriter<W>,
     alignment: Alignment,
-    /// The most bytes that it may have.
-    budget: u64,
+    budget: Budget,
     position: u64,
     inode: u64,
     /// User and group of the next member.
@@ -636,6 +656,11 @@ mod tests {
         }
     }
 
+    fn bytes_at_most(bytes: u64) -> Budget {
+        let memory = Size(bytes);
+        Budget { bytes, memory }
+    }
+
     fn path(text: &str) -> GuestPath {
         GuestPath::parse(text.as_bytes()).unwrap()
     }
@@ -659,8 +684,14 @@ mod tests {
         .unwrap();
         tree.add(path("/deep/er/still/x"), file(b"x")).unwrap();
         let mut bytes = Vec::new();
-        let length = tree.write(&mut bytes, Alignment::Page, u64::MAX).unwrap();
-        assert_eq!(tree.measure(Alignment::Page, length).unwrap(), length);
+        let length = tree
+            .write(&mut bytes, Alignment::Page, bytes_at_most(u64::MAX))
+            .unwrap();
+        assert_eq!(
+            tree.measure(Alignment::Page, bytes_at_most(length))
+                .unwrap(),
+            length
+        );
         assert_eq!(length, bytes.len() as u64);
         assert_eq!(bytes.len() % 4096, 0);
         let members = read(&bytes);
@@ -712,9 +743,14 @@ mod tests {
             .unwrap();
         }
         let mut bytes = Vec::new();
-        tree.write(&mut bytes, Alignment::Word, u64::MAX).unwrap();
+        tree.write(&mut bytes, Alignment::Word, bytes_at_most(u64::MAX))
+            .unwrap();
         let length = count(&bytes);
-        assert_eq!(tree.measure(Alignment::Word, length).unwrap(), length);
+        assert_eq!(
+            tree.measure(Alignment::Word, bytes_at_most(length))
+                .unwrap(),
+            length
+        );
         let members = read(&bytes);
         let sizes: Vec<_> = members.iter().map(|m| m.data.len()).collect();
         assert_eq!(sizes, [1, 5000, 0, 0, 4096]);
@@ -745,7 +781,11 @@ mod tests {
             tree.add(path(name), node.clone()).unwrap();
         }
         let mut bytes = Vec::new();
-        let error = tree.write(&mut bytes, Alignment::Page, 64 << 20);
+        let error = tree.write(
+            &mut bytes,
+            Alignment::Page,
+            Budget::of_guest(Size::mebibytes(256), 64 << 20),
+        );
         let error = error.unwrap_err();
         std::fs::remove_file(&host).unwrap();
         assert!(bytes.is_empty());
@@ -756,7 +796,7 @@ mod tests {
         let text = error.to_string();
         let shown = host.display().to_string();
         assert!(text.contains(&shown), "{text}");
-        for word in ["3072.0 MiB", "64.0 MiB", "-m"] {
+        for word in ["3072.0 MiB", "with 256M", "64.0 MiB", "-m"] {
             assert!(text.contains(word), "{text}");
         }
     }
@@ -786,7 +826,7 @@ mod tests {
         tree.add(path("/a"), Node::File { mode, source }).unwrap();
         tree.add(path("/b"), node).unwrap();
         let mut output = Growing(&host, 0);
-        let error = tree.write(&mut output, Alignment::Page, 2 << 20);
+        let error = tree.write(&mut output, Alignment::Page, bytes_at_most(2 << 20));
         let written = output.1;
         std::fs::remove_file(&host).unwrap();
         assert!(matches!(error, Err(PackError::OverBudget { .. })));

@@ -34,7 +34,10 @@ pub(crate) enum ProgramError {
     NotFound(PathBuf),
     #[error("`{}` is neither a file here, nor a command of busybox, nor in PATH", one_line(.0))]
     UnknownCommand(String),
-    #[error("`{name}` is no file here; a folder of the host that the guest changes is --volume {name}", name = one_line(.0))]
+    #[error(
+        "`{name}` is no file here; a folder of the host that the guest changes is --volume {name}",
+        name = one_line(.0)
+    )]
     Volume(String),
     #[error(
         "{} wants the interpreter {}, which the guest has not",

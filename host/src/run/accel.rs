@@ -5,7 +5,7 @@
 //! for as long as host, QEMU and kernel stay the same.
 
 use super::program::Programs;
-use crate::archive::{GuestPath, Initramfs, Node, Source, nul_terminated};
+use crate::archive::{Budget, GuestPath, Initramfs, Node, Source, nul_terminated};
 use crate::confine::Cage;
 use crate::failure::{Failure, describe};
 use crate::guest::{Kernel, Stage};
@@ -303,7 +303,9 @@ fn archive(kernel: &dyn Kernel) -> Result<fs::File, Failure> {
     kernel.furnish(&mut tree)?;
     let archive = memory_file("ebb-probe").map_err(Failure::setup("the probe's initramfs"))?;
     // All of it is ebb's own, and small.
-    tree.write(&archive, kernel.alignment(), u64::MAX)?;
+    let memory = kernel.probe().memory;
+    let bytes = memory.bytes();
+    tree.write(&archive, kernel.alignment(), Budget { bytes, memory })?;
     Ok(archive)
 }
 

@@ -24,6 +24,7 @@ mod watch;
 
 pub(crate) use options::RunOptions;
 
+use crate::archive::Budget;
 use crate::blk::{DISKS_MAX, Disks};
 use crate::confine::Preparation;
 use crate::failure::Failure;
@@ -94,7 +95,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         pack::pack_out(&mut initramfs, outs, kernel.kind())?;
     }
     // The guest's kernel and what is packed leave it half of its memory.
-    let budget = (memory.bytes() / 2).saturating_sub(kernel.span_bytes());
+    let budget = Budget::of_guest(memory, kernel.span_bytes());
     if let Some(path) = &options.dump_initramfs {
         // A file is not replaced for an archive that is refused.
         initramfs.measure(kernel.alignment(), budget)?;
