@@ -323,6 +323,9 @@ fn image(place: &Place, config: &str) -> PathBuf {
         let mut header = tar::Header::new_ustar();
         header.set_size(text.len() as u64);
         header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
         let added = archive.append_data(&mut header, name, text.as_bytes());
         added.expect("memory takes it");
     }
