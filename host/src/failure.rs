@@ -9,7 +9,7 @@ use crate::guest::{
 use crate::machine::Accel;
 use crate::qemu::{Ended, MonitorError, SpawnError, VmError};
 use crate::system::OwnFolderError;
-use crate::text::{seconds, stderr};
+use crate::text::{one_line, seconds, stderr};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
@@ -40,7 +40,7 @@ pub(crate) enum Failure {
     Init(#[from] InitError),
     #[error("{0}")]
     Usage(String),
-    #[error("--env {}: {why}", .argument.to_string_lossy())]
+    #[error("--env {}: {why}", one_line(.argument))]
     Env {
         argument: OsString,
         why: &'static str,
@@ -92,11 +92,11 @@ pub(crate) enum Failure {
     Timeout { after: Duration },
     #[error("{0}")]
     Disk(String),
-    #[error("no disks are served at {}", path.display())]
+    #[error("no disks are served at {}", one_line(path))]
     NoServer { path: PathBuf, source: io::Error },
-    #[error("cannot listen at {}", path.display())]
+    #[error("cannot listen at {}", one_line(path))]
     Socket { path: PathBuf, source: io::Error },
-    #[error("cannot write {}", path.display())]
+    #[error("cannot write {}", one_line(path))]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot serve on {address}")]
     Listen {

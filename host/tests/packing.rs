@@ -62,12 +62,17 @@ impl Place {
 
     /// Asserts that nothing of the secret is packed, and that the refusal names `word`.
     fn refused(&self, options: &[&str], program: &Path, word: &str) {
+        self.fails(126, options, program, word);
+    }
+
+    /// As [`Self::refused`], with this status.
+    fn fails(&self, status: i32, options: &[&str], program: &Path, word: &str) {
         let (output, archive) = self.pack(options, program);
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(!holds(&archive, SECRET), "{program:?}: {message}");
         assert!(!holds(&output.stderr, SECRET), "{message}");
         assert!(!message.contains("panicked"), "{message}");
-        assert_eq!(output.status.code(), Some(126), "{message}");
+        assert_eq!(output.status.code(), Some(status), "{message}");
         assert!(message.contains(word), "`{word}` is missing in: {message}");
     }
 }
@@ -226,6 +231,124 @@ fn what_is_no_file_is_an_error_at_once() {
         place.refused(&["--root", "none"], &program, word);
     }
     place.refused(&["--root", "none"], &place.path("pipe"), "pipe");
+}
+
+#[test]
+fn a_pipe_that_an_option_names_is_not_waited_for() {
+    let place = Place::new("packing-pipes");
+    let pipe = place.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("the host does this").success());
+    let pipe = pipe.to_str().expect("a name of ASCII");
+    let kernel = format!("linux:{pipe}");
+    for (options, word) in [
+        (["--root", pipe], "neither a directory nor a tar archive"),
+        (["--root", "/dev/null"], "neither a directory nor a tar"),
+        (["--kernel-image", pipe], "it is not a file"),
+        (["--kernel", &kernel], "it is not a file"),
+    ] {
+        place.fails(125, &options, Path::new("/bin/true"), word);
+    }
+}
+
+#[test]
+fn a_sparse_file_is_refused_before_it_is_copied() {
+    let place = Place::new("packing-sparse");
+    let sparse = place.write("sparse", b"", 0o644);
+    let file = fs::File::options().write(true).open(&sparse);
+    let file = file.expect("the host does this");
+    file.set_len(3 << 30).expect("the host does this");
+    let option = format!("{}:/sparse", sparse.display());
+    let options = ["--root", "none", "-m", "64M", "--file", &option];
+    for word in ["sparse alone takes 3072.0 MiB", "give it more with -m"] {
+        place.fails(125, &options, Path::new("/bin/true"), word);
+        assert!(!place.path("archive").exists(), "nothing is written");
+    }
+}
+
+/// Asserts that a run fails with one line of ebb's own, and returns it.
+fn one_line_of(place: &Place, options: &[&str], program: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_ebb"))
+        .args(["run", "--dump-initramfs"])
+        .arg(place.path("archive"))
+        .args(options)
+        .arg("--")
+        .args(program)
+        .current_dir(place.path(""))
+        .output()
+        .expect("ebb starts");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_ne!(output.status.code(), Some(0), "{message}");
+    let forged = |line: &str| line.starts_with("ebb: forged") || line.contains("help: forged");
+    assert!(!message.lines().any(forged), "{message}");
+    let own = message.lines().filter(|line| line.starts_with("ebb: "));
+    assert_eq!(own.count(), 1, "{message}");
+    assert!(message.contains("\\nebb: forged"), "{message}");
+    message
+}
+
+#[test]
+fn names_of_others_are_no_lines_of_ebbs() {
+    let place = Place::new("packing-lines");
+    let name = "x\nebb: forged";
+    fs::create_dir(place.path("tree")).expect("the host does this");
+    let made = Command::new("mkfifo")
+        .arg(place.path("tree").join(name))
+        .status();
+    assert!(made.expect("the host does this").success());
+    let none = ["--root", "none"];
+    let message = one_line_of(
+        &place,
+        &["--root", "none", "--file", "tree:/t"],
+        &["/bin/true"],
+    );
+    assert!(message.contains("is neither file, directory"), "{message}");
+    let interpreters: [&[u8]; 2] = [b"/x\nebb: forged", b"x\nebb: forged"];
+    for interpreter in interpreters {
+        let program = place.write("elf", &elf(&[interpreter]), 0o755);
+        let program = program.to_str().expect("a name of ASCII");
+        one_line_of(&place, &none, &[program]);
+    }
+    let script = place.script(name, "/no/such");
+    let script = script.to_str().expect("a name of ASCII");
+    one_line_of(&place, &none, &[script]);
+    one_line_of(&place, &none, &[name]);
+}
+
+/// An image with this configuration, as `docker save` writes it.
+fn image(place: &Place, config: &str) -> PathBuf {
+    let mut archive = tar::Builder::new(Vec::new());
+    let manifest = r#"[{"Config": "c.json", "RepoTags": null, "Layers": []}]"#;
+    for (name, text) in [("manifest.json", manifest), ("c.json", config)] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        let added = archive.append_data(&mut header, name, text.as_bytes());
+        added.expect("memory takes it");
+    }
+    let bytes = archive.into_inner().expect("memory takes it");
+    place.write("image.tar", &bytes, 0o644)
+}
+
+#[test]
+fn fields_of_an_image_are_no_lines_of_ebbs() {
+    let place = Place::new("packing-fields");
+    let long = "x".repeat(1 << 20);
+    for config in [
+        r#"{"config": {"Cmd": ["a\nebb: forged"]}}"#.to_owned(),
+        format!(r#"{{"config": {{"Cmd": ["a\nebb: forged{long}"]}}}}"#),
+        r#"{"config": {"Cmd": ["/a"], "User": "ann\nebb: forged"}}"#.to_owned(),
+        r#"{"config": {"Cmd": ["/a"], "User": "ann:b\nebb: forged"}}"#.to_owned(),
+        r#"{"config": {"Cmd": ["/a"], "User": "a:b:\nebb: forged"}}"#.to_owned(),
+    ] {
+        let image = image(&place, &config);
+        let image = image.to_str().expect("a name of ASCII");
+        let message = one_line_of(&place, &["--root", image], &[]);
+        assert!(message.len() < 1000, "{} bytes", message.len());
+    }
 }
 
 #[test]

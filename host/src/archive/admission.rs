@@ -9,6 +9,7 @@ use super::format::{FormatError, Program};
 use super::host_file::HostFile;
 use crate::system::opened::{facts, own_path};
 use crate::system::refuse_kernels_own;
+use crate::text::one_line;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -22,16 +23,19 @@ use std::sync::Arc;
 /// Why a file is not packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdmissionError {
-    #[error("cannot open {}", path.display())]
+    #[error("cannot open {}", one_line(path))]
     Open { path: PathBuf, source: Errno },
     /// The operand is the file's real path.
-    #[error("{path} is not for everyone to read; name it to have it packed: --file {path}", path = .0.display())]
+    #[error(
+        "{path} is not for everyone to read; name it to have it packed: --file {path}",
+        path = one_line(.0)
+    )]
     Private(PathBuf),
-    #[error("{} is one of the kernel's own files, which are not packed", .0.display())]
+    #[error("{} is one of the kernel's own files, which are not packed", one_line(.0))]
     KernelsOwn(PathBuf),
-    #[error("{} is no program", path.display())]
+    #[error("{} is no program", one_line(path))]
     Format { path: PathBuf, source: FormatError },
-    #[error("{} is not executable", .0.display())]
+    #[error("{} is not executable", one_line(.0))]
     NotExecutable(PathBuf),
 }
 

@@ -5,6 +5,7 @@ use super::format::Format;
 use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
 use crate::system::search_path;
+use crate::text::one_line;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
@@ -28,9 +29,9 @@ pub(crate) struct Busybox {
 pub(crate) enum BusyboxError {
     #[error("there is no busybox in PATH")]
     Missing,
-    #[error("{} is not a static x86-64 program", .0.display())]
+    #[error("{} is not a static x86-64 program", one_line(.0))]
     NotStatic(PathBuf),
-    #[error("cannot run {} --list", path.display())]
+    #[error("cannot run {} --list", one_line(path))]
     List { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Pack(#[from] PackError),

@@ -3,14 +3,15 @@
 use super::admission::Named;
 use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
-use rustix::fs::{Mode, OFlags};
+use crate::system::opened::{facts, kind_of, own_path};
+use crate::text::one_line;
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, Metadata};
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,19 +23,26 @@ const ENTRIES_MAX: usize = 100_000;
 /// Why a `--file` could not be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
-    #[error("--file {0}: nothing before the `:`")]
+    #[error("--file {}: nothing before the `:`", one_line(.0))]
     NoSource(String),
-    #[error("--file {}: no such file or directory", .0.display())]
+    #[error("--file {}: no such file or directory", one_line(.0))]
     Missing(PathBuf),
-    #[error("--file {}: say where it goes, as in --file {}:/data", .0.display(), .0.display())]
+    #[error("--file {}: say where it goes, as in --file {}:/data", one_line(.0), one_line(.0))]
     NoDestination(PathBuf),
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", one_line(path))]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is neither file, directory nor symbolic link", .0.display())]
+    #[error("{} is neither file, directory nor symbolic link", one_line(.0))]
     Kind(PathBuf),
-    #[error("{} holds too much for an initramfs (over {ENTRIES_MAX} entries or {DEPTH_MAX} levels)", .0.display())]
+    #[error(
+        "{} holds too much for an initramfs (over {ENTRIES_MAX} entries or {DEPTH_MAX} levels)",
+        one_line(.0)
+    )]
     TooMuch(PathBuf),
-    #[error("--file {} and --file {} both go to {path} in the guest", first.display(), second.display())]
+    #[error(
+        "--file {} and --file {} both go to {path} in the guest",
+        one_line(first),
+        one_line(second)
+    )]
     Twice {
         path: GuestPath,
         first: PathBuf,
@@ -85,23 +93,22 @@ fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(PathBuf, Option<GuestP
         return Err(FileError::NoSource(argument.to_string_lossy().into_owned()));
     }
     let source = Path::new(OsStr::from_bytes(source));
-    // The named file itself may be a link: what it leads to is meant. Links below stay links.
-    let metadata = match fs::metadata(source) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(FileError::Missing(source.to_owned()));
-        }
-        Err(error) => {
-            return Err(FileError::Read {
-                path: source.to_owned(),
-                source: error,
-            });
-        }
+    let failed = |errno: Errno| FileError::Read {
+        path: source.to_owned(),
+        source: errno.into(),
     };
-    let mut walk = Walk::of(source, &metadata)?;
+    // The named file itself may be a link: what it leads to is meant. Links below stay links.
+    let top = match rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(top) => top,
+        Err(Errno::NOENT) => return Err(FileError::Missing(source.to_owned())),
+        Err(errno) => return Err(failed(errno)),
+    };
+    let top = Looked::at(top).map_err(failed)?;
+    let is_folder = top.kind == FileType::Directory;
     let destination = match destination {
-        Some(b"/") if metadata.is_dir() => {
-            walk.add_entries(tree, Path::new(""), None, DEPTH_MAX)?;
+        Some(b"/") if is_folder => {
+            let mut walk = Walk::of(source, &top);
+            walk.add_entries(tree, top, Path::new(""), None, DEPTH_MAX)?;
             return Ok((source.to_owned(), None));
         }
         Some(path) if path.ends_with(b"/") => {
@@ -113,7 +120,8 @@ fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(PathBuf, Option<GuestP
         Some(path) => GuestPath::parse(path)?,
         None => default_destination(source)?,
     };
-    walk.add_node(tree, Path::new(""), &destination, &metadata, DEPTH_MAX)?;
+    let mut walk = Walk::of(source, &top);
+    walk.add_node(tree, top, Path::new(""), &destination, DEPTH_MAX)?;
     Ok((source.to_owned(), Some(destination)))
 }
 
@@ -127,30 +135,48 @@ fn default_destination(source: &Path) -> Result<GuestPath, FileError> {
         .map_err(|_| FileError::NoDestination(source.to_owned()))
 }
 
-/// What one `--file` brings in.
+/// What stands at a place of the tree, open with `O_PATH` and looked at.
+struct Looked {
+    file: Arc<OwnedFd>,
+    kind: FileType,
+    mode: u32,
+}
+
+impl Looked {
+    fn at(file: OwnedFd) -> Result<Self, Errno> {
+        let facts = facts(&file, b"")?;
+        Ok(Self {
+            file: Arc::new(file),
+            kind: kind_of(&facts),
+            mode: u32::from(facts.stx_mode),
+        })
+    }
+}
+
+/// What one `--file` brings in. Each folder is opened once, in the folder above it and without
+/// following links, and all that is read of it is read by that descriptor. So a tree that changes
+/// meanwhile leads nowhere else.
 struct Walk<'a> {
     source: &'a Path,
     /// The folder that `source` is, if it is one: files below it are opened by way of it.
-    folder: Option<Arc<OwnedFd>>,
+    top: Option<Arc<OwnedFd>>,
     /// Entries that may still come.
     left: usize,
+    /// Called with the path of each folder between the look at it and the listing of its names.
+    #[cfg(test)]
+    before_listing: fn(&Path),
 }
 
 impl<'a> Walk<'a> {
-    fn of(source: &'a Path, metadata: &Metadata) -> Result<Self, FileError> {
-        let open = || {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::open(source, flags, Mode::empty()).map_err(|errno| FileError::Read {
-                path: source.to_owned(),
-                source: errno.into(),
-            })
-        };
-        let folder = metadata.is_dir().then(open).transpose()?;
-        Ok(Self {
+    fn of(source: &'a Path, top: &Looked) -> Self {
+        let is_folder = top.kind == FileType::Directory;
+        Self {
             source,
-            folder: folder.map(Arc::new),
+            top: is_folder.then(|| Arc::clone(&top.file)),
             left: ENTRIES_MAX,
-        })
+            #[cfg(test)]
+            before_listing: |_| {},
+        }
     }
 
     /// The path on the host of what stands at `inside`.
@@ -162,72 +188,104 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Adds `found`, which stands at `inside`.
     fn add_node(
         &mut self,
         tree: &mut Initramfs,
+        found: Looked,
         inside: &Path,
         destination: &GuestPath,
-        metadata: &Metadata,
         depth: usize,
     ) -> Result<(), FileError> {
         let path = self.path(inside);
         let too_much = || FileError::TooMuch(path.clone());
         self.left = self.left.checked_sub(1).ok_or_else(too_much)?;
-        let failed = |error| FileError::Read {
+        let failed = |errno: Errno| FileError::Read {
             path: path.clone(),
-            source: error,
+            source: errno.into(),
         };
-        let mode = metadata.permissions().mode();
-        let kind = metadata.file_type();
-        if kind.is_dir() {
-            let depth = depth.checked_sub(1).ok_or_else(too_much)?;
-            tree.add(destination.clone(), Node::Directory { mode })?;
-            self.add_entries(tree, inside, Some(destination), depth)
-        } else if kind.is_symlink() {
-            let target = fs::read_link(&path).map_err(failed)?;
-            let target = target.as_os_str().as_bytes().to_vec();
-            Ok(tree.add(destination.clone(), Node::Symlink { target })?)
-        } else if kind.is_file() {
-            let file = match &self.folder {
-                Some(folder) => HostFile::below(folder, inside.to_owned(), path),
-                None => HostFile::open(&path).map_err(|errno| failed(errno.into()))?,
-            };
-            let source = Source::Host(file);
-            Ok(tree.add(destination.clone(), Node::File { mode, source })?)
-        } else {
-            Err(FileError::Kind(path))
+        let mode = found.mode;
+        match found.kind {
+            FileType::Directory => {
+                let depth = depth.checked_sub(1).ok_or_else(too_much)?;
+                tree.add(destination.clone(), Node::Directory { mode })?;
+                self.add_entries(tree, found, inside, Some(destination), depth)
+            }
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&*found.file, "", Vec::new());
+                let target = target.map_err(failed)?.into_bytes();
+                Ok(tree.add(destination.clone(), Node::Symlink { target })?)
+            }
+            FileType::RegularFile => {
+                let file = match &self.top {
+                    Some(top) => HostFile::below(top, inside.to_owned(), path),
+                    None => HostFile::open(&path).map_err(failed)?,
+                };
+                let source = Source::Host(file);
+                Ok(tree.add(destination.clone(), Node::File { mode, source })?)
+            }
+            _ => Err(FileError::Kind(path)),
         }
     }
 
+    /// Adds what is in `folder`, which stands at `inside`.
     fn add_entries(
         &mut self,
         tree: &mut Initramfs,
+        folder: Looked,
         inside: &Path,
         destination: Option<&GuestPath>,
         depth: usize,
     ) -> Result<(), FileError> {
         let path = self.path(inside);
-        let failed = |error| FileError::Read {
+        let failed = |errno: Errno| FileError::Read {
             path: path.clone(),
-            source: error,
+            source: errno.into(),
         };
-        for entry in fs::read_dir(&path).map_err(failed)? {
+        #[cfg(test)]
+        (self.before_listing)(&path);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // The same folder again, by its descriptor.
+        let open = rustix::fs::openat(CWD, own_path(&*folder.file), flags, Mode::empty());
+        // One descriptor a level is enough.
+        drop(folder);
+        let mut names = Dir::new(open.map_err(failed)?).map_err(failed)?;
+        while let Some(entry) = names.next() {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
             let path = match destination {
-                Some(directory) => directory.join(name.as_bytes())?,
-                None => GuestPath::parse(&[b"/", name.as_bytes()].concat())?,
+                Some(directory) => directory.join(name.to_bytes())?,
+                None => GuestPath::parse(&[b"/", name.to_bytes()].concat())?,
             };
-            let metadata = entry.metadata().map_err(failed)?;
-            self.add_node(tree, &inside.join(&name), &path, &metadata, depth)?;
+            let below = inside.join(OsStr::from_bytes(name.to_bytes()));
+            let found = names.fd().and_then(|folder| open_in(folder, name));
+            let found = found.map_err(|errno| FileError::Read {
+                path: self.path(&below),
+                source: errno.into(),
+            })?;
+            self.add_node(tree, found, &below, &path, depth)?;
         }
         Ok(())
     }
 }
 
+/// Looks at what stands in a folder under a name. A link is not followed, and nothing is mounted.
+fn open_in(folder: BorrowedFd<'_>, name: &CStr) -> Result<Looked, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let file = rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve)?;
+    Looked::at(file)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::symlink;
 
     fn packed(tree: &Initramfs, path: &str) -> bool {
         tree.get(&GuestPath::parse(path.as_bytes()).unwrap())
@@ -250,6 +308,65 @@ mod tests {
         ] {
             assert!(packed(&tree, path), "{path}");
         }
+    }
+
+    #[test]
+    fn a_folder_that_becomes_a_link_meanwhile_leads_nowhere_else() {
+        let name = format!("ebb-walk-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        for made in ["tree/sub/own/in", "private/project"] {
+            fs::create_dir_all(folder.join(made)).unwrap();
+        }
+        symlink("target", folder.join("tree/sub/own/link")).unwrap();
+        fs::write(folder.join("tree/sub/file"), "text").unwrap();
+        let source = folder.join("tree");
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let top = rustix::fs::open(&source, flags, Mode::empty()).unwrap();
+        let top = Looked::at(top).unwrap();
+        let mut walk = Walk::of(&source, &top);
+        walk.before_listing = |path| {
+            if path.ends_with("tree/sub") {
+                fs::rename(path, path.with_file_name("moved")).unwrap();
+                symlink("../private", path).unwrap();
+            }
+        };
+        let mut tree = Initramfs::default();
+        let to = GuestPath::parse(b"/t").unwrap();
+        walk.add_node(&mut tree, top, Path::new(""), &to, DEPTH_MAX)
+            .unwrap();
+        assert!(!packed(&tree, "/t/sub/project"));
+        assert!(packed(&tree, "/t/sub/own/in"));
+        let link = tree.get(&GuestPath::parse(b"/t/sub/own/link").unwrap());
+        let Some(Node::Symlink { target }) = link else {
+            panic!("{link:?}");
+        };
+        assert_eq!(target, b"target");
+        // The bytes of a file are looked for without following the link.
+        let file = tree.get(&GuestPath::parse(b"/t/sub/file").unwrap());
+        let Some(Node::File {
+            source: Source::Host(file),
+            ..
+        }) = file
+        else {
+            panic!("{file:?}");
+        };
+        assert_eq!(file.file().unwrap_err(), Errno::LOOP);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_stands_in_a_folder_is_looked_at_without_following_links() {
+        let name = format!("ebb-look-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(folder.join("in")).unwrap();
+        symlink("in", folder.join("link")).unwrap();
+        let open = fs::File::open(&folder).unwrap();
+        let kind = |name: &CStr| open_in(open.as_fd(), name).map(|found| found.kind);
+        assert_eq!(kind(c"in"), Ok(FileType::Directory));
+        assert_eq!(kind(c"link"), Ok(FileType::Symlink));
+        assert_eq!(kind(c"link/.").unwrap_err(), Errno::LOOP);
+        assert_eq!(kind(c"..").unwrap_err(), Errno::XDEV);
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

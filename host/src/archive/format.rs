@@ -1,6 +1,7 @@
 //! What kind of program a file is. Read in a confined process ([`super::examiner`]): whoever wrote the
 //! file may have meant to break its reader.
 
+use crate::text::one_line;
 use elf::ElfStream;
 use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
@@ -57,19 +58,19 @@ pub(crate) struct Program {
 /// Why a file is not a program that a guest can run.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum FormatError {
-    #[error("cannot read it: {0}")]
+    #[error("cannot read it: {}", one_line(.0))]
     Read(String),
     #[error("it is empty")]
     Empty,
     #[error("it is neither an x86-64 ELF program nor a script that begins with `#!`")]
     Unknown,
-    #[error("it is an ELF file for {0}, not for x86-64")]
+    #[error("it is an ELF file for {}, not for x86-64", one_line(.0))]
     Machine(String),
-    #[error("it is an ELF {0}, not a program")]
+    #[error("it is an ELF {}, not a program", one_line(.0))]
     Type(String),
-    #[error("its ELF headers are broken: {0}")]
+    #[error("its ELF headers are broken: {}", one_line(.0))]
     Elf(String),
-    #[error("it is a dynamic program whose interpreter `{0}` is no absolute path")]
+    #[error("it is a dynamic program whose interpreter `{}` is no absolute path", one_line(.0))]
     ElfInterpreter(String),
     #[error("its first line names no interpreter")]
     NoInterpreter,

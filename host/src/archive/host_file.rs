@@ -1,8 +1,8 @@
 //! Files of the host that are packed: what is packed is what was opened, or what stands below a folder
 //! that was.
 
-use crate::system::opened::{facts, kind_of, own_path};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use crate::system::reopen_regular;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -38,7 +38,7 @@ impl HostFile {
         let named = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
         Ok(Self {
             path: path.to_owned(),
-            place: Place::Open(Arc::new(read_regular(&named)?)),
+            place: Place::Open(Arc::new(reopen_regular(&named)?)),
         })
     }
 
@@ -61,7 +61,7 @@ impl HostFile {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
                 let named = rustix::fs::openat2(&**folder, inside, flags, Mode::empty(), resolve)?;
-                Ok(Arc::new(read_regular(&named)?))
+                Ok(Arc::new(reopen_regular(&named)?))
             }
         }
     }
@@ -83,22 +83,10 @@ impl HostFile {
     }
 }
 
-/// Opens for reading what was opened for looking at it, if it is a regular file.
-fn read_regular(named: &OwnedFd) -> Result<File, Errno> {
-    match kind_of(&facts(named, b"")?) {
-        FileType::RegularFile => {}
-        FileType::Directory => return Err(Errno::ISDIR),
-        FileType::Symlink => return Err(Errno::LOOP),
-        _ => return Err(Errno::NXIO),
-    }
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    // The same file again, by its descriptor: a name could lead to another one by now.
-    rustix::fs::openat(CWD, own_path(named), flags, Mode::empty()).map(File::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::FileType;
     use std::fs;
     use std::os::unix::fs::symlink;
 

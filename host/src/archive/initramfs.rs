@@ -7,11 +7,15 @@
 //! - the archive's length is a multiple of 4096.
 
 use super::host_file::HostFile;
+use crate::text::{Rounded, Size, one_line};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Pages are what the guest adopts.
 const PAGE: u64 = 4096;
@@ -21,6 +25,9 @@ const WORD: u64 = 4;
 const HEADER: u64 = 110;
 /// Longest path that Linux takes, without its NUL.
 const PATH_MAX: usize = 4095;
+
+/// Name of the last member.
+const TRAILER: &[u8] = b"TRAILER!!!";
 
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
@@ -34,6 +41,25 @@ pub(crate) enum Alignment {
     Page,
     /// One that copies them. Linux passes over members whose padded name is longer than a path.
     Word,
+}
+
+/// How long an archive may be.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Budget {
+    /// The most bytes that it may have.
+    pub(crate) bytes: u64,
+    /// The memory of the guest, for people.
+    pub(crate) memory: Size,
+}
+
+impl Budget {
+    /// Allows half of the guest's memory to the archive and to the kernel, which takes `kernel` bytes.
+    pub(crate) fn of_guest(memory: Size, kernel: u64) -> Self {
+        Self {
+            bytes: (memory.bytes() / 2).saturating_sub(kernel),
+            memory,
+        }
+    }
 }
 
 /// Where the bytes of a packed file come from.
@@ -60,16 +86,30 @@ pub(crate) struct GuestPath(Vec<u8>);
 /// Why a file system could not be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
-    #[error("`{0}` is no path in the guest: it must be absolute, without `..`")]
+    #[error("`{}` is no path in the guest: it must be absolute, without `..`", one_line(.0))]
     Path(String),
     #[error("{0} would be both a file and a directory in the guest")]
     Conflict(GuestPath),
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", one_line(path))]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} changed while it was packed; run again when nothing writes it", .0.display())]
+    #[error("{} changed while it was packed; run again when nothing writes it", one_line(.0))]
     Changed(PathBuf),
-    #[error("{} is larger than an initramfs file can be (4 GiB)", .0.display())]
+    #[error("{} is larger than an initramfs file can be (4 GiB)", one_line(.0))]
     TooLarge(PathBuf),
+    #[error(
+        "the packed files take {} of a guest with {}, which has room for {}; {} alone takes {}; \
+         give it more with -m",
+        Rounded(*.total), budget.memory, Rounded(budget.bytes), one_line(file), Rounded(*.size)
+    )]
+    OverBudget {
+        /// Bytes of the archive up to the end of `file`, or of all of it.
+        total: u64,
+        file: PathBuf,
+        size: u64,
+        budget: Budget,
+    },
+    #[error("the packed programs have more than {0} libraries, which ebb cannot keep open at once")]
+    TooManyLibraries(usize),
     #[error("cannot write the initramfs")]
     Write(#[source] io::Error),
 }
@@ -109,6 +149,11 @@ impl GuestPath {
         &self.0
     }
 
+    /// Returns the length of its name in an archive, which has no leading slash.
+    fn name_bytes(&self) -> u64 {
+        count(&self.0) - 1
+    }
+
     /// The directories above, nearest last, without the root.
     fn parents(&self) -> impl Iterator<Item = Self> + '_ {
         let slashes = self
@@ -123,7 +168,7 @@ impl GuestPath {
 
 impl std::fmt::Display for GuestPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
+        one_line(OsStr::from_bytes(&self.0)).fmt(f)
     }
 }
 
@@ -243,14 +288,43 @@ impl Initramfs {
         files.collect()
     }
 
-    /// Writes the archive and returns its length.
-    pub(crate) fn write(&self, output: impl Write, alignment: Alignment) -> Result<u64, PackError> {
+    /// Returns the length of the archive by the sizes that its files have now. Copies nothing.
+    ///
+    /// # Errors
+    /// `OverBudget` if that is more than `budget` allows, with the largest file; `TooLarge` for a
+    /// file that no archive holds; `Read` for one that cannot be opened.
+    pub(crate) fn measure(&self, alignment: Alignment, budget: Budget) -> Result<u64, PackError> {
+        let mut end = 0;
+        let mut largest = (0, PathBuf::new());
+        for (path, node) in &self.nodes {
+            let size = node.size()?;
+            end = alignment.end_of_member(end, path.name_bytes(), size, node.is_file());
+            if size >= largest.0 {
+                largest = (size, node.shown_path(path));
+            }
+        }
+        let total = alignment.end_of_archive(end);
+        let (size, file) = largest;
+        check(total, budget, size, || file)?;
+        Ok(total)
+    }
+
+    /// Writes the archive, within `budget`, and returns its length. All sizes are added up
+    /// before the first byte is written, and each counts again before its file is copied.
+    ///
+    /// # Errors
+    /// As [`Self::measure`]; what cannot be read or written.
+    pub(crate) fn write(
+        &self,
+        output: impl Write,
+        alignment: Alignment,
+        budget: Budget,
+    ) -> Result<u64, PackError> {
+        self.measure(alignment, budget)?;
         let mut archive = Archive {
             output: BufWriter::new(output),
-            alignment: match alignment {
-                Alignment::Page => PAGE,
-                Alignment::Word => WORD,
-            },
+            alignment,
+            budget,
             position: 0,
             inode: 0,
             owner: [0; 2],
@@ -274,11 +348,103 @@ impl Initramfs {
             }
         }
         archive.owner = [0; 2];
-        archive.member(b"TRAILER!!!", 0, 0, false)?;
+        archive.member(TRAILER, 0, 0, false)?;
         archive.align(PAGE)?;
         archive.output.flush().map_err(PackError::Write)?;
         Ok(archive.position)
     }
+}
+
+impl Node {
+    /// Returns the number of its data bytes in an archive, by the size that its file has now.
+    fn size(&self) -> Result<u64, PackError> {
+        match self {
+            Self::Directory { .. } => Ok(0),
+            Self::Symlink { target } => Ok(count(target)),
+            Self::File { source, .. } => match source {
+                Source::Bytes(bytes) => Ok(count(bytes)),
+                Source::Host(file) => Ok(open(file)?.1),
+            },
+        }
+    }
+
+    fn is_file(&self) -> bool {
+        matches!(self, Self::File { .. })
+    }
+
+    /// Returns its path on the host, or `path`, where the guest has it, if it is not the host's.
+    fn shown_path(&self, path: &GuestPath) -> PathBuf {
+        match self {
+            Self::File {
+                source: Source::Host(file),
+                ..
+            } => file.path.clone(),
+            _ => PathBuf::from(OsStr::from_bytes(path.as_bytes())),
+        }
+    }
+}
+
+impl Alignment {
+    /// Returns the multiple at which the data of files begins and ends.
+    fn of_files(self) -> u64 {
+        match self {
+            Self::Page => PAGE,
+            Self::Word => WORD,
+        }
+    }
+
+    /// Returns where a member ends that begins at `position`. Its name has `name` bytes, and its
+    /// data `size`.
+    fn end_of_member(self, position: u64, name: u64, size: u64, is_file: bool) -> u64 {
+        let alignment = if is_file && size != 0 {
+            self.of_files()
+        } else {
+            WORD
+        };
+        let data = (position + HEADER + name + 1).next_multiple_of(alignment);
+        (data + size).next_multiple_of(alignment)
+    }
+
+    /// Returns how long an archive is whose last member ends at `position`.
+    fn end_of_archive(self, position: u64) -> u64 {
+        self.end_of_member(position, count(TRAILER), 0, false)
+            .next_multiple_of(PAGE)
+    }
+}
+
+/// Fails with `OverBudget` if `total` bytes are more than `budget` allows, for the file that `file` returns.
+fn check(
+    total: u64,
+    budget: Budget,
+    size: u64,
+    file: impl FnOnce() -> PathBuf,
+) -> Result<(), PackError> {
+    if total <= budget.bytes {
+        return Ok(());
+    }
+    Err(PackError::OverBudget {
+        total,
+        file: file(),
+        size,
+        budget,
+    })
+}
+
+/// Opens a file of the host and returns it with the size that it has now.
+///
+/// # Errors
+/// `TooLarge` if an archive cannot hold it; the host's.
+fn open(file: &HostFile) -> Result<(Arc<File>, u64), PackError> {
+    let failed = |source| PackError::Read {
+        path: file.path.clone(),
+        source,
+    };
+    let opened = file.file().map_err(|errno| failed(errno.into()))?;
+    let size = opened.metadata().map_err(failed)?.len();
+    if size > u64::from(u32::MAX) {
+        return Err(PackError::TooLarge(file.path.clone()));
+    }
+    Ok((opened, size))
 }
 
 fn count(bytes: &[u8]) -> u64 {
@@ -287,8 +453,8 @@ fn count(bytes: &[u8]) -> u64 {
 
 struct Archive<W: Write> {
     output: BufWriter<W>,
-    /// Where the data of files begins and ends.
-    alignment: u64,
+    alignment: Alignment,
+    budget: Budget,
     position: u64,
     inode: u64,
     /// User and group of the next member.
@@ -326,7 +492,11 @@ impl<W: Write> Archive<W> {
     ) -> Result<(), PackError> {
         let least = HEADER + count(name) + 1;
         let end = self.position + least;
-        let alignment = if aligned { self.alignment } else { WORD };
+        let alignment = if aligned {
+            self.alignment.of_files()
+        } else {
+            WORD
+        };
         let padding = end.next_multiple_of(alignment) - end;
         // newc's own padding of the name to 4 is not counted in its length; ours is.
         let name_bytes = count(name) + 1 + if alignment == WORD { 0 } else { padding };
@@ -364,7 +534,7 @@ impl<W: Write> Archive<W> {
                 if bytes.is_empty() {
                     Ok(())
                 } else {
-                    self.align(self.alignment)
+                    self.align(self.alignment.of_files())
                 }
             }
             Source::Host(file) => self.host_file(name, mode, file),
@@ -377,11 +547,13 @@ impl<W: Write> Archive<W> {
             path: path.to_owned(),
             source,
         };
-        let file = file.file().map_err(|errno| failed(errno.into()))?;
-        let size = file.metadata().map_err(failed)?.len();
-        if size > u64::from(u32::MAX) {
-            return Err(PackError::TooLarge(path.to_owned()));
-        }
+        // It may have grown since all were measured.
+        let (file, size) = open(file)?;
+        let end = self
+            .alignment
+            .end_of_member(self.position, count(name), size, true);
+        let total = self.alignment.end_of_archive(end);
+        check(total, self.budget, size, || path.to_owned())?;
         self.member(name, mode, size, size != 0)?;
         let mut chunk = vec![0; 1 << 16];
         let mut left = size;
@@ -399,13 +571,13 @@ impl<W: Write> Archive<W> {
         if size == 0 {
             Ok(())
         } else {
-            self.align(self.alignment)
+            self.align(self.alignment.of_files())
         }
     }
 }
 
 /// The bytes of a list as the guest kernel reads its own: each item ended by a NUL.
-pub(crate) fn nul_terminated<'a>(items: impl IntoIterator<Item = &'a std::ffi::OsStr>) -> Vec<u8> {
+pub(crate) fn nul_terminated<'a>(items: impl IntoIterator<Item = &'a OsStr>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for item in items {
         bytes.extend_from_slice(item.as_bytes());
@@ -484,6 +656,11 @@ mod tests {
         }
     }
 
+    fn bytes_at_most(bytes: u64) -> Budget {
+        let memory = Size(bytes);
+        Budget { bytes, memory }
+    }
+
     fn path(text: &str) -> GuestPath {
         GuestPath::parse(text.as_bytes()).unwrap()
     }
@@ -507,7 +684,14 @@ mod tests {
         .unwrap();
         tree.add(path("/deep/er/still/x"), file(b"x")).unwrap();
         let mut bytes = Vec::new();
-        let length = tree.write(&mut bytes, Alignment::Page).unwrap();
+        let length = tree
+            .write(&mut bytes, Alignment::Page, bytes_at_most(u64::MAX))
+            .unwrap();
+        assert_eq!(
+            tree.measure(Alignment::Page, bytes_at_most(length))
+                .unwrap(),
+            length
+        );
         assert_eq!(length, bytes.len() as u64);
         assert_eq!(bytes.len() % 4096, 0);
         let members = read(&bytes);
@@ -559,12 +743,94 @@ mod tests {
             .unwrap();
         }
         let mut bytes = Vec::new();
-        tree.write(&mut bytes, Alignment::Word).unwrap();
+        tree.write(&mut bytes, Alignment::Word, bytes_at_most(u64::MAX))
+            .unwrap();
+        let length = count(&bytes);
+        assert_eq!(
+            tree.measure(Alignment::Word, bytes_at_most(length))
+                .unwrap(),
+            length
+        );
         let members = read(&bytes);
         let sizes: Vec<_> = members.iter().map(|m| m.data.len()).collect();
         assert_eq!(sizes, [1, 5000, 0, 0, 4096]);
         assert!(members.iter().all(|m| m.data.iter().all(|b| *b == 7)));
         assert_eq!(bytes.len(), 3 * 4096);
+    }
+
+    /// A file of the host with this many bytes, none of which takes room.
+    fn sparse(name: &str, len: u64) -> (PathBuf, Node) {
+        let name = format!("ebb-initramfs-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        File::create(&path).unwrap().set_len(len).unwrap();
+        let source = Source::Host(HostFile::open(&path).unwrap());
+        (
+            path,
+            Node::File {
+                mode: 0o644,
+                source,
+            },
+        )
+    }
+
+    #[test]
+    fn sizes_are_added_up_before_a_byte_is_copied() {
+        let (host, node) = sparse("sum", 3 << 30);
+        let mut tree = Initramfs::default();
+        for name in ["/a", "/b", "/c"] {
+            tree.add(path(name), node.clone()).unwrap();
+        }
+        let mut bytes = Vec::new();
+        let error = tree.write(
+            &mut bytes,
+            Alignment::Page,
+            Budget::of_guest(Size::mebibytes(256), 64 << 20),
+        );
+        let error = error.unwrap_err();
+        std::fs::remove_file(&host).unwrap();
+        assert!(bytes.is_empty());
+        let PackError::OverBudget { total, size, .. } = error else {
+            panic!("{error}");
+        };
+        assert!(total > 9 << 30 && size == 3 << 30, "{total} {size}");
+        let text = error.to_string();
+        let shown = host.display().to_string();
+        assert!(text.contains(&shown), "{text}");
+        for word in ["3072.0 MiB", "with 256M", "64.0 MiB", "-m"] {
+            assert!(text.contains(word), "{text}");
+        }
+    }
+
+    /// A file that grows when the first bytes are written.
+    struct Growing<'a>(&'a PathBuf, u64);
+
+    impl Write for Growing<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let file = File::options().write(true).open(self.0)?;
+            file.set_len(3 << 30)?;
+            self.1 += count(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_file_that_grows_meanwhile_stays_within_the_budget() {
+        let (host, node) = sparse("grow", 1);
+        let mut tree = Initramfs::default();
+        let source = Source::Bytes(vec![7; 1 << 20]);
+        let mode = 0o644;
+        tree.add(path("/a"), Node::File { mode, source }).unwrap();
+        tree.add(path("/b"), node).unwrap();
+        let mut output = Growing(&host, 0);
+        let error = tree.write(&mut output, Alignment::Page, bytes_at_most(2 << 20));
+        let written = output.1;
+        std::fs::remove_file(&host).unwrap();
+        assert!(matches!(error, Err(PackError::OverBudget { .. })));
+        assert!(written <= 2 << 20, "{written}");
     }
 
     #[test]

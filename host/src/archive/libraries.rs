@@ -6,6 +6,7 @@ use super::format::{Format, Program};
 use super::initramfs::{GuestPath, Node, PackError, Source};
 use super::loader_paths;
 use super::packer::Packer;
+use crate::text::one_line;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -26,15 +27,15 @@ const FOLDERS_MAX: usize = 256;
 /// Why a program's libraries could not be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {
-    #[error("its interpreter {} is not on this host", .0.display())]
+    #[error("its interpreter {} is not on this host", one_line(.0))]
     Interpreter(PathBuf),
-    #[error("its {purpose} {} may not be packed", .name.display())]
+    #[error("its {purpose} {} may not be packed", one_line(.name))]
     Refused {
         purpose: Use,
         name: PathBuf,
         source: AdmissionError,
     },
-    #[error("its library {0} is not on this host")]
+    #[error("its library {} is not on this host", one_line(.0))]
     Missing(String),
     #[error("it has more than {LIBRARIES_MAX} libraries")]
     TooMany,
@@ -266,6 +267,9 @@ fn add_file(packer: &mut Packer<'_>, path: &Path, admitted: &Admitted) -> Result
         mode: 0o755,
         source: Source::Host(admitted.file.clone()),
     };
+    if packer.tree.get(&path).is_none() {
+        packer.count_library()?;
+    }
     packer.tree.add_missing(path, node)
 }
 
@@ -281,6 +285,21 @@ mod tests {
             Path::new("/usr/bin"),
         );
         assert_eq!(found, [Path::new("/usr/lib"), Path::new("/usr/lib")]);
+    }
+
+    #[test]
+    fn no_more_libraries_are_held_open_than_the_limit_says() {
+        let add = |left: usize| {
+            let mut packer = Packer::new(Box::new(|_| None));
+            packer.libraries_left = left;
+            let command = [OsString::from("/bin/bash")];
+            packer.add_program(&command).map(drop)
+        };
+        add(64).unwrap();
+        let error = add(1).unwrap_err();
+        let text = std::error::Error::source(&error).map(ToString::to_string);
+        let text = text.unwrap_or_default();
+        assert!(text.contains("libraries, which ebb cannot keep"), "{text}");
     }
 
     #[test]

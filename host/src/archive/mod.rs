@@ -27,7 +27,7 @@ pub(crate) use admission::Named;
 pub(crate) use busybox::BusyboxError;
 pub(crate) use files::FileError;
 pub(crate) use initramfs::{
-    Alignment, GuestPath, Initramfs, Node, PackError, Source, nul_terminated,
+    Alignment, Budget, GuestPath, Initramfs, Node, PackError, Source, nul_terminated,
 };
 pub(crate) use libraries::LibraryError;
 pub(crate) use packer::Packer;

@@ -4,9 +4,15 @@ use super::admission::{self, AdmissionError, Admitted, Named, Shown, Use};
 use super::examiner::Examiner;
 use super::format::{FormatError, Program};
 use super::host_file::HostFile;
-use super::initramfs::Initramfs;
+use super::initramfs::{Initramfs, PackError};
+use crate::system::allow_open_files;
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+/// The most files that are open while a file system is packed.
+const OPEN_MAX: u64 = 5 << 10;
+/// Of these, how many are for all else than libraries.
+const RESERVED: usize = 512;
 
 /// Says for a path of the guest's which file of the host's stands there without being packed.
 pub(crate) type Seen<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
@@ -18,6 +24,9 @@ pub(crate) struct Packer<'a> {
     pub(crate) named: Named,
     pub(crate) seen: Box<Seen<'a>>,
     pub(super) examiner: Examiner,
+    /// Libraries that may still be packed: each stays open until the archive is written.
+    pub(super) libraries_left: usize,
+    libraries_max: usize,
 }
 
 impl fmt::Debug for Packer<'_> {
@@ -32,12 +41,27 @@ impl fmt::Debug for Packer<'_> {
 impl<'a> Packer<'a> {
     /// Nothing packed yet, in a guest that sees the host's files by `seen`.
     pub(crate) fn new(seen: Box<Seen<'a>>) -> Self {
+        let open = allow_open_files(OPEN_MAX);
+        let open = usize::try_from(open.min(OPEN_MAX)).unwrap_or(usize::MAX);
+        let libraries_max = open.saturating_sub(RESERVED);
         Self {
             tree: Initramfs::default(),
             named: Named::default(),
             seen,
             examiner: Examiner::default(),
+            libraries_left: libraries_max,
+            libraries_max,
         }
+    }
+
+    /// Counts one more library that stays open.
+    ///
+    /// # Errors
+    /// `TooManyLibraries` if there are as many as may be open.
+    pub(super) fn count_library(&mut self) -> Result<(), PackError> {
+        let left = self.libraries_left.checked_sub(1);
+        self.libraries_left = left.ok_or(PackError::TooManyLibraries(self.libraries_max))?;
+        Ok(())
     }
 
     /// Opens a file that nobody named, for a use; see [`admission::admit`].

@@ -9,6 +9,7 @@ use super::initramfs::{GuestPath, Node, PackError, Source};
 use super::libraries::{self, LibraryError};
 use super::packer::Packer;
 use crate::system::search_path;
+use crate::text::one_line;
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -25,25 +26,36 @@ const MOUNTED: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// Why a program cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProgramError {
-    #[error("{} cannot run in a guest", path.display())]
+    #[error("{} cannot run in a guest", one_line(path))]
     Format { path: PathBuf, source: FormatError },
-    #[error("{} cannot run in a guest", path.display())]
+    #[error("{} cannot run in a guest", one_line(path))]
     Libraries { path: PathBuf, source: LibraryError },
-    #[error("{}: no such file", .0.display())]
+    #[error("{}: no such file", one_line(.0))]
     NotFound(PathBuf),
-    #[error("`{0}` is neither a file here, nor a command of busybox, nor in PATH")]
+    #[error("`{}` is neither a file here, nor a command of busybox, nor in PATH", one_line(.0))]
     UnknownCommand(String),
-    #[error("`{0}` is no file here; a folder of the host that the guest changes is --volume {0}")]
+    #[error(
+        "`{name}` is no file here; a folder of the host that the guest changes is --volume {name}",
+        name = one_line(.0)
+    )]
     Volume(String),
-    #[error("{script} wants the interpreter {interpreter}, which the guest has not")]
+    #[error(
+        "{} wants the interpreter {}, which the guest has not",
+        one_line(script),
+        one_line(interpreter)
+    )]
     Interpreter { script: String, interpreter: String },
-    #[error("{script} wants the interpreter {interpreter}, which may not be packed")]
+    #[error(
+        "{} wants the interpreter {}, which may not be packed",
+        one_line(script),
+        one_line(interpreter)
+    )]
     Refused {
         script: String,
         interpreter: String,
         source: AdmissionError,
     },
-    #[error("{what} needs busybox in the guest")]
+    #[error("{} needs busybox in the guest", one_line(what))]
     Busybox { what: String, source: BusyboxError },
     #[error(transparent)]
     Pack(#[from] PackError),
@@ -95,7 +107,7 @@ impl Packer<'_> {
                 }
             },
             Some(Format::Static | Format::Dynamic { .. } | Format::Library) => {}
-            None => self.add_busybox(&format!("`{}`", name.to_string_lossy()))?,
+            None => self.add_busybox(&format!("`{}`", one_line(name)))?,
         }
         argv.push(OsString::from_vec(path.as_bytes().to_vec()));
         argv.extend(arguments.iter().cloned());
@@ -163,7 +175,7 @@ impl Packer<'_> {
                 (None, Ok(_)) => return Err(unknown(name)),
                 // Without busybox it is not known whether it would have had the command.
                 (None, Err(source)) => {
-                    let what = format!("`{}`, which is no file here,", name.to_string_lossy());
+                    let what = format!("`{}`, which is no file here,", one_line(name));
                     return Err(ProgramError::Busybox { what, source });
                 }
             };
@@ -319,7 +331,7 @@ impl Packer<'_> {
                 interpreter: interpreter.display().to_string(),
             }),
             Err(source) => Err(ProgramError::Busybox {
-                what: format!("the script {script}"),
+                what: format!("the script {}", one_line(&*script)),
                 source,
             }),
         }

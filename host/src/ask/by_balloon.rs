@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::qemu::{Balloon, BalloonError};
 use crate::reclaim::{Wanted, deflate as let_go, squeeze};
 use crate::stdout;
-use crate::text::{Size, stderr};
+use crate::text::{Size, one_line, stderr};
 use serde::Serialize;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -36,7 +36,7 @@ struct Outcome {
 /// Asks for `target`, or for all that can be spared.
 pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, Failure> {
     let failed = |error: BalloonError| {
-        Failure::Usage(format!("--qmp {}: {}", path.display(), error.whole()))
+        Failure::Usage(format!("--qmp {}: {}", one_line(path), error.whole()))
     };
     let stop = catch()?;
     let mut balloon = Balloon::connect(path).map_err(failed)?;
@@ -91,7 +91,7 @@ struct Deflated {
 /// Has the guest take back all that is in its balloon.
 pub(super) fn deflate(path: &Path, json: bool) -> Result<u8, Failure> {
     let failed = |error: BalloonError| {
-        Failure::Usage(format!("--qmp {}: {}", path.display(), error.whole()))
+        Failure::Usage(format!("--qmp {}: {}", one_line(path), error.whole()))
     };
     let stop = catch()?;
     let mut balloon = Balloon::connect(path).map_err(failed)?;

@@ -10,6 +10,7 @@ use super::record;
 use super::schema::{Guest, GuestFacts, Host, Report, Run, SCHEMA};
 use super::statistics;
 use crate::failure::Failure;
+use crate::text::one_line;
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
@@ -166,7 +167,7 @@ pub(crate) fn of_files(files: &[(&Path, Vec<u8>)]) -> Result<Report, Failure> {
 
 /// A file that is no report.
 pub(crate) fn unusable(path: &Path, why: &str) -> Failure {
-    Failure::Usage(format!("cannot read {}: {why}", path.display()))
+    Failure::Usage(format!("cannot read {}: {why}", one_line(path)))
 }
 
 /// An error and what caused it.

@@ -5,6 +5,7 @@ use super::own::OwnReport;
 use super::report;
 use super::schema::Report;
 use crate::failure::Failure;
+use crate::text::one_line;
 use serde::Deserialize;
 use std::fs;
 use std::path::PathBuf;
@@ -80,7 +81,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Saved, Failure> {
         }
         (Some((path, _)), count) => Err(Failure::Usage(format!(
             "{} is of columns (a program of one's own, or variants), which stand alone; {count} files are given",
-            path.display()
+            one_line(path)
         ))),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::registry::Folder;
+use crate::text::one_line;
 use rustix::fs::FlockOperation;
 use std::fs::{self, File};
 use std::io;
@@ -42,7 +43,7 @@ impl Scratch {
             if !path.is_file() {
                 return Err(Failure::Usage(format!(
                     "{}: no such program (--workloads, EBB_WORKLOADS)",
-                    path.display()
+                    one_line(path)
                 )));
             }
             path.clone_into(&mut scratch.workloads);

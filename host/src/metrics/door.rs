@@ -2,8 +2,8 @@
 
 use super::peer;
 use crate::failure::Failure;
-use crate::text::printable;
-use std::fs::File;
+use crate::system::open_regular;
+use crate::text::{one_line, printable};
 use std::io::Read;
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
@@ -169,13 +169,10 @@ impl Token {
     /// # Errors
     /// The file cannot be read, all users may read or write it, or it holds no token.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
-        let bad = |why: String| Failure::Usage(format!("--token-file {}: {why}", path.display()));
+        let bad = |why: String| Failure::Usage(format!("--token-file {}: {why}", one_line(path)));
         let failed = |error: std::io::Error| bad(error.to_string());
-        let file = File::open(path).map_err(failed)?;
+        let file = open_regular(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
-        if !metadata.is_file() {
-            return Err(bad("it is no file".into()));
-        }
         if metadata.mode() & 0o006 != 0 {
             return Err(bad("all users may read or write it; chmod o= it".into()));
         }
@@ -230,6 +227,18 @@ pub(super) mod tests {
         let mut request = httparse::Request::new(&mut headers);
         assert!(request.parse(head.as_bytes()).unwrap().is_complete());
         door.admit(&request, "192.0.2.7".parse().unwrap(), user)
+    }
+
+    #[test]
+    fn a_token_file_that_is_a_pipe_is_not_waited_for() {
+        let name = format!("ebb-token-pipe-{}", std::process::id());
+        let pipe = std::env::temp_dir().join(name);
+        let kind = rustix::fs::FileType::Fifo;
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        let error = Token::read(&pipe).unwrap_err().to_string();
+        fs::remove_file(&pipe).unwrap();
+        assert!(error.ends_with("it is not a file"), "{error}");
     }
 
     #[test]

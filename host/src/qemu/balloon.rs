@@ -2,6 +2,7 @@
 //!
 //! The other end may be anything: lines are bounded, whoever is silent is given up, what it says is an allegation.
 
+use crate::text::one_line;
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -32,7 +33,7 @@ pub(crate) enum BalloonError {
     Closed,
     #[error("what answers is no monitor of QEMU's: {0}")]
     Protocol(&'static str),
-    #[error("QEMU refuses `{command}`: {why}")]
+    #[error("QEMU refuses `{command}`: {}", one_line(why))]
     Refused { command: &'static str, why: String },
     #[error("this QEMU has no balloon; start it with `-device virtio-balloon-pci`")]
     None,

@@ -2,7 +2,7 @@
 
 use crate::confine::{Cage, Measure, Needs};
 use crate::system::search_path;
-use crate::text::{Log, Terminal};
+use crate::text::{Log, Terminal, one_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -55,11 +55,11 @@ impl CpuTime {
 /// Why QEMU could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {
-    #[error("{} was not found", .0.display())]
+    #[error("{} was not found", one_line(.0))]
     NotFound(PathBuf),
-    #[error("cannot start {}", path.display())]
+    #[error("cannot start {}", one_line(path))]
     Start { path: PathBuf, source: io::Error },
-    #[error("cannot confine {}: {measure}", path.display())]
+    #[error("cannot confine {}: {measure}", one_line(path))]
     Confine {
         path: PathBuf,
         measure: Measure,

@@ -1,5 +1,6 @@
 //! The folder in which the sockets of a user's guests stand.
 
+use crate::text::one_line;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,15 +22,18 @@ pub(crate) struct Folder {
 /// Why there is no folder to register in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FolderError {
-    #[error("cannot open {}", path.display())]
+    #[error("cannot open {}", one_line(path))]
     Open { path: PathBuf, source: Errno },
-    #[error("{} belongs to user {owner}, not to user {user}", path.display())]
+    #[error("{} belongs to user {owner}, not to user {user}", one_line(path))]
     Owner {
         path: PathBuf,
         owner: u32,
         user: u32,
     },
-    #[error("{} is open to others (mode {mode:o}); it must have mode 700", path.display())]
+    #[error(
+        "{} is open to others (mode {mode:o}); it must have mode 700",
+        one_line(path)
+    )]
     Mode { path: PathBuf, mode: u32 },
 }
 

@@ -3,13 +3,14 @@
 use super::client::{Fleet, GuestId, Presence};
 use super::protocol::Figures;
 use crate::failure::Failure;
+use crate::text::one_line;
 
 /// Why it is not clear which guest is meant.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum NotFound {
     #[error("no guest runs that answers; `ebb run -- PROGRAM` starts one")]
     None,
-    #[error("no guest is called `{0}`; `ebb top --once` lists them")]
+    #[error("no guest is called `{}`; `ebb top --once` lists them", one_line(.0))]
     Unknown(String),
     #[error(
         "several guests are meant; say which by --guest and its process number (PID in `ebb top --once --json`)"

@@ -5,7 +5,7 @@
 //! for as long as host, QEMU and kernel stay the same.
 
 use super::program::Programs;
-use crate::archive::{GuestPath, Initramfs, Node, Source, nul_terminated};
+use crate::archive::{Budget, GuestPath, Initramfs, Node, Source, nul_terminated};
 use crate::confine::Cage;
 use crate::failure::{Failure, describe};
 use crate::guest::{Kernel, Stage};
@@ -302,7 +302,10 @@ fn archive(kernel: &dyn Kernel) -> Result<fs::File, Failure> {
     tree.add(path(boot::ENVIRONMENT)?, file(0o400, Vec::new()))?;
     kernel.furnish(&mut tree)?;
     let archive = memory_file("ebb-probe").map_err(Failure::setup("the probe's initramfs"))?;
-    tree.write(&archive, kernel.alignment())?;
+    // All of it is ebb's own, and small.
+    let memory = kernel.probe().memory;
+    let bytes = memory.bytes();
+    tree.write(&archive, kernel.alignment(), Budget { bytes, memory })?;
     Ok(archive)
 }
 

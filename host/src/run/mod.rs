@@ -24,6 +24,7 @@ mod watch;
 
 pub(crate) use options::RunOptions;
 
+use crate::archive::Budget;
 use crate::blk::{DISKS_MAX, Disks};
 use crate::confine::Preparation;
 use crate::failure::Failure;
@@ -33,8 +34,8 @@ use crate::qemu::Spec;
 use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
-use crate::system::{huge_pages, memory_file};
-use crate::text::{Rounded, Size, raw, stderr};
+use crate::system::{huge_pages, memory_file, open_regular};
+use crate::text::{Size, one_line, raw, stderr};
 use accel::Choice;
 use ebb_wire::volume::VOLUMES_MAX;
 use ebb_wire::{boot, port, terminal};
@@ -53,6 +54,8 @@ use volumes::{VolumeOption, Volumes};
 
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
 const CPUS_MAX: u32 = 64;
+/// The most characters of what is wrong with an image. What it names is shortened before that.
+const WHY_MAX: usize = 1024;
 /// Taken of the host's CPUs unless the user says otherwise.
 const CPUS_DEFAULT_MAX: u32 = 8;
 
@@ -91,22 +94,22 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     if let Some(outs) = &outs {
         pack::pack_out(&mut initramfs, outs, kernel.kind())?;
     }
+    // The guest's kernel and what is packed leave it half of its memory.
+    let budget = Budget::of_guest(memory, kernel.span_bytes());
     if let Some(path) = &options.dump_initramfs {
+        // A file is not replaced for an archive that is refused.
+        initramfs.measure(kernel.alignment(), budget)?;
         let file = File::create(path).map_err(|source| Failure::Write {
             path: path.clone(),
             source,
         })?;
-        initramfs.write(file, kernel.alignment())?;
+        initramfs.write(file, kernel.alignment(), budget)?;
         return Ok(0);
     }
     let archive = memory_file("ebb-initramfs").map_err(Failure::setup("the initramfs"))?;
-    let archive_bytes = initramfs.write(&archive, kernel.alignment())?;
-    if archive_bytes + kernel.span_bytes() > memory.bytes() / 2 {
-        return Err(Failure::Usage(format!(
-            "the packed files take {} of a guest with {memory}; give it more with -m",
-            Rounded(archive_bytes)
-        )));
-    }
+    initramfs.write(&archive, kernel.alignment(), budget)?;
+    // What it holds open is not needed any more.
+    drop(initramfs);
     let cage = cage.finish()?;
     if !options.quiet {
         for (measure, why) in cage.missing() {
@@ -238,7 +241,10 @@ fn host_name() -> Option<String> {
 /// What of the host the guest sees.
 fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
     let cannot = |path: &Path, source: io::Error| {
-        Failure::Usage(format!("--root {}: {source}", path.display()))
+        // An image chooses what is said of it.
+        let why = source.to_string();
+        let why = one_line(&why).up_to(WHY_MAX);
+        Failure::Usage(format!("--root {}: {why}", one_line(path)))
     };
     match &options.root() {
         RootChoice::Nothing => Ok(None),
@@ -254,13 +260,20 @@ fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
             view.map(|view| Some(Root::Host(view)))
                 .map_err(|errno| cannot(path, errno.into()))
         }
-        RootChoice::Path(path) => match RemoteImage::open(path, options.quiet) {
-            Ok(image) => Ok(Some(Root::Image(Arc::new(image)))),
-            Err(error) => Err(Failure::Usage(format!(
-                "--root {}: {error}",
-                path.display()
-            ))),
-        },
+        RootChoice::Path(path) => {
+            // A pipe is not waited for, and a device is not opened.
+            open_regular(path).map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidInput => cannot(
+                    path,
+                    io::Error::other("neither a directory nor a tar archive"),
+                ),
+                _ => cannot(path, error),
+            })?;
+            match RemoteImage::open(path, options.quiet) {
+                Ok(image) => Ok(Some(Root::Image(Arc::new(image)))),
+                Err(error) => Err(cannot(path, io::Error::other(error))),
+            }
+        }
     }
 }
 
@@ -271,7 +284,7 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
         let root = options.asked_root.as_ref().map(ToString::to_string);
         return Err(Failure::Usage(format!(
             "--root {}: it names no program to run; give one: `ebb run --root … -- PROGRAM`",
-            root.unwrap_or_default()
+            one_line(&root.unwrap_or_default())
         )));
     }
     let Some(config) = config else {
@@ -288,7 +301,8 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
         let choice = user.parse();
         options.user = Some(choice.map_err(|why: String| {
             Failure::Usage(format!(
-                "the image's user `{user}`: {why}; --user says another"
+                "the image's user `{}`: {why}; --user says another",
+                one_line(user)
             ))
         })?);
     }
@@ -298,7 +312,7 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
 /// What `--volume` says, and the folders that it names.
 fn volumes_of(options: &RunOptions) -> Result<(Vec<VolumeOption>, Option<Volumes>), Failure> {
     let wrong = |argument: &OsString, why: String| {
-        Failure::Usage(format!("--volume {}: {why}", argument.to_string_lossy()))
+        Failure::Usage(format!("--volume {}: {why}", one_line(argument)))
     };
     let mut listed: Vec<VolumeOption> = Vec::new();
     for argument in &options.volumes {
@@ -368,7 +382,7 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
         )));
     }
     if let Some(volume) = options.volumes.first() {
-        let volume = volume.to_string_lossy();
+        let volume = one_line(volume);
         if options.icount {
             return Err(Failure::Usage(format!(
                 "--volume {volume} does not go with --icount: what is counted must not depend on what the host has"

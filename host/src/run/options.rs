@@ -4,7 +4,7 @@ use super::root::RootChoice;
 use super::user::UserChoice;
 use crate::blk::{DISKS_MAX, ImageArgument};
 use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser};
-use crate::text::{Size, parse_duration};
+use crate::text::{Size, one_line, parse_duration};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -267,11 +267,9 @@ impl RunOptions {
         self.name.first().cloned().unwrap_or_else(|| {
             let program = self.program.first().map(Path::new);
             let program = program.and_then(Path::file_name).unwrap_or_default();
-            let short: String = program
-                .to_string_lossy()
-                .chars()
-                .take(NAME_MAX - 11)
-                .collect();
+            // An image may have chosen it.
+            let program = one_line(program).to_string();
+            let short: String = program.chars().take(NAME_MAX - 11).collect();
             format!("{short}-{}", std::process::id())
         })
     }

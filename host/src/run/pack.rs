@@ -11,6 +11,7 @@ use crate::archive::{
 use crate::failure::Failure;
 use crate::guest;
 use crate::machine::KernelKind;
+use crate::text::one_line;
 use ebb_wire::boot;
 use ebb_wire::root::FOLDER;
 use ebb_wire::user::USER;
@@ -56,7 +57,7 @@ pub(super) fn pack(
             let name = options.program.first();
             return Err(Failure::Usage(format!(
                 "the image's command {} is no program of the image; give another: `ebb run --root … -- PROGRAM`",
-                name.map(|name| name.to_string_lossy()).unwrap_or_default()
+                one_line(name.map_or(OsStr::new(""), OsString::as_os_str))
             )));
         }
         None => packer.add_program(&options.program)?,

@@ -23,7 +23,7 @@ use crate::reclaim::{self, Asked, FreeMemory, Means};
 use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
 use crate::streams::{Control, feed, input_is_empty};
 use crate::text::raw::{Closing, Raw};
-use crate::text::{Log, Terminal};
+use crate::text::{Log, Terminal, one_line};
 use ebb_wire::port::OutputPort;
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::SIGKILL;
@@ -228,7 +228,7 @@ impl<'a> Session<'a> {
             terminal.message(&format!("ebb: ebb keeps {}", confine::names(self.kept)));
             if let Some(origin) = plan.kernel.origin() {
                 let kernel = self.kernel_name();
-                terminal.message(&format!("ebb: {kernel} from {}", origin.display()));
+                terminal.message(&format!("ebb: {kernel} from {}", one_line(origin)));
             }
         }
         self.record.started_with(

@@ -3,6 +3,7 @@
 use super::root::Root;
 use crate::archive::{GuestPath, Initramfs, Node, Source};
 use crate::failure::Failure;
+use crate::text::one_line;
 use ebb_wire::user::GROUPS_MAX;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -90,7 +91,7 @@ impl UserChoice {
             Some(group) => format!("{}:{group}", self.user),
             None => self.user.clone(),
         };
-        let refuse = |what: String| Failure::Usage(format!("--user {shown}: {what}"));
+        let refuse = |what: String| Failure::Usage(format!("--user {}: {what}", one_line(&shown)));
         let absent = |kind: &str, name: &str, path: &str, file: Option<&str>| {
             let why = if file.is_some() {
                 ""
@@ -98,7 +99,8 @@ impl UserChoice {
                 ", which is not there"
             };
             refuse(format!(
-                "no {kind} `{name}` in the guest's {path}{why}; a number needs none"
+                "no {kind} `{}` in the guest's {path}{why}; a number needs none",
+                one_line(name)
             ))
         };
         let uid = number(&self.user);

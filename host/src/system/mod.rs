@@ -1,6 +1,7 @@
 //! What ebb needs of the system that it runs on.
 
 mod cache;
+mod descriptors;
 mod folder_names;
 pub(crate) mod huge_pages;
 mod kernels_own;
@@ -10,11 +11,14 @@ pub(crate) mod opened;
 pub(crate) mod orphan;
 mod own_folder;
 mod path;
+mod regular;
 pub(crate) mod secrets;
 
+pub(crate) use descriptors::allow_open_files;
 pub(crate) use folder_names::FolderNames;
 pub(crate) use kernels_own::refuse_kernels_own;
 pub(crate) use memory_file::memory_file;
 pub(crate) use new_file::{new_file, new_folder};
 pub(crate) use own_folder::{OwnFolder, OwnFolderError};
 pub(crate) use path::search_path;
+pub(crate) use regular::{open_regular, read_regular, reopen_regular};

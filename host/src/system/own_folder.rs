@@ -2,6 +2,7 @@
 
 use super::cache::cache_folder;
 use super::new_file::{first_free, name};
+use crate::text::one_line;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File};
@@ -23,15 +24,15 @@ pub(crate) struct OwnFolder {
 /// Why a folder is not used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OwnFolderError {
-    #[error("cannot make or open {}", path.display())]
+    #[error("cannot make or open {}", one_line(path))]
     Open { path: PathBuf, source: io::Error },
-    #[error("{} belongs to user {owner}, not to user {user}", path.display())]
+    #[error("{} belongs to user {owner}, not to user {user}", one_line(path))]
     Owner {
         path: PathBuf,
         owner: u32,
         user: u32,
     },
-    #[error("{} can be written by others (mode {mode:o})", path.display())]
+    #[error("{} can be written by others (mode {mode:o})", one_line(path))]
     Mode { path: PathBuf, mode: u32 },
 }
 

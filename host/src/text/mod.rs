@@ -2,6 +2,7 @@
 
 mod duration;
 mod log;
+mod one_line;
 mod printable;
 pub(crate) mod raw;
 mod size;
@@ -14,6 +15,7 @@ mod tests_of_sinks;
 
 pub(crate) use duration::{parse_duration, seconds};
 pub(crate) use log::{Log, Names};
+pub(crate) use one_line::one_line;
 #[cfg(test)]
 pub(crate) use printable::tests as hostile;
 pub(crate) use printable::{printable, printable_json, printable_lines, steers};

@@ -23,6 +23,7 @@ pub(crate) use options::TopOptions;
 
 use crate::failure::Failure;
 use crate::registry::{Fleet, Presence};
+use crate::text::one_line;
 use foreign::Foreign;
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ pub(crate) fn run(options: &TopOptions) -> Result<u8, Failure> {
     let mut first = BTreeMap::new();
     for (guest, path) in others.iter_mut().zip(&options.qmp) {
         let figures = guest.look().map_err(|error| {
-            Failure::Usage(format!("--qmp {}: {}", path.display(), error.whole()))
+            Failure::Usage(format!("--qmp {}: {}", one_line(path), error.whole()))
         })?;
         first.insert(guest.id(), Presence::Here(Box::new(figures)));
     }

@@ -1,6 +1,8 @@
 //! The guest kernel's image: the one in this binary, or a developer's.
 
 use crate::qemu::GuestAddress;
+use crate::system::read_regular;
+use crate::text::one_line;
 use elf::ElfBytes;
 use elf::endian::LittleEndian;
 use std::borrow::Cow;
@@ -28,7 +30,7 @@ pub(crate) struct KernelImage {
 pub(crate) enum ImageError {
     #[error("this ebb was built without a guest kernel (EBB_SKIP_KERNEL)")]
     NotEmbedded,
-    #[error("cannot read the kernel image {path}")]
+    #[error("cannot read the kernel image {}", one_line(path))]
     Read {
         path: PathBuf,
         source: std::io::Error,
@@ -43,7 +45,7 @@ impl KernelImage {
     /// The image at `path`, or the embedded one.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, ImageError> {
         let bytes = match path {
-            Some(path) => Cow::Owned(std::fs::read(path).map_err(|source| ImageError::Read {
+            Some(path) => Cow::Owned(read_regular(path).map_err(|source| ImageError::Read {
                 path: path.to_owned(),
                 source,
             })?),

@@ -1,7 +1,7 @@
 //! Debian's kernel package, unpacked into a folder of the user's and never installed.
 
 use crate::system::{OwnFolder, OwnFolderError, new_folder};
-use crate::text::stderr;
+use crate::text::{one_line, stderr};
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -53,7 +53,7 @@ pub(crate) enum CacheError {
     NoFolder,
     #[error("the folder for Debian's kernel is not used")]
     Folder(#[from] OwnFolderError),
-    #[error("cannot {what} {}", path.display())]
+    #[error("cannot {what} {}", one_line(path))]
     File {
         what: &'static str,
         path: PathBuf,
@@ -65,7 +65,7 @@ pub(crate) enum CacheError {
     Failed { command: String, said: String },
     #[error("cannot fetch Debian's kernel: apt knows no package linux-image-{SERIES}.N-M-amd64")]
     Unknown,
-    #[error("{} holds no kernel image; remove it, so that it is fetched again", .0.display())]
+    #[error("{} holds no kernel image; remove it, so that it is fetched again", one_line(.0))]
     Damaged(PathBuf),
 }
 
@@ -103,7 +103,7 @@ fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
     let package = newest_package()?;
     stderr::say(&format!(
         "ebb: fetching {package} into {}",
-        folder.display()
+        one_line(folder)
     ));
     let work = Work::new(folder, &package)?;
     let mut apt = Command::new("apt-get");

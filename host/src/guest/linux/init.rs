@@ -1,5 +1,7 @@
 //! The program that is the first process of a stock guest (`init/` in the repository).
 
+use crate::system::read_regular;
+use crate::text::one_line;
 use std::borrow::Cow;
 use std::env;
 use std::path::PathBuf;
@@ -16,10 +18,10 @@ pub(crate) enum InitError {
     #[error(
         "this ebb was built without the first process of Linux guests (EBB_SKIP_KERNEL), and \
          {} is not there",
-        .0.display()
+        one_line(.0)
     )]
     NotEmbedded(PathBuf),
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", one_line(path))]
     Read {
         path: PathBuf,
         source: std::io::Error,
@@ -28,7 +30,7 @@ pub(crate) enum InitError {
 
 /// The program's bytes: a developer's, the embedded ones, or those of a file beside ebb.
 pub(crate) fn load() -> Result<Cow<'static, [u8]>, InitError> {
-    let read = |path: PathBuf| match std::fs::read(&path) {
+    let read = |path: PathBuf| match read_regular(&path) {
         Ok(bytes) => Ok(Cow::Owned(bytes)),
         Err(source) => Err(InitError::Read { path, source }),
     };

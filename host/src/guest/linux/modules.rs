@@ -2,6 +2,8 @@
 
 use super::strip::without_debugging;
 use crate::guest::kernel::Extras;
+use crate::system::{open_regular, read_regular};
+use crate::text::one_line;
 use elf::ElfBytes;
 use elf::endian::LittleEndian;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,22 +49,25 @@ pub(crate) struct Module {
 /// Why a kernel's modules cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ModuleError {
-    #[error("there is neither a module {name} in {} nor is it built in", folder.display())]
+    #[error(
+        "there is neither a module {name} in {} nor is it built in",
+        one_line(folder)
+    )]
     Missing { name: String, folder: PathBuf },
-    #[error("there is neither virtio_mmio nor virtio_pci in {}", .0.display())]
+    #[error("there is neither virtio_mmio nor virtio_pci in {}", one_line(.0))]
     NoTransport(PathBuf),
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", one_line(path))]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is larger than a driver is, without what only a debugger reads", .0.display())]
+    #[error("{} is larger than a driver is, without what only a debugger reads", one_line(.0))]
     TooLarge(PathBuf),
-    #[error("{} is not a module", path.display())]
+    #[error("{} is not a module", one_line(path))]
     Elf {
         path: PathBuf,
         source: elf::ParseError,
     },
-    #[error("{} depends on itself", .0.display())]
+    #[error("{} depends on itself", one_line(.0))]
     Circle(PathBuf),
-    #[error("cannot unpack {} with {with}", path.display())]
+    #[error("cannot unpack {} with {with}", one_line(path))]
     Unpack {
         path: PathBuf,
         with: &'static str,
@@ -163,7 +168,7 @@ fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
 
 /// Adds what a build says that it made, in a source tree's folders of all sorts.
 fn add_built(folder: &Path, files: &mut BTreeMap<String, PathBuf>) {
-    let order = std::fs::File::open(folder.join(ORDER)).map(|file| file.take(ORDER_BYTES_MAX));
+    let order = open_regular(&folder.join(ORDER)).map(|file| file.take(ORDER_BYTES_MAX));
     let mut text = String::new();
     if order.is_ok_and(|mut order| order.read_to_string(&mut text).is_ok()) {
         for line in text.lines() {
@@ -184,7 +189,9 @@ fn add_built(folder: &Path, files: &mut BTreeMap<String, PathBuf>) {
 
 /// What is no module, as it is part of the kernel.
 pub(super) fn built_in(folder: &Path) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(folder.join("modules.builtin")).unwrap_or_default();
+    let text = read_regular(&folder.join("modules.builtin")).ok();
+    let text = text.and_then(|text| String::from_utf8(text).ok());
+    let text = text.unwrap_or_default();
     text.lines()
         .filter_map(|line| module_name(Path::new(line)))
         .collect()
@@ -224,7 +231,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
         path: path.to_owned(),
         source,
     };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    let file = open_regular(path).map_err(failed)?;
     let mut bytes = Vec::new();
     let Some(with) = unpacker else {
         file.take(FILE_BYTES_MAX + 1)

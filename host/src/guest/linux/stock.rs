@@ -5,7 +5,8 @@ use super::cache::{self, CacheError};
 use super::demand::{self, Demand};
 use super::modules::{self, Module, ModuleError};
 use crate::guest::kernel::Extras;
-use std::fs::File;
+use crate::system::open_regular;
+use crate::text::one_line;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -36,15 +37,22 @@ pub(crate) struct Stock {
 pub(crate) enum StockError {
     #[error(transparent)]
     Cache(#[from] CacheError),
-    #[error("cannot read the kernel {}", path.display())]
+    #[error("cannot read the kernel {}", one_line(path))]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} cannot be booted", path.display())]
+    #[error("{} cannot be booted", one_line(path))]
     Format { path: PathBuf, source: FormatError },
-    #[error("{} cannot be used: there is no folder {}", image.display(), looked.display())]
+    #[error(
+        "{} cannot be used: there is no folder {}",
+        one_line(image),
+        one_line(looked)
+    )]
     NoModules { image: PathBuf, looked: PathBuf },
-    #[error("{} is no kernel's source tree, or is not built yet: there is no {BUILT_IMAGE} in it", tree.display())]
+    #[error(
+        "{} is no kernel's source tree, or is not built yet: there is no {BUILT_IMAGE} in it",
+        one_line(tree)
+    )]
     NotBuilt { tree: PathBuf },
-    #[error("{} cannot be used", image.display())]
+    #[error("{} cannot be used", one_line(image))]
     Modules { image: PathBuf, source: ModuleError },
 }
 
@@ -76,10 +84,7 @@ impl Stock {
             path: image.to_owned(),
             source,
         };
-        let file = File::open(image).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err(failed(io::Error::other("it is not a file")));
-        }
+        let file = open_regular(image).map_err(failed)?;
         let mut bytes = Vec::new();
         file.take(IMAGE_BYTES_MAX)
             .read_to_end(&mut bytes)

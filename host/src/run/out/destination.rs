@@ -1,6 +1,7 @@
 //! Where files of the guest go on the host, found out before the guest starts.
 
 use crate::archive::GuestPath;
+use crate::text::one_line;
 use rustix::fs::{self as sys, Access, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -28,7 +29,7 @@ pub(super) struct Destination {
 pub(super) fn all(arguments: &[OsString]) -> Result<Vec<std::sync::Arc<Destination>>, String> {
     let mut all: Vec<std::sync::Arc<Destination>> = Vec::new();
     for argument in arguments {
-        let shown = argument.to_string_lossy();
+        let shown = one_line(argument);
         let destination =
             Destination::new(argument).map_err(|why| format!("--out {shown}: {why}"))?;
         if let Some(other) = all.iter().find(|other| other.meets(&destination)) {
@@ -36,7 +37,7 @@ pub(super) fn all(arguments: &[OsString]) -> Result<Vec<std::sync::Arc<Destinati
                 "--out {} and --out {} both go to {}",
                 other.guest,
                 destination.guest,
-                destination.path.display()
+                one_line(&destination.path)
             ));
         }
         all.push(destination.into());
@@ -86,7 +87,7 @@ impl Destination {
         let refuse = |errno: Errno| {
             format!(
                 "cannot write to {}: {}",
-                parent.display(),
+                one_line(parent),
                 io::Error::from(errno)
             )
         };
@@ -113,11 +114,11 @@ impl Destination {
                 if !is_empty {
                     return Err(format!(
                         "{0} is a folder with something in it, which is not overwritten; {0}/ puts the copy into it",
-                        path.display()
+                        one_line(&path)
                     ));
                 }
             }
-            Some(_) => return Err(format!("{} is neither file nor folder", path.display())),
+            Some(_) => return Err(format!("{} is neither file nor folder", one_line(&path))),
         }
         Ok(Self {
             guest,
@@ -169,7 +170,7 @@ fn follow(path: PathBuf) -> Result<PathBuf, String> {
     match path.symlink_metadata() {
         Ok(metadata) if metadata.is_symlink() => path
             .canonicalize()
-            .map_err(|error| format!("{} leads nowhere: {error}", path.display())),
+            .map_err(|error| format!("{} leads nowhere: {error}", one_line(&path))),
         _ => Ok(path),
     }
 }

@@ -20,7 +20,7 @@ mod tree;
 
 use crate::confine::Reader;
 use crate::failure::Failure;
-use crate::text::{Size, printable};
+use crate::text::{Size, one_line};
 use destination::Destination;
 use ebb_wire::boot;
 use ebb_wire::out::Note;
@@ -30,6 +30,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use tree::Tree;
+
+/// The most characters of what the guest says of a file that it did not send.
+const WHY_MAX: usize = 1024;
 
 /// What is to be copied, where to, and how much at most.
 #[derive(Clone, Debug)]
@@ -132,7 +135,7 @@ impl Outs {
             } else {
                 let why = missing.join("; ");
                 lines.push(match tree.partial() {
-                    Some(path) => format!("{what}: incomplete, in {}: {why}", path.display()),
+                    Some(path) => format!("{what}: incomplete, in {}: {why}", one_line(&path)),
                     None => format!("{what}: not copied: {why}"),
                 });
             }
@@ -140,7 +143,7 @@ impl Outs {
                 .remarks
                 .extend(notes.iter().filter_map(|note| match note {
                     Note::LeftOut(of, what) if *of == number => {
-                        Some(format!("--out: left out {}", printable(what)))
+                        Some(format!("--out: left out {}", one_line(what).up_to(WHY_MAX)))
                     }
                     _ => None,
                 }));
@@ -160,7 +163,9 @@ impl Outs {
     /// Why the copy of this number is not whole, by a note.
     fn shortfall(&self, note: &Note<'_>, number: usize) -> Option<String> {
         match note {
-            Note::Missing(of, why) | Note::Unread(of, why) if *of == number => Some(printable(why)),
+            Note::Missing(of, why) | Note::Unread(of, why) if *of == number => {
+                Some(one_line(why).up_to(WHY_MAX).to_string())
+            }
             Note::Over(of) if *of <= number => {
                 Some(format!("there is more than {} (--out-max)", self.most))
             }

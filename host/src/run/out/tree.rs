@@ -2,6 +2,7 @@
 //! followed: nothing else of the host's can be reached, whatever the guest sends.
 
 use super::destination::Destination;
+use crate::text::one_line;
 use rustix::fs::{self as sys, AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -48,7 +49,7 @@ fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
 /// Why an entry could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
-    #[error("cannot write {}: {}", .path.display(), io::Error::from(*.errno))]
+    #[error("cannot write {}: {}", one_line(.path), io::Error::from(*.errno))]
     Write { path: PathBuf, errno: Errno },
     /// It came from the guest.
     #[error("{0}")]
@@ -170,7 +171,7 @@ impl Tree {
             self.is_called(&to.name)
         };
         let partial = to.path.with_file_name(&self.partial);
-        let (partial, path) = (partial.display(), to.path.display());
+        let (partial, path) = (one_line(&partial), one_line(&to.path));
         match moved() {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!(

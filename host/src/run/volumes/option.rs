@@ -1,7 +1,7 @@
 //! What `--volume` says.
 
 use crate::archive::GuestPath;
-use crate::text::Size;
+use crate::text::{Size, one_line};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -38,7 +38,9 @@ impl VolumeOption {
                 (b"ro" | b"rw", _) => access.replace(last == b"ro").is_none(),
                 (_, Some(size)) => {
                     let size = String::from_utf8_lossy(size);
-                    let size: Size = size.parse().map_err(|why| format!("max={size}: {why}"))?;
+                    let size: Size = size
+                        .parse()
+                        .map_err(|why| format!("max={}: {why}", one_line(&*size)))?;
                     max.replace(size.bytes()).is_none()
                 }
                 _ => break (rest, last),
@@ -46,7 +48,7 @@ impl VolumeOption {
             if !is_new {
                 return Err(format!(
                     "{} is one word too many behind DST",
-                    String::from_utf8_lossy(last)
+                    one_line(OsStr::from_bytes(last))
                 ));
             }
             bytes = rest;

@@ -1,0 +1,76 @@
+//! Opens regular files, and nothing else, without waiting for another process.
+
+use super::opened::{facts, kind_of, own_path};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Opens the regular file at `path` for reading; links are followed. A pipe is not waited for, and a
+/// device is not opened.
+///
+/// # Errors
+/// The host's; `InvalidInput` if what stands there is no regular file.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let named = rustix::fs::open(path, flags, Mode::empty())?;
+    reopen_regular(&named).map_err(|errno| match errno {
+        Errno::ISDIR | Errno::NXIO => {
+            io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")
+        }
+        errno => errno.into(),
+    })
+}
+
+/// Reads all bytes of the regular file at `path`; see [`open_regular`].
+///
+/// # Errors
+/// As [`open_regular`]; the host's while it reads.
+pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens for reading the file that `named` stands for. `named` was opened with `O_PATH`.
+///
+/// # Errors
+/// `EISDIR` for a folder, `ELOOP` for a link, `ENXIO` for a pipe, a socket or a device; the host's.
+pub(crate) fn reopen_regular(named: &OwnedFd) -> Result<File, Errno> {
+    match kind_of(&facts(named, b"")?) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(Errno::ISDIR),
+        FileType::Symlink => return Err(Errno::LOOP),
+        _ => return Err(Errno::NXIO),
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    // The same file again, by its descriptor: a name could lead to another one by now.
+    rustix::fs::openat(CWD, own_path(named), flags, Mode::empty()).map(File::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn pipes_and_devices_are_refused_and_links_followed() {
+        let folder = std::env::temp_dir().join(format!("ebb-regular-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let pipe = folder.join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        fs::write(folder.join("file"), "text").unwrap();
+        symlink("file", folder.join("link")).unwrap();
+        for path in [&pipe, &folder, Path::new("/dev/null")] {
+            let error = open_regular(path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
+        assert_eq!(read_regular(&folder.join("link")).unwrap(), b"text");
+        let missing = open_regular(&folder.join("no")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
