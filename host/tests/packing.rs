@@ -390,3 +390,22 @@ fn a_tool_of_an_environment_brings_its_interpreter() {
     let elsewhere = place.script("elsewhere", &first);
     place.refused(&["--root", "none"], &elsewhere, "--file");
 }
+
+#[test]
+fn a_file_of_the_working_folder_is_no_command() {
+    let place = Place::new("packing-command");
+    let path = place.script("true", "/bin/sh").display().to_string();
+    let (output, archive) = place.pack(&["--root", "none"], Path::new("true"));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(!holds(&archive, &path[1..]));
+    // By its path, and where no command has its name, it is meant.
+    for (name, program) in [("true", "./true"), ("own-tool", "own-tool")] {
+        let script = place.script(name, "/bin/sh");
+        let text = fs::read(&script).expect("the script");
+        let (output, archive) = place.pack(&["--root", "none"], Path::new(program));
+        assert_eq!(output.status.code(), Some(0));
+        let text = String::from_utf8(text).expect("text");
+        assert!(holds(&archive, &text), "{program}");
+    }
+}

@@ -106,7 +106,7 @@ pub(crate) fn admit(
     shown: &mut Shown<'_>,
     examiner: &mut Examiner,
 ) -> Result<Option<Admitted>, AdmissionError> {
-    let Some((file, real)) = open(path, named, shown)? else {
+    let Some((file, real)) = find(path)? else {
         return Ok(None);
     };
     let failed = |source| AdmissionError::Open {
@@ -127,6 +127,8 @@ pub(crate) fn admit(
         path: real.clone(),
         source,
     })?;
+    // Last, so that nobody is advised to name what is no program: a program chose its name.
+    check(&opened, &real, named, shown)?;
     Ok(Some(Admitted {
         file,
         real,
@@ -143,6 +145,19 @@ pub(crate) fn open(
     named: &Named,
     shown: &mut Shown<'_>,
 ) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
+    let Some((file, real)) = find(path)? else {
+        return Ok(None);
+    };
+    let opened = file.file().map_err(|source| AdmissionError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    check(&opened, &real, named, shown)?;
+    Ok(Some((file, real)))
+}
+
+/// Opens a file, and finds out where it stands without links. `Ok(None)` if there is none at `path`.
+fn find(path: &Path) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
     let failed = |source| AdmissionError::Open {
         path: path.to_owned(),
         source,
@@ -159,10 +174,26 @@ pub(crate) fn open(
     if refuse_kernels_own(&fd).is_err() {
         return Err(AdmissionError::KernelsOwn(path.to_owned()));
     }
-    if named.covers(&real) || shown(&real) || is_everyones(&opened, &real) {
-        Ok(Some((file, real)))
-    } else {
-        Err(AdmissionError::Private(real))
+    Ok(Some((file, real)))
+}
+
+/// Refuses a file that the user did not name, that the guest does not see, and that not everyone may read.
+fn check(
+    file: &File,
+    real: &Path,
+    named: &Named,
+    shown: &mut Shown<'_>,
+) -> Result<(), AdmissionError> {
+    if named.covers(real) || shown(real) {
+        return Ok(());
+    }
+    match is_everyones(file, real) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(AdmissionError::Private(real.to_owned())),
+        Err(source) => Err(AdmissionError::Open {
+            path: real.to_owned(),
+            source,
+        }),
     }
 }
 
@@ -174,34 +205,44 @@ pub(super) fn real_path(file: &File) -> Result<PathBuf, Errno> {
 
 /// Whether everyone may read a file, and search the folders that lead to it. They are looked at one in
 /// the other, and what stands at the end must be this file: a name may have changed hands since.
-fn is_everyones(file: &File, real: &Path) -> bool {
-    let Ok(own) = facts(file, b"") else {
-        return false;
-    };
-    if own.stx_mode & 0o004 == 0 {
-        return false;
+///
+/// # Errors
+/// The host's, if it has no descriptor left.
+fn is_everyones(file: &File, real: &Path) -> Result<bool, Errno> {
+    if facts(file, b"")?.stx_mode & 0o004 == 0 {
+        return Ok(false);
     }
-    let is_same = || -> Result<bool, Errno> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut folder = rustix::fs::open("/", flags, Mode::empty())?;
-        let mut parts = real.components().filter_map(|part| match part {
-            Component::Normal(name) => Some(name),
-            _ => None,
-        });
-        let Some(name) = parts.next_back() else {
-            return Ok(false);
-        };
-        for part in parts {
-            folder = rustix::fs::openat(&folder, part, flags, Mode::empty())?;
-            if rustix::fs::fstat(&folder)?.st_mode & 0o001 == 0 {
-                return Ok(false);
-            }
-        }
-        let found = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let opened = rustix::fs::fstat(file)?;
-        Ok((found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino))
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut folder = rustix::fs::open("/", flags, Mode::empty())?;
+    let mut parts = real.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    let Some(name) = parts.next_back() else {
+        return Ok(false);
     };
-    is_same().unwrap_or(false)
+    // A name that leads to another file by now, or to none.
+    let gone = |error| {
+        matches!(
+            error,
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS
+        )
+    };
+    for part in parts {
+        folder = match rustix::fs::openat(&folder, part, flags, Mode::empty()) {
+            Ok(folder) => folder,
+            Err(error) if gone(error) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if rustix::fs::fstat(&folder)?.st_mode & 0o001 == 0 {
+            return Ok(false);
+        }
+    }
+    let Ok(found) = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) else {
+        return Ok(false);
+    };
+    let opened = rustix::fs::fstat(file)?;
+    Ok((found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino))
 }
 
 /// The top folder of the toolchain that a program lies in: the one with `pyvenv.cfg`, or a version of
@@ -211,15 +252,26 @@ fn toolchain(program: &Path) -> Option<PathBuf> {
         let above = |count: usize| folder.ancestors().nth(count).unwrap_or(Path::new("/"));
         above(1).ends_with(".pyenv/versions")
             || above(1).ends_with(".nvm/versions/node")
-            || folder.join("pyvenv.cfg").is_file()
+            || folder.join(ENVIRONMENT).is_file()
     })?;
-    use std::os::unix::fs::MetadataExt;
-    let facts = top.symlink_metadata().ok()?;
-    let own = rustix::process::geteuid().as_raw();
-    let is_trusted = (facts.uid() == own || facts.uid() == 0) && facts.mode() & 0o002 == 0;
+    // Where there is no mark of Python's, the folder alone says it.
+    let mark = top.join(ENVIRONMENT);
+    let is_trusted = is_users_own(top) && (!mark.exists() || is_users_own(&mark));
     // A folder of all users, or all of a home, is no toolchain.
     let is_deep = top.components().count() > 2 && Some(top) != home().as_deref();
     (is_trusted && is_deep).then(|| top.to_owned())
+}
+
+/// The file that marks the top folder of a Python environment.
+const ENVIRONMENT: &str = "pyvenv.cfg";
+
+/// Whether a file, and no link, belongs to the user or to root, and others may not write to it.
+fn is_users_own(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::geteuid().as_raw();
+    path.symlink_metadata().is_ok_and(|facts| {
+        !facts.is_symlink() && [own, 0].contains(&facts.uid()) && facts.mode() & 0o022 == 0
+    })
 }
 
 fn home() -> Option<PathBuf> {
@@ -345,7 +397,12 @@ mod tests {
         assert_eq!(toolchain(&tool), None);
         make("home/venv/pyvenv.cfg");
         assert_eq!(toolchain(&tool), Some(scratch.0.join("home/venv")));
-        scratch.mode("home/venv", 0o777);
+        for others in [0o777, 0o775] {
+            scratch.mode("home/venv", others);
+            assert_eq!(toolchain(&tool), None);
+        }
+        scratch.mode("home/venv", 0o755);
+        scratch.mode("home/venv/pyvenv.cfg", 0o664);
         assert_eq!(toolchain(&tool), None);
         let python = make("home/.pyenv/versions/3.11/bin/python");
         let version = scratch.0.join("home/.pyenv/versions/3.11");

@@ -15,8 +15,12 @@ use std::path::Path;
 
 /// Linux reads no more of a script's first line.
 const SHEBANG_MAX: usize = 256;
-/// The longest path and library name, in bytes.
-const NAME_MAX: usize = 4096;
+/// The longest path, in bytes.
+const PATH_MAX: usize = 4096;
+/// The longest name of a library that is no path, in bytes: no file system has longer ones.
+const NAME_MAX: usize = 255;
+/// The longest list of folders, in bytes.
+const LIST_MAX: usize = 16 << 10;
 /// The most entries of a dynamic section that are looked at.
 const DYNAMIC_MAX: u64 = 16 << 10;
 /// The most libraries that one file names.
@@ -176,7 +180,7 @@ fn read_elf(start: &[u8], file: &File) -> Result<Program, FormatError> {
 /// The path that a `PT_INTERP` segment holds.
 fn interpreter(file: &File, segment: &ProgramHeader) -> Result<OsString, FormatError> {
     let len = usize::try_from(segment.p_filesz).unwrap_or(usize::MAX);
-    if len > NAME_MAX {
+    if len > PATH_MAX {
         return Err(FormatError::Elf(format!(
             "an interpreter's path of {len} bytes"
         )));
@@ -233,13 +237,25 @@ fn read_links(file: &File, segments: &[ProgramHeader]) -> Result<Links, FormatEr
         let address = strings.and_then(|table: u64| table.checked_add(offset));
         let at = address.and_then(|address| file_offset(segments, address));
         let at = at.ok_or_else(|| FormatError::Elf("a name outside of the file".into()))?;
-        name_at(file, at)
+        Ok::<_, FormatError>(at)
     };
     for offset in needed {
-        links.needed.push(text(offset)?);
+        let name = name_at(file, text(offset)?, PATH_MAX)?;
+        let bytes = name.as_bytes();
+        if bytes.len() > NAME_MAX && !bytes.contains(&b'/') {
+            return Err(FormatError::Elf(format!(
+                "a library's name of {} bytes",
+                bytes.len()
+            )));
+        }
+        links.needed.push(name);
     }
-    links.rpath = rpath.map(text).transpose()?;
-    links.runpath = runpath.map(text).transpose()?;
+    let list = |offset: Option<u64>| {
+        let found = offset.map(|offset| name_at(file, text(offset)?, LIST_MAX));
+        found.transpose()
+    };
+    links.rpath = list(rpath)?;
+    links.runpath = list(runpath)?;
     Ok(links)
 }
 
@@ -254,9 +270,9 @@ fn file_offset(segments: &[ProgramHeader], address: u64) -> Option<u64> {
     })
 }
 
-/// The bytes from an offset to the next NUL.
-fn name_at(file: &File, at: u64) -> Result<OsString, FormatError> {
-    let mut bytes = vec![0; NAME_MAX];
+/// The bytes from an offset to the next NUL, of which there may be `most`.
+fn name_at(file: &File, at: u64, most: usize) -> Result<OsString, FormatError> {
+    let mut bytes = vec![0; most];
     let count = file.read_at(&mut bytes, at)?;
     bytes.truncate(count);
     match bytes.iter().position(|byte| *byte == 0) {
@@ -265,7 +281,7 @@ fn name_at(file: &File, at: u64) -> Result<OsString, FormatError> {
             Ok(OsString::from_vec(bytes))
         }
         None => Err(FormatError::Elf(format!(
-            "a name of more than {NAME_MAX} bytes"
+            "a name of more than {most} bytes"
         ))),
     }
 }
@@ -414,7 +430,7 @@ mod tests {
             let error = of_bytes(&elf_with(&[(interp, path)])).unwrap_err();
             assert!(matches!(error, FormatError::ElfInterpreter(_)), "{error}");
         }
-        let long = vec![b'a'; NAME_MAX + 1];
+        let long = vec![b'a'; PATH_MAX + 1];
         assert!(of_bytes(&elf_with(&[(interp, &long)])).is_err());
     }
 

@@ -2,7 +2,7 @@
 //! them. Loaders are not run; this looks where they would.
 
 use super::admission::{self, AdmissionError, Admitted, Use};
-use super::format::{Format, Program};
+use super::format::{Format, Links, Program};
 use super::initramfs::{GuestPath, Node, PackError, Source};
 use super::loader_paths;
 use super::packer::Packer;
@@ -50,9 +50,11 @@ struct Inherited {
     above: Option<Rc<Inherited>>,
 }
 
-/// An ELF file whose libraries are looked for.
+/// An ELF file whose libraries are looked for. `needed` are those that no other file has named before.
 struct Loading {
-    program: std::sync::Arc<Program>,
+    needed: Vec<OsString>,
+    rpath: Option<OsString>,
+    runpath: Option<OsString>,
     /// Its folder, which `$ORIGIN` means.
     origin: PathBuf,
     inherited: Option<Rc<Inherited>>,
@@ -80,21 +82,14 @@ pub(super) fn add(
     let configured = loader_paths::configured(is_musl);
     let first = loader_paths::of_environment();
     let mut found: HashSet<OsString> = HashSet::new();
-    let mut left = VecDeque::from([Loading {
-        program: program.clone().into(),
-        origin: real.parent().unwrap_or(Path::new("/")).to_owned(),
-        inherited: None,
-    }]);
+    let mut left = VecDeque::from([Loading::of(&program.links, real, None, &mut found)]);
     // Ends: each library is taken once, and there are not too many.
     while let Some(loading) = left.pop_front() {
+        if found.len() > LIBRARIES_MAX {
+            return Err(LibraryError::TooMany);
+        }
         let inherited = loading.inherits();
-        for name in &loading.program.links.needed {
-            if !found.insert(name.clone()) {
-                continue;
-            }
-            if found.len() > LIBRARIES_MAX {
-                return Err(LibraryError::TooMany);
-            }
+        for name in &loading.needed {
             let places = loading.places(name, inherited.as_ref(), &first, &configured);
             match find(packer, &places) {
                 Ok(Some((path, library))) => {
@@ -102,12 +97,9 @@ pub(super) fn add(
                     if name == GLIBC {
                         add_beside(packer, &path)?;
                     }
-                    let origin = library.real.parent().unwrap_or(Path::new("/"));
-                    left.push_back(Loading {
-                        origin: origin.to_owned(),
-                        program: library.program,
-                        inherited: inherited.clone(),
-                    });
+                    let links = &library.program.links;
+                    let above = inherited.clone();
+                    left.push_back(Loading::of(links, &library.real, above, &mut found));
                 }
                 Ok(None) => {
                     let name = name.to_string_lossy().into_owned();
@@ -160,10 +152,30 @@ fn find(
 }
 
 impl Loading {
+    /// The file at `real` with these `links`. Only names that are not in `found` are kept, and are put there,
+    /// so that all files in a queue together hold each name once.
+    fn of(
+        links: &Links,
+        real: &Path,
+        inherited: Option<Rc<Inherited>>,
+        found: &mut HashSet<OsString>,
+    ) -> Self {
+        let new = links
+            .needed
+            .iter()
+            .filter(|name| found.insert((*name).clone()));
+        Self {
+            needed: new.cloned().collect(),
+            rpath: links.rpath.clone(),
+            runpath: links.runpath.clone(),
+            origin: real.parent().unwrap_or(Path::new("/")).to_owned(),
+            inherited,
+        }
+    }
+
     /// What its libraries inherit of it.
     fn inherits(&self) -> Option<Rc<Inherited>> {
-        let links = &self.program.links;
-        match (&links.runpath, &links.rpath) {
+        match (&self.runpath, &self.rpath) {
             (None, Some(rpath)) => Some(Rc::new(Inherited {
                 folders: folders(rpath, &self.origin),
                 above: self.inherited.clone(),
@@ -188,7 +200,7 @@ impl Loading {
                 .collect();
         }
         let mut all = Vec::new();
-        let runpath = self.program.links.runpath.as_ref();
+        let runpath = self.runpath.as_ref();
         if runpath.is_none() {
             let mut next = inherited;
             while let Some(one) = next.filter(|_| all.len() < FOLDERS_MAX) {
@@ -276,7 +288,6 @@ fn add_file(packer: &mut Packer<'_>, path: &Path, admitted: &Admitted) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::format::Links;
 
     #[test]
     fn folders_of_a_list_are_absolute() {
@@ -303,17 +314,26 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_held_once_by_all_that_wait() {
+        let links = Links {
+            needed: vec!["a".into(), "b".into(), "a".into()],
+            ..Links::default()
+        };
+        let mut found = HashSet::new();
+        let needed = |found: &mut HashSet<OsString>| {
+            let loading = Loading::of(&links, Path::new("/usr/lib/x"), None, found);
+            loading.needed.len()
+        };
+        assert_eq!(needed(&mut found), 2);
+        assert_eq!(needed(&mut found), 0);
+    }
+
+    #[test]
     fn a_library_inherits_rpath_and_not_runpath() {
         let loading = |rpath: Option<&str>, runpath: Option<&str>| Loading {
-            program: Program {
-                format: Format::Library,
-                links: Links {
-                    needed: Vec::new(),
-                    rpath: rpath.map(OsString::from),
-                    runpath: runpath.map(OsString::from),
-                },
-            }
-            .into(),
+            needed: Vec::new(),
+            rpath: rpath.map(OsString::from),
+            runpath: runpath.map(OsString::from),
             origin: "/".into(),
             inherited: None,
         };

@@ -145,33 +145,26 @@ impl Packer<'_> {
         }
         let has_slash = name.as_bytes().contains(&b'/');
         let mut path = PathBuf::from(name);
-        let is_here = !has_slash && path.is_file();
-        // An absolute path is the guest's where it sees something there, a relative one the host's.
-        let there = if has_slash || is_here {
-            std::path::absolute(&path).ok()
+        let places = if has_slash {
+            None
         } else {
             in_path(name, |path| self.program_at(path).is_some())
         };
-        let is_host = path.is_relative() && (has_slash || is_here);
-        if let Some((seen, found)) = there.and_then(|path| self.program_at(&path))
-            && (!is_host || path.canonicalize().is_ok_and(|path| path == found))
+        if let Some(found) = places
+            && let Some(seen) = self.seen_program(&found)?
         {
-            self.named.add_toolchain_of(&found);
-            let program = self.examine_named(&open_named(&found)?)?;
-            return Ok((seen, Some(program.format)));
+            return Ok(seen);
         }
-        if has_slash {
-            if !path.exists() {
-                return Err(not_found(name));
-            }
-        } else if !is_here {
+        if !has_slash {
             let busybox = Busybox::find(&mut self.examiner);
             if matches!(&busybox, Ok(busybox) if busybox.has(name)) {
                 let applet = GuestPath::parse(&[b"/bin/", name.as_bytes()].concat())?;
                 return Ok((applet, None));
             }
+            // Last of all a file here: a folder that others made does not choose what a command is.
             path = match (search_path(name), busybox) {
                 (Some(path), _) => path,
+                _ if path.is_file() => path,
                 (None, Ok(_)) => return Err(unknown(name)),
                 // Without busybox it is not known whether it would have had the command.
                 (None, Err(source)) => {
@@ -179,6 +172,18 @@ impl Packer<'_> {
                     return Err(ProgramError::Busybox { what, source });
                 }
             };
+        }
+        // An absolute path is the guest's where it sees something there, a relative one the host's.
+        let absolute = std::path::absolute(&path).ok();
+        let seen = absolute.as_deref().and_then(|path| self.program_at(path));
+        if let Some((_, found)) = seen
+            && (path.is_absolute() || path.canonicalize().is_ok_and(|path| path == found))
+            && let Some(seen) = self.seen_program(absolute.as_deref().unwrap_or(&path))?
+        {
+            return Ok(seen);
+        }
+        if !path.exists() {
+            return Err(not_found(name));
         }
         self.named.add_toolchain_of(&path);
         let file = open_named(&path)?;
@@ -191,6 +196,19 @@ impl Packer<'_> {
             place
         };
         Ok((place, Some(program.format)))
+    }
+
+    /// The same as [`Self::program_at`], with what kind of program it is.
+    fn seen_program(
+        &mut self,
+        path: &Path,
+    ) -> Result<Option<(GuestPath, Option<Format>)>, ProgramError> {
+        let Some((seen, found)) = self.program_at(path) else {
+            return Ok(None);
+        };
+        self.named.add_toolchain_of(&found);
+        let program = self.examine_named(&open_named(&found)?)?;
+        Ok(Some((seen, Some(program.format))))
     }
 
     /// A program that the guest sees without our packing it: its path there, and the host's file.

@@ -11,6 +11,7 @@ use crate::confine::Reader;
 use crate::confine::frames::Frame;
 use crate::run::root::desk::status;
 use crate::run::root::source::Answers;
+use crate::system::open_regular;
 use ebb_wire::root::{Answer, Question};
 use rustix::io::Errno;
 use std::fs::File;
@@ -46,10 +47,10 @@ impl RemoteImage {
     /// # Errors
     /// What is wrong with the archive.
     pub(crate) fn open(path: &Path, quiet: bool) -> Result<Self, RemoteError> {
-        let file = File::open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(RemoteError::NoFile);
-        }
+        let file = open_regular(path).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => RemoteError::NoFile,
+            _ => RemoteError::Open(error),
+        })?;
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy();
         let reader = Reader::start(c"ebb-image", serve)?;
