@@ -97,7 +97,7 @@ impl Volumes {
             }
             let owner = self.owner;
             let known = self.known(request.handle)?;
-            let device = known.device;
+            let (device, added) = (known.device, known.added);
             let is_limited = self.quota(known.volume)?.left().is_some();
             let file = self.opened(request.handle, Access::Write)?;
             // Next to the write: what the host does before and after it is noticed.
@@ -106,7 +106,7 @@ impl Volumes {
             let bytes = &buffer[within..end];
             let from = if append == 0 { offset } else { before.size };
             let has_hole = |start, end| is_limited && has_hole(file, start, end);
-            let growth = growth_of_write(&stat, from, bytes.len() as u64, has_hole);
+            let growth = growth_of_write(&stat, added, from, bytes.len() as u64, has_hole);
             self.check_growth(request.handle, growth)?;
             let file = self.opened(request.handle, Access::Write)?;
             if !bytes.is_empty() {
@@ -119,8 +119,8 @@ impl Volumes {
             };
             // It may be less than was wanted, and behind what others have appended meanwhile.
             let fills = |_, _| growth.fills_holes();
-            let growth = growth_of_write(&stat, at, count as u64, fills);
-            self.count_growth(request.handle, growth)?;
+            let growth = growth_of_write(&stat, added, at, count as u64, fills);
+            self.count_growth(request.handle, &stat, growth)?;
             Ok((before, count as u64, at))
         })();
         self.buffer = buffer;

@@ -3,7 +3,7 @@
 use super::facts::{facts, has_set_id, is_guests_to_change};
 use super::handles::Volumes;
 use super::listing::Listing;
-use super::quota::NAME;
+use super::quota::{FOLDER, NAME, link};
 use crate::system::opened::{kind, own_path};
 use crate::system::{FolderNames, refuse_kernels_own};
 use ebb_wire::root::{Answer, Entry};
@@ -158,11 +158,11 @@ impl Volumes {
         let known = self.known_to_change(folder)?;
         // Rather no file than one without a handle.
         self.check_room()?;
-        self.check_name(folder)?;
+        let naming = self.check_name(folder, NAME)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
         let (device, volume) = (known.device, known.volume);
         let file = open(&known.file, check(name)?, flags, Mode::RUSR | Mode::WUSR)?;
-        self.count_name(folder)?;
+        self.count_name(&naming)?;
         // Whatever our own umask says: the guest has one.
         rustix::fs::fchmod(&file, mode(bits)?)?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -182,10 +182,11 @@ impl Volumes {
     ) -> Result<Facts, Errno> {
         let known = self.known_to_change(folder)?;
         self.check_room()?;
-        self.check_name(folder)?;
+        let naming = self.check_name(folder, FOLDER)?;
         rustix::fs::mkdirat(&known.file, check(name)?, Mode::RWXU)?;
-        self.count_name(folder)?;
+        self.count_name(&naming)?;
         let made = self.look(folder, name)?;
+        self.count_new_folder(made.handle)?;
         let path = own_path(&self.known(made.handle)?.file);
         if u64::from(FileType::Directory.as_raw_mode()) == made.mode & 0o170_000 {
             // The set-group-ID bit is the folder's above.
@@ -208,9 +209,9 @@ impl Volumes {
             return Err(Errno::NOENT);
         }
         self.check_room()?;
-        self.check_name(folder)?;
+        let naming = self.check_name(folder, link(target))?;
         rustix::fs::symlinkat(target, &known.file, check(name)?)?;
-        self.count_name(folder)?;
+        self.count_name(&naming)?;
         self.look(folder, name)
     }
 
@@ -218,18 +219,22 @@ impl Volumes {
     ///
     /// # Errors
     /// `EPERM` for devices, pipes, sockets and set-user-ID or set-group-ID files, which Linux
-    /// refuses to users they do not belong to; the host's.
+    /// refuses to users they do not belong to; `EXDEV` if the file was found by another volume than
+    /// the folder; `EDQUOT`; the host's.
     pub(super) fn name(&mut self, folder: u64, name: &[u8], handle: u64) -> Result<Facts, Errno> {
         let before = self.facts(handle)?;
         let (to, file) = (self.known_to_change(folder)?, self.known_to_change(handle)?);
+        if file.volume != to.volume {
+            return Err(Errno::XDEV);
+        }
         let stat = rustix::fs::fstat(&file.file)?;
         if !is_guests_to_change(kind(&stat)) || has_set_id(&stat) {
             return Err(Errno::PERM);
         }
-        self.check_name(folder)?;
+        let naming = self.check_name(folder, NAME)?;
         let flags = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(CWD, own_path(&file.file), &to.file, check(name)?, flags)?;
-        self.count_name(folder)?;
+        self.count_name(&naming)?;
         self.facts_after(handle, &before)
     }
 
@@ -239,11 +244,17 @@ impl Volumes {
         rustix::fs::unlinkat(&known.file, check(name)?, flags)
     }
 
-    /// Moves what has a name.
+    /// Moves what has a name, or exchanges it with what has the other name. A name counts in the
+    /// folder that it comes into from another one. Within one folder, only the folder's growth
+    /// counts; the volume needs room for a name all the same, unless the new name is there already,
+    /// so that a full volume's folders grow no more.
+    ///
+    /// # Errors
+    /// `EXDEV` if the folders were found by different volumes; `EDQUOT`; the host's.
     pub(super) fn rename(
         &mut self,
         (folder, name): (u64, &[u8]),
-        (to, new_name): (u64, &[u8]),
+        (to_folder, new_name): (u64, &[u8]),
         flags: u64,
     ) -> Result<(), Errno> {
         let allowed = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
@@ -251,8 +262,23 @@ impl Volumes {
         let flags = flags
             .filter(|flags| allowed.contains(*flags))
             .ok_or(Errno::INVAL)?;
-        let (from, to) = (self.known_to_change(folder)?, self.known_to_change(to)?);
-        rustix::fs::renameat_with(&from.file, check(name)?, &to.file, check(new_name)?, flags)
+        let from = self.known_to_change(folder)?;
+        let to = self.known_to_change(to_folder)?;
+        if from.volume != to.volume {
+            return Err(Errno::XDEV);
+        }
+        let (name, new_name) = (check(name)?, check(new_name)?);
+        // A volume has one handle for a folder.
+        let counts = match (folder == to_folder, flags.contains(RenameFlags::EXCHANGE)) {
+            (true, _) => 0,
+            (false, false) => NAME,
+            (false, true) => 2 * NAME,
+        };
+        let is_there = rustix::fs::statat(&to.file, new_name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let needed = if is_there { counts } else { counts.max(NAME) };
+        let naming = self.check_names([folder, to_folder], counts, needed)?;
+        rustix::fs::renameat_with(&from.file, name, &to.file, new_name, flags)?;
+        self.count_name(&naming)
     }
 
     /// What `statfs` tells; of a volume with a limit no more is free than the guest may still add.

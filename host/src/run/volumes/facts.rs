@@ -137,8 +137,7 @@ impl Volumes {
             let file = self.opened(handle, Access::Write)?;
             drop_set_id(file, &rustix::fs::fstat(file)?)?;
             rustix::fs::ftruncate(file, size)?;
-            self.count_growth(handle, growth_of_size(&stat, size))?;
-            self.count_cut(handle, &stat, size)?;
+            self.count_size(handle, &stat, size)?;
         }
         if what & (change::ACCESSED | change::MODIFIED) != 0 {
             let time = Timespec {

@@ -18,8 +18,10 @@ const MOST: u64 = 64 << 10;
 /// Descriptors that ebb needs for itself.
 const KEPT: u64 = 256;
 
-/// What tells a file from every other one.
-type Key = (u64, u64, bool);
+/// What tells a file from every other one: its device, its number there, and the volume by which
+/// the guest found it. A file that two volumes show has a handle for each of them, so that what is
+/// done by one counts for that one, and nothing is closed by another.
+type Key = (u64, u64, usize);
 
 /// A file that the guest knows.
 #[derive(Debug)]
@@ -32,7 +34,7 @@ pub(super) struct Known {
     pub(super) read_only: bool,
     /// The device that its volume is on.
     pub(super) device: u64,
-    /// The number of the volume by which the guest found it first.
+    /// The number of the volume by which the guest found it.
     pub(super) volume: usize,
     pub(super) added: Added,
 }
@@ -171,8 +173,7 @@ impl Volumes {
         device: u64,
         volume: usize,
     ) -> Result<u64, Errno> {
-        // The same file by two volumes may be written by one of them.
-        let key = (stat.st_dev, stat.st_ino, read_only);
+        let key = (stat.st_dev, stat.st_ino, volume);
         if let Some(handle) = self.handles.get(&key)
             && let Some(known) = self.known.get_mut(handle)
         {

@@ -16,6 +16,7 @@ const ENOENT: u32 = 2;
 const ENXIO: u32 = 6;
 const EFAULT: u32 = 14;
 const EEXIST: u32 = 17;
+const EXDEV: u32 = 18;
 const ENOTDIR: u32 = 20;
 const EISDIR: u32 = 21;
 const EINVAL: u32 = 22;
@@ -33,17 +34,26 @@ struct Bench {
 
 impl Bench {
     fn new(name: &str, access: &str) -> Self {
+        Self::with(name, &[("src", &format!("/v{access}"))])
+    }
+
+    /// One of several volumes: folders of the test's folder, and what their options say behind the
+    /// colon.
+    fn with(name: &str, volumes: &[(&str, &str)]) -> Self {
         let folder = std::env::temp_dir().join(format!("ebb-volume-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(folder.join("src")).unwrap();
+        let options = volumes.iter().map(|(source, rest)| {
+            fs::create_dir_all(folder.join(source)).unwrap();
+            let text = format!("{}:{rest}", folder.join(source).display());
+            VolumeOption::parse(OsStr::new(&text)).unwrap()
+        });
+        let options: Vec<_> = options.collect();
         fs::write(folder.join("secret"), "outside").unwrap();
-        let text = format!("{}:/v{access}", folder.join("src").display());
-        let option = VolumeOption::parse(OsStr::new(&text)).unwrap();
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
         ram.set_len(3 * 4096).unwrap();
         Self {
-            volumes: Volumes::open(&[option]).unwrap().again().unwrap(),
+            volumes: Volumes::open(&options).unwrap().again().unwrap(),
             folder,
             ram,
         }
@@ -75,7 +85,11 @@ impl Bench {
     }
 
     fn top(&mut self) -> u64 {
-        self.facts(&Request::new(Ask::Top, 0)).unwrap().handle
+        self.top_of(0)
+    }
+
+    fn top_of(&mut self, volume: u64) -> u64 {
+        self.facts(&Request::new(Ask::Top, volume)).unwrap().handle
     }
 
     fn named(&mut self, ask: Ask, folder: u64, name: &[u8]) -> Result<Facts, u32> {
@@ -792,10 +806,12 @@ fn a_guest_adds_no_more_than_it_may() {
     }
     let after = fs::metadata(bench.path("file")).unwrap();
     assert_eq!((after.size(), bench.used()), (full, 8 * PAGE));
-    // Names of all kinds count, too.
-    bench.named(Ask::Folder, top, b"folder").unwrap();
+    // Names of all kinds count, too, and a folder counts twice.
     let mut link = Request::new(Ask::Link, top);
-    (link.name, link.target) = (b"link", b"file");
+    (link.name, link.target) = (b"other", b"file");
+    bench.facts(&link).unwrap();
+    assert_eq!(bench.named(Ask::Folder, top, b"more"), Err(EDQUOT));
+    link.name = b"link";
     bench.facts(&link).unwrap();
     assert_eq!(bench.used(), 10 * PAGE);
     link.name = b"more";
@@ -815,6 +831,11 @@ fn a_guest_adds_no_more_than_it_may() {
     (rename.name, rename.target) = (b"link", b"file");
     bench.put(&rename).unwrap();
     assert_eq!(bench.used(), 10 * PAGE, "others may have it open");
+    // Under a new name its folder may have to grow.
+    rename.target = b"more";
+    rename.name = b"other";
+    assert_eq!(bench.put(&rename), Err(EDQUOT));
+    assert!(!bench.path("more").exists());
 }
 
 #[test]
@@ -881,6 +902,263 @@ fn holes_count_once() {
     }
     assert_eq!(bench.write_pages(hosts, 300_000), Err(EDQUOT));
     bench.write_pages(hosts, 0).unwrap();
+}
+
+/// A sparse file of the host's, of 64 MiB.
+fn sparse(bench: &Bench) -> PathBuf {
+    let path = bench.path("disk");
+    File::create(&path).unwrap().set_len(SPARSE).unwrap();
+    path
+}
+
+const SPARSE: u64 = 64 << 20;
+
+/// What a tail that is cut off has counted must not pay for what fills the host's holes.
+#[test]
+fn the_hosts_holes_are_not_filled_on_credit() {
+    let mut bench = Bench::new("quota-credit", ":max=64K");
+    let path = sparse(&bench);
+    let top = bench.top();
+    let disk = bench.look(top, "disk").unwrap().handle;
+    let mut refused = false;
+    for round in 0..100 {
+        let longer = [change::SIZE, 0, SPARSE + 8192];
+        refused |= bench.change(disk, &longer) == Err(EDQUOT);
+        refused |= bench.write_pages(disk, round * 8192) == Err(EDQUOT);
+        bench.change(disk, &[change::SIZE, 0, SPARSE]).unwrap();
+    }
+    let taken = fs::metadata(&path).unwrap().blocks() * 512;
+    assert!(refused && taken <= 64 << 10, "{taken} bytes");
+}
+
+/// The host's holes, once filled, are not given back for what is cut off elsewhere.
+#[test]
+fn what_fills_a_hole_stays_counted() {
+    let mut bench = Bench::new("quota-filled", ":max=64K");
+    let path = sparse(&bench);
+    let top = bench.top();
+    let disk = bench.look(top, "disk").unwrap().handle;
+    let mut refused = false;
+    for round in 0..100 {
+        refused |= bench.write_pages(disk, round * 8192) == Err(EDQUOT);
+        let shorter = SPARSE - (round + 1) * 8192;
+        bench.change(disk, &[change::SIZE, 0, shorter]).unwrap();
+    }
+    let taken = fs::metadata(&path).unwrap().blocks() * 512;
+    assert!(refused && taken <= 64 << 10, "{taken} bytes");
+}
+
+/// If others have changed a file's size, the guest's own pages in it are not known any more.
+#[test]
+fn what_others_made_longer_gives_nothing_back() {
+    let mut bench = Bench::new("quota-others", ":max=64K");
+    let top = bench.top();
+    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    bench.write_pages(file, 0).unwrap();
+    assert_eq!(bench.used(), 3 * PAGE);
+    let others = File::options().write(true).open(bench.path("file"));
+    let others = others.unwrap();
+    others.set_len(16384).unwrap();
+    // The hole is the host's, and so is what is cut off.
+    bench.write_pages(file, 8192).unwrap();
+    assert_eq!(bench.used(), 5 * PAGE);
+    bench.change(file, &[change::SIZE, 0, 8192]).unwrap();
+    assert_eq!(bench.used(), 5 * PAGE);
+    bench.write_pages(file, 8192).unwrap();
+    assert_eq!(bench.used(), 7 * PAGE);
+    bench.change(file, &[change::SIZE, 0, 0]).unwrap();
+    assert_eq!(bench.used(), 5 * PAGE, "its last two are its own");
+}
+
+impl Bench {
+    fn rename(
+        &mut self,
+        (from, name): (u64, &str),
+        (to, new_name): (u64, &str),
+        flags: u64,
+    ) -> Result<(), u32> {
+        let mut request = Request::new(Ask::Rename, from);
+        request.numbers[..2].copy_from_slice(&[to, flags]);
+        (request.name, request.target) = (name.as_bytes(), new_name.as_bytes());
+        self.put(&request).map(drop)
+    }
+
+    fn name(&mut self, folder: u64, name: &str, file: u64) -> Result<Facts, u32> {
+        let mut request = Request::new(Ask::Name, folder);
+        request.numbers[0] = file;
+        let name = name.as_bytes();
+        self.facts(&Request { name, ..request })
+    }
+}
+
+/// `renameat2`'s flag.
+const EXCHANGE: u64 = 2;
+
+/// Folders do not shrink where names are moved away, so each move makes the host's disk fuller.
+#[test]
+fn names_count_in_each_folder_that_they_come_into() {
+    let mut bench = Bench::new("quota-moves", ":max=48K");
+    fs::create_dir(bench.path("a")).unwrap();
+    fs::create_dir(bench.path("b")).unwrap();
+    fs::write(bench.path("a/file"), "").unwrap();
+    fs::write(bench.path("b/other"), "").unwrap();
+    let top = bench.top();
+    let a = bench.look(top, "a").unwrap().handle;
+    let b = bench.look(top, "b").unwrap().handle;
+    bench.rename((a, "file"), (a, "same"), 0).unwrap();
+    bench.rename((a, "same"), (a, "file"), 0).unwrap();
+    assert_eq!(bench.used(), 0, "within one folder");
+    bench.rename((a, "file"), (b, "file"), 0).unwrap();
+    assert_eq!(bench.used(), PAGE);
+    bench.rename((b, "file"), (a, "file"), 1).unwrap();
+    assert_eq!(bench.used(), 2 * PAGE);
+    assert_eq!(bench.rename((a, "file"), (b, "other"), 1), Err(EEXIST));
+    assert_eq!(bench.used(), 2 * PAGE, "nothing was moved");
+    bench.rename((a, "file"), (b, "other"), EXCHANGE).unwrap();
+    assert_eq!(bench.used(), 4 * PAGE);
+    bench.rename((a, "file"), (b, "other"), 0).unwrap();
+    assert_eq!(bench.used(), 5 * PAGE, "what is replaced stays counted");
+    let file = bench.look(b, "other").unwrap().handle;
+    bench.name(b, "second", file).unwrap();
+    assert_eq!(bench.used(), 6 * PAGE);
+    bench.rename((b, "other"), (b, "second"), EXCHANGE).unwrap();
+    assert_eq!(bench.used(), 6 * PAGE);
+    // A folder has a page of its own, and so has a long target.
+    bench.named(Ask::Folder, top, b"c").unwrap();
+    assert_eq!(bench.used(), 8 * PAGE);
+    let mut link = Request::new(Ask::Link, top);
+    let target = [b'x'; 60];
+    (link.name, link.target) = (b"link", &target);
+    bench.facts(&link).unwrap();
+    assert_eq!(bench.used(), 10 * PAGE);
+    bench.rename((b, "other"), (a, "file"), 0).unwrap();
+    // One page is left: too little for an exchange.
+    let exchange = bench.rename((a, "file"), (b, "second"), EXCHANGE);
+    assert_eq!(exchange, Err(EDQUOT));
+    bench.rename((a, "file"), (b, "file"), 0).unwrap();
+    assert_eq!(bench.used(), 12 * PAGE);
+    assert_eq!(bench.rename((b, "file"), (a, "file"), 0), Err(EDQUOT));
+    assert!(bench.path("b/file").exists() && !bench.path("a/file").exists());
+}
+
+/// Long names that are moved on from folder to folder, and back and forth within one.
+#[test]
+fn the_growth_of_folders_counts() {
+    const MAX: u64 = 512 << 10;
+    let long = |name: &str| format!("{name:x<200}");
+    let mut bench = Bench::new("quota-folders", ":max=512K");
+    let top = bench.top();
+    let taken = |path: &Path| fs::metadata(path).unwrap().blocks() * 512;
+    let mut all = taken(&bench.path(""));
+    let mut from = bench.named(Ask::Folder, top, b"0").unwrap().handle;
+    for number in 0..40 {
+        let name = long(&number.to_string());
+        bench.named(Ask::File, from, name.as_bytes()).unwrap();
+    }
+    let grown = taken(&bench.path("0")).saturating_sub(PAGE);
+    assert_eq!(bench.used(), 42 * PAGE + grown);
+    // Other names in the same folder.
+    for number in 0..40 {
+        let (old, new) = (long(&number.to_string()), long(&format!("new{number}")));
+        bench.rename((from, &old), (from, &new), 0).unwrap();
+    }
+    let grown = taken(&bench.path("0")).saturating_sub(PAGE);
+    assert_eq!(bench.used(), 42 * PAGE + grown);
+    let mut folders = 1;
+    let refused = (1..20).find(|folder: &u64| {
+        let made = bench.named(Ask::Folder, top, folder.to_string().as_bytes());
+        let Ok(made) = made else { return true };
+        folders += 1;
+        let moved = (0..40).all(|number| {
+            let name = long(&format!("new{number}"));
+            let moved = bench.rename((from, &name), (made.handle, &name), 0);
+            assert!(matches!(moved, Ok(()) | Err(EDQUOT)));
+            moved.is_ok()
+        });
+        from = made.handle;
+        !moved
+    });
+    assert!(refused.is_some());
+    all = taken(&bench.path("")).saturating_sub(all);
+    for folder in 0..folders {
+        all += taken(&bench.path(&folder.to_string()));
+    }
+    assert!(all <= MAX, "{all} bytes");
+    assert!(all <= bench.used());
+}
+
+/// The limit of one volume is not passed by through another one.
+#[test]
+fn nothing_goes_from_one_volume_to_another() {
+    let volumes = [("a", "/a:max=64K"), ("b", "/b"), ("a/inner", "/inner")];
+    let mut bench = Bench::with("two", &volumes);
+    for folder in ["a", "b", "a/inner"] {
+        fs::write(bench.folder.join(folder).join("file"), vec![1; 100 << 10]).unwrap();
+        fs::create_dir(bench.folder.join(folder).join("sub")).unwrap();
+    }
+    let tops = [0, 1, 2].map(|volume| bench.top_of(volume));
+    for from in tops {
+        let file = bench.look(from, "file").unwrap().handle;
+        let sub = bench.look(from, "sub").unwrap().handle;
+        for to in tops {
+            if from == to {
+                continue;
+            }
+            for from in [from, sub] {
+                assert_eq!(bench.rename((from, "file"), (to, "new"), 0), Err(EXDEV));
+            }
+            assert_eq!(bench.rename((from, "sub"), (to, "new"), 0), Err(EXDEV));
+            let exchange = bench.rename((from, "file"), (to, "file"), EXCHANGE);
+            assert_eq!(exchange, Err(EXDEV));
+            assert_eq!(bench.name(to, "new", file), Err(EXDEV));
+            assert_eq!(bench.name(to, "file", file), Err(EXDEV));
+        }
+    }
+    // Within one they go anywhere.
+    for top in tops {
+        let sub = bench.look(top, "sub").unwrap().handle;
+        bench.rename((top, "file"), (sub, "moved"), 0).unwrap();
+        let file = bench.look(sub, "moved").unwrap().handle;
+        bench.name(top, "named", file).unwrap();
+    }
+}
+
+/// What two volumes show counts for the one by which it is done, whichever was asked first.
+#[test]
+fn each_volume_counts_what_is_done_by_it() {
+    let volumes = [("a", "/a:max=64K"), ("a", "/again"), ("a/b", "/b:max=32K")];
+    let mut bench = Bench::with("one", &volumes);
+    let [b, again, a] = [2, 1, 0].map(|volume| bench.top_of(volume));
+    let used = |bench: &Bench| [0, 2].map(|volume| bench.volumes.quota(volume).unwrap().used);
+    let made = bench.named(Ask::File, again, b"file").unwrap().handle;
+    bench.write_pages(made, 0).unwrap();
+    assert_eq!(used(&bench), [0, 0]);
+    let file = bench.look(a, "file").unwrap().handle;
+    assert_ne!(file, made);
+    bench.write_pages(file, 8192).unwrap();
+    assert_eq!(used(&bench), [2 * PAGE, 0]);
+    // The other one cuts it off, and makes it longer: that is not to be given back.
+    bench.change(made, &[change::SIZE, 0, 0]).unwrap();
+    bench.write_pages(made, 0).unwrap();
+    bench.change(file, &[change::SIZE, 0, 0]).unwrap();
+    assert_eq!(used(&bench), [2 * PAGE, 0]);
+    let long = [change::SIZE, 0, 60 << 10];
+    assert_eq!(bench.change(file, &long), Err(EDQUOT));
+    bench.change(made, &long).unwrap();
+    // Of a volume within a volume, too.
+    let inner = bench.look(a, "b").unwrap().handle;
+    let outer = bench.named(Ask::File, inner, b"file").unwrap().handle;
+    let file = bench.look(b, "file").unwrap().handle;
+    bench.write_pages(file, 0).unwrap();
+    assert_eq!(used(&bench), [3 * PAGE, 2 * PAGE]);
+    bench.write_pages(outer, 8192).unwrap();
+    assert_eq!(used(&bench), [5 * PAGE, 2 * PAGE]);
+    // What is closed by one stays open by the other.
+    let mut open = Request::new(Ask::Open, file);
+    open.numbers[0] = 2;
+    bench.put(&open).unwrap();
+    bench.put(&Request::new(Ask::Close, outer)).unwrap();
+    assert_eq!(bench.volumes.writers(), 1);
 }
 
 #[test]
