@@ -38,6 +38,7 @@ use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    system::heed_file_size_limit();
     let cli::Cli { command } = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

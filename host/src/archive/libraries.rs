@@ -19,6 +19,8 @@ const SEARCHED: [&str; 2] = ["/etc/ld.so.cache", loader_paths::MUSL];
 /// The C library, and what it loads by itself if it is there: for the end of threads.
 const GLIBC: &str = "libc.so.6";
 const LOADED_BY_GLIBC: &str = "libgcc_s.so.1";
+/// The most remarks about what is not packed.
+const REMARKS_MAX: usize = 10;
 /// The most libraries of a program.
 const LIBRARIES_MAX: usize = 4096;
 /// The most folders that a program names for its libraries.
@@ -265,8 +267,16 @@ pub(super) fn add_for_files(packer: &mut Packer<'_>) -> Result<(), PackError> {
             continue;
         };
         let real = admission::real_path(&opened).unwrap_or(file.path);
-        if let Err(LibraryError::Pack(error)) = add(packer, &program, &real) {
-            return Err(error);
+        match add(packer, &program, &real) {
+            Err(LibraryError::Pack(error)) => return Err(error),
+            // It may be that nothing needs it.
+            Err(error @ LibraryError::Refused { .. }) if packer.remarks.len() < REMARKS_MAX => {
+                let mut text = format!("{}: {error}", one_line(&real));
+                let why = std::error::Error::source(&error);
+                text.extend(why.map(|why| format!(": {why}")));
+                packer.remarks.push(text);
+            }
+            _ => {}
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use super::examiner::Examiner;
 use super::format::{FormatError, Program};
 use super::host_file::HostFile;
 use super::initramfs::{Initramfs, PackError};
+use super::loader_paths;
 use crate::system::allow_open_files;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ pub(crate) struct Packer<'a> {
     /// Libraries that may still be packed: each stays open until the archive is written.
     pub(super) libraries_left: usize,
     libraries_max: usize,
+    /// What the user should know of what is not packed.
+    pub(crate) remarks: Vec<String>,
 }
 
 impl fmt::Debug for Packer<'_> {
@@ -44,13 +47,19 @@ impl<'a> Packer<'a> {
         let open = allow_open_files(OPEN_MAX);
         let open = usize::try_from(open.min(OPEN_MAX)).unwrap_or(usize::MAX);
         let libraries_max = open.saturating_sub(RESERVED);
+        let mut named = Named::default();
+        // The user wrote these, not a program.
+        for folder in loader_paths::of_environment() {
+            named.add(&folder);
+        }
         Self {
             tree: Initramfs::default(),
-            named: Named::default(),
+            named,
             seen,
             examiner: Examiner::default(),
             libraries_left: libraries_max,
             libraries_max,
+            remarks: Vec::new(),
         }
     }
 

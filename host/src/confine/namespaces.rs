@@ -180,6 +180,19 @@ fn make(mut socket: UnixStream, kvm: Option<(u32, Dev)>) {
     let _ = socket.read(&mut [0]);
 }
 
+/// A user near the end of the largest range that this system has, by the number of this process: root of a
+/// container has 65536 users, as a rule. `None` if it has fewer than 8192.
+fn last_user(map: &str) -> Option<u32> {
+    let ranges = map.lines().filter_map(|line| {
+        let mut numbers = line.split_whitespace().map(str::parse::<u32>);
+        Some((numbers.next()?.ok()?, numbers.nth(1)?.ok()?))
+    });
+    let (first, count) = ranges.max_by_key(|(_, count)| *count)?;
+    let back = 2 + std::process::id() % 4096;
+    let user = first.checked_add(count)?.checked_sub(1 + back)?;
+    (count >= 8192).then_some(user)
+}
+
 /// The user that QEMUs of this process run as, if root starts it.
 fn own_user() -> u32 {
     FIRST_USER + std::process::id()
@@ -199,10 +212,13 @@ fn covers(map: &str, id: u32) -> bool {
 /// not who runs `ebb`.
 fn map_users(folder: &str) -> io::Result<Option<Ids>> {
     let write = |name: &str, text: &str| fs::write(format!("{folder}/{name}"), text);
-    for user in [own_user(), NOBODY] {
+    let read = |map: &str| fs::read_to_string(map).unwrap_or_default();
+    let (users, groups) = (read("/proc/self/uid_map"), read("/proc/self/gid_map"));
+    let candidates = [Some(own_user()), last_user(&users), Some(NOBODY)];
+    for user in candidates.into_iter().flatten() {
         // An ordinary user may give it no others, and root of a container those alone that it has.
-        if !geteuid().is_root() || user == NOBODY && Ids::nobody().is_none() {
-            break;
+        if !geteuid().is_root() || !covers(&users, user) || !covers(&groups, user) {
+            continue;
         }
         let ids = Ids::new(user);
         let [users, groups] = ids.maps();
@@ -281,6 +297,10 @@ mod tests {
         assert!(!covers("0 1000 1\n", NOBODY));
         assert!(covers("0 1000 1\n", 0));
         assert!(!covers("", 0) && !covers("x y z\n", 0));
+        let map = "0 1000 1\n1 100000 65536\n";
+        let user = last_user(map).unwrap();
+        assert!(covers(map, user) && user > 61_000 && user != NOBODY);
+        assert_eq!(last_user("0 1000 1\n"), None);
     }
 
     #[test]

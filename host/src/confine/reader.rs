@@ -80,6 +80,7 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     rustix::stdio::dup2_stderr(&null)?;
     drop(null);
     close_all_but(socket)?;
+    forget_environment();
     rustix::process::chdir("/")?;
     let limit = |resource, most| {
         let limit = Rlimit {
@@ -96,6 +97,23 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     limit(Resource::Core, 0)?;
     keep_capabilities(CapabilitySet::empty())?;
     calls::allow_reading()
+}
+
+/// Overwrites the variables of the environment, which may hold secrets of the user's.
+fn forget_environment() {
+    unsafe extern "C" {
+        static mut environ: *mut *mut libc::c_char;
+    }
+    // SAFETY: this process has one thread, which reads no variable any more; the C library keeps the list
+    // ended by a null pointer, and each string in memory that may be written.
+    unsafe {
+        let mut next = environ;
+        while !next.is_null() && !(*next).is_null() {
+            let len = libc::strlen(*next);
+            (*next).write_bytes(0, len);
+            next = next.add(1);
+        }
+    }
 }
 
 /// Closes every descriptor above stderr but `socket`.

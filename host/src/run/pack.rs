@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::guest;
 use crate::machine::KernelKind;
 use crate::text::one_line;
+use crate::text::stderr;
 use ebb_wire::boot;
 use ebb_wire::root::FOLDER;
 use ebb_wire::user::USER;
@@ -45,6 +46,11 @@ pub(super) fn pack(
         packer.tree.give_all([user.uid, user.gid]);
     }
     packer.add_libraries()?;
+    if !options.quiet {
+        for remark in &packer.remarks {
+            stderr::say(&format!("ebb: {remark}"));
+        }
+    }
     let root = &root;
     let of_image = {
         let root = root.borrow();

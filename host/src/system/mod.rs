@@ -2,6 +2,7 @@
 
 mod cache;
 mod descriptors;
+mod file_size;
 mod folder_names;
 pub(crate) mod huge_pages;
 mod kernels_own;
@@ -15,6 +16,7 @@ mod regular;
 pub(crate) mod secrets;
 
 pub(crate) use descriptors::allow_open_files;
+pub(crate) use file_size::heed_file_size_limit;
 pub(crate) use folder_names::FolderNames;
 pub(crate) use kernels_own::refuse_kernels_own;
 pub(crate) use memory_file::memory_file;

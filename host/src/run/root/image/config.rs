@@ -37,17 +37,7 @@ impl Config {
         let mut command = inner.entrypoint.unwrap_or_default();
         command.extend(inner.cmd.unwrap_or_default());
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let mut environment = inner.env.unwrap_or_default();
-        // A name alone would be the host's value.
-        environment.retain(|setting| {
-            setting
-                .split_once('=')
-                .is_some_and(|(name, _)| !name.is_empty())
-                && !setting.contains('\0')
-        });
-        command
-            .iter_mut()
-            .for_each(|word| word.retain(|c| c != '\0'));
+        let environment = inner.env.unwrap_or_default();
         let is_root = |user: &String| matches!(user.split(':').next(), Some("root" | "0"));
         Self {
             command,
@@ -55,5 +45,37 @@ impl Config {
             working_folder: given(inner.working_dir),
             user: given(inner.user).filter(|user| !is_root(user)),
         }
+        .checked()
+    }
+
+    /// The same without what `ebb` would take for something else: a variable without a value, which would
+    /// be the host's, and zero bytes.
+    pub(super) fn checked(mut self) -> Self {
+        self.environment.retain(|setting| {
+            let name = setting.split_once('=').map(|(name, _)| name);
+            name.is_some_and(|name| !name.is_empty()) && !setting.contains('\0')
+        });
+        let words = self.command.iter_mut();
+        words.for_each(|word| word.retain(|c| c != '\0'));
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_the_host_are_not_asked_for() {
+        let config = Config {
+            command: vec!["a\0b".into()],
+            environment: ["SECRET", "=x", "A=1", "B=\0", "C="]
+                .map(String::from)
+                .into(),
+            ..Config::default()
+        };
+        let checked = config.checked();
+        assert_eq!(checked.environment, ["A=1", "C="]);
+        assert_eq!(checked.command, ["ab"]);
     }
 }

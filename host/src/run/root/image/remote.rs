@@ -70,9 +70,11 @@ impl RemoteImage {
                     }
                 }
                 OPENED => {
-                    let config = serde_json::from_slice(&frame.bytes);
+                    let config: Result<Config, _> = serde_json::from_slice(&frame.bytes);
+                    let config = config.map_err(|error| RemoteError::Image(error.to_string()))?;
                     return Ok(Self {
-                        config: config.map_err(|error| RemoteError::Image(error.to_string()))?,
+                        // Again: a reader that the image has taken over says what it likes.
+                        config: config.checked(),
                         reader: Mutex::new(reader),
                     });
                 }

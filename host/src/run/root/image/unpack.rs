@@ -3,7 +3,9 @@
 use super::error::ImageError;
 use super::section::Section;
 use super::workshop::Workshop;
+use std::cell::Cell;
 use std::io::{self, Read, Write};
+use std::rc::Rc;
 
 /// The most bytes that come of one image.
 pub(super) const UNPACKED_MAX: u64 = 64 << 30;
@@ -12,6 +14,29 @@ const WINDOW_LOG_MAX: u32 = 27;
 const XZ_MEMORY_KIB_MAX: u32 = 128 << 10;
 /// Bytes from one word on how far it is to the next.
 const TOLD_EVERY: u64 = 16 << 20;
+
+/// Bytes that may be read without one that comes of them: padding has no end otherwise.
+const IDLE_MAX: u64 = 64 << 20;
+
+/// Compressed bytes. `idle` counts them since the last that came out of the decoder.
+struct Busy<R> {
+    inner: R,
+    idle: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Busy<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(to)?;
+        self.idle.set(self.idle.get() + count as u64);
+        if self.idle.get() > IDLE_MAX {
+            return Err(io::Error::other(format!(
+                "nothing comes of {} MiB of it",
+                IDLE_MAX >> 20
+            )));
+        }
+        Ok(count)
+    }
+}
 
 /// How bytes are compressed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -51,7 +76,11 @@ pub(super) fn unpack(
     let Some(coding) = Coding::of(&section)? else {
         return Ok(section);
     };
-    let reader = section.reader();
+    let idle = Rc::new(Cell::new(0));
+    let reader = Busy {
+        inner: section.reader(),
+        idle: Rc::clone(&idle),
+    };
     let mut reader: Box<dyn Read> = match coding {
         Coding::Gzip => Box::new(flate2::read::MultiGzDecoder::new(
             io::BufReader::with_capacity(1 << 16, reader),
@@ -83,6 +112,7 @@ pub(super) fn unpack(
                 });
             }
         };
+        idle.set(0);
         done += count as u64;
         *budget = budget.checked_sub(count as u64).ok_or_else(|| {
             ImageError::Image(format!("{what}: an image of more than 64 GiB, unpacked"))
@@ -95,4 +125,21 @@ pub(super) fn unpack(
         }
     }
     Ok(Section::whole(file)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_without_an_end_is_an_error() {
+        let idle = Rc::new(Cell::new(0));
+        let mut padded = Busy {
+            inner: io::repeat(0),
+            idle: Rc::clone(&idle),
+        };
+        let error = io::copy(&mut padded, &mut io::sink()).unwrap_err();
+        assert!(error.to_string().contains("64 MiB"), "{error}");
+        assert!(idle.get() < IDLE_MAX + (1 << 20));
+    }
 }
