@@ -81,12 +81,14 @@ const SOCKET_CALLS: &[i64] = &[
     libc::SYS_flock,
 ];
 
-/// The commands of `fcntl` that a worker may give: copies of descriptors, and what they are.
+/// The commands of `fcntl` that a worker may give: copies of descriptors, what they are, and seals of memory
+/// that it shares.
 const FCNTL_COMMANDS: &[libc::c_int] = &[
     libc::F_DUPFD_CLOEXEC,
     libc::F_GETFD,
     libc::F_SETFD,
     libc::F_GETFL,
+    libc::F_ADD_SEALS,
 ];
 
 /// The commands of Xen's devices that a worker needs.

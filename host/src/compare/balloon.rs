@@ -163,6 +163,6 @@ mod tests {
     #[test]
     fn a_comma_in_a_path_does_not_end_it() {
         let words = Balloon::arguments(Path::new("/a,b/c"));
-        assert_eq!(words[3], "unix:/a,,b/c,server=on,wait=off");
+        assert_eq!(words[4], "unix:/a,,b/c,server=on,wait=off");
     }
 }
