@@ -426,3 +426,7 @@ impl Device {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "device_tests.rs"]
+mod tests;
