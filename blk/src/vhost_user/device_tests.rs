@@ -6,6 +6,7 @@ use super::*;
 use crate::image::{Image, Location, Spec};
 use crate::io::Queue;
 use crate::knobs::Knobs;
+use crate::vhost_user::budget::MAX_DISK_MEMORY_BYTES;
 use rustix::fs::{MemfdFlags, fstatfs, memfd_create};
 use vm_memory::Bytes;
 
@@ -33,6 +34,27 @@ fn set(device: &mut Device, file: &File, sizes: &[u64]) -> std::result::Result<(
         Ok(()) => Ok(()),
         Err(Trouble::Refused(why) | Trouble::Parted(why)) => Err(why.to_string()),
     }
+}
+
+#[test]
+fn guest_memory_of_one_disk_has_a_bound() {
+    let file = File::from(memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(1 << 46).unwrap();
+    let mut device = device();
+    let half = MAX_DISK_MEMORY_BYTES / 2;
+    for sizes in [&[MAX_DISK_MEMORY_BYTES + 4096][..], &[half, half, 4096]] {
+        let why = set(&mut device, &file, sizes).unwrap_err();
+        let (sum, limit) = (MAX_DISK_MEMORY_BYTES + 4096, MAX_DISK_MEMORY_BYTES);
+        let named = why.contains(&sum.to_string()) && why.contains(&limit.to_string());
+        assert!(named, "{why}");
+    }
+    // Each table takes the place of the one before.
+    for _ in 0..100 {
+        set(&mut device, &file, &[1 << 30, 1 << 30]).unwrap();
+    }
+    assert!(device.share.is_some());
+    device.reset().unwrap();
+    assert!(device.share.is_none());
 }
 
 #[test]

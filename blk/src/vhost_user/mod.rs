@@ -10,8 +10,10 @@
 //! * [`device`]: what the messages of the protocol do.
 //! * [`config`]: the configuration space.
 //! * [`dirty`]: which pages were written, for a front-end that migrates its guest.
+//! * [`budget`]: guest memory that one disk, and all of a process, may map.
 //! * [`truncated`]: a front-end that cuts the file of its guest's memory harms itself alone.
 
+pub mod budget;
 pub mod chain;
 pub(crate) mod channel;
 pub mod config;
