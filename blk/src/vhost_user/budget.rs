@@ -1,15 +1,15 @@
 //! The guest memory that one disk may map, and all disks of a process together.
 //!
-//! A front-end can hand in a sparse file of any length. Mapped whole, it would take the address space
-//! that other disks need for their guests' memory, and this process for its own.
+//! A front-end can hand in a sparse file of any length. Mapped whole, it would take the address
+//! space that other disks need for their guests' memory, and this process for its own.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Guest memory of one disk at most: 4 TiB.
 pub const MAX_DISK_MEMORY_BYTES: u64 = 4 << 40;
-/// Guest memory of all disks of a process at most: 64 TiB, half of the address space of a process on
-/// x86-64. A disk that gets another table of memory counts with both for a moment.
+/// Guest memory of all disks of a process at most: 64 TiB, half of the address space of a process
+/// on x86-64. A disk that gets another table of memory counts with both for a moment.
 pub const MAX_PROCESS_MEMORY_BYTES: u64 = 64 << 40;
 
 /// The guest memory of all disks of this process.

@@ -20,7 +20,8 @@ fn device() -> Device {
     Device::new(Engine::new(image.unwrap(), "disk", knobs, Queue::calls()).unwrap())
 }
 
-/// Hands in regions of these sizes, each from the beginning of `file`. Returns why they are refused.
+/// Hands in regions of these sizes, each from the beginning of `file`. Fails with the reason if they
+/// are refused.
 fn set(device: &mut Device, file: &File, sizes: &[u64]) -> std::result::Result<(), String> {
     let mut at = 0;
     let regions = sizes.iter().map(|bytes| {

@@ -119,12 +119,13 @@ impl Area {
 }
 
 /// Checks that a file has the bytes that are to be mapped: touching a mapping behind the end of its
-/// file is a signal, not an error. Of a file of huge pages whole pages alone can be mapped: the kernel
-/// would map more than `bytes`, and [`super::truncated`] could not put zeroes over a part of a page.
+/// file is a signal, not an error. Of a file of huge pages whole pages alone can be mapped: the
+/// kernel would map more than `bytes`, and [`super::truncated`] could not put zeroes over a part of
+/// a page.
 ///
 /// # Errors
-/// If the file is shorter or is no regular file, or if it has huge pages and `offset` or `bytes` is no
-/// multiple of their size.
+/// If the file is shorter or is no regular file, or if it has huge pages and `offset` or `bytes` is
+/// no multiple of their size.
 pub(super) fn check_span(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
