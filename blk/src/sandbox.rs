@@ -72,6 +72,7 @@ const SOCKET_CALLS: &[i64] = &[
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_lseek,

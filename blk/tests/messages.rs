@@ -7,7 +7,7 @@ mod frontend;
 
 use ebb_blk::image::{Location, Spec};
 use ebb_blk::server::{Disk, Options, Server};
-use frontend::Client;
+use frontend::{Client, DATA, IN, Request};
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
@@ -229,5 +229,43 @@ fn a_disk_that_is_told_to_stop_does_so_whatever_its_front_end_does() {
         });
         let ended = done.recv_timeout(Duration::from_secs(20));
         assert!(ended.is_ok(), "{what}: its disk does not end");
+    }
+}
+
+#[test]
+fn a_counter_that_blocks_costs_its_front_end_the_disk_and_ends_nothing_else() {
+    let _alone = alone();
+    let path = socket("message-counter");
+    let (sender, done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let server = Server::new(Options::default());
+        server.listen(&ram("disk"), &path).unwrap();
+        let read = Request {
+            kind: IN,
+            sector: 0,
+            data: DATA,
+            bytes: 4096,
+        };
+        for last in [false, true] {
+            let stream = UnixStream::connect(&path).unwrap();
+            let mut client = Client::connect(stream.try_clone().unwrap(), 1).unwrap();
+            client.block_call(0).unwrap();
+            client.submit(0, read).unwrap();
+            client.ring(0).unwrap();
+            // An interrupt follows, which blocks.
+            while client.answer(0).unwrap().is_none() {
+                std::thread::yield_now();
+            }
+            if !last {
+                assert!(is_cut_off(&stream));
+                sender.send("cut off").unwrap();
+            }
+        }
+        drop(server);
+        sender.send("stopped").unwrap();
+    });
+    for what in ["cut off", "stopped"] {
+        let ended = done.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Ok(what));
     }
 }

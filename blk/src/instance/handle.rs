@@ -11,13 +11,19 @@ use crate::knobs::Knobs;
 use crate::pressure::Registry;
 use crate::pressure::registry::Waker;
 use crate::time::Clock;
-use crate::vhost_user::truncated;
+use crate::vhost_user::{counter, truncated};
+use crate::words::say;
 use crate::xen::device::Front;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// The time that a disk has to end once it is asked to: for its image to finish what is under way.
+/// A request that is not finished by then is not answered, as if the power had failed.
+pub const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// Where the front-end comes from.
 #[derive(Debug)]
@@ -36,9 +42,32 @@ pub struct Handle {
     name: String,
     waker: Waker,
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Thread>>,
+    /// When it was first asked to stop.
+    stop_asked: OnceLock<Instant>,
     socket_path: Option<PathBuf>,
     io_kind: &'static str,
+}
+
+/// The thread of an instance.
+#[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<()>,
+    /// The thread has the only sender until it ends.
+    ended: mpsc::Receiver<io::Result<&'static str>>,
+}
+
+impl Thread {
+    /// Waits for the thread's end. Returns `false` if that did not come in time: the thread goes on
+    /// by itself.
+    fn join_within(self, limit: Duration) -> bool {
+        let ended = self.ended.recv_timeout(limit);
+        if ended.is_err_and(|why| why == mpsc::RecvTimeoutError::Timeout) {
+            return false;
+        }
+        let _ = self.handle.join();
+        true
+    }
 }
 
 /// What an instance is made of.
@@ -77,6 +106,7 @@ impl Handle {
             confine,
         } = config;
         truncated::install()?;
+        counter::install()?;
         let registration = registry.register(&name)?;
         let waker = registration.waker();
         let knobs = Arc::new(knobs);
@@ -84,7 +114,7 @@ impl Handle {
         let patience = Patience::new(thread::available_parallelism().map_or(1, usize::from));
         let (ready, started) = mpsc::channel();
         let (inside, disk) = (shared.clone(), name.clone());
-        let thread = thread::Builder::new()
+        let handle = thread::Builder::new()
             .name(format!("blk {name}"))
             .spawn(move || {
                 let set_up = || -> io::Result<Served> {
@@ -134,7 +164,11 @@ impl Handle {
             name,
             waker,
             shared,
-            thread: Mutex::new(Some(thread)),
+            thread: Mutex::new(Some(Thread {
+                handle,
+                ended: started,
+            })),
+            stop_asked: OnceLock::new(),
             socket_path,
             io_kind,
         })
@@ -169,19 +203,28 @@ impl Handle {
     pub fn is_running(&self) -> bool {
         self.thread()
             .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
+            .is_some_and(|thread| !thread.handle.is_finished())
     }
 
-    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+    fn thread(&self) -> MutexGuard<'_, Option<Thread>> {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it has stopped, and removes its socket.
+    /// Waits until it has stopped, and removes its socket. If it has not stopped [`STOP_LIMIT`]
+    /// after it was asked to, its thread is left behind, which is said on stderr.
     pub fn stopped(&self) {
         let Some(thread) = self.thread().take() else {
             return;
         };
-        let _ = thread.join();
+        let asked = self.stop_asked.get_or_init(Instant::now);
+        if !thread.join_within(STOP_LIMIT.saturating_sub(asked.elapsed())) {
+            say(format_args!(
+                "disk {} did not stop within {} seconds; its thread is left behind and keeps its \
+                 image until this process ends",
+                self.name,
+                STOP_LIMIT.as_secs()
+            ));
+        }
         if let Some(path) = &self.socket_path {
             let _ = std::fs::remove_file(path);
         }
@@ -189,6 +232,7 @@ impl Handle {
 
     /// Asks it to stop, without waiting.
     pub fn request_stop(&self) {
+        self.stop_asked.get_or_init(Instant::now);
         self.shared.stop();
         self.wake();
     }
@@ -222,4 +266,26 @@ fn confined(served: Served, confine: Option<fn() -> io::Result<()>>) -> io::Resu
         confine()?;
     }
     Ok(served)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_end_is_left_behind() {
+        let (hold, held) = mpsc::channel::<()>();
+        let begin = |wait: Option<mpsc::Receiver<()>>| {
+            let (sender, ended) = mpsc::channel();
+            let handle = thread::spawn(move || {
+                let _until_the_end = sender;
+                let _ = wait.map(|wait| wait.recv());
+            });
+            Thread { handle, ended }
+        };
+        assert!(!begin(Some(held)).join_within(Duration::from_millis(10)));
+        drop(hold);
+        // Only so that a hang ends.
+        assert!(begin(None).join_within(Duration::from_secs(120)));
+    }
 }

@@ -5,6 +5,7 @@ use super::waiting::{Patience, Ready, Source, Waiter};
 use crate::engine::Engine;
 use crate::pressure::registry::Registration;
 use crate::time::{Clock, Micros};
+use crate::vhost_user::counter;
 use crate::vhost_user::device::Device;
 use crate::vhost_user::queues::Queues;
 use crate::vhost_user::session::{Event, Session};
@@ -119,6 +120,12 @@ impl Turns<'_> {
             self.cut_off(format_args!("it cut memory that was in use"))?;
             return Ok(());
         }
+        if counter::is_held_up() {
+            self.cut_off(format_args!(
+                "a write to its event counter blocked until it was interrupted"
+            ))?;
+            return Ok(());
+        }
         let now = self.clock.now();
         if let Some(front) = &mut self.connection
             && (ready.message || front.deadline().is_some_and(|deadline| now >= deadline))
@@ -160,6 +167,7 @@ impl Turns<'_> {
         self.device.reset()?;
         // What was still answered may have met memory that is gone, too.
         truncated::take_lost();
+        counter::take_held_up();
         Ok(())
     }
 
@@ -203,7 +211,7 @@ impl Turns<'_> {
         let from = self.clock.now();
         let deadline = self.connection.as_ref().and_then(Session::deadline);
         // Memory that was cut is noticed by whoever touches it, up to here: nobody waits with that.
-        let timeout = if found || truncated::is_lost() {
+        let timeout = if found || truncated::is_lost() || counter::is_held_up() {
             Some(Duration::ZERO)
         } else {
             let next = device.engine.next_shrink(now).into_iter().chain(deadline);

@@ -1,6 +1,7 @@
 //! The vhost-user protocol for one device. Messages and queues are handled by one thread, one
 //! after the other, so nothing in here is shared.
 
+use super::budget::{self, Share};
 use super::chain::Limits;
 use super::config::{self, MAX_QUEUE_SIZE, MAX_QUEUES};
 use super::dirty::DirtyLog;
@@ -40,6 +41,8 @@ pub struct Device {
     /// What carries their requests out.
     pub engine: Engine<Queues>,
     mappings: Vec<Mapping>,
+    /// What the guest's memory takes of what all disks may map.
+    share: Option<Share>,
     inflight: Option<Area>,
     /// Where written pages are to be marked while the features say so.
     dirty: Option<Arc<DirtyLog>>,
@@ -65,6 +68,7 @@ impl Device {
             queues: Self::fresh_queues(&engine),
             engine,
             mappings: Vec::new(),
+            share: None,
             inflight: None,
             dirty: None,
             acked: 0,
@@ -88,6 +92,7 @@ impl Device {
         self.engine.drain(&mut self.queues)?;
         self.queues = Self::fresh_queues(&self.engine);
         self.mappings.clear();
+        self.share = None;
         self.inflight = None;
         self.dirty = None;
         self.acked = 0;
@@ -201,6 +206,10 @@ impl Device {
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
     ) -> Result<()> {
+        let bytes = regions.iter().map(|region| region.memory_size);
+        let bytes = bytes.fold(0, u64::saturating_add);
+        let share = budget::OF_PROCESS.take(bytes);
+        let share = share.map_err(Trouble::Refused)?;
         let mut mapped = Vec::with_capacity(regions.len());
         let mut mappings = Vec::with_capacity(regions.len());
         for (region, file) in regions.iter().zip(files) {
@@ -229,8 +238,10 @@ impl Device {
         self.queues.announce();
         self.queues.memory = Some(Arc::new(memory));
         self.mappings = mappings;
+        self.share = Some(share);
         if !self.watch() {
             self.queues.memory = None;
+            self.share = None;
             self.watch();
             let count = regions.len();
             return Err(refused(format!("{count} regions of memory are too many")));
@@ -426,3 +437,7 @@ impl Device {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "device_tests.rs"]
+mod tests;

@@ -106,6 +106,11 @@ fn what_is_no_log_is_refused() {
     assert!(map(file(8192), 100, 8).is_err(), "inside of a page");
     assert!(map(file(4096), u64::MAX, 2).is_err());
     assert!(map(file(4096), 0, 0).is_err());
+    if let Ok(huge) = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) {
+        rustix::fs::ftruncate(&huge, 1 << 31).unwrap();
+        let why = map(huge.into(), 0, 4096);
+        assert!(why.unwrap_err().to_string().contains("pages of"));
+    }
     let null = File::open("/dev/null").unwrap();
     assert!(map(null, 0, 8).is_err());
     let most = map(file(MAX_LOG_BYTES * 4), 0, MAX_LOG_BYTES * 2);

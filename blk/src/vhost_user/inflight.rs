@@ -6,7 +6,7 @@
 //! order in which it was taken. Whoever crashed may have done so between any two stores, so each
 //! answer is announced (`last_batch_head`) before the used ring shows it, and struck off after.
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, memfd_create};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -118,11 +118,14 @@ impl Area {
     }
 }
 
-/// That a file that is about to be mapped has the bytes: touching a mapping behind the end of its
-/// file is a signal, not an error.
+/// Checks that a file has the bytes that are to be mapped: touching a mapping behind the end of its
+/// file is a signal, not an error. Of a file of huge pages whole pages alone can be mapped: the
+/// kernel would map more than `bytes`, and [`super::truncated`] could not put zeroes over a part of
+/// a page.
 ///
 /// # Errors
-/// If it has not, or is no file of memory.
+/// If the file is shorter or is no regular file, or if it has huge pages and `offset` or `bytes` is
+/// no multiple of their size.
 pub(super) fn check_span(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -134,6 +137,15 @@ pub(super) fn check_span(file: &File, offset: u64, bytes: u64) -> io::Result<()>
         return Err(io::Error::other(format!(
             "{bytes} bytes at {offset} are to be mapped of a file of {length}"
         )));
+    }
+    let system = fstatfs(file)?;
+    if system.f_type == libc::HUGETLBFS_MAGIC {
+        let page = u64::try_from(system.f_bsize).map_err(io::Error::other)?;
+        if !offset.is_multiple_of(page) || !bytes.is_multiple_of(page) {
+            return Err(io::Error::other(format!(
+                "{bytes} bytes at {offset} are to be mapped of a file with pages of {page}"
+            )));
+        }
     }
     Ok(())
 }
@@ -263,6 +275,22 @@ mod tests {
             Area::map(file, 4096, 1 << 20, 2, 16).is_err(),
             "past the end of the file"
         );
+    }
+
+    #[test]
+    fn areas_in_a_part_of_a_huge_page_are_refused() {
+        let Ok(file) = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) else {
+            println!("there are no huge pages here");
+            return;
+        };
+        let file = File::from(file);
+        let page = u64::try_from(fstatfs(&file).unwrap().f_bsize).unwrap();
+        file.set_len(2 * page).unwrap();
+        let why = Area::map(file.try_clone().unwrap(), 0, 4096, 1, 16).unwrap_err();
+        assert!(why.to_string().contains(&page.to_string()), "{why}");
+        assert!(check_span(&file, 0, page - 4096).is_err());
+        assert!(check_span(&file, page - 4096, page).is_err());
+        assert!(check_span(&file, page, page).is_ok());
     }
 
     #[test]

@@ -10,11 +10,15 @@
 //! * [`device`]: what the messages of the protocol do.
 //! * [`config`]: the configuration space.
 //! * [`dirty`]: which pages were written, for a front-end that migrates its guest.
+//! * [`counter`]: a front-end that has a write to its event counter block harms itself alone.
+//! * [`budget`]: guest memory that one disk, and all of a process, may map.
 //! * [`truncated`]: a front-end that cuts the file of its guest's memory harms itself alone.
 
+pub mod budget;
 pub mod chain;
 pub(crate) mod channel;
 pub mod config;
+pub mod counter;
 pub mod device;
 pub mod dirty;
 pub mod inflight;

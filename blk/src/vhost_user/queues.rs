@@ -1,14 +1,15 @@
 //! The virtqueues of a device, as a door.
 
 use super::chain::{self, GuestPayload, Limits};
+use super::counter;
 use super::dirty::{DirtyLog, UsedRing};
 use super::inflight::QueueLog;
 use super::truncated;
 use crate::request::{Door, Incoming, Status};
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::fs::{FileType, fstat};
+use rustix::io::ioctl_fionbio;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
@@ -110,7 +111,7 @@ impl Virtqueue {
 
     fn break_ring(&mut self) {
         self.broken = true;
-        notify(self.err.as_mut());
+        notify(self.err.as_ref());
     }
 }
 
@@ -204,7 +205,7 @@ impl Queues {
             }
             match queue.queue.needs_notification(memory) {
                 Ok(true) => {
-                    notify(queue.call.as_mut());
+                    notify(queue.call.as_ref());
                     true
                 }
                 Ok(false) => true,
@@ -368,7 +369,8 @@ impl Door for Queues {
     }
 }
 
-/// An event counter of the front-end's, so that it cannot hold us up. Files of other kinds are
+/// Accepts an event counter of the front-end's. A full one that stays as it is made here wakes its
+/// reader without a wait; see [`counter`] for one that does not stay so. Files of other kinds are
 /// refused: what they do when they are written to or waited for is up to their file system.
 pub(super) fn event_counter(file: File) -> std::io::Result<File> {
     let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
@@ -378,15 +380,14 @@ pub(super) fn event_counter(file: File) -> std::io::Result<File> {
             "a file of type {kind:?} instead of an event counter"
         )));
     }
-    let flags = fcntl_getfl(&file)?;
-    fcntl_setfl(&file, flags | OFlags::NONBLOCK)?;
+    ioctl_fionbio(&file, true)?;
     Ok(file)
 }
 
-/// Adds to an event counter. If it is full, who waits for it wakes anyway.
-fn notify(file: Option<&mut File>) {
+/// Adds one to an event counter, if there is one.
+fn notify(file: Option<&File>) {
     if let Some(file) = file {
-        let _ = file.write(&1_u64.to_ne_bytes());
+        counter::add_one(file);
     }
 }
 

@@ -106,13 +106,26 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
         (start..end).contains(&address).then_some((start, end))
     };
     let found = WATCHED.with(|watched| watched.iter().find_map(inside));
-    if let Some((start, end)) = found
-        && fill(start, end)
-    {
-        LOST.set(true);
-        return;
+    let Some((start, end)) = found else {
+        return pass_on(signal, info, context);
+    };
+    if !fill(start, end) {
+        leave_behind();
     }
-    pass_on(signal, info, context);
+    LOST.set(true);
+}
+
+/// Keeps a disk's thread here for ever. The access would be made again after a return, and end the
+/// process with all other disks.
+fn leave_behind() -> ! {
+    const WORDS: &[u8] =
+        b"ebb blk: a disk is lost: memory that its front-end cut cannot be replaced\n";
+    // SAFETY: a bare system call; the bytes are a constant.
+    unsafe { libc::write(libc::STDERR_FILENO, WORDS.as_ptr().cast(), WORDS.len()) };
+    loop {
+        // SAFETY: a bare system call, with no descriptors and no time to wait for.
+        unsafe { libc::ppoll(std::ptr::null_mut(), 0, std::ptr::null(), std::ptr::null()) };
+    }
 }
 
 /// Puts zeroes over a whole mapping, so that it cannot fault again.
@@ -174,6 +187,37 @@ mod tests {
         slice.store(1_u8, 5001, Ordering::Relaxed).unwrap();
         assert!(!take_lost(), "once is enough");
         assert!(watch([]));
+    }
+
+    #[test]
+    fn memory_that_cannot_be_replaced_costs_its_thread_and_not_the_process() {
+        install().unwrap();
+        let (sender, touches) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let file = std::fs::File::from(memfd_create("cut", MemfdFlags::CLOEXEC).unwrap());
+            ftruncate(&file, 8192).unwrap();
+            let cut = file.try_clone().unwrap();
+            let map = MmapRegion::<()>::from_file(FileOffset::new(file, 0), 8192).unwrap();
+            // No page begins there, so nothing can be mapped there.
+            assert!(watch([(map.as_ptr().wrapping_add(1), 8191)]));
+            ftruncate(&cut, 4096).unwrap();
+            sender.send(rustix::thread::gettid()).unwrap();
+            let slice = map.as_volatile_slice();
+            let _ = slice.load::<u8>(5000, Ordering::Relaxed);
+            panic!("it goes on with memory that is not there");
+        });
+        let thread = touches.recv().unwrap().as_raw_nonzero();
+        let waits = || {
+            let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
+            let number = call.as_ref().ok().and_then(|call| call.split(' ').next());
+            let number = number.map(str::parse);
+            assert!(number.is_some(), "{call:?}");
+            number == Some(Ok(libc::SYS_ppoll))
+        };
+        while !waits() {
+            std::thread::yield_now();
+        }
+        assert!(touches.try_recv().is_err());
     }
 
     #[test]

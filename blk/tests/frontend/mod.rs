@@ -311,6 +311,16 @@ impl Client {
         Ok(self.rings[queue].kick.write(1)?)
     }
 
+    /// Fills the counter by which the back-end interrupts, and has writes to it block.
+    pub fn block_call(&self, queue: usize) -> Result<(), Failed> {
+        let call = &self.rings[queue].call;
+        // SAFETY: the counter is open for as long as it is borrowed.
+        let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(call.as_raw_fd()) };
+        rustix::io::ioctl_fionbio(file, false)?;
+        call.write(u64::MAX - 1)?;
+        Ok(())
+    }
+
     /// Makes the file of the guest's memory shorter. What lies behind must not be touched here.
     pub fn cut_memory(&self, bytes: u64) -> Result<(), Failed> {
         let region = self.memory.iter().next().ok_or("no memory")?;

@@ -1,0 +1,93 @@
+//! The guest memory that one disk may map, and all disks of a process together.
+//!
+//! A front-end can hand in a sparse file of any length. Mapped whole, it would take the address
+//! space that other disks need for their guests' memory, and this process for its own.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Guest memory of one disk at most: 4 TiB.
+pub const MAX_DISK_MEMORY_BYTES: u64 = 4 << 40;
+/// Guest memory of all disks of a process at most: 64 TiB, half of the address space of a process
+/// on x86-64. A disk that gets another table of memory counts with both for a moment.
+pub const MAX_PROCESS_MEMORY_BYTES: u64 = 64 << 40;
+
+/// The guest memory of all disks of this process.
+pub(super) static OF_PROCESS: Budget = Budget::new(MAX_PROCESS_MEMORY_BYTES);
+
+/// A limit, and how much of it is taken.
+#[derive(Debug)]
+pub(super) struct Budget {
+    limit: u64,
+    taken: AtomicU64,
+}
+
+/// Guest memory that counts as mapped until this is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    of: &'static Budget,
+    bytes: u64,
+}
+
+impl Budget {
+    const fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            taken: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes `bytes` for one disk.
+    ///
+    /// # Errors
+    /// If that is more than one disk may have, or than the other disks left.
+    pub(super) fn take(&'static self, bytes: u64) -> io::Result<Share> {
+        if bytes > MAX_DISK_MEMORY_BYTES {
+            return Err(io::Error::other(format!(
+                "{bytes} bytes of guest memory; a disk may map {MAX_DISK_MEMORY_BYTES}"
+            )));
+        }
+        let fits = |taken: u64| {
+            let sum = taken.checked_add(bytes)?;
+            (sum <= self.limit).then_some(sum)
+        };
+        // Relaxed: the number stands for nothing else.
+        let taken = self
+            .taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        taken.map_err(|taken| {
+            let limit = self.limit;
+            io::Error::other(format!(
+                "{bytes} bytes of guest memory; all disks of this process may map {limit}, and \
+                 {taken} are mapped"
+            ))
+        })?;
+        Ok(Share { of: self, bytes })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        // Relaxed: as in `take`.
+        self.of.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_share_what_a_process_may_map() {
+        static BUDGET: Budget = Budget::new(100);
+        let (first, second) = (BUDGET.take(60).unwrap(), BUDGET.take(40).unwrap());
+        let why = BUDGET.take(1).unwrap_err().to_string();
+        assert!(why.contains("may map 100, and 100 are mapped"), "{why}");
+        drop(first);
+        assert!(BUDGET.take(61).is_err());
+        let third = BUDGET.take(60).unwrap();
+        drop((second, third));
+        assert_eq!(BUDGET.taken.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,189 @@
+//! Writes to event counters of a front-end, which end although the front-end wants them to block.
+//!
+//! Whether a write to a full counter blocks is a flag of the open file. The front-end shares that
+//! file: it can take `O_NONBLOCK` away and fill the counter at any time. Linux has no write to a
+//! counter that ignores the flag. So one thread of the process looks at all writing threads once in
+//! each [`INTERVAL`]. A thread that is in the same write at two looks gets a signal, which ends the
+//! write. The front-end of that disk is cut off.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// The time between two looks at all writing threads.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The signal that ends a write. Without a handler it does nothing.
+const SIGNAL: libc::c_int = libc::SIGURG;
+
+/// A thread that writes to counters.
+#[derive(Debug)]
+struct Writer {
+    thread: libc::pid_t,
+    /// Writes begun and writes ended, together: odd during a write.
+    steps: AtomicU64,
+    /// `steps` at the last look.
+    seen: AtomicU64,
+}
+
+/// The entry of a thread in [`WRITERS`], which goes when the thread ends.
+struct Entry(Arc<Writer>);
+
+static WRITERS: Mutex<Vec<Arc<Writer>>> = Mutex::new(Vec::new());
+/// The first thread was added to [`WRITERS`].
+static ADDED: Condvar = Condvar::new();
+
+thread_local! {
+    static ENTRY: Entry = Entry::new();
+    static HELD_UP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Starts the thread that ends writes, and installs the handler of its signal. Does nothing if this
+/// was done before.
+///
+/// # Errors
+/// If the system has no thread left, or refuses the handler.
+pub fn install() -> io::Result<()> {
+    static STARTED: Mutex<bool> = Mutex::new(false);
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *started {
+        return Ok(());
+    }
+    // SAFETY: an all-zero sigaction is a valid value of this C structure.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = ignore as *const () as usize;
+    // Without SA_RESTART: the write is to fail.
+    action.sa_flags = libc::SA_ONSTACK;
+    // SAFETY: the handler has the type of one without SA_SIGINFO, and does nothing.
+    if unsafe { libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let builder = thread::Builder::new().name("blk counters".into());
+    builder.spawn(end_writes)?;
+    *started = true;
+    Ok(())
+}
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+/// Adds one to an event counter. Does nothing after the thread was held up, until
+/// [`take_held_up`].
+pub fn add_one(mut file: &File) {
+    if HELD_UP.get() {
+        return;
+    }
+    ENTRY.with(|Entry(writer)| {
+        writer.step();
+        let written = file.write(&1_u64.to_ne_bytes());
+        writer.step();
+        // A full counter that does not block wakes its reader anyway.
+        if written.is_err_and(|error| error.kind() == ErrorKind::Interrupted) {
+            HELD_UP.set(true);
+        }
+    });
+}
+
+/// Returns whether a write of this thread had to be ended since [`take_held_up`].
+pub fn is_held_up() -> bool {
+    HELD_UP.get()
+}
+
+/// Returns what [`is_held_up`] does, and lets the thread write again.
+pub fn take_held_up() -> bool {
+    HELD_UP.take()
+}
+
+impl Writer {
+    fn step(&self) {
+        // Relaxed: only this thread stores, and the value stands for nothing else.
+        let steps = self.steps.load(Ordering::Relaxed);
+        self.steps.store(steps.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Sends the signal if the thread is in the write of the last look.
+    fn look(&self) {
+        // Relaxed: as in `step`; a look that comes too early for a store is followed by another.
+        let steps = self.steps.load(Ordering::Relaxed);
+        if steps % 2 == 1 && steps == self.seen.swap(steps, Ordering::Relaxed) {
+            // SAFETY: a bare system call. The thread is in `WRITERS`, so it has not ended.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, SIGNAL) };
+        }
+    }
+}
+
+impl Entry {
+    fn new() -> Self {
+        // SAFETY: all-zero is a valid value of this C structure, and sigemptyset sets it anyway.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointers are to a value of our own. The mask is this thread's alone.
+        unsafe {
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, SIGNAL);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        }
+        let writer = Arc::new(Writer {
+            // SAFETY: a bare system call that cannot fail.
+            thread: unsafe { libc::gettid() },
+            steps: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+        });
+        writers().push(writer.clone());
+        ADDED.notify_one();
+        Self(writer)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        writers().retain(|writer| !Arc::ptr_eq(writer, &self.0));
+    }
+}
+
+fn writers() -> MutexGuard<'static, Vec<Arc<Writer>>> {
+    // A list of threads is never half changed.
+    WRITERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks at all writing threads again and again; waits while there are none.
+fn end_writes() {
+    loop {
+        let guard = ADDED.wait_while(writers(), |writers| writers.is_empty());
+        let guard = guard.unwrap_or_else(PoisonError::into_inner);
+        guard.iter().for_each(|writer| writer.look());
+        drop(guard);
+        thread::sleep(INTERVAL);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_write_that_blocks_is_ended_and_no_other_is_begun() {
+        install().unwrap();
+        let counter = || File::from(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let (full, empty) = (counter(), counter());
+        rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let (sender, ended) = mpsc::channel();
+        thread::spawn(move || {
+            add_one(&empty);
+            let before = is_held_up();
+            add_one(&full);
+            // These would block, too.
+            (0..100).for_each(|_| add_one(&full));
+            let after = (take_held_up(), is_held_up());
+            sender.send((before, after)).unwrap();
+        });
+        // Only so that a hang ends.
+        let ended = ended.recv_timeout(Duration::from_secs(120)).unwrap();
+        assert_eq!(ended, (false, (true, false)));
+    }
+}

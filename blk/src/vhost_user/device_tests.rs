@@ -1,0 +1,84 @@
+//! Tables of guest memory that are refused, or that do not have the pages which they name.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use super::*;
+use crate::image::{Image, Location, Spec};
+use crate::io::Queue;
+use crate::knobs::Knobs;
+use crate::vhost_user::budget::MAX_DISK_MEMORY_BYTES;
+use rustix::fs::{MemfdFlags, fstatfs, memfd_create};
+use vm_memory::Bytes;
+
+fn device() -> Device {
+    let image = Image::open(&Spec {
+        location: Location::Ram { bytes: 1 << 20 },
+        read_only: false,
+        cached: false,
+    });
+    let knobs = Arc::new(Knobs::default());
+    Device::new(Engine::new(image.unwrap(), "disk", knobs, Queue::calls()).unwrap())
+}
+
+/// Hands in regions of these sizes, each from the beginning of `file`. Fails with the reason if they
+/// are refused.
+fn set(device: &mut Device, file: &File, sizes: &[u64]) -> std::result::Result<(), String> {
+    let mut at = 0;
+    let regions = sizes.iter().map(|bytes| {
+        let region = VhostUserMemoryRegion::new(at, *bytes, at, 0);
+        at += bytes;
+        region
+    });
+    let regions: Vec<_> = regions.collect();
+    let files = sizes.iter().map(|_| file.try_clone().unwrap());
+    match device.set_mem_table(&regions, files.collect()) {
+        Ok(()) => Ok(()),
+        Err(Trouble::Refused(why) | Trouble::Parted(why)) => Err(why.to_string()),
+    }
+}
+
+#[test]
+fn guest_memory_of_one_disk_has_a_bound() {
+    let file = File::from(memfd_create("sparse", MemfdFlags::CLOEXEC).unwrap());
+    file.set_len(1 << 46).unwrap();
+    let mut device = device();
+    let half = MAX_DISK_MEMORY_BYTES / 2;
+    for sizes in [&[MAX_DISK_MEMORY_BYTES + 4096][..], &[half, half, 4096]] {
+        let why = set(&mut device, &file, sizes).unwrap_err();
+        let (sum, limit) = (MAX_DISK_MEMORY_BYTES + 4096, MAX_DISK_MEMORY_BYTES);
+        let named = why.contains(&sum.to_string()) && why.contains(&limit.to_string());
+        assert!(named, "{why}");
+    }
+    // Each table takes the place of the one before.
+    for _ in 0..100 {
+        set(&mut device, &file, &[1 << 30, 1 << 30]).unwrap();
+    }
+    assert!(device.share.is_some());
+    device.reset().unwrap();
+    assert!(device.share.is_none());
+}
+
+#[test]
+fn memory_of_huge_pages_is_whole_pages() {
+    truncated::install().unwrap();
+    let Ok(file) = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) else {
+        println!("there are no huge pages here");
+        return;
+    };
+    let file = File::from(file);
+    let page = u64::try_from(fstatfs(&file).unwrap().f_bsize).unwrap();
+    file.set_len(2 * page).unwrap();
+    let mut device = device();
+    for bytes in [4096, page - 4096, page + 4096] {
+        let why = set(&mut device, &file, &[bytes]).unwrap_err();
+        assert!(why.contains(&format!("pages of {page}")), "{why}");
+    }
+    set(&mut device, &file, &[page]).unwrap();
+    // Behind the end of the file there is no page, whether or not the host has huge ones.
+    file.set_len(0).unwrap();
+    let memory = device.queues.memory.clone().unwrap();
+    let read = memory.read_obj::<u64>(GuestAddress(page - 8));
+    assert_eq!(read.unwrap(), 0);
+    assert!(truncated::take_lost());
+    device.reset().unwrap();
+}
