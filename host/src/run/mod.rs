@@ -243,9 +243,7 @@ fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
     match &options.root() {
         RootChoice::Nothing => Ok(None),
         RootChoice::Host => {
-            // A working folder that is gone shows nothing more.
-            let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
-            let view = View::host(&here);
+            let view = View::host();
             view.map(|view| Some(Root::Host(view)))
                 .map_err(|errno| cannot(Path::new("/"), errno.into()))
         }
