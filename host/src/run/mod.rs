@@ -33,7 +33,7 @@ use crate::qemu::Spec;
 use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
-use crate::system::{huge_pages, memory_file};
+use crate::system::{create_file, huge_pages, memory_file};
 use crate::text::{Rounded, Size, raw, stderr};
 use accel::Choice;
 use ebb_wire::volume::VOLUMES_MAX;
@@ -43,7 +43,6 @@ use program::Programs;
 use root::{RemoteImage, Root, RootChoice, View};
 use session::Plan;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -92,7 +91,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         pack::pack_out(&mut initramfs, outs, kernel.kind())?;
     }
     if let Some(path) = &options.dump_initramfs {
-        let file = File::create(path).map_err(|source| Failure::Write {
+        let file = create_file(path).map_err(|source| Failure::Write {
             path: path.clone(),
             source,
         })?;

@@ -10,6 +10,7 @@ pub(crate) mod opened;
 pub(crate) mod orphan;
 mod own_folder;
 mod path;
+mod place;
 pub(crate) mod secrets;
 
 pub(crate) use folder_names::FolderNames;
@@ -18,3 +19,4 @@ pub(crate) use memory_file::memory_file;
 pub(crate) use new_file::{new_file, new_folder};
 pub(crate) use own_folder::{OwnFolder, OwnFolderError};
 pub(crate) use path::search_path;
+pub(crate) use place::{Place, PlaceError, create_file};
