@@ -31,12 +31,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of a request at most.
 const MAX_LINE: u64 = 4096;
 /// Bytes of an answer that a client reads: a thousand instances fit.
-const MAX_ANSWER: u64 = 4 << 20;
+const MAX_ANSWER: usize = 4 << 20;
 /// Clients at a time. More are turned away.
 const MAX_CLIENTS: usize = 64;
 /// Programs that have joined. They are not among the clients: who waits for pressure keeps nobody from
@@ -347,24 +347,63 @@ fn send(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     stream.write_all(line.as_bytes())
 }
 
+/// How long a client waits for all of an answer: a server that names silent disks does so after
+/// [`ANSWER_LIMIT`].
+const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Asks the server at `path`.
 ///
 /// # Errors
-/// If nobody answers there.
+/// If no server answers there; `TimedOut` if it has not answered after [`CLIENT_PATIENCE`].
 pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
-    let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    ask_within(path, request, CLIENT_PATIENCE)
+}
+
+fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
+    let late = || {
+        let text = format!("it did not answer within {patience:?}");
+        io::Error::new(io::ErrorKind::TimedOut, text)
+    };
+    let end = Instant::now() + patience;
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_write_timeout(Some(patience))?;
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
-    (&stream).write_all(line.as_bytes())?;
-    let mut answer = String::new();
-    BufReader::new(&stream)
-        .take(MAX_ANSWER)
-        .read_line(&mut answer)?;
+    match stream.write_all(line.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+        written => written?,
+    }
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    let mut is_whole = false;
+    // A server that sends a little now and then has no more time than a silent one.
+    while !is_whole && answer.len() <= MAX_ANSWER {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => {
+                is_whole = piece[..count].contains(&b'\n');
+                answer.extend_from_slice(&piece[..count]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
     if answer.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(serde_json::from_str(&answer)?)
+    let end = answer.iter().position(|byte| *byte == b'\n');
+    let line = &answer[..end.unwrap_or(answer.len())];
+    // The parser's errors quote the server, whose text need not be one line.
+    serde_json::from_slice(line).map_err(|_| {
+        let text = "what it says is no answer";
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -406,6 +445,61 @@ mod tests {
         let mut answer = String::new();
         BufReader::new(&stream).read_line(&mut answer).unwrap();
         answer
+    }
+
+    /// Asks a server that does this with its only client.
+    fn ask_one(
+        name: &str,
+        patience: Duration,
+        server: impl FnOnce(UnixStream) + Send,
+    ) -> io::Result<Answer> {
+        let path = std::env::temp_dir().join(format!("ebb-{name}-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| server(listener.accept().unwrap().0));
+            let answer = ask_within(&path, &Request::Get { instance: None }, patience);
+            std::fs::remove_file(&path).unwrap();
+            answer
+        })
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_given_up() {
+        let patience = Duration::from_millis(50);
+        let silent = ask_one("silent", patience, |mut stream| {
+            // Until the client has gone.
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        assert_eq!(silent.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let slow = ask_one("slow", patience, |mut stream| {
+            while stream.write_all(b" ").is_ok() {
+                thread::sleep(patience / 10);
+            }
+        });
+        assert_eq!(slow.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn an_answer_comes_in_pieces_and_no_text_of_a_bad_one_is_shown() {
+        let patience = CLIENT_PATIENCE * 100;
+        let pieces = ask_one("pieces", patience, |mut stream| {
+            for piece in ["{\"do", "ne\":", "2}", "\nmore"] {
+                let _ = stream.write_all(piece.as_bytes());
+            }
+        });
+        assert_eq!(pieces.unwrap(), Answer::Done(2));
+        let bad = ask_one("bad", patience, |mut stream| {
+            let _ = stream.write_all(b"{\"red\\nebb: fine\":1}\n");
+        });
+        assert_eq!(bad.unwrap_err().to_string(), "what it says is no answer");
+        let nothing = ask_one("nothing", patience, drop).unwrap_err();
+        assert!(matches!(
+            nothing.kind(),
+            io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionReset
+        ));
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) use options::BlkOptions;
 use crate::failure::Failure;
 use crate::registry::{Fleet, Presence};
 use crate::stdout;
-use crate::text::{Rounded, printable_json};
+use crate::text::{Rounded, printable, printable_json};
 use ebb_blk::capabilities::keep_capabilities;
 use ebb_blk::control::{self, Answer, Report, Request};
 use ebb_blk::pool::PAGE_BYTES;
@@ -128,7 +128,7 @@ fn allow_descriptors() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// What guests were promised is being finished, which takes as long as it takes: the next signal ends
+/// What guests were promised is being finished, which takes half a minute at most: the next signal ends
 /// the process at once.
 fn end_at_the_next(mut signals: Signals, control: PathBuf) {
     let spawned = thread::Builder::new()
@@ -168,8 +168,20 @@ fn ask(whom: &Whom, request: Request) -> Result<Answer, Failure> {
             }
         }
     };
+    refused(answer)
+}
+
+/// Characters of a server's error that are shown.
+const ERROR_MAX: usize = 4096;
+
+/// Turns an answer that says why something was not done into a failure. Its text is the server's: it
+/// becomes one line.
+fn refused(answer: Answer) -> Result<Answer, Failure> {
     match answer {
-        Answer::Error(why) => Err(Failure::Disk(why)),
+        Answer::Error(why) => {
+            let short: String = why.chars().take(ERROR_MAX).collect();
+            Err(Failure::Disk(printable(&short)))
+        }
         answer => Ok(answer),
     }
 }
@@ -249,4 +261,18 @@ fn table(reports: &[Report]) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_server_is_one_line() {
+        let refuse = |why: &str| refused(Answer::Error(why.into())).unwrap_err().to_string();
+        let text = refuse("red\n\x1b[31mebb: fine");
+        assert!(text.ends_with("red\\u{a}ebb: fine"), "{text}");
+        assert!(refuse(&"x".repeat(1 << 20)).len() < 2 * ERROR_MAX);
+        assert_eq!(refused(Answer::Done(1)).unwrap(), Answer::Done(1));
+    }
 }

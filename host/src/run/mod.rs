@@ -34,7 +34,7 @@ use crate::qemu::Spec;
 use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
-use crate::system::{huge_pages, memory_file, open_regular};
+use crate::system::{create_file, huge_pages, memory_file, open_regular};
 use crate::text::{Size, one_line, raw, stderr};
 use accel::Choice;
 use ebb_wire::volume::VOLUMES_MAX;
@@ -44,7 +44,6 @@ use program::Programs;
 use root::{RemoteImage, Root, RootChoice, View};
 use session::Plan;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -99,7 +98,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     if let Some(path) = &options.dump_initramfs {
         // A file is not replaced for an archive that is refused.
         initramfs.measure(kernel.alignment(), budget)?;
-        let file = File::create(path).map_err(|source| Failure::Write {
+        let file = create_file(path).map_err(|source| Failure::Write {
             path: path.clone(),
             source,
         })?;
@@ -249,9 +248,7 @@ fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
     match &options.root() {
         RootChoice::Nothing => Ok(None),
         RootChoice::Host => {
-            // A working folder that is gone shows nothing more.
-            let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
-            let view = View::host(&here);
+            let view = View::host();
             view.map(|view| Some(Root::Host(view)))
                 .map_err(|errno| cannot(Path::new("/"), errno.into()))
         }

@@ -167,7 +167,7 @@ pub(crate) struct RecordFile {
 impl RecordFile {
     /// Begins the file.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        match File::create(path) {
+        match crate::system::create_file(path) {
             Ok(file) => Ok(Self {
                 path: path.to_owned(),
                 file,

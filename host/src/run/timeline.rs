@@ -39,7 +39,7 @@ struct Line<'a> {
 impl Timeline {
     /// Begins the file, or says at once that it cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|source| Failure::Write {
+        let file = crate::system::create_file(path).map_err(|source| Failure::Write {
             path: path.to_owned(),
             source,
         })?;

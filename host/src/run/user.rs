@@ -37,6 +37,12 @@ impl FromStr for UserChoice {
 /// The most bytes of a list of users or groups.
 const LIST_MAX: u64 = 16 << 20;
 
+/// Longer lines are none.
+const LINE_MAX: usize = 64 << 10;
+
+/// The most fields that a line is split into: one more than a user has.
+const FIELDS_MAX: usize = 8;
+
 /// A user, as the guest has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
@@ -58,7 +64,8 @@ fn number(text: &str) -> Option<u32> {
 
 /// The fields of the lines of `/etc/passwd` or `/etc/group` that have a name, and numbers in these fields.
 fn lines<'a>(text: &'a str, numbers: &'static [usize]) -> impl Iterator<Item = Vec<&'a str>> {
-    let lines = text.lines().map(|line| line.split(':').collect());
+    let lines = text.lines().filter(|line| line.len() <= LINE_MAX);
+    let lines = lines.map(|line| line.splitn(FIELDS_MAX, ':').collect());
     lines.filter(|fields: &Vec<&str>| {
         let is_number = |at: &usize| fields.get(*at).copied().and_then(number).is_some();
         !fields[0].is_empty() && numbers.iter().all(is_number)
@@ -246,6 +253,20 @@ mod tests {
         assert_eq!(nobody.home, "/home/4000");
         // Lines without a name are nobody's.
         assert_eq!(find("1003").unwrap().to_file(), b"1003 1003 1003\0");
+    }
+
+    #[test]
+    fn long_lines_cost_little() {
+        let text = format!("ann:x:1:1{}\n", ":".repeat(1000));
+        let fields: Vec<_> = lines(&text, &[]).collect();
+        assert_eq!((fields.len(), fields[0].len()), (1, FIELDS_MAX));
+        let line = |len: usize| {
+            let start = "ann:x:1:1:";
+            let rest = "x".repeat(len - start.len());
+            format!("{start}{rest}\nbob:x:2:2::/b:/s\n")
+        };
+        assert_eq!(lines(&line(LINE_MAX), &[2]).count(), 2);
+        assert_eq!(lines(&line(LINE_MAX + 1), &[2]).count(), 1);
     }
 
     #[test]

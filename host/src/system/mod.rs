@@ -12,6 +12,7 @@ pub(crate) mod opened;
 pub(crate) mod orphan;
 mod own_folder;
 mod path;
+mod place;
 mod regular;
 pub(crate) mod secrets;
 
@@ -23,4 +24,5 @@ pub(crate) use memory_file::memory_file;
 pub(crate) use new_file::{new_file, new_folder};
 pub(crate) use own_folder::{OwnFolder, OwnFolderError};
 pub(crate) use path::search_path;
+pub(crate) use place::{Place, PlaceError, create_file};
 pub(crate) use regular::{open_regular, read_regular, reopen_regular};

@@ -1,6 +1,7 @@
 //! Where files of the guest go on the host, found out before the guest starts.
 
 use crate::archive::GuestPath;
+use crate::system::{FolderNames, Place, PlaceError};
 use crate::text::one_line;
 use rustix::fs::{self as sys, Access, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -75,15 +76,14 @@ impl Destination {
                 }
             }
         };
-        Self::at(guest, follow(path)?)
+        Self::at(guest, path)
     }
 
-    fn at(guest: GuestPath, path: PathBuf) -> Result<Self, String> {
+    fn at(guest: GuestPath, mut path: PathBuf) -> Result<Self, String> {
         let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
         };
-        let name = path.file_name().unwrap_or_default().to_owned();
         let refuse = |errno: Errno| {
             format!(
                 "cannot write to {}: {}",
@@ -91,8 +91,13 @@ impl Destination {
                 io::Error::from(errno)
             )
         };
+        let place = Place::find(&path).map_err(|error| match error {
+            PlaceError::Link(_) => error.to_string(),
+            PlaceError::Host(error) => format!("cannot write to {}: {error}", parent.display()),
+        })?;
+        let name = place.name.clone();
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
-        let folder = sys::open(parent, flags, Mode::empty()).map_err(refuse)?;
+        let folder = sys::openat(&place.folder, ".", flags, Mode::empty()).map_err(refuse)?;
         sys::accessat(
             &folder,
             ".",
@@ -106,12 +111,21 @@ impl Destination {
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(refuse(errno)),
         };
+        if place.is_linked {
+            if there.is_none() {
+                return Err(format!("{} leads nowhere", path.display()));
+            }
+            // Where the link leads is meant.
+            path = place.path().map_err(refuse)?;
+        }
         match there.map(|there| FileType::from_raw_mode(there.st_mode)) {
             None | Some(FileType::RegularFile) => {}
             Some(FileType::Directory) => {
-                let is_empty =
-                    std::fs::read_dir(&path).is_ok_and(|mut names| names.next().is_none());
-                if !is_empty {
+                let flags = flags | OFlags::NOFOLLOW;
+                let names = sys::openat(&folder, &name, flags, Mode::empty());
+                let names = names.and_then(FolderNames::new);
+                let is_empty = |mut names: FolderNames| Ok(names.peek()?.is_none());
+                if !names.and_then(is_empty).unwrap_or(false) {
                     return Err(format!(
                         "{0} is a folder with something in it, which is not overwritten; {0}/ puts the copy into it",
                         one_line(&path)
@@ -162,16 +176,6 @@ impl Destination {
         name.truncate(NAME_MAX - end.len());
         name.extend_from_slice(end.as_bytes());
         OsString::from_vec(name)
-    }
-}
-
-/// Where a link leads that stands there.
-fn follow(path: PathBuf) -> Result<PathBuf, String> {
-    match path.symlink_metadata() {
-        Ok(metadata) if metadata.is_symlink() => path
-            .canonicalize()
-            .map_err(|error| format!("{} leads nowhere: {error}", one_line(&path))),
-        _ => Ok(path),
     }
 }
 
@@ -230,6 +234,30 @@ mod tests {
                 "{argument}: {got:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_link_of_another_user_in_a_folder_of_all_is_not_followed() {
+        if !rustix::process::geteuid().is_root() {
+            // Others do not make links of others.
+            return;
+        }
+        use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+        let scratch = Scratch::new("shared");
+        fs::write(scratch.0.join("victim"), "precious").expect("a file");
+        let shared = scratch.0.join("shared");
+        fs::create_dir(&shared).expect("a folder");
+        let mode = fs::Permissions::from_mode(0o1777);
+        fs::set_permissions(&shared, mode).expect("its mode");
+        symlink("../victim", shared.join("r")).expect("a link");
+        let arguments = scratch.arguments(&["/r:@/shared/r"]);
+        assert!(all(&arguments).is_ok());
+        lchown(shared.join("r"), Some(20_002), None).expect("root may");
+        let error = all(&arguments).expect_err("another's link");
+        assert!(
+            error.contains("/shared/r is a link of another user"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// A file of more bytes is no small one.
 const SMALL: u64 = 16 << 20;
 
+/// How many folders of a `PATH` are looked into: each costs a question to the process that reads the image.
+const PATH_FOLDERS_MAX: usize = 256;
+
 /// The bytes of a small regular file of the host's, which the guest may read.
 fn content_of_host(view: &mut View, path: &[u8]) -> Option<Vec<u8>> {
     let (file, stat) = view.look(path, true).ok()?;
@@ -113,17 +116,37 @@ impl Root {
         let Self::Image(image) = self else {
             return None;
         };
-        let rooted = |folder: &[u8]| [folder, b"/", name].concat();
-        let mut places = if name.starts_with(b"/") {
-            vec![name.to_vec()]
-        } else if name.contains(&b'/') {
-            vec![rooted(&self.working_folder())]
-        } else {
-            path.split(':')
-                .map(|folder| rooted(folder.as_bytes()))
-                .collect()
-        };
-        places.retain(|place| place.starts_with(b"/"));
+        let places = places(name, path, &self.working_folder());
         places.into_iter().find(|place| image.has_program(place))
+    }
+}
+
+/// The paths at which the guest would look for a program of this name, with this `PATH` and this working folder.
+fn places(name: &[u8], path: &str, working_folder: &[u8]) -> Vec<Vec<u8>> {
+    let rooted = |folder: &[u8]| [folder, b"/", name].concat();
+    let mut places = if name.starts_with(b"/") {
+        vec![name.to_vec()]
+    } else if name.contains(&b'/') {
+        vec![rooted(working_folder)]
+    } else {
+        let folders = path.split(':').take(PATH_FOLDERS_MAX);
+        folders.map(|folder| rooted(folder.as_bytes())).collect()
+    };
+    places.retain(|place| place.starts_with(b"/"));
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_looked_for_in_the_first_folders_of_the_path() {
+        let all = |name: &str, path: &str| places(name.as_bytes(), path, b"/srv");
+        assert_eq!(all("/x", "/bin"), [b"/x"]);
+        assert_eq!(all("a/x", "/bin"), [b"/srv/a/x"]);
+        assert_eq!(all("x", "/bin:here:/opt"), [&b"/bin/x"[..], b"/opt/x"]);
+        let long = "/l:".repeat(1_000_000);
+        assert_eq!(all("x", &long).len(), PATH_FOLDERS_MAX);
     }
 }

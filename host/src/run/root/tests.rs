@@ -4,12 +4,14 @@ use super::desk::reply_to;
 use super::shown::Root;
 use super::tree::Tree;
 use super::view::View;
-use crate::system::secrets::Homes;
+use crate::system::opened;
+use crate::system::secrets::{Homes, Secrets};
 use ebb_wire::root::{
     ANSWER_MAX, Ask, BESIDE_MAX, Entry, Facts, Frames, Names, Question, answer, entries,
     leading_number, push_name,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::io::Errno;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -235,7 +237,7 @@ fn of_the_host_only_what_anybody_sees() {
     fs::write(folder.tree().join("mine"), "mine").unwrap();
     let mode = Permissions::from_mode(0o600);
     fs::set_permissions(folder.tree().join("mine"), mode).unwrap();
-    let tree = &mut Tree::new(View::host(&folder.tree()).unwrap());
+    let tree = &mut Tree::new(View::host_with(&folder.tree(), Homes::of_host()).unwrap());
     let here = folder.tree().into_os_string().into_encoded_bytes()[1..].to_vec();
     let mine = [&here[..], b"/mine"].concat();
     let version = facts(tree, &mine).unwrap().version;
@@ -276,7 +278,7 @@ fn of_the_host_only_what_anybody_sees() {
 #[test]
 fn a_system_folder_as_working_folder_has_its_secrets() {
     for here in ["/etc", "/usr", "/"] {
-        let tree = &mut Tree::new(View::host(Path::new(here)).unwrap());
+        let tree = &mut Tree::new(View::host_with(Path::new(here), Homes::of_host()).unwrap());
         assert_eq!(read(tree, Path::new("/etc/shadow")), Err(EACCES), "{here}");
         assert_eq!(read(tree, Path::new("/etc/passwd")), Ok(()), "{here}");
     }
@@ -509,6 +511,120 @@ fn root_sees_of_others_what_anybody_sees() {
     assert_eq!(read(tree, &homes.join("bob/open")), Err(ENOENT));
 }
 
+/// Exchanges the names of two folders below this one.
+fn exchange(at: &Path, one: &str, other: &str) {
+    let flags = rustix::fs::RenameFlags::EXCHANGE;
+    rustix::fs::renameat_with(CWD, at.join(one), CWD, at.join(other), flags).unwrap();
+}
+
+/// A folder of one user that has a private folder of another, and an open one. `None` where not root
+/// runs the test: others do not make such folders.
+fn of_two_users(name: &str) -> Option<Folder> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let folder = Folder::new(name);
+    let entries = [
+        ("here/", 0o755),
+        ("here/open/", 0o755),
+        ("here/open/file", 0o644),
+        ("here/bob/", 0o700),
+        ("here/bob/file", 0o644),
+        ("here/bob/in/", 0o755),
+        ("here/bob/in/file", 0o644),
+        ("here/bob/here/", 0o755),
+        ("here/bob/here/file", 0o644),
+        ("elsewhere/", 0o700),
+        ("elsewhere/here/", 0o755),
+        ("elsewhere/here/file", 0o644),
+    ];
+    furnish(&folder.tree(), &entries);
+    chown(folder.tree(), Some(20_001), Some(20_001)).unwrap();
+    for (name, _) in entries {
+        let is_bobs = name.contains("bob") || name.contains("elsewhere");
+        let owner = if is_bobs { 20_002 } else { 20_001 };
+        chown(folder.tree().join(name), Some(owner), Some(owner)).unwrap();
+    }
+    Some(folder)
+}
+
+#[test]
+fn another_folder_of_the_same_name_is_judged_anew() {
+    let Some(folder) = of_two_users("exchanged") else {
+        return;
+    };
+    let here = folder.tree().join("here");
+    let tree = &mut from(&here, Path::new("/nowhere"));
+    // Each look finds another folder under the name than the last one did.
+    for _ in 0..3 {
+        expect(
+            tree,
+            &here,
+            &[("open/file", Ok(())), ("bob/file", Err(EACCES))],
+        );
+        exchange(&here, "open", "bob");
+        expect(
+            tree,
+            &here,
+            &[("open/file", Err(EACCES)), ("bob/file", Ok(()))],
+        );
+        assert_eq!(names(tree, &said(&here.join("open"))), Err(EACCES));
+        let closed = facts(tree, &said(&here.join("open/in/file")));
+        assert_eq!(closed.map(drop), Err(EACCES));
+        exchange(&here, "open", "bob");
+        assert_eq!(names(tree, &said(&here.join("open"))).unwrap(), ["file"]);
+    }
+}
+
+#[test]
+fn a_name_that_leads_elsewhere_since_a_file_was_opened_tells_nothing() {
+    let Some(folder) = of_two_users("opened") else {
+        return;
+    };
+    let here = folder.tree().join("here");
+    let open = |path: &Path| {
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).unwrap()
+    };
+    let homes = Homes::default();
+    let path = said(&here);
+    let mut secrets = Secrets::new(&path, open(&here), homes).unwrap();
+    let private = opened::facts(open(&here.join("bob/file")), b"").unwrap();
+    let path = said(&here.join("bob/file"));
+    assert_eq!(secrets.lets_read(&path, &private), Ok(false));
+    exchange(&here, "open", "bob");
+    // As if the folders were exchanged after the opening. A folder that is known is still the right one.
+    assert_eq!(secrets.lets_read(&path, &private), Ok(false));
+    let mut secrets = secrets.again();
+    assert_eq!(secrets.lets_read(&path, &private), Err(Errno::ACCESS));
+    assert_eq!(secrets.shows(&path, &private), Err(Errno::ACCESS));
+    let bobs = opened::facts(open(&here.join("open")), b"").unwrap();
+    let path = said(&here.join("bob"));
+    assert_eq!(secrets.shows_entries_of(&path, &bobs), Err(Errno::ACCESS));
+    let path = said(&here.join("open"));
+    assert_eq!(secrets.shows_entries_of(&path, &bobs), Ok(false));
+}
+
+#[test]
+fn another_folder_in_the_place_of_the_working_folder_is_not_shown() {
+    for (one, other) in [("tree/here", "tree/here/bob"), ("tree", "tree/elsewhere")] {
+        let Some(folder) = of_two_users("replaced") else {
+            return;
+        };
+        let here = folder.tree().join("here");
+        let tree = &mut from(&here, Path::new("/nowhere"));
+        expect(tree, &here, &[("open/file", Ok(()))]);
+        // The other folder is taken out first: no folder changes places with one that it has.
+        fs::rename(folder.0.join(other), folder.0.join("out")).unwrap();
+        exchange(&folder.0, one, "out");
+        assert!(here.join("file").exists());
+        expect(tree, &here, &[("file", Err(EACCES))]);
+        assert_eq!(names(tree, &said(&here)), Err(EACCES));
+        let above = names(tree, &said(&folder.tree()));
+        assert!(above == Ok(vec![]) || above == Err(EACCES), "{above:?}");
+    }
+}
+
 #[test]
 fn a_folder_that_the_host_closes_is_closed() {
     let folder = Folder::new("closed");
@@ -619,7 +735,7 @@ fn what_is_moved_out_of_sight_is_not_read() {
     let (folder, elsewhere) = (Folder::new("moved"), Folder::new("elsewhere"));
     let path = folder.tree().join("file");
     fs::write(&path, "one").unwrap();
-    let tree = &mut Tree::new(View::host(&folder.tree()).unwrap());
+    let tree = &mut Tree::new(View::host_with(&folder.tree(), Homes::of_host()).unwrap());
     let name = path.as_os_str().as_encoded_bytes()[1..].to_vec();
     let version = facts(tree, &name).unwrap().version;
     let read = |tree: &mut _| put(tree, Ask::Read, &name, 0, version, &[0], &ram());

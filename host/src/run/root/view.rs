@@ -94,25 +94,38 @@ impl View {
         })
     }
 
-    /// The host's system folders and the working folder, without secrets.
+    /// The host's system folders and the working folder of this process, without secrets.
     ///
     /// # Errors
     /// What the host says.
-    pub(crate) fn host(working_folder: &Path) -> Result<Self, Errno> {
-        Self::host_with(working_folder, Homes::of_host())
+    pub(crate) fn host() -> Result<Self, Errno> {
+        // Its path may lead to another folder by now.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(CWD, ".", flags, Mode::empty())?;
+        // One that is gone, or lies outside of the root, shows nothing more.
+        if facts(&folder, b"")?.stx_nlink == 0 || !real_path(&folder)?.starts_with(b"/") {
+            return Self::host_with(Path::new("/"), Homes::of_host());
+        }
+        Self::host_from(folder, Homes::of_host())
     }
 
-    /// The same where these folders are homes.
+    /// The same with this working folder, where these folders are homes.
     ///
     /// # Errors
     /// What the host says.
     pub(super) fn host_with(working_folder: &Path, homes: Homes) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(CWD, working_folder, flags, Mode::empty())?;
+        Self::host_from(folder, homes)
+    }
+
+    fn host_from(working_folder: OwnedFd, homes: Homes) -> Result<Self, Errno> {
         let mut view = Self::folder(Path::new("/"))?;
-        let here = working_folder.as_os_str().as_bytes();
-        let here = here.strip_prefix(b"/").unwrap_or(here);
+        let here = real_path(&working_folder)?;
+        let here = here.strip_prefix(b"/").unwrap_or(&here);
         let part = Part {
             here: here.to_vec(),
-            secrets: Secrets::new(here, homes),
+            secrets: Secrets::new(here, working_folder, homes)?,
         };
         view.part = Some(part.into());
         Ok(view)
@@ -228,7 +241,7 @@ impl View {
             real.drain(..usize::from(real.starts_with(b"/")));
             let shown = self.shown(&real);
             if let (Shown::WithoutSecrets, Some(part)) = (shown, &mut self.part) {
-                shows_entries = part.secrets.shows_entries_of(&real)?;
+                shows_entries = part.secrets.shows_entries_of(&real, &stat)?;
             }
         }
         Ok(Folder {
@@ -266,6 +279,7 @@ impl View {
                 return Err(Errno::ACCESS);
             }
             refuse_unseen(shown, &stat)?;
+            self.check_way(&real, shown, &stat)?;
         }
         let target = if kind_of(&stat) == FileType::Symlink {
             rustix::fs::readlinkat(&folder.file, name, Vec::new())?.into_bytes()
@@ -279,11 +293,23 @@ impl View {
     fn check(&mut self, real: &[u8], stat: &Statx) -> Result<(), Errno> {
         let shown = self.shown(real);
         if let (Shown::WithoutSecrets, Some(part)) = (shown, &mut self.part)
-            && !part.secrets.shows(real)?
+            && !part.secrets.shows(real, stat)?
         {
             return Err(Errno::ACCESS);
         }
-        refuse_unseen(shown, stat)
+        refuse_unseen(shown, stat)?;
+        self.check_way(real, shown, stat)
+    }
+
+    /// Refuses a folder that has the path of one on the way to the working folder, or of that itself, and is another.
+    fn check_way(&self, real: &[u8], shown: Shown, stat: &Statx) -> Result<(), Errno> {
+        match &self.part {
+            Some(part) if shown == Shown::OnTheWay || *real == part.here => {
+                let leads = part.secrets.leads_here(real, stat)?;
+                if leads { Ok(()) } else { Err(Errno::ACCESS) }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether the bytes of a file, or the names in a folder, may be read.

@@ -18,10 +18,14 @@
 //! |---|---|
 //! | `stores` | the stores' names |
 //! | `homes` | where home folders are |
-//! | `folders` | who may search a folder |
+//! | `folders` | who may search the folders that lead to a file |
 //!
 //! All paths are real paths on the host, without the slash at their beginning. A hard link to a
 //! secret, or a secret that is mounted elsewhere, is judged by the path where it is found.
+//!
+//! A path that was true when a file was opened may lead elsewhere by now. So the folders are judged
+//! that have the opened file, one opened in the other. The rules apply to the working folder that
+//! was opened at the start, and to no other that takes its name.
 
 mod folders;
 mod homes;
@@ -30,10 +34,12 @@ mod stores;
 pub(crate) use homes::Homes;
 
 use crate::system::opened::facts;
-use folders::Folders;
+use folders::{Folders, identity, open_in};
 use rustix::fs::{CWD, Statx};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// System folders: what programs are made of, and how they are set up.
 const SYSTEM: [&[u8]; 9] = [
@@ -58,11 +64,16 @@ pub(crate) fn is_of_system(path: &[u8]) -> bool {
 pub(crate) struct Secrets {
     /// The working folder.
     here: Vec<u8>,
+    /// The same, opened for looking at it.
+    working: Arc<OwnedFd>,
     homes: Homes,
     /// If root runs ebb: root and the owner of the working folder, whose files are no secrets by
     /// rule 4.
     trusted: Option<[u32; 2]>,
-    folders: Folders,
+    /// The folders from the root on.
+    from_root: Folders,
+    /// Those below the working folder.
+    from_here: Folders,
 }
 
 /// How much of a path is judged. Each field is the length of a path: folders on the judged path
@@ -78,60 +89,100 @@ struct Judged {
 }
 
 impl Secrets {
-    /// Makes the rules for the working folder `here`.
-    pub(crate) fn new(here: &[u8], homes: Homes) -> Self {
-        let owner = || facts(CWD, &[b"/", here].concat()).map_or(0, |stat| stat.stx_uid);
-        Self {
-            trusted: geteuid().is_root().then(|| [0, owner()]),
+    /// Makes the rules for the working folder `working`, whose path is `here`.
+    ///
+    /// # Errors
+    /// The host's, if the working folder or the root cannot be looked at.
+    pub(crate) fn new(here: &[u8], working: OwnedFd, homes: Homes) -> Result<Self, Errno> {
+        let owner = facts(&working, b"")?.stx_uid;
+        let working = Arc::new(working);
+        Ok(Self {
+            trusted: geteuid().is_root().then_some([0, owner]),
             here: here.to_vec(),
             homes,
-            folders: Folders::new(),
-        }
+            from_root: Folders::new(open_in(CWD, b"/")?.into(), b""),
+            from_here: Folders::new(working.clone(), here),
+            working,
+        })
     }
 
     /// Returns the same rules, with no folder known yet.
     pub(crate) fn again(&self) -> Self {
         Self {
             here: self.here.clone(),
+            working: self.working.clone(),
             homes: self.homes.clone(),
             trusted: self.trusted,
-            folders: Folders::new(),
+            from_root: self.from_root.again(),
+            from_here: self.from_here.again(),
         }
     }
 
-    /// Returns whether the guest may see the entry at `path`: its name, size and other facts.
+    /// Returns whether the guest may see the entry at `path`: its name, size and other facts. `stat`
+    /// has to be of the file that was opened there.
     ///
     /// # Errors
-    /// The host's, if a folder on the path cannot be looked at.
-    pub(crate) fn shows(&mut self, path: &[u8]) -> Result<bool, Errno> {
+    /// `EACCES` if `path` does not lead to this file any more.
+    pub(crate) fn shows(&mut self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
         let judged = self.judge(path);
-        self.may_pass(path, judged.seen, judged.of_others)
+        self.may_pass(path, stat, judged.seen, judged.of_others)
     }
 
     /// Returns whether the guest may see the entries of `folder`. [`Self::shows`] returns the same
-    /// for each of them.
+    /// for each of them. `stat` has to be of the folder that was opened there.
     ///
     /// # Errors
-    /// The host's, if a folder on the path cannot be looked at.
-    pub(crate) fn shows_entries_of(&mut self, folder: &[u8]) -> Result<bool, Errno> {
+    /// `EACCES` if `folder` does not lead to this folder any more.
+    pub(crate) fn shows_entries_of(&mut self, folder: &[u8], stat: &Statx) -> Result<bool, Errno> {
         // By its own name an entry may be a secret, but no folder is judged more for seeing it.
         let judged = self.judge(folder);
-        let inside = [folder, b"/"].concat();
-        self.may_pass(&inside, judged.seen, judged.of_others)
+        let (all, of_others) = (judged.seen, judged.of_others);
+        if all.min(of_others) == usize::MAX {
+            return Ok(true);
+        }
+        let trusted = self.trusted;
+        let is_of_others = |owner| is_of_others(trusted, owner);
+        let folders = self.folders(folder, all.min(of_others));
+        let found = folders.itself(folder, stat, &is_of_others)?;
+        Ok(found.lets_pass(all, of_others))
     }
 
     /// Returns whether the guest may read the bytes of the file at `path`, or the names in the
-    /// folder there. `stat` has to be of the same file or folder.
+    /// folder there. `stat` has to be of the file or folder that was opened there.
     ///
     /// # Errors
-    /// The host's, if a folder on the path cannot be looked at.
+    /// `EACCES` if `path` does not lead to this file any more.
     pub(crate) fn lets_read(&mut self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
         let judged = self.judge(path);
-        let of_others = path.len() > judged.of_others && self.is_of_others(stat.stx_uid);
+        let of_others = path.len() > judged.of_others && is_of_others(self.trusted, stat.stx_uid);
         if (path.len() > judged.read || of_others) && stat.stx_mode & 0o004 == 0 {
             return Ok(false);
         }
-        self.may_pass(path, judged.read, judged.of_others)
+        self.may_pass(path, stat, judged.read, judged.of_others)
+    }
+
+    /// Returns whether the folder at `path`, which `stat` is of, is the working folder or leads to
+    /// it. Where rule 4 does not apply, the path is enough.
+    ///
+    /// # Errors
+    /// The host's, if a folder on the way cannot be opened.
+    pub(crate) fn leads_here(&self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
+        if !lies_in(&self.here, path) {
+            return Ok(false);
+        }
+        if self.trusted.is_none() {
+            return Ok(true);
+        }
+        let names = |path: &[u8]| {
+            path.split(|byte| *byte == b'/')
+                .filter(|name| !name.is_empty())
+                .count()
+        };
+        let mut folder = self.working.clone();
+        for _ in names(path)..names(&self.here) {
+            folder = open_in(&*folder, b"..")?.into();
+        }
+        Ok(identity(&facts(&*folder, b"")?) == identity(stat))
     }
 
     /// Returns how much of `path` the rules judge.
@@ -170,32 +221,39 @@ impl Secrets {
         judged
     }
 
-    /// Returns whether everyone may search the folders on `path` that are judged: those with paths
-    /// longer than `all`, and those of others longer than `of_others`.
-    fn may_pass(&mut self, path: &[u8], all: usize, of_others: usize) -> Result<bool, Errno> {
+    /// Returns whether everyone may search the folders that lead to the file at `path` and are
+    /// judged: those with paths longer than `all`, and those of others longer than `of_others`.
+    fn may_pass(
+        &mut self,
+        path: &[u8],
+        stat: &Statx,
+        all: usize,
+        of_others: usize,
+    ) -> Result<bool, Errno> {
         let first = all.min(of_others);
-        if path.len() <= first {
+        if first == usize::MAX {
             return Ok(true);
         }
-        self.folders.refresh();
-        for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
-            if at <= first {
-                continue;
-            }
-            let folder = self.folders.get(&path[..at])?;
-            let is_judged = at > all || self.is_of_others(folder.owner);
-            if is_judged && !folder.is_open {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let trusted = self.trusted;
+        let is_of_others = |owner| is_of_others(trusted, owner);
+        let folder = self.folders(path, first).above(path, stat, &is_of_others)?;
+        Ok(folder.lets_pass(all, of_others))
     }
 
-    /// Returns whether root runs ebb and `owner` is none of those that rule 4 trusts.
-    fn is_of_others(&self, owner: u32) -> bool {
-        self.trusted
-            .is_some_and(|trusted| !trusted.contains(&owner))
+    /// Returns the folders from which the way to `path` begins, if those with paths longer than
+    /// `first` are judged.
+    fn folders(&mut self, path: &[u8], first: usize) -> &mut Folders {
+        if first >= self.here.len() && lies_in(path, &self.here) {
+            &mut self.from_here
+        } else {
+            &mut self.from_root
+        }
     }
+}
+
+/// Returns whether `owner` is none of those that rule 4 trusts, if the rule applies.
+fn is_of_others(trusted: Option<[u32; 2]>, owner: u32) -> bool {
+    trusted.is_some_and(|trusted| !trusted.contains(&owner))
 }
 
 #[cfg(test)]
@@ -208,7 +266,9 @@ mod tests {
     fn read_from(here: &str, path: &str) -> usize {
         let mut homes = Homes::default();
         homes.add(Path::new("/h/ann"));
-        let judged = Secrets::new(here.as_bytes(), homes).judge(path.as_bytes());
+        let root = open_in(CWD, b"/").unwrap();
+        let secrets = Secrets::new(here.as_bytes(), root, homes).unwrap();
+        let judged = secrets.judge(path.as_bytes());
         assert!(judged.seen >= judged.read);
         judged.read
     }

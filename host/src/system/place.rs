@@ -1,0 +1,311 @@
+//! Places for new files, where no link of another user decides what is written to.
+
+use super::opened::{facts, kind_of, own_path};
+use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Statx, fstatfs, openat};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// How many links are followed, as in the kernel.
+const LINKS_MAX: usize = 40;
+
+/// Why there is no place at a path.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlaceError {
+    #[error("{} is a link of another user, in a folder that others may write to: it is not followed", .0.display())]
+    Link(PathBuf),
+    #[error(transparent)]
+    Host(#[from] io::Error),
+}
+
+impl From<Errno> for PlaceError {
+    fn from(errno: Errno) -> Self {
+        Self::Host(errno.into())
+    }
+}
+
+impl From<PlaceError> for io::Error {
+    fn from(error: PlaceError) -> Self {
+        match error {
+            PlaceError::Host(error) => error,
+            link => Self::new(io::ErrorKind::PermissionDenied, link),
+        }
+    }
+}
+
+/// A name in a folder that is open.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Opened for looking at it.
+    pub(crate) folder: OwnedFd,
+    /// What stands under this name, if anything, is no link, but for one of `/proc`.
+    pub(crate) name: OsString,
+    /// Whether the last name of the path was a link.
+    pub(crate) is_linked: bool,
+    /// Whether the kernel follows the name: `/proc/self/fd/1` leads to what is open, and has no path.
+    is_kernels: bool,
+}
+
+impl Place {
+    /// Finds where `path` leads, and follows links as long as they are trusted.
+    ///
+    /// A link in a folder that others may write to has to belong to this user or to root, or to the
+    /// owner of the folder if not everyone may write to it. The kernel has the same rule for sticky
+    /// folders (`fs.protected_symlinks`), where it is switched on.
+    ///
+    /// # Errors
+    /// [`PlaceError::Link`] if a link is not trusted; the host's.
+    pub(crate) fn find(path: &Path) -> Result<Self, PlaceError> {
+        let mut path = path.as_os_str().as_bytes().to_vec();
+        if path.is_empty() {
+            return Err(Errno::NOENT.into());
+        }
+        let mut folder = open_folder(CWD, b".")?;
+        let mut names: VecDeque<Vec<u8>> = VecDeque::new();
+        let (mut links, mut is_linked) = (0, false);
+        loop {
+            if path.starts_with(b"/") {
+                folder = open_folder(CWD, b"/")?;
+            }
+            for name in path.rsplit(|byte| *byte == b'/') {
+                names.push_front(name.to_vec());
+            }
+            // Ends with the path, or with the next link.
+            let (name, stat) = loop {
+                let Some(name) = names.pop_front() else {
+                    return Self::of_folder(&folder, is_linked);
+                };
+                if matches!(name.as_slice(), b"" | b".") {
+                    continue;
+                }
+                let is_last = names.is_empty();
+                let stat = match facts(&folder, &name) {
+                    Err(Errno::NOENT) if is_last => None,
+                    stat => Some(stat?),
+                };
+                match stat {
+                    Some(stat) if kind_of(&stat) == FileType::Symlink => break (name, stat),
+                    _ if is_last && name != b".." => {
+                        return Ok(Self {
+                            folder,
+                            name: OsString::from_vec(name),
+                            is_linked,
+                            is_kernels: false,
+                        });
+                    }
+                    _ => folder = open_folder(&folder, &name)?,
+                }
+            };
+            is_linked |= names.is_empty();
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP.into());
+            }
+            if !is_trusted(&stat, &facts(&folder, b"")?) {
+                return Err(PlaceError::Link(
+                    real_path(&folder)?.join(OsString::from_vec(name)),
+                ));
+            }
+            let is_kernels = fstatfs(&folder)?.f_type == PROC_SUPER_MAGIC;
+            if is_kernels && names.is_empty() {
+                return Ok(Self {
+                    folder,
+                    name: OsString::from_vec(name),
+                    is_linked,
+                    is_kernels,
+                });
+            }
+            path = if is_kernels {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                folder = openat(&folder, name.as_slice(), flags, Mode::empty())?;
+                b".".to_vec()
+            } else {
+                rustix::fs::readlinkat(&folder, name.as_slice(), Vec::new())?.into_bytes()
+            };
+        }
+    }
+
+    /// Returns the place that a folder has in the one above it.
+    fn of_folder(folder: &OwnedFd, is_linked: bool) -> Result<Self, PlaceError> {
+        let path = real_path(folder)?;
+        let name = path.file_name().ok_or(Errno::ISDIR)?;
+        Ok(Self {
+            folder: open_folder(folder, b"..")?,
+            name: name.to_owned(),
+            is_linked,
+            is_kernels: false,
+        })
+    }
+
+    /// Returns the path of this place, without links.
+    ///
+    /// # Errors
+    /// The host's.
+    pub(crate) fn path(&self) -> Result<PathBuf, Errno> {
+        Ok(real_path(&self.folder)?.join(&self.name))
+    }
+}
+
+/// Makes a file at `path`, or empties the one that is there, as [`File::create`] does. Follows links
+/// as [`Place::find`] does.
+///
+/// # Errors
+/// Those of [`Place::find`], and the host's.
+pub(crate) fn create_file(path: &Path) -> io::Result<File> {
+    let place = Place::find(path)?;
+    let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    if !place.is_kernels {
+        flags |= OFlags::NOFOLLOW;
+    }
+    let mode = Mode::from_raw_mode(0o666);
+    Ok(openat(&place.folder, &place.name, flags, mode)?.into())
+}
+
+/// Returns whether a link in this folder may be followed.
+fn is_trusted(link: &Statx, folder: &Statx) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let others_write = folder.stx_mode & 0o022 != 0;
+    let all_write = folder.stx_mode & 0o002 != 0;
+    let owner = link.stx_uid;
+    !others_write || owner == own || owner == 0 || (!all_write && owner == folder.stx_uid)
+}
+
+fn open_folder(above: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(above, name, flags, Mode::empty())
+}
+
+fn real_path(folder: &OwnedFd) -> Result<PathBuf, Errno> {
+    let text = rustix::fs::readlinkat(CWD, own_path(folder), Vec::new())?;
+    Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::io::Write;
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("ebb-place-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(path.join("shared")).unwrap();
+            fs::create_dir_all(path.join("home")).unwrap();
+            fs::write(path.join("home/victim"), "precious").unwrap();
+            Self(path.canonicalize().unwrap())
+        }
+
+        fn mode(&self, mode: u32) {
+            fs::set_permissions(self.0.join("shared"), Permissions::from_mode(mode)).unwrap();
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn links_of_others_in_folders_of_all_are_not_followed() {
+        if !rustix::process::geteuid().is_root() {
+            // Others do not make links of others.
+            return;
+        }
+        let scratch = Scratch::new("others");
+        let link = scratch.0.join("shared/link");
+        let folder = scratch.0.join("shared/folder");
+        symlink("../home/victim", &link).unwrap();
+        symlink(scratch.0.join("home"), &folder).unwrap();
+        symlink("shared/link", scratch.0.join("own")).unwrap();
+        let ways = [link.clone(), folder.join("victim"), scratch.0.join("own")];
+        let give = |uid| {
+            for link in [&link, &folder] {
+                lchown(link, Some(uid), Some(uid)).unwrap();
+            }
+        };
+        lchown(scratch.0.join("shared"), Some(20_001), Some(20_001)).unwrap();
+        for (mode, owner, is_followed) in [
+            (0o1777, 20_002, false),
+            (0o777, 20_002, false),
+            (0o1777, 20_001, false),
+            (0o775, 20_002, false),
+            (0o775, 20_001, true),
+            (0o755, 20_002, true),
+            (0o1777, 0, true),
+        ] {
+            scratch.mode(mode);
+            give(owner);
+            for way in &ways {
+                fs::write(scratch.0.join("home/victim"), "precious").unwrap();
+                let made = create_file(way);
+                assert_eq!(made.is_ok(), is_followed, "{mode:o} {owner} {way:?}");
+                let left = fs::read(scratch.0.join("home/victim")).unwrap();
+                assert_eq!(left.is_empty(), is_followed);
+                if let Err(error) = made {
+                    let text = error.to_string();
+                    let named = if *way == ways[1] { &folder } else { &link };
+                    assert!(text.starts_with(&*named.to_string_lossy()), "{text}");
+                    assert!(text.contains("link of another user"), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn files_are_made_as_the_system_makes_them() {
+        let scratch = Scratch::new("made");
+        scratch.mode(0o1777);
+        let at = |name: &str| scratch.0.join(name);
+        symlink("../home/victim", at("shared/link")).unwrap();
+        symlink("../home/new", at("shared/broken")).unwrap();
+        symlink("loop", at("shared/loop")).unwrap();
+        symlink("home/../shared/.", at("folder")).unwrap();
+        for (name, real) in [
+            ("shared/link", "home/victim"),
+            ("shared/broken", "home/new"),
+            ("shared/../home//./x", "home/x"),
+            ("folder/y", "shared/y"),
+        ] {
+            let mut file = create_file(&at(name)).expect(name);
+            file.write_all(name.as_bytes()).unwrap();
+            assert_eq!(fs::read(at(real)).unwrap(), name.as_bytes());
+        }
+        for (name, errno) in [
+            ("shared/loop", Errno::LOOP),
+            ("home", Errno::ISDIR),
+            ("folder", Errno::ISDIR),
+            ("home/..", Errno::ISDIR),
+            ("home/new/", Errno::NOTDIR),
+            ("none/x", Errno::NOENT),
+        ] {
+            let error = create_file(&at(name)).expect_err(name);
+            assert_eq!(Errno::from_io_error(&error), Some(errno), "{name}");
+        }
+        assert!(create_file(Path::new("")).is_err() && create_file(Path::new("/")).is_err());
+        let path = Place::find(&at("folder")).unwrap().path().unwrap();
+        assert_eq!(path, at("shared"));
+    }
+
+    #[test]
+    fn what_is_open_is_written_to_by_its_number() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let writer = OwnedFd::from(writer);
+        let mut file = create_file(Path::new(&own_path(&writer))).unwrap();
+        drop(writer);
+        file.write_all(b"text").unwrap();
+        drop(file);
+        let text = io::read_to_string(&mut reader).unwrap();
+        assert_eq!(text, "text");
+    }
+}
