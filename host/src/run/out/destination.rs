@@ -87,7 +87,7 @@ impl Destination {
         let refuse = |errno: Errno| {
             format!(
                 "cannot write to {}: {}",
-                one_line(parent),
+                one_line(&parent),
                 io::Error::from(errno)
             )
         };
