@@ -6,6 +6,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+const NAME: &std::ffi::CStr = c"ebb-examiner";
+
 /// The only question: a file to examine. The answer has the same kind.
 const EXAMINE: u8 = 1;
 
@@ -14,6 +16,12 @@ const EXAMINE: u8 = 1;
 pub(crate) struct Examiner(Option<Reader>);
 
 impl Examiner {
+    /// Starts the process, so that it is ready when the first file is asked about. Where that fails, the first
+    /// file tells why.
+    pub(crate) fn begin() -> Self {
+        Self(Reader::start(NAME, serve).ok())
+    }
+
     /// Says what kind of program an open file is.
     ///
     /// # Errors
@@ -21,7 +29,7 @@ impl Examiner {
     pub(crate) fn examine(&mut self, file: &File) -> Result<Program, FormatError> {
         let reader = match self.0.take() {
             Some(reader) => reader,
-            None => Reader::start(c"ebb-examiner", serve)?,
+            None => Reader::start(NAME, serve)?,
         };
         reader.send(EXAMINE, &[], &[file.as_fd()])?;
         let answer = reader.receive()?;

@@ -298,6 +298,7 @@ fn add_file(packer: &mut Packer<'_>, path: &Path, admitted: &Admitted) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::archive::examiner::Examiner;
 
     #[test]
     fn folders_of_a_list_are_absolute() {
@@ -311,7 +312,7 @@ mod tests {
     #[test]
     fn no_more_libraries_are_held_open_than_the_limit_says() {
         let add = |left: usize| {
-            let mut packer = Packer::new(Box::new(|_| None));
+            let mut packer = Packer::new(Box::new(|_| None), Examiner::default());
             packer.libraries_left = left;
             let command = [OsString::from("/bin/bash")];
             packer.add_program(&command).map(drop)

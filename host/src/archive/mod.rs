@@ -25,6 +25,7 @@ mod program;
 
 pub(crate) use admission::Named;
 pub(crate) use busybox::BusyboxError;
+pub(crate) use examiner::Examiner;
 pub(crate) use files::FileError;
 pub(crate) use initramfs::{
     Alignment, Budget, GuestPath, Initramfs, Node, PackError, Source, nul_terminated,

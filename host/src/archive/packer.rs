@@ -43,7 +43,7 @@ impl fmt::Debug for Packer<'_> {
 
 impl<'a> Packer<'a> {
     /// Nothing packed yet, in a guest that sees the host's files by `seen`.
-    pub(crate) fn new(seen: Box<Seen<'a>>) -> Self {
+    pub(crate) fn new(seen: Box<Seen<'a>>, examiner: Examiner) -> Self {
         let open = allow_open_files(OPEN_MAX);
         let open = usize::try_from(open.min(OPEN_MAX)).unwrap_or(usize::MAX);
         let libraries_max = open.saturating_sub(RESERVED);
@@ -56,7 +56,7 @@ impl<'a> Packer<'a> {
             tree: Initramfs::default(),
             named,
             seen,
-            examiner: Examiner::default(),
+            examiner,
             libraries_left: libraries_max,
             libraries_max,
             remarks: Vec::new(),

@@ -431,6 +431,7 @@ fn of_env(interpreter: &Path, argument: Option<&OsStr>) -> Option<(OsString, Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::archive::examiner::Examiner;
 
     #[test]
     fn env_is_looked_through() {
@@ -455,7 +456,7 @@ mod tests {
 
     #[test]
     fn what_env_runs_is_found_in_the_guest() {
-        let mut packer = Packer::new(Box::new(|_| None));
+        let mut packer = Packer::new(Box::new(|_| None), Examiner::default());
         let path = GuestPath::parse(b"/usr/bin/bash").unwrap();
         let bash = HostFile::open(Path::new("/bin/bash")).unwrap();
         packer.tree.add(path, executable(&bash)).unwrap();

@@ -24,7 +24,7 @@ mod watch;
 
 pub(crate) use options::RunOptions;
 
-use crate::archive::Budget;
+use crate::archive::{Budget, Examiner};
 use crate::blk::{DISKS_MAX, Disks};
 use crate::confine::Preparation;
 use crate::failure::Failure;
@@ -61,7 +61,9 @@ const CPUS_DEFAULT_MAX: u32 = 8;
 /// Runs the program and returns its status.
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
+    // Both get ready meanwhile.
     let cage = Preparation::begin(options.unconfined);
+    let examiner = Examiner::begin();
     huge_pages::do_without();
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
@@ -69,7 +71,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let is_images = options.program.is_empty() && completed.is_some();
     let options = completed.as_ref().unwrap_or(options);
     let (listed, mut volumes) = volumes_of(options)?;
-    let (mut initramfs, user) = pack::pack(options, root.as_mut(), &listed, is_images)?;
+    let (mut initramfs, user) = pack::pack(options, root.as_mut(), &listed, is_images, examiner)?;
     if let (Some(Root::Host(view)), Some(user)) = (&mut root, &user) {
         view.give([user.uid, user.gid]);
     }

@@ -6,7 +6,7 @@ use super::root::{Root, RootChoice};
 use super::user::User;
 use super::volumes::VolumeOption;
 use crate::archive::{
-    GUEST_PATH, GuestPath, Initramfs, Named, Node, Packer, Source, nul_terminated,
+    Examiner, GUEST_PATH, GuestPath, Initramfs, Named, Node, Packer, Source, nul_terminated,
 };
 use crate::failure::Failure;
 use crate::guest;
@@ -29,6 +29,7 @@ pub(super) fn pack(
     root: Option<&mut Root>,
     volumes: &[VolumeOption],
     is_images: bool,
+    examiner: Examiner,
 ) -> Result<(Initramfs, Option<User>), Failure> {
     let root = RefCell::new(root);
     let seen = |path: &[u8]| {
@@ -36,7 +37,7 @@ pub(super) fn pack(
         let of_root = || root.as_mut()?.real_path_of(path.strip_prefix(b"/")?);
         in_volume(volumes, path).or_else(of_root)
     };
-    let mut packer = Packer::new(Box::new(seen));
+    let mut packer = Packer::new(Box::new(seen), examiner);
     name(&mut packer.named, options, volumes);
     packer.add_files(&options.files)?;
     let user = options.user.as_ref();
