@@ -1,8 +1,8 @@
 //! Which files of the host may be packed without being named.
 //!
-//! A program chooses its interpreter, its libraries and the first line of a script, and it may be
-//! anyone's. So what is packed for it must be a program itself, and one that everyone on this host may
-//! read anyway, or one that lies below what the user named.
+//! A program chooses its interpreter, its libraries and the first line of a script, and a hostile
+//! program chooses secrets. So a file that a program asks for is packed only if it is a program itself,
+//! and only if everyone on this host may read it or the user named it or a folder above it.
 
 use super::examiner::Examiner;
 use super::format::{FormatError, Program};
@@ -127,7 +127,7 @@ pub(crate) fn admit(
         path: real.clone(),
         source,
     })?;
-    // Last, so that nobody is advised to name what is no program: a program chose its name.
+    // Last: the error advises the user to name the file, which is bad advice for a secret.
     check(&opened, &real, named, shown)?;
     Ok(Some(Admitted {
         file,

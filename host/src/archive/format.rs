@@ -1,5 +1,5 @@
-//! What kind of program a file is. Read in a confined process ([`super::examiner`]): whoever wrote the
-//! file may have meant to break its reader.
+//! Tells what kind of program a file is. Files are hostile, so this runs in a confined process
+//! ([`super::examiner`]).
 
 use crate::text::one_line;
 use elf::ElfStream;
@@ -112,7 +112,7 @@ impl Program {
     }
 }
 
-/// Reads enough of a file to say what it is.
+/// Returns the kind of program that a file is, by its first bytes and its ELF headers.
 ///
 /// # Errors
 /// If it is no program and no library for x86-64.
@@ -270,7 +270,7 @@ fn file_offset(segments: &[ProgramHeader], address: u64) -> Option<u64> {
     })
 }
 
-/// The bytes from an offset to the next NUL, of which there may be `most`.
+/// Returns the bytes from offset `at` to the next NUL. Fails if there are more than `most`.
 fn name_at(file: &File, at: u64, most: usize) -> Result<OsString, FormatError> {
     let mut bytes = vec![0; most];
     let count = file.read_at(&mut bytes, at)?;

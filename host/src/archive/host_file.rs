@@ -1,5 +1,5 @@
-//! Files of the host that are packed: what is packed is what was opened, or what stands below a folder
-//! that was.
+//! Files of the host that are packed. The bytes come from a descriptor that was opened once, or from a
+//! file below a folder that was opened once.
 
 use crate::system::reopen_regular;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};

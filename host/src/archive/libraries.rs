@@ -19,7 +19,7 @@ const SEARCHED: [&str; 2] = ["/etc/ld.so.cache", loader_paths::MUSL];
 /// The C library, and what it loads by itself if it is there: for the end of threads.
 const GLIBC: &str = "libc.so.6";
 const LOADED_BY_GLIBC: &str = "libgcc_s.so.1";
-/// The most remarks about what is not packed.
+/// The most remarks about libraries that are not packed.
 const REMARKS_MAX: usize = 10;
 /// The most libraries of a program.
 const LIBRARIES_MAX: usize = 4096;

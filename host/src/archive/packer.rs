@@ -1,4 +1,4 @@
-//! What is needed to pack a guest's first file system: the tree, and who says what may go into it.
+//! Packs a guest's first file system: holds the tree, and the rules for what may go into it.
 
 use super::admission::{self, AdmissionError, Admitted, Named, Shown, Use};
 use super::examiner::Examiner;
@@ -21,14 +21,14 @@ pub(crate) type Seen<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
 /// Packs programs and what they need.
 pub(crate) struct Packer<'a> {
     pub(crate) tree: Initramfs,
-    /// What the user named: it may be packed whoever may read it.
+    /// Files and folders that the user named. They may be packed even if others may not read them.
     pub(crate) named: Named,
     pub(crate) seen: Box<Seen<'a>>,
     pub(super) examiner: Examiner,
     /// Libraries that may still be packed: each stays open until the archive is written.
     pub(super) libraries_left: usize,
     libraries_max: usize,
-    /// What the user should know of what is not packed.
+    /// Messages for the user about libraries that are not packed.
     pub(crate) remarks: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Packer<'a> {
         Ok(())
     }
 
-    /// Opens a file that nobody named, for a use; see [`admission::admit`].
+    /// Opens a file that a program asks for, for a use; see [`admission::admit`].
     pub(super) fn admit(
         &mut self,
         path: &Path,

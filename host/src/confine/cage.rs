@@ -168,8 +168,8 @@ impl Cage {
         inner.is_some_and(|inner| inner.namespaces.is_none() && inner.ids.is_some())
     }
 
-    /// Has the process of `command` confined before it becomes `program`, which may take what it
-    /// `needs`. It inherits `kept` under their present numbers.
+    /// Has the process of `command` confined before it becomes `program`, which may take the
+    /// memory and devices that it `needs`. It inherits `kept` under their present numbers.
     ///
     /// # Errors
     /// The host's, for descriptors.
@@ -221,7 +221,8 @@ impl Cage {
                 error
             })
         };
-        // SAFETY: as above: `enter` makes system calls on what was prepared before the fork.
+        // SAFETY: the closure runs in the forked child before exec; `enter` makes system calls with
+        // values that were prepared before the fork, and neither allocates nor takes a lock.
         unsafe { command.pre_exec(enter) };
         Ok(Progress(told))
     }
@@ -362,7 +363,7 @@ fn become_user(user: u32, group: u32) -> Result<(), Errno> {
 fn bound_capabilities() -> Result<(), Errno> {
     for capability in CapabilitySet::all().iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // Not allowed to who has no capabilities; unknown to an older kernel.
+            // A process without capabilities may not, and an older kernel does not know this one.
             Ok(()) | Err(Errno::PERM | Errno::INVAL) => {}
             Err(error) => return Err(error),
         }

@@ -41,10 +41,10 @@ const READERS: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// The calls of QEMU, until its own `-sandbox` takes some away: memory, threads, waiting, the
-/// descriptors that it was handed, and files by a path, of which Landlock leaves some. None of them
-/// reaches another process, makes a socket or a pair of them, or changes modes, owners or times of a
-/// file.
+/// The calls that QEMU may make, until its own `-sandbox` takes some away: memory, threads, waiting,
+/// the descriptors that it was handed, and files by a path, which Landlock restricts further. No call
+/// reaches another process, makes a socket or a pair of sockets, or changes modes, owners or times of
+/// a file.
 const QEMUS: &[i64] = &[
     // Starting.
     libc::SYS_execve,
@@ -178,7 +178,7 @@ const QEMUS: &[i64] = &[
     libc::SYS_chdir,
     libc::SYS_fchdir,
     libc::SYS_umask,
-    // What it asks about itself and the machine.
+    // Questions about itself and the machine.
     libc::SYS_getpid,
     libc::SYS_getppid,
     libc::SYS_gettid,
@@ -237,7 +237,7 @@ const IOCTL_COMMANDS: &[u64] = &[libc::TCGETS, libc::FIONBIO, libc::FIONREAD, li
 /// The type of all of KVM's commands, and the part of a command that has it.
 const KVM_COMMANDS: (u64, u64) = (0xff00, 0xae00);
 
-/// Stands in a filter for the number of the process that it is put on.
+/// The placeholder in a filter for the number of the process that the filter is put on.
 const OWN_PROCESS: u32 = 0x7eb_b0de;
 
 /// Confines the calling thread, and those that it starts, to [`READERS`]; others fail with `EPERM`.
@@ -391,7 +391,8 @@ pub(super) fn apply(program: &[sock_filter]) -> io::Result<()> {
 /// # Errors
 /// `ENOSYS` or `EINVAL` of kernels before 5.11.
 pub(super) fn close_range(first: u32, last: u32, flags: u32) -> io::Result<()> {
-    // SAFETY: numbers alone; what is closed is used no more by the callers, which are new processes.
+    // SAFETY: the arguments are numbers. The callers are new processes that use no descriptor in this
+    // range any more.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     match result {
         0 => Ok(()),

@@ -19,7 +19,7 @@ const READ: [&str; 7] = [
     "/sys/devices/system",
     "/dev/urandom",
 ];
-/// What it writes, too.
+/// Devices that it opens for reading and writing.
 const WRITTEN: [&str; 2] = ["/dev/null", "/dev/kvm"];
 /// Folders of firmware that lie beside a program that was built and not installed.
 const BESIDE: [&str; 2] = ["pc-bios", "qemu-bundle"];

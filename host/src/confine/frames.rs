@@ -18,7 +18,7 @@ const BYTES_MAX: u32 = 17 << 20;
 /// A message that was received.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// What it says or asks, in the numbers of its protocol.
+    /// The kind of message, a number of its protocol.
     pub(crate) kind: u8,
     pub(crate) bytes: Vec<u8>,
     pub(crate) descriptors: Vec<OwnedFd>,

@@ -1,5 +1,5 @@
-//! `/dev/kvm` for a QEMU that does not run as root, where only root may open it: another node of the same
-//! device, which is that QEMU's, stands in its place in a mount namespace of its own.
+//! Gives a QEMU that does not run as root a `/dev/kvm` where only root may open the host's: another node
+//! of the same device, owned by QEMU's user, bound over the host's in a private mount namespace.
 
 use rustix::fs::{CWD, Dev, FileType, Gid, Mode, Uid};
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ pub(super) fn openers() -> Openers {
 /// # Errors
 /// The kernel's: root of a container may make no nodes.
 pub(super) fn give_to(user: u32, device: Dev) -> Result<(), Errno> {
-    // SAFETY: unsafe for what threads share; there is one.
+    // SAFETY: the call is unsafe for threads that share their root; this process has one thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private)?;

@@ -22,7 +22,7 @@ pub(crate) enum Measure {
     Limits,
     Environment,
     Descriptors,
-    /// It stands in `/`.
+    /// Its working folder is `/`.
     Folder,
 }
 

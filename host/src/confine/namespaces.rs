@@ -114,7 +114,7 @@ impl Making {
     /// Waits for them, and gives them their users.
     ///
     /// # Errors
-    /// If there is no user namespace to be had here.
+    /// If this host makes no user namespace for `ebb`.
     pub(super) fn finish(mut self) -> io::Result<Namespaces> {
         let mut result = || {
             let mut bytes = [0; 4];
@@ -162,7 +162,8 @@ fn make(mut socket: UnixStream, kvm: Option<(u32, Dev)>) {
         let error = made.map_or_else(Errno::raw_os_error, |()| 0);
         socket.write_all(&error.to_le_bytes()).is_ok() && error == 0
     };
-    // SAFETY: unsafe for what threads share, of which these flags have nothing; there is one.
+    // SAFETY: the call is unsafe for threads that share what it takes apart; this process has one
+    // thread.
     let unshare = |flags| unsafe { unshare_unsafe(flags) };
     let mounts = kvm.ok_or(Errno::NODEV);
     let mounts = mounts.and_then(|(user, device)| kvm::give_to(user, device));

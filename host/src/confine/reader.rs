@@ -1,5 +1,5 @@
-//! A process that reads what others wrote (programs, images) and answers what stands in it. It can
-//! compute, use the descriptors that it is handed, and do nothing else.
+//! A process that parses data of others (programs, images, archives) and answers questions about it.
+//! It can compute, use the descriptors that it is handed, and do nothing else.
 
 use super::calls;
 use super::fork::Forked;
@@ -73,7 +73,7 @@ impl Reader {
 /// Gives up, in a new process, everything but `socket` and memory.
 fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     rustix::thread::set_name(name)?;
-    // What it would print reaches no terminal.
+    // Its output reaches no terminal.
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;

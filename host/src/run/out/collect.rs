@@ -1,4 +1,4 @@
-//! Makes what the reader of a guest's archive says. The reader may have been taken over by the guest: it
+//! Makes the entries that the reader of a guest's archive sends. The reader may have been taken over by the guest: it
 //! can have `ebb` make entries below the destinations, no more than may come, and nothing else.
 
 use super::parser::{DATA, DONE, Entry, FAULT, FILE, FOLDER, LINK, RECEIVE, TAKEN, bounds};
@@ -26,7 +26,7 @@ pub(super) fn collect(
     asked.map_err(ended)?;
     let mut left = most.bytes();
     let mut left_out = String::new();
-    // Ends: each entry costs something of what may come.
+    // Ends: each entry takes at least a page off `left`.
     loop {
         let frame = reader.receive().map_err(ended)?;
         match frame.kind {

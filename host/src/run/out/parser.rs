@@ -1,5 +1,5 @@
-//! The process that reads the archive that a guest sends ([`crate::confine::Reader`]), and what it says to
-//! `ebb`: entries one after the other, each of which `ebb` makes or refuses.
+//! The confined process that parses the archive of a guest ([`crate::confine::Reader`]). It sends `ebb`
+//! one entry after the other, and `ebb` makes or refuses each.
 
 use super::receive::{Fault, Taker, receive};
 use crate::confine::frames::{Frame, receive as next, send};
@@ -10,8 +10,8 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 
-/// Asks for an archive to be read: the port comes along, and the bytes say how much may come and for how
-/// many destinations.
+/// Asks for an archive to be read. The message has the port's descriptor, the most bytes, and the number
+/// of destinations.
 pub(super) const RECEIVE: u8 = 1;
 /// A folder is to be made: an [`Entry`].
 pub(super) const FOLDER: u8 = 2;
@@ -21,7 +21,7 @@ pub(super) const FILE: u8 = 3;
 pub(super) const DATA: u8 = 4;
 /// A link is to be made: an [`Entry`] with its target.
 pub(super) const LINK: u8 = 5;
-/// All has come: the lines about what was not sent.
+/// The archive is complete. The message has the guest's lines about files that it did not send.
 pub(super) const DONE: u8 = 6;
 /// Nothing more is taken: why.
 pub(super) const FAULT: u8 = 7;
