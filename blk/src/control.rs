@@ -549,7 +549,7 @@ mod tests {
 
     #[test]
     fn who_does_not_answer_is_named() {
-        let (server, path, _fronts) = served("silent");
+        let (server, path, _fronts) = served("stuck");
         // As a disk whose thread waits for something that does not come.
         let _silent = server.registry().register("stuck").unwrap();
         let squeeze = |name: Option<&str>| Request::Squeeze {
