@@ -12,10 +12,12 @@
 //! | `listing` | a folder's names while they are listed |
 //! | `content` | bytes |
 //! | `quota` | how much may be added |
+//! | `counting` | counts what requests add |
 //! | `answers` | its requests, answered |
 
 mod answers;
 mod content;
+mod counting;
 mod entries;
 mod facts;
 mod handles;
