@@ -9,6 +9,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What tmpfs calls itself in `statfs`.
@@ -19,11 +20,30 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 const LOCK_TRIES: u32 = 200;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
+/// What was opened with `O_PATH` where the user said that an image is.
+#[derive(Clone, Debug)]
+pub struct Found(pub Arc<OwnedFd>);
+
+impl PartialEq for Found {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Found {}
+
 /// Where an image's bytes are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
     /// A raw file or a block device.
     Path(PathBuf),
+    /// The same, found already: it is opened by its descriptor, whatever `path` leads to by now.
+    Found {
+        /// By which name it was found, for people.
+        path: PathBuf,
+        /// What stood there.
+        file: Found,
+    },
     /// Memory of this process, gone with it.
     Ram {
         /// How much.
@@ -106,7 +126,7 @@ impl Image {
     /// If it cannot be opened or is not a disk.
     pub fn open(spec: &Spec) -> Result<Self, OpenError> {
         let image = Self::open_incoming(spec)?;
-        if let Location::Path(path) = &spec.location {
+        if let Location::Path(path) | Location::Found { path, .. } = &spec.location {
             image.lock().map_err(|source| match source.kind() {
                 io::ErrorKind::WouldBlock => OpenError::InUse { path: path.clone() },
                 _ => OpenError::Open {
@@ -125,7 +145,11 @@ impl Image {
     /// If it cannot be opened or is not a disk.
     pub fn open_incoming(spec: &Spec) -> Result<Self, OpenError> {
         match &spec.location {
-            Location::Path(path) => Self::open_path(path, spec),
+            Location::Path(path) => Self::open_path(path, path, spec),
+            Location::Found { path, file } => {
+                let own = own_path(&file.0);
+                Self::open_path(path, Path::new(&own), spec)
+            }
             Location::Ram { bytes } => Self::ram(*bytes, spec.read_only),
         }
     }
@@ -153,7 +177,8 @@ impl Image {
         }
     }
 
-    fn open_path(path: &Path, spec: &Spec) -> Result<Self, OpenError> {
+    /// Opens what stands at `place`; errors name `path`.
+    fn open_path(path: &Path, place: &Path, spec: &Spec) -> Result<Self, OpenError> {
         let failed = |source: io::Error| OpenError::Open {
             path: path.to_owned(),
             source,
@@ -165,7 +190,7 @@ impl Image {
         };
         // A FIFO without a writer must not hold us up.
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let cached = open(path, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
+        let cached = open(place, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
         let kind = FileType::from_raw_mode(fstat(&cached).map_err(|e| failed(e.into()))?.st_mode);
         if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
             return Err(OpenError::Kind {
@@ -190,7 +215,7 @@ impl Image {
             None
         } else {
             // The inode that is open already, not whatever the path names by now.
-            let again = format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(&cached));
+            let again = own_path(&cached);
             let flags = access | OFlags::CLOEXEC | OFlags::DIRECT;
             open(again, flags, Mode::empty()).ok().map(|fd| {
                 let alignment = alignment(&fd, kind);
@@ -273,6 +298,11 @@ impl Image {
     pub fn cached(&self) -> &OwnedFd {
         &self.cached
     }
+}
+
+/// The path by which this process opens again what a descriptor has open.
+fn own_path(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(file))
 }
 
 /// Whether the bytes of what lies in a file system are memory. A block device is somewhere else,

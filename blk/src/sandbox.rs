@@ -10,6 +10,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Calls of every worker: waiting, the image, the pool, ending. No `open`, no `execve`, no `socket`.
 const COMMON_CALLS: &[i64] = &[
@@ -78,8 +79,39 @@ const SOCKET_CALLS: &[i64] = &[
     libc::SYS_lseek,
     libc::SYS_preadv2,
     libc::SYS_rt_sigaction,
-    // The image, handed over to the back-end where a guest goes.
-    libc::SYS_flock,
+];
+
+/// What the thread may call that reads the sockets of front-ends.
+const READER_CALLS: &[i64] = &[
+    // Waiting.
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_restart_syscall,
+    // The sockets, and waking a disk's thread.
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_shutdown,
+    libc::SYS_write,
+    libc::SYS_close,
+    // The allocator.
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    // Panicking.
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
 ];
 
 /// The commands of `fcntl` that a worker may give: copies of descriptors, what they are, and seals of memory
@@ -102,11 +134,12 @@ const XEN_COMMANDS: &[libc::c_ulong] = &[
     evtchn::NOTIFY,
 ];
 
-/// Confines the calling thread, for ever, to what a disk with a socket needs.
+/// Confines the calling thread, for ever, to what a disk with a socket needs. Of locks it may set and
+/// release those of `image` alone: a guest's migration hands the image over.
 ///
 /// # Errors
 /// If the kernel has no seccomp.
-pub fn confine_worker() -> io::Result<()> {
+pub fn confine_worker(image: BorrowedFd<'_>) -> io::Result<()> {
     let calls = COMMON_CALLS.iter().chain(SOCKET_CALLS);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|call| (*call, vec![])).collect();
     let dword = SeccompCmpArgLen::Dword;
@@ -116,6 +149,9 @@ pub fn confine_worker() -> io::Result<()> {
         rule(1, dword.clone(), SeccompCmpOp::Eq, command)
     });
     rules.insert(libc::SYS_fcntl, commands.collect::<io::Result<_>>()?);
+    let image = u64::from(image.as_raw_fd().unsigned_abs());
+    let image = rule(0, dword.clone(), SeccompCmpOp::Eq, image)?;
+    rules.insert(libc::SYS_flock, vec![image]);
     let blocking = rule(1, dword, SeccompCmpOp::Eq, libc::FIONBIO)?;
     rules.insert(libc::SYS_ioctl, vec![blocking]);
     map_no_code(&mut rules)?;
@@ -138,14 +174,32 @@ pub fn confine_xen_worker() -> io::Result<()> {
     confine(rules)
 }
 
-/// Allows memory to be mapped that holds no code.
+/// Confines the calling thread, for ever, to reading the sockets of front-ends.
+///
+/// # Errors
+/// If the kernel has no seccomp.
+pub fn confine_reader() -> io::Result<()> {
+    let calls = READER_CALLS.iter();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|call| (*call, vec![])).collect();
+    map_no_code(&mut rules)?;
+    confine(rules)
+}
+
+/// Allows memory to be mapped that holds no code and does not grow by itself.
 fn map_no_code(rules: &mut BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
-    let executable = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.unsigned_abs()));
-    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        let plain = rule(2, SeccompCmpArgLen::Qword, executable.clone(), 0)?;
+    let without = |index, flags: libc::c_int| {
+        let without = SeccompCmpOp::MaskedEq(u64::from(flags.unsigned_abs()));
+        condition(index, SeccompCmpArgLen::Qword, without, 0)
+    };
+    let no_code = without(2, libc::PROT_EXEC)?;
+    let fixed = without(3, libc::MAP_GROWSDOWN)?;
+    let mut allow = |call, conditions| -> io::Result<()> {
+        let plain = SeccompRule::new(conditions).map_err(io::Error::other)?;
         rules.insert(call, vec![plain]);
-    }
-    Ok(())
+        Ok(())
+    };
+    allow(libc::SYS_mprotect, vec![no_code.clone()])?;
+    allow(libc::SYS_mmap, vec![no_code, fixed])
 }
 
 /// Allows a call whose argument `index` compares so with `value`.
@@ -155,8 +209,17 @@ fn rule(
     operator: SeccompCmpOp,
     value: u64,
 ) -> io::Result<SeccompRule> {
-    let condition = SeccompCondition::new(index, len, operator, value).map_err(io::Error::other)?;
+    let condition = condition(index, len, operator, value)?;
     SeccompRule::new(vec![condition]).map_err(io::Error::other)
+}
+
+fn condition(
+    index: u8,
+    len: SeccompCmpArgLen,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> io::Result<SeccompCondition> {
+    SeccompCondition::new(index, len, operator, value).map_err(io::Error::other)
 }
 
 fn confine(mut rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
@@ -179,12 +242,14 @@ fn confine(mut rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::fs::File;
+    use std::os::fd::AsFd;
 
     #[test]
     fn a_confined_thread_opens_nothing_any_more() {
         let confined = std::thread::spawn(|| {
             assert!(File::open("/proc/self/status").is_ok());
-            confine_worker().unwrap();
+            let image = File::open("/proc/self/status").unwrap();
+            confine_worker(image.as_fd()).unwrap();
             let error = File::open("/proc/self/status").unwrap_err();
             let fork = std::process::Command::new("/bin/true").spawn();
             (error.kind(), fork.is_err())
@@ -200,22 +265,49 @@ mod tests {
     }
 
     #[test]
-    fn a_confined_thread_maps_memory_but_no_code() {
+    fn confined_threads_map_memory_but_no_code_nor_what_grows() {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-        for confine in [confine_worker, confine_xen_worker] {
+        let worker = || confine_worker(File::open("/proc/self/status")?.as_fd());
+        let confines: [fn() -> io::Result<()>; 3] = [worker, confine_xen_worker, confine_reader];
+        for confine in confines {
             let confined = std::thread::spawn(move || {
                 confine().unwrap();
-                [ProtFlags::empty(), ProtFlags::EXEC].map(|more| {
-                    let access = ProtFlags::READ | ProtFlags::WRITE | more;
+                let none = (ProtFlags::empty(), MapFlags::empty());
+                let code = (ProtFlags::EXEC, MapFlags::empty());
+                let grows = (ProtFlags::empty(), MapFlags::GROWSDOWN);
+                [none, code, grows].map(|(access, flags)| {
+                    let access = ProtFlags::READ | ProtFlags::WRITE | access;
+                    let flags = MapFlags::PRIVATE | flags;
                     // SAFETY: a new mapping at an address of the kernel's choice.
-                    let mapped = unsafe {
-                        mmap_anonymous(std::ptr::null_mut(), 4096, access, MapFlags::PRIVATE)
-                    };
+                    let mapped =
+                        unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, access, flags) };
                     mapped.map(|_| ())
                 })
             });
             let refused = Err(rustix::io::Errno::PERM);
-            assert_eq!(confined.join().unwrap(), [Ok(()), refused]);
+            assert_eq!(confined.join().unwrap(), [Ok(()), refused, refused]);
         }
+    }
+
+    #[test]
+    fn a_disk_s_thread_locks_its_image_alone() {
+        use rustix::fs::{FlockOperation, MemfdFlags, fcntl_lock, flock, memfd_create};
+        let confined = std::thread::spawn(|| {
+            let [image, other] =
+                ["image", "other"].map(|name| memfd_create(name, MemfdFlags::CLOEXEC).unwrap());
+            confine_worker(image.as_fd()).unwrap();
+            let (lock, unlock) = (
+                FlockOperation::NonBlockingLockExclusive,
+                FlockOperation::NonBlockingUnlock,
+            );
+            [
+                flock(&image, lock),
+                flock(&image, unlock),
+                flock(&other, lock),
+                fcntl_lock(&image, lock),
+            ]
+        });
+        let refused = Err(rustix::io::Errno::PERM);
+        assert_eq!(confined.join().unwrap(), [Ok(()), Ok(()), refused, refused]);
     }
 }

@@ -1,11 +1,12 @@
 //! Many disks in one process.
 
 use crate::image::{Image, OpenError, Spec};
-use crate::instance::{Config, Handle, Socket};
+use crate::instance::{Config, Confine, Handle, Socket};
 use crate::knobs::Knobs;
 use crate::pressure::{Registry, Source, source::Watch, watch};
 use crate::sandbox;
 use crate::time::Clock;
+use crate::vhost_user::channel::narrow;
 use crate::xen::device::Front;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use std::collections::BTreeMap;
@@ -185,6 +186,8 @@ impl Server {
         self.check(disk)?;
         let image = named(disk, Image::open(&disk.spec))?;
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        // A front-end that may not change that cannot have many descriptors under way.
+        narrow(&theirs).map_err(failed)?;
         self.start(disk, image, Socket::Connected(ours), None)?;
         Ok(theirs)
     }
@@ -224,9 +227,10 @@ impl Server {
         socket_path: Option<PathBuf>,
     ) -> Result<Arc<Handle>, ServeError> {
         let name = disk.name.clone();
-        let confine: fn() -> _ = match &socket {
-            Socket::Xen(_) => sandbox::confine_xen_worker,
-            _ => sandbox::confine_worker,
+        let confine = Confine {
+            worker: sandbox::confine_worker,
+            xen_worker: sandbox::confine_xen_worker,
+            reader: sandbox::confine_reader,
         };
         let config = Config {
             name: name.clone(),

@@ -422,6 +422,86 @@ fn a_front_end_that_cuts_its_memory_harms_itself_alone() {
     }
 }
 
+/// A file system in memory, which root can mount.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(name: &str, megabytes: u32) -> Option<Self> {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        let mut mount = std::process::Command::new("mount");
+        let size = format!("size={megabytes}m");
+        mount
+            .args(["-t", "tmpfs", "-o", &size, "none"])
+            .arg(&path)
+            .stderr(std::process::Stdio::null());
+        let mounted = mount.status().is_ok_and(|status| status.success());
+        mounted.then_some(Self(path))
+    }
+
+    fn create(&self, name: &str) -> std::fs::File {
+        let mut how = std::fs::File::options();
+        let how = how.read(true).write(true).create(true).truncate(true);
+        how.open(self.0.join(name)).unwrap()
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let mut unmount = std::process::Command::new("umount");
+        let _ = unmount.arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn guest_memory_that_finds_no_room_harms_its_front_end_alone() {
+    use std::io::Write;
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("full.sock");
+    let image = TempImage::new("full");
+    let Some(small) = Small::mount("full", 8) else {
+        println!("only root mounts file systems");
+        return;
+    };
+    let locations = [
+        Location::Path(image.0.clone()),
+        Location::Ram { bytes: 1 << 20 },
+    ];
+    for (options, location) in both_ways()
+        .into_iter()
+        .flat_map(|options| locations.clone().map(|location| (options, location)))
+    {
+        let server = Server::new(options);
+        server.listen(&disk("full", location), &path).unwrap();
+        let mut other = client(&server, &ram("other"), 1);
+        let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
+        for (odd, kind) in [(0, OUT), (1, OUT), (0, IN), (1, IN)] {
+            let stream = connect();
+            let (memory, again) = (small.create("memory"), stream.try_clone().unwrap());
+            let mut client = Client::connect_with(again, 1, memory).unwrap();
+            // The rings have their pages; the data gets none.
+            for page in 0..256 {
+                let address = GuestAddress(page * 4096 + 4095);
+                client.memory.write_slice(&[0], address).unwrap();
+            }
+            let mut rest = small.create("rest");
+            while rest.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
+            let request = Request {
+                kind,
+                sector: 0,
+                data: DATA + odd,
+                bytes: 65536,
+            };
+            client.submit(0, request).unwrap();
+            client.ring(0).unwrap();
+            assert!(answer(&stream).is_empty(), "{odd}, {kind}: it goes on");
+            write_and_read(&mut other, DATA, 0, 4096);
+            rest.set_len(0).unwrap();
+        }
+        let mut client = Client::connect(connect(), 1).unwrap();
+        write_and_read(&mut client, DATA, 0, 4096);
+    }
+}
+
 #[test]
 fn what_is_no_event_counter_is_no_kick() {
     use rustix::fd::FromRawFd;

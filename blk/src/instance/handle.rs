@@ -11,10 +11,12 @@ use crate::knobs::Knobs;
 use crate::pressure::Registry;
 use crate::pressure::registry::Waker;
 use crate::time::Clock;
+use crate::vhost_user::reader::Reader;
 use crate::vhost_user::{counter, truncated};
 use crate::words::say;
 use crate::xen::device::Front;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
@@ -85,8 +87,19 @@ pub struct Config {
     pub uring: bool,
     /// Its knobs to begin with.
     pub knobs: Knobs,
-    /// Run on the instance's thread once it is set up, to confine it.
-    pub confine: Option<fn() -> io::Result<()>>,
+    /// Confines the instance's thread once it is set up.
+    pub confine: Option<Confine>,
+}
+
+/// What confines the threads that serve disks.
+#[derive(Copy, Clone, Debug)]
+pub struct Confine {
+    /// Confines the thread of a disk for vhost-user, which may lock this descriptor and no other.
+    pub worker: fn(BorrowedFd<'_>) -> io::Result<()>,
+    /// Confines the thread of a disk for Xen.
+    pub xen_worker: fn() -> io::Result<()>,
+    /// Confines the thread that reads the sockets of front-ends.
+    pub reader: fn() -> io::Result<()>,
 }
 
 impl Handle {
@@ -139,6 +152,7 @@ impl Handle {
                         engine: Engine::new(image, &disk, knobs, queue)?,
                         name: disk,
                         connection,
+                        reader: Reader::of_process(confine.map(|confine| confine.reader))?,
                         listener,
                         shared: inside,
                         clock,
@@ -261,9 +275,13 @@ impl Served {
 }
 
 /// Confines the thread that has set this up.
-fn confined(served: Served, confine: Option<fn() -> io::Result<()>>) -> io::Result<Served> {
-    if let Some(confine) = confine {
-        confine()?;
+fn confined(served: Served, confine: Option<Confine>) -> io::Result<Served> {
+    match (&served, confine) {
+        (Served::VhostUser(worker), Some(confine)) => {
+            (confine.worker)(worker.engine.image().cached().as_fd())?;
+        }
+        (Served::Xen(_), Some(confine)) => (confine.xen_worker)()?,
+        (_, None) => {}
     }
     Ok(served)
 }

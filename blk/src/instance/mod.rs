@@ -11,5 +11,5 @@ mod vhost_user;
 mod waiting;
 mod xen;
 
-pub use handle::{Config, Handle, STOP_LIMIT, Socket};
+pub use handle::{Config, Confine, Handle, STOP_LIMIT, Socket};
 pub use shared::Figures;

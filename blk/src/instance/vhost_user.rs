@@ -8,6 +8,7 @@ use crate::time::{Clock, Micros};
 use crate::vhost_user::counter;
 use crate::vhost_user::device::Device;
 use crate::vhost_user::queues::Queues;
+use crate::vhost_user::reader::Reader;
 use crate::vhost_user::session::{Event, Session};
 use crate::vhost_user::truncated;
 use crate::words::{Complaints, say};
@@ -31,6 +32,8 @@ pub(super) struct Worker {
     pub(super) name: String,
     /// A front-end that is connected.
     pub(super) connection: Option<UnixStream>,
+    /// Reads the front-end's socket while the disk is busy.
+    pub(super) reader: Arc<Reader>,
     /// Where front-ends connect; without it, the instance ends with its front-end.
     pub(super) listener: Option<UnixListener>,
     pub(super) shared: Arc<Shared>,
@@ -50,6 +53,7 @@ impl Worker {
         let Self {
             name,
             connection,
+            reader,
             listener,
             shared,
             clock,
@@ -63,12 +67,18 @@ impl Worker {
             shared: &shared,
             clock,
             registration,
-            connection: connection.map(Session::new),
+            connection: None,
+            reader,
             listener,
             waiter: None,
             patience,
             next_look: Micros(0),
         };
+        if let Some(stream) = connection
+            && let Err(error) = turns.begin(stream)
+        {
+            say(format_args!("disk {name} is lost: {error}"));
+        }
         while !shared.stopping() {
             if turns.connection.is_none() && turns.listener.is_none() {
                 break;
@@ -105,6 +115,7 @@ struct Turns<'a> {
     clock: Clock,
     registration: Registration,
     connection: Option<Session>,
+    reader: Arc<Reader>,
     listener: Option<UnixListener>,
     /// What is waited for; `None` since a part of it changed.
     waiter: Option<Waiter>,
@@ -114,6 +125,13 @@ struct Turns<'a> {
 }
 
 impl Turns<'_> {
+    /// Begins to serve the front-end at the other end of `stream`.
+    fn begin(&mut self, stream: UnixStream) -> io::Result<()> {
+        let waker = self.registration.waker();
+        self.connection = Some(Session::new(stream, &self.reader, Some(waker))?);
+        Ok(())
+    }
+
     fn take(&mut self) -> io::Result<()> {
         let ready = self.serve_and_wait()?;
         if truncated::take_lost() {
@@ -128,7 +146,9 @@ impl Turns<'_> {
         }
         let now = self.clock.now();
         if let Some(front) = &mut self.connection
-            && (ready.message || front.deadline().is_some_and(|deadline| now >= deadline))
+            && (ready.message
+                || front.has_news()
+                || front.deadline().is_some_and(|deadline| now >= deadline))
         {
             // It may have brought a descriptor, or taken one back; or it is waited for in another way.
             self.waiter = None;
@@ -141,11 +161,16 @@ impl Turns<'_> {
         }
         if ready.connect
             && self.connection.is_none()
-            && let Some(listener) = &self.listener
+            && let Some(accepted) = self.listener.as_ref().map(UnixListener::accept)
         {
             self.waiter = None;
-            match listener.accept() {
-                Ok((stream, _)) => self.connection = Some(Session::new(stream)),
+            match accepted {
+                Ok((stream, _)) => {
+                    if let Err(error) = self.begin(stream) {
+                        self.complaints
+                            .tell(format_args!("cannot serve a front-end: {error}"));
+                    }
+                }
                 // It went again, or there is no descriptor for it: it may come back.
                 Err(_) => thread::sleep(Duration::from_millis(1)),
             }
@@ -191,7 +216,7 @@ impl Turns<'_> {
         let mut news = || has_news(device) || registration.is_asked() || shared.stopping();
         let found = busy
             || if patient {
-                self.patience.look(self.clock, news)
+                self.patience.look(|| self.clock.now(), news)
             } else {
                 news()
             };
@@ -211,7 +236,8 @@ impl Turns<'_> {
         let from = self.clock.now();
         let deadline = self.connection.as_ref().and_then(Session::deadline);
         // Memory that was cut is noticed by whoever touches it, up to here: nobody waits with that.
-        let timeout = if found || truncated::is_lost() || counter::is_held_up() {
+        let told = self.connection.as_ref().is_some_and(Session::has_news);
+        let timeout = if found || told || truncated::is_lost() || counter::is_held_up() {
             Some(Duration::ZERO)
         } else {
             let next = device.engine.next_shrink(now).into_iter().chain(deadline);

@@ -1,66 +1,26 @@
-//! A front-end's socket. Messages are put together piece by piece and answers leave as there is room
-//! for them, so nothing here ever waits for the front-end, whatever it sends or leaves out.
+//! A front-end's socket. Messages are put together piece by piece and answers leave as there is
+//! room for them, so nothing here ever waits for the front-end.
 
+use super::inbox::{Code, Inbox, Message, Severed, VERSION};
+use super::reader::{Reader, Reading};
+use crate::pressure::registry::Waker;
 use crate::time::Micros;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
-use std::fmt;
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
-use vhost::vhost_user::message::{FrontendReq, MAX_ATTACHED_FD_ENTRIES, MAX_MSG_SIZE};
 
 /// A front-end that leaves a message unfinished, or an answer unread, is given up after this.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a header: what is asked, flags, and how many bytes follow.
-const HEADER_BYTES: usize = 12;
-/// Pieces that are received before everything else is looked at again.
-const MAX_PIECES: usize = 64;
-/// The only version of the protocol, in the lowest bits of the flags.
-const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
-const NEED_REPLY: u32 = 1 << 3;
 
-/// What a front-end asks, by number.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Code(pub(crate) u32);
-
-impl Code {
-    /// By its name in the protocol, if it has one.
-    pub(crate) fn known(self) -> Option<FrontendReq> {
-        FrontendReq::try_from(self.0).ok()
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.known() {
-            Some(name) => write!(f, "{name:?}"),
-            None => write!(f, "message {}", self.0),
-        }
-    }
-}
-
-/// A message of which everything is there.
-#[derive(Debug)]
-pub(crate) struct Message {
-    /// What is asked.
-    pub(crate) code: Code,
-    /// Whether it is to be answered even if there is nothing to tell.
-    pub(crate) need_reply: bool,
-    /// What follows the header.
-    pub(crate) body: Vec<u8>,
-    /// The descriptors that came with its first byte.
-    pub(crate) files: Vec<File>,
-}
-
-/// What is sent to the front-end.
+/// An answer to the front-end, sent as far as `sent` bytes.
 #[derive(Debug)]
 pub(crate) struct Answer {
     bytes: Vec<u8>,
@@ -81,49 +41,47 @@ impl Answer {
     }
 }
 
-/// Why there is no more to be said with a front-end.
-#[derive(Debug)]
-pub(crate) enum Severed {
-    /// It is gone.
-    Gone,
-    /// It broke the protocol.
-    Broken(String),
-}
-
-impl From<Errno> for Severed {
-    fn from(errno: Errno) -> Self {
-        match errno {
-            Errno::PIPE | Errno::CONNRESET => Self::Gone,
-            other => Self::Broken(format!("its socket: {}", io::Error::from(other))),
-        }
-    }
-}
-
-/// The socket, with the message that is on its way in and the answer that is on its way out.
+/// The socket, with the answer that is on its way out.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    stream: UnixStream,
-    bytes: Vec<u8>,
-    files: Vec<File>,
+    reading: Reading,
     answer: Option<Answer>,
+    /// Whether a part of a message is there.
+    unfinished: bool,
     /// Since when a message waits for its end, or an answer to be taken.
     since: Option<Micros>,
 }
 
 impl Channel {
-    pub(crate) fn new(stream: UnixStream) -> Self {
-        Self {
-            stream,
-            bytes: Vec::new(),
-            files: Vec::new(),
+    /// Makes a channel of `stream`. `reader` reads it while the calling thread does not, and wakes
+    /// that by `waker`.
+    ///
+    /// # Errors
+    /// If the system has no memory for it.
+    pub(crate) fn new(
+        stream: UnixStream,
+        reader: &Arc<Reader>,
+        waker: Option<Waker>,
+    ) -> io::Result<Self> {
+        // Answers bring descriptors, too. Unread ones count against the user of this process.
+        narrow(&stream)?;
+        Ok(Self {
+            reading: reader.add(Arc::new(Inbox::new(stream, waker)))?,
             answer: None,
+            unfinished: false,
             since: None,
-        }
+        })
     }
 
     /// Whether the front-end is to take an answer before it is listened to again.
     pub(crate) fn is_answering(&self) -> bool {
         self.answer.is_some()
+    }
+
+    /// Returns whether another thread received something for [`Self::receive`], so that the socket
+    /// need not be readable.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.is_answering() && self.reading.inbox().has_news()
     }
 
     /// When the front-end is given up, unless it goes on.
@@ -133,112 +91,34 @@ impl Channel {
 
     /// The next message, if all of it is there and the answers before it are taken.
     pub(crate) fn receive(&mut self, now: Micros) -> Result<Option<Message>, Severed> {
+        self.reading.inbox().check()?;
         self.send()?;
         let message = if self.is_answering() {
             None
         } else {
-            self.receive_pieces()?
+            let found = self.reading.inbox().find()?;
+            self.unfinished = found.unfinished;
+            found.message
         };
-        if self.bytes.is_empty() && !self.is_answering() {
+        if !self.unfinished && !self.is_answering() {
             self.since = None;
         } else if now >= *self.since.get_or_insert(now) + TIMEOUT {
-            return Err(Severed::Broken(format!(
-                "it left a message unfinished, or answers unread, for {TIMEOUT:?}"
-            )));
+            let what = if self.is_answering() {
+                "answers unread"
+            } else {
+                "a message unfinished"
+            };
+            return Err(Severed::Broken(format!("it left {what} for {TIMEOUT:?}")));
         }
         Ok(message)
     }
 
-    /// Sends an answer, or what of it there is room for. All before it were taken.
+    /// Sends `answer` as far as there is room. All answers before it were sent completely.
     pub(crate) fn answer(&mut self, answer: Answer, now: Micros) -> Result<(), Severed> {
         self.answer = Some(answer);
         self.send()?;
         self.since = self.is_answering().then_some(now);
         Ok(())
-    }
-
-    fn receive_pieces(&mut self) -> Result<Option<Message>, Severed> {
-        for _ in 0..MAX_PIECES {
-            let header = self.header()?;
-            let wanted = HEADER_BYTES + header.map_or(0, |(_, _, length)| length);
-            if let Some((code, flags, _)) = header
-                && self.bytes.len() == wanted
-            {
-                let body = self.bytes.split_off(HEADER_BYTES);
-                self.bytes.clear();
-                return Ok(Some(Message {
-                    code,
-                    need_reply: flags & NEED_REPLY != 0,
-                    body,
-                    files: std::mem::take(&mut self.files),
-                }));
-            }
-            if !self.receive_piece(wanted)? {
-                break;
-            }
-        }
-        Ok(None)
-    }
-
-    /// What is asked, the flags, and how many bytes follow, if the header is there.
-    fn header(&self) -> Result<Option<(Code, u32, usize)>, Severed> {
-        let Some(header) = self.bytes.get(..HEADER_BYTES) else {
-            return Ok(None);
-        };
-        let word = |at| u32::from_ne_bytes(std::array::from_fn(|i| header[at + i]));
-        let (code, flags) = (Code(word(0)), word(4));
-        let length = word(8) as usize;
-        if flags & !NEED_REPLY != VERSION {
-            return Err(Severed::Broken(format!("{code} with flags {flags:#x}")));
-        }
-        if length > MAX_MSG_SIZE {
-            return Err(Severed::Broken(format!(
-                "{code} of {length} bytes; {MAX_MSG_SIZE} it may have"
-            )));
-        }
-        Ok(Some((code, flags, length)))
-    }
-
-    /// Receives towards `wanted` bytes. Says whether there was anything.
-    fn receive_piece(&mut self, wanted: usize) -> Result<bool, Severed> {
-        let there = self.bytes.len();
-        self.bytes.resize(wanted, 0);
-        let mut room = [MaybeUninit::uninit(); FILES_ROOM];
-        let mut files = RecvAncillaryBuffer::new(&mut room);
-        let received = recvmsg(
-            &self.stream,
-            &mut [IoSliceMut::new(&mut self.bytes[there..])],
-            &mut files,
-            RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
-        );
-        let got = received.as_ref().map_or(0, |received| received.bytes);
-        self.bytes.truncate(there + got);
-        let received = match received {
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            Err(errno) => return Err(errno.into()),
-            Ok(received) if received.bytes == 0 => return Err(Severed::Gone),
-            Ok(received) => received,
-        };
-        // Those that are not taken over here are closed with the buffer.
-        let files = files.drain().flat_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(files) => Some(files),
-            _ => None,
-        });
-        let files: Vec<File> = files.flatten().map(File::from).collect();
-        // The kernel closed what found no room.
-        if received.flags.contains(ReturnFlags::CTRUNC) || files.len() > MAX_ATTACHED_FD_ENTRIES {
-            return Err(Severed::Broken(format!(
-                "more than {MAX_ATTACHED_FD_ENTRIES} descriptors in a message, or more than this process has room for"
-            )));
-        }
-        if there == 0 {
-            self.files = files;
-        } else if !files.is_empty() {
-            return Err(Severed::Broken(
-                "descriptors in the middle of a message".into(),
-            ));
-        }
-        Ok(true)
     }
 
     /// Sends what there is room for.
@@ -257,7 +137,7 @@ impl Channel {
             }
             let bytes = [IoSlice::new(&answer.bytes[answer.sent..])];
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match sendmsg(&self.stream, &bytes, &mut files, flags) {
+            match sendmsg(self.reading.inbox(), &bytes, &mut files, flags) {
                 Ok(sent) => answer.sent += sent,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => continue,
@@ -272,11 +152,18 @@ impl Channel {
     }
 }
 
-/// Room for the descriptors of one message.
-const FILES_ROOM: usize = rustix::cmsg_space!(ScmRights(MAX_ATTACHED_FD_ENTRIES));
+/// Bounds what this end of `stream` may have sent and the other end not received yet to the
+/// system's least: some 7 messages.
+///
+/// # Errors
+/// If the system refuses.
+pub(crate) fn narrow(stream: &UnixStream) -> io::Result<()> {
+    // The kernel raises this to its least.
+    Ok(set_socket_send_buffer_size(stream, 1)?)
+}
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.reading.inbox().as_fd()
     }
 }

@@ -82,3 +82,29 @@ fn memory_of_huge_pages_is_whole_pages() {
     assert!(truncated::take_lost());
     device.reset().unwrap();
 }
+
+#[test]
+fn memory_of_huge_pages_that_there_are_none_of_is_lost_and_told_of() {
+    truncated::install().unwrap();
+    let pool = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let empty = pool.lines().any(|line| {
+        let (name, count) = line.split_once(':').unwrap_or_default();
+        name == "HugePages_Total" && count.trim() == "0"
+    });
+    let file = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB);
+    let (Ok(file), true) = (file, empty) else {
+        println!("there are huge pages here, or no such memory");
+        return;
+    };
+    let file = File::from(file);
+    let page = u64::try_from(fstatfs(&file).unwrap().f_bsize).unwrap();
+    file.set_len(page).unwrap();
+    let mut device = device();
+    set(&mut device, &file, &[page]).unwrap();
+    let memory = device.queues.memory.clone().unwrap();
+    assert!(!truncated::take_lost());
+    memory.write_obj(7_u64, GuestAddress(8)).unwrap();
+    assert!(truncated::take_lost());
+    assert_eq!(memory.read_obj::<u64>(GuestAddress(16)).unwrap(), 0);
+    device.reset().unwrap();
+}

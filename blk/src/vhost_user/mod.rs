@@ -5,6 +5,8 @@
 //! * [`queues`]: the virtqueues as a [`crate::request::Door`].
 //! * [`inflight`]: which requests are under way, in memory that outlives this process.
 //! * `channel`: the socket; nothing that a front-end sends, or does not, is waited for.
+//! * `inbox`: messages that were received and wait for their disk.
+//! * `reader`: the thread that empties the sockets of disks that are busy.
 //! * `session`: the protocol. Of the `vhost` crate only the types are used: its own handler waits
 //!   for front-ends, for ever where descriptors find no room.
 //! * [`device`]: what the messages of the protocol do.
@@ -21,7 +23,9 @@ pub mod config;
 pub mod counter;
 pub mod device;
 pub mod dirty;
+pub(crate) mod inbox;
 pub mod inflight;
 pub mod queues;
+pub(crate) mod reader;
 pub(crate) mod session;
 pub mod truncated;

@@ -1,16 +1,20 @@
 //! What a front-end and a device have to say to each other: one message after the other, each done
 //! and answered as the protocol has it.
 
-use super::channel::{Answer, Channel, Message, Severed};
+use super::channel::{Answer, Channel};
 use super::device::{Device, Trouble};
+use super::inbox::{MESSAGE_FILES, Message, Severed};
+use super::reader::Reader;
+use crate::pressure::registry::Waker;
 use crate::time::Micros;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use vhost::vhost_user::message::{
-    FrontendReq, MAX_ATTACHED_FD_ENTRIES, VHOST_USER_CONFIG_SIZE, VhostUserInflight, VhostUserLog,
-    VhostUserMemoryRegion, VhostUserVringAddrFlags,
+    FrontendReq, VHOST_USER_CONFIG_SIZE, VhostUserInflight, VhostUserLog, VhostUserMemoryRegion,
+    VhostUserVringAddrFlags,
 };
 use vhost::vhost_user::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 
@@ -62,19 +66,32 @@ impl From<Severed> for Event {
 }
 
 impl Session {
-    /// A session with whoever is at the other end.
-    pub(crate) fn new(stream: UnixStream) -> Self {
-        Self {
-            channel: Channel::new(stream),
+    /// Begins a session with the front-end at the other end of `stream`. `reader` reads the socket
+    /// while the calling thread does not, and wakes that by `waker`.
+    ///
+    /// # Errors
+    /// If the system has no memory for it.
+    pub(crate) fn new(
+        stream: UnixStream,
+        reader: &Arc<Reader>,
+        waker: Option<Waker>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            channel: Channel::new(stream, reader, waker)?,
             offered: false,
             features: 0,
             protocol: 0,
-        }
+        })
     }
 
     /// Whether it is waited for room for an answer, and not for a message.
     pub(crate) fn is_answering(&self) -> bool {
         self.channel.is_answering()
+    }
+
+    /// Whether [`Self::attend`] has something to do that the socket does not tell of.
+    pub(crate) fn has_news(&self) -> bool {
+        self.channel.has_news()
     }
 
     /// When [`Self::attend`] is to be called, if nothing comes before.
@@ -351,9 +368,9 @@ impl Fields<'_> {
         const REGION_BYTES: usize = 32;
         let bytes = self.0.len();
         let (count, padding) = (self.u32() as usize, self.u32());
-        if count == 0 || count > MAX_ATTACHED_FD_ENTRIES || padding != 0 {
+        if count == 0 || count > MESSAGE_FILES || padding != 0 {
             return Err(parted(format!(
-                "{count} regions of memory; 1 to {MAX_ATTACHED_FD_ENTRIES} there can be"
+                "{count} regions of memory; 1 to {MESSAGE_FILES} there can be"
             )));
         }
         if bytes != 8 + count * REGION_BYTES {

@@ -28,7 +28,7 @@ impl Both {
         let (front, back) = UnixStream::pair().unwrap();
         front.set_nonblocking(true).unwrap();
         let mut both = Self {
-            session: Session::new(back),
+            session: Session::new(back, &Reader::of_process(None).unwrap(), None).unwrap(),
             device: Device::new(engine),
             front,
         };

@@ -16,9 +16,9 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
-/// Mappings that a disk can have at a time: guest memory, the in-flight area, and the log of
-/// written pages.
-pub const MAX_MAPPINGS: usize = 34;
+/// Mappings that a disk can have at a time: 8 regions of guest memory, the in-flight area, and the
+/// log of written pages.
+pub const MAX_MAPPINGS: usize = 10;
 
 /// Addresses from the first up to the second.
 type Span = (usize, usize);

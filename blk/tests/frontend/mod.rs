@@ -80,8 +80,17 @@ pub struct Request {
 impl Client {
     pub fn connect(stream: UnixStream, queues: usize) -> Result<Self, Failed> {
         let file = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC)?;
+        Self::connect_with(stream, queues, file.into())
+    }
+
+    /// Connects with guest memory in `file`, which is given its size.
+    pub fn connect_with(
+        stream: UnixStream,
+        queues: usize,
+        file: std::fs::File,
+    ) -> Result<Self, Failed> {
         rustix::fs::ftruncate(&file, MEMORY)?;
-        let file = FileOffset::new(file.into(), 0);
+        let file = FileOffset::new(file, 0);
         let memory = GuestMemoryMmap::from_ranges_with_files([(
             GuestAddress(0),
             MEMORY as usize,
