@@ -212,7 +212,11 @@ fn serve(requests: &Receiver<Request>, group: Pid, mut streams: Streams) {
             Request::Closed(port) => streams.close(port),
             Request::Size(size) => streams.resize(size),
             // These are not about the program.
-            Request::Window(..) | Request::GiveBack(_) | Request::Reclaim(..) | Request::End => {}
+            Request::Window(..)
+            | Request::GiveBack(_)
+            | Request::Reclaim(..)
+            | Request::Pressure { .. }
+            | Request::End => {}
         }
     }
 }

@@ -85,7 +85,7 @@ fn the_logic_points_down() {
             "lib.rs",
             "core_file.rs ptrace.rs seccomp.rs vdso.rs",
             "bpf.rs by_name.rs carry.rs core_name.rs credentials/ disk/ elf.rs events.rs heap.rs ipc_ids.rs list.rs locks/ log_ring.rs members.rs mount_options.rs nests.rs newc.rs numbers.rs path.rs \
-             pipe/ priority_queue.rs radix.rs rseq.rs sched/ semaphores.rs signal_set.rs slab.rs socket/ strings.rs tty/ used_slots.rs vma.rs vmemmap/ xattrs.rs",
+             pipe/ priority_queue.rs radix.rs rseq.rs sched/ semaphores.rs signal_set.rs slab.rs socket/ stalls.rs strings.rs tty/ used_slots.rs vma.rs vmemmap/ xattrs.rs",
             "message_queue.rs",
             "errno.rs model_locks.rs",
             "lock.rs",

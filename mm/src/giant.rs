@@ -157,6 +157,13 @@ impl AtomicGiant {
     /// Returns false if the giant is in use as a whole.
     #[inline]
     pub(crate) fn enter(&self, settle: impl Fn()) -> bool {
+        self.enter_many(1, settle)
+    }
+
+    /// Does what [`Self::enter`] does, for `blocks` free blocks of one tree. The caller leaves with
+    /// those that it does not use after all.
+    #[inline]
+    pub(crate) fn enter_many(&self, blocks: u32, settle: impl Fn()) -> bool {
         // Bounded by the giant's frees: each turn after the first clears the mark of one.
         loop {
             let old = self.load();
@@ -168,9 +175,12 @@ impl AtomicGiant {
                 self.settled(old);
                 continue;
             }
-            let entered =
-                self.0
-                    .compare_exchange_weak(old.0, old.0 + 1, Ordering::AcqRel, Ordering::Acquire);
+            let entered = self.0.compare_exchange_weak(
+                old.0,
+                old.0 + blocks,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
             if entered.is_ok() {
                 return true;
             }

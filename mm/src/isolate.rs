@@ -1,7 +1,13 @@
 //! Taking a free block out and putting it back: the one way in which free memory is used without
 //! being allocated (to report it, to hint it, to compact into it).
 
-use crate::{Allocator, Frame, FrameRange, Request, frame::PAGEBLOCK_FRAMES, state::State};
+use crate::{
+    Allocator, Frame, FrameRange, Request,
+    frame::PAGEBLOCK_FRAMES,
+    state::{Class, State},
+    summary::TREE_BLOCKS,
+    zone::{FREE_GIANTS, Wanted, ZoneRef},
+};
 
 /// A free pageblock that was taken out. Nobody can allocate it until it is put back; dropping this
 /// loses the block and nothing else.
@@ -83,4 +89,100 @@ impl Allocator<'_> {
                 )
             })
     }
+}
+
+impl ZoneRef<'_, '_> {
+    /// Takes out blocks of one tree: those of `blocks`, a bit for each, that are
+    /// [touched as a whole](State::is_touched_whole). Returns them. What stands above the blocks
+    /// hears of all at once.
+    pub(crate) fn isolate_in_tree(self, tree: usize, blocks: u32) -> u32 {
+        let zone = self.zone;
+        let wanted = blocks.count_ones();
+        zone.count_isolation();
+        zone.count_isolated(frames_of(wanted));
+        let giant = zone.giant_of(tree);
+        if !zone.arrays.giants[giant].enter_many(wanted, || self.hand_down(giant)) {
+            zone.count_isolated(-frames_of(wanted));
+            return 0;
+        }
+        let first = tree * TREE_BLOCKS;
+        let states = &zone.arrays.states[first..first + TREE_BLOCKS];
+        let mut taken = 0_u32;
+        for offset in bits(blocks) {
+            if states[offset].isolate(State::is_touched_whole).is_some() {
+                taken |= 1 << offset;
+            }
+        }
+        let count = taken.count_ones();
+        let lost = wanted - count;
+        if count != 0 {
+            let summary = &zone.arrays.summaries[tree];
+            summary.count_many(Class::Touched, Class::Isolated, count.into());
+            zone.count_free(-frames_of(count));
+        }
+        if lost != 0 {
+            self.leave_giant(giant, lost);
+            zone.count_isolated(-frames_of(lost));
+        }
+        taken
+    }
+
+    /// Puts isolated blocks of one tree back: those of `blocks`, a bit for each. What stands above
+    /// them hears of all at once.
+    pub(crate) fn put_back_in_tree(self, tree: usize, blocks: u32, how: PutBack) {
+        let zone = self.zone;
+        let first = tree * TREE_BLOCKS;
+        let states = &zone.arrays.states[first..first + TREE_BLOCKS];
+        let reported = how == PutBack::Reported;
+        let mut touched = 0_u32;
+        for offset in bits(blocks) {
+            let state = &states[offset];
+            if reported && state.load().is_fine() {
+                zone.forget_touched(first + offset);
+            }
+            if state.put_back(reported).new.is_touched() {
+                touched |= 1 << offset;
+            }
+        }
+        let parts = [
+            (touched, Class::Touched, Wanted::Touched),
+            (blocks & !touched, Class::Untouched, Wanted::Untouched),
+        ];
+        for (part, class, wanted) in parts {
+            if part != 0 {
+                let summary = &zone.arrays.summaries[tree];
+                summary.count_many(Class::Isolated, class, part.count_ones().into());
+                zone.announce(wanted, tree);
+            }
+        }
+        let count = blocks.count_ones();
+        self.leave_giant(zone.giant_of(tree), count);
+        for offset in bits(touched) {
+            self.hub.freed_block(|| zone.first_frame(first + offset));
+        }
+        zone.count_free(frames_of(count));
+        zone.count_isolated(-frames_of(count));
+    }
+
+    /// Leaves a giant for `blocks` blocks of it that are free.
+    fn leave_giant(self, giant: usize, blocks: u32) {
+        if self.zone.arrays.giants[giant].leave_many(blocks) {
+            self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+        }
+    }
+}
+
+/// Frames of `blocks` pageblocks.
+fn frames_of(blocks: u32) -> i64 {
+    i64::from(blocks) * PAGEBLOCK_FRAMES.cast_signed()
+}
+
+/// The places of the bits that are set.
+fn bits(mask: u32) -> impl Iterator<Item = usize> {
+    let mut left = mask;
+    core::iter::from_fn(move || {
+        let lowest = (left != 0).then(|| left.trailing_zeros() as usize);
+        left &= left.wrapping_sub(1);
+        lowest
+    })
 }

@@ -11,7 +11,7 @@ use crate::{
     block::{Block, Watch, words},
     giant::AtomicGiant,
     reach::{AtomicReach, Reach},
-    state::{Admission, AtomicState, Change, Class},
+    state::{Admission, AtomicState, Change, Class, State},
 };
 
 /// Preemptions that are explored; loom's authors found 2 to 3 to find nearly all faults.
@@ -405,6 +405,30 @@ fn a_giant_is_nobody_elses() {
             }
         }],
         Memory::new,
+        assert_giant_free,
+    );
+}
+
+#[test]
+fn who_enters_a_giant_for_several_blocks_leaves_with_those_that_it_cannot_take() {
+    check(
+        vec![take_giant, take_word_of_giant, |m| {
+            // The reporter finds two blocks of a tree free, and can take one at most.
+            if m.giant.enter_many(2, || ()) {
+                let taken = m.state.isolate(State::is_touched_whole).is_some();
+                m.giant.leave_many(2 - u32::from(taken));
+                if taken {
+                    m.write(0..WORDS);
+                    m.state.put_back(true);
+                    m.giant.leave_many(1);
+                }
+            }
+        }],
+        || {
+            let memory = Memory::new();
+            take_word_of_giant(&memory);
+            memory
+        },
         assert_giant_free,
     );
 }

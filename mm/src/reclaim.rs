@@ -78,6 +78,18 @@ impl Reclaimer {
         most: u64,
         sink: &mut S,
     ) -> Step<S::Error> {
+        self.step_where(attached, most, sink, &mut |_| true)
+    }
+
+    /// Like [`Self::step`], of the blocks alone for whose first frame `wanted` returns true. It may be asked about a
+    /// block more than once in a pass, and is asked about each that is free and touched.
+    pub fn step_where<S: ReportSink>(
+        &mut self,
+        attached: &Attached<'_>,
+        most: u64,
+        sink: &mut S,
+        wanted: &mut impl FnMut(Frame) -> bool,
+    ) -> Step<S::Error> {
         let mut step = Step {
             frames: 0,
             ranges: 0,
@@ -105,8 +117,8 @@ impl Reclaimer {
                 continue;
             };
             self.tree = tree;
-            if zone.summary(tree).count(Class::Touched) != 0 {
-                if self.take(zone, most, sink, &mut step) {
+            if is_any_wanted(zone, tree, wanted) {
+                if self.take(zone, most, sink, &mut step, wanted) {
                     return step;
                 }
             } else {
@@ -123,6 +135,7 @@ impl Reclaimer {
         most: u64,
         sink: &mut S,
         step: &mut Step<S::Error>,
+        wanted: &mut impl FnMut(Frame) -> bool,
     ) -> bool {
         let Ok(mut open) = OpenGiant::enter(zone, self.tree) else {
             self.tree += 1;
@@ -140,6 +153,7 @@ impl Reclaimer {
                         break 'trees;
                     }
                     if zone.arrays.states[block].load().is(Class::Touched)
+                        && wanted(zone.first_frame(block))
                         && open.take_block(block, State::is_touched).is_ok()
                     {
                         limit -= 1;
@@ -178,4 +192,21 @@ impl Reclaimer {
         }
         true
     }
+}
+
+/// Asks about every block of a tree that is free and touched. Returns whether one of them is wanted.
+fn is_any_wanted(zone: &Zone<'_>, tree: usize, wanted: &mut impl FnMut(Frame) -> bool) -> bool {
+    if zone.summary(tree).count(Class::Touched) == 0 {
+        return false;
+    }
+    // The blocks of a GiB that is free as a whole say nothing themselves.
+    let whole = zone.giant(tree).load().is_touched();
+    let mut any = false;
+    for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
+        let state = zone.arrays.states.get(block);
+        if state.is_some_and(|state| whole || state.load().is(Class::Touched)) {
+            any |= wanted(zone.first_frame(block));
+        }
+    }
+    any
 }

@@ -1,12 +1,14 @@
 //! One request to the host: the ranges that are taken out for it, and their putting back.
 
+use core::ops::Range;
+
 use crate::{
     Allocator, Frame, FrameRange, Order, Poll, PutBack, ReportSink,
     bitmap::{Line, WORD_FRAMES, WORDS, run, runs},
     block::words,
     frame::{PAGEBLOCK_FRAMES, index},
-    isolate::IsolatedBlock,
     state::State,
+    summary::TREE_BLOCKS,
     zone::ZoneRef,
 };
 
@@ -84,6 +86,62 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         } else {
             self.ranges[self.len] = range;
             self.len += 1;
+        }
+    }
+
+    /// Takes what should be reported of these blocks of one tree. Returns the first block that was
+    /// not looked at because the request is full.
+    pub(crate) fn collect_in_tree(&mut self, blocks: Range<usize>) -> Option<usize> {
+        let fits = |request: &mut Self, block| request.collect(block) == Collected::All;
+        if self.order != Order::PAGEBLOCK {
+            return blocks.into_iter().find(|&block| !fits(self, block));
+        }
+        let tree = blocks.start / TREE_BLOCKS;
+        let first = tree * TREE_BLOCKS;
+        let (mut whole, mut fine) = (0_u32, false);
+        let states = &self.at().zone.arrays.states[blocks.clone()];
+        for (state, offset) in states.iter().zip(blocks.start - first..) {
+            let state = state.load();
+            whole |= u32::from(state.is_touched_whole()) << offset;
+            fine |= state.is_fine();
+        }
+        let taken = self.fitting(whole);
+        self.take_in_tree(tree, taken);
+        if taken != whole {
+            return Some(first + (whole & !taken).trailing_zeros() as usize);
+        }
+        // Those whose frames have marks of their own, one by one; those above are isolated.
+        let mut rest = blocks.filter(|_| fine);
+        rest.find(|&block| !fits(self, block))
+    }
+
+    /// The lowest of these blocks of one tree, a bit for each, that the request has room for. There
+    /// are ranges enough for any: a request has as many as blocks.
+    fn fitting(&self, blocks: u32) -> u32 {
+        const { assert!(REQUEST_FRAMES <= REQUEST_RANGES as u64 * PAGEBLOCK_FRAMES) };
+        let room = self.limit.saturating_sub(self.frames) / PAGEBLOCK_FRAMES;
+        if u64::from(blocks.count_ones()) <= room {
+            return blocks;
+        }
+        let left = (0..room).fold(blocks, |left, _| left & left.wrapping_sub(1));
+        blocks & !left
+    }
+
+    /// Takes those of `blocks` of a tree that are free and touched as a whole.
+    fn take_in_tree(&mut self, tree: usize, blocks: u32) {
+        if blocks == 0 {
+            return;
+        }
+        let mut left = self.at().isolate_in_tree(tree, blocks);
+        // Bounded by the blocks of a tree: each turn takes some away.
+        while left != 0 {
+            let start = left.trailing_zeros();
+            let blocks = (left >> start).trailing_ones();
+            let first = tree * TREE_BLOCKS + start as usize;
+            let frame = self.at().zone.first_frame(first);
+            let frames = u64::from(blocks) * PAGEBLOCK_FRAMES;
+            self.push(FrameRange::new(frame, frames));
+            left &= !run_of(start as usize, blocks.into());
         }
     }
 
@@ -256,39 +314,56 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     /// Puts everything back: as reported, or as it was.
     fn put_back(mut self, how: PutBack) {
         for range in &self.ranges[..self.len] {
-            let mut frame = range.start.number();
-            let end = range.end().number();
-            while frame < end {
-                let next = end.min((frame / PAGEBLOCK_FRAMES + 1) * PAGEBLOCK_FRAMES);
-                self.put_back_in_block(Frame::new(frame), next - frame, how);
-                frame = next;
+            let mut frame = range.start;
+            while frame < range.end() {
+                let frames = range.end().number() - frame.number();
+                frame = frame.offset(self.put_back_some(frame, frames, how));
             }
         }
         self.len = 0;
     }
 
-    fn put_back_in_block(&self, start: Frame, frames: u64, how: PutBack) {
+    /// Puts the first of `frames` frames from `start` on back: the isolated blocks of a tree, or the
+    /// frames of one block. Returns how many frames these were.
+    fn put_back_some(&self, start: Frame, frames: u64, how: PutBack) -> u64 {
         let zone = self.at().zone;
         let Some(block) = zone.block_of(start) else {
             unreachable!("{start:?} was isolated")
         };
-        let at = self.at().block(block);
-        if at.state.load().is_isolated() {
-            self.allocator.put_back(
-                IsolatedBlock {
-                    zone: self.zone,
-                    block,
-                    start,
-                },
-                how,
-            );
-            return;
+        let tree = block / TREE_BLOCKS;
+        let offset = block - tree * TREE_BLOCKS;
+        let most = (TREE_BLOCKS - offset).min(index(frames / PAGEBLOCK_FRAMES));
+        let states = zone.arrays.states[block..block + most].iter();
+        let mut isolated = states
+            .take_while(|state| state.load().is_isolated())
+            .count() as u64;
+        if isolated != 0 {
+            let last = start.offset((isolated - 1) * PAGEBLOCK_FRAMES);
+            if zone.block_of(last) != Some(block + index(isolated - 1)) {
+                // Another extent begins in between.
+                isolated = 1;
+            }
+            let blocks = run_of(offset, isolated);
+            self.at().put_back_in_tree(tree, blocks, how);
+            return isolated * PAGEBLOCK_FRAMES;
         }
+        let inside = start.number() % PAGEBLOCK_FRAMES;
+        let frames = frames.min(PAGEBLOCK_FRAMES - inside);
+        let at = self.at().block(block);
         let count = u32::try_from(frames).unwrap_or(0);
-        for word in words(index(start.number() % PAGEBLOCK_FRAMES), count) {
+        for word in words(index(inside), count) {
             at.give_borrowed(word, how == PutBack::Reported);
         }
         zone.count_isolated(-(frames.cast_signed()));
         zone.count_free(frames.cast_signed());
+        frames
     }
+}
+
+/// `blocks` bits from `start` on, which a tree has.
+fn run_of(start: usize, blocks: u64) -> u32 {
+    let all = (1_u64 << blocks) - 1;
+    #[expect(clippy::cast_possible_truncation, reason = "a tree has 32 blocks")]
+    let run = (all << start) as u32;
+    run
 }

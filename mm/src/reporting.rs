@@ -14,12 +14,8 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, FrameRange, Order,
-    config::MAX_ZONES,
-    frame::PAGEBLOCK_FRAMES,
-    report::{Collected, ReportRequest},
-    state::Class,
-    summary::TREE_BLOCKS,
+    Allocator, FrameRange, Order, config::MAX_ZONES, frame::PAGEBLOCK_FRAMES,
+    report::ReportRequest, state::Class, summary::TREE_BLOCKS,
 };
 
 /// From the free that calls for a pass to the pass, and from one pass to the next.
@@ -231,21 +227,21 @@ impl Reporter {
             let of_tree = (TREE_BLOCKS - block % TREE_BLOCKS).min(unseen);
             if allocator.may_report(zone, block, order) {
                 allocator.zone(zone).settle_tree(block / TREE_BLOCKS);
-                for block in block..block + of_tree {
-                    // Bounded by the budget: each turn after the first has sent a request.
-                    while request.collect(block) == Collected::Full {
-                        self.cursors[zone] = block;
-                        if request.frames() == 0 {
-                            return PassEnd::WorkLeft;
-                        }
-                        if let Err(error) = budget.send(request, sink, poll) {
-                            return PassEnd::Failed(error);
-                        }
-                        if allocator.hub.misses() != misses {
-                            return PassEnd::WorkLeft;
-                        }
-                        request = budget.request(allocator, zone, order);
+                let mut left = block..block + of_tree;
+                // Bounded by the budget: each turn after the first has sent a request.
+                while let Some(block) = request.collect_in_tree(left.clone()) {
+                    self.cursors[zone] = block;
+                    if request.frames() == 0 {
+                        return PassEnd::WorkLeft;
                     }
+                    if let Err(error) = budget.send(request, sink, poll) {
+                        return PassEnd::Failed(error);
+                    }
+                    if allocator.hub.misses() != misses {
+                        return PassEnd::WorkLeft;
+                    }
+                    request = budget.request(allocator, zone, order);
+                    left.start = block;
                 }
             }
             unseen -= of_tree;

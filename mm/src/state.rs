@@ -139,6 +139,11 @@ impl State {
         (self.0 & COUNT) as u32 > BLOCK_FRAMES
     }
 
+    /// Whether it is free and touched, and the touched bits of its frames say nothing.
+    pub(crate) const fn is_touched_whole(self) -> bool {
+        self.0 & (COUNT | TOUCHED | FINE | EMPTYING) == TOUCHED
+    }
+
     pub(crate) const fn is_touched(self) -> bool {
         self.0 & TOUCHED != 0
     }

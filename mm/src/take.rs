@@ -95,6 +95,13 @@ impl Attached<'_> {
         self.header.misses.load(Ordering::Relaxed)
     }
 
+    /// Whether a GiB says that a host is in it: this one, or one that is no more and left it so.
+    pub fn is_left_open(&self) -> bool {
+        let zones = (0..).map_while(|zone| self.zone(zone));
+        let mut giants = zones.flat_map(|zone| zone.arrays.giants);
+        giants.any(|giant| giant.load().has_host())
+    }
+
     /// Puts back what a host has left out that is no more, and calls `pause` between two looks at what it may have
     /// counted; how many blocks. The caller knows that no other host is at it.
     pub fn recover(&self, mut pause: impl FnMut()) -> u64 {

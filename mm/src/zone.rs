@@ -205,7 +205,6 @@ impl<'m> Zone<'m> {
     }
 
     /// Forgets what the host holds of single frames of a block.
-    #[cfg(not(ebb_model))]
     pub(crate) fn forget_touched(&self, block: usize) {
         if let Some(touched) = self.arrays.touched.get(block) {
             for word in 0..crate::bitmap::WORDS {

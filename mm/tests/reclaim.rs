@@ -449,3 +449,48 @@ fn what_does_not_move_is_not_pushed_upwards() {
         }
     });
 }
+
+#[test]
+fn a_pass_takes_the_blocks_alone_that_are_wanted() {
+    with(FRAMES, &(), |a, attached, _| {
+        let mut front = Front::new();
+        let blocks: Vec<Frame> = (0..8)
+            .map(|_| {
+                a.allocate(&mut front, request(Order::PAGEBLOCK))
+                    .expect("room")
+            })
+            .collect();
+        blocks
+            .iter()
+            .for_each(|&block| a.free(&mut front, block, Order::PAGEBLOCK));
+        a.drain(&mut front);
+        let chosen = [blocks[1], blocks[2], blocks[6]];
+        let (mut reclaimer, mut told, mut asked) = (Reclaimer::new(), Told::default(), Vec::new());
+        let mut frames = 0;
+        loop {
+            let mut wanted = |frame: Frame| {
+                asked.push(frame);
+                chosen.contains(&frame)
+            };
+            let step = reclaimer.step_where(attached, u64::MAX, &mut told, &mut wanted);
+            frames += step.frames;
+            if step.end != StepEnd::More {
+                assert_eq!(step.end, StepEnd::Done);
+                break;
+            }
+        }
+        assert_eq!(frames, 3 * Order::PAGEBLOCK.frames());
+        assert!(blocks.iter().all(|block| asked.contains(block)));
+        let dropped = |frame: Frame| {
+            let inside = |range: &FrameRange| (range.start..range.end()).contains(&frame);
+            told.ranges.iter().any(inside)
+        };
+        for block in blocks {
+            assert_eq!(dropped(block), chosen.contains(&block), "{block:?}");
+        }
+        assert_eq!(
+            pass(attached, &mut Told::default()),
+            5 * Order::PAGEBLOCK.frames()
+        );
+    });
+}

@@ -205,6 +205,37 @@ fn a_failing_host_is_asked_again_later_and_nothing_is_lost() {
 }
 
 #[test]
+fn blocks_that_lie_apart_fill_every_request() {
+    two_gib(|a, _| {
+        let mut front = Front::new();
+        let (mut reporter, mut host) = (Reporter::new(), Host::default());
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
+        let held = take(a, &mut front, Order::PAGEBLOCK, 600);
+        let mut freed = HashSet::new();
+        // Some that follow each other and some that do not; no request takes all of three trees.
+        for &frame in &held {
+            let block = frame.number() / 512;
+            if block % 4 == 1 || block % 8 == 2 {
+                a.free(&mut front, frame, Order::PAGEBLOCK);
+                freed.extend(frame.number()..frame.number() + 512);
+            }
+        }
+        a.drain(&mut front);
+        assert_eq!(a.stats().unreported_free_frames, freed.len() as u64);
+        let _ = reporter.poll(seconds(0), a, &mut host);
+        let poll = reporter.poll(seconds(2), a, &mut host);
+        assert_eq!((poll.error, poll.frames), (None, freed.len() as u64));
+        let blocks = poll.frames / 512;
+        assert!(poll.ranges > blocks / 2, "{} ranges", poll.ranges);
+        assert_eq!(poll.requests, blocks.div_ceil(REQUEST_RANGES as u64));
+        assert_eq!(host.reported, freed);
+        assert_eq!(a.stats().unreported_free_frames, 0);
+        a.validate().expect("valid");
+    });
+}
+
+#[test]
 fn a_zone_at_its_low_watermark_is_left_alone() {
     two_gib(|a, _| {
         let mut front = Front::new();

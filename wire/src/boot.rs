@@ -6,6 +6,11 @@ pub const EPOCH: &str = "ebb.epoch";
 /// How memory goes back to the host: the name of a [`GiveBack`](crate::GiveBack). For Ebb's kernel.
 pub const GIVE_BACK: &str = "ebb.give_back";
 
+/// The host tells of its memory stalls where this is [`TOLD`]. For Ebb's kernel.
+pub const HOST_PRESSURE: &str = "ebb.host_pressure";
+/// By [`Request::Pressure`](crate::request::Request::Pressure).
+pub const TOLD: &str = "told";
+
 /// What memory holds at the start: [`ZEROED`], or anything. For Ebb's kernel.
 pub const RAM: &str = "ebb.ram";
 /// Zeroes, but for what QEMU loaded.

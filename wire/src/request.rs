@@ -9,6 +9,7 @@
 //! | `give-back <mode>`      | memory goes back to the host in this way from here on            |
 //! | `reclaim <n> <step>`     | memory is given back by hand, and request n is then done           |
 //! | `size <rows>x<columns>`  | the program's terminal has another size                           |
+//! | `pressure <some> <full>`  | the host's memory stalls so far, in microseconds                  |
 //! | `end`                   | all output has arrived: the machine may end                      |
 //!
 //! Only Ebb's kernel knows ways to give memory back and can be asked for it, and goes by windows, since only its ports are
@@ -40,6 +41,13 @@ pub enum Request {
     Reclaim(u32, Reclaim),
     /// The program's terminal has this size.
     Size(Size),
+    /// Memory stalls of the host that `ebb` has counted in this run, in microseconds.
+    Pressure {
+        /// In which at least one task of the host stalled.
+        some: u64,
+        /// In which all tasks of the host stalled.
+        full: u64,
+    },
     /// The machine may end.
     End,
 }
@@ -67,6 +75,10 @@ impl Request {
                 Reclaim::from_name(next()?)?,
             )),
             "size" => Some(Self::Size(Size::parse(next()?)?)),
+            "pressure" => Some(Self::Pressure {
+                some: next()?.parse().ok()?,
+                full: next()?.parse().ok()?,
+            }),
             "end" => Some(Self::End),
             _ => None,
         }
@@ -84,6 +96,7 @@ impl fmt::Display for Request {
             Self::GiveBack(way) => write!(to, "give-back {}", way.name()),
             Self::Reclaim(number, step) => write!(to, "reclaim {number} {}", step.name()),
             Self::Size(size) => write!(to, "size {size}"),
+            Self::Pressure { some, full } => write!(to, "pressure {some} {full}"),
             Self::End => to.write_str("end"),
         }
     }
@@ -119,6 +132,13 @@ mod tests {
                 }),
                 "size 24x80",
             ),
+            (
+                Request::Pressure {
+                    some: u64::MAX,
+                    full: u64::MAX,
+                },
+                "pressure 18446744073709551615 18446744073709551615",
+            ),
             (Request::End, "end"),
         ] {
             assert_eq!(request.to_string(), line);
@@ -151,6 +171,9 @@ mod tests {
             "reclaim 1 everything",
             "size",
             "size 24",
+            "pressure",
+            "pressure 1",
+            "pressure 1 -1",
             "later 1",
         ] {
             assert_eq!(Request::parse(line), None, "{line}");

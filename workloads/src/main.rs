@@ -10,6 +10,7 @@ mod bursts;
 mod clock;
 mod compact;
 mod disk;
+mod elastic;
 mod fragment;
 mod heap;
 mod huge_latency;
@@ -108,6 +109,7 @@ const EXPERIMENTS: &[Experiment] = &[
     unmovable::EXPERIMENT,
     bursts::EXPERIMENT,
     build::EXPERIMENT,
+    elastic::EXPERIMENT,
     huge_latency::EXPERIMENT,
     heap::EXPERIMENT,
     sparse::EXPERIMENT,

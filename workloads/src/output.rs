@@ -126,7 +126,12 @@ impl Output {
 
     /// Lets others have their turn, in the middle of a run.
     pub(crate) fn rest(&mut self) -> Result<(), Failure> {
-        if self.turn("rest")? {
+        self.rest_as("rest")
+    }
+
+    /// Waits for a turn in the middle of a run, as the phase `name`.
+    pub(crate) fn rest_as(&mut self, name: &str) -> Result<(), Failure> {
+        if self.turn(name)? {
             Ok(())
         } else {
             Err(Failure::Wrong(

@@ -47,6 +47,7 @@ pub mod semaphores;
 pub mod signal_set;
 pub mod slab;
 pub mod socket;
+pub mod stalls;
 pub mod strings;
 pub mod tty;
 pub mod used_slots;
@@ -101,6 +102,8 @@ mod semaphores_tests;
 mod signal_set_tests;
 #[cfg(test)]
 mod slab_tests;
+#[cfg(test)]
+mod stalls_tests;
 #[cfg(test)]
 mod strings_tests;
 #[cfg(test)]

@@ -16,17 +16,62 @@ pub const MAX_SIZE: usize = SIZES[SIZES.len() - 1];
 /// Bytes of a slab.
 pub const SLAB_BYTES: usize = 4096;
 
+/// Every size is a multiple of this, so objects are as aligned at least.
+const UNIT: usize = 8;
+
+/// For each number of units the first class whose objects have as many.
+const CLASSES: [u8; MAX_SIZE / UNIT + 1] = {
+    let mut classes = [0; MAX_SIZE / UNIT + 1];
+    let (mut units, mut class) = (0, 0);
+    while units < classes.len() {
+        if SIZES[class as usize] < units * UNIT {
+            class += 1;
+        }
+        classes[units] = class;
+        units += 1;
+    }
+    classes
+};
+
+/// For each class its size and how many objects a slab has.
+const SHAPES: [(u16, u16); SIZES.len()] = {
+    let mut shapes = [(0, 0); SIZES.len()];
+    let mut class = 0;
+    while class < SIZES.len() {
+        assert!(SIZES[class].is_multiple_of(UNIT));
+        #[expect(clippy::cast_possible_truncation, reason = "at most 2048 and 512")]
+        let shape = (SIZES[class] as u16, (SLAB_BYTES / SIZES[class]) as u16);
+        shapes[class] = shape;
+        class += 1;
+    }
+    shapes
+};
+
 /// The class for objects of this size and alignment.
+#[inline]
 pub fn class_of(size: usize, align: usize) -> Option<usize> {
-    let first = SIZES.partition_point(|&s| s < size);
+    let first = usize::from(*CLASSES.get(size.div_ceil(UNIT))?);
+    if align <= UNIT {
+        return Some(first);
+    }
     (first..SIZES.len()).find(|&class| SIZES[class] & (align - 1) == 0)
 }
 
 /// Objects of a class in a slab.
+#[inline]
 pub const fn capacity(class: usize) -> u16 {
-    #[expect(clippy::cast_possible_truncation, reason = "at most 512")]
-    let objects = (SLAB_BYTES / SIZES[class]) as u16;
-    objects
+    SHAPES[class].1
+}
+
+/// Which object of a class begins so many bytes from the start of its slab, if one does.
+#[inline]
+pub const fn object_at(class: usize, offset: u16) -> Option<u16> {
+    let size = SHAPES[class].0;
+    if offset.is_multiple_of(size) {
+        Some(offset / size)
+    } else {
+        None
+    }
 }
 
 /// Which objects of a slab are free.

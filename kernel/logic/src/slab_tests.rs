@@ -1,9 +1,31 @@
 //! Slabs against a set of numbers.
 
-use crate::slab::{MAX_SIZE, Objects, SIZES, SLAB_BYTES, capacity, class_of};
+use crate::slab::{MAX_SIZE, Objects, SIZES, SLAB_BYTES, capacity, class_of, object_at};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::vec::Vec;
+
+#[test]
+fn the_smallest_class_that_does_is_taken_and_none_beyond_the_largest() {
+    for size in 0..=MAX_SIZE + 64 {
+        for align in [1, 8, 16, 64, 2048] {
+            let fits = |&class: &usize| SIZES[class] >= size && SIZES[class].is_multiple_of(align);
+            let first = (0..SIZES.len()).find(fits);
+            assert_eq!(class_of(size, align), first, "{size} aligned to {align}");
+        }
+    }
+}
+
+#[test]
+fn an_object_begins_where_its_number_says_and_nowhere_else() {
+    for (class, size) in SIZES.into_iter().enumerate() {
+        for offset in 0..4096_u16 {
+            let place = usize::from(offset);
+            let object = (place % size == 0).then_some(place / size);
+            assert_eq!(object_at(class, offset).map(usize::from), object);
+        }
+    }
+}
 
 #[test]
 fn classes_hold_what_they_are_for() {

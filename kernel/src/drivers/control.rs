@@ -5,6 +5,7 @@
 use super::{give_back, port, reclaim};
 use ebb_wire::request::{BYTES_MAX, Request};
 use ebb_wire::terminal::Size;
+use logic::stalls::Totals;
 use machine::sync::{Once, SpinLock};
 
 /// A line that is not complete yet.
@@ -27,6 +28,14 @@ static RESIZE: Once<fn(Size)> = Once::new();
 /// Has a function called when the host's window has another size. Once.
 pub fn set_resize(resize: fn(Size)) {
     let _ = RESIZE.set(resize);
+}
+
+/// What is called when the host tells of its memory stalls.
+static PRESSURE: Once<fn(Totals)> = Once::new();
+
+/// Has a function called when the host tells of its memory stalls. Once.
+pub fn set_pressure(told: fn(Totals)) {
+    let _ = PRESSURE.set(told);
 }
 
 /// Starts the thread that waits for lines; `signal` is called for signals to the program.
@@ -115,6 +124,11 @@ fn serve(request: Request) {
         Request::Size(size) => {
             if let Some(resize) = RESIZE.get() {
                 resize(size);
+            }
+        }
+        Request::Pressure { some, full } => {
+            if let Some(told) = PRESSURE.get() {
+                told(Totals { some, full });
             }
         }
         // Of guests that ask for it.

@@ -12,6 +12,7 @@ use super::node::{
     AttributeChange, DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef,
     Timestamp, downcast,
 };
+use super::poll::{Notifier, PollMask};
 use super::text::Text;
 use super::volume::MountFlags;
 use alloc::boxed::Box;
@@ -52,6 +53,14 @@ pub trait Content: Send + Sync {
     /// The caller may not open it, whatever the permission bits say.
     fn open(&self) -> Result<Option<Arc<dyn Content>>, Errno> {
         Ok(None)
+    }
+    /// Returns what the open file is ready for.
+    fn poll(&self) -> PollMask {
+        PollMask::READABLE | PollMask::WRITABLE
+    }
+    /// Returns what tells when [`Self::poll`] changes, or `None` if it never does.
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        None
     }
 }
 
@@ -580,6 +589,14 @@ impl File for TextFile {
             .store(value.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0'))?;
         *offset += taken as u64;
         Ok(taken)
+    }
+
+    fn poll(&self) -> PollMask {
+        self.content.poll()
+    }
+
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        self.content.notifier()
     }
 
     fn seekable(&self) -> bool {

@@ -101,12 +101,29 @@ impl AddressSpace {
                 state.put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
                 return Ok(());
             }
-            drop(state);
-            if self.is_used_by_several() {
-                return self.fault_beside_others(this, address);
-            }
+            return self.fault_off_hot_path(this, address, state);
         }
         self.resolve(address, access, Want::Mapped).map(|_| ())
+    }
+
+    /// Serves a store that is not to a page which this CPU expects to be missing. It stands apart, so that
+    /// what it needs costs such a store nothing.
+    #[inline(never)]
+    fn fault_off_hot_path(
+        &self,
+        this: &Local,
+        address: u64,
+        mut state: SpinGuard<'_, State>,
+    ) -> Result<(), Fault> {
+        if state.store_to_file_page(address & !(PAGE - 1), self) {
+            return Ok(());
+        }
+        drop(state);
+        if self.is_used_by_several() {
+            return self.fault_beside_others(this, address);
+        }
+        self.resolve(address, Access::Write, Want::Mapped)
+            .map(|_| ())
     }
 
     /// A store while other CPUs want the lock, most likely for faults too: the page is cleared
@@ -262,6 +279,25 @@ impl State {
         frame.set_owner(owner.0);
         entry.store(frame.into_counted().address() | rights, Ordering::Relaxed);
         self.count_page(0);
+    }
+
+    /// Serves a store to a private page of a file that is not mapped yet, if nothing must be got
+    /// for it but the copy. Returns `false` if it is another fault, which [`Self::attempt`] serves.
+    #[inline(never)]
+    fn store_to_file_page(&mut self, page: u64, space: &AddressSpace) -> bool {
+        const WANTED: VmaFlags = VmaFlags::WRITE;
+        const UNWANTED: VmaFlags = VmaFlags::SHARED.union(VmaFlags::HUGETLB);
+        if self.forking {
+            return false;
+        }
+        let Some(area) = self.areas.find(page) else {
+            return false;
+        };
+        if area.flags.intersection(WANTED | UNWANTED) != WANTED {
+            return false;
+        }
+        let asked = Asked::new(page, true, Want::Mapped, area, space);
+        asked.copy_present(&mut self.tables, &mut self.mapped)
     }
 
     /// One look at a fault, under the lock.

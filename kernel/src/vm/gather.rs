@@ -215,13 +215,14 @@ impl Gather {
             }
         }
         let this = percpu::this();
+        let allocator = machine::memory::allocator();
         let mut batch = FreeBatch::new();
         let mut anonymous = 0;
         for frame in &self.frames[..core::mem::take(&mut self.len)] {
             // SAFETY: the first `len` are initialised.
             let frame = unsafe { frame.assume_init() };
             if Descriptor::get(frame).clear_own_anonymous() {
-                this.free_in(&mut batch, frame);
+                this.free_in(allocator, &mut batch, frame);
                 anonymous += 1;
             } else {
                 memmap::release(frame);

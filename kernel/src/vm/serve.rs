@@ -243,6 +243,40 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// Maps a copy of a file's page in a private area where nothing is mapped, if the table and the
+    /// file's page are there and no other CPU wants the lock meanwhile. Returns `false` if not.
+    #[inline(always)]
+    pub(super) fn copy_present(&self, tables: &mut PageTables, mapped: &mut [u64; 3]) -> bool {
+        let Bytes::File(file, offset) = &self.area.backing else {
+            return false;
+        };
+        let Leaf::Page(entry) = tables.leaf(self.page) else {
+            return false;
+        };
+        // Relaxed (as all entry accesses): under the lock.
+        if entry.load(Ordering::Relaxed) != 0 || self.space.is_used_by_several() {
+            return false;
+        }
+        let index = (offset + (self.page - self.area.start)) / PAGE;
+        let Some(source) = present_page(file, index) else {
+            return false;
+        };
+        let Ok(frame) = copy_of(source.as_ptr()) else {
+            return false;
+        };
+        percpu::this().expects_zeros.store(false, Ordering::Relaxed);
+        let mut change = Change {
+            entry,
+            old: 0,
+            flags: self.area.flags,
+            page: self.page,
+            space: self.space,
+            mapped,
+        };
+        change.put(frame, 0, true);
+        true
+    }
+
     /// What a huge page does for it. `None`: it is for a page.
     #[inline(always)]
     fn huge(

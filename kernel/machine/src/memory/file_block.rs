@@ -59,7 +59,7 @@ fn release_all(frames: impl Iterator<Item = Frame>) {
         debug_assert_eq!(descriptor.kind(), Some(Kind::File));
         if descriptor.put() {
             descriptor.clear();
-            this.free_in(&mut batch, frame);
+            this.free_in(allocator(), &mut batch, frame);
             freed += 1;
         }
     }

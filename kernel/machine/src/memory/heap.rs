@@ -147,12 +147,10 @@ impl Class {
     /// Puts an object back; true: the slab is empty now, off the list, and the caller's to free.
     fn put(&mut self, class: usize, frame: Frame, at: *mut u8) -> bool {
         let descriptor = Descriptor::get(frame);
-        let offset = at as usize % PAGE_SIZE;
-        assert!(
-            offset.is_multiple_of(SIZES[class]),
-            "{at:p} is not a heap object"
-        );
-        let object = u16::try_from(offset / SIZES[class]).unwrap_or(u16::MAX);
+        let offset = u16::try_from(at as usize % PAGE_SIZE).unwrap_or(u16::MAX);
+        let Some(object) = slab::object_at(class, offset) else {
+            panic!("{at:p} is not a heap object")
+        };
         let mut objects = Objects::from_word(descriptor.objects.load(Ordering::Relaxed));
         let was_full = objects.used() == slab::capacity(class);
         // SAFETY: the object is the caller's to free, at least 8 bytes, aligned to 8.

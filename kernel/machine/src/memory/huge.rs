@@ -210,7 +210,7 @@ pub fn free_rest(frame: Frame, kept: &FrameSet) {
     let mut batch = FreeBatch::new();
     let mut freed = 0;
     for index in frames_in(kept, false) {
-        this.free_in(&mut batch, frame.offset(index));
+        this.free_in(allocator(), &mut batch, frame.offset(index));
         freed += 1;
     }
     this.finish(batch);

@@ -332,12 +332,16 @@ pub fn descriptor_pages(block: FrameRange) -> Option<FrameRange> {
     if first >= end {
         return None;
     }
-    let address = tables::memmap_physical(first * 4096)?;
-    let follows =
-        |page| tables::memmap_physical(page * 4096) == Some(address + (page - first) * 4096);
-    (first + 1..end)
-        .all(follows)
-        .then(|| FrameRange::new(Frame::containing(address), end - first))
+    let (address, mut known) = tables::memmap_run(first * 4096)?;
+    // Bounded by the pages: each turn knows of one more at least.
+    while known < (end - first) * 4096 {
+        let (next, more) = tables::memmap_run(first * 4096 + known)?;
+        if next != address + known {
+            return None;
+        }
+        known += more;
+    }
+    Some(FrameRange::new(Frame::containing(address), end - first))
 }
 
 /// A frame's first byte in the physmap.

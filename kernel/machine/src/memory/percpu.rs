@@ -7,7 +7,9 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use ebb_mm::{AllocError, Contents, Frame, FrameRange, FreeBatch, Front, Mobility, Order, Request};
+use ebb_mm::{
+    AllocError, Allocator, Contents, Frame, FrameRange, FreeBatch, Front, Mobility, Order, Request,
+};
 
 /// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -300,12 +302,13 @@ impl Local {
         self.add(zone, frames);
     }
 
-    /// Gives a frame back through this CPU's front, with others of the batch; the caller counts it.
+    /// Gives a frame back to `allocator`, which is the kernel's, through this CPU's front, with
+    /// others of the batch; the caller counts it.
     #[inline]
-    pub fn free_in(&self, batch: &mut FreeBatch, frame: Frame) {
+    pub fn free_in(&self, allocator: &Allocator<'_>, batch: &mut FreeBatch, frame: Frame) {
         // SAFETY: as in `allocate`.
         let front = unsafe { &mut *self.front.get() };
-        batch.free(super::allocator(), front, frame);
+        batch.free(allocator, front, frame);
     }
 
     /// Gives the last of a batch back.

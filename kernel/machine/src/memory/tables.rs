@@ -53,13 +53,17 @@ pub(super) fn memmap_entry(table: u64, offset: u64) -> &'static AtomicU64 {
     entry(table & ADDRESS, offset >> 12)
 }
 
-/// The physical address behind byte `offset` of the memmap.
-pub(super) fn memmap_physical(offset: u64) -> Option<u64> {
+/// The physical address behind byte `offset` of the memmap, and how many bytes from there on the
+/// same entry maps.
+pub(super) fn memmap_run(offset: u64) -> Option<(u64, u64)> {
     // Acquire: pairs with the Release of who puts a table in, which it filled before.
     let value = memmap_slot(offset)?.load(Ordering::Acquire);
     if value & LARGE != 0 {
-        return Some((value & ADDRESS & !(LARGE_PAGE - 1)) + (offset & (LARGE_PAGE - 1)));
+        let inside = offset & (LARGE_PAGE - 1);
+        let start = value & ADDRESS & !(LARGE_PAGE - 1);
+        return Some((start + inside, LARGE_PAGE - inside));
     }
     let page = memmap_entry(value, offset).load(Ordering::Relaxed);
-    (page & PRESENT != 0).then_some((page & ADDRESS) + offset % 4096)
+    let inside = offset % 4096;
+    (page & PRESENT != 0).then_some(((page & ADDRESS) + inside, 4096 - inside))
 }

@@ -11,12 +11,12 @@ use crate::fs::poll::{Notifier, PollMask};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use logic::errno::Errno;
+use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;
 use logic::socket::packet::Head;
 use machine::arch::clock::Nanos;
 use machine::sched;
-use machine::sync::{Mutex, SpinLock, WaitEnd};
+use machine::sync::{Mutex, SpinGuard, SpinLock, WaitEnd};
 
 /// How long a call waits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,6 @@ pub(super) struct Look {
     pub(super) ended: bool,
     pub(super) peer_ended: bool,
     pub(super) shut: bool,
-    pub(super) closed: bool,
     pub(super) reset: bool,
     pub(super) error: bool,
 }
@@ -153,10 +152,22 @@ impl Inbox {
             ended: state.ended,
             peer_ended: state.peer_ended,
             shut: state.shut,
-            closed: state.closed,
             reset: state.reset,
             error: state.error.is_some(),
         }
+    }
+
+    /// Whether the connection was reset.
+    #[inline]
+    pub(super) fn is_reset(&self) -> bool {
+        self.state.lock().reset
+    }
+
+    /// Whether the owner takes nothing any more: it is gone, or has shut it.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        let state = self.state.lock();
+        state.closed || state.shut
     }
 
     /// Bytes to be received, and those of the first message.
@@ -505,16 +516,24 @@ impl Inbox {
         let length = state.segments.front()?.payload.len();
         let count = if all { length - state.head } else { count };
         let gone = state.advance(count)?;
-        let waiting = core::mem::take(&mut state.waiting);
         // What many segments needed is given back with the last of them.
         let many = state.segments.is_empty() && state.segments.capacity() > MANY_SEGMENTS;
+        if many || !state.waiting.is_empty() {
+            Self::finish_consuming(state, many);
+        }
+        Some(gone)
+    }
+
+    /// Tells those who wait for room, and gives back what many segments needed.
+    #[cold]
+    fn finish_consuming(mut state: SpinGuard<'_, Queue>, many: bool) {
+        let waiting = core::mem::take(&mut state.waiting);
         let memory = many.then(|| core::mem::take(&mut state.segments));
         drop(state);
         drop(memory);
         for one in waiting {
             one.notify(PollMask::WRITABLE);
         }
-        Some(gone)
     }
 
     /// What a receiver finds behind `passed` segments: an error, the end (`Ok(true)`), or nothing
@@ -554,6 +573,38 @@ impl Inbox {
             self.state.lock().behind -= behind;
         }
         result
+    }
+
+    /// Receives as many bytes of a stream as `to` has room for, if the first segment has all of them
+    /// and nothing but bytes. `None`: [`Self::receive_stream`] has to look, nothing was received.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    #[inline]
+    pub(super) fn receive_at_once(&self, to: &mut dyn ByteSink) -> Option<SysResult> {
+        let guard = self.receiving.try_lock()?;
+        let room = to.room();
+        let state = self.state.lock();
+        let first = state.segments.front()?;
+        let head = state.head;
+        let is_simple = first.is_plain()
+            && state.urgent.is_none()
+            && state.skipped == 0
+            && first.payload.len() - head >= room;
+        if !is_simple {
+            return None;
+        }
+        let segment = first.clone();
+        drop(state);
+        let count = match segment.payload.put(head, to, room) {
+            Ok(count) => count,
+            Err(error) => return Some(Err(error)),
+        };
+        let gone = self.consume(count, false);
+        drop(guard);
+        drop(segment);
+        drop(gone);
+        Some(Ok(count))
     }
 
     /// Receives bytes of a stream; 0 is the end. Descriptors end what is received at once.
@@ -649,7 +700,7 @@ impl Inbox {
             got.length += count;
             got.source.get_or_insert_with(|| segment.source.clone());
             got.credentials.get_or_insert(segment.credentials);
-            let has_files = rights::any(&segment.rights);
+            let has_files = segment.has_rights && rights::any(&segment.rights);
             let whole = head + count == segment.payload.len();
             if how.peek {
                 if has_files {
@@ -692,7 +743,8 @@ impl Inbox {
                 return Err(error);
             }
             if let Some((segment, _, _)) = self.nth(0, 0) {
-                let files = match (rights::any(&segment.rights), how.peek) {
+                let any = segment.has_rights && rights::any(&segment.rights);
+                let files = match (any, how.peek) {
                     (false, _) => Vec::new(),
                     (true, true) => rights::peek(&segment.rights),
                     (true, false) => rights::take(&segment.rights),

@@ -269,6 +269,11 @@ impl File for Socket {
         if to.room() == 0 {
             return Ok(0);
         }
+        if self.kind() == SocketKind::Stream
+            && let Some(received) = self.inbox.receive_at_once(to)
+        {
+            return received;
+        }
         let how = Incoming {
             nonblocking: flags.nonblocking(),
             ..Incoming::default()
@@ -281,6 +286,14 @@ impl File for Socket {
     }
 
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
+        if self.kind() == SocketKind::Stream {
+            let with = With {
+                credentials: caller(),
+                patience: self.patience(flags.nonblocking(), true),
+                urgent: false,
+            };
+            return self.send_stream(from, None, with);
+        }
         self.send(from, Outgoing::plain(flags.nonblocking()))
     }
 

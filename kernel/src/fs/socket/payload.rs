@@ -1,4 +1,4 @@
-//! The bytes of a segment: few in one piece of the heap, many in pages.
+//! The bytes of a segment: few inside it, more in a piece of the heap, many in pages.
 
 use crate::fs::io::{ByteSink, ByteSource, SliceSink};
 use alloc::boxed::Box;
@@ -9,16 +9,40 @@ use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 /// Up to so many bytes lie in the heap: in a page they would waste more than half of it.
 const SMALL: usize = PAGE_SIZE / 2;
 
+/// Up to so many bytes lie in the segment itself: with what the enum needs these are 128.
+const FEW: usize = 126;
+
 /// The bytes of a segment.
 #[derive(Debug)]
 pub(super) enum Payload {
-    /// A few.
+    /// A few: how many, and they.
+    Few(u8, [u8; FEW]),
+    /// More.
     Small(Box<[u8]>),
     /// Many: pages that are full but for the last.
     Pages(Vec<FrameRef>, usize),
 }
 
 impl Payload {
+    /// `length` bytes that are zero, if these are few: to be filled where they are.
+    pub(super) fn few(length: usize) -> Option<Self> {
+        let length = u8::try_from(length)
+            .ok()
+            .filter(|&length| usize::from(length) <= FEW)?;
+        Some(Self::Few(length, [0; FEW]))
+    }
+
+    /// Fills what [`Self::few`] made.
+    ///
+    /// # Errors
+    /// `EFAULT` if `from` gives fewer bytes.
+    pub(super) fn fill_few(&mut self, from: &mut dyn ByteSource) -> Result<(), Errno> {
+        match self {
+            Self::Few(length, bytes) => from.fill(&mut bytes[..usize::from(*length)]),
+            Self::Small(_) | Self::Pages(..) => Ok(()),
+        }
+    }
+
     /// The memory that so many bytes take.
     pub(super) fn memory(length: usize) -> usize {
         if length <= SMALL {
@@ -33,6 +57,10 @@ impl Payload {
     /// # Errors
     /// `EFAULT` if it gives fewer, `ENOBUFS` when there is no memory.
     pub(super) fn take(from: &mut dyn ByteSource, length: usize) -> Result<Self, Errno> {
+        if let Some(mut few) = Self::few(length) {
+            few.fill_few(from)?;
+            return Ok(few);
+        }
         if length <= SMALL {
             let mut bytes = Vec::new();
             bytes
@@ -66,6 +94,7 @@ impl Payload {
     /// How many bytes.
     pub(super) fn len(&self) -> usize {
         match self {
+            Self::Few(length, _) => usize::from(*length),
             Self::Small(bytes) => bytes.len(),
             Self::Pages(_, length) => *length,
         }
@@ -74,7 +103,7 @@ impl Payload {
     /// Its byte, if there is one alone.
     pub(super) fn only_byte(&self) -> Option<u8> {
         match self {
-            Self::Small(bytes) if bytes.len() == 1 => bytes.first().copied(),
+            Self::Few(1, bytes) => bytes.first().copied(),
             _ => None,
         }
     }
@@ -94,6 +123,7 @@ impl Payload {
     pub(super) fn put(&self, offset: usize, to: &mut dyn ByteSink, count: usize) -> SysResult {
         let count = count.min(self.len() - offset).min(to.room());
         match self {
+            Self::Few(_, bytes) => to.put(&bytes[offset..offset + count]),
             Self::Small(bytes) => to.put(&bytes[offset..offset + count]),
             Self::Pages(pages, _) => {
                 let mut done = 0;

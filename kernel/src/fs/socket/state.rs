@@ -415,13 +415,10 @@ impl Socket {
     /// Whether it may not write: by itself, or by the other side.
     pub(super) fn cannot_send(&self, state: &State) -> bool {
         state.shut_write
-            || self.inbox.look().reset
+            || self.inbox.is_reset()
             || (self.is_unix()
                 && self.kind.connects()
-                && state.peer.as_ref().is_some_and(|peer| {
-                    let look = peer.look();
-                    look.closed || look.shut
-                }))
+                && state.peer.as_ref().is_some_and(|peer| peer.is_over()))
     }
 
     /// What it is ready for.

@@ -77,6 +77,9 @@ impl Socket {
             match self.send_piece(from, total - done, &mut rights, with) {
                 Ok(count) => {
                     done += count;
+                    if done == total {
+                        break;
+                    }
                     sched::cond_resched();
                     if sched::current().killed() {
                         return Ok(done);
@@ -84,7 +87,7 @@ impl Socket {
                 }
                 Err(_) if done > 0 => {
                     if with.urgent
-                        && let Ok(peer) = self.receiver()
+                        && let Ok((peer, _)) = self.receiver()
                     {
                         peer.mark_last_urgent();
                     }
@@ -107,8 +110,8 @@ impl Socket {
         Ok(done)
     }
 
-    /// The inbox of who is to receive a stream.
-    fn receiver(&self) -> Result<Arc<super::inbox::Inbox>, Errno> {
+    /// The inbox of who is to receive a stream, and the name that its bytes come with.
+    fn receiver(&self) -> Result<(Arc<super::inbox::Inbox>, Address), Errno> {
         let state = self.state.lock();
         let peer = match state.phase {
             Phase::Connected { .. } => state.peer.clone(),
@@ -122,7 +125,12 @@ impl Socket {
             drop(state);
             return Err(Errno::EPIPE);
         }
-        Ok(peer)
+        let source = if self.is_unix() {
+            state.local.clone()
+        } else {
+            Address::unbound(self.family())
+        };
+        Ok((peer, source))
     }
 
     fn send_piece(
@@ -137,7 +145,7 @@ impl Socket {
             patience,
             ..
         } = with;
-        let peer = self.receiver()?;
+        let (peer, source) = self.receiver()?;
         // Two of them fit, so that one is received while the next one is sent.
         let longest = (self.account.limit() / 2).clamp(OVERHEAD, LONGEST + OVERHEAD) - OVERHEAD / 2;
         // An urgent byte stands alone.
@@ -145,17 +153,10 @@ impl Socket {
         let before_urgent = left - usize::from(with.urgent && left > 1);
         let count = before_urgent.min(longest.min(LONGEST));
         let charge = self.charge(count, patience)?;
-        let payload = Payload::take(from, count)?;
-        let source = if self.is_unix() {
-            self.local()
-        } else {
-            Address::unbound(self.family())
-        };
-        let mut segment = Segment::new(payload, source, credentials, charge);
-        if is_urgent {
-            segment = segment.made_urgent();
+        let mut segment = Segment::take(from, count, source, credentials, charge, rights.take())?;
+        if is_urgent && let Some(own) = Arc::get_mut(&mut segment) {
+            own.make_urgent();
         }
-        let segment = Arc::new(segment.with_rights(rights.take()));
         match peer.push(segment, self.inbox.id(), Bounds::default()) {
             Ok(()) => Ok(count),
             Err((Refusal::Memory | Refusal::Full, _)) => Err(Errno::ENOBUFS),

@@ -4,7 +4,6 @@ use super::address::{Address, SocketKind};
 use super::inbox::{Inbox, Patience, Refusal};
 use super::names;
 use super::operations::Caller;
-use super::payload::Payload;
 use super::queue::Bounds;
 use super::rights::Rights;
 use super::segment::Segment;
@@ -234,9 +233,8 @@ impl Socket {
             return Err(Errno::EPIPE);
         }
         let charge = self.charge(length, patience)?;
-        let payload = Payload::take(from, length)?;
-        let segment = Segment::new(payload, self.local(), credentials, charge);
-        let mut segment = Arc::new(segment.with_rights(rights));
+        let source = self.local();
+        let mut segment = Segment::take(from, length, source, credentials, charge, rights)?;
         // Who is connected to us takes all that we may have sent.
         let mutual = self.kind().connects() || inbox.receives_only_from(self.inbox.id());
         let bounds = Bounds {

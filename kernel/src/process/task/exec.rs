@@ -16,8 +16,10 @@ use core::sync::atomic::Ordering;
 use logic::credentials::Credentials;
 use logic::elf;
 use logic::errno::{Errno, SysResult};
+use logic::path;
 use logic::strings::{self, Strings};
 use machine::arch::UserFrame;
+use machine::console;
 use machine::sched;
 use machine::sched::work;
 
@@ -145,7 +147,10 @@ pub(super) fn find_program(
         joined.map_err(|_| Errno::ENOMEM)?;
         *args = longer;
         path = copy(interpreter)?;
-        file = executable::open(context, who, &path)?;
+        file = executable::open(context, who, &path).inspect_err(|error| {
+            let path = path::printable(&path);
+            console!("exec: the script is run by {path}: {error}");
+        })?;
     }
     Err(Errno::ELOOP)
 }

@@ -157,8 +157,12 @@ fn start_program() -> Result<(), StartError> {
     mount_volumes(&context)?;
     go_to_folder(&context, &who);
     let path = args.first().to_vec();
-    spawn(context, &path, args, &env, who).map_err(|error| {
+    spawn(context.clone(), &path, args, &env, who.clone()).map_err(|error| {
         let shown = path::printable(&path);
+        if error == Errno::EACCES {
+            say_what_is_closed(&context, &who, &path);
+        }
+        // The host looks for these words, and tells the user what follows.
         console!("init: cannot run {shown}: {error}");
         if error == Errno::ENOENT {
             (NOT_FOUND, "the program is missing")
@@ -166,6 +170,35 @@ fn start_program() -> Result<(), StartError> {
             (NOT_EXECUTABLE, "the program cannot be run")
         }
     })
+}
+
+/// Says on the console which folder on the way to `path`, or whether the file itself, is closed to `who`.
+fn say_what_is_closed(context: &fs::Context, who: &Credentials, path: &[u8]) {
+    let root = context.root();
+    let find = |path: &[u8]| {
+        lookup::resolve(&root_credentials(), &root, &root, path, LastLink::Follow)
+            .and_then(lookup::Found::existing)
+    };
+    let user = who.users.effective;
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    for (at, _) in slashes {
+        // The root itself is the path up to the first slash, and it.
+        let folder = &path[..at.max(1)];
+        let Ok(node) = find(folder) else { return };
+        if fs::permission::check_search(who, &*node).is_err() {
+            let mode = node.metadata().permissions;
+            let folder = path::printable(folder);
+            console!("init: the folder {folder} has mode {mode:04o} and is closed to user {user}");
+            return;
+        }
+    }
+    if let Ok(node) = find(path)
+        && executable::check(who, &node).is_err()
+    {
+        let mode = node.metadata().permissions;
+        let file = path::printable(path);
+        console!("init: the file {file} has mode {mode:04o} and user {user} may not execute it");
+    }
 }
 
 /// Who the program runs as: root, unless the host names another user.

@@ -1,5 +1,6 @@
 //! `/proc`.
 
+mod host_pressure;
 mod locks;
 mod memory;
 mod net;
@@ -60,6 +61,7 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
         let task = walker()?;
         Ok(format!("{}/task/{}", task.process().pid(), task.tid()).into_bytes())
     });
+    host_pressure::add(&fixed, boot);
     net::build(&fs);
     fixed.add_link("net", || Ok(b"self/net".to_vec()));
     fixed.add_link("mounts", || Ok(b"self/mounts".to_vec()));

@@ -1,0 +1,58 @@
+//! FTQ: fixed time quanta, and how many units of work each of them has room for.
+
+use super::windows::{Sample, Work, lowest_hundredth};
+use crate::clock::{monotonic_ns, ratio};
+use std::hint::black_box;
+use std::time::Duration;
+
+const QUANTUM_NS: u64 = 1_000_000;
+/// Steps of one unit of work, between two looks at the clock.
+const STEPS: u32 = 64;
+
+/// The state of the generator that the work is made of.
+pub(super) struct Ftq(u64);
+
+impl Ftq {
+    pub(super) fn new() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn unit(&mut self) {
+        for _ in 0..STEPS {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+        }
+        black_box(self.0);
+    }
+}
+
+impl Work for Ftq {
+    fn measure(&mut self, window: Duration) -> Vec<Sample> {
+        let begin = monotonic_ns();
+        let quanta = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX) / QUANTUM_NS;
+        let quanta = usize::try_from(quanta.max(1)).unwrap_or(usize::MAX);
+        let mut counts = vec![0_u64; quanta];
+        loop {
+            // A unit counts in the quantum in which it ends. One that is passed over stays at 0.
+            self.unit();
+            let at = (monotonic_ns() - begin) / QUANTUM_NS;
+            match usize::try_from(at).ok().and_then(|at| counts.get_mut(at)) {
+                Some(count) => *count += 1,
+                None => break,
+            }
+        }
+        let total: u64 = counts.iter().sum();
+        let mut values: Vec<f64> = counts.iter().map(|count| ratio(*count, 1)).collect();
+        let sample = |name, value| Sample {
+            name,
+            value,
+            unit: "units",
+            kernel: None,
+        };
+        vec![
+            sample("quantum_work", ratio(total, counts.len() as u64)),
+            sample("quantum_low", lowest_hundredth(&mut values)),
+        ]
+    }
+}
