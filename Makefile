@@ -73,6 +73,9 @@ share-test: build workloads ## ten guests on the memory of three (root)
 messaging-modes: build workloads ## what each way to give memory back costs processes that write to each other, counted
 	@scripts/messaging-modes
 
+.PHONY: pause-test
+pause-test: ## six guests free 400 MiB and are paused at once, in each mode: what they hold a second later
+	$(CARGO) test --release -p ebb --test linux paused::six_guests -- --ignored --nocapture
 .PHONY: stdio-test
 stdio-test: build ## how fast stdin and stdout are on both kernels, with one CPU and two
 	@scripts/stdio-test

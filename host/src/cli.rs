@@ -1,6 +1,6 @@
 //! What the command line looks like.
 
-use crate::ask::ReclaimOptions;
+use crate::ask::{PauseOptions, ReclaimOptions, ResumeOptions};
 use crate::blk::BlkOptions;
 use crate::compare::CompareOptions;
 use crate::metrics::MetricsOptions;
@@ -38,6 +38,10 @@ pub(crate) enum Command {
     Set(SetOptions),
     /// Ask a guest that runs for memory, now
     Reclaim(ReclaimOptions),
+    /// Pause guests: their virtual CPUs stop, and what is free in them goes back
+    Pause(PauseOptions),
+    /// Let paused guests go on
+    Resume(ResumeOptions),
     /// Serve the figures of the guests for Prometheus
     Metrics(MetricsOptions),
     /// Serve disks to guests, with buffers that the host can have back

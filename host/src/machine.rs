@@ -41,6 +41,19 @@ pub(crate) enum AccelChoice {
     Tcg,
 }
 
+/// The pages of the host that the user wants a guest's memory in.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum HostPages {
+    /// Huge pages where this host has them for a guest of 128 MiB to 2.75 GiB, else base pages
+    Auto,
+    /// Huge pages, or fail
+    Huge,
+    /// Base pages of 4 KiB
+    Base,
+    /// Huge pages from the host's pool, reserved while the guest runs: nothing goes back
+    Pool,
+}
+
 /// What runs the guest's instructions.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Accel {

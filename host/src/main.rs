@@ -58,6 +58,8 @@ fn main() -> ExitCode {
         cli::Command::Top(options) => top::run(&options),
         cli::Command::Set(options) => set::run(&options),
         cli::Command::Reclaim(options) => ask::run(&options),
+        cli::Command::Pause(options) => ask::pause(&options),
+        cli::Command::Resume(options) => ask::resume(&options),
         cli::Command::Metrics(options) => metrics::run(&options),
         cli::Command::Blk(options) => blk::run(&options),
         cli::Command::Pages(options) => pages::write(cli::Cli::command(), &options),

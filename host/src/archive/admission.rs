@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -67,9 +67,13 @@ pub(crate) type Shown<'a> = dyn FnMut(&Path) -> bool + 'a;
 pub(crate) struct Named(Vec<PathBuf>);
 
 impl Named {
-    /// Adds a file or a folder, if it is there.
-    pub(crate) fn add(&mut self, path: &Path) {
-        self.0.extend(path.canonicalize());
+    /// Adds an open file or folder, by its real path.
+    ///
+    /// # Errors
+    /// The host's.
+    pub(crate) fn add(&mut self, opened: &impl AsRawFd) -> Result<(), Errno> {
+        self.0.push(real_path(opened)?);
+        Ok(())
     }
 
     /// Adds the toolchain that the command belongs to, if it lies in one of the user's: a program of a
@@ -198,7 +202,7 @@ fn check(
 }
 
 /// The path of an open file, without links.
-pub(super) fn real_path(file: &File) -> Result<PathBuf, Errno> {
+pub(super) fn real_path(file: &impl AsRawFd) -> Result<PathBuf, Errno> {
     let text = rustix::fs::readlinkat(CWD, own_path(file), Vec::new())?;
     Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))
 }
@@ -337,7 +341,9 @@ mod tests {
             ));
         }
         let mut named = Named::default();
-        named.add(&scratch.0.join("in"));
+        named
+            .add(&File::open(scratch.0.join("in")).unwrap())
+            .unwrap();
         assert_eq!(admitted(&link, &named).unwrap(), Some(file));
     }
 

@@ -1,7 +1,7 @@
 //! Has a confined process say what kind of program a file is.
 
 use super::format::{FormatError, Program, read};
-use crate::confine::{Reader, frames};
+use crate::confine::{LIMITS, Reader, frames};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -19,7 +19,7 @@ impl Examiner {
     /// Starts the process, so that it is ready when the first file is asked about. Where that fails, the first
     /// file tells why.
     pub(crate) fn begin() -> Self {
-        Self(Reader::start(NAME, serve).ok())
+        Self(Reader::start(NAME, LIMITS, serve).ok())
     }
 
     /// Says what kind of program an open file is.
@@ -29,7 +29,7 @@ impl Examiner {
     pub(crate) fn examine(&mut self, file: &File) -> Result<Program, FormatError> {
         let reader = match self.0.take() {
             Some(reader) => reader,
-            None => Reader::start(NAME, serve)?,
+            None => Reader::start(NAME, LIMITS, serve)?,
         };
         reader.send(EXAMINE, &[], &[file.as_fd()])?;
         let answer = reader.receive()?;

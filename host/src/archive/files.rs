@@ -3,6 +3,7 @@
 use super::admission::Named;
 use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
+use crate::system::open_named;
 use crate::system::opened::{facts, kind_of, own_path};
 use crate::text::one_line;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
@@ -63,8 +64,7 @@ pub(crate) fn add_all(
 ) -> Result<(), FileError> {
     let mut taken: BTreeMap<GuestPath, PathBuf> = BTreeMap::new();
     for argument in arguments {
-        let (source, destination) = add(tree, argument)?;
-        named.add(&source);
+        let (source, destination) = add(tree, named, argument)?;
         if let Some(destination) = destination
             && let Some(other) = taken.insert(destination.clone(), source.clone())
         {
@@ -78,9 +78,13 @@ pub(crate) fn add_all(
     Ok(())
 }
 
-/// Adds what `argument` (`SRC` or `SRC:DEST`) names; returns both, without the path of what goes into
+/// Adds what `argument` (`SRC` or `SRC:DEST`) names to `tree` and to `named`; returns both, without the path of what goes into
 /// the root, which all share.
-fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(PathBuf, Option<GuestPath>), FileError> {
+fn add(
+    tree: &mut Initramfs,
+    named: &mut Named,
+    argument: &OsStr,
+) -> Result<(PathBuf, Option<GuestPath>), FileError> {
     let bytes = argument.as_bytes();
     // The last colon, since host paths with colons exist and guest paths are of the user's choice;
     // a DEST starts with a slash, so `a:b` is a file of that name.
@@ -98,11 +102,20 @@ fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(PathBuf, Option<GuestP
         source: errno.into(),
     };
     // The named file itself may be a link: what it leads to is meant. Links below stay links.
-    let top = match rustix::fs::open(source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+    let top = open_named(source, OFlags::PATH).map_err(io::Error::from);
+    let top = match top {
         Ok(top) => top,
-        Err(Errno::NOENT) => return Err(FileError::Missing(source.to_owned())),
-        Err(errno) => return Err(failed(errno)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(FileError::Missing(source.to_owned()));
+        }
+        Err(error) => {
+            return Err(FileError::Read {
+                path: source.to_owned(),
+                source: error,
+            });
+        }
     };
+    named.add(&top).map_err(failed)?;
     let top = Looked::at(top).map_err(failed)?;
     let is_folder = top.kind == FileType::Directory;
     let destination = match destination {
@@ -158,8 +171,9 @@ impl Looked {
 /// meanwhile leads nowhere else.
 struct Walk<'a> {
     source: &'a Path,
-    /// The folder that `source` is, if it is one: files below it are opened by way of it.
-    top: Option<Arc<OwnedFd>>,
+    /// What `source` is. If that is a folder, files below it are opened by way of it.
+    top: Arc<OwnedFd>,
+    is_folder: bool,
     /// Entries that may still come.
     left: usize,
     /// Called with the path of each folder between the look at it and the listing of its names.
@@ -169,10 +183,10 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn of(source: &'a Path, top: &Looked) -> Self {
-        let is_folder = top.kind == FileType::Directory;
         Self {
             source,
-            top: is_folder.then(|| Arc::clone(&top.file)),
+            top: Arc::clone(&top.file),
+            is_folder: top.kind == FileType::Directory,
             left: ENTRIES_MAX,
             #[cfg(test)]
             before_listing: |_| {},
@@ -217,9 +231,10 @@ impl<'a> Walk<'a> {
                 Ok(tree.add(destination.clone(), Node::Symlink { target })?)
             }
             FileType::RegularFile => {
-                let file = match &self.top {
-                    Some(top) => HostFile::below(top, inside.to_owned(), path),
-                    None => HostFile::open(&path).map_err(failed)?,
+                let file = if self.is_folder {
+                    HostFile::below(&self.top, inside.to_owned(), path)
+                } else {
+                    HostFile::of(&self.top, &path).map_err(failed)?
                 };
                 let source = Source::Host(file);
                 Ok(tree.add(destination.clone(), Node::File { mode, source })?)
@@ -295,10 +310,20 @@ mod tests {
     #[test]
     fn destinations() {
         let mut tree = Initramfs::default();
-        add(&mut tree, OsStr::new("src/main.rs")).unwrap();
-        add(&mut tree, OsStr::new("Cargo.toml:/etc/conf")).unwrap();
-        add(&mut tree, OsStr::new("Cargo.toml:/etc/")).unwrap();
-        add(&mut tree, OsStr::new("src:/all")).unwrap();
+        add(&mut tree, &mut Named::default(), OsStr::new("src/main.rs")).unwrap();
+        add(
+            &mut tree,
+            &mut Named::default(),
+            OsStr::new("Cargo.toml:/etc/conf"),
+        )
+        .unwrap();
+        add(
+            &mut tree,
+            &mut Named::default(),
+            OsStr::new("Cargo.toml:/etc/"),
+        )
+        .unwrap();
+        add(&mut tree, &mut Named::default(), OsStr::new("src:/all")).unwrap();
         for path in [
             "/src/main.rs",
             "/etc/conf",
@@ -391,21 +416,21 @@ mod tests {
     #[test]
     fn errors_name_the_file() {
         let mut tree = Initramfs::default();
-        let missing = add(&mut tree, OsStr::new("no/such:/x")).unwrap_err();
+        let missing = add(&mut tree, &mut Named::default(), OsStr::new("no/such:/x")).unwrap_err();
         assert_eq!(
             missing.to_string(),
             "--file no/such: no such file or directory"
         );
         assert!(matches!(
-            add(&mut tree, OsStr::new(":/x")),
+            add(&mut tree, &mut Named::default(), OsStr::new(":/x")),
             Err(FileError::NoSource(_))
         ));
         assert!(matches!(
-            add(&mut tree, OsStr::new("../host")),
+            add(&mut tree, &mut Named::default(), OsStr::new("../host")),
             Err(FileError::NoDestination(_))
         ));
         assert!(matches!(
-            add(&mut tree, OsStr::new("/dev/null")),
+            add(&mut tree, &mut Named::default(), OsStr::new("/dev/null")),
             Err(FileError::Kind(_))
         ));
     }

@@ -1,7 +1,7 @@
 //! Files of the host that are packed. The bytes come from a descriptor that was opened once, or from a
 //! file below a folder that was opened once.
 
-use crate::system::reopen_regular;
+use crate::system::{KernelsLinks, PlaceError, open_named_with, reopen_regular};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -36,9 +36,27 @@ impl HostFile {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_MAGICLINKS;
         let named = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
+        Self::of(&named, path)
+    }
+
+    /// Opens a file that the user named, as [`Self::open`] does, but follows no link of another user that
+    /// is not trusted.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`PlaceError::Link`] for such a link.
+    pub(crate) fn open_named(path: &Path) -> Result<Self, PlaceError> {
+        let named = open_named_with(path, OFlags::PATH, KernelsLinks::Refused)?;
+        Ok(Self::of(&named, path)?)
+    }
+
+    /// Opens the file that `named` stands for, which was opened with `O_PATH` by the name `path`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn of(named: &OwnedFd, path: &Path) -> Result<Self, Errno> {
         Ok(Self {
             path: path.to_owned(),
-            place: Place::Open(Arc::new(reopen_regular(&named)?)),
+            place: Place::Open(Arc::new(reopen_regular(named)?)),
         })
     }
 

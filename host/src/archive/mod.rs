@@ -23,7 +23,6 @@ mod loader_paths;
 mod packer;
 mod program;
 
-pub(crate) use admission::Named;
 pub(crate) use busybox::BusyboxError;
 pub(crate) use examiner::Examiner;
 pub(crate) use files::FileError;

@@ -6,7 +6,8 @@ use super::format::{FormatError, Program};
 use super::host_file::HostFile;
 use super::initramfs::{Initramfs, PackError};
 use super::loader_paths;
-use crate::system::allow_open_files;
+use crate::system::{allow_open_files, open_named};
+use rustix::fs::OFlags;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +51,10 @@ impl<'a> Packer<'a> {
         let mut named = Named::default();
         // The user wrote these, not a program.
         for folder in loader_paths::of_environment() {
-            named.add(&folder);
+            // One that is missing, or that a link of another user leads to, is not named.
+            if let Ok(folder) = open_named(&folder, OFlags::PATH) {
+                let _ = named.add(&folder);
+            }
         }
         Self {
             tree: Initramfs::default(),

@@ -358,13 +358,16 @@ impl Packer<'_> {
 
 /// Opens the program that the user named.
 fn open_named(path: &Path) -> Result<HostFile, ProgramError> {
-    HostFile::open(path).map_err(|errno| ProgramError::Format {
-        path: path.to_owned(),
-        source: match errno {
-            Errno::ISDIR => FormatError::Type("it is a directory".into()),
-            Errno::NXIO => FormatError::Type("it is a pipe, a socket or a device".into()),
-            errno => io::Error::from(errno).into(),
-        },
+    HostFile::open_named(path).map_err(|error| {
+        let error = io::Error::from(error);
+        ProgramError::Format {
+            path: path.to_owned(),
+            source: match Errno::from_io_error(&error) {
+                Some(Errno::ISDIR) => FormatError::Type("it is a directory".into()),
+                Some(Errno::NXIO) => FormatError::Type("it is a pipe, a socket or a device".into()),
+                _ => error.into(),
+            },
+        }
     })
 }
 

@@ -1,7 +1,8 @@
-//! `ebb reclaim`: asks a guest that runs for memory, by hand.
+//! `ebb reclaim`: asks a guest for memory, by hand. `ebb pause` and `ebb resume` stand beside it.
 
 mod amount;
 mod by_balloon;
+mod cpus;
 mod json;
 
 use crate::failure::Failure;
@@ -12,6 +13,7 @@ use crate::stdout;
 use crate::text::{Size, stderr};
 use amount::mebibytes;
 use clap::Args;
+pub(crate) use cpus::{PauseOptions, ResumeOptions, pause, resume};
 use ebb_wire::Reclaim;
 use json::print_json;
 use serde::Serialize;
@@ -27,7 +29,8 @@ Examples:
   ebb reclaim --qmp /run/vm.qmp --target 1G any QEMU with a balloon, by its monitor
   ebb reclaim --qmp /run/vm.qmp --deflate   lets go of all that is in its balloon
 
-The guest's mode (`ebb set give-back=MODE`) does not matter. The status is 1 if a target was missed.";
+The guest's mode (`ebb set give-back=MODE`) does not matter. Of a paused guest the host takes what is free; the other steps
+need the guest's CPUs, and are left out. The status is 1 if a target was missed or a step left out.";
 
 /// A guest that gives nothing back for so long, and is not through either, has stopped or is far too busy.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -134,7 +137,13 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
         _ => steps(figures.kernel),
     };
     let mut progress = Progress::new(!options.json);
+    let mut left_out = None;
     for &step in steps {
+        // A request for a single step is sent anyway: the run itself says why it is refused.
+        if !outcome.steps.is_empty() && stands_still(&mut fleet, &id) {
+            left_out = Some(step);
+            break;
+        }
         let resident = take(&mut fleet, &id, step, &mut progress).map_err(|why| {
             Failure::Usage(format!("{} was asked for memory: {why}", outcome.guest))
         })?;
@@ -159,6 +168,14 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
             mebibytes(outcome.resident_after_bytes),
         ))?;
     }
+    if let Some(step) = left_out {
+        stderr::say(&format!(
+            "ebb: {} stands still, and step `{}` needs its CPUs; `ebb resume` lets them go on",
+            outcome.guest,
+            step.name()
+        ));
+        return Ok(MISSED);
+    }
     if outcome.is_reached() {
         return Ok(0);
     }
@@ -170,6 +187,14 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
         ));
     }
     Ok(MISSED)
+}
+
+/// Whether the guest's CPUs stand still.
+fn stands_still(fleet: &mut Fleet, id: &GuestId) -> bool {
+    match fleet.figures().get(id) {
+        Some(Presence::Here(figures)) => figures.standstill.is_some(),
+        Some(Presence::Silent) | None => false,
+    }
 }
 
 /// Has the guest take one step, and waits for its end; what it holds of the host then.
@@ -188,13 +213,18 @@ fn take(
             None => return Err("it has ended".into()),
             Some(Presence::Here(figures)) => {
                 if figures.reclaimed.is_some_and(|done| is_done(done, number)) {
-                    return if figures.reclaim_failed == Some(number) {
+                    return if figures.reclaim_failed != Some(number) {
+                        Ok(figures.resident_bytes)
+                    } else if figures.standstill.is_some() {
+                        Err(format!(
+                            "it stands still, and step `{}` needs its CPUs; `ebb resume` lets them go on",
+                            step.name()
+                        ))
+                    } else {
                         Err(format!(
                             "step `{}` failed; `ebb run -v` shows why",
                             step.name()
                         ))
-                    } else {
-                        Ok(figures.resident_bytes)
                     };
                 }
                 progress.show(step, figures.resident_bytes);

@@ -1,5 +1,6 @@
 //! The disks of one `ebb run`: served by threads of this process, ended with the guest.
 
+use super::disk::found;
 use crate::failure::Failure;
 use ebb_blk::image::Spec;
 use ebb_blk::server::{Disk, Options, Server};
@@ -32,9 +33,11 @@ impl Disks {
             )));
         }
         let name = |index: usize| format!("disk{index}");
-        let disk = |(index, spec): (usize, &Spec)| Disk {
-            name: name(index),
-            spec: spec.clone(),
+        let disk = |(index, spec): (usize, &Spec)| {
+            Ok(Disk {
+                name: name(index),
+                spec: found(spec)?,
+            })
         };
         let mut server = Server::new(Options::default());
         if !images.is_empty() {
@@ -43,11 +46,16 @@ impl Disks {
                 source,
             })?;
         }
-        let disks = images.iter().enumerate().map(disk).collect();
+        let disks: Result<_, Failure> = images.iter().enumerate().map(disk).collect();
         Ok(Self {
-            disks,
+            disks: disks?,
             server: Arc::new(server),
         })
+    }
+
+    /// The images, found.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &Spec> {
+        self.disks.iter().map(|disk| &disk.spec)
     }
 
     /// Who can be asked about them, if there are any.

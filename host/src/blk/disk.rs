@@ -1,9 +1,14 @@
 //! Disks as users write them: `data=disk.img,ro`, `scratch=ram:64M`.
 
-use crate::text::Size;
-use ebb_blk::image::{Location, Spec};
+use crate::failure::Failure;
+use crate::system::open_named;
+use crate::text::{Size, one_line};
+use ebb_blk::image::{Found, Location, Spec};
 use ebb_blk::server::Disk;
+use rustix::fs::OFlags;
+use std::io;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// An image: `PATH` or `ram:SIZE`, with `,ro` and `,cached` behind it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +19,27 @@ pub(crate) struct ImageArgument(pub(crate) Spec);
 pub(crate) struct DiskArgument {
     pub(crate) disk: Disk,
     pub(crate) incoming: bool,
+}
+
+/// Finds the image that the user named, and has it opened by its descriptor from now on.
+///
+/// # Errors
+/// If the path leads nowhere, or along a link of another user that is not trusted.
+pub(crate) fn found(spec: &Spec) -> Result<Spec, Failure> {
+    let Location::Path(path) = &spec.location else {
+        return Ok(spec.clone());
+    };
+    let file = open_named(path, OFlags::PATH).map_err(|error| {
+        let why = io::Error::from(error);
+        Failure::Disk(format!("cannot open {}: {why}", one_line(path)))
+    })?;
+    Ok(Spec {
+        location: Location::Found {
+            path: path.clone(),
+            file: Found(Arc::new(file)),
+        },
+        ..spec.clone()
+    })
 }
 
 impl FromStr for ImageArgument {

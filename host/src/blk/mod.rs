@@ -5,21 +5,24 @@ mod disk;
 mod options;
 
 pub(crate) use attached::{DISKS_MAX, Disks};
-use disk::DiskArgument;
 pub(crate) use disk::ImageArgument;
+use disk::{DiskArgument, found};
 pub(crate) use options::BlkOptions;
 
 use crate::failure::Failure;
 use crate::registry::{Fleet, Presence};
 use crate::stdout;
+use crate::system::open_named;
+use crate::system::opened::own_path;
 use crate::text::{Rounded, printable, printable_json};
 use ebb_blk::capabilities::keep_capabilities;
 use ebb_blk::control::{self, Answer, Report, Request};
 use ebb_blk::pool::PAGE_BYTES;
-use ebb_blk::server::{self, Options, Server};
+use ebb_blk::server::{self, Disk, Options, Server};
 use ebb_blk::watcher;
 use ebb_blk::words::say;
 use options::{Action, ServeOptions, Whom};
+use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::TERM_SIGNALS;
@@ -93,6 +96,10 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     let watched = server.watch_memory().map_err(cannot("memory pressure"))?;
     let mut text = String::new();
     for DiskArgument { disk, incoming } in &options.disks {
+        let disk = &Disk {
+            name: disk.name.clone(),
+            spec: found(&disk.spec)?,
+        };
         let path = folder.join(format!("{}.sock", disk.name));
         let handle = if *incoming {
             server.listen_incoming(disk, &path)
@@ -162,7 +169,11 @@ fn ask(whom: &Whom, request: Request) -> Result<Answer, Failure> {
         Some(guest) => ask_guest(guest, request)?,
         None => {
             let path = whom.place.path()?;
-            match control::ask(&path, &request) {
+            let named = open_named(&path, OFlags::PATH).map_err(io::Error::from);
+            // The socket that was found, whatever the path leads to by now.
+            let asked =
+                named.and_then(|socket| control::ask(Path::new(&own_path(&socket)), &request));
+            match asked {
                 Ok(answer) => answer,
                 Err(source) => return Err(Failure::NoServer { path, source }),
             }

@@ -3,6 +3,7 @@
 use super::calls::{
     RATE_ROUNDS, RATE_SECONDS, fragmented, idle_pool, memhog, page_fault, pool, rate, share, words,
 };
+use super::elastic;
 use super::experiment::{Experiment, Pace, Scope, Words};
 use super::give_back;
 use super::options::CompareOptions;
@@ -539,6 +540,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(parallel::EXPERIMENTS)
         .chain(programs::EXPERIMENTS)
         .chain(give_back::EXPERIMENTS)
+        .chain(elastic::EXPERIMENTS)
 }
 
 /// The experiment called `name`, if this version has it.

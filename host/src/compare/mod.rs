@@ -10,6 +10,8 @@ mod conclusion;
 mod costs;
 mod cpus;
 mod csv;
+mod elastic;
+mod elasticity;
 mod experiment;
 mod experiments;
 mod figure;
@@ -114,6 +116,17 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     }
     check(options)?;
     let chosen = experiments::select(&options.experiments).map_err(Failure::Usage)?;
+    if elasticity::is_meant(&chosen, options)? {
+        return elasticity::compare(
+            options,
+            &elasticity::Given {
+                chosen,
+                linux: linux(options)?,
+                accel: accel_name(options.accel),
+                other: other.map(Other::of_columns).transpose()?,
+            },
+        );
+    }
     if !options.program.is_empty() || !options.variants.is_empty() {
         return own::compare(
             options,
@@ -354,6 +367,7 @@ fn listing() -> String {
             experiment.name, experiment.summary
         ));
     }
-    text.push_str("\n* runs where no experiment is named; `page-fault` means all its variants, `give-back` one table of all ways\n");
+    text.push_str("\n* runs where no experiment is named; `page-fault` means all its variants, `give-back` one table of all ways;\n\
+         `elasticity` runs for itself\n");
     text
 }

@@ -109,6 +109,19 @@ static SQLITE: Program = Program {
     ],
     says: "30000|450015000",
 };
+/// A build for `elasticity`: four compilers at once, each with a large table as of a generated parser, and
+/// some functions. Compilers take more memory than the guest does without them.
+pub(super) static COMPILE: Program = Program {
+    path: "/usr/bin/gcc",
+    files: passes,
+    script: "for j in 1 2 3 4; do { echo \"int t$j[] = {\"; /usr/bin/seq -s, $j 100000; echo '};'; \
+             for i in $(/usr/bin/seq 10); do \
+             echo \"int f$i(int n) { int s = 0; for (int k = 0; k < n; k++) s += k * t$j[$i]; return s; }\"; \
+             done; } > /tmp/f$j.c; \"$0\" -O1 -c -o /tmp/f$j.o /tmp/f$j.c & done; wait; \
+             for j in 1 2 3 4; do test -s /tmp/f$j.o || exit 1; : > /tmp/f$j.c; : > /tmp/f$j.o; done",
+    arguments: &[],
+    says: "",
+};
 static GCC: Program = Program {
     path: "/usr/bin/gcc",
     files: passes,

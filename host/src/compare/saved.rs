@@ -5,10 +5,11 @@ use super::own::OwnReport;
 use super::report;
 use super::schema::Report;
 use crate::failure::Failure;
+use crate::system::open_regular;
 use crate::text::one_line;
 use serde::Deserialize;
-use std::fs;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 /// A report of `--from` or `--against`.
 #[derive(Debug)]
@@ -51,6 +52,9 @@ impl Other<Saved> {
     }
 }
 
+/// The most bytes of a report that is read again.
+const REPORT_BYTES_MAX: u64 = 256 << 20;
+
 const KERNELS: &str = "experiments on both kernels";
 const COLUMNS: &str = "columns";
 
@@ -67,8 +71,8 @@ fn another_kind(name: &str, there: &str, here: &str) -> Failure {
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Saved, Failure> {
     let mut files = Vec::new();
     for path in paths {
-        // Once: it may be a pipe.
-        let bytes = fs::read(path).map_err(|error| report::unusable(path, &error.to_string()))?;
+        let bytes = content(path, REPORT_BYTES_MAX);
+        let bytes = bytes.map_err(|error| report::unusable(path, &error.to_string()))?;
         files.push((path.as_path(), bytes));
     }
     let columns = files.iter().find(|(_, bytes)| is_of_columns(bytes));
@@ -86,6 +90,22 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Saved, Failure> {
     }
 }
 
+/// Reads all bytes of the regular file at `path`.
+///
+/// # Errors
+/// The host's; `FileTooLarge` if there are more than `most`.
+fn content(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let count = open_regular(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(count).is_ok_and(|count| count <= most) {
+        return Ok(bytes);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::FileTooLarge,
+        format!("it has more than {most} bytes, the most that a report may have"),
+    ))
+}
+
 /// Whether the JSON says that it is of columns. What is no report says nothing.
 fn is_of_columns(bytes: &[u8]) -> bool {
     #[derive(Deserialize)]
@@ -93,4 +113,29 @@ fn is_of_columns(bytes: &[u8]) -> bool {
         kind: Option<String>,
     }
     serde_json::from_slice::<Kind>(bytes).is_ok_and(|Kind { kind }| kind.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_is_read_again_is_a_regular_file_of_bounded_length() {
+        let path = std::env::temp_dir().join(format!("ebb-saved-{}", std::process::id()));
+        fs::write(&path, "12345").unwrap();
+        assert_eq!(content(&path, 5).unwrap(), b"12345");
+        let error = content(&path, 4).unwrap_err();
+        assert!(error.to_string().contains("more than 4 bytes"), "{error}");
+        // A hole takes no memory to be found too long.
+        let sparse = fs::File::options().write(true).open(&path).unwrap();
+        sparse.set_len(REPORT_BYTES_MAX + 1).unwrap();
+        let error = read(std::slice::from_ref(&path)).unwrap_err().to_string();
+        assert!(error.contains("more than 268435456 bytes"), "{error}");
+        for path in ["/dev/zero", "/"] {
+            let error = read(&[path.into()]).unwrap_err().to_string();
+            assert!(error.contains("not a file"), "{error}");
+        }
+        fs::remove_file(&path).unwrap();
+    }
 }

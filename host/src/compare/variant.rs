@@ -83,6 +83,17 @@ impl Variant {
         self.given.contains(option)
     }
 
+    /// The value that it gives to the option with this long name.
+    pub(crate) fn value_of(&self, option: &str) -> Option<&str> {
+        self.options.iter().enumerate().find_map(|(at, word)| {
+            let rest = word.strip_prefix("--")?.strip_prefix(option)?;
+            match rest {
+                "" => self.options.get(at + 1).map(String::as_str),
+                rest => rest.strip_prefix('='),
+            }
+        })
+    }
+
     /// Whether its guest has a stock kernel.
     pub(crate) fn is_linux(&self) -> bool {
         self.options.iter().enumerate().any(|(at, word)| {
@@ -163,6 +174,9 @@ mod tests {
         );
         assert!(order.gives("memory") && order.gives("reporting-order") && !order.gives("cpus"));
         assert!(!order.is_linux());
+        assert_eq!(order.value_of("reporting-order"), Some("0"));
+        assert_eq!(order.value_of("reporting"), None);
+        assert_eq!(of("a: --accel=tcg").unwrap().value_of("accel"), Some("tcg"));
         assert!(of("l: --kernel linux:/boot/a").unwrap().is_linux());
         assert!(of("l: --kernel=linux").unwrap().is_linux());
         assert!(of("plain:").unwrap().options.is_empty());

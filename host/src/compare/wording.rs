@@ -3,7 +3,19 @@
 use super::schema::{Interval, Row};
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 55] = [
+const NAMES: [(&str, &str); 67] = [
+    ("shrink", "shrunk"),
+    ("grow", "grown"),
+    ("grow_and_fill", "grown and filled"),
+    ("held_after_shrink", "held when shrunk"),
+    ("fill_s", "filling"),
+    ("stream_low", "STREAM, slowest hundredth"),
+    ("quantum_work", "work in a quantum"),
+    ("quantum_low", "work in the poorest hundredth"),
+    ("held_area", "area under what is held"),
+    ("held_peak", "most held at once"),
+    ("area_of_off", "area, of no give-back"),
+    ("peak_of_off", "peak, of no give-back"),
     ("others_ns", "the kernel's work after the free"),
     ("returned", "given back"),
     ("instructions_per_gib", "the guest's work for a GiB"),

@@ -39,6 +39,8 @@ pub(crate) struct Needs {
     pub(crate) kvm: bool,
     pub(crate) memory_bytes: u64,
     pub(crate) cpus: u32,
+    /// A file on a tmpfs among what it inherits, which it opens again.
+    pub(crate) ram: Option<RawFd>,
 }
 
 /// Why a QEMU cannot be confined as every host has to.
@@ -120,7 +122,7 @@ impl Preparation {
         if ids.is_none() && geteuid().is_root() {
             lacking(Measure::User, "root cannot become another user here".into());
         }
-        if let Err(error) = files::rule(Path::new("/bin/sh"), None) {
+        if let Err(error) = files::rule(Path::new("/bin/sh"), None, None) {
             lacking(Measure::Files, error.to_string());
         }
         missing.sort();
@@ -207,7 +209,7 @@ impl Cage {
                 .transpose()?,
             needs,
             files: (!is_missing(Measure::Files))
-                .then(|| files::rule(program, own_kvm))
+                .then(|| files::rule(program, own_kvm, needs.ram))
                 .transpose()?,
             filters: inner.filters.clone(),
         };

@@ -7,6 +7,8 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 
 /// The calls of a reader: memory, its socket, and files that it was handed.
 const READERS: &[i64] = &[
@@ -18,7 +20,6 @@ const READERS: &[i64] = &[
     libc::SYS_writev,
     libc::SYS_recvmsg,
     libc::SYS_recvfrom,
-    libc::SYS_sendmsg,
     libc::SYS_sendto,
     libc::SYS_lseek,
     libc::SYS_fstat,
@@ -28,7 +29,6 @@ const READERS: &[i64] = &[
     libc::SYS_madvise,
     libc::SYS_brk,
     libc::SYS_futex,
-    libc::SYS_clock_gettime,
     libc::SYS_getrandom,
     libc::SYS_sched_yield,
     libc::SYS_restart_syscall,
@@ -41,23 +41,21 @@ const READERS: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// The calls that QEMU may make, until its own `-sandbox` takes some away: memory, threads, waiting,
-/// the descriptors that it was handed, and files by a path, which Landlock restricts further. No call
-/// reaches another process, makes a socket or a pair of sockets, or changes modes, owners or times of
-/// a file.
+/// The calls that QEMU may make: memory, threads, waiting, the descriptors that it was handed, and files by
+/// a path, which Landlock restricts further. No call reaches another process, makes a socket or a pair
+/// of sockets, lets a socket hold more than `ebb` set it to, changes sizes, modes, owners or
+/// times of a file (the guest's RAM cannot be sealed on a tmpfs), locks a file, changes priorities, or puts on another filter: thousands of filters in one process can
+/// stop the kernel that has to free them.
 const QEMUS: &[i64] = &[
     // Starting.
     libc::SYS_execve,
     libc::SYS_arch_prctl,
     libc::SYS_set_tid_address,
-    libc::SYS_seccomp,
     libc::SYS_getrlimit,
     // Memory.
     libc::SYS_brk,
-    libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
-    libc::SYS_mprotect,
     libc::SYS_madvise,
     libc::SYS_msync,
     libc::SYS_mincore,
@@ -77,9 +75,6 @@ const QEMUS: &[i64] = &[
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
     libc::SYS_sched_yield,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_sched_getparam,
-    libc::SYS_sched_getscheduler,
     libc::SYS_getcpu,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -95,15 +90,11 @@ const QEMUS: &[i64] = &[
     libc::SYS_signalfd,
     libc::SYS_signalfd4,
     // Time and waiting.
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_getres,
-    libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_gettimeofday,
     libc::SYS_time,
     libc::SYS_times,
     libc::SYS_getrusage,
-    libc::SYS_timer_create,
     libc::SYS_timer_settime,
     libc::SYS_timer_gettime,
     libc::SYS_timer_getoverrun,
@@ -141,25 +132,19 @@ const QEMUS: &[i64] = &[
     libc::SYS_dup,
     libc::SYS_dup2,
     libc::SYS_dup3,
-    libc::SYS_ftruncate,
-    libc::SYS_fallocate,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_sync_file_range,
     libc::SYS_fadvise64,
-    libc::SYS_flock,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_sendto,
     libc::SYS_sendmsg,
     libc::SYS_shutdown,
     libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
     libc::SYS_getsockname,
     libc::SYS_getpeername,
     // Files by a path.
-    libc::SYS_open,
-    libc::SYS_openat,
     libc::SYS_openat2,
     libc::SYS_access,
     libc::SYS_faccessat,
@@ -190,32 +175,27 @@ const QEMUS: &[i64] = &[
     libc::SYS_getresuid,
     libc::SYS_getresgid,
     libc::SYS_getgroups,
-    libc::SYS_capget,
     libc::SYS_uname,
     libc::SYS_sysinfo,
     libc::SYS_getrandom,
 ];
 
-/// The commands of `fcntl` that QEMU and a reader may give: none that has a signal sent to a process.
+/// The commands of `fcntl` that QEMU and a reader may give: none that has a signal sent to a process, and none
+/// that locks. All anonymous files of a host have one list of locks, through which every process goes
+/// that closes such a file.
 const FCNTL_COMMANDS: &[i32] = &[
     libc::F_DUPFD,
     libc::F_DUPFD_CLOEXEC,
     libc::F_GETFD,
     libc::F_SETFD,
     libc::F_GETFL,
-    libc::F_GETLK,
-    libc::F_SETLK,
-    libc::F_SETLKW,
-    libc::F_OFD_GETLK,
-    libc::F_OFD_SETLK,
-    libc::F_OFD_SETLKW,
     libc::F_GETPIPE_SZ,
     libc::F_ADD_SEALS,
     libc::F_GET_SEALS,
 ];
 
-/// The commands of `prctl` that QEMU may give: names of threads and memory, huge pages, and its own
-/// filter; not the signal that ends it with `ebb`.
+/// The commands of `prctl` that QEMU may give: names of threads and memory, and huge pages; not the signal
+/// that ends it with `ebb`.
 const PRCTL_COMMANDS: &[i32] = &[
     libc::PR_SET_NAME,
     libc::PR_GET_NAME,
@@ -223,10 +203,8 @@ const PRCTL_COMMANDS: &[i32] = &[
     libc::PR_SET_THP_DISABLE,
     libc::PR_SET_TIMERSLACK,
     libc::PR_GET_DUMPABLE,
-    libc::PR_SET_NO_NEW_PRIVS,
     libc::PR_GET_NO_NEW_PRIVS,
     libc::PR_GET_SECCOMP,
-    libc::PR_SET_SECCOMP,
     libc::PR_CAPBSET_READ,
 ];
 
@@ -237,6 +215,29 @@ const IOCTL_COMMANDS: &[u64] = &[libc::TCGETS, libc::FIONBIO, libc::FIONREAD, li
 /// The type of all of KVM's commands, and the part of a command that has it.
 const KVM_COMMANDS: (u64, u64) = (0xff00, 0xae00);
 
+/// The calls whose first argument is a clock. A negative number is the CPU time of any process.
+const CLOCK_CALLS: &[i64] = &[
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_timer_create,
+];
+/// The bit of a clock's number that makes it negative.
+const NEGATIVE: u64 = 1 << 31;
+
+/// The flags of `clone` with which C libraries make a thread, all of them.
+const THREAD: i32 = libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SYSVSEM
+    | libc::CLONE_SETTLS
+    | libc::CLONE_PARENT_SETTID
+    | libc::CLONE_CHILD_CLEARTID;
+/// A flag that some libraries add, and the kernel ignores.
+const DETACHED: i32 = libc::CLONE_DETACHED;
+
 /// The placeholder in a filter for the number of the process that the filter is put on.
 const OWN_PROCESS: u32 = 0x7eb_b0de;
 
@@ -246,12 +247,15 @@ const OWN_PROCESS: u32 = 0x7eb_b0de;
 /// If the kernel has no seccomp.
 pub(super) fn allow_reading() -> io::Result<()> {
     let mut rules: Rules = READERS.iter().map(|call| (*call, vec![])).collect();
+    rules.insert(libc::SYS_clock_gettime, vec![own_clock()?]);
     // Memory that holds no code.
-    let executable = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.unsigned_abs()));
-    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        let plain = rule(2, SeccompCmpArgLen::Qword, executable.clone(), 0)?;
-        rules.insert(call, vec![plain]);
-    }
+    let code = unset(2, libc::PROT_EXEC)?;
+    rules.insert(
+        libc::SYS_mmap,
+        vec![all_of(vec![code.clone(), unset(3, libc::MAP_GROWSDOWN)?])?],
+    );
+    let code = [code, unset(2, GROWING)?];
+    rules.insert(libc::SYS_mprotect, vec![all_of(code.to_vec())?]);
     rules.insert(libc::SYS_fcntl, fcntl_rules()?);
     // A panic ends the process by a signal to itself.
     rules.insert(libc::SYS_tgkill, vec![own()?]);
@@ -267,20 +271,39 @@ pub(super) fn allow_reading() -> io::Result<()> {
 pub(super) fn of_qemu() -> io::Result<[BpfProgram; 2]> {
     let mut rules: Rules = QEMUS.iter().map(|call| (*call, vec![])).collect();
     rules.insert(libc::SYS_fcntl, fcntl_rules()?);
+    for call in CLOCK_CALLS {
+        rules.insert(*call, vec![own_clock()?]);
+    }
+    rules.insert(
+        libc::SYS_mmap,
+        vec![all_of(vec![unset(3, libc::MAP_GROWSDOWN)?])?],
+    );
+    rules.insert(libc::SYS_mprotect, vec![all_of(vec![unset(2, GROWING)?])?]);
     let equal = |argument, value| rule(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
     // Its threads wake each other by signals.
     rules.insert(libc::SYS_tgkill, vec![own()?]);
-    // New threads, not new processes.
-    let threads = u64::from(libc::CLONE_THREAD.unsigned_abs());
-    let masked = SeccompCmpOp::MaskedEq(threads);
-    let thread = rule(0, SeccompCmpArgLen::Qword, masked, threads)?;
+    // Memory goes back by holes, which leave a file's size.
+    let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let hole = equal(1, u64::from(hole.unsigned_abs()))?;
+    rules.insert(libc::SYS_fallocate, vec![hole]);
+    let cutting = u64::from(libc::O_TRUNC.unsigned_abs());
+    for (call, flags) in [(libc::SYS_open, 1), (libc::SYS_openat, 2)] {
+        let masked = SeccompCmpOp::MaskedEq(cutting);
+        let whole = rule(flags, SeccompCmpArgLen::Dword, masked, 0)?;
+        rules.insert(call, vec![whole]);
+    }
+    // New threads, not new processes, and none with descriptors of its own.
+    let masked = SeccompCmpOp::MaskedEq(!u64::from(DETACHED.unsigned_abs()));
+    let thread = u64::from(THREAD.unsigned_abs());
+    let thread = rule(0, SeccompCmpArgLen::Qword, masked, thread)?;
     rules.insert(libc::SYS_clone, vec![thread]);
     let commands = PRCTL_COMMANDS.iter();
     let commands: io::Result<_> = commands
         .map(|command| equal(0, u64::from(command.unsigned_abs())))
         .collect();
     rules.insert(libc::SYS_prctl, commands?);
-    // Limits of its own: number 0 is the calling process.
+    // Its CPUs and limits: number 0 is the calling thread or process.
+    rules.insert(libc::SYS_sched_getaffinity, vec![equal(0, 0)?]);
     rules.insert(libc::SYS_prlimit64, vec![equal(0, 0)?, own()?]);
     let (mask, kind) = KVM_COMMANDS;
     let masked = SeccompCmpOp::MaskedEq(mask);
@@ -289,14 +312,35 @@ pub(super) fn of_qemu() -> io::Result<[BpfProgram; 2]> {
         commands.push(equal(1, *command)?);
     }
     rules.insert(libc::SYS_ioctl, commands);
-    // The flags of this call are in memory, where no filter sees them. Without it the C library takes
-    // the older one.
-    let newer = [(libc::SYS_clone3, vec![])].into();
+    // The flags of these calls are in memory, where no filter sees them. Without them the C library
+    // takes the older ones.
+    let newer = [(libc::SYS_clone3, vec![]), (libc::SYS_openat2, vec![])].into();
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    // The list comes last: no other filter can follow it.
     Ok([
-        allowing(rules)?,
         compiled(newer, SeccompAction::Allow, absent)?,
+        allowing(rules)?,
     ])
+}
+
+/// Rights that let memory grow by faults, past the limit of private memory.
+const GROWING: i32 = libc::PROT_GROWSDOWN | libc::PROT_GROWSUP;
+
+/// Returns the rule for a clock that is not another process's.
+fn own_clock() -> io::Result<SeccompRule> {
+    let positive = SeccompCmpOp::MaskedEq(NEGATIVE);
+    rule(0, SeccompCmpArgLen::Dword, positive, 0)
+}
+
+/// Returns the condition that none of `bits` is set in the argument `index`.
+fn unset(index: u8, bits: i32) -> io::Result<SeccompCondition> {
+    let masked = SeccompCmpOp::MaskedEq(u64::from(bits.unsigned_abs()));
+    SeccompCondition::new(index, SeccompCmpArgLen::Qword, masked, 0).map_err(io::Error::other)
+}
+
+/// Returns the rule that holds if all of `conditions` hold.
+fn all_of(conditions: Vec<SeccompCondition>) -> io::Result<SeccompRule> {
+    SeccompRule::new(conditions).map_err(io::Error::other)
 }
 
 /// The harmless commands of `fcntl`. Flags of an open file may be set but the one by which it sends signals.
@@ -386,6 +430,27 @@ pub(super) fn apply(program: &[sock_filter]) -> io::Result<()> {
     }
 }
 
+/// Has the kernel refuse descriptors that are sent to `socket`, from Linux 6.16 on; a sender then gets `EPERM`.
+/// Descriptors that wait in a socket count against the limit of the user who sent them.
+pub(crate) fn refuse_descriptors(socket: &UnixStream) {
+    /// `SO_PASSRIGHTS` of Linux's `asm-generic/socket.h`, which the C library does not have yet.
+    const PASS_RIGHTS: libc::c_int = 83;
+    /// Bytes of the option's value.
+    const LEN: libc::socklen_t = 4;
+    let none: i32 = 0;
+    // SAFETY: the value has the length that is given, and the kernel only reads it. An older kernel has no
+    // such option and does nothing.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            PASS_RIGHTS,
+            std::ptr::from_ref(&none).cast(),
+            LEN,
+        );
+    }
+}
+
 /// Closes the descriptors from `first` to `last`, or marks them to be closed by `exec`, by `flags`.
 ///
 /// # Errors
@@ -397,5 +462,40 @@ pub(super) fn close_range(first: u32, last: u32, flags: u32) -> io::Result<()> {
     match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::mem::MaybeUninit;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_socket_refuses_descriptors_where_the_kernel_can() {
+        let send = |refuses: bool| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            if refuses {
+                refuse_descriptors(&ours);
+            }
+            let null = std::fs::File::open("/dev/null").unwrap();
+            let sent = [null.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&sent)));
+            let bytes = [io::IoSlice::new(b"x")];
+            sendmsg(&theirs, &bytes, &mut ancillary, SendFlags::NOSIGNAL)
+        };
+        assert_eq!(send(false), Ok(1));
+        let release = rustix::system::uname();
+        let release = release.release().to_string_lossy();
+        let mut numbers = release.split(['.', '-']).map(|word| word.parse::<u32>());
+        let mut number = || numbers.next().and_then(Result::ok).unwrap_or(0);
+        if (number(), number()) >= (6, 16) {
+            assert_eq!(send(true), Err(Errno::PERM));
+        } else {
+            assert_eq!(send(true), Ok(1));
+        }
     }
 }

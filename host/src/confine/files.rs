@@ -6,7 +6,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, Scope,
 };
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 /// Where programs, libraries and firmware are.
@@ -31,11 +31,16 @@ const STORES: [&str; 3] = ["/nix", "/gnu", "/snap"];
 const PACKAGES: &str = "/opt";
 
 /// A rule that lets a process open what QEMU needs, in `program`'s folders, too, and nothing else. `kvm` is
-/// the `/dev/kvm` that it finds, if that is not the host's.
+/// the `/dev/kvm` that it finds, if that is not the host's. `ram` is a file that it opens again by its
+/// descriptor, for reading and writing, and does not cut.
 ///
 /// # Errors
 /// If the kernel has no Landlock, or it is off.
-pub(super) fn rule(program: &Path, kvm: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+pub(super) fn rule(
+    program: &Path,
+    kvm: Option<BorrowedFd<'_>>,
+    ram: Option<RawFd>,
+) -> io::Result<OwnedFd> {
     let abi = ABI::V3;
     // No signals to processes outside, and no abstract sockets of theirs.
     let scopes = Scope::from_all(ABI::V6);
@@ -68,9 +73,11 @@ pub(super) fn rule(program: &Path, kvm: Option<BorrowedFd<'_>>) -> io::Result<Ow
             .add_rule(PathBeneath::new(file, access))
             .map_err(failed)?;
     }
-    if let Some(kvm) = kvm {
+    // SAFETY: the caller holds the file open while it is started.
+    let ram = ram.map(|file| unsafe { BorrowedFd::borrow_raw(file) });
+    for file in kvm.into_iter().chain(ram) {
         rules = rules
-            .add_rule(PathBeneath::new(kvm, written))
+            .add_rule(PathBeneath::new(file, written))
             .map_err(failed)?;
     }
     let rule: Option<OwnedFd> = rules.into();

@@ -3,7 +3,7 @@
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recvmsg, send as send_bytes, sendmsg,
 };
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -38,20 +38,23 @@ pub(crate) fn send(
     let len = len.filter(|len| *len <= BYTES_MAX && descriptors.len() <= DESCRIPTORS_MAX);
     let [a, b, c, d] = len.ok_or(Errno::MSGSIZE)?.to_le_bytes();
     let head = [a, b, c, d, kind];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
+    let sent = if descriptors.is_empty() {
+        // A reader has no other call to send.
+        rustix::io::retry_on_intr(|| send_bytes(socket, &head, SendFlags::NOSIGNAL))?
+    } else {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
         // The space is for the most that there can be.
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
-    }
-    let sent = rustix::io::retry_on_intr(|| {
-        sendmsg(
-            socket,
-            &[IoSlice::new(&head)],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        )
-    })?;
+        rustix::io::retry_on_intr(|| {
+            sendmsg(
+                socket,
+                &[IoSlice::new(&head)],
+                &mut ancillary,
+                SendFlags::NOSIGNAL,
+            )
+        })?
+    };
     // Descriptors travel with the first byte; the others may follow alone.
     socket.write_all(&head[sent..])?;
     socket.write_all(bytes)
@@ -61,15 +64,31 @@ pub(crate) fn send(
 ///
 /// # Errors
 /// The socket's; `UnexpectedEof` at its end; `EMSGSIZE` for more than [`BYTES_MAX`] bytes.
-pub(crate) fn receive(mut socket: &UnixStream) -> io::Result<Frame> {
+pub(crate) fn receive(socket: &UnixStream) -> io::Result<Frame> {
+    receive_while(socket, || Ok(()))
+}
+
+/// Receives a message as [`receive`] does. `check` says whether to go on, each time that a read of
+/// `socket` times out, and after each piece of the message.
+///
+/// # Errors
+/// Those of [`receive`], and that of `check`.
+pub(super) fn receive_while(
+    socket: &UnixStream,
+    check: impl Fn() -> io::Result<()>,
+) -> io::Result<Frame> {
     let mut head = [0; 5];
     let mut descriptors = Vec::new();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::io::retry_on_intr(|| {
+    let received = loop {
         let mut into = [IoSliceMut::new(&mut head)];
-        recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-    })?;
+        match recvmsg(socket, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::AGAIN) => check()?,
+            Err(Errno::INTR) => {}
+            received => break received?,
+        }
+    };
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {
             descriptors.extend(received);
@@ -78,19 +97,42 @@ pub(crate) fn receive(mut socket: &UnixStream) -> io::Result<Frame> {
     if received.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    socket.read_exact(&mut head[received.bytes..])?;
+    fill(socket, &mut head[received.bytes..], &check)?;
     let [a, b, c, d, kind] = head;
     let len = u32::from_le_bytes([a, b, c, d]);
     if len > BYTES_MAX {
         return Err(Errno::MSGSIZE.into());
     }
     let mut bytes = vec![0; usize::try_from(len).map_err(|_| Errno::MSGSIZE)?];
-    socket.read_exact(&mut bytes)?;
+    fill(socket, &mut bytes, &check)?;
     Ok(Frame {
         kind,
         bytes,
         descriptors,
     })
+}
+
+/// Reads until `bytes` is full.
+fn fill(
+    mut socket: &UnixStream,
+    mut bytes: &mut [u8],
+    check: &impl Fn() -> io::Result<()>,
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match socket.read(bytes) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                bytes = &mut bytes[count..];
+                if !bytes.is_empty() {
+                    check()?;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => check()?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

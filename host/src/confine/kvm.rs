@@ -46,8 +46,9 @@ pub(super) fn openers() -> Openers {
 pub(super) fn give_to(user: u32, device: Dev) -> Result<(), Errno> {
     // SAFETY: the call is unsafe for threads that share their root; this process has one thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private)?;
+    // The host's mounts and unmounts reach it, so that it keeps none of them busy; none goes back.
+    let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    mount_change("/", slave)?;
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("ebb", PLACE, "tmpfs", flags, c"mode=700,size=64k")?;
     let mode = Mode::RUSR | Mode::WUSR;

@@ -1,9 +1,10 @@
-//! A process that parses data of others (programs, images, archives) and answers questions about it.
-//! It can compute, use the descriptors that it is handed, and do nothing else.
+//! A process that parses data of others (programs, images, archives) and answers questions about
+//! it. It can compute, use the descriptors that it is handed, and do nothing else.
 
 use super::calls;
 use super::fork::Forked;
 use super::frames::{self, Frame};
+use super::limit::{Limit, Limits};
 use ebb_blk::capabilities::keep_capabilities;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -13,25 +14,48 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// The most address space of a reader: decoders take up to 128 MiB each, an index 64 MiB.
 const ADDRESS_SPACE: u64 = 1 << 30;
+
+/// The longest file that a reader writes: what a compressed image is unpacked to.
+const FILE_MAX: u64 = 64 << 30;
+/// What a reader may take for one message, if it waits for no guest. The longest work is an index of
+/// 64 MiB.
+pub(crate) const LIMITS: Limits = Limits {
+    cpu: Duration::from_secs(60),
+    clock: Some(Duration::from_secs(600)),
+};
+/// How often a reader that does not answer is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A reader that takes no message for this long is given up.
+const SEND_WITHIN: Duration = Duration::from_secs(60);
 
 /// A reader, and the socket to it. Dropping it ends the process.
 #[derive(Debug)]
 pub(crate) struct Reader {
     socket: UnixStream,
+    limit: Limit,
     process: Forked,
 }
 
 impl Reader {
     /// Starts a process called `name`, at most 15 bytes, that runs `serve` with its end of a socket.
-    /// Before that it gives up capabilities, files, and all system calls that it does not need.
+    /// Before that it gives up capabilities, files, and all system calls that it does not need. For one
+    /// answer it may take `most`.
     ///
     /// # Errors
     /// The host's, for a socket or a process.
-    pub(crate) fn start(name: &CStr, serve: impl FnOnce(&UnixStream)) -> io::Result<Self> {
+    pub(crate) fn start(
+        name: &CStr,
+        most: Limits,
+        serve: impl FnOnce(&UnixStream),
+    ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
+        calls::refuse_descriptors(&ours);
+        ours.set_read_timeout(Some(LOOK_EVERY.min(most.cpu)))?;
+        ours.set_write_timeout(Some(SEND_WITHIN))?;
         let process = Forked::start(|| {
             if confine(name, &theirs).is_ok() {
                 serve(&theirs);
@@ -39,6 +63,7 @@ impl Reader {
         })?;
         Ok(Self {
             socket: ours,
+            limit: Limit::new(process.pid(), most)?,
             process,
         })
     }
@@ -53,15 +78,20 @@ impl Reader {
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
+        // One that has ended is met by the socket's own error.
+        let _ = self.limit.restart();
         frames::send(&self.socket, kind, bytes, descriptors)
     }
 
     /// Receives a message of the process.
     ///
     /// # Errors
-    /// The socket's: `UnexpectedEof` once the process has ended.
+    /// The socket's: `UnexpectedEof` once the process has ended. `TimedOut` if it has taken more than it
+    /// may since the last message from or to it.
     pub(crate) fn receive(&self) -> io::Result<Frame> {
-        frames::receive(&self.socket)
+        let frame = frames::receive_while(&self.socket, || self.limit.check())?;
+        let _ = self.limit.restart();
+        Ok(frame)
     }
 
     /// The number of the process.
@@ -95,6 +125,7 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     };
     limit(Resource::As, ADDRESS_SPACE)?;
     limit(Resource::Core, 0)?;
+    limit(Resource::Fsize, FILE_MAX)?;
     keep_capabilities(CapabilitySet::empty())?;
     calls::allow_reading()
 }
@@ -134,7 +165,7 @@ mod tests {
 
     /// A reader that tries what `attempt` does, and answers with the error's number, or 0.
     fn tried(attempt: impl FnOnce() -> i32) -> i32 {
-        let reader = Reader::start(c"ebb-test", |socket| {
+        let reader = Reader::start(c"ebb-test", LIMITS, |socket| {
             let error = attempt();
             let _ = frames::send(socket, 1, &error.to_le_bytes(), &[]);
         });
@@ -193,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_reader_uses_what_it_is_handed() {
-        let reader = Reader::start(c"ebb-test", |socket| {
+        let reader = Reader::start(c"ebb-test", LIMITS, |socket| {
             let frame = frames::receive(socket).unwrap();
             let mut bytes = [0; 4];
             let count = rustix::io::pread(&frame.descriptors[0], &mut bytes, 1).unwrap();
@@ -210,8 +241,109 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_computes_for_ever_is_given_up() {
+        let most = Limits {
+            cpu: Duration::from_millis(100),
+            clock: None,
+        };
+        let reader = Reader::start(c"ebb-test", most, |socket| {
+            // The half of a message, too.
+            let _ = io::Write::write_all(&mut { socket }, &[1, 0]);
+            let mut number = 1_u64;
+            loop {
+                number = std::hint::black_box(number.wrapping_mul(31));
+            }
+        });
+        let error = reader.unwrap().receive().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+    }
+
+    #[test]
+    fn a_reader_that_trickles_or_sleeps_is_given_up() {
+        let most = Limits {
+            cpu: Duration::MAX,
+            clock: Some(Duration::from_millis(300)),
+        };
+        for bytes in [&[0, 0, 1, 0, 1][..], &[]] {
+            let reader = Reader::start(c"ebb-test", most, |socket| {
+                let mut to = { socket };
+                let _ = io::Write::write_all(&mut to, bytes);
+                // The limit of reads is a second: each of these comes before it.
+                for _ in 0..2_000 {
+                    let _ = rustix::thread::futex::wait(
+                        &std::sync::atomic::AtomicU32::new(0),
+                        rustix::thread::futex::Flags::PRIVATE,
+                        0,
+                        Some(&rustix::thread::futex::Timespec {
+                            tv_sec: 0,
+                            tv_nsec: 5_000_000,
+                        }),
+                    );
+                    if !bytes.is_empty() {
+                        let _ = io::Write::write_all(&mut to, &[0]);
+                    }
+                }
+            });
+            let error = reader.unwrap().receive().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_reader_sends_no_descriptor() {
+        let attempt = || {
+            let (socket, message) = (rustix::stdio::stdin(), [io::IoSlice::new(b"x")]);
+            let mut none = rustix::net::SendAncillaryBuffer::default();
+            let flags = rustix::net::SendFlags::empty();
+            number(rustix::net::sendmsg(socket, &message, &mut none, flags))
+        };
+        assert_eq!(tried(attempt), Errno::PERM.raw_os_error());
+    }
+
+    #[test]
+    fn a_reader_asks_nothing_of_other_processes_and_locks_nothing() {
+        let refused = Errno::PERM.raw_os_error();
+        let lock = || {
+            let flags = rustix::fs::FlockOperation::NonBlockingLockShared;
+            let locked = rustix::fs::fcntl_lock(rustix::stdio::stdin(), flags);
+            number(locked)
+        };
+        assert_eq!(tried(lock), refused);
+        let grow = || {
+            use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+            let flags = MapFlags::PRIVATE | MapFlags::GROWSDOWN;
+            // SAFETY: a new mapping at an address of the kernel's choice.
+            let mapped =
+                unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::READ, flags) };
+            number(mapped)
+        };
+        assert_eq!(tried(grow), refused);
+        let grow = || {
+            // SAFETY: the call is refused, or fails: no mapping begins at address 0.
+            let result =
+                unsafe { libc::mprotect(std::ptr::null_mut(), 4096, libc::PROT_GROWSDOWN) };
+            let error = io::Error::last_os_error().raw_os_error();
+            if result == 0 { 0 } else { error.unwrap_or(0) }
+        };
+        assert_eq!(tried(grow), refused);
+        let clock = || {
+            let mut time = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // The CPU time of process 1.
+            let clock = (!1 << 3) | 2;
+            // SAFETY: the kernel writes a time, if it does not refuse.
+            let result = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut time) };
+            let error = io::Error::last_os_error().raw_os_error();
+            if result == 0 { 0 } else { error.unwrap_or(0) }
+        };
+        assert_eq!(tried(clock), refused);
+    }
+
+    #[test]
     fn the_end_of_a_reader_is_an_error() {
-        let reader = Reader::start(c"ebb-test", |_| panic!("a bug")).unwrap();
+        let reader = Reader::start(c"ebb-test", LIMITS, |_| panic!("a bug")).unwrap();
         assert!(reader.pid() > 0);
         assert_eq!(
             reader.receive().unwrap_err().kind(),

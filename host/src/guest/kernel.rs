@@ -28,6 +28,8 @@ pub(crate) struct BootOptions {
     pub(crate) give_back: GiveBack,
     pub(crate) icount: bool,
     pub(crate) verbose: bool,
+    /// The host tells the guest of its memory stalls.
+    pub(crate) host_pressure: bool,
 }
 
 /// What a guest has besides what every guest has, for which a stock kernel needs drivers.
@@ -37,6 +39,8 @@ pub(crate) struct Extras {
     pub(crate) disks: bool,
     /// The host's files: a root, or volumes.
     pub(crate) files: bool,
+    /// Memory that is plugged in and out, by a virtio-mem device among QEMU's arguments.
+    pub(crate) plugged: bool,
 }
 
 /// A guest on KVM that only has to show that it boots.

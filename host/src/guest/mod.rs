@@ -23,5 +23,5 @@ pub(crate) use linux::{
 };
 pub(crate) use oom::{Killed, OomKills};
 pub(crate) use running::{Complaint, Guest, Metadata};
-pub(crate) use sample::{HugePages, Sample};
+pub(crate) use sample::{HugePages, Sample, Standstill};
 pub(crate) use stage::{Stage, WaitStatus};

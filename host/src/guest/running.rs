@@ -49,6 +49,9 @@ pub(crate) trait Guest: Debug + Send + Sync {
     /// Takes in QEMU's answer to an inquiry.
     fn learn(&self, _answer: &serde_json::Value) {}
 
+    /// Is told that its virtual CPUs stand still, so that it need not be asked for anything, or go on.
+    fn stand(&self, _still: bool) {}
+
     /// Waits until it can take input; false if it ended before.
     fn wait_until_up(&self) -> bool {
         true

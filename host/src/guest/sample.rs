@@ -3,6 +3,7 @@
 use super::oom::OomKills;
 use super::stage::Stage;
 use crate::machine::GiveBack;
+use crate::qemu::StoppedBy;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -19,6 +20,17 @@ pub(crate) struct HugePages {
     pub(crate) reserved: u64,
     /// Those beyond the size that was asked for.
     pub(crate) surplus: u64,
+}
+
+/// A guest whose virtual CPUs stand still.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Standstill {
+    /// What has stopped them.
+    pub(crate) by: StoppedBy,
+    /// What the guest's RAM occupied on the host when they stopped.
+    pub(crate) resident_bytes: u64,
+    /// Whether all that goes back by itself has gone.
+    pub(crate) settled: bool,
 }
 
 /// One look. All amounts are bytes. What is `None` is not known: yet, or of this kernel.
@@ -68,4 +80,6 @@ pub(crate) struct Sample {
     /// Page faults of the program and its children, as far as they are known by now.
     pub(crate) program_faults: Option<u64>,
     pub(crate) stage: Option<Stage>,
+    /// `None` while its virtual CPUs run.
+    pub(crate) standstill: Option<Standstill>,
 }

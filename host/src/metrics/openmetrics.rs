@@ -34,7 +34,7 @@ fn whole(value: Option<u64>) -> Option<Value> {
     value.map(Value::Whole)
 }
 
-const FAMILIES: [Family; 19] = [
+const FAMILIES: [Family; 20] = [
     Family {
         name: "ebb_guest_memory_bytes",
         kind: Kind::Gauge,
@@ -55,6 +55,13 @@ const FAMILIES: [Family; 19] = [
         unit: "",
         help: "1 while the guest's program runs.",
         value: |figures| whole(Some((figures.life == Life::Running).into())),
+    },
+    Family {
+        name: "ebb_guest_paused",
+        kind: Kind::Gauge,
+        unit: "",
+        help: "1 while the guest's virtual CPUs stand still: paused, or QEMU stopped by a signal.",
+        value: |figures| whole(Some(figures.standstill.is_some().into())),
     },
     Family {
         name: "ebb_guest_start_time_seconds",
@@ -224,6 +231,7 @@ fn write_all(text: &mut String, guests: &[&Figures], silent: usize) -> std::fmt:
             ("kernel", &figures.kernel.name().to_ascii_lowercase()),
             ("accelerator", &figures.accel),
             ("give_back", &figures.give_back),
+            ("host_pages", &figures.host_pages),
         ];
         write!(text, "ebb_guest_info{{{}", identity(figures))?;
         for (name, value) in more {

@@ -2,7 +2,10 @@
 //!
 //! The other end may be anything: lines are bounded, whoever is silent is given up, what it says is an allegation.
 
+use crate::system::open_named;
+use crate::system::opened::own_path;
 use crate::text::one_line;
+use rustix::fs::OFlags;
 use rustix::net::sockopt::socket_peercred;
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -102,7 +105,12 @@ pub(crate) struct Balloon {
 impl Balloon {
     /// Connects to the monitor at `path` and finds the balloon.
     pub(crate) fn connect(path: &Path) -> Result<Self, BalloonError> {
-        Self::over(UnixStream::connect(path).map_err(BalloonError::Connect)?)
+        let connect = || {
+            // The socket that was found, whatever the path leads to by now.
+            let socket = open_named(path, OFlags::PATH)?;
+            UnixStream::connect(own_path(&socket))
+        };
+        Self::over(connect().map_err(BalloonError::Connect)?)
     }
 
     /// Finds the balloon of the QEMU whose monitor is at the other end.

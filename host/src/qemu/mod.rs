@@ -3,18 +3,26 @@
 mod balloon;
 mod boot_files;
 mod command;
+mod inquiries;
 mod monitor;
+mod pins;
 mod process;
 mod ram;
+mod ram_file;
+mod sigbus;
+mod vcpus;
 mod vm;
 mod window;
 
 pub(crate) use balloon::{Balloon, BalloonError, Told};
 pub(crate) use boot_files::BootFiles;
-pub(crate) use monitor::{End, Inquiries, Monitor, MonitorError};
+pub(crate) use inquiries::Inquiries;
+pub(crate) use monitor::{End, Monitor, MonitorError};
 pub(crate) use process::{
     CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes, overhead_pss,
 };
 pub(crate) use ram::{GuestAddress, GuestRam};
+pub(crate) use ram_file::{Backing, RamMaker};
+pub(crate) use vcpus::{StoppedBy, Vcpus, Wish};
 pub(crate) use vm::{Spec, Vm, VmError};
 pub(crate) use window::Window;

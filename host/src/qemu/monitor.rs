@@ -1,9 +1,12 @@
 //! QEMU's monitor: says hello, starts the VM, and tells afterwards why it ended.
 
+use super::inquiries::Inquiries;
 use super::process::Handle;
+use super::vcpus::Vcpus;
+use crate::text::one_line;
 use qapi::{Qmp, Stream, qmp};
 use serde_json::Value;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -144,14 +147,47 @@ impl Monitor {
         answer.map(drop).map_err(|error| protocol(error.into()))
     }
 
+    /// What QEMU says of a property of one of its objects.
+    pub(crate) fn property(&mut self, object: &str, name: &str) -> Result<Value, MonitorError> {
+        self.renew();
+        let answer = self.qmp.execute(&qmp::qom_get {
+            path: object.to_owned(),
+            property: name.to_owned(),
+        });
+        answer.map_err(|error| protocol(error.into()))
+    }
+
+    /// Sets a property of one of QEMU's objects.
+    pub(crate) fn set_property(
+        &mut self,
+        object: &str,
+        name: &str,
+        value: Value,
+    ) -> Result<(), MonitorError> {
+        self.renew();
+        let answer = self.qmp.execute(&qmp::qom_set {
+            path: object.to_owned(),
+            property: name.to_owned(),
+            value,
+        });
+        answer.map(drop).map_err(|error| protocol(error.into()))
+    }
+
     /// A way to ask QEMU while [`Self::wait_for_end`] reads, once the CPUs run.
     pub(crate) fn inquiries(&self) -> io::Result<Inquiries> {
-        Ok(Inquiries(self.qmp.inner().get_ref_write().try_clone()?))
+        Ok(Inquiries::over(
+            self.qmp.inner().get_ref_write().try_clone()?,
+        ))
     }
 
     /// Reads events until QEMU ends, and hands its answers to `learn`. A guest that stops without our
-    /// asking never goes on (KVM met what it cannot do), so it is ended then.
-    pub(crate) fn wait_for_end(mut self, qemu: &Handle, mut learn: impl FnMut(&Value)) -> End {
+    /// asking `vcpus` for it never goes on (KVM met what it cannot do), so it is ended then.
+    pub(crate) fn wait_for_end(
+        mut self,
+        qemu: &Handle,
+        vcpus: &Vcpus,
+        mut learn: impl FnMut(&Value),
+    ) -> End {
         let mut end = End::default();
         let stream = self.qmp.inner_mut();
         // Lines are bounded from here on.
@@ -172,31 +208,25 @@ impl Monitor {
                         learn(&answer["return"].take());
                     }
                 }
-                Ok(_) => {
-                    events += 1;
-                    match serde_json::from_slice(&line) {
-                        Ok(qmp::Event::SHUTDOWN { data, .. }) => end.cause = Some(data.reason),
-                        Ok(qmp::Event::STOP { .. }) => {
-                            end.stopped = true;
-                            qemu.kill();
+                Ok(_) => match serde_json::from_slice(&line) {
+                    // As many as users ask for.
+                    Ok(qmp::Event::STOP { .. }) if vcpus.have_stopped() => {}
+                    Ok(qmp::Event::RESUME { .. }) => vcpus.go_on(),
+                    event => {
+                        events += 1;
+                        match event {
+                            Ok(qmp::Event::SHUTDOWN { data, .. }) => end.cause = Some(data.reason),
+                            Ok(qmp::Event::STOP { .. }) => {
+                                end.stopped = true;
+                                qemu.kill();
+                            }
+                            _ => {}
                         }
-                        _ => {}
                     }
-                }
+                },
             }
         }
         end
-    }
-}
-
-/// Asks QEMU; the answers come to [`Monitor::wait_for_end`], as many as were asked for.
-#[derive(Debug)]
-pub(crate) struct Inquiries(UnixStream);
-
-impl Inquiries {
-    /// Sends a command.
-    pub(crate) fn ask(&mut self, command: &Value) -> io::Result<()> {
-        self.0.write_all(format!("{command}\n").as_bytes())
     }
 }
 
@@ -213,14 +243,29 @@ fn protocol(error: io::Error) -> MonitorError {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     match error.kind() {
         BrokenPipe | ConnectionReset | UnexpectedEof => MonitorError::Ended,
-        _ => MonitorError::Protocol(error),
+        // A refusal may quote as much as an answer has.
+        kind => {
+            let text = one_line(&error.to_string()).to_string();
+            MonitorError::Protocol(io::Error::new(kind, text))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::thread;
+
+    #[test]
+    fn what_is_quoted_of_a_refusal_is_bounded() {
+        let refusal = io::Error::other("\u{1b}".repeat(200_000));
+        let MonitorError::Protocol(quoted) = protocol(refusal) else {
+            panic!("a refusal is no end");
+        };
+        assert!(quoted.to_string().len() < 2_000);
+        assert!(!quoted.to_string().contains('\u{1b}'));
+    }
 
     #[test]
     fn a_greeting_without_an_end_is_an_error() {

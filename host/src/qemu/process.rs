@@ -1,5 +1,6 @@
 //! QEMU as a child process that never outlives ebb.
 
+use super::vcpus::Vcpus;
 use crate::confine::{Cage, Measure, Needs};
 use crate::system::search_path;
 use crate::text::{Log, Terminal, one_line};
@@ -152,12 +153,18 @@ impl Qemu {
         self.child.id()
     }
 
-    /// Waits at most so long for it to end.
-    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<Option<Ended>> {
+    /// Waits at most `timeout` for it to end, and for less if the bell of `vcpus` rings. Returns how it ended, if it has.
+    pub(crate) fn wait(&mut self, timeout: Duration, vcpus: &Vcpus) -> io::Result<Option<Ended>> {
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
         let pidfd = self.handle.0.as_fd();
-        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)) {
+        let bell = vcpus.bell();
+        let mut awaited = [
+            PollFd::new(&pidfd, PollFlags::IN),
+            PollFd::new(&bell, PollFlags::IN),
+        ];
+        match poll(&mut awaited, Some(&timeout)) {
             Ok(0) | Err(Errno::INTR) => Ok(None),
+            Ok(_) if awaited[0].revents().is_empty() => Ok(None),
             Ok(_) => {
                 // It has ended and is not reaped yet: all its threads are in the sum.
                 self.cpu = cpu_time(self.pid());
@@ -311,6 +318,7 @@ mod tests {
         kvm: false,
         memory_bytes: 1 << 20,
         cpus: 1,
+        ram: None,
     };
 
     #[test]

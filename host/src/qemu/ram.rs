@@ -1,13 +1,17 @@
-//! The guest's RAM: a memfd of ours that QEMU maps too.
+//! The guest's RAM: a file of ours that QEMU maps too.
 //!
 //! The guest writes this memory while we read it. So it is only ever read through atomics, each
 //! address is checked against the size that we gave, and every value is an allegation.
 
+use super::pins::Pins;
+use super::ram_file::{Backing, HUGE_PAGE, RamMaker};
+use super::sigbus::{self, Watched};
 use crate::machine::Machine;
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -25,6 +29,10 @@ impl GuestAddress {
 
 /// Where the part of RAM that does not fit below the devices begins.
 const HIGH: u64 = 4 << 30;
+
+/// [`HUGE_PAGE`], as a step of ranges.
+const HUGE_STEP: usize = 2 << 20;
+const _: () = assert!(HUGE_STEP as u64 == HUGE_PAGE);
 
 /// Which guest-physical addresses the bytes of the RAM file have.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -70,9 +78,16 @@ pub(crate) struct Region {
 #[derive(Debug)]
 pub(crate) struct GuestRam {
     fd: OwnedFd,
+    backing: Backing,
     layout: Layout,
     base: NonNull<u8>,
     len: usize,
+    /// Dropped by hand, before the mapping goes.
+    watched: Option<Watched>,
+    /// Pages by which parts of it stay in base pages.
+    pins: Pins,
+    /// Where in the file these parts are.
+    kept: Vec<Range<u64>>,
 }
 
 // SAFETY: the mapping belongs to this value alone until it is dropped, is never written through
@@ -82,32 +97,81 @@ unsafe impl Send for GuestRam {}
 unsafe impl Sync for GuestRam {}
 
 impl GuestRam {
-    /// `size` bytes of RAM, none of them resident yet. `size` is a multiple of the page size.
+    /// `size` bytes of RAM in base pages, none of them resident yet. `size` is a multiple of the page size.
+    #[cfg(test)]
     pub(crate) fn new(machine: Machine, size: u64) -> Result<Self, Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("ebb-guest-ram", flags)?;
-        rustix::fs::ftruncate(&fd, size)?;
-        // The size can never change under our mapping, so no read of ours can raise SIGBUS.
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let len = usize::try_from(size).map_err(|_| Errno::OVERFLOW)?;
+        Self::made_by(&RamMaker::base(), machine, size)
+    }
+
+    /// `size` bytes of RAM from `maker`, none of them resident yet. `size` is a multiple of the page size.
+    ///
+    /// # Errors
+    /// The kernel's; `ENOMEM` if its pool has fewer huge pages than the guest needs.
+    pub(crate) fn made_by(maker: &RamMaker, machine: Machine, size: u64) -> Result<Self, Errno> {
+        let fd = maker.file(size)?;
+        let backing = maker.backing();
+        let mut len = usize::try_from(size).map_err(|_| Errno::OVERFLOW)?;
+        let mut flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        if backing == Backing::Pool {
+            // Reserves all pages, so that none is missing when the guest touches it.
+            flags -= MapFlags::NORESERVE;
+            let huge = usize::try_from(HUGE_PAGE).map_err(|_| Errno::OVERFLOW)?;
+            len = len.next_multiple_of(huge);
+        }
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let address = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &fd,
-                0,
-            )?
-        };
+        let address =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ, flags, &fd, 0)? };
         let base = NonNull::new(address.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        Ok(Self {
+        let mut ram = Self {
             fd,
+            backing,
             layout: Layout::new(machine, size),
             base,
             len,
-        })
+            watched: None,
+            pins: Pins::default(),
+            kept: Vec::new(),
+        };
+        ram.watched = Some(sigbus::watch(base.addr().get(), len)?);
+        if matches!(backing, Backing::Huge | Backing::Advised) {
+            // A word that is read where nothing is costs a base page, not a huge one.
+            // SAFETY: the mapping is ours, and no advice of this kind changes what is in it.
+            let _ = unsafe { rustix::mm::madvise(address, len, Advice::LinuxNoHugepage) };
+        }
+        Ok(ram)
+    }
+
+    /// Has the blocks of 2 MiB that `bytes` from `offset` of the file on touch stay in base pages, so that a
+    /// part of one does not cost a whole huge page. The first base page of each becomes resident and is held: the
+    /// host makes no huge page of such a block, now or later.
+    pub(super) fn keep_in_base_pages(&mut self, offset: u64, bytes: u64) {
+        let end = offset.saturating_add(bytes).min(self.layout.size);
+        let first = (offset - offset % HUGE_PAGE..end).step_by(HUGE_STEP);
+        let pages = first.filter_map(|at| usize::try_from(at).ok()).map(|at| {
+            // SAFETY: `at` is below the size of RAM, which is the length of the mapping at least.
+            let page = unsafe { self.base.add(at) };
+            // SAFETY: inside the mapping. The byte may change at any time, and is not used.
+            unsafe { page.read_volatile() };
+            page
+        });
+        let pages: Vec<_> = pages.collect();
+        // SAFETY: the pages are in the mapping, which may be read. Blocks whose page cannot be held are base pages
+        // until the host joins them.
+        let _ = unsafe { self.pins.hold(&pages) };
+        self.kept.push(offset..end);
+    }
+
+    /// Whether the page at `offset` of the file is resident for no other reason than that the block around it is kept
+    /// in base pages, as far as the host knows.
+    pub(crate) fn is_first_of_kept(&self, offset: u64) -> bool {
+        let block = offset..offset.saturating_add(HUGE_PAGE);
+        let touches = |kept: &Range<u64>| kept.start < block.end && block.start < kept.end;
+        offset.is_multiple_of(HUGE_PAGE) && self.kept.iter().any(touches)
+    }
+
+    /// What the host keeps it in.
+    pub(crate) fn backing(&self) -> Backing {
+        self.backing
     }
 
     /// The file itself, for QEMU.
@@ -166,6 +230,11 @@ impl GuestRam {
             .collect()
     }
 
+    /// Where in the file the part of RAM below 4 GiB ends.
+    pub(super) fn low_bytes(&self) -> u64 {
+        self.layout.low
+    }
+
     /// Copies from `address` on, if RAM has it all. Unlike a load through the mapping this makes
     /// nothing resident.
     pub(crate) fn read_at(&self, address: GuestAddress, bytes: &mut [u8]) -> Option<()> {
@@ -216,7 +285,8 @@ impl GuestRam {
 
 impl Drop for GuestRam {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and no reference into it
+        self.watched = None;
+        // SAFETY: the mapping was made by `made_by` with this length, and no reference into it
         // outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
         debug_assert!(unmapped.is_ok(), "the mapping is ours");

@@ -3,9 +3,11 @@
 use super::boot_files::BootFiles;
 use super::command::{Board, command_line};
 use super::monitor::{Monitor, MonitorError};
-use super::process::{Qemu, SpawnError};
+use super::process::{Handle, Qemu, SpawnError};
 use super::ram::GuestRam;
-use crate::confine::{Cage, Needs};
+use super::ram_file::{Backing, RamMaker};
+use super::vcpus::Vcpus;
+use crate::confine::{Cage, Needs, refuse_descriptors};
 use crate::machine::{Accel, Dialect, Machine};
 use crate::system::memory_file;
 use crate::text::{Size, Terminal};
@@ -32,6 +34,8 @@ pub(crate) struct Spec<'a> {
     pub(crate) machine: Machine,
     pub(crate) accel: Accel,
     pub(crate) memory: Size,
+    /// What makes the file of its memory.
+    pub(crate) ram: &'a RamMaker,
     pub(crate) cpus: u32,
     pub(crate) reporting: bool,
     /// The host takes part in the guest's allocator from the start.
@@ -51,6 +55,8 @@ pub(crate) struct Vm {
     pub(crate) qemu: Qemu,
     pub(crate) ram: Arc<GuestRam>,
     pub(crate) monitor: Monitor,
+    /// Stops its virtual CPUs, once they run and somebody reads the monitor.
+    pub(crate) vcpus: Arc<Vcpus>,
     pub(crate) console: UnixStream,
     pub(crate) stdio: UnixStream,
     pub(crate) stderr: UnixStream,
@@ -99,12 +105,13 @@ const QEMU_LINES: usize = 10;
 
 impl Vm {
     /// Starts QEMU with its CPUs stopped. `disks` are sockets of their back-ends; `shown_on` gets
-    /// QEMU's own messages.
+    /// QEMU's own messages. `started` gets QEMU's process before its monitor answers, which may take long.
     pub(crate) fn new(
         spec: &Spec<'_>,
         initramfs: &File,
         disks: Vec<OwnedFd>,
         shown_on: Option<Arc<Terminal>>,
+        started: impl FnOnce(Handle),
     ) -> Result<Self, VmError> {
         let program = spec.qemu;
         let parts =
@@ -115,8 +122,11 @@ impl Vm {
             kvm: spec.accel == Accel::Kvm,
             memory_bytes: spec.memory.bytes(),
             cpus: spec.cpus,
+            // QEMU may open a memfd by its number anyway.
+            ram: (parts.ram.backing() == Backing::Huge).then_some(parts.board.ram),
         };
         let mut qemu = Qemu::spawn(program, &arguments, inherited, spec.cage, needs, shown_on)?;
+        started(qemu.handle());
         let (ports, out) = (parts.board.ports, parts.board.out);
         // Our copies of QEMU's ends must go, or its death would not end our reads.
         let (blocking, rest): (Vec<_>, Vec<_>) = parts.inherited.into_iter().partition(|fd| {
@@ -144,11 +154,15 @@ impl Vm {
             };
             block().map_err(|errno| setup("the output sockets", errno))?;
         }
+        let vcpus = monitor.inquiries();
+        let vcpus = vcpus.and_then(|inquiries| Vcpus::new(inquiries, qemu.pid()));
+        let vcpus = vcpus.map_err(|error| setup("asking QEMU", errno(&error)))?;
         let ram = Arc::new(parts.ram);
         Ok(Self {
             qemu,
             ram,
             monitor,
+            vcpus: Arc::new(vcpus),
             console,
             stdio,
             stderr,
@@ -189,8 +203,11 @@ impl Parts {
         initramfs: &File,
         disks: Vec<OwnedFd>,
     ) -> Result<Self, (&'static str, Errno)> {
-        let ram = GuestRam::new(spec.machine, spec.memory.bytes())
-            .map_err(|errno| ("the guest's memory", errno))?;
+        let mut ram = GuestRam::made_by(spec.ram, spec.machine, spec.memory.bytes())
+            .map_err(|errno| (spec.ram.what(), errno))?;
+        if ram.backing().is_huge() && spec.dialect == Dialect::Ebb {
+            keep_sparse_parts(&mut ram);
+        }
         let shared = ram.fd().try_clone_to_owned();
         let shared = shared.map_err(|error| ("the guest's memory", errno(&error)))?;
         let kernel = memory_file("ebb-kernel").and_then(|mut file| {
@@ -213,6 +230,7 @@ impl Parts {
         let mut theirs = Vec::new();
         let mut pair = || -> Result<UnixStream, (&'static str, Errno)> {
             let sockets = UnixStream::pair().map_err(|error| ("a socket", errno(&error)))?;
+            refuse_descriptors(&sockets.0);
             theirs.push(OwnedFd::from(sockets.1));
             Ok(sockets.0)
         };
@@ -225,12 +243,12 @@ impl Parts {
             machine: spec.machine,
             accel: spec.accel,
             memory_bytes: spec.memory.bytes(),
+            huge: ram.backing().is_huge(),
             cpus: spec.cpus,
             reporting: spec.reporting,
             shared: spec.shared,
             icount: spec.icount,
             seed: spec.seed,
-            sandbox: spec.cage.is_closed(),
             kernel_arguments: spec.kernel_arguments.clone(),
             ram: shared.as_raw_fd(),
             kernel: kernel.as_raw_fd(),
@@ -260,6 +278,23 @@ impl Parts {
         })
     }
 }
+
+/// Has those parts of RAM stay in base pages of which Ebb's kernel touches a little here and there: itself,
+/// the descriptors of all frames with its first tables, and the place of the initramfs.
+fn keep_sparse_parts(ram: &mut GuestRam) {
+    let front = FRONT + ram.bytes() / DESCRIBED + BEHIND_DESCRIPTORS;
+    ram.keep_in_base_pages(0, front);
+    // QEMU puts the initramfs at the end.
+    let end = ram.low_bytes();
+    ram.keep_in_base_pages(end.saturating_sub(1), 1);
+}
+
+/// Where a kernel puts the descriptors of frames: behind what firmware leaves of itself.
+const FRONT: u64 = 16 << 20;
+/// The part of RAM that they take.
+const DESCRIBED: u64 = 64;
+/// What stands behind them: tables, and the allocator's metadata.
+const BEHIND_DESCRIPTORS: u64 = 2 << 20;
 
 fn setup(what: &'static str, errno: Errno) -> VmError {
     VmError::Setup {

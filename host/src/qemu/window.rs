@@ -3,6 +3,7 @@
 //! The guest writes it at the same time, so it is accessed through atomics only.
 
 use super::ram::{GuestAddress, GuestRam};
+use super::sigbus::{self, Watched};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
@@ -13,6 +14,8 @@ use std::ptr::NonNull;
 pub(crate) struct Window {
     base: NonNull<u8>,
     len: usize,
+    /// Dropped by hand, before the mapping goes.
+    watched: Option<Watched>,
 }
 
 // SAFETY: the mapping belongs to this value alone until it is dropped; it hands out its address and nothing else.
@@ -29,8 +32,8 @@ impl Window {
         if len == 0 || !offset.is_multiple_of(4096) {
             return Err(Errno::INVAL);
         }
-        // SAFETY: a new mapping at an address of the host's choice replaces nothing. The file's size is sealed, so no access
-        // to it can fault for want of a file.
+        // SAFETY: a new mapping at an address of the host's choice replaces nothing. Where the file's size
+        // is not sealed, an access behind its end finds zeroes: see `sigbus`.
         let address = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -42,7 +45,13 @@ impl Window {
             )?
         };
         let base = NonNull::new(address.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, len })
+        let mut window = Self {
+            base,
+            len,
+            watched: None,
+        };
+        window.watched = Some(sigbus::watch(base.addr().get(), len)?);
+        Ok(window)
     }
 
     /// Where it begins here.
@@ -58,6 +67,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        self.watched = None;
         // SAFETY: the mapping was made by `new` with this length, and who got its address keeps this alive.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
         debug_assert!(unmapped.is_ok(), "the mapping is ours");

@@ -2,9 +2,10 @@
 
 use super::engine::FreeMemory;
 use super::squeeze::{Wanted, squeeze};
+use super::standing::Standing;
 use crate::guest::Guest;
 use crate::machine::KernelKind;
-use crate::qemu::{Balloon, BalloonError};
+use crate::qemu::{Balloon, BalloonError, StoppedBy};
 use crate::streams::Control;
 use crate::text::Terminal;
 use ebb_wire::Reclaim;
@@ -32,6 +33,8 @@ pub(crate) struct Means {
     pub(crate) control: Option<Arc<Control>>,
     /// What the host takes by its own hand.
     pub(crate) free_memory: Option<Arc<FreeMemory>>,
+    /// Whether it stands still.
+    pub(crate) standing: Arc<Standing>,
     /// A monitor for its balloon.
     pub(crate) monitor: UnixStream,
     /// Where failures are shown.
@@ -45,6 +48,18 @@ pub(crate) fn steps(kernel: KernelKind) -> &'static [Reclaim] {
         KernelKind::Ebb => &Reclaim::ALL,
         KernelKind::Linux => &Reclaim::ALL[..2],
         KernelKind::Other => &[],
+    }
+}
+
+/// Why a guest that stands still cannot take part in a step.
+pub(crate) fn stands_still(by: StoppedBy) -> &'static str {
+    match by {
+        StoppedBy::Ebb => {
+            "it needs the guest's CPUs, which are paused; `ebb resume` lets them go on"
+        }
+        StoppedBy::Signal => {
+            "it needs the guest's CPUs, and a signal has stopped QEMU; SIGCONT lets it go on"
+        }
     }
 }
 
@@ -82,6 +97,11 @@ impl Asked {
             steps,
             state,
         })
+    }
+
+    /// Whether the host takes a step by itself, and needs no CPU of the guest's for it.
+    pub(crate) fn is_the_hosts(&self, step: Reclaim) -> bool {
+        self.kernel == KernelKind::Ebb && step == Reclaim::Free
     }
 
     /// The steps that there are.
@@ -148,12 +168,15 @@ impl Asker {
                 }
             }
             self.state.done.store(number, Ordering::Release);
+            // A guest that stands still is looked at seldom.
+            self.means.standing.vcpus().ring();
         }
     }
 
     /// Takes a step, or says why it could not.
     fn take(&mut self, step: Reclaim) -> Result<(), String> {
         if self.means.control.is_none() {
+            self.check_runs()?;
             let taken = self.balloon(step == Reclaim::Free);
             return taken.map_err(|error| error.whole());
         }
@@ -163,11 +186,20 @@ impl Asker {
         if by_host { Ok(()) } else { self.request(step) }
     }
 
+    /// Fails if the guest's CPUs stand still, and so it cannot take part.
+    fn check_runs(&self) -> Result<(), String> {
+        match self.means.standing.vcpus().look() {
+            None => Ok(()),
+            Some(by) => Err(stands_still(by).to_owned()),
+        }
+    }
+
     /// Asks the guest's kernel, and waits until it is through.
     fn request(&mut self, step: Reclaim) -> Result<(), String> {
         let Some(control) = &self.means.control else {
             return Err("its kernel does not listen".into());
         };
+        self.check_runs()?;
         self.requests = self.requests.wrapping_add(1).max(1);
         control.reclaim(self.requests, step);
         let deadline = Instant::now() + PATIENCE;
@@ -175,6 +207,7 @@ impl Asker {
             if self.state.ended.load(Ordering::Relaxed) {
                 return Err("it has ended".into());
             }
+            self.check_runs()?;
             if Instant::now() >= deadline {
                 return Err(format!(
                     "the guest is not through after {} s",

@@ -2,11 +2,12 @@
 
 use super::error::ReclaimError;
 use super::lease::Lease;
+use super::pace::Pace;
 use crate::guest::{Guest, Metadata};
 use crate::machine::GiveBack;
-use crate::qemu::{GuestAddress, GuestRam, Window};
+use crate::qemu::{Backing, GuestAddress, GuestRam, Vcpus, Window};
 use ebb_mm::attach::Attached;
-use ebb_mm::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Reclaimer, ReportSink, StepEnd};
+use ebb_mm::{FRAME_SIZE, Frame, FrameRange, PAGEBLOCK_FRAMES, Reclaimer, ReportSink, StepEnd};
 use ebb_wire::header::DESCRIPTOR_BYTES;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
@@ -52,6 +53,8 @@ pub(crate) struct FreeMemory {
     guest: Arc<dyn Guest>,
     /// Exchanges of the guest's are atomic for the host.
     sound: bool,
+    /// The guest's virtual CPUs, which may stand still.
+    vcpus: Option<Arc<Vcpus>>,
     /// Held by who is at it; whether this process has the guest's memory to itself.
     lease: Mutex<Option<Lease>>,
     sums: Sums,
@@ -64,16 +67,28 @@ impl FreeMemory {
             ram,
             guest,
             sound,
+            vcpus: None,
             lease: Mutex::new(None),
             sums: Sums::default(),
         }
     }
 
-    /// Whether the host may take memory of this guest at all.
+    /// The same, of a guest with these virtual CPUs. While `ebb pause` has stopped them, memory can be taken of every guest.
+    pub(crate) fn with_vcpus(self, vcpus: Arc<Vcpus>) -> Self {
+        Self {
+            vcpus: Some(vcpus),
+            ..self
+        }
+    }
+
+    /// Whether the host may take memory of this guest while it runs.
     ///
     /// # Errors
-    /// [`ReclaimError::Unsound`] if not.
+    /// [`ReclaimError::Unsound`] or [`ReclaimError::Reserved`] if not.
     pub(crate) fn check(&self) -> Result<(), ReclaimError> {
+        if self.ram.backing() == Backing::Pool {
+            return Err(ReclaimError::Reserved);
+        }
         if self.sound {
             Ok(())
         } else {
@@ -86,9 +101,12 @@ impl FreeMemory {
         self.guest.give_back() == Some(GiveBack::Shared)
     }
 
-    /// Bytes of the host's memory that the guest's RAM holds now.
-    pub(super) fn resident_bytes(&self) -> Result<u64, Errno> {
-        self.ram.resident_bytes()
+    /// The pace at which its free memory is taken.
+    pub(super) fn pace(&self) -> Pace {
+        let ends = self.ram.regions().into_iter();
+        let ends = ends.filter_map(|region| region.start.checked_add(region.bytes));
+        let end = ends.map(|end| end.0).max().unwrap_or(0);
+        Pace::new(self.ram.backing().is_huge(), end)
     }
 
     /// What was taken since the guest began.
@@ -132,7 +150,12 @@ impl FreeMemory {
         &self,
         work: impl FnOnce(&mut Session<'_>) -> Result<T, ReclaimError>,
     ) -> Result<T, ReclaimError> {
-        self.check()?;
+        // A CPU that QEMU has stopped is between two instructions, so none of its exchanges is half done.
+        let hold = || self.vcpus.as_ref()?.hold();
+        let _hold = match self.check() {
+            Ok(()) => None,
+            Err(unsound) => Some(hold().ok_or(unsound)?),
+        };
         let Metadata { address, bytes } = self.guest.metadata().ok_or(ReclaimError::NoAllocator)?;
         if bytes == 0 {
             return Err(ReclaimError::NoAllocator);
@@ -149,7 +172,13 @@ impl FreeMemory {
         let attached = unsafe { Attached::new(window.base(), window.len()) };
         let attached = attached.map_err(ReclaimError::Nonsense)?;
         if lease.is_none() {
-            *lease = Some(Lease::take(&self.ram)?);
+            let taken = Lease::take(&self.ram)?;
+            let stands = self.vcpus.as_ref().and_then(|vcpus| vcpus.look());
+            // What a CPU is about to count differs from one look to the next only while it runs.
+            if stands.is_some() && attached.is_left_open() {
+                return Err(ReclaimError::LeftOpen);
+            }
+            *lease = Some(taken);
             // Whoever had it is gone, and may have been killed on the way.
             attached.recover(|| thread::sleep(RECOVERY_PAUSE));
         }
@@ -213,13 +242,27 @@ impl Session<'_> {
 
     /// Takes what is next, `most` frames at most; how many, and whether there is more.
     pub(super) fn step(&mut self, most: u64) -> (u64, StepEnd<ReclaimError>) {
+        self.step_where(most, &mut |_| true, |_| {})
+    }
+
+    /// Likewise, of the blocks alone that are `wanted`. `took` is told of each that was dropped.
+    pub(super) fn step_where(
+        &mut self,
+        most: u64,
+        wanted: &mut impl FnMut(Frame) -> bool,
+        took: impl FnMut(Frame),
+    ) -> (u64, StepEnd<ReclaimError>) {
         let begin = Instant::now();
         let mut puncher = Puncher {
             ram: &self.memory.ram,
             guest: &*self.memory.guest,
             time: Duration::ZERO,
+            dropped: Vec::new(),
         };
-        let step = self.reclaimer.step(self.attached, most, &mut puncher);
+        let step = self
+            .reclaimer
+            .step_where(self.attached, most, &mut puncher, wanted);
+        puncher.dropped.iter().copied().for_each(took);
         let this = Reclaimed {
             bytes: step.frames.saturating_mul(FRAME),
             ranges: step.ranges,
@@ -240,6 +283,8 @@ struct Puncher<'a> {
     ram: &'a GuestRam,
     guest: &'a dyn Guest,
     time: Duration,
+    /// The first frames of the blocks that were dropped.
+    dropped: Vec<Frame>,
 }
 
 impl Puncher<'_> {
@@ -283,9 +328,12 @@ impl ReportSink for Puncher<'_> {
         if let ControlFlow::Break(error) = punched {
             return Err(error);
         }
-        ranges
-            .iter()
-            .for_each(|&range| self.punch_descriptors(range));
+        for &range in ranges {
+            self.punch_descriptors(range);
+            let blocks = range.frames / PAGEBLOCK_FRAMES;
+            let first = |block| Frame::new(range.start.number() + block * PAGEBLOCK_FRAMES);
+            self.dropped.extend((0..blocks).map(first));
+        }
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use super::super::worker::serve;
 use super::*;
 use crate::guest::{EbbGuest, Header};
 use crate::machine::Machine;
+use crate::qemu::Wish;
 use ebb_mm::{
     Allocator, Config, Frame, Front, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
     metadata_layout,
@@ -207,5 +208,59 @@ fn who_was_called_while_another_had_the_memory_comes_back_uncalled() {
         drop(guest);
         serve(&other, host, None);
         assert_eq!(other.sums().bytes, 0);
+    });
+}
+
+/// That of the same guest, with virtual CPUs that QEMU has stopped, or not yet.
+fn paused(memory: &FreeMemory, sound: bool) -> (FreeMemory, Arc<Vcpus>, UnixStream) {
+    let (vcpus, monitor) = Vcpus::of_test();
+    let vcpus = Arc::new(vcpus);
+    let again = FreeMemory::new(Arc::clone(&memory.ram), Arc::clone(&memory.guest), sound);
+    (again.with_vcpus(Arc::clone(&vcpus)), vcpus, monitor)
+}
+
+#[test]
+fn a_paused_guest_whose_exchanges_can_be_lost_gives_while_it_is_held() {
+    with(false, RAM - 2 * BLOCK, |memory, ram, allocator| {
+        let (memory, vcpus, _monitor) = paused(memory, false);
+        let mut front = Front::new();
+        for block in used(ram, allocator, &mut front, 2) {
+            allocator.free(&mut front, block, Order::PAGEBLOCK);
+        }
+        allocator.drain(&mut front);
+        vcpus.ask(Wish::Pause).unwrap();
+        let refused = memory.reclaim(u64::MAX);
+        assert!(
+            matches!(refused, Err(ReclaimError::Unsound)),
+            "QEMU has not stopped it"
+        );
+        assert!(vcpus.have_stopped());
+        assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 2 * BLOCK);
+        vcpus.ask(Wish::Resume).unwrap();
+        let refused = memory.reclaim(u64::MAX);
+        assert!(matches!(refused, Err(ReclaimError::Unsound)), "it goes on");
+    });
+}
+
+/// A CPU that stands still may be about to count a change, which a look at the counts cannot tell from a count that is lost.
+#[test]
+fn what_was_left_out_is_not_counted_again_while_the_guest_stands_still() {
+    with(true, RAM - 2 * BLOCK, |memory, _, allocator| {
+        let left = |session: &mut Session<'_>| {
+            let frame = Frame::containing(2 * BLOCK);
+            // Who drops it leaves it open.
+            let _open = session.attached.open(frame).unwrap();
+            Ok(())
+        };
+        memory.with(left).unwrap();
+        *memory.lease.lock().unwrap() = None;
+        let (memory, vcpus, _monitor) = paused(memory, true);
+        vcpus.ask(Wish::Pause).unwrap();
+        assert!(vcpus.have_stopped());
+        assert!(matches!(memory.reclaim(1), Err(ReclaimError::LeftOpen)));
+        vcpus.ask(Wish::Resume).unwrap();
+        vcpus.go_on();
+        memory.reclaim(1).unwrap();
+        allocator.validate().unwrap();
     });
 }

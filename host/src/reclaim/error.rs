@@ -16,9 +16,17 @@ pub(crate) enum ReclaimError {
          start it with --give-back shared, without --icount"
     )]
     Unsound,
+    /// What it lets go another could take from the pool, and it would end when it touched that again.
+    #[error(
+        "the guest's memory is reserved for it in the host's pool of huge pages: nothing of it goes back"
+    )]
+    Reserved,
     /// Another takes the guest's memory.
     #[error("another is taking this guest's memory")]
     Busy,
+    /// What a host before left out is put back only while the guest's CPUs run.
+    #[error("an ebb that ended early left some of it out, which is put right while the guest runs")]
+    LeftOpen,
     /// Where it says that its metadata is.
     #[error(
         "the guest says that its allocator's words are at {address:#x}, {bytes} bytes: {errno}"

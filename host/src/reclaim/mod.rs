@@ -8,9 +8,11 @@ mod error;
 mod lease;
 mod pace;
 mod squeeze;
+mod standing;
 mod worker;
 
-pub(crate) use asked::{Asked, Means, steps};
+pub(crate) use asked::{Asked, Means, stands_still, steps};
 pub(crate) use engine::{FreeMemory, Reclaimed};
 pub(crate) use squeeze::{Wanted, deflate, squeeze};
+pub(crate) use standing::Standing;
 pub(crate) use worker::serve;

@@ -16,6 +16,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::sync::Arc;
 
+const PAGE: u64 = FRAME_SIZE as u64;
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE as u64;
 /// Blocks of the allocator's trees that need not be RAM: a tree of 64 MiB at each end of a range,
 /// of which there are few.
@@ -110,18 +111,23 @@ fn cell_of(usage: Usage, held: bool) -> Cell {
     }
 }
 
-/// For each block of the file, whether any page of it is resident. One call for each that is; the
+/// For each block of the file, whether any page of it is resident that the guest has used. One call for each that is; the
 /// holes between them are skipped.
 fn resident_blocks(ram: &GuestRam, blocks: usize) -> Result<Vec<bool>, Errno> {
     let mut resident = vec![false; blocks];
     let mut next = 0u64;
-    for _ in 0..blocks {
+    // Twice, as what keeps a block in base pages is passed over.
+    for _ in 0..2 * blocks {
         // QEMU shares the file's position and never uses it.
         let data = match rustix::fs::seek(ram.fd(), SeekFrom::Data(next)) {
             Ok(data) => data,
             Err(Errno::NXIO) => break,
             Err(errno) => return Err(errno),
         };
+        if ram.is_first_of_kept(data) {
+            next = data + PAGE;
+            continue;
+        }
         let block = data / BLOCK;
         let Some(held) = usize::try_from(block)
             .ok()

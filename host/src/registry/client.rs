@@ -2,12 +2,13 @@
 
 use super::folder::Folder;
 use super::protocol::{
-    Body, DisksRequest, Figures, PROTOCOL, REPLY_MAX, ReclaimRequest, ReclaimStep, Reply, Request,
-    SetRequest, Settings,
+    Body, CpusRequest, DisksRequest, Figures, PROTOCOL, REPLY_MAX, ReclaimRequest, ReclaimStep,
+    Reply, Request, SetRequest, Settings,
 };
 use super::published::shorten;
 use super::socket;
 use crate::machine::GiveBack;
+use crate::qemu::Wish;
 use ebb_blk::control;
 use ebb_wire::Reclaim;
 use ebb_wire::header::{NAME_BYTES, OOM_RECORDS};
@@ -188,6 +189,19 @@ impl Fleet {
         }
     }
 
+    /// Asks the QEMU of a guest that [`Self::figures`] has found to stop its virtual CPUs, or to let them go on.
+    pub(crate) fn cpus(&mut self, id: &GuestId, wish: Wish) -> io::Result<()> {
+        let gone = || io::Error::from(io::ErrorKind::NotConnected);
+        let connection = self.connections.get_mut(id).ok_or_else(gone)?;
+        connection.send(&CpusRequest { cpus: wish })?;
+        match connection.receive(Instant::now() + PATIENCE)? {
+            Some(Body::Cpus(_)) => Ok(()),
+            Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
+            Some(_) => Err(io::ErrorKind::InvalidData.into()),
+            None => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
     /// Asks a guest that [`Self::figures`] has found for memory; the number that its figures show when it is through.
     pub(crate) fn reclaim(&mut self, id: &GuestId, step: Reclaim) -> io::Result<u32> {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
@@ -229,6 +243,7 @@ pub(crate) fn checked(mut figures: Figures) -> Figures {
     figures.program = shorten(&figures.program, PROGRAM_MAX);
     figures.accel = shorten(&figures.accel, NAME_MAX);
     figures.give_back = shorten(&figures.give_back, NAME_MAX);
+    figures.host_pages = shorten(&figures.host_pages, NAME_MAX);
     figures.oom_last.truncate(OOM_RECORDS);
     for killed in &mut figures.oom_last {
         killed.name = shorten(&killed.name, NAME_BYTES);

@@ -2,8 +2,9 @@
 //!
 //! One JSON object a line, in both directions. A client asks, the run answers in order.
 
-use crate::guest::{HugePages, Killed};
+use crate::guest::{HugePages, Killed, Standstill};
 use crate::machine::KernelKind;
+use crate::qemu::{StoppedBy, Wish};
 use ebb_blk::control;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +49,12 @@ pub(crate) struct ReclaimRequest {
     pub(crate) reclaim: ReclaimStep,
 }
 
+/// What a client asks of a guest's virtual CPUs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct CpusRequest {
+    pub(crate) cpus: Wish,
+}
+
 /// How memory is to be given back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -86,6 +93,8 @@ pub(crate) enum Body {
     Reclaim {
         number: u32,
     },
+    /// QEMU was asked for this; `standstill` in the figures shows when it is so.
+    Cpus(Wish),
     Error(String),
 }
 
@@ -110,7 +119,13 @@ pub(crate) struct Figures {
     pub(crate) kernel: KernelKind,
     pub(crate) accel: String,
     pub(crate) give_back: String,
+    /// What the host keeps the guest's memory in: `huge`, `base` or `pool`; empty where that is not known.
+    #[serde(default)]
+    pub(crate) host_pages: String,
     pub(crate) life: Life,
+    /// How its virtual CPUs stand still; `None` while they run.
+    #[serde(default)]
+    pub(crate) standstill: Option<Standstill>,
     /// Seconds since 1970 at which the guest's CPUs started.
     pub(crate) started_s: f64,
     /// Since then.
@@ -158,6 +173,16 @@ pub(crate) struct Figures {
     /// What the descriptors of their pages would take, where they are given up.
     #[serde(default)]
     pub(crate) huge_descriptors_given_up_bytes: Option<u64>,
+}
+
+impl Figures {
+    /// The word for how its virtual CPUs stand still; `None` while they run.
+    pub(crate) fn standstill_word(&self) -> Option<&'static str> {
+        self.standstill.map(|standstill| match standstill.by {
+            StoppedBy::Ebb => "paused",
+            StoppedBy::Signal => "stopped",
+        })
+    }
 }
 
 /// The curve of the last minutes.

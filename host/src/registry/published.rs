@@ -27,6 +27,7 @@ pub(crate) struct Facts {
     pub(crate) accel: String,
     /// How memory goes back, until the guest says otherwise.
     pub(crate) give_back: GiveBack,
+    pub(crate) host_pages: &'static str,
     pub(crate) memory_bytes: u64,
     pub(crate) cpus: u32,
     pub(crate) started: SystemTime,
@@ -119,12 +120,14 @@ impl Published {
                 .unwrap_or(facts.give_back)
                 .name()
                 .to_owned(),
+            host_pages: facts.host_pages.to_owned(),
             life: match sample.stage {
                 None | Some(Stage::Booting) => Life::Booting,
                 Some(Stage::Running) => Life::Running,
                 Some(Stage::Exited(_)) => Life::Exited,
                 Some(Stage::Panicked) => Life::Panicked,
             },
+            standstill: sample.standstill,
             started_s: facts
                 .started
                 .duration_since(SystemTime::UNIX_EPOCH)
@@ -208,6 +211,7 @@ mod tests {
             kernel: KernelKind::Ebb,
             accel: "TCG".into(),
             give_back: GiveBack::Reporting,
+            host_pages: "huge",
             memory_bytes: 1 << 30,
             cpus: 2,
             started: SystemTime::UNIX_EPOCH + Duration::from_secs(5),

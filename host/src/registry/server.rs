@@ -6,12 +6,14 @@
 use super::block_map::Mapper;
 use super::folder::Folder;
 use super::protocol::{
-    self, Body, DisksRequest, REQUEST_MAX, ReclaimRequest, Request, SetRequest, Settings,
+    self, Body, CpusRequest, DisksRequest, REQUEST_MAX, ReclaimRequest, Request, SetRequest,
+    Settings,
 };
 use super::published::Published;
 use super::socket::Listening;
 use crate::machine::GiveBack;
-use crate::reclaim::{Asked, FreeMemory};
+use crate::qemu::Wish;
+use crate::reclaim::{Asked, FreeMemory, Standing, stands_still};
 use crate::streams::Control;
 use crate::text::Terminal;
 use ebb_blk::server::Server as Disks;
@@ -50,6 +52,8 @@ pub(crate) struct Known {
     pub(crate) free_memory: Option<Arc<FreeMemory>>,
     /// Where it is asked for memory; `None` if it cannot be.
     pub(crate) asked: Option<Arc<Asked>>,
+    /// How it stands.
+    pub(crate) standing: Arc<Standing>,
 }
 
 /// A run's entry among the guests of this host; dropping it removes it.
@@ -305,6 +309,9 @@ impl Server {
         if let Ok(ReclaimRequest { reclaim }) = serde_json::from_slice(line) {
             return self.reclaim(&reclaim.step);
         }
+        if let Ok(CpusRequest { cpus: wish }) = serde_json::from_slice(line) {
+            return self.cpus(wish);
+        }
         let published = &self.known.published;
         let body = match serde_json::from_slice(line) {
             Ok(Request::Figures) => Body::Figures(Box::new(published.figures())),
@@ -330,10 +337,19 @@ impl Server {
             return error(why.to_string());
         }
         control.give_back(mode);
+        self.known.standing.set_give_back(mode);
         let set = Settings {
             give_back: mode.name().to_owned(),
         };
         protocol::line(Body::Set(set)).into()
+    }
+
+    /// Asks QEMU; what comes of it stands in the figures.
+    fn cpus(&self, wish: Wish) -> Rc<[u8]> {
+        match self.known.standing.vcpus().ask(wish) {
+            Ok(()) => protocol::line(Body::Cpus(wish)).into(),
+            Err(why) => error(format!("QEMU does not read its monitor: {why}")),
+        }
     }
 
     /// Asks the guest for memory; when it is through stands in the figures.
@@ -350,6 +366,10 @@ impl Server {
                 known.join(", ")
             ));
         };
+        let stopped_by = self.known.standing.vcpus().look();
+        if let (Some(by), false) = (stopped_by, asked.is_the_hosts(*step)) {
+            return error(format!("step `{name}`: {}", stands_still(by)));
+        }
         match asked.ask(*step) {
             Some(number) => protocol::line(Body::Reclaim { number }).into(),
             None => {
@@ -467,208 +487,5 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine::{GiveBack, KernelKind};
-    use crate::registry::protocol::{History, Reply};
-    use crate::registry::published::Facts;
-    use crate::registry::scratch::Scratch;
-    use crate::registry::socket;
-    use std::io::{BufRead, BufReader};
-    use std::time::SystemTime;
-
-    /// A server in a folder of its own.
-    struct Running {
-        scratch: Scratch,
-        name: String,
-        stop: UnixStream,
-        thread: Option<JoinHandle<()>>,
-    }
-
-    impl Running {
-        fn start(name: &str) -> Self {
-            Self::start_with(name, false)
-        }
-
-        fn start_with(name: &str, kernel_listens: bool) -> Self {
-            let scratch = Scratch::new(name);
-            let (stop, stopped) = UnixStream::pair().unwrap();
-            let facts = Facts {
-                name: "job".into(),
-                program: "job".into(),
-                kernel: KernelKind::Linux,
-                accel: "TCG".into(),
-                give_back: GiveBack::Off,
-                memory_bytes: 1 << 30,
-                cpus: 1,
-                started: SystemTime::now(),
-            };
-            let listening = Listening::new(scratch.folder()).unwrap();
-            let name = listening.path();
-            let name = name.file_name().unwrap().to_str().unwrap().to_owned();
-            let published = Arc::new(Published::new(facts));
-            let thread = thread::spawn(move || {
-                let known = Known {
-                    published,
-                    mapper: None,
-                    disks: None,
-                    control: kernel_listens.then(Arc::default),
-                    free_memory: None,
-                    asked: None,
-                };
-                Server::new(listening, known).serve(&stopped);
-            });
-            Self {
-                scratch,
-                name,
-                stop,
-                thread: Some(thread),
-            }
-        }
-
-        fn connect(&self) -> UnixStream {
-            let stream = socket::connect(&self.scratch.folder(), &self.name).unwrap();
-            stream.set_nonblocking(false).unwrap();
-            stream
-        }
-    }
-
-    impl Drop for Running {
-        fn drop(&mut self) {
-            self.stop.shutdown(std::net::Shutdown::Both).unwrap();
-            self.thread.take().unwrap().join().unwrap();
-            assert!(self.scratch.folder().sockets().is_empty(), "it is removed");
-        }
-    }
-
-    fn ask(stream: &UnixStream, request: &str) -> Body {
-        let mut writer = stream;
-        writer.write_all(request.as_bytes()).unwrap();
-        reply(stream)
-    }
-
-    fn reply(stream: &UnixStream) -> Body {
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        serde_json::from_str::<Reply>(&line).unwrap().body
-    }
-
-    fn is_closed(mut stream: &UnixStream) -> bool {
-        matches!(stream.read(&mut [0]), Ok(0) | Err(_))
-    }
-
-    #[test]
-    fn a_mode_is_set_where_the_kernel_can_and_the_name_is_one() {
-        for kernel_listens in [false, true] {
-            let running = Running::start_with("server-set", kernel_listens);
-            let client = running.connect();
-            let set = "{\"set\":{\"give_back\":\"hinting\"}}\n";
-            match ask(&client, set) {
-                Body::Set(set) => assert!(kernel_listens && set.give_back == "hinting"),
-                Body::Error(why) => assert!(!kernel_listens && why.contains("Ebb kernel")),
-                other => panic!("{other:?}"),
-            }
-            for wrong in [
-                "{\"set\":{\"give_back\":\"soon\"}}\n",
-                "{\"set\":{\"memory\":1}}\n",
-                "{\"set\":{\"give_back\":\"off\",\"memory\":1}}\n",
-                "{\"set\":7}\n",
-            ] {
-                assert!(matches!(ask(&client, wrong), Body::Error(_)), "{wrong}");
-            }
-        }
-    }
-
-    #[test]
-    fn clients_are_answered_in_order() {
-        let running = Running::start("server-order");
-        let client = running.connect();
-        let Body::Figures(figures) = ask(&client, "{\"get\":\"figures\"}\n") else {
-            panic!("no figures");
-        };
-        assert_eq!((figures.name.as_str(), figures.used_bytes), ("job", None));
-        // Two in one write.
-        let two = "{\"get\":\"history\"}\n{\"get\":\"map\"}\n";
-        (&client).write_all(two.as_bytes()).unwrap();
-        let mut lines = BufReader::new(&client).lines();
-        let mut next = || {
-            serde_json::from_str::<Reply>(&lines.next().unwrap().unwrap())
-                .unwrap()
-                .body
-        };
-        let empty = History {
-            interval_ms: 250,
-            points: Vec::new(),
-        };
-        assert_eq!(next(), Body::History(empty));
-        assert!(matches!(next(), Body::Error(text) if text.contains("Ebb kernel")));
-        // One that says its last and waits, as `echo | socat` does.
-        let last = running.connect();
-        (&last).write_all(b"{\"get\":\"figures\"}\n").unwrap();
-        last.shutdown(std::net::Shutdown::Write).unwrap();
-        assert!(matches!(reply(&last), Body::Figures(_)));
-        assert!(is_closed(&last));
-    }
-
-    #[test]
-    fn nonsense_is_named_and_the_client_stays() {
-        let running = Running::start("server-nonsense");
-        let client = running.connect();
-        for nonsense in [
-            "\n",
-            "no JSON\n",
-            "{\"get\":\"root\"}\n",
-            "[[[[\n",
-            "\0\u{1}\n",
-        ] {
-            let body = ask(&client, nonsense);
-            assert!(matches!(&body, Body::Error(text) if text.contains("not a request")));
-        }
-        assert!(matches!(
-            ask(&client, "{\"get\":\"figures\"}\n"),
-            Body::Figures(_)
-        ));
-    }
-
-    #[test]
-    fn an_endless_request_ends_the_client_alone() {
-        let running = Running::start("server-endless");
-        let (other, hostile) = (running.connect(), running.connect());
-        // It may be gone before it has said all.
-        let _ = (&hostile).write_all(&vec![b'x'; 1 << 20]);
-        assert!(matches!(reply(&hostile), Body::Error(text) if text.contains("1024")));
-        assert!(is_closed(&hostile));
-        assert!(matches!(
-            ask(&other, "{\"get\":\"figures\"}\n"),
-            Body::Figures(_)
-        ));
-    }
-
-    #[test]
-    fn many_and_slow_clients_are_in_nobodys_way() {
-        let running = Running::start("server-many");
-        // Half a request each, and one that asks and asks and never reads.
-        let slow: Vec<_> = (0..3 * CLIENTS_MAX)
-            .map(|_| {
-                let client = running.connect();
-                let _ = (&client).write_all(b"{\"get\":");
-                client
-            })
-            .collect();
-        let deaf = running.connect();
-        deaf.set_nonblocking(true).unwrap();
-        while (&deaf)
-            .write(&b"{\"get\":\"figures\"}\n".repeat(64))
-            .is_ok()
-        {}
-        for _ in 0..3 {
-            let client = running.connect();
-            assert!(matches!(
-                ask(&client, "{\"get\":\"figures\"}\n"),
-                Body::Figures(_)
-            ));
-        }
-        // The oldest had to go.
-        assert!(is_closed(&slow[0]));
-    }
-}
+#[path = "server_tests.rs"]
+mod tests;

@@ -10,7 +10,7 @@ use crate::confine::Cage;
 use crate::failure::{Failure, describe};
 use crate::guest::{Kernel, Stage};
 use crate::machine::{Accel, AccelChoice, Machine};
-use crate::qemu::{Qemu, Spec, Vm};
+use crate::qemu::{Qemu, RamMaker, Spec, Vm};
 use crate::system::{OwnFolder, OwnFolderError, memory_file, search_path};
 use crate::text::stderr;
 use ebb_wire::boot;
@@ -218,6 +218,7 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Res
         machine,
         accel: Accel::Kvm,
         memory: wanted.memory,
+        ram: &RamMaker::base(),
         // Starting a second CPU is where half-working hosts fail.
         cpus,
         shared: false,
@@ -229,7 +230,7 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Res
         kernel_arguments: wanted.arguments,
         extra: Vec::new(),
     };
-    let vm = Vm::new(&spec, &archive, Vec::new(), None);
+    let vm = Vm::new(&spec, &archive, Vec::new(), None, drop);
     let mut vm = vm.map_err(|error| text(error.into()))?;
     vm.monitor.start().map_err(|error| {
         vm.qemu.handle().kill();
@@ -247,14 +248,15 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Res
         })?;
     // Ends QEMU as soon as that gives up, which is how most half-working hosts show.
     let (handle, learner) = (vm.qemu.handle(), Arc::clone(&guest));
+    let vcpus = Arc::clone(&vm.vcpus);
     thread::spawn(move || {
         vm.monitor
-            .wait_for_end(&handle, |answer| learner.learn(answer))
+            .wait_for_end(&handle, &vcpus, |answer| learner.learn(answer))
     });
     loop {
         let ended = vm
             .qemu
-            .wait(TICK)
+            .wait(TICK, &vm.vcpus)
             .map_err(|error| format!("the probe failed: {error}"))?;
         match guest.stage() {
             Some(Stage::Exited(status)) if status.code() == ANSWER => return Ok(()),

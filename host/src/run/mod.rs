@@ -3,6 +3,7 @@
 mod accel;
 mod chart;
 mod delivery;
+mod host_stalls;
 mod options;
 mod out;
 mod pack;
@@ -18,6 +19,7 @@ mod status_line;
 mod summary;
 mod timeline;
 mod trace;
+mod unrunnable;
 mod user;
 mod volumes;
 mod watch;
@@ -29,12 +31,13 @@ use crate::blk::{DISKS_MAX, Disks};
 use crate::confine::Preparation;
 use crate::failure::Failure;
 use crate::guest::{self, BootOptions, Kernel};
-use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind};
-use crate::qemu::Spec;
+use crate::machine::{AccelChoice, Dialect, GiveBack, HostPages, KernelChoice, KernelKind};
+use crate::qemu::{RamMaker, Spec};
 use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
-use crate::system::{create_file, huge_pages, memory_file, open_regular};
+use crate::system::opened::{facts, kind_of};
+use crate::system::{create_private_file, huge_pages, memory_file, open_named, regular_of};
 use crate::text::{Size, one_line, raw, stderr};
 use accel::Choice;
 use ebb_wire::volume::VOLUMES_MAX;
@@ -42,6 +45,7 @@ use ebb_wire::{boot, port, terminal};
 use out::Outs;
 use program::Programs;
 use root::{RemoteImage, Root, RootChoice, View};
+use rustix::fs::{FileType, OFlags};
 use session::Plan;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -64,14 +68,20 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     // Both get ready meanwhile.
     let cage = Preparation::begin(options.unconfined);
     let examiner = Examiner::begin();
-    huge_pages::do_without();
+    let ram = ram_of(options, memory)?;
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
     let completed = with_image(options, root.as_ref())?;
     let is_images = options.program.is_empty() && completed.is_some();
     let options = completed.as_ref().unwrap_or(options);
     let (listed, mut volumes) = volumes_of(options)?;
-    let (mut initramfs, user) = pack::pack(options, root.as_mut(), &listed, is_images, examiner)?;
+    let (mut initramfs, user) = pack::pack(
+        options,
+        root.as_mut(),
+        (&listed, volumes.as_ref()),
+        is_images,
+        examiner,
+    )?;
     if let (Some(Root::Host(view)), Some(user)) = (&mut root, &user) {
         view.give([user.uid, user.gid]);
     }
@@ -89,6 +99,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let extras = guest::Extras {
         disks: !options.disks.is_empty(),
         files: root.is_some() || volumes.is_some(),
+        plugged: options.qemu_arg.iter().any(|word| {
+            let word = word.to_string_lossy();
+            word.starts_with("virtio-mem-pci") || word.starts_with("virtio-mem-device")
+        }),
     };
     let kernel = guest::load(&options.kernel, image, extras)?;
     kernel.furnish(&mut initramfs)?;
@@ -100,7 +114,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     if let Some(path) = &options.dump_initramfs {
         // A file is not replaced for an archive that is refused.
         initramfs.measure(kernel.alignment(), budget)?;
-        let file = create_file(path).map_err(|source| Failure::Write {
+        // It holds the environment of the program.
+        let file = create_private_file(path).map_err(|source| Failure::Write {
             path: path.clone(),
             source,
         })?;
@@ -141,9 +156,11 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         machine: options.machine,
         accel: choice.accel,
         memory,
+        ram: &ram,
         cpus,
         // Ebb's kernel may be asked for another mode while it runs.
-        reporting: kernel.dialect() == Dialect::Ebb || options.give_back() != GiveBack::Off,
+        reporting: options.give_back() != GiveBack::Off
+            || kernel.dialect() == Dialect::Ebb && options.host_pages != HostPages::Pool,
         shared: options.give_back() == GiveBack::Shared,
         icount: options.icount,
         seed: options.seed,
@@ -165,9 +182,45 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         outs: outs.as_ref(),
         root,
         volumes,
-        privileges: privileges::needed(options, &listed, outs.as_ref(), &cage),
+        privileges: privileges::needed(options, &listed, outs.as_ref(), &disks, &cage),
     };
     session::run(options, &plan, &archive, &choice)
+}
+
+/// Refuses what memory from a pool of huge pages cannot do: go back, as another guest could take it, and be
+/// written by a system call, as files of the host's are.
+fn check_pool(options: &RunOptions) -> Result<(), Failure> {
+    if options.host_pages != HostPages::Pool {
+        return Ok(());
+    }
+    let mode = options.give_back();
+    if mode != GiveBack::Off {
+        return Err(Failure::Usage(format!(
+            "--give-back {} does not go with --host-pages pool: memory from the pool is reserved while the guest runs",
+            mode.name()
+        )));
+    }
+    let files = match options.volumes.first() {
+        Some(_) => Some("--volume"),
+        None => (options.root() != RootChoice::Nothing).then_some("--root"),
+    };
+    match files {
+        Some(option) => Err(Failure::Usage(format!(
+            "{option} does not go with --host-pages pool: the host's kernel writes no files into memory of its \
+             pool; pack them with --file"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Finds out which pages of the host the guest's memory is in.
+fn ram_of(options: &RunOptions, memory: Size) -> Result<RamMaker, Failure> {
+    let ram = RamMaker::prepare(options.host_pages, memory.bytes());
+    let ram = ram.map_err(|error| Failure::Usage(error.to_string()))?;
+    if !ram.backing().is_huge() {
+        huge_pages::do_without();
+    }
+    Ok(ram)
 }
 
 /// The kernel's command line: what it needs itself, what both kinds know, what the user adds.
@@ -184,6 +237,7 @@ fn arguments(
         give_back: options.give_back(),
         icount: options.icount,
         verbose: options.verbose,
+        host_pressure: !options.icount && host_stalls::are_told(),
     });
     if streams::outputs_are_one() {
         // Two ports have no order between them.
@@ -254,21 +308,25 @@ fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
             view.map(|view| Some(Root::Host(view)))
                 .map_err(|errno| cannot(Path::new("/"), errno.into()))
         }
-        RootChoice::Path(path) if path.is_dir() => {
-            let view = View::folder(path);
-            view.map(|view| Some(Root::Host(view)))
-                .map_err(|errno| cannot(path, errno.into()))
-        }
         RootChoice::Path(path) => {
+            let named =
+                open_named(path, OFlags::PATH).map_err(|error| cannot(path, error.into()))?;
+            let facts = facts(&named, b"").map_err(|errno| cannot(path, errno.into()))?;
+            if kind_of(&facts) == FileType::Directory {
+                let view = View::of_folder(named);
+                return view
+                    .map(|view| Some(Root::Host(view)))
+                    .map_err(|errno| cannot(path, errno.into()));
+            }
             // A pipe is not waited for, and a device is not opened.
-            open_regular(path).map_err(|error| match error.kind() {
+            let file = regular_of(&named).map_err(|error| match error.kind() {
                 io::ErrorKind::InvalidInput => cannot(
                     path,
                     io::Error::other("neither a directory nor a tar archive"),
                 ),
                 _ => cannot(path, error),
             })?;
-            match RemoteImage::open(path, options.quiet) {
+            match RemoteImage::open(&file, path, options.quiet) {
                 Ok(image) => Ok(Some(Root::Image(Arc::new(image)))),
                 Err(error) => Err(cannot(path, io::Error::other(error))),
             }
@@ -334,9 +392,8 @@ fn volumes_of(options: &RunOptions) -> Result<(Vec<VolumeOption>, Option<Volumes
         )));
     }
     let opened = Volumes::open(&listed);
-    let volumes = opened.map_err(|(number, errno)| {
-        wrong(&options.volumes[number], io::Error::from(errno).to_string())
-    })?;
+    let volumes =
+        opened.map_err(|(number, error)| wrong(&options.volumes[number], error.to_string()))?;
     Ok((listed, Some(volumes)))
 }
 
@@ -380,6 +437,7 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
             DISKS_MAX - more
         )));
     }
+    check_pool(options)?;
     if let Some(volume) = options.volumes.first() {
         let volume = one_line(volume);
         if options.icount {

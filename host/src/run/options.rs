@@ -3,7 +3,9 @@
 use super::root::RootChoice;
 use super::user::UserChoice;
 use crate::blk::{DISKS_MAX, ImageArgument};
-use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser};
+use crate::machine::{
+    AccelChoice, GiveBack, HostPages, KernelChoice, Machine, Sysctl, give_back_parser,
+};
 use crate::text::{Size, one_line, parse_duration};
 use clap::Args;
 use std::ffi::OsString;
@@ -62,6 +64,10 @@ pub(crate) struct RunOptions {
     /// How freed memory goes back to the host [default: shared; reporting with Linux, --icount or --reporting-order]
     #[arg(long = "give-back", value_name = "MODE", value_parser = give_back_parser())]
     pub(crate) asked_give_back: Option<GiveBack>,
+
+    /// Pages of the host that the guest's memory is in
+    #[arg(long, value_name = "KIND", default_value = "auto")]
+    pub(crate) host_pages: HostPages,
 
     /// What runs the guest's instructions; `auto` takes KVM where a probe boots on it
     #[arg(long, default_value = "auto")]
@@ -227,7 +233,8 @@ impl RunOptions {
         self.asked_root.clone().unwrap_or({
             let linux = matches!(self.kernel, KernelChoice::Linux(_));
             let dumped = self.dump_initramfs.is_some();
-            if linux || self.icount || dumped || self.windows(true) > self.windows_max() {
+            let pool = self.host_pages == HostPages::Pool;
+            if linux || self.icount || pool || dumped || self.windows(true) > self.windows_max() {
                 RootChoice::Nothing
             } else {
                 RootChoice::Host
@@ -254,7 +261,9 @@ impl RunOptions {
     pub(crate) fn give_back(&self) -> GiveBack {
         self.asked_give_back.unwrap_or({
             let linux = matches!(self.kernel, KernelChoice::Linux(_));
-            if linux || self.icount || self.reporting_order.is_some() {
+            if self.host_pages == HostPages::Pool {
+                GiveBack::Off
+            } else if linux || self.icount || self.reporting_order.is_some() {
                 GiveBack::Reporting
             } else {
                 GiveBack::Shared

@@ -4,9 +4,9 @@ use super::options::RunOptions;
 use super::out::Outs;
 use super::root::{Root, RootChoice};
 use super::user::User;
-use super::volumes::VolumeOption;
+use super::volumes::{VolumeOption, Volumes};
 use crate::archive::{
-    Examiner, GUEST_PATH, GuestPath, Initramfs, Named, Node, Packer, Source, nul_terminated,
+    Examiner, GUEST_PATH, GuestPath, Initramfs, Node, Packer, Source, nul_terminated,
 };
 use crate::failure::Failure;
 use crate::guest;
@@ -20,6 +20,7 @@ use ebb_wire::volume::LIST;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -27,18 +28,32 @@ use std::path::{Path, PathBuf};
 pub(super) fn pack(
     options: &RunOptions,
     root: Option<&mut Root>,
-    volumes: &[VolumeOption],
+    volumes: (&[VolumeOption], Option<&Volumes>),
     is_images: bool,
     examiner: Examiner,
 ) -> Result<(Initramfs, Option<User>), Failure> {
+    let (listed, volumes) = volumes;
+    let mut folders: Vec<&OwnedFd> = volumes.iter().flat_map(|all| all.folders()).collect();
+    if let Some(Root::Host(view)) = root.as_deref() {
+        folders.extend(view.whole_folder());
+    }
+    // What the options show the guest as it stands may be packed, too.
+    let folders: Result<Vec<_>, _> = folders
+        .into_iter()
+        .map(|folder| folder.try_clone())
+        .collect();
+    let folders = folders.map_err(Failure::setup("the folders that are named"))?;
     let root = RefCell::new(root);
     let seen = |path: &[u8]| {
         let mut root = root.borrow_mut();
         let of_root = || root.as_mut()?.real_path_of(path.strip_prefix(b"/")?);
-        in_volume(volumes, path).or_else(of_root)
+        in_volume(listed, volumes, path).or_else(of_root)
     };
     let mut packer = Packer::new(Box::new(seen), examiner);
-    name(&mut packer.named, options, volumes);
+    for folder in &folders {
+        let named = packer.named.add(folder);
+        named.map_err(Failure::setup("the folders that are named"))?;
+    }
     packer.add_files(&options.files)?;
     let user = options.user.as_ref();
     let user = user.map(|user| user.look_up(&packer.tree, root.borrow_mut().as_deref_mut()));
@@ -112,28 +127,20 @@ pub(super) fn pack(
     Ok((tree, user))
 }
 
-/// Names what the options show the guest as it stands, so that it may be packed, too.
-fn name(named: &mut Named, options: &RunOptions, volumes: &[VolumeOption]) {
-    if let RootChoice::Path(folder) = options.root() {
-        named.add(&folder);
-    }
-    for volume in volumes {
-        named.add(&volume.source);
-    }
-}
-
 /// The host's file that the guest sees at a path in a volume.
-fn in_volume(volumes: &[VolumeOption], path: &[u8]) -> Option<PathBuf> {
+fn in_volume(listed: &[VolumeOption], volumes: Option<&Volumes>, path: &[u8]) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(path));
     // The last one lies above those before it.
-    volumes.iter().rev().find_map(|volume| {
-        let rest = path
-            .strip_prefix(OsStr::from_bytes(&volume.destination))
-            .ok()?;
-        let found = volume.source.join(rest).canonicalize().ok()?;
-        let inside = found.starts_with(volume.source.canonicalize().ok()?);
-        inside.then_some(found)
-    })
+    listed
+        .iter()
+        .enumerate()
+        .rev()
+        .find_map(|(number, volume)| {
+            let rest = path
+                .strip_prefix(OsStr::from_bytes(&volume.destination))
+                .ok()?;
+            volumes?.real_path_of(number, rest)
+        })
 }
 
 /// Packs the list of volumes.

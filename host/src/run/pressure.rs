@@ -1,27 +1,29 @@
 //! Memory pressure of the host: a run gives what its guest does not use, as every other run does.
 //!
 //! Nobody has to know the others. Each gives all that is free in its guest, so whoever has most idle memory gives most, and what
-//! a guest works with stays. While the pressure lasts the guest is asked for more, a step at a time; each step once, until the
+//! a guest works with stays. Guests that stand still give first. While the pressure lasts the guest is asked for more, a step at a time; each step once, until the
 //! host has been calm: dropping and compacting again and again would help nobody.
 
 use super::delivery::spawn;
+use super::host_stalls::Telling;
 use crate::failure::Failure;
-use crate::guest::Guest;
 use crate::machine::GiveBack;
-use crate::reclaim::{Asked, FreeMemory};
+use crate::reclaim::{Asked, FreeMemory, Standing};
 use ebb_blk::pressure::registry::Waker;
 use ebb_blk::pressure::source::Watch;
 use ebb_blk::pressure::{ReclaimMemory, Registry, Source, watch};
 use ebb_blk::time::{Clock, Micros};
 use ebb_wire::Reclaim;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
+/// A guest that runs gives so much later than one that stands still.
+const AFTER_OTHERS: Duration = Duration::from_millis(20);
 /// After so long without an event the next one begins with the first step again.
 const CALM: Duration = Duration::from_secs(5);
 
@@ -49,29 +51,25 @@ impl Lasting {
 /// What a run can give.
 #[derive(Debug)]
 pub(super) struct Idle {
-    guest: Arc<dyn Guest>,
+    standing: Arc<Standing>,
     asked: Arc<Asked>,
     /// What the host can take without the guest.
     free_memory: Option<Arc<FreeMemory>>,
-    /// How memory goes back, of a guest that does not say.
-    mode: GiveBack,
     lasting: Lasting,
 }
 
 impl Idle {
-    /// That of a guest that began in this `mode`.
+    /// That of a guest that stands so.
     pub(super) fn new(
-        guest: Arc<dyn Guest>,
+        standing: Arc<Standing>,
         asked: Arc<Asked>,
         free_memory: Option<Arc<FreeMemory>>,
-        mode: GiveBack,
     ) -> Self {
         let steps = asked.steps();
         Self {
-            guest,
+            standing,
             asked,
-            free_memory: free_memory.filter(|memory| memory.check().is_ok()),
-            mode,
+            free_memory,
             lasting: Lasting {
                 steps,
                 last: None,
@@ -84,11 +82,19 @@ impl Idle {
 impl ReclaimMemory for Idle {
     fn reclaim_memory(&mut self, event: Micros) {
         // Who wants memory to stay has said so.
-        if self.guest.give_back().unwrap_or(self.mode) == GiveBack::Off {
+        if self.standing.give_back() == GiveBack::Off {
             return;
         }
-        let free_memory = self.free_memory.as_ref();
-        let taken = free_memory.is_some_and(|memory| memory.reclaim(u64::MAX).is_ok());
+        let stands_still = self.standing.vcpus().look().is_some();
+        let taken = |memory: &Arc<FreeMemory>| memory.reclaim(u64::MAX).is_ok();
+        if stands_still {
+            // It costs no guest anything. The steps are for later, when it runs.
+            let _ = self.free_memory.as_ref().map(taken);
+            return;
+        }
+        // A guest that stands still misses nothing of what it gives, so one that runs lets it give first.
+        thread::sleep(AFTER_OTHERS);
+        let taken = self.free_memory.as_ref().is_some_and(taken);
         match self.lasting.step(event) {
             // It is here already.
             Some(Reclaim::Free) if taken => {}
@@ -139,11 +145,16 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// Starts to ask the guest of `idle` for memory when `watcher` notices pressure.
+    /// Starts to ask the guest of `idle` for memory when `watcher` notices pressure, and to tell it of
+    /// the host's stalls then by `telling`, if there is one.
     ///
     /// # Errors
     /// The host's, if it has no descriptor or thread left.
-    pub(super) fn start(watcher: &Watcher, mut idle: Idle) -> Result<Self, Failure> {
+    pub(super) fn start(
+        watcher: &Watcher,
+        mut idle: Idle,
+        mut telling: Option<Telling>,
+    ) -> Result<Self, Failure> {
         let mut registration = watcher.registry.register("guest").map_err(cannot)?;
         let waker = registration.waker();
         let ended = Arc::new(AtomicBool::new(false));
@@ -151,8 +162,22 @@ impl Pressure {
         let thread = spawn("idle memory", move || {
             // Acquire: pairs with the Release in `drop`.
             while !stop.load(Ordering::Acquire) {
-                match poll(&mut [PollFd::new(&registration, PollFlags::IN)], None) {
-                    Ok(_) => drop(registration.deliver(&mut idle)),
+                let wait = telling.as_ref().and_then(Telling::wait);
+                let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
+                let mut fds = [PollFd::new(&registration, PollFlags::IN)];
+                match poll(&mut fds, wait.as_ref()) {
+                    Ok(0) => {
+                        if let Some(telling) = &mut telling {
+                            telling.sample(Instant::now());
+                        }
+                    }
+                    Ok(_) => {
+                        // First: what it has to say is about now, and the work below takes a while.
+                        if let Some(telling) = &mut telling {
+                            telling.begin(Instant::now());
+                        }
+                        let _ = registration.deliver(&mut idle);
+                    }
                     Err(Errno::INTR) => {}
                     Err(_) => return,
                 }

@@ -4,7 +4,9 @@ use super::options::RunOptions;
 use super::out::Outs;
 use super::root::RootChoice;
 use super::volumes::VolumeOption;
+use crate::blk::Disks;
 use crate::confine::{Cage, Privileges};
+use crate::system::opened::own_path;
 use ebb_blk::image::Location;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -14,6 +16,7 @@ pub(super) fn needed(
     options: &RunOptions,
     volumes: &[VolumeOption],
     outs: Option<&Outs>,
+    disks: &Disks,
     cage: &Cage,
 ) -> Privileges {
     let shows_others = match options.root() {
@@ -22,16 +25,16 @@ pub(super) fn needed(
         RootChoice::Path(_) => true,
         RootChoice::Host => std::env::current_dir().is_ok_and(|here| is_anothers(&here)),
     };
-    let disks = options.disks.iter().map(|disk| &disk.0.location);
-    let disks = disks.filter_map(|location| match location {
-        Location::Path(path) => Some(path.as_path()),
-        Location::Ram { .. } => None,
+    let disks = disks.images().map(|image| match &image.location {
+        Location::Path(path) => is_anothers(path),
+        Location::Found { file, .. } => is_anothers(Path::new(&own_path(&*file.0))),
+        Location::Ram { .. } => false,
     });
     Privileges {
         reads: shows_others || !volumes.is_empty(),
         writes: volumes.iter().any(|volume| !volume.read_only)
             || outs.is_some_and(Outs::go_to_others)
-            || disks.into_iter().any(is_anothers),
+            || disks.into_iter().any(|is_anothers| is_anothers),
         changes_user: cage.changes_user(),
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Record {
     resident_at_start: Option<u64>,
     /// Host time from the start of the CPUs to the end of QEMU.
     wall_s: f64,
+    /// Of it, the time for which the CPUs were paused, or a signal had stopped QEMU.
+    stood_still_s: f64,
     summary: Option<Summary>,
     /// `None`: the guest ended without a word on the program.
     status: Option<StatusRecord>,
@@ -106,6 +108,7 @@ impl Record {
             faults: None,
             resident_at_start: None,
             wall_s: 0.0,
+            stood_still_s: 0.0,
             summary: None,
             status: None,
         }
@@ -135,6 +138,7 @@ impl Record {
         started: Option<Started>,
         cpu: Option<CpuTime>,
         status: Option<WaitStatus>,
+        stood_still: Duration,
     ) {
         let seconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e6;
         self.memory = summary.memory;
@@ -145,6 +149,7 @@ impl Record {
         self.ended_guest_s = summary.ended.map(|ended| ended.as_secs_f64());
         self.faults = summary.faults;
         self.wall_s = seconds(summary.ran);
+        self.stood_still_s = seconds(stood_still);
         self.qemu_cpu_seconds = cpu.map(|cpu| CpuRecord {
             user: seconds(cpu.user),
             system: seconds(cpu.system),
@@ -165,9 +170,9 @@ pub(crate) struct RecordFile {
 }
 
 impl RecordFile {
-    /// Begins the file.
+    /// Begins the file. A new one is for its user alone: command lines may have secrets.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        match crate::system::create_file(path) {
+        match crate::system::create_private_file(path) {
             Ok(file) => Ok(Self {
                 path: path.to_owned(),
                 file,

@@ -2,7 +2,7 @@
 
 use crate::guest::{Guest, Sample, Stage};
 use crate::qemu::GuestRam;
-use crate::reclaim::{Asked, FreeMemory};
+use crate::reclaim::{Asked, FreeMemory, Standing};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ pub(crate) struct Sampler {
     guest: Arc<dyn Guest>,
     free_memory: Option<Arc<FreeMemory>>,
     asked: Option<Arc<Asked>>,
+    standing: Arc<Standing>,
     started: Instant,
 }
 
@@ -23,12 +24,14 @@ impl Sampler {
         guest: Arc<dyn Guest>,
         free_memory: Option<Arc<FreeMemory>>,
         asked: Option<Arc<Asked>>,
+        standing: Arc<Standing>,
     ) -> Self {
         Self {
             ram,
             guest,
             free_memory,
             asked,
+            standing,
             started: Instant::now(),
         }
     }
@@ -36,6 +39,11 @@ impl Sampler {
     /// The guest that is looked at.
     pub(crate) fn guest(&self) -> &dyn Guest {
         &*self.guest
+    }
+
+    /// How the guest stands.
+    pub(crate) fn standing(&self) -> &Standing {
+        &self.standing
     }
 
     /// This moment, if the program has started by now.
@@ -52,6 +60,8 @@ impl Sampler {
         let at = self.started.elapsed();
         let reclaimed = self.asked.as_ref().map(|asked| asked.done());
         let reclaim_failed = self.asked.as_ref().map(|asked| asked.failed());
+        let standstill = self.standing.standstill();
+        let set = self.standing.give_back_set();
         let taken = self.free_memory.as_ref();
         let taken = taken.map(|memory| memory.sums().bytes);
         let told = self.guest.look();
@@ -64,6 +74,9 @@ impl Sampler {
             taken,
             reclaimed,
             reclaim_failed,
+            standstill,
+            // What the guest has not heard of yet, the host keeps to already.
+            give_back: set.or(told.give_back),
             ..told
         }
     }

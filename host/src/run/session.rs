@@ -2,6 +2,7 @@
 
 use super::accel::Choice;
 use super::delivery::{Outputs, spawn};
+use super::host_stalls::Telling;
 use super::options::RunOptions;
 use super::out::{Copied, Outs};
 use super::pressure::{Idle, Pressure, Watcher};
@@ -10,6 +11,7 @@ use super::root::{self, Root};
 use super::sampler::Sampler;
 use super::signals::{self, Signalled, Target};
 use super::timeline::Timeline;
+use super::unrunnable;
 use super::volumes::Volumes;
 use super::watch::{Seen, Watch};
 use crate::blk::Disks;
@@ -19,7 +21,7 @@ use crate::guest::{Guest, Kernel, Stage, WaitStatus};
 use crate::machine::KernelKind;
 use crate::qemu::{End, Ended, Monitor, Qemu};
 use crate::qemu::{Spec, Vm};
-use crate::reclaim::{self, Asked, FreeMemory, Means};
+use crate::reclaim::{self, Asked, FreeMemory, Means, Standing};
 use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
 use crate::streams::{Control, feed, input_is_empty};
 use crate::text::raw::{Closing, Raw};
@@ -37,6 +39,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// Lines of the kernel's log and of QEMU's messages in an error.
 const CONSOLE_LINES: usize = 20;
 const QEMU_LINES: usize = 10;
+/// What Ebb's kernel ends with if it cannot start the program.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
 /// How the kernel's log names a victim of its out-of-memory killer.
 const OUT_OF_MEMORY: &str = "ut of memory";
 /// How Linux's log begins its last words.
@@ -218,6 +223,10 @@ impl<'a> Session<'a> {
                 (&vm.monitor.version, self.choice.accel, &self.choice.reason);
             terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
             terminal.message(&format!("ebb: {}", plan.spec.cage));
+            let ram = plan.spec.ram;
+            let lack = ram.lack().map(|why| format!(" (no huge pages: {why})"));
+            let (pages, lack) = (ram.backing(), lack.unwrap_or_default());
+            terminal.message(&format!("ebb: the guest's memory is in {pages}{lack}"));
             if let Some(Root::Image(image)) = &plan.root {
                 let reader = image.reader();
                 terminal.message(&format!(
@@ -248,6 +257,7 @@ impl<'a> Session<'a> {
             kernel: plan.kernel.kind(),
             accel: self.choice.accel.to_string(),
             give_back: options.give_back(),
+            host_pages: spec.ram.backing().word(),
             memory_bytes: spec.memory.bytes(),
             cpus: spec.cpus,
             started: SystemTime::now(),
@@ -329,12 +339,14 @@ impl<'a> Session<'a> {
         } = plan;
         let options = self.options;
         let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
-        let vm = Vm::new(spec, archive, disks.attach()?, verbose.clone())?;
+        let started = |qemu| self.signalled.aim_at_start(qemu);
+        let vm = Vm::new(spec, archive, disks.attach()?, verbose.clone(), started)?;
         self.announce(plan, &vm, verbose.as_deref());
         let Vm {
             mut qemu,
             ram,
             mut monitor,
+            vcpus,
             console,
             stdio,
             stderr,
@@ -351,6 +363,7 @@ impl<'a> Session<'a> {
             control: Arc::clone(&control),
             guest: Arc::clone(&guest),
             qemu: qemu.handle(),
+            vcpus: Arc::clone(&vcpus),
         });
         let inquiries = monitor.inquiries().map_err(|source| Failure::Setup {
             what: "asking QEMU",
@@ -400,7 +413,8 @@ impl<'a> Session<'a> {
             .map_err(Failure::setup("listening to the guest"))?;
         let free_memory = kernel.shows_metadata().then(|| {
             let (ram, guest) = (Arc::clone(&ram), Arc::clone(&guest));
-            Arc::new(FreeMemory::new(ram, guest, spec.is_atomic_for_others()))
+            let memory = FreeMemory::new(ram, guest, spec.is_atomic_for_others());
+            Arc::new(memory.with_vcpus(Arc::clone(&vcpus)))
         });
         if let Some(memory) = free_memory.clone() {
             let calls = control_port.try_clone();
@@ -411,11 +425,22 @@ impl<'a> Session<'a> {
         let lines = Arc::clone(&control);
         spawn("control", move || lines.pump(control_port))?;
         let (handle, learner) = (qemu.handle(), Arc::clone(&guest));
+        let told = Arc::clone(&vcpus);
         let monitor = spawn("monitor", move || {
-            Monitor::wait_for_end(monitor, &handle, |answer| learner.learn(answer))
+            Monitor::wait_for_end(monitor, &handle, &told, |answer| learner.learn(answer))
         })?;
 
         // Counted runs are the same whatever happens on the host.
+        let taken = free_memory.clone().filter(|_| !spec.icount);
+        let standing = Standing::start(
+            Arc::clone(&vcpus),
+            Arc::clone(&ram),
+            Arc::clone(&guest),
+            taken,
+            options.give_back(),
+            verbose.clone(),
+        );
+        let standing = standing.map_err(Failure::setup("following the guest"))?;
         let asked = if spec.icount {
             None
         } else {
@@ -424,6 +449,7 @@ impl<'a> Session<'a> {
                 guest: Arc::clone(&guest),
                 control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
                 free_memory: free_memory.clone(),
+                standing: Arc::clone(&standing),
                 monitor: second_monitor,
                 shown: verbose.clone(),
             };
@@ -432,9 +458,12 @@ impl<'a> Session<'a> {
         };
         let watched = asked.as_ref().zip(self.watcher.as_ref());
         let pressure = watched.and_then(|(asked, watcher)| {
-            let (guest, asked) = (Arc::clone(&guest), Arc::clone(asked));
-            let wanted = Idle::new(guest, asked, free_memory.clone(), options.give_back());
-            unless_failed(Pressure::start(watcher, wanted), options, &self.terminal)
+            let (standing, asked) = (Arc::clone(&standing), Arc::clone(asked));
+            let wanted = Idle::new(standing, asked, free_memory.clone());
+            let is_told = kernel.kind() == KernelKind::Ebb;
+            let telling = is_told.then(|| Telling::new(Arc::clone(&control)));
+            let started = Pressure::start(watcher, wanted, telling.flatten());
+            unless_failed(started, options, &self.terminal)
         });
         let known = Known {
             published: self.published(plan),
@@ -445,13 +474,20 @@ impl<'a> Session<'a> {
             control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
             free_memory: free_memory.clone(),
             asked: asked.clone(),
+            standing: Arc::clone(&standing),
         };
         let published = Arc::clone(&known.published);
         let registration = Registration::start(known, verbose.clone());
         let mut watch = Watch::new(
             options,
             &self.terminal,
-            Sampler::new(ram, Arc::clone(&guest), free_memory.clone(), asked),
+            Sampler::new(
+                ram,
+                Arc::clone(&guest),
+                free_memory.clone(),
+                asked,
+                standing,
+            ),
             self.timeline.take(),
             spec.memory,
             published,
@@ -462,6 +498,7 @@ impl<'a> Session<'a> {
         // Before a signal can end ebb on the spot.
         drop(registration);
         drop(pressure);
+        vcpus.end();
         control.end();
         if seen == Seen::Hung {
             qemu.handle().kill();
@@ -495,7 +532,9 @@ impl<'a> Session<'a> {
             Some(Stage::Exited(status)) => Some(status),
             _ => None,
         };
-        self.record.ended_with(&summary, started, cpu, status);
+        let stood_still = vcpus.stood_still();
+        self.record
+            .ended_with(&summary, started, cpu, status, stood_still);
         for remark in copied.remarks.iter().filter(|_| !options.quiet) {
             self.terminal.message(&format!("ebb: {remark}"));
         }
@@ -544,8 +583,13 @@ impl<'a> Session<'a> {
         128 + u8::try_from(signal).unwrap_or(0)
     }
 
-    /// Says what killed a program that did not ask for it.
+    /// Says what killed a program that did not ask for it, and why one was not started.
     fn explain(&self, status: WaitStatus, log: &Log, spec: &Spec<'_>) {
+        if matches!(status.code(), NOT_EXECUTABLE | NOT_FOUND)
+            && let Some(text) = unrunnable::explained(log)
+        {
+            self.terminal.message(&text);
+        }
         if status.signal() == Some(SIGKILL)
             && !self.options.quiet
             && let Some(line) = log.last_with(OUT_OF_MEMORY)

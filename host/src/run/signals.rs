@@ -2,11 +2,12 @@
 //!
 //! `SIGTERM` asks for the end, so the program has a time to end in, and then the VM is ended: a guest
 //! that hangs must not outlive `timeout 60 ebb run …`. `SIGINT` may mean anything to a program (a
-//! shell, an editor), so one ends nothing but what the program wants it to end.
+//! shell, an editor), so one ends nothing but what the program wants it to end. A guest that is paused goes
+//! on for the signal, since its program could not heed it otherwise.
 
 use crate::guest::Guest;
 use crate::guest::Stage;
-use crate::qemu::Handle;
+use crate::qemu::{Handle, Vcpus, Wish};
 use crate::streams::Control;
 use crate::text;
 use crate::text::raw;
@@ -33,10 +34,22 @@ pub(crate) struct Signalled {
     ended: AtomicBool,
     /// The signal for which the VM was killed; 0 for none.
     killed_by: AtomicI32,
-    /// The VM that runs now.
-    target: Mutex<Option<Target>>,
+    /// The VM that there is now.
+    aim: Mutex<Aim>,
     /// Why the VM was killed while its program ran.
     why: Mutex<Option<String>>,
+}
+
+/// Where signals go.
+#[derive(Debug, Default)]
+enum Aim {
+    /// There is no VM yet: a signal is kept for it.
+    #[default]
+    Nowhere,
+    /// QEMU has started and has not greeted yet: a signal ends it.
+    Starting(Handle),
+    /// The VM runs.
+    Vm(Target),
 }
 
 /// Signals that have come so far.
@@ -95,32 +108,61 @@ impl Patience {
     }
 }
 
-/// Where signals go.
+/// A VM that signals go to.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) control: Arc<Control>,
     pub(crate) guest: Arc<dyn Guest>,
     pub(crate) qemu: Handle,
+    pub(crate) vcpus: Arc<Vcpus>,
+}
+
+impl Target {
+    /// Hands a signal to the program. A program that is paused goes on, or it could not heed the signal.
+    fn forward(&self, signal: i32) {
+        self.control.signal(signal);
+        // If QEMU does not read, the signal waits, as it does for a QEMU that was stopped.
+        let _ = self.vcpus.ask(Wish::Resume);
+    }
 }
 
 impl Signalled {
-    /// From now on signals go there. A VM that was to be killed before it was there is killed now.
+    /// From now on signals end `qemu`, whose VM is not there yet. One that came before ends it now.
+    pub(crate) fn aim_at_start(&self, qemu: Handle) {
+        let mut current = self.lock_aim();
+        if self.killed_by().is_some() {
+            qemu.kill();
+        }
+        *current = Aim::Starting(qemu);
+    }
+
+    /// From now on signals go to `target`. One that came before ends its VM now.
     pub(crate) fn aim(&self, target: Target) {
-        let mut current = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.lock_aim();
         if self.killed_by().is_some() {
             target.qemu.kill();
         }
-        *current = Some(target);
+        *current = Aim::Vm(target);
     }
 
-    /// Where signals go now. Before that is known, `signal` is kept for it.
+    fn lock_aim(&self) -> MutexGuard<'_, Aim> {
+        self.aim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the VM that `signal` goes to. If there is none yet, `signal` ends it as soon as there is one.
     fn target(&self, signal: i32) -> Option<Target> {
-        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
-        if target.is_none() && signal != SIGTSTP && signal != SIGWINCH {
-            // Under the lock, so that `aim` cannot miss it.
-            self.remember(signal);
+        let is_end = signal != SIGTSTP && signal != SIGWINCH;
+        // What is remembered is so under the lock, so that `aim` cannot miss it.
+        match &*self.lock_aim() {
+            Aim::Vm(target) => return Some(target.clone()),
+            Aim::Starting(qemu) if is_end => {
+                self.remember(signal);
+                qemu.kill();
+            }
+            Aim::Nowhere if is_end => self.remember(signal),
+            Aim::Nowhere | Aim::Starting(_) => {}
         }
-        target.clone()
+        None
     }
 
     fn remember(&self, signal: i32) {
@@ -189,9 +231,9 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
         }
         match patience.judge(signal, Instant::now()) {
             Verdict::End(why) => end(signal, shared, &target.qemu, why),
-            Verdict::Forward => target.control.signal(signal),
+            Verdict::Forward => target.forward(signal),
             Verdict::ForwardAndWait(grace) => {
-                target.control.signal(signal);
+                target.forward(signal);
                 end_after(grace, signal, shared, &target.qemu);
             }
         }

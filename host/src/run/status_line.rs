@@ -17,9 +17,13 @@ pub(crate) fn render(sample: &Sample, memory: Size, columns: usize, style: Style
     let resident = mebibytes(sample.resident).to_string();
     // The width of a figure must not jump while it grows.
     let width = mebibytes(memory.bytes()).to_string().len();
+    let standstill = match sample.standstill {
+        Some(_) => "paused  ",
+        None => "",
+    };
     let text = |used_bar: &str, resident_bar: &str| {
         format!(
-            "ebb  used {used_bar}{used:>width$}  resident {resident_bar}{resident:>width$} MiB of {memory}"
+            "ebb  {standstill}used {used_bar}{used:>width$}  resident {resident_bar}{resident:>width$} MiB of {memory}"
         )
     };
     // The last column stays empty: some terminals wrap there.

@@ -1,7 +1,8 @@
 //! `--timeline FILE`: the curve of a run as JSON lines.
 //!
 //! Each line is an object. `t_ms` is host time since the guest's CPUs were started; amounts are in
-//! bytes; `used` is null until the guest tells it, and what its kernel never tells stays null. The last line, written when the guest
+//! bytes; `used` is null until the guest tells it, and what its kernel never tells stays null. A
+//! line of a guest whose CPUs stand still has `stands_still`: true. The last line, written when the guest
 //! has ended, also has `summary`.
 
 use super::summary::Summary;
@@ -32,6 +33,8 @@ struct Line<'a> {
     ranges: Option<u64>,
     file: Option<u64>,
     faults: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stands_still: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<&'a Summary>,
 }
@@ -92,6 +95,7 @@ impl Timeline {
             ranges: sample.reported_ranges,
             file: sample.file,
             faults: sample.faults,
+            stands_still: sample.standstill.is_some(),
             summary,
         };
         let result = serde_json::to_vec(&line)

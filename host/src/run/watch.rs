@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::guest::Sample;
 use crate::guest::Stage;
 use crate::guest::{Kernel, Patience};
-use crate::qemu::{BootFiles, Ended, Qemu, cpu_time, overhead_bytes, overhead_pss};
+use crate::qemu::{BootFiles, Ended, Qemu, Wish, cpu_time, overhead_bytes, overhead_pss};
 use crate::reclaim::Reclaimed;
 use crate::registry::Published;
 use crate::streams::{Control, input_is_terminal};
@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// How often the guest is looked at.
 const TICK: Duration = Duration::from_millis(50);
+/// The same of one that stands still: when something changes, a bell calls for a look.
+const TICK_STILL: Duration = Duration::from_secs(1);
 /// How often it is looked for the program's start, so that this moment is known.
 const GLANCE: Duration = Duration::from_millis(5);
 /// The status line is drawn at every so many looks, since people read no faster.
@@ -159,6 +161,8 @@ impl<'a> Watch<'a> {
         let mut through: Option<Instant> = None;
         let mut told = false;
         for tick in 0u64.. {
+            self.sampler.standing().vcpus().heed();
+            let still = self.sampler.standing().vcpus().look().is_some();
             let sample = self.look(tick);
             if tick.is_multiple_of(TICKS_AN_OVERHEAD) {
                 self.overhead = self.overhead.max(overhead_bytes(qemu.pid()));
@@ -170,7 +174,8 @@ impl<'a> Watch<'a> {
                 told = true;
             }
             let over = matches!(sample.stage, Some(Stage::Exited(_) | Stage::Panicked));
-            if (over || told) && outputs.idle() {
+            // One that stands still has not said all yet.
+            if (over || told) && outputs.idle() && !still {
                 if now.duration_since(*through.get_or_insert(now)) > LINGER {
                     qemu.handle().kill();
                 }
@@ -186,6 +191,7 @@ impl<'a> Watch<'a> {
                     // Files are wanted: the program ends, and what is there can be sent.
                     Some(grace) if !self.timed_out => {
                         control.signal(SIGKILL);
+                        let _ = self.sampler.standing().vcpus().ask(Wish::Resume);
                         deadline = Some(now + grace);
                     }
                     _ if deadline.take().is_some() => qemu.handle().kill(),
@@ -195,36 +201,51 @@ impl<'a> Watch<'a> {
             }
             if sample.stage.is_none()
                 && !self.timed_out
+                && !still
                 && let Some(vigil) = &mut vigil
                 && vigil.is_over(cpu_time(qemu.pid()).unwrap_or_default().sum())
             {
                 return Ok(Seen::Hung);
             }
             // On a grid, so that looking takes no time; a late look is not made up for.
-            next = (next + TICK).max(now);
-            if let Some(ended) = self.pause_until(next, qemu)? {
+            next = if still {
+                deadline.map_or(now + TICK_STILL, |deadline| {
+                    deadline.min(now + TICK_STILL).max(now + GLANCE)
+                })
+            } else {
+                (next + TICK).max(now)
+            };
+            if let Some(ended) = self.pause_until(next, still, qemu)? {
                 return Ok(Seen::Ended(ended));
             }
         }
         unreachable!("2^64 ticks are 29 thousand million years")
     }
 
-    /// Waits for the next look or for QEMU's end; glances at the guest until its program runs.
-    fn pause_until(&mut self, next: Instant, qemu: &mut Qemu) -> Result<Option<Ended>, Failure> {
+    /// Waits for the next look, which may be due early, or for QEMU's end. Glances at a guest that is not `still` until its
+    /// program runs.
+    fn pause_until(
+        &mut self,
+        next: Instant,
+        still: bool,
+        qemu: &mut Qemu,
+    ) -> Result<Option<Ended>, Failure> {
         let failed = |source| Failure::Setup {
             what: "waiting for QEMU",
             source,
         };
         loop {
             let left = next.saturating_duration_since(Instant::now());
-            let pause = if self.started.is_none() {
+            let pause = if self.started.is_none() && !still {
                 left.min(GLANCE)
             } else {
                 left
             };
-            if let Some(ended) = qemu.wait(pause).map_err(failed)? {
+            let vcpus = self.sampler.standing().vcpus();
+            if let Some(ended) = qemu.wait(pause, vcpus).map_err(failed)? {
                 return Ok(Some(ended));
             }
+            let rung = vcpus.heed();
             if self.started.is_none() {
                 self.started = self.sampler.started();
                 if self.started.is_some()
@@ -234,7 +255,7 @@ impl<'a> Watch<'a> {
                     let _ = files.give_back();
                 }
             }
-            if pause == left {
+            if pause == left || rung {
                 return Ok(None);
             }
         }

@@ -27,6 +27,8 @@ struct State {
     windows: [Option<u64>; 2],
     // Likewise.
     size: Option<Size>,
+    // Likewise: some and full, in microseconds.
+    pressure: Option<[u64; 2]>,
     ended: bool,
 }
 
@@ -73,6 +75,12 @@ impl Control {
         self.changed.notify_one();
     }
 
+    /// Tells the guest the host's memory stalls so far, those of some and of all tasks in microseconds.
+    pub(crate) fn pressure(&self, stalls: [u64; 2]) {
+        self.lock().pressure = Some(stalls);
+        self.changed.notify_one();
+    }
+
     /// Lets [`Self::pump`] return.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
@@ -99,6 +107,9 @@ impl Control {
             }
             if let Some(size) = state.size.take() {
                 return Some(Request::Size(size));
+            }
+            if let Some([some, full]) = state.pressure.take() {
+                return Some(Request::Pressure { some, full });
             }
             for port in [OutputPort::Stdout, OutputPort::Stderr] {
                 if let Some(total) = state.windows[port.number()].take() {

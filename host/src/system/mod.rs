@@ -24,5 +24,7 @@ pub(crate) use memory_file::memory_file;
 pub(crate) use new_file::{new_file, new_folder};
 pub(crate) use own_folder::{OwnFolder, OwnFolderError};
 pub(crate) use path::search_path;
-pub(crate) use place::{Place, PlaceError, create_file};
-pub(crate) use regular::{open_regular, read_regular, reopen_regular};
+pub(crate) use place::{
+    KernelsLinks, Place, PlaceError, create_file, create_private_file, open_named, open_named_with,
+};
+pub(crate) use regular::{open_regular, read_regular, regular_of, reopen_regular};

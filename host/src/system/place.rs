@@ -1,6 +1,7 @@
-//! Places for new files, where no link of another user decides what is written to.
+//! Places that the user named, where no link of another user decides what is read or written.
 
 use super::opened::{facts, kind_of, own_path};
+use crate::text::one_line;
 use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Statx, fstatfs, openat};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -14,11 +15,19 @@ use std::path::{Path, PathBuf};
 /// How many links are followed, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// Why there is no place at a path.
+/// Why nothing is opened at a path.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlaceError {
-    #[error("{} is a link of another user, in a folder that others may write to: it is not followed", .0.display())]
+    #[error(
+        "{} is a link of another user in a folder that others may write to: it is not followed",
+        one_line(.0)
+    )]
     Link(PathBuf),
+    #[error(
+        "{} is a file of another user in a folder that others may write to: it is not written to",
+        one_line(.0)
+    )]
+    File(PathBuf),
     #[error(transparent)]
     Host(#[from] io::Error),
 }
@@ -33,9 +42,18 @@ impl From<PlaceError> for io::Error {
     fn from(error: PlaceError) -> Self {
         match error {
             PlaceError::Host(error) => error,
-            link => Self::new(io::ErrorKind::PermissionDenied, link),
+            refused => Self::new(io::ErrorKind::PermissionDenied, refused),
         }
     }
+}
+
+/// Where a path leads.
+#[derive(Debug)]
+enum End {
+    /// To a folder that has no name here: `/`, `.` or `..`.
+    Folder { folder: OwnedFd, is_linked: bool },
+    /// To a name in a folder.
+    Name(Place),
 }
 
 /// A name in a folder that is open.
@@ -61,72 +79,9 @@ impl Place {
     /// # Errors
     /// [`PlaceError::Link`] if a link is not trusted; the host's.
     pub(crate) fn find(path: &Path) -> Result<Self, PlaceError> {
-        let mut path = path.as_os_str().as_bytes().to_vec();
-        if path.is_empty() {
-            return Err(Errno::NOENT.into());
-        }
-        let mut folder = open_folder(CWD, b".")?;
-        let mut names: VecDeque<Vec<u8>> = VecDeque::new();
-        let (mut links, mut is_linked) = (0, false);
-        loop {
-            if path.starts_with(b"/") {
-                folder = open_folder(CWD, b"/")?;
-            }
-            for name in path.rsplit(|byte| *byte == b'/') {
-                names.push_front(name.to_vec());
-            }
-            // Ends with the path, or with the next link.
-            let (name, stat) = loop {
-                let Some(name) = names.pop_front() else {
-                    return Self::of_folder(&folder, is_linked);
-                };
-                if matches!(name.as_slice(), b"" | b".") {
-                    continue;
-                }
-                let is_last = names.is_empty();
-                let stat = match facts(&folder, &name) {
-                    Err(Errno::NOENT) if is_last => None,
-                    stat => Some(stat?),
-                };
-                match stat {
-                    Some(stat) if kind_of(&stat) == FileType::Symlink => break (name, stat),
-                    _ if is_last && name != b".." => {
-                        return Ok(Self {
-                            folder,
-                            name: OsString::from_vec(name),
-                            is_linked,
-                            is_kernels: false,
-                        });
-                    }
-                    _ => folder = open_folder(&folder, &name)?,
-                }
-            };
-            is_linked |= names.is_empty();
-            links += 1;
-            if links > LINKS_MAX {
-                return Err(Errno::LOOP.into());
-            }
-            if !is_trusted(&stat, &facts(&folder, b"")?) {
-                return Err(PlaceError::Link(
-                    real_path(&folder)?.join(OsString::from_vec(name)),
-                ));
-            }
-            let is_kernels = fstatfs(&folder)?.f_type == PROC_SUPER_MAGIC;
-            if is_kernels && names.is_empty() {
-                return Ok(Self {
-                    folder,
-                    name: OsString::from_vec(name),
-                    is_linked,
-                    is_kernels,
-                });
-            }
-            path = if is_kernels {
-                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                folder = openat(&folder, name.as_slice(), flags, Mode::empty())?;
-                b".".to_vec()
-            } else {
-                rustix::fs::readlinkat(&folder, name.as_slice(), Vec::new())?.into_bytes()
-            };
+        match walk(path, KernelsLinks::Followed)? {
+            End::Name(place) => Ok(place),
+            End::Folder { folder, is_linked } => Self::of_folder(&folder, is_linked),
         }
     }
 
@@ -151,22 +106,176 @@ impl Place {
     }
 }
 
-/// Makes a file at `path`, or empties the one that is there, as [`File::create`] does. Follows links
-/// as [`Place::find`] does.
-///
-/// # Errors
-/// Those of [`Place::find`], and the host's.
-pub(crate) fn create_file(path: &Path) -> io::Result<File> {
-    let place = Place::find(path)?;
-    let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    if !place.is_kernels {
-        flags |= OFlags::NOFOLLOW;
-    }
-    let mode = Mode::from_raw_mode(0o666);
-    Ok(openat(&place.folder, &place.name, flags, mode)?.into())
+/// Whether links that the kernel makes itself are followed: `/proc/self/fd/1` leads to what is open.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum KernelsLinks {
+    Followed,
+    Refused,
 }
 
-/// Returns whether a link in this folder may be followed.
+/// Walks along `path`, a folder at a time, and follows links as [`Place::find`] says.
+fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
+    let mut path = path.as_os_str().as_bytes().to_vec();
+    if path.is_empty() {
+        return Err(Errno::NOENT.into());
+    }
+    let mut folder = open_folder(CWD, b".")?;
+    let mut names: VecDeque<Vec<u8>> = VecDeque::new();
+    let (mut links, mut is_linked) = (0, false);
+    loop {
+        if path.starts_with(b"/") {
+            folder = open_folder(CWD, b"/")?;
+        }
+        for name in path.rsplit(|byte| *byte == b'/') {
+            names.push_front(name.to_vec());
+        }
+        // Ends with the path, or with the next link.
+        let name = loop {
+            let Some(name) = names.pop_front() else {
+                return Ok(End::Folder { folder, is_linked });
+            };
+            if matches!(name.as_slice(), b"" | b".") {
+                continue;
+            }
+            let is_last = names.is_empty();
+            let stat = match facts(&folder, &name) {
+                Err(Errno::NOENT) if is_last => None,
+                stat => Some(stat?),
+            };
+            match stat {
+                Some(stat) if kind_of(&stat) == FileType::Symlink => break name,
+                _ if is_last && name != b".." => {
+                    return Ok(End::Name(Place {
+                        folder,
+                        name: OsString::from_vec(name),
+                        is_linked,
+                        is_kernels: false,
+                    }));
+                }
+                _ => folder = open_folder(&folder, &name)?,
+            }
+        };
+        is_linked |= names.is_empty();
+        links += 1;
+        if links > LINKS_MAX {
+            return Err(Errno::LOOP.into());
+        }
+        // The link itself is held from here on: another could take its place after the look at it.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let link = openat(&folder, name.as_slice(), flags, Mode::empty())?;
+        if !is_trusted(&facts(&link, b"")?, &facts(&folder, b"")?) {
+            return Err(PlaceError::Link(
+                real_path(&folder)?.join(OsString::from_vec(name)),
+            ));
+        }
+        let is_kernels = fstatfs(&folder)?.f_type == PROC_SUPER_MAGIC;
+        if is_kernels && kernels == KernelsLinks::Refused {
+            return Err(Errno::LOOP.into());
+        }
+        if is_kernels && names.is_empty() {
+            return Ok(End::Name(Place {
+                folder,
+                name: OsString::from_vec(name),
+                is_linked,
+                is_kernels,
+            }));
+        }
+        path = if is_kernels {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            folder = openat(&folder, name.as_slice(), flags, Mode::empty())?;
+            b".".to_vec()
+        } else {
+            rustix::fs::readlinkat(&link, "", Vec::new())?.into_bytes()
+        };
+    }
+}
+
+/// Opens what the user named `path` with these flags, once; for what is read, and with `O_PATH`. Follows
+/// links as [`Place::find`] does. What is done with it is to be done by the descriptor.
+///
+/// # Errors
+/// Those of [`Place::find`], and the host's; `ELOOP` if a link took the place of what stood there.
+pub(crate) fn open_named(path: &Path, flags: OFlags) -> Result<OwnedFd, PlaceError> {
+    open_named_with(path, flags, KernelsLinks::Followed)
+}
+
+/// Opens as [`open_named`] does, and may refuse the kernel's own links.
+///
+/// # Errors
+/// As [`open_named`]; `ELOOP` for a link of the kernel's that is refused.
+pub(crate) fn open_named_with(
+    path: &Path,
+    flags: OFlags,
+    kernels: KernelsLinks,
+) -> Result<OwnedFd, PlaceError> {
+    let flags = flags | OFlags::CLOEXEC;
+    let (file, is_kernels) = match walk(path, kernels)? {
+        End::Folder { folder, .. } => (openat(&folder, ".", flags, Mode::empty())?, false),
+        End::Name(place) => {
+            let follow = if place.is_kernels {
+                OFlags::empty()
+            } else {
+                OFlags::NOFOLLOW
+            };
+            let file = openat(&place.folder, &place.name, flags | follow, Mode::empty())?;
+            (file, place.is_kernels)
+        }
+    };
+    // With `O_PATH` a link opens as itself.
+    if !is_kernels && kind_of(&facts(&file, b"")?) == FileType::Symlink {
+        return Err(Errno::LOOP.into());
+    }
+    Ok(file)
+}
+
+/// Makes a file at `path`, or empties the one that is there, as [`File::create`] does. Follows links
+/// as [`Place::find`] does, and writes to no file by the same rule.
+///
+/// # Errors
+/// Those of [`Place::find`], and the host's; [`PlaceError::File`] if another user made the file.
+pub(crate) fn create_file(path: &Path) -> io::Result<File> {
+    create(path, Mode::from_raw_mode(0o666))
+}
+
+/// As [`create_file`]. A new file is for its user alone, as what is written may be a secret.
+///
+/// # Errors
+/// As [`create_file`].
+pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
+    create(path, Mode::from_raw_mode(0o600))
+}
+
+fn create(path: &Path, mode: Mode) -> io::Result<File> {
+    let place = Place::find(path)?;
+    let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+    if place.is_kernels {
+        let file = openat(&place.folder, &place.name, flags | OFlags::TRUNC, mode)?;
+        return Ok(file.into());
+    }
+    flags |= OFlags::NOFOLLOW;
+    let folder = facts(&place.folder, b"")?;
+    let check = |file: &Statx| {
+        if is_trusted(file, &folder) {
+            return Ok(());
+        }
+        Err(PlaceError::File(place.path()?))
+    };
+    // Before it is opened: a pipe of another user's is not waited for.
+    match facts(&place.folder, place.name.as_bytes()) {
+        Ok(file) => check(&file)?,
+        Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let file = openat(&place.folder, &place.name, flags, mode)?;
+    let opened = facts(&file, b"")?;
+    check(&opened)?;
+    if kind_of(&opened) == FileType::RegularFile {
+        rustix::fs::ftruncate(&file, 0)?;
+    }
+    Ok(file.into())
+}
+
+/// Returns whether a link in this folder may be followed, or a file written to.
 fn is_trusted(link: &Statx, folder: &Statx) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let others_write = folder.stx_mode & 0o022 != 0;
@@ -252,6 +361,13 @@ mod tests {
                 assert_eq!(made.is_ok(), is_followed, "{mode:o} {owner} {way:?}");
                 let left = fs::read(scratch.0.join("home/victim")).unwrap();
                 assert_eq!(left.is_empty(), is_followed);
+                let read = open_named(way, OFlags::RDONLY);
+                assert_eq!(read.is_ok(), is_followed, "{mode:o} {owner} {way:?}");
+                let looked = open_named(way, OFlags::PATH);
+                assert_eq!(looked.is_ok(), is_followed, "{mode:o} {owner} {way:?}");
+                if let Err(error) = read {
+                    assert!(matches!(error, PlaceError::Link(_)), "{error}");
+                }
                 if let Err(error) = made {
                     let text = error.to_string();
                     let named = if *way == ways[1] { &folder } else { &link };
@@ -260,6 +376,53 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn files_of_others_in_folders_of_all_are_not_written_to() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let scratch = Scratch::new("files");
+        let path = scratch.0.join("shared/file");
+        let pipe = scratch.0.join("shared/pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for (mode, owner, is_written) in [
+            (0o1777, 20_002, false),
+            (0o777, 20_002, false),
+            (0o755, 20_002, true),
+            (0o1777, 0, true),
+        ] {
+            fs::write(&path, "precious").unwrap();
+            scratch.mode(mode);
+            for path in [&path, &pipe] {
+                lchown(path, Some(owner), Some(owner)).unwrap();
+            }
+            let made = create_private_file(&path);
+            assert_eq!(made.is_ok(), is_written, "{mode:o} {owner}");
+            assert_eq!(fs::read(&path).unwrap().is_empty(), is_written);
+            if !is_written {
+                let error = made.unwrap_err().to_string();
+                assert!(error.contains("file of another user"), "{error}");
+                assert!(create_file(&pipe).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn private_files_are_for_their_user() {
+        let scratch = Scratch::new("private");
+        let mode = |name: &str| {
+            fs::metadata(scratch.0.join(name))
+                .unwrap()
+                .permissions()
+                .mode()
+        };
+        create_private_file(&scratch.0.join("home/new")).unwrap();
+        assert_eq!(mode("home/new") & 0o777, 0o600);
+        let before = mode("home/victim");
+        create_private_file(&scratch.0.join("home/victim")).unwrap();
+        assert_eq!(mode("home/victim"), before);
     }
 
     #[test]
@@ -295,6 +458,52 @@ mod tests {
         assert!(create_file(Path::new("")).is_err() && create_file(Path::new("/")).is_err());
         let path = Place::find(&at("folder")).unwrap().path().unwrap();
         assert_eq!(path, at("shared"));
+    }
+
+    #[test]
+    fn what_is_named_is_opened_as_the_system_opens_it() {
+        let scratch = Scratch::new("named");
+        scratch.mode(0o1777);
+        let at = |name: &str| scratch.0.join(name);
+        symlink("../home/victim", at("shared/link")).unwrap();
+        symlink("loop", at("shared/loop")).unwrap();
+        symlink("home/../shared/.", at("folder")).unwrap();
+        for name in ["shared/link", "folder/link", "home/victim"] {
+            let file = File::from(open_named(&at(name), OFlags::RDONLY).expect(name));
+            assert_eq!(io::read_to_string(file).unwrap(), "precious", "{name}");
+        }
+        for name in ["folder", "folder/", "home/..", "home/.", "/", "."] {
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let folder = open_named(&at(name), flags).expect(name);
+            let real = at(name).canonicalize().unwrap();
+            assert_eq!(real_path(&folder).unwrap(), real, "{name}");
+        }
+        for (name, errno) in [
+            ("shared/loop", Errno::LOOP),
+            ("home/victim/", Errno::NOTDIR),
+            ("home/none", Errno::NOENT),
+            ("none/x", Errno::NOENT),
+        ] {
+            let error = io::Error::from(open_named(&at(name), OFlags::RDONLY).expect_err(name));
+            assert_eq!(Errno::from_io_error(&error), Some(errno), "{name}");
+        }
+        assert!(open_named(Path::new(""), OFlags::PATH).is_err());
+    }
+
+    #[test]
+    fn links_of_the_kernel_are_followed_unless_they_are_refused() {
+        let scratch = Scratch::new("kernels");
+        let victim = File::open(scratch.0.join("home/victim")).unwrap();
+        let home = File::open(scratch.0.join("home")).unwrap();
+        let below = format!("{}/victim", own_path(&home));
+        for path in [own_path(&victim), below] {
+            let path = Path::new(&path);
+            let file = File::from(open_named(path, OFlags::RDONLY).unwrap());
+            assert_eq!(io::read_to_string(file).unwrap(), "precious");
+            let refused = open_named_with(path, OFlags::PATH, KernelsLinks::Refused);
+            let error = io::Error::from(refused.unwrap_err());
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::LOOP));
+        }
     }
 
     #[test]

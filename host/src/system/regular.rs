@@ -1,6 +1,7 @@
 //! Opens regular files, and nothing else, without waiting for another process.
 
 use super::opened::{facts, kind_of, own_path};
+use super::place::open_named;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -8,15 +9,22 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Opens the regular file at `path` for reading; links are followed. A pipe is not waited for, and a
-/// device is not opened.
+/// Opens the regular file at `path` for reading; links are followed as [`open_named`] does. A pipe is not
+/// waited for, and a device is not opened.
 ///
 /// # Errors
-/// The host's; `InvalidInput` if what stands there is no regular file.
+/// The host's; `PermissionDenied` for a link of another user that is not trusted; `InvalidInput` if what
+/// stands there is no regular file.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let named = rustix::fs::open(path, flags, Mode::empty())?;
-    reopen_regular(&named).map_err(|errno| match errno {
+    regular_of(&open_named(path, OFlags::PATH)?)
+}
+
+/// Opens for reading the file that `named` stands for, which was opened with `O_PATH`.
+///
+/// # Errors
+/// The host's; `InvalidInput` if it is no regular file.
+pub(crate) fn regular_of(named: &OwnedFd) -> io::Result<File> {
+    reopen_regular(named).map_err(|errno| match errno {
         Errno::ISDIR | Errno::NXIO => {
             io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")
         }

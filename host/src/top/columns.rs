@@ -223,6 +223,12 @@ pub(super) fn whole_seconds(seconds: f64) -> u64 {
     seconds as u64
 }
 
+/// The guest's name in at most `width` characters, and behind it a `note` that is seen at any width.
+pub(super) fn noted(name: &str, note: &str, width: usize) -> String {
+    let room = width.saturating_sub(note.len() + 3);
+    format!("{} ({note})", padded(name, room, true).trim_end())
+}
+
 /// `text` in exactly `width` characters.
 pub(super) fn padded(text: &str, width: usize, left: bool) -> String {
     let mut cut: String = text.chars().take(width).collect();

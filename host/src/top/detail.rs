@@ -58,7 +58,7 @@ pub(super) fn draw(
                 ended,
             };
             frame.render_widget(curve, right);
-            draw_map(&focus.map, palette, frame, lower);
+            draw_map(&focus.map, &figures.host_pages, palette, frame, lower);
         }
         _ if ended => {
             let line = "It ended before its curve and its map were looked at.";
@@ -81,6 +81,10 @@ fn heading(guest: &Guest, figures: &Figures, palette: Palette, width: u16) -> Li
     let (text, role) = match (guest.state, figures.life) {
         (State::Ended(_), _) => (format!("ended after {up}"), Role::Warning),
         (State::Silent, _) => (format!("does not answer, up {up}"), Role::Warning),
+        (State::Here, _) if figures.standstill.is_some() => {
+            let word = figures.standstill_word().unwrap_or_default();
+            (format!("{word}, up {up}"), Role::Warning)
+        }
         (State::Here, Life::Booting) => (format!("booting, up {up}"), Role::Quiet),
         (State::Here, Life::Running) => (format!("running, up {up}"), Role::Quiet),
         (State::Here, Life::Exited) => (format!("program ended, up {up}"), Role::Warning),
@@ -171,7 +175,13 @@ fn kills(figures: &Figures) -> String {
     }
 }
 
-fn draw_map(map: &Result<BlockMap, String>, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
+fn draw_map(
+    map: &Result<BlockMap, String>,
+    host_pages: &str,
+    palette: Palette,
+    frame: &mut Frame<'_>,
+    area: Rect,
+) {
     if area.height < 2 {
         return;
     }
@@ -202,8 +212,12 @@ fn draw_map(map: &Result<BlockMap, String>, palette: Palette, frame: &mut Frame<
     let [title, cells] = cells.layout(&Layout::vertical(rows));
     let grid = Grid::new(map, usize::from(cells.width), usize::from(cells.height));
     let each = grid.map_or(1, |grid| grid.blocks_a_cell) as u64;
+    let pages = match host_pages {
+        "" => String::new(),
+        known => format!("; {known} pages of the host"),
+    };
     let text = format!(
-        "Map: {total} blocks of {}, {} a cell",
+        "Map: {total} blocks of {}, {} a cell{pages}",
         Size(map.block_bytes),
         Size(map.block_bytes.saturating_mul(each))
     );

@@ -1,7 +1,7 @@
 //! The list of guests.
 
 use super::app::{App, Guest, State};
-use super::columns::{Column, GAP, padded};
+use super::columns::{Column, GAP, noted, padded};
 use super::margin::inside;
 use super::palette::{Palette, Role};
 use ratatui::Frame;
@@ -116,14 +116,11 @@ fn draw_guest(
         at.put(buffer, &padded(&text, usize::from(line.width), true), style);
         return;
     };
+    let note = note.or_else(|| figures.standstill_word());
     for (column, width) in columns {
         let cell = column.cell(figures);
         let cell = match note {
-            // It must be seen at any width.
-            Some(note) if *column == Column::Name => {
-                let room = width.saturating_sub(note.len() + 3);
-                format!("{} ({note})", padded(&cell, room, true).trim_end())
-            }
+            Some(note) if *column == Column::Name => noted(&cell, note, *width),
             _ => cell,
         };
         at.put(buffer, &padded(&cell, *width, column.is_text()), style);

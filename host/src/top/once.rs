@@ -1,6 +1,6 @@
 //! `ebb top --once`: the guests as a table, or as JSON.
 
-use super::columns::{Column, GAP, padded};
+use super::columns::{Column, GAP, noted, padded};
 use crate::failure::Failure;
 use crate::registry::{Figures, GuestId, Presence};
 use crate::stdout;
@@ -73,17 +73,23 @@ fn as_table(found: &BTreeMap<GuestId, Presence>, sort: Column, width: usize) -> 
         return format!("{NOBODY}\n");
     }
     let columns = Column::fitting(width);
-    let mut line = |cell: &dyn Fn(Column) -> String| {
+    let mut line = |cell: &dyn Fn(Column, usize) -> String| {
         let cells = columns
             .iter()
-            .map(|(column, width)| padded(&cell(*column), *width, column.is_text()));
+            .map(|(column, width)| padded(&cell(*column, *width), *width, column.is_text()));
         let cells: Vec<_> = cells.collect();
         text.push_str(cells.join(&" ".repeat(GAP)).trim_end());
         text.push('\n');
     };
-    line(&|column| column.heading().to_owned());
+    line(&|column, _| column.heading().to_owned());
     for figures in guests {
-        line(&|column| column.cell(figures));
+        line(&|column, width| {
+            let cell = column.cell(figures);
+            match figures.standstill_word() {
+                Some(word) if column == Column::Name => noted(&cell, word, width),
+                _ => cell,
+            }
+        });
     }
     for socket in silent {
         text.push_str(&format!("{socket} does not answer\n"));

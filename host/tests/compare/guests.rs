@@ -80,7 +80,7 @@ fn counted_figures_are_the_same_in_every_comparison() {
 }
 
 /// Whether Debian's kernel is here or can be fetched.
-fn has_linux() -> bool {
+pub(crate) fn has_linux() -> bool {
     let words = ["run", "--kernel", "linux", "--print-qemu", "--", "true"];
     let asked = Command::new(env!("CARGO_BIN_EXE_ebb")).args(words).output();
     let found = asked.expect("ebb starts").status.success();

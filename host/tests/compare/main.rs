@@ -1,6 +1,7 @@
 //! `ebb compare` as users meet it: what it refuses before it runs anything, what it makes of a
 //! report, and one real comparison.
 
+mod elasticity;
 mod guests;
 mod own;
 mod reports;

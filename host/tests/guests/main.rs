@@ -8,6 +8,7 @@ mod dynamic;
 mod figures;
 mod files;
 mod guest;
+mod host_pages;
 #[path = "../parts/out.rs"]
 mod out;
 mod programs;

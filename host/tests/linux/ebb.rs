@@ -143,7 +143,7 @@ pub(crate) fn finish(command: &mut Command) -> Outcome {
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) child: Child,
-    _turn: Turn,
+    _turn: Option<Turn>,
 }
 
 impl Guest {
@@ -151,8 +151,13 @@ impl Guest {
         let turn = Turn::take();
         Self {
             child: command.spawn().expect("ebb starts"),
-            _turn: turn,
+            _turn: Some(turn),
         }
+    }
+
+    /// A guest of a test that starts more than [`GUESTS_AT_ONCE`].
+    pub(crate) fn of(child: Child) -> Self {
+        Self { child, _turn: None }
     }
 
     /// Bytes of the guest's RAM that the host holds; `None` before there is a RAM.
@@ -161,9 +166,11 @@ impl Guest {
         let entries = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).ok()?;
         entries.flatten().find_map(|entry| {
             let target = std::fs::read_link(entry.path()).ok()?;
+            let target = target.to_string_lossy();
             let metadata = std::fs::metadata(entry.path()).ok()?;
-            let is_ram =
-                target.to_string_lossy().starts_with("/memfd:") && metadata.len() >= 32 << 20;
+            // A memfd, or a file without a name on a tmpfs.
+            let in_memory = target.starts_with("/memfd:") || target.starts_with("/#");
+            let is_ram = in_memory && metadata.len() >= 32 << 20;
             is_ram.then(|| metadata.blocks() * 512)
         })
     }

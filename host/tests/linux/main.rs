@@ -23,6 +23,7 @@ mod mounts;
 mod native;
 mod panic;
 mod patch_series;
+mod paused;
 mod programs;
 mod reclaim;
 mod root;

@@ -13,7 +13,7 @@ mod table;
 mod wording;
 mod written;
 
-pub(crate) use report::OwnReport;
+pub(crate) use report::{COLUMNS_MAX, OwnReport};
 
 use super::agreement::Other;
 use super::conclusion::conclude;
@@ -28,7 +28,6 @@ use super::variant::{self, Variant};
 use crate::failure::Failure;
 use crate::text::{Styled, Terminal, printable};
 use guest::Guests;
-use report::COLUMNS_MAX;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};

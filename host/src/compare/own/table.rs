@@ -21,8 +21,16 @@ pub(crate) fn text(
 ) -> Styled {
     let mut out = Styled::default();
     let subjects = wording::subjects(rows);
-    heads(&mut out, columns);
-    for name in &subjects {
+    let shown: Vec<Vec<Column<'_>>> = subjects
+        .iter()
+        .map(|subject| shown(subject, rows, runs, columns))
+        .collect();
+    // One head, where all subjects have the same columns.
+    let one = shown.windows(2).all(|pair| pair[0] == pair[1]);
+    for (index, (name, columns)) in subjects.iter().zip(&shown).enumerate() {
+        if index == 0 || !one {
+            heads(&mut out, columns);
+        }
         if subjects.len() > 1 {
             let _ = writeln!(out, "{}", printable(name));
         }
@@ -33,10 +41,37 @@ pub(crate) fn text(
     out
 }
 
-fn heads(out: &mut Styled, columns: &[String]) {
+/// A column by its number and name.
+type Column<'a> = (usize, &'a str);
+
+/// The columns in which a subject ran or has a figure; all if nothing ran at all.
+fn shown<'a>(
+    subject: &str,
+    rows: &[OwnRow],
+    runs: &[(usize, Run)],
+    columns: &'a [String],
+) -> Vec<Column<'a>> {
+    let columns = columns.iter().map(String::as_str).enumerate();
+    let is_shown = |(index, name): &Column<'_>| {
+        let mut of_subject = rows.iter().filter(|row| row.subject == subject);
+        runs.is_empty()
+            || runs
+                .iter()
+                .any(|(of, run)| of == index && run.experiment == subject)
+            || of_subject.any(|row| row.cells.iter().any(|cell| cell.column == *name))
+    };
+    columns.filter(is_shown).collect()
+}
+
+/// What a cell takes: those of the first column have no ratio.
+fn width(index: usize) -> usize {
+    if index == 0 { CELL } else { WITH_RATIO }
+}
+
+fn heads(out: &mut Styled, columns: &[Column<'_>]) {
     let mut line = " ".repeat(NAME);
-    for (index, column) in columns.iter().enumerate() {
-        let width = if index == 0 { CELL } else { WITH_RATIO };
+    for (index, column) in columns {
+        let width = width(*index);
         let _ = write!(line, " {:>width$}", printable(column), width = width - 1);
     }
     let _ = writeln!(out, "{}", line.trim_end());
@@ -46,7 +81,7 @@ fn row_line(
     out: &mut Styled,
     row: &OwnRow,
     runs: &[(usize, Run)],
-    columns: &[String],
+    columns: &[Column<'_>],
     colour: bool,
 ) {
     let (unit, divisor) = wording::unit(row);
@@ -62,8 +97,8 @@ fn row_line(
         let _ = write!(out, "{title:<NAME$}");
     }
     let mut line = Styled::default();
-    for (index, column) in columns.iter().enumerate() {
-        let width = if index == 0 { CELL } else { WITH_RATIO };
+    for &(index, column) in columns {
+        let width = width(index);
         let (plain, code) = match wording::place(row, runs, (index, column)) {
             Place::Figure(cell) => figure(row, cell, divisor),
             Place::Words(words) => (words, None),
@@ -104,6 +139,40 @@ mod tests {
     use super::*;
     use crate::compare::schema::Better;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn a_subject_shows_the_columns_in_which_it_ran() {
+        let row = |subject: &str, column: &str| OwnRow {
+            subject: subject.into(),
+            metric: "rate".into(),
+            unit: String::new(),
+            better: Better::Higher,
+            by_program: true,
+            labels: BTreeMap::new(),
+            cells: vec![OwnCell {
+                column: column.into(),
+                median: 2.0,
+                min: 2.0,
+                max: 2.0,
+                rounds: 1,
+                ratio: None,
+            }],
+        };
+        let run = |column: usize, subject: &str| {
+            let run = Run {
+                experiment: subject.into(),
+                ..Run::blank(crate::compare::guest::Guest::Ebb)
+            };
+            (column, run)
+        };
+        let rows = [row("a", "first"), row("b", "second")];
+        let columns = ["first".to_owned(), "second".to_owned()];
+        let table = text(&rows, &[run(0, "a"), run(1, "b")], &columns, false);
+        let heads: Vec<&str> = table.as_str().lines().map(str::trim).collect();
+        assert_eq!((heads[0], heads[3]), ("first", "second"), "{heads:?}");
+        let table = text(&rows, &[run(0, "a"), run(0, "b")], &columns[..1], false);
+        assert_eq!(table.as_str().matches("first").count(), 1);
+    }
 
     #[test]
     fn hostile_names_stay_on_their_line() {

@@ -72,6 +72,9 @@ impl Kernel for EbbKernel {
         if options.machine == Machine::Microvm {
             text.push_str(&format!(" {}={}", boot::RAM, boot::ZEROED));
         }
+        if options.host_pressure {
+            text.push_str(&format!(" {}={}", boot::HOST_PRESSURE, boot::TOLD));
+        }
         text
     }
 

@@ -7,10 +7,12 @@ mod clock;
 mod demand;
 mod init;
 mod kernel;
+mod module_reader;
 mod modules;
 mod running;
 mod stock;
 mod strip;
+mod tree;
 
 pub(crate) use bzimage::FormatError;
 pub(crate) use cache::CacheError;

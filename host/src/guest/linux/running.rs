@@ -50,6 +50,8 @@ struct State {
     statistics: Option<Statistics>,
     /// Nobody speaks on the control port any more.
     gone: bool,
+    /// Its virtual CPUs stand still.
+    still: bool,
 }
 
 /// The balloon's statistics, in bytes but for the faults.
@@ -185,6 +187,10 @@ impl LinuxGuest {
                 .changed
                 .wait_timeout_while(state, POLL - ANSWER, |state| !state.gone)
                 .unwrap_or_else(PoisonError::into_inner);
+            let state = self
+                .changed
+                .wait_while(state, |state| state.still && !state.gone)
+                .unwrap_or_else(PoisonError::into_inner);
             if state.gone {
                 return;
             }
@@ -233,6 +239,11 @@ impl Guest for LinuxGuest {
         if let Some(statistics) = Statistics::parse(answer, self.memory) {
             self.lock().statistics = Some(statistics);
         }
+    }
+
+    fn stand(&self, still: bool) {
+        self.lock().still = still;
+        self.changed.notify_all();
     }
 
     fn wait_until_up(&self) -> bool {

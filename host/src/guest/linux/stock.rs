@@ -3,10 +3,15 @@
 use super::bzimage::{BzImage, FormatError};
 use super::cache::{self, CacheError};
 use super::demand::{self, Demand};
+use super::module_reader::ModuleReader;
 use super::modules::{self, Module, ModuleError};
+use super::tree::Tree;
 use crate::guest::kernel::Extras;
-use crate::system::open_regular;
+use crate::system::opened::{facts, kind_of, own_path};
+use crate::system::{open_named, regular_of};
 use crate::text::one_line;
+use rustix::fs::{FileType, OFlags};
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +19,8 @@ use std::path::{Path, PathBuf};
 const BUILT_IMAGE: &str = "arch/x86/boot/bzImage";
 /// Where an installed kernel stands, its modules beside it.
 const BOOT: &str = "boot";
+/// Where its modules stand then, in a folder that is called as the kernel's release.
+const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
 /// What a build leaves in its source tree's root: the names of what is built in.
 const BUILT_IN: &str = "modules.builtin";
 /// A kernel image larger than this is none.
@@ -69,22 +76,37 @@ impl Stock {
     }
 
     fn open(named: &Path, extras: Extras) -> Result<Self, StockError> {
-        let built = named.join(BUILT_IMAGE);
-        let image = if named.is_dir() {
-            if !built.is_file() {
-                return Err(StockError::NotBuilt {
-                    tree: named.to_owned(),
-                });
-            }
-            built.as_path()
-        } else {
-            named
+        let failed = |source| StockError::Read {
+            path: named.to_owned(),
+            source,
         };
+        let opened = open_named(named, OFlags::PATH).map_err(|error| failed(error.into()))?;
+        let kind = facts(&opened, b"").map_err(|errno| failed(errno.into()))?;
+        // All that follows goes by what was opened, whatever its name leads to by now.
+        let (file, image, place) = if kind_of(&kind) == FileType::Directory {
+            let tree = Tree::of(opened).map_err(failed)?;
+            let file = tree.file(Path::new(BUILT_IMAGE));
+            let file = file.map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => failed(error),
+                _ => StockError::NotBuilt {
+                    tree: named.to_owned(),
+                },
+            })?;
+            (
+                file,
+                Cow::from(named.join(BUILT_IMAGE)),
+                ImagePlace::Tree(tree),
+            )
+        } else {
+            let real = std::fs::read_link(own_path(&opened)).map_err(failed)?;
+            let file = regular_of(&opened).map_err(failed)?;
+            (file, Cow::from(named), ImagePlace::File(real))
+        };
+        let image = &*image;
         let failed = |source| StockError::Read {
             path: image.to_owned(),
             source,
         };
-        let file = open_regular(image).map_err(failed)?;
         let mut bytes = Vec::new();
         file.take(IMAGE_BYTES_MAX)
             .read_to_end(&mut bytes)
@@ -96,16 +118,17 @@ impl Stock {
             path: image.to_owned(),
             source,
         })?;
-        let folder = module_folder(image, &release)?;
+        let tree = place.modules(image, &release)?;
         let failed = |source| StockError::Modules {
             image: image.to_owned(),
             source,
         };
-        let (modules, demand) = match &folder {
-            Some(folder) => {
-                let modules = modules::find(folder, extras).map_err(failed)?;
+        let (modules, demand) = match &tree {
+            Some(tree) => {
+                let reader = &mut ModuleReader::default();
+                let modules = modules::find(tree, reader, extras).map_err(failed)?;
                 let demand = if extras.disks {
-                    demand::find(folder).map_err(failed)?
+                    demand::find(tree, reader).map_err(failed)?
                 } else {
                     Demand::default()
                 };
@@ -144,30 +167,44 @@ impl Stock {
     }
 }
 
-/// The folder of the modules that belong to `image`; `None` for one that needs none.
-fn module_folder(image: &Path, release: &str) -> Result<Option<PathBuf>, StockError> {
-    let real = image.canonicalize().map_err(|source| StockError::Read {
-        path: image.to_owned(),
-        source,
-    })?;
-    if real.ends_with(BUILT_IMAGE) {
-        let tree = real.ancestors().nth(Path::new(BUILT_IMAGE).iter().count());
-        return Ok(tree
-            .filter(|tree| tree.join(BUILT_IN).is_file())
-            .map(Path::to_owned));
-    }
-    let folder = real.parent();
-    let root = folder.and_then(Path::parent).unwrap_or(Path::new("/"));
-    let places = ["lib/modules", "usr/lib/modules"].map(|place| root.join(place).join(release));
-    let [first, _] = &places;
-    let looked = first.clone();
-    match places.into_iter().find(|place| place.is_dir()) {
-        Some(place) => Ok(Some(place)),
+/// Where a kernel's image stands.
+enum ImagePlace {
+    /// In a source tree, which was named.
+    Tree(Tree),
+    /// At a real path.
+    File(PathBuf),
+}
+
+impl ImagePlace {
+    /// Returns the folder of the modules that belong to `image`; `None` for one that needs none.
+    fn modules(self, image: &Path, release: &str) -> Result<Option<Tree>, StockError> {
+        let built = |tree: Tree| tree.has_file(Path::new(BUILT_IN)).then_some(tree);
+        let real = match self {
+            Self::Tree(tree) => return Ok(built(tree)),
+            Self::File(real) => real,
+        };
+        if real.ends_with(BUILT_IMAGE) {
+            let top = real.ancestors().nth(Path::new(BUILT_IMAGE).iter().count());
+            let tree = top.and_then(|top| Tree::open(top).ok());
+            return Ok(tree.and_then(built));
+        }
+        let folder = real.parent();
+        let root = folder.and_then(Path::parent).unwrap_or(Path::new("/"));
+        let mut tree = Tree::open(root).ok();
+        for place in MODULES {
+            match tree.map(|tree| tree.below(Path::new(place).join(release))) {
+                Some(Ok(found)) => return Ok(Some(found)),
+                Some(Err(same)) => tree = Some(same),
+                None => tree = None,
+            }
+        }
         // An installed kernel whose modules were forgotten.
-        None if folder.is_some_and(|folder| folder.ends_with(BOOT)) => Err(StockError::NoModules {
-            image: image.to_owned(),
-            looked,
-        }),
-        None => Ok(None),
+        if folder.is_some_and(|folder| folder.ends_with(BOOT)) {
+            return Err(StockError::NoModules {
+                image: image.to_owned(),
+                looked: root.join(MODULES[0]).join(release),
+            });
+        }
+        Ok(None)
     }
 }

@@ -73,11 +73,11 @@ fn align(bytes: &mut Vec<u8>, to: usize) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// A module with these sections, their bytes and whether they are loaded, and one for their names.
-    fn module(sections: &[(&str, &[u8], bool)]) -> Vec<u8> {
+    pub(in super::super) fn module(sections: &[(&str, &[u8], bool)]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
         bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         bytes[16..20].copy_from_slice(&[1, 0, 62, 0]);

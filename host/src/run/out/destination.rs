@@ -92,7 +92,7 @@ impl Destination {
             )
         };
         let place = Place::find(&path).map_err(|error| match error {
-            PlaceError::Link(_) => error.to_string(),
+            PlaceError::Link(_) | PlaceError::File(_) => error.to_string(),
             PlaceError::Host(error) => format!("cannot write to {}: {error}", parent.display()),
         })?;
         let name = place.name.clone();

@@ -18,7 +18,7 @@ mod receive;
 mod receive_tests;
 mod tree;
 
-use crate::confine::Reader;
+use crate::confine::{LIMITS, Limits, Reader};
 use crate::failure::Failure;
 use crate::text::{Size, one_line};
 use destination::Destination;
@@ -60,7 +60,12 @@ impl Outs {
         if destinations.is_empty() {
             return Ok(None);
         }
-        let reader = Reader::start(c"ebb-out", parser::serve);
+        // What it waits for is the guest's to send.
+        let limits = Limits {
+            clock: None,
+            ..LIMITS
+        };
+        let reader = Reader::start(c"ebb-out", limits, parser::serve);
         let reader = reader.map_err(Failure::setup("the process that reads for --out"))?;
         Ok(Some(Self {
             destinations: destinations.into(),

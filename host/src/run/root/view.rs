@@ -78,13 +78,21 @@ struct Part {
 }
 
 impl View {
-    /// All of a folder.
+    /// All of the folder at a path.
     ///
     /// # Errors
     /// What the host says.
+    #[cfg(test)]
     pub(crate) fn folder(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        Self::of_folder(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+    }
+
+    /// All of an open folder.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub(crate) fn of_folder(root: OwnedFd) -> Result<Self, Errno> {
         let at = real_path(&root)?;
         Ok(Self {
             root,
@@ -120,7 +128,8 @@ impl View {
     }
 
     fn host_from(working_folder: OwnedFd, homes: Homes) -> Result<Self, Errno> {
-        let mut view = Self::folder(Path::new("/"))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut view = Self::of_folder(rustix::fs::openat(CWD, "/", flags, Mode::empty())?)?;
         let here = real_path(&working_folder)?;
         let here = here.strip_prefix(b"/").unwrap_or(&here);
         let part = Part {
@@ -170,6 +179,11 @@ impl View {
                 stat.stx_gid
             },
         ]
+    }
+
+    /// The folder that is shown, if all of it is.
+    pub(crate) fn whole_folder(&self) -> Option<&OwnedFd> {
+        self.is_whole().then_some(&self.root)
     }
 
     /// Whether all of a folder is shown.

@@ -2,14 +2,16 @@
 
 use super::VolumeOption;
 use super::quota::{Added, Quota};
+use crate::system::open_named;
 use crate::system::opened::{kind, own_path};
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Files that stay open, as most are read or written in several pieces.
 const OPEN_MAX: usize = 64;
@@ -98,11 +100,13 @@ impl Volumes {
     ///
     /// # Errors
     /// Which one cannot be had, and why.
-    pub(crate) fn open(options: &[VolumeOption]) -> Result<Self, (usize, Errno)> {
+    pub(crate) fn open(options: &[VolumeOption]) -> Result<Self, (usize, io::Error)> {
         let mut tops = Vec::new();
         for (number, option) in options.iter().enumerate() {
-            let top = folder(&option.source)
-                .and_then(|file| Top::new(file, option.read_only, option.max));
+            let flags = OFlags::PATH | OFlags::DIRECTORY;
+            let top = open_named(&option.source, flags)
+                .map_err(io::Error::from)
+                .and_then(|file| Ok(Top::new(file, option.read_only, option.max)?));
             tops.push(top.map_err(|error| (number, error))?);
         }
         Ok(Self {
@@ -117,6 +121,26 @@ impl Volumes {
             listings: VecDeque::new(),
             buffer: vec![0; ebb_wire::root::FRAMES_MAX * ebb_wire::root::FRAME],
         })
+    }
+
+    /// The folders of the volumes, in the order of the options.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.tops.iter().map(|top| &top.file)
+    }
+
+    /// Returns the real path of what stands at `inside` in the volume with this number. `None` if nothing
+    /// does, or if a link leads out of the volume.
+    pub(crate) fn real_path_of(&self, number: usize, inside: &Path) -> Option<PathBuf> {
+        let top = self.tops.get(number)?;
+        let inside = if inside.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            inside
+        };
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let found = rustix::fs::openat2(&top.file, inside, flags, Mode::empty(), resolve).ok()?;
+        std::fs::read_link(own_path(&found)).ok()
     }
 
     /// Gives what belongs to whoever runs ebb to a user and a group of the guest.
@@ -334,11 +358,6 @@ impl Volumes {
             file: File::from(file),
         });
     }
-}
-
-fn folder(path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(CWD, path, flags, Mode::empty())
 }
 
 /// How many files the guest may know: what the host lets us have, less our own.

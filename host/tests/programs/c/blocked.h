@@ -1,20 +1,70 @@
-/* Waits until a process waits in a call; between its last word and that call it must not wait. */
+/* Waits until another task is in a state or in a call, in place of a sleep that may be too short. Between its last
+   word and that call it must not wait for anything else. */
 #include <sched.h>
 
-static inline char state_of(pid_t pid)
+/* Reads a file of a task's in /proc; an empty text once it is gone. */
+static inline void of_task(pid_t pid, pid_t tid, const char *name, char *text, int size)
 {
-	char path[64], text[512];
-	snprintf(path, sizeof path, "/proc/%d/stat", pid);
-	int fd = MUST(open(path, O_RDONLY));
-	int n = read(fd, text, sizeof text - 1);
-	close(fd);
+	char path[96];
+	snprintf(path, sizeof path, "/proc/%d/task/%d/%s", pid, tid, name);
+	int fd = open(path, O_RDONLY), n = -1;
+	if (fd >= 0) {
+		n = read(fd, text, size - 1);
+		close(fd);
+	}
 	text[n > 0 ? n : 0] = 0;
+}
+
+/* The state of a task: R, S, T and so on; 0 once it is gone. */
+static inline char state_of_task(pid_t pid, pid_t tid)
+{
+	char text[512];
+	of_task(pid, tid, "stat", text, sizeof text);
 	char *behind = strrchr(text, ')');
-	return behind ? behind[2] : '?';
+	return behind ? behind[2] : 0;
+}
+
+/* Waits until a task is in this state, or gone. */
+static inline void until_state(pid_t pid, pid_t tid, char state)
+{
+	for (;;) {
+		char now = state_of_task(pid, tid);
+		if (now == state || now == 0)
+			return;
+		sched_yield();
+	}
+}
+
+/* Waits until a task sleeps in the call with this number, or is gone. */
+static inline void until_in_call(pid_t pid, pid_t tid, long number)
+{
+	for (;;) {
+		char text[256], *end;
+		char state = state_of_task(pid, tid);
+		if (state == 0)
+			return;
+		of_task(pid, tid, "syscall", text, sizeof text);
+		long call = strtol(text, &end, 10);
+		if (state == 'S' && end != text && call == number)
+			return;
+		sched_yield();
+	}
 }
 
 static inline void until_blocked(pid_t pid)
 {
-	while (state_of(pid) != 'S')
-		sched_yield();
+	until_state(pid, pid, 'S');
+}
+
+/* Has this thread, and those that it makes, run on the first of its CPUs. Returns the CPUs that it had. */
+static inline cpu_set_t on_one_cpu(void)
+{
+	cpu_set_t all, one;
+	MUST(sched_getaffinity(0, sizeof all, &all));
+	CPU_ZERO(&one);
+	for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; cpu++)
+		if (CPU_ISSET(cpu, &all))
+			CPU_SET(cpu, &one);
+	MUST(sched_setaffinity(0, sizeof one, &one));
+	return all;
 }

@@ -1,5 +1,6 @@
 /* What inotify tells of files in memory, and in what order. */
 #include "say.h"
+#include "blocked.h"
 #include <sys/vfs.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -386,7 +387,7 @@ static void limits(void)
 	TRY(epoll_wait(set, &e, 1, 0));
 	pid_t child = MUST(fork());
 	if (child == 0) {
-		sleep_ms(50);
+		until_in_call(getppid(), getppid(), SYS_epoll_wait);
 		mkdir("/tmp/d/late", 0700);
 		_exit(0);
 	}
@@ -396,7 +397,7 @@ static void limits(void)
 	MUST(fcntl(in, F_SETFL, 0));
 	child = MUST(fork());
 	if (child == 0) {
-		sleep_ms(50);
+		until_in_call(getppid(), getppid(), SYS_read);
 		rmdir("/tmp/d/late");
 		_exit(0);
 	}

@@ -1,5 +1,7 @@
 /* What TCP and UDP answer over the loopback interface. */
 #include "say.h"
+#include "blocked.h"
+#include "delivered.h"
 #include <arpa/inet.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -55,7 +57,7 @@ static void say_name(const char *what, int s, int port, int (*call)(int, struct 
 static void say_poll(const char *what, int s)
 {
 	struct pollfd p = { s, POLLIN | POLLOUT | POLLRDHUP, 0 };
-	sleep_ms(5);
+	delivered();
 	int r = poll(&p, 1, 0);
 	say("%s: poll %d, %#x", what, r, p.revents);
 }
@@ -312,6 +314,7 @@ static void datagrams(int family)
 	TRY(sendto(y, "", 0, 0, a, l));
 	say_poll("readable", x);
 	int n;
+	delivered();
 	TRY(ioctl(x, FIONREAD, &n));
 	say("%d bytes", n);
 	fl = sizeof from;
@@ -476,13 +479,14 @@ static void show_head(int s, size_t room, int port, int flags)
 	struct sockaddr_in6 name = { 0 };
 	struct msghdr m = { .msg_name = &name, .msg_namelen = sizeof name, .msg_iov = &v, .msg_iovlen = 1,
 		.msg_control = control, .msg_controllen = room };
+	delivered();
 	errno = 0;
 	int r = recvmsg(s, &m, MSG_DONTWAIT | flags);
 	if (r < 0) {
 		say("nothing received: %s", strerrorname_np(errno));
 		return;
 	}
-	char from[64];
+	char from[64] = "";
 	inet_ntop(name.sin6_family, name.sin6_family == AF_INET ? (void *)((char *)&name + 4) : &name.sin6_addr, from, sizeof from);
 	say("received %d from %s, flags %#x, control %zu", r, from, m.msg_flags, m.msg_controllen);
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
@@ -667,6 +671,7 @@ static void heads6(int protocol)
 	for (unsigned i = 0; i < sizeof kinds / 4; i++)
 		for (int n = 3; n <= 5; n++)
 			send_with(y, (void *)&a, sizeof a, IPPROTO_IPV6, kinds[i], &numbers[3], n);
+	delivered();
 	while (recv(x, &v, 4, MSG_DONTWAIT) > 0)
 		;
 	static const char *const sources[] = { "::1", "::", "2001:db8::1", "fe80::1", "::ffff:127.0.0.5", "::ffff:0.0.0.0" };
@@ -817,6 +822,7 @@ static void inherited(void)
 static void at_mark(int s)
 {
 	int at = -1, n = -1;
+	delivered();
 	MUST(ioctl(s, SIOCATMARK, &at));
 	MUST(ioctl(s, FIONREAD, &n));
 	say("at the mark %d, %d bytes", at, n);
@@ -834,6 +840,7 @@ static void at_mark(int s)
 static void take(int s, int flags, size_t room)
 {
 	char b[20] = { 0 };
+	delivered();
 	errno = 0;
 	int r = recv(s, b, room, flags | MSG_DONTWAIT);
 	say("received with %#x into %zu: %d %s \"%s\"", flags, room, r, r < 0 ? strerrorname_np(errno) : "", b);
@@ -900,10 +907,11 @@ static void urgent(int inlined)
 	struct iovec v = { b, sizeof b };
 	struct msghdr m = { .msg_iov = &v, .msg_iovlen = 1 };
 	TRY(send(c, "!", 1, MSG_OOB));
+	delivered();
 	TRY(recvmsg(d, &m, MSG_OOB | MSG_DONTWAIT));
 	say("flags %#x", m.msg_flags);
 	TRY(shutdown(c, SHUT_WR));
-	sleep_ms(5);
+	delivered();
 	take(d, 0, 9);
 	take(d, MSG_OOB, 9);
 	at_mark(d);
@@ -929,7 +937,7 @@ static void partly_urgent(void)
 		data[i] = i % 251;
 	long n = send(c, data, sizeof data, MSG_OOB | MSG_DONTWAIT), got = 0, r;
 	HOLDS(n > 1 && n < sizeof b);
-	sleep_ms(200);
+	delivered();
 	while (got < n - 1 && (r = recv(d, b, n - 1 - got, 0)) > 0)
 		got += r;
 	HOLDS(got == n - 1);
@@ -952,7 +960,7 @@ static pid_t sends_later(int s, const char *text, int flags)
 {
 	pid_t pid = MUST(fork());
 	if (!pid) {
-		sleep_ms(100);
+		until_in_call(getppid(), getppid(), SYS_poll);
 		_exit(send(s, text, strlen(text), flags) < 0);
 	}
 	return pid;
@@ -1019,7 +1027,7 @@ static void over(void)
 			break;
 		case 2:
 			MUST(shutdown(c, SHUT_WR));
-			sleep_ms(5);
+			delivered();
 			say_name("half", d, port, getpeername);
 			MUST(shutdown(d, SHUT_WR));
 			break;
@@ -1027,7 +1035,7 @@ static void over(void)
 			close(c);
 			c = -1;
 		}
-		sleep_ms(5);
+		delivered();
 		say_name("here", d, port, getpeername);
 		say_name("here", d, port, getsockname);
 		if (c >= 0) {
@@ -1065,6 +1073,7 @@ static void show_dump(int s, int type, int family, int flags, int length)
 	TRY(sendto(s, &q, q.h.nlmsg_len, 0, (void *)&kernel, sizeof kernel));
 	for (;;) {
 		socklen_t l = sizeof from;
+		delivered();
 		int n = recvfrom(s, b, sizeof b, MSG_DONTWAIT, (void *)&from, &l);
 		if (n < 0)
 			break;
@@ -1244,14 +1253,15 @@ static void reset_behind_the_end(void)
 			close(d);
 		else
 			TRY(shutdown(d, SHUT_WR));
-		usleep(100000);
+		delivered();
 		if (how < 3)
 			TRY(send(c, "more", 4, MSG_NOSIGNAL));
 		else
 			close(d);
-		usleep(100000);
+		delivered();
 		if (how == 1)
 			TRY(send(c, "once more", 9, MSG_NOSIGNAL));
+		delivered();
 		if (how == 2) {
 			TRY(getsockopt(c, SOL_SOCKET, SO_ERROR, &error, &size));
 			say("%d", error);
@@ -1310,6 +1320,7 @@ static void ties(void)
 
 int main(void)
 {
+	on_one_cpu();
 	making();
 	ties();
 	refused();

@@ -1,5 +1,6 @@
 /* Mutexes whose owner the kernel knows: PTHREAD_PRIO_INHERIT, robust ones, and the calls below them. */
 #include "say.h"
+#include "blocked.h"
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -40,13 +41,23 @@ static void *count(void *arg)
 	return 0;
 }
 
-static atomic_int go;
+static atomic_int go, last, alarmed;
+/* The thread that is not the first. */
+static _Atomic pid_t other;
+
+/* Until the first thread waits for a lock, or for a thread. */
+static void until_it_waits(void)
+{
+	until_in_call(getpid(), getpid(), SYS_futex);
+}
 
 static void *hold(void *arg)
 {
 	pthread_mutex_lock(&mutex);
 	go = 1;
-	sleep_ms(200);
+	while (!last)
+		sched_yield();
+	until_it_waits();
 	pthread_mutex_unlock(&mutex);
 	return 0;
 }
@@ -55,7 +66,7 @@ static void *die(void *arg)
 {
 	pthread_mutex_lock(&mutex);
 	go = 1;
-	sleep_ms(150);
+	until_it_waits();
 	return 0;
 }
 
@@ -83,6 +94,7 @@ static void mutexes(void)
 	if (until.tv_nsec >= 1000000000)
 		until.tv_sec++, until.tv_nsec -= 1000000000;
 	say("clocklock: %s", name(pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &until)));
+	last = 1;
 	say("lock: %s", name(pthread_mutex_lock(&mutex)));
 	say("unlock: %s", name(pthread_mutex_unlock(&mutex)));
 	pthread_join(threads[0], 0);
@@ -132,7 +144,7 @@ static void robust_mutexes(void)
 	MUST(read(pipes[0], &byte, 1));
 	pid_t other = MUST(fork());
 	if (other == 0) {
-		sleep_ms(150);
+		until_in_call(getppid(), getppid(), SYS_futex);
 		MUST(kill(child, SIGKILL));
 		_exit(0);
 	}
@@ -153,6 +165,7 @@ static long pi(void *at, int operation, void *time)
 static void *lock_words(void *arg)
 {
 	MUST(pi(&second, FUTEX_LOCK_PI_PRIVATE, 0));
+	other = syscall(SYS_gettid);
 	go = 1;
 	long got = pi(&word, FUTEX_LOCK_PI_PRIVATE, 0);
 	say("the other thread: %ld %s", got, got ? strerrorname_np(errno) : "");
@@ -165,12 +178,16 @@ static void *leave_locked(void *arg)
 {
 	MUST(pi(&word, FUTEX_LOCK_PI_PRIVATE, 0));
 	go = 1;
-	sleep_ms(150);
+	/* With an argument: until a signal has come, too. */
+	while (arg && !alarmed)
+		sched_yield();
+	until_it_waits();
 	return 0;
 }
 
 static void on_alarm(int signal)
 {
+	alarmed = 1;
 }
 
 static void words(void)
@@ -206,7 +223,7 @@ static void words(void)
 	pthread_create(&thread, 0, lock_words, 0);
 	while (!go)
 		sched_yield();
-	sleep_ms(100);
+	until_in_call(getpid(), other, SYS_futex);
 	HOLDS(word == (tid | FUTEX_WAITERS));
 	TRY(pi(&second, FUTEX_TRYLOCK_PI_PRIVATE, 0));
 	TRY(pi(&second, FUTEX_LOCK_PI_PRIVATE, 0));
@@ -224,11 +241,11 @@ static void words(void)
 	TRY(pi(&word, FUTEX_UNLOCK_PI_PRIVATE, 0));
 	/* Time and signals. */
 	word = go = 0;
-	pthread_create(&thread, 0, leave_locked, 0);
+	signal(SIGALRM, on_alarm);
+	pthread_create(&thread, 0, leave_locked, &word);
 	while (!go)
 		sched_yield();
 	TRY(pi(&word, FUTEX_LOCK_PI_PRIVATE, &past));
-	signal(SIGALRM, on_alarm);
 	struct itimerval soon = { { 0, 0 }, { 0, 50000 } };
 	MUST(setitimer(ITIMER_REAL, &soon, 0));
 	TRY(pi(&word, FUTEX_LOCK_PI_PRIVATE, 0));
@@ -238,7 +255,9 @@ static void words(void)
 
 /* Waiting for a word, and then for a lock. */
 static _Atomic unsigned event, lock;
-static atomic_int asleep, locked;
+static atomic_int asleep, locked, begun;
+/* Those that wait, in the order in which they began. */
+static pid_t sleepers[4];
 
 static long wait_then_lock(unsigned value, void *time, void *to)
 {
@@ -250,9 +269,24 @@ static long send_on(unsigned wakes, long moves, void *to, unsigned value)
 	return syscall(SYS_futex, &event, FUTEX_CMP_REQUEUE_PI_PRIVATE, wakes, moves, to, value);
 }
 
+static void will_sleep(void)
+{
+	sleepers[begun++] = syscall(SYS_gettid);
+	asleep++;
+}
+
+/* Until as many threads wait as there are. */
+static void until_asleep(int count)
+{
+	while (asleep < count)
+		sched_yield();
+	for (int i = 0; i < count; i++)
+		until_in_call(getpid(), sleepers[i], SYS_futex);
+}
+
 static void *sent_on(void *arg)
 {
-	asleep++;
+	will_sleep();
 	long r = wait_then_lock(0, 0, &lock);
 	if (r || (lock & FUTEX_TID_MASK) != syscall(SYS_gettid)) {
 		say("not locked: %ld %s", r, strerrorname_np(errno));
@@ -269,8 +303,8 @@ static void *late(void *arg)
 {
 	struct timespec at;
 	clock_gettime(CLOCK_MONOTONIC, &at);
-	at.tv_sec++;
-	asleep++;
+	at.tv_sec += 2;
+	will_sleep();
 	errno = 0;
 	long r = wait_then_lock(0, &at, &lock);
 	say("late: %ld %s", r, r ? strerrorname_np(errno) : "");
@@ -279,6 +313,7 @@ static void *late(void *arg)
 
 static void *pause_on_event(void *arg)
 {
+	will_sleep();
 	syscall(SYS_futex, &event, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
 	return 0;
 }
@@ -286,12 +321,10 @@ static void *pause_on_event(void *arg)
 /* Four threads wait to be sent on. */
 static void four_wait(pthread_t threads[4])
 {
-	asleep = locked = 0;
+	asleep = begun = locked = 0;
 	for (int i = 0; i < 4; i++)
 		pthread_create(&threads[i], 0, sent_on, 0);
-	while (asleep < 4)
-		sched_yield();
-	sleep_ms(200);
+	until_asleep(4);
 }
 
 static void sent_on_to_locks(void)
@@ -332,19 +365,18 @@ static void sent_on_to_locks(void)
 		pthread_join(threads[i], 0);
 	say("%d have had it, it is %#x", locked, lock);
 	/* One that gets it too late. */
-	asleep = 0;
+	asleep = begun = 0;
 	TRY(pi(&lock, FUTEX_LOCK_PI_PRIVATE, 0));
 	pthread_create(&threads[0], 0, late, 0);
-	while (!asleep)
-		sched_yield();
-	sleep_ms(200);
+	until_asleep(1);
 	TRY(send_on(1, 100, &lock, 0));
 	pthread_join(threads[0], 0);
 	TRY(pi(&lock, FUTEX_UNLOCK_PI_PRIVATE, 0));
 	/* One that waits for no lock. */
 	IN_CHILD("mixed", {
+		asleep = begun = 0;
 		pthread_create(&threads[0], 0, pause_on_event, 0);
-		sleep_ms(200);
+		until_asleep(1);
 		TRY(send_on(1, 100, &lock, 0));
 		TRY(syscall(SYS_futex, &event, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0));
 	});

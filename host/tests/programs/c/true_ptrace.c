@@ -1,5 +1,6 @@
 /* What ptrace answers: stops for signals, calls, events and groups, registers, memory, steps, breakpoints. */
 #include "say.h"
+#include "blocked.h"
 #include <elf.h>
 #include <linux/ptrace.h>
 #include <pthread.h>
@@ -13,12 +14,6 @@ extern long ptrace(int, ...);
 #define SYSGOOD PTRACE_O_TRACESYSGOOD
 #define KILLS PTRACE_O_EXITKILL
 
-/* Until others have come as far as they get. */
-static void settle(void)
-{
-	sleep_ms(200);
-}
-
 static long trace(long request, pid_t pid, unsigned long address, unsigned long data)
 {
 	return syscall(SYS_ptrace, request, pid, address, data);
@@ -27,6 +22,20 @@ static long trace(long request, pid_t pid, unsigned long address, unsigned long 
 /* Numbers of tasks differ: each is called by its name. */
 static struct { pid_t pid; const char *name; } names[32];
 static int named;
+
+/* Until those that have a name have come as far as they get: none of them has run for a while. One that never stops
+   running is given two seconds. */
+static void settle(void)
+{
+	for (int calm = 0, look = 0; calm < 20 && look < 200; look++, calm++) {
+		sleep_ms(10);
+		for (int i = 0; i < 32 && names[i].pid; i++) {
+			char state = state_of_task(names[i].pid, names[i].pid);
+			if (state == 'R' || state == 'D')
+				calm = -1;
+		}
+	}
+}
 
 static void call_it(pid_t pid, const char *name)
 {
@@ -388,7 +397,7 @@ static void restarts(void)
 		say("slept: %d, %s", slept, took > 0.99 && took < 20 ? "long enough" : "NOT as long as it should");
 	});
 	cont(pid, 0);
-	settle();
+	until_in_call(pid, pid, SYS_read);
 	kill(pid, SIGURG);
 	next(pid);
 	struct user_regs_struct regs = regs_of(pid);
@@ -397,12 +406,12 @@ static void restarts(void)
 	next(pid);
 	say_call(pid);
 	cont(pid, 0);
-	settle();
+	until_in_call(pid, pid, SYS_read);
 	kill(pid, SIGUSR1);
 	next(pid);
 	cont(pid, 0);
 	MUST(write(ends[1], "x", 1));
-	settle();
+	until_in_call(pid, pid, SYS_clock_nanosleep);
 	kill(pid, SIGURG);
 	next(pid);
 	regs = regs_of(pid);

@@ -1,5 +1,7 @@
 /* What signals tell of descriptors: whom, by which signal, of what. */
 #include "say.h"
+#include "blocked.h"
+#include "delivered.h"
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -429,36 +431,45 @@ static void inet_sockets(void)
 {
 	struct sockaddr_in name = here(7171);
 	char b[10] = "";
+	cpu_set_t all = on_one_cpu();
 	int l = MUST(socket(AF_INET, SOCK_STREAM, 0)), c = MUST(socket(AF_INET, SOCK_STREAM, 0));
 	wants(l, CHOSEN);
 	wants(c, CHOSEN);
 	MUST(bind(l, (void *)&name, sizeof name));
 	MUST(listen(l, 5));
+	delivered();
 	say_told("listens", l, c, 0);
 	MUST(connect(c, (void *)&name, sizeof name));
 	int s = MUST(accept(l, NULL, NULL));
-	sleep_ms(500);
+	delivered();
 	say_told("connected and accepted", l, c, 0);
 	say_owner("what is accepted", s);
 	send(s, b, 1, 0);
+	delivered();
 	say_told("sent", c, s, 0);
 	send(s, b, 1, MSG_OOB);
+	delivered();
 	say_told("urgent", c, s, 1);
 	MUST(fcntl(c, F_SETSIG, 0));
 	send(s, b, 1, MSG_OOB);
+	delivered();
 	say_told("urgent, without a signal of its own", c, s, 1);
 	MUST(fcntl(c, F_SETFL, 0));
 	send(s, b, 1, MSG_OOB);
+	delivered();
 	say_told("urgent, without O_ASYNC", c, s, 1);
 	MUST(fcntl(c, F_SETOWN, 0));
 	send(s, b, 1, MSG_OOB);
+	delivered();
 	say_told("urgent, without an owner", c, s, 1);
 	wants(c, CHOSEN);
 	while (recv(c, b, 1, MSG_DONTWAIT) > 0)
 		;
 	shutdown(s, SHUT_WR);
+	delivered();
 	say_told("shut", c, s, 0);
 	shutdown(s, SHUT_WR);
+	delivered();
 	say_told("shut again", c, s, 0);
 	close(c);
 	close(s);
@@ -468,8 +479,10 @@ static void inet_sockets(void)
 	quiet();
 	wants(c, CHOSEN);
 	shutdown(c, SHUT_WR);
+	delivered();
 	say_told("shut by itself", c, s, 0);
 	close(s);
+	delivered();
 	say_told("the other is closed", c, s, 0);
 	close(c);
 	c = MUST(socket(AF_INET, SOCK_STREAM, 0));
@@ -480,6 +493,7 @@ static void inet_sockets(void)
 	struct linger reset = { 1, 0 };
 	setsockopt(s, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
 	close(s);
+	delivered();
 	say_told("reset", c, s, 0);
 	close(c);
 	close(l);
@@ -491,18 +505,25 @@ static void inet_sockets(void)
 	wants(v, CHOSEN);
 	send(v, b, 1, 0);
 	send(v, b, 1, 0);
+	delivered();
 	say_told("a packet and another one", u, v, 0);
 	recv(u, b, 1, 0);
+	delivered();
 	say_told("received", u, v, 0);
 	close(u);
 	send(v, b, 1, 0);
+	delivered();
 	say_told("refused", v, u, 0);
+	MUST(sched_setaffinity(0, sizeof all, &all));
 }
 
 /* Who waits for bytes is not told of them. */
+static _Atomic pid_t waits;
+
 static void *receiver(void *arg)
 {
 	char b;
+	waits = syscall(SYS_gettid);
 	return (void *)recv(*(int *)arg, &b, 1, 0);
 }
 
@@ -512,10 +533,16 @@ static void waiting(void)
 	pthread_t t;
 	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, s));
 	wants(s[0], CHOSEN);
+	/* Linux wakes who waits before it looks whether any does: on two CPUs it may be gone by then. */
+	cpu_set_t all = on_one_cpu();
+	waits = 0;
 	pthread_create(&t, NULL, receiver, &s[0]);
-	sleep_ms(2000);
+	while (!waits)
+		sched_yield();
+	until_in_call(getpid(), waits, SYS_recvfrom);
 	send(s[1], "", 1, 0);
 	pthread_join(t, NULL);
+	MUST(sched_setaffinity(0, sizeof all, &all));
 	say_told("received by who waited", s[0], s[1], 0);
 }
 

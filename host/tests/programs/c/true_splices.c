@@ -1,5 +1,6 @@
 /* What splice, tee and vmsplice answer, and where the bytes are afterwards. */
 #include "say.h"
+#include "blocked.h"
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -300,12 +301,12 @@ static void kept_room(void)
 	pid_t splicer = MUST(fork());
 	if (splicer == 0)
 		_exit(splice(s[1], 0, p[1], 0, 1 << 20, 0) == 20000 ? 0 : 1);
-	sleep_ms(100);
+	until_in_call(splicer, splicer, SYS_splice);
 	fill(big, 65536, 9);
 	pid_t writer = MUST(fork());
 	if (writer == 0)
 		_exit(write(p[1], big, 65536) == 65536 ? 0 : 1);
-	sleep_ms(100);
+	until_in_call(writer, writer, SYS_write);
 	fill(big, 20000, 10);
 	MUST(write(s[0], big, 20000));
 	int status;
@@ -361,7 +362,7 @@ static void waiting(void)
 	make(q, 0);
 	pid_t child = MUST(fork());
 	if (child == 0) {
-		sleep_ms(50);
+		until_in_call(getppid(), getppid(), SYS_splice);
 		write(p[1], "late", 4);
 		_exit(0);
 	}
@@ -370,7 +371,7 @@ static void waiting(void)
 	MUST(waitpid(child, 0, 0));
 	child = MUST(fork());
 	if (child == 0) {
-		sleep_ms(50);
+		until_in_call(getppid(), getppid(), SYS_splice);
 		write(p[1], "file", 4);
 		_exit(0);
 	}
@@ -381,7 +382,7 @@ static void waiting(void)
 	child = MUST(fork());
 	if (child == 0) {
 		static char room[8192];
-		sleep_ms(50);
+		until_in_call(getppid(), getppid(), SYS_splice);
 		read(q[0], room, 8192);
 		_exit(0);
 	}
@@ -395,7 +396,7 @@ static void waiting(void)
 	TRY(poll(&i, 1, 0));
 	child = MUST(fork());
 	if (child == 0) {
-		sleep_ms(50);
+		until_in_call(getppid(), getppid(), SYS_poll);
 		lseek(f, 0, SEEK_SET);
 		splice(f, 0, q[1], 0, 1, 0);
 		_exit(0);

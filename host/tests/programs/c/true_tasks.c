@@ -1,5 +1,6 @@
 /* What calls about tasks answer: waits on several words, policies, what is shared, advice for others. */
 #include "say.h"
+#include "blocked.h"
 #include <linux/futex.h>
 #include <linux/kcmp.h>
 #include <pthread.h>
@@ -34,7 +35,7 @@ static long waitv(void *w, unsigned n, unsigned flags, struct timespec *t, int c
 
 static void *waker(void *arg)
 {
-	sleep_ms(50);
+	until_in_call(getpid(), getpid(), SYS_futex_waitv);
 	uint32_t *word = arg;
 	*word = 1;
 	syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, 0, 0, 0);
@@ -45,7 +46,7 @@ static long moved, woken;
 
 static void *requeuer(void *arg)
 {
-	sleep_ms(50);
+	until_in_call(getpid(), getpid(), SYS_futex_waitv);
 	/* Moved to another word, and woken there. */
 	moved = (syscall(SYS_futex, &words[3], FUTEX_REQUEUE | FUTEX_PRIVATE_FLAG, 0, 1, &words[100], 0));
 	woken = (syscall(SYS_futex, &words[100], FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, 0, 0, 0));
@@ -105,7 +106,7 @@ static void waits(void)
 	w[0] = w[1] = (struct futex_waitv){ .uaddr = (uintptr_t)shared, .flags = FUTEX_32 };
 	pid_t child = MUST(fork());
 	if (child == 0) {
-		sleep_ms(50);
+		until_in_call(getppid(), getppid(), SYS_futex_waitv);
 		*shared = 1;
 		_exit(syscall(SYS_futex, shared, FUTEX_WAKE, 10, 0, 0, 0));
 	}

@@ -1,5 +1,6 @@
 /* What sockets of AF_UNIX answer: names, connections, messages, descriptors, ends. */
 #include "say.h"
+#include "blocked.h"
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -173,7 +174,7 @@ static void backlog(void)
 		int r = connect(second, (void *)&x, l);
 		_exit(r == 0 && write(second, "2", 1) == 1 ? 7 : 8);
 	}
-	sleep_ms(100);
+	until_in_call(child, child, SYS_connect);
 	TRY(waitpid(child, 0, WNOHANG));
 	close(MUST(accept(s, 0, 0)));
 	d = MUST(accept(s, 0, 0));
@@ -247,7 +248,7 @@ static void ends(void)
 	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, s));
 	TRY(write(s[0], "ab", 2));
 	if (fork() == 0) {
-		sleep_ms(50);
+		until_in_call(getppid(), getppid(), SYS_recvfrom);
 		write(s[0], "cd", 2);
 		_exit(0);
 	}

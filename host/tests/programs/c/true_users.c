@@ -1,5 +1,6 @@
 /* Who may do what: users, groups and capabilities, tried as root and as others. */
 #include "say.h"
+#include "blocked.h"
 #include <dirent.h>
 #include <grp.h>
 #include <linux/capability.h>
@@ -480,7 +481,7 @@ static void system_calls(void)
 	say("priorities");
 	pid_t ann = MUST(fork());
 	if (!ann) { become(ANN, ANN, 0); for (;;) pause(); }
-	sleep_ms(100);
+	until_in_call(ann, ann, SYS_pause);
 	AS(BOB, 0, {
 		struct sched_param zero = { 0 }, ten = { 10 };
 		TRY(nice(5)); TRY(nice(-1)); TRY(setpriority(PRIO_PROCESS, 0, 3)); TRY(setpriority(PRIO_PROCESS, 0, 6)); TRY(setpriority(PRIO_PROCESS, ann, 6));
@@ -590,8 +591,9 @@ static void processes(void)
 		setsid();
 		for (;;) pause();
 	}
-	sleep_ms(200);
 	pid_t all[] = { plain, hidden, root };
+	for (int i = 0; i < 3; i++)
+		until_in_call(all[i], all[i], SYS_pause);
 	static const char *what[] = { "plain", "hidden", "root's" };
 	static const char *owners[] = { "/proc/%d", "/proc/%d/stat", "/proc/%d/environ", "/proc/%d/fd", "/proc/%d/fdinfo", "/proc/%d/fd/0", "/proc/%d/task", "/proc/%d/exe",
 		"/proc/%d/maps", "/proc/%d/comm", "/proc/%d/pagemap", "/proc/%d/syscall", "/proc/%d/personality" };

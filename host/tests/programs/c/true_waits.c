@@ -1,5 +1,6 @@
 /* Who is woken by what, and when: sets of files and sets of those, signals at descriptors, timers on CPU clocks. */
 #include "say.h"
+#include "blocked.h"
 #include <pthread.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -12,14 +13,15 @@
 static atomic_int waiting, woken, stop;
 static int shared_event;
 
-struct waiter { int set; };
+struct waiter { int set; _Atomic pid_t tid; };
 
 static void *wait_in_set(void *arg)
 {
 	struct waiter *w = arg;
 	struct epoll_event event;
+	w->tid = syscall(SYS_gettid);
 	atomic_fetch_add(&waiting, 1);
-	if (epoll_wait(w->set, &event, 1, 1500) == 1)
+	if (epoll_wait(w->set, &event, 1, 3000) == 1)
 		atomic_fetch_add(&woken, 1);
 	return 0;
 }
@@ -38,8 +40,9 @@ static void woken_by_one(const char *name, unsigned kind)
 		pthread_create(&threads[i], 0, wait_in_set, &waiters[i]);
 	}
 	while (waiting < 4)
-		sleep_ms(1);
-	sleep_ms(200);
+		sched_yield();
+	for (int i = 0; i < 4; i++)
+		until_in_call(getpid(), waiters[i].tid, SYS_epoll_wait);
 	uint64_t one = 1;
 	MUST(write(event, &one, 8));
 	for (int i = 0; i < 4; i++)
@@ -62,7 +65,7 @@ static void nested_sets(void)
 	TRY(epoll_wait(sets[4], &e, 1, 0));
 	pid_t child = MUST(fork());
 	if (child == 0) {
-		sleep_ms(100);
+		until_in_call(getppid(), getppid(), SYS_epoll_wait);
 		uint64_t one = 1;
 		MUST(write(event, &one, 8));
 		_exit(0);
@@ -102,9 +105,12 @@ static void show(const struct signalfd_siginfo *s)
 
 static int signal_file;
 
+static _Atomic pid_t reader;
+
 static void *read_signal(void *arg)
 {
 	struct signalfd_siginfo s;
+	reader = syscall(SYS_gettid);
 	int got = read(signal_file, &s, sizeof s);
 	say("a thread reads %d", got);
 	if (got == sizeof s)
@@ -151,7 +157,7 @@ static void signals_at_descriptors(void)
 	MUST(epoll_ctl(e, EPOLL_CTL_ADD, signal_file, &event));
 	pid_t child = MUST(fork());
 	if (child == 0) {
-		sleep_ms(100);
+		until_in_call(getppid(), getppid(), SYS_epoll_wait);
 		_exit(5);
 	}
 	TRY(epoll_wait(e, &event, 1, 5000));
@@ -162,7 +168,9 @@ static void signals_at_descriptors(void)
 	fcntl(signal_file, F_SETFL, 0);
 	pthread_t thread;
 	pthread_create(&thread, 0, read_signal, 0);
-	sleep_ms(100);
+	while (!reader)
+		sched_yield();
+	until_in_call(getpid(), reader, SYS_read);
 	MUST(kill(getpid(), SIGUSR1));
 	pthread_join(thread, 0);
 	close(signal_file);
@@ -306,7 +314,7 @@ static void threads_numbers(void)
 	}
 	int number;
 	MUST(read(pipes[0], &number, sizeof number));
-	sleep_ms(100);
+	until_state(child, child, 'S');
 	say("main thread %c, other %c", state_of(child), state_of(number));
 	siginfo_t info = { .si_code = SI_QUEUE, .si_signo = SIGTERM };
 	TRY(syscall(SYS_rt_sigqueueinfo, number, 0, &info));

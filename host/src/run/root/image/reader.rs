@@ -76,18 +76,29 @@ fn opened(socket: &UnixStream, mut first: Frame) -> Result<Image, ImageError> {
     let archive = first.descriptors.pop().filter(|_| first.kind == OPEN);
     let archive = archive.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let name = String::from_utf8_lossy(&first.bytes).into_owned();
-    Image::read(File::from(archive), &name, &mut Asking(socket))
+    let mut asking = Asking {
+        socket,
+        scratch: None,
+    };
+    Image::read(File::from(archive), &name, &mut asking)
 }
 
 /// Asks the process at the other end.
-struct Asking<'a>(&'a UnixStream);
+struct Asking<'a> {
+    socket: &'a UnixStream,
+    /// The file for what is unpacked, once it was asked for.
+    scratch: Option<Arc<File>>,
+}
 
 impl Workshop for Asking<'_> {
-    fn scratch(&mut self) -> io::Result<File> {
-        send(self.0, SCRATCH, &[], &[])?;
-        let mut answer = receive(self.0)?;
+    fn scratch(&mut self) -> io::Result<Arc<File>> {
+        if let Some(file) = &self.scratch {
+            return Ok(Arc::clone(file));
+        }
+        send(self.socket, SCRATCH, &[], &[])?;
+        let mut answer = receive(self.socket)?;
         match answer.descriptors.pop() {
-            Some(file) => Ok(File::from(file)),
+            Some(file) => Ok(Arc::clone(self.scratch.insert(Arc::new(File::from(file))))),
             None => Err(io::Error::other(
                 String::from_utf8_lossy(&answer.bytes).into_owned(),
             )),
@@ -100,6 +111,6 @@ impl Workshop for Asking<'_> {
             done,
         };
         // The next message meets the same error.
-        let _ = serde_json::to_vec(&unpacked).map(|bytes| send(self.0, PROGRESS, &bytes, &[]));
+        let _ = serde_json::to_vec(&unpacked).map(|bytes| send(self.socket, PROGRESS, &bytes, &[]));
     }
 }

@@ -7,11 +7,10 @@ use super::messages::{
 };
 use super::reader::serve;
 use super::scratch::{Progress, folder, nameless};
-use crate::confine::Reader;
 use crate::confine::frames::Frame;
+use crate::confine::{LIMITS, Reader};
 use crate::run::root::desk::status;
 use crate::run::root::source::Answers;
-use crate::system::open_regular;
 use ebb_wire::root::{Answer, Question};
 use rustix::io::Errno;
 use std::fs::File;
@@ -19,14 +18,21 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The most messages of a reader until the image is open. It tells of each 16 MiB at most that it
+/// unpacks, of 64 GiB.
+const MESSAGES_MAX: u32 = 1 << 13;
+/// The most bytes of these messages.
+const MESSAGES_BYTES_MAX: usize = 64 << 20;
+/// The most time until the image is open: 64 GiB of the slowest coding take less than an hour.
+const OPENING_MAX: Duration = Duration::from_secs(4 * 3600);
 
 /// Why an image cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemoteError {
     #[error(transparent)]
     Open(#[from] io::Error),
-    #[error("neither a directory nor a tar archive")]
-    NoFile,
     #[error("{0}")]
     Image(String),
     #[error("the process that reads it ended: {0}")]
@@ -36,34 +42,51 @@ pub(crate) enum RemoteError {
 /// An image that a confined process reads.
 #[derive(Debug)]
 pub(crate) struct RemoteImage {
-    /// One question at a time.
-    reader: Mutex<Reader>,
+    /// One question at a time. `None` once an answer failed: a later one could be taken for another's.
+    reader: Mutex<Option<Reader>>,
+    pid: i32,
     config: Config,
 }
 
 impl RemoteImage {
-    /// Has a process open the archive at `path`. Says on a terminal how far that is, unless `quiet`.
+    /// Has a process open the archive `file`, which the user named `path`. Says on a terminal how far that is, unless `quiet`.
     ///
     /// # Errors
     /// What is wrong with the archive.
-    pub(crate) fn open(path: &Path, quiet: bool) -> Result<Self, RemoteError> {
-        let file = open_regular(path).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => RemoteError::NoFile,
-            _ => RemoteError::Open(error),
-        })?;
+    pub(crate) fn open(file: &File, path: &Path, quiet: bool) -> Result<Self, RemoteError> {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy();
-        let reader = Reader::start(c"ebb-image", serve)?;
+        let reader = Reader::start(c"ebb-image", LIMITS, serve)?;
+        Self::opened_by(reader, file, &name, quiet)
+    }
+
+    /// Has `reader` open the archive `file`, called `name`.
+    fn opened_by(
+        reader: Reader,
+        file: &File,
+        name: &str,
+        quiet: bool,
+    ) -> Result<Self, RemoteError> {
         let ended = RemoteError::Ended;
         reader
             .send(OPEN, name.as_bytes(), &[file.as_fd()])
             .map_err(ended)?;
         let mut progress = Progress::new(quiet);
-        // Ends: an image has a bounded number of layers, and of bytes.
-        loop {
+        let mut has_scratch = false;
+        let (mut bytes, begun) = (0, Instant::now());
+        for _ in 0..MESSAGES_MAX {
             let frame = reader.receive().map_err(ended)?;
+            bytes += frame.bytes.len();
+            if bytes > MESSAGES_BYTES_MAX || begun.elapsed() > OPENING_MAX {
+                let why = "it said too much, or for too long, before the image was open";
+                return Err(ended(io::Error::other(why)));
+            }
             match frame.kind {
-                SCRATCH => give_scratch(&reader).map_err(ended)?,
+                // Once: it is as long as all that may be unpacked.
+                SCRATCH if !has_scratch => {
+                    has_scratch = true;
+                    give_scratch(&reader).map_err(ended)?;
+                }
                 PROGRESS => {
                     if let Ok(unpacked) = serde_json::from_slice::<Unpacked>(&frame.bytes) {
                         progress.show(&unpacked.what, unpacked.done);
@@ -75,7 +98,8 @@ impl RemoteImage {
                     return Ok(Self {
                         // Again: a reader that the image has taken over says what it likes.
                         config: config.checked(),
-                        reader: Mutex::new(reader),
+                        pid: reader.pid(),
+                        reader: Mutex::new(Some(reader)),
                     });
                 }
                 FAILED => {
@@ -85,6 +109,9 @@ impl RemoteImage {
                 _ => return Err(ended(io::ErrorKind::InvalidData.into())),
             }
         }
+        Err(ended(io::Error::other(format!(
+            "it sent {MESSAGES_MAX} messages and did not open the image"
+        ))))
     }
 
     /// What it says of its program.
@@ -114,7 +141,7 @@ impl RemoteImage {
 
     /// The number of the process that reads it.
     pub(crate) fn reader(&self) -> i32 {
-        self.lock().pid()
+        self.pid
     }
 
     /// Hands the guest's memory to the reader, for what the guest reads.
@@ -122,22 +149,25 @@ impl RemoteImage {
     /// # Errors
     /// The socket's, once the reader has ended.
     fn lend_memory(&self, ram: &File) -> io::Result<()> {
-        self.lock().send(MEMORY, &[], &[ram.as_fd()])
+        let reader = self.lock();
+        let reader = reader.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        reader.send(MEMORY, &[], &[ram.as_fd()])
     }
 
     /// Returns the reader's answer to a question of the guest, which stands in `asked`.
     ///
     /// # Errors
-    /// `EFAULT` for a frame that is no memory; `EIO` once the reader has ended.
+    /// [`ReplyError::Memory`] for a frame that is no memory; [`ReplyError::Reader`] if there is no answer,
+    /// now and from then on.
     fn reply(
         &self,
         question: &Question<'_>,
         asked: &[u8],
         place: &dyn Fn(u64) -> Option<u64>,
-    ) -> Result<Vec<u8>, Errno> {
-        let places = Places::of(question.frames.iter(), place).ok_or(Errno::FAULT)?;
+    ) -> Result<Vec<u8>, ReplyError> {
+        let places = Places::of(question.frames.iter(), place).ok_or(ReplyError::Memory)?;
         let answer = self.exchange(QUESTION, &places.write(asked), &[]);
-        answer.map(|frame| frame.bytes).map_err(|_| Errno::IO)
+        answer.map(|frame| frame.bytes).map_err(ReplyError::Reader)
     }
 
     /// The answer to a question; `None` if there is none, or no reader any more.
@@ -152,14 +182,30 @@ impl RemoteImage {
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<Frame> {
-        let reader = self.lock();
-        reader.send(kind, bytes, descriptors)?;
-        reader.receive()
+        let mut slot = self.lock();
+        let reader = slot.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        let answer = reader
+            .send(kind, bytes, descriptors)
+            .and_then(|()| reader.receive());
+        if answer.is_err() {
+            // Ends the process.
+            drop(slot.take());
+        }
+        answer
     }
 
-    fn lock(&self) -> MutexGuard<'_, Reader> {
+    fn lock(&self) -> MutexGuard<'_, Option<Reader>> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why the reader has no answer.
+#[derive(Debug)]
+enum ReplyError {
+    /// The question names a frame that is no memory.
+    Memory,
+    /// The reader has ended, or was ended.
+    Reader(io::Error),
 }
 
 /// Says something to the user.
@@ -204,13 +250,14 @@ impl Answers for Lending {
             }
             // No reader of ours makes a longer one.
             Ok(_) => Answer::new(buffer).finish(status(Errno::IO)),
-            Err(error) => {
-                if error == Errno::IO
-                    && let Some(tell) = self.tell.take()
-                {
-                    tell("the process that reads the image has ended; the guest gets errors");
+            Err(ReplyError::Memory) => Answer::new(buffer).finish(status(Errno::FAULT)),
+            Err(ReplyError::Reader(why)) => {
+                if let Some(tell) = self.tell.take() {
+                    tell(&format!(
+                        "the process that reads the image is gone, and the guest gets errors: {why}"
+                    ));
                 }
-                Answer::new(buffer).finish(status(error))
+                Answer::new(buffer).finish(status(Errno::IO))
             }
         }
     }
@@ -225,5 +272,60 @@ fn give_scratch(reader: &Reader) -> io::Result<()> {
             let why = format!("{}: {error}", folder.display());
             reader.send(SCRATCH, why.as_bytes(), &[])
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::confine::frames::send;
+    use std::os::unix::net::UnixStream;
+
+    /// What becomes of an image whose reader does as `serve` says.
+    fn opened(serve: fn(&UnixStream)) -> Result<RemoteImage, RemoteError> {
+        let reader = Reader::start(c"ebb-test", LIMITS, serve).unwrap();
+        RemoteImage::opened_by(reader, &File::open("/dev/null").unwrap(), "x", true)
+    }
+
+    fn end_of(serve: fn(&UnixStream)) -> String {
+        match opened(serve) {
+            Err(RemoteError::Ended(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_reader_that_never_opens_the_image_is_given_up() {
+        let said = end_of(|socket| while send(socket, PROGRESS, b"{}", &[]).is_ok() {});
+        assert!(said.contains("8192 messages"), "{said}");
+        let said = end_of(|socket| {
+            let long = vec![b' '; 1 << 20];
+            while send(socket, PROGRESS, &long, &[]).is_ok() {}
+        });
+        assert!(said.contains("too much"), "{said}");
+    }
+
+    #[test]
+    fn a_reader_gets_one_file_to_write() {
+        let said = end_of(|socket| {
+            for _ in 0..2 {
+                let _ = send(socket, SCRATCH, &[], &[]);
+            }
+            let _ = crate::confine::frames::receive(socket);
+            let _ = crate::confine::frames::receive(socket);
+        });
+        assert!(said.contains("invalid data"), "{said}");
+    }
+
+    #[test]
+    fn a_reader_that_fails_once_is_not_asked_again() {
+        let image = opened(|socket| {
+            let config = serde_json::to_vec(&Config::default()).unwrap_or_default();
+            let _ = send(socket, OPENED, &config, &[]);
+            // A question is not answered, for this process ends.
+        });
+        let image = image.unwrap();
+        assert!(!image.has(b"/x") && !image.has(b"/x"));
+        assert!(image.lock().is_none());
     }
 }

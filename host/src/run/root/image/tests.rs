@@ -76,7 +76,7 @@ impl Tar {
 fn open_remote(name: &str, bytes: &[u8]) -> Result<Arc<RemoteImage>, String> {
     let path = std::env::temp_dir().join(format!("ebb-remote-{name}-{}", std::process::id()));
     fs::write(&path, bytes).unwrap();
-    let image = RemoteImage::open(&path, true);
+    let image = RemoteImage::open(&File::open(&path).unwrap(), &path, true);
     fs::remove_file(&path).unwrap();
     image.map(Arc::new).map_err(|error| error.to_string())
 }
@@ -147,8 +147,8 @@ fn another_process_says_what_is_wrong_with_an_image() {
 struct Here;
 
 impl Workshop for Here {
-    fn scratch(&mut self) -> io::Result<File> {
-        scratch::nameless(&std::env::temp_dir())
+    fn scratch(&mut self) -> io::Result<Arc<File>> {
+        scratch::nameless(&std::env::temp_dir()).map(Arc::new)
     }
 
     fn progress(&mut self, _: &str, _: u64) {}

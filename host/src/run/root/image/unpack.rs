@@ -4,7 +4,7 @@ use super::error::ImageError;
 use super::section::Section;
 use super::workshop::Workshop;
 use std::cell::Cell;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::rc::Rc;
 
 /// The most bytes that come of one image.
@@ -96,7 +96,11 @@ pub(super) fn unpack(
             XZ_MEMORY_KIB_MAX,
         )),
     };
-    let mut file = workshop.scratch().map_err(ImageError::Scratch)?;
+    let file = workshop.scratch().map_err(ImageError::Scratch)?;
+    let mut end = &*file;
+    let from = end
+        .seek(io::SeekFrom::End(0))
+        .map_err(ImageError::Scratch)?;
     let mut buffer = vec![0; 1 << 18];
     let (mut done, mut told) = (0_u64, 0);
     // Ends: the sum is bounded.
@@ -117,14 +121,14 @@ pub(super) fn unpack(
         *budget = budget.checked_sub(count as u64).ok_or_else(|| {
             ImageError::Image(format!("{what}: an image of more than 64 GiB, unpacked"))
         })?;
-        file.write_all(&buffer[..count])
+        end.write_all(&buffer[..count])
             .map_err(ImageError::Scratch)?;
         if done - told >= TOLD_EVERY {
             workshop.progress(what, done);
             told = done;
         }
     }
-    Ok(Section::whole(file)?)
+    Ok(Section::within(&file, from, done))
 }
 
 #[cfg(test)]

@@ -1,0 +1,233 @@
+//! `ebb pause` and `ebb resume`: stop the virtual CPUs of guests, and let them go on.
+
+use super::amount::mebibytes;
+use crate::failure::Failure;
+use crate::guest::Standstill;
+use crate::qemu::{StoppedBy, Wish};
+use crate::registry::{Fleet, GuestId, Presence};
+use crate::stdout;
+use crate::text::stderr;
+use clap::Args;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PAUSE_EXAMPLES: &str = "\
+Examples:
+  ebb pause                                 the one guest that runs
+  ebb pause --guest job                     by its name in `ebb top`, or by ebb's process number
+  ebb pause --all                           every guest of yours
+
+A paused guest takes no CPU of the host. What is free in it goes back at once, without the guest, unless its mode is off; then
+`ebb reclaim` takes it. Its clocks and timers stand still with it. Ctrl-C and other signals for the program let it go on.";
+
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  ebb resume                                the one guest that runs
+  ebb resume --guest job                    by its name in `ebb top`, or by ebb's process number
+  ebb resume --all                          every guest of yours";
+
+/// QEMU has stopped the CPUs, or let them go on, within `PATIENCE`, unless its disks do not answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Options of `ebb pause`.
+#[derive(Args, Debug)]
+#[command(after_help = PAUSE_EXAMPLES)]
+pub(crate) struct PauseOptions {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Options of `ebb resume`.
+#[derive(Args, Debug)]
+#[command(after_help = RESUME_EXAMPLES)]
+pub(crate) struct ResumeOptions {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Which guests are meant.
+#[derive(Args, Debug)]
+struct Which {
+    /// The guest: its name, or the process number of its `ebb run` [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    guest: Option<String>,
+
+    /// Every guest of this user
+    #[arg(long, conflicts_with = "guest")]
+    all: bool,
+}
+
+/// Stops the virtual CPUs of the guests that are meant, and says what they hold.
+pub(crate) fn pause(options: &PauseOptions) -> Result<u8, Failure> {
+    all(&options.which, Wish::Pause)
+}
+
+/// Lets the virtual CPUs of the guests that are meant go on.
+pub(crate) fn resume(options: &ResumeOptions) -> Result<u8, Failure> {
+    all(&options.which, Wish::Resume)
+}
+
+/// How far a guest has come.
+enum Outcome {
+    /// It is not there yet.
+    Waits,
+    /// It is, and this is said of it.
+    Is(String),
+    /// It cannot be.
+    Fails(String),
+}
+
+/// Asks all guests before it waits for one, and returns the first failure when all are through.
+fn all(which: &Which, wish: Wish) -> Result<u8, Failure> {
+    let mut fleet = Fleet::new();
+    let guests = if which.all {
+        let found = fleet.figures().into_iter();
+        let here = found.filter_map(|(id, presence)| match presence {
+            Presence::Here(figures) => Some((id, figures)),
+            Presence::Silent => None,
+        });
+        here.collect()
+    } else {
+        vec![fleet.find(which.guest.as_deref())?]
+    };
+    let mut waiting = Vec::new();
+    let mut failures = Vec::new();
+    for (id, figures) in guests {
+        let name = figures.name.clone();
+        match before(figures.standstill, wish) {
+            Outcome::Is(text) => stdout::print(&format!("{name}: {text}\n"))?,
+            Outcome::Fails(why) => failures.push(format!("{name}: {why}")),
+            Outcome::Waits => match fleet.cpus(&id, wish) {
+                Ok(()) => waiting.push((id, name)),
+                Err(error) => failures.push(format!("{name}: {error}")),
+            },
+        }
+    }
+    wait(&mut fleet, waiting, wish, &mut failures)?;
+    let mut failures = failures.into_iter();
+    let Some(first) = failures.next() else {
+        return Ok(0);
+    };
+    for failure in failures {
+        stderr::say(&format!("ebb: {failure}"));
+    }
+    Err(Failure::Usage(first))
+}
+
+/// Waits for the guests that were asked, and says of each when it has followed.
+fn wait(
+    fleet: &mut Fleet,
+    mut waiting: Vec<(GuestId, String)>,
+    wish: Wish,
+    failures: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    while !waiting.is_empty() {
+        let over = Instant::now() >= deadline;
+        let found = fleet.figures();
+        let mut still = Vec::new();
+        for (id, name) in waiting {
+            let outcome = match found.get(&id) {
+                None => Outcome::Fails("it has ended".into()),
+                Some(Presence::Here(figures)) => {
+                    after(figures.standstill, figures.resident_bytes, wish, over)
+                }
+                Some(Presence::Silent) => Outcome::Waits,
+            };
+            match outcome {
+                Outcome::Is(text) => stdout::print(&format!("{name}: {text}\n"))?,
+                Outcome::Fails(why) => failures.push(format!("{name}: {why}")),
+                Outcome::Waits if over => {
+                    let seconds = PATIENCE.as_secs();
+                    failures.push(format!(
+                        "{name}: QEMU was asked and has not followed within {seconds} s"
+                    ));
+                }
+                Outcome::Waits => still.push((id, name)),
+            }
+        }
+        waiting = still;
+        if !waiting.is_empty() {
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+    Ok(())
+}
+
+/// What there is to say of a guest before it is asked.
+fn before(standstill: Option<Standstill>, wish: Wish) -> Outcome {
+    match (standstill.map(|standstill| standstill.by), wish) {
+        (Some(StoppedBy::Signal), _) => Outcome::Fails(
+            "a signal has stopped QEMU, which cannot be asked; SIGCONT lets it go on".into(),
+        ),
+        (Some(StoppedBy::Ebb), Wish::Pause) => Outcome::Is("is paused already".into()),
+        (None, Wish::Resume) => Outcome::Is("runs already".into()),
+        _ => Outcome::Waits,
+    }
+}
+
+/// What there is to say of a guest that was asked and holds `resident` bytes; `over`: it is not
+/// waited for any longer.
+fn after(standstill: Option<Standstill>, resident: u64, wish: Wish, over: bool) -> Outcome {
+    match (standstill, wish) {
+        (None, Wish::Resume) => Outcome::Is("runs".into()),
+        (Some(standstill), Wish::Pause)
+            if standstill.by == StoppedBy::Ebb && (standstill.settled || over) =>
+        {
+            let before = mebibytes(standstill.resident_bytes);
+            let now = mebibytes(resident);
+            Outcome::Is(format!("paused, resident {before} → {now}"))
+        }
+        _ => Outcome::Waits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stands(by: StoppedBy, settled: bool) -> Option<Standstill> {
+        Some(Standstill {
+            by,
+            resident_bytes: 400 << 20,
+            settled,
+        })
+    }
+
+    fn said(outcome: Outcome) -> String {
+        match outcome {
+            Outcome::Waits => "…".into(),
+            Outcome::Is(text) => text,
+            Outcome::Fails(why) => format!("failed: {why}"),
+        }
+    }
+
+    #[test]
+    fn what_is_so_already_is_said() {
+        let (ebb, signal) = (StoppedBy::Ebb, StoppedBy::Signal);
+        let of = |standstill, wish| said(before(standstill, wish));
+        assert_eq!(of(None, Wish::Pause), "…");
+        assert_eq!(of(None, Wish::Resume), "runs already");
+        assert_eq!(of(stands(ebb, true), Wish::Pause), "is paused already");
+        assert_eq!(of(stands(ebb, true), Wish::Resume), "…");
+        for wish in [Wish::Pause, Wish::Resume] {
+            assert!(of(stands(signal, true), wish).contains("SIGCONT"));
+        }
+    }
+
+    #[test]
+    fn a_guest_is_paused_when_its_memory_is_back() {
+        let of = |standstill, over| said(after(standstill, 3 << 20, Wish::Pause, over));
+        let ebb = StoppedBy::Ebb;
+        assert_eq!(of(None, true), "…");
+        assert_eq!(of(stands(ebb, false), false), "…");
+        let text = "paused, resident 400.0 MiB → 3.0 MiB";
+        assert_eq!(of(stands(ebb, true), false), text);
+        assert_eq!(of(stands(ebb, false), true), text);
+        assert_eq!(of(stands(StoppedBy::Signal, true), false), "…");
+        let resumed = |standstill| said(after(standstill, 3 << 20, Wish::Resume, false));
+        assert_eq!(resumed(None), "runs");
+        assert_eq!(resumed(stands(ebb, true)), "…");
+    }
+}

@@ -1,0 +1,95 @@
+//! One guest that builds and rests, or three of them, and what the host holds of all of them meanwhile.
+
+use super::super::elastic::Kind;
+use super::super::schema::{Better, Outcome, Run};
+use super::column::Column;
+use super::guest::{Guest, Heard, Stop};
+use super::held::Held;
+use super::setup::Setup;
+use super::sums::{Held as Curve, result};
+use crate::failure::Failure;
+use crate::text::Size;
+use std::time::{Duration, Instant};
+
+/// How often what is held is looked at, shared among the guests.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs one guest or three.
+pub(super) fn run(
+    setup: &Setup<'_>,
+    kind: Kind,
+    memory: Size,
+    column: &Column,
+    round: u32,
+) -> Result<Run, Failure> {
+    let mut guests = Vec::new();
+    for _ in 0..kind.guests() {
+        guests.push(setup.start(kind, memory, column)?);
+    }
+    let curve = watch(&mut guests);
+    let mut end = (Outcome::Ok, None);
+    let mut events = Vec::new();
+    for guest in guests {
+        let (one, more) = guest.finish()?;
+        if end.0 == Outcome::Ok {
+            end = one;
+        }
+        events.extend(more);
+    }
+    match curve {
+        Ok(curve) => {
+            let area = curve.area() / 60.0;
+            events.push(result("held_area", area, "GiB·min", Better::Lower, &[]));
+            events.push(result("held_peak", curve.peak(), "B", Better::Lower, &[]));
+            events.push(result("whole_s", curve.seconds(), "s", Better::Lower, &[]));
+        }
+        Err(stop) => end = stop.over(end),
+    }
+    Ok(setup.finished((kind, memory, column, round), end, events))
+}
+
+/// Lets the guests build, each from when the one before has built its first round, and watches what is held.
+fn watch(guests: &mut [Guest<'_>]) -> Result<Curve, Stop> {
+    let mut held = Vec::new();
+    for guest in guests.iter_mut() {
+        if !guest.until("turn") {
+            return Err(Stop::Ended);
+        }
+        held.push(Held::of(guest.pid())?);
+    }
+    let begin = Instant::now();
+    let mut curve = Curve::default();
+    let mut built = vec![0_u32; guests.len()];
+    let mut over = vec![false; guests.len()];
+    let mut gone = 0;
+    guests[0].go();
+    let mut started = 1;
+    while gone < guests.len() {
+        for (index, guest) in guests.iter_mut().enumerate() {
+            if over[index] && held[index].bytes() == 0 {
+                continue;
+            }
+            match guest.hear(LOOK) {
+                Heard::Phase(name) if name == "built" => built[index] += 1,
+                // Its turn after all rounds: there is no other.
+                Heard::Phase(name) if name == "turn" => guest.dismiss(),
+                Heard::Ended if !over[index] => {
+                    over[index] = true;
+                    gone += 1;
+                }
+                _ => {}
+            }
+            let sum = held.iter().map(Held::bytes).sum();
+            curve.add(begin.elapsed(), sum);
+        }
+        // A share of the round's own time lies between the guests, whatever the machine's speed.
+        if started < guests.len() && built[started - 1] > 0 {
+            guests[started].go();
+            started += 1;
+        }
+        if over.iter().take(started).any(|over| *over) && started < guests.len() {
+            return Err(Stop::Ended);
+        }
+    }
+    Ok(curve)
+}

@@ -1,0 +1,218 @@
+//! The host's hand: it takes memory from a guest, and gives it back.
+
+use super::column::By;
+use crate::machine::GiveBack;
+use crate::qemu::Monitor;
+use crate::registry::{Fleet, GuestId, Presence};
+use ebb_wire::Reclaim;
+use serde_json::Value;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The virtio-mem device.
+const DEVICE: &str = "/machine/peripheral/vm0";
+/// How often a run's server or QEMU is asked how far it is.
+const ASK_EVERY: Duration = Duration::from_millis(5);
+
+/// How long a guest may take to follow a change of its mode.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How the host reaches the guest.
+enum Reach {
+    Fleet(Box<Fleet>, GuestId),
+    Monitor(Box<Monitor>),
+    Nothing,
+}
+
+/// One hand on one guest.
+pub(super) struct Hand {
+    by: By,
+    reach: Reach,
+    /// What is taken, and what the guest has when all is back.
+    bytes: u64,
+    full: u64,
+    /// The number of the last request to the guest.
+    number: u32,
+    asked: Option<Instant>,
+}
+
+impl Hand {
+    /// Takes hold of the guest of the `ebb run` with number `pid`, which is up.
+    pub(super) fn on(by: By, pid: u32, socket: &Path, bytes: u64) -> Result<Self, String> {
+        let reach = match by {
+            By::Shared | By::Reclaim => {
+                let mut fleet = Fleet::new();
+                let (id, _) = fleet
+                    .find(Some(&pid.to_string()))
+                    .map_err(|error| error.to_string())?;
+                Reach::Fleet(Box::new(fleet), id)
+            }
+            By::Balloon | By::Plug => {
+                let stream = UnixStream::connect(socket)
+                    .map_err(|error| format!("QEMU's monitor: {error}"))?;
+                let monitor = Monitor::connect(stream).map_err(|error| error.to_string())?;
+                Reach::Monitor(Box::new(monitor))
+            }
+            By::Itself | By::Nothing => Reach::Nothing,
+        };
+        let mut hand = Self {
+            by,
+            reach,
+            bytes,
+            full: bytes,
+            number: 0,
+            asked: None,
+        };
+        match by {
+            By::Balloon => hand.full = hand.left_to_guest()?,
+            // Nothing leaves before it is time.
+            By::Shared => hand.set_and_wait(GiveBack::Off)?,
+            By::Reclaim | By::Plug | By::Itself | By::Nothing => {}
+        }
+        Ok(hand)
+    }
+
+    /// Has the memory leave. Does not wait.
+    pub(super) fn leave(&mut self) -> Result<(), String> {
+        match self.by {
+            By::Shared => self.set(GiveBack::Shared),
+            By::Reclaim => {
+                let Reach::Fleet(fleet, id) = &mut self.reach else {
+                    return Ok(());
+                };
+                let asked = fleet.reclaim(id, Reclaim::Free);
+                self.number = asked.map_err(|error| error.to_string())?;
+                Ok(())
+            }
+            By::Balloon => self.want(self.full.saturating_sub(self.bytes)),
+            By::Plug => self.want(0),
+            By::Itself | By::Nothing => Ok(()),
+        }
+    }
+
+    /// Has the memory return. Does not wait.
+    pub(super) fn come(&mut self) -> Result<(), String> {
+        match self.by {
+            By::Shared => self.set(GiveBack::Off),
+            By::Balloon | By::Plug => self.want(self.full),
+            // The guest has never lost it.
+            By::Reclaim | By::Itself | By::Nothing => Ok(()),
+        }
+    }
+
+    /// Whether the way itself says that all has left; `None` if it says nothing.
+    pub(super) fn has_left(&mut self) -> Result<Option<bool>, String> {
+        if !self.may_ask() {
+            return Ok(Some(false));
+        }
+        match self.by {
+            By::Reclaim => self.is_through().map(Some),
+            By::Balloon => {
+                let goal = self.full.saturating_sub(self.bytes);
+                Ok(Some(self.left_to_guest()? <= goal))
+            }
+            By::Plug => Ok(Some(self.left_to_guest()? == 0)),
+            By::Shared | By::Itself | By::Nothing => Ok(None),
+        }
+    }
+
+    /// Whether the guest has all of it again.
+    pub(super) fn has_come(&mut self) -> Result<bool, String> {
+        match self.by {
+            By::Balloon | By::Plug => Ok(self.may_ask() && self.left_to_guest()? >= self.full),
+            By::Shared | By::Reclaim | By::Itself | By::Nothing => Ok(true),
+        }
+    }
+
+    /// Whether growing is an act of the host's at all.
+    pub(super) fn grows(&self) -> bool {
+        matches!(self.by, By::Balloon | By::Plug)
+    }
+
+    /// Not oftener than QEMU or a run's server can bear.
+    fn may_ask(&mut self) -> bool {
+        let now = Instant::now();
+        if self.asked.is_some_and(|asked| now - asked < ASK_EVERY) {
+            return false;
+        }
+        self.asked = Some(now);
+        true
+    }
+
+    fn set(&mut self, mode: GiveBack) -> Result<(), String> {
+        let Reach::Fleet(fleet, id) = &mut self.reach else {
+            return Ok(());
+        };
+        let set = fleet.set_give_back(id, mode);
+        set.map_err(|error| error.to_string())
+    }
+
+    /// Sets the mode, and waits until the guest's figures show it.
+    fn set_and_wait(&mut self, mode: GiveBack) -> Result<(), String> {
+        self.set(mode)?;
+        let since = Instant::now();
+        while since.elapsed() < PATIENCE {
+            if let Reach::Fleet(fleet, id) = &mut self.reach
+                && let Some(Presence::Here(figures)) = fleet.figures().get(id)
+                && figures.give_back == mode.name()
+            {
+                return Ok(());
+            }
+            thread::sleep(ASK_EVERY);
+        }
+        Err(format!(
+            "the guest does not follow give-back={}",
+            mode.name()
+        ))
+    }
+
+    /// Whether the guest is through with the last request.
+    fn is_through(&mut self) -> Result<bool, String> {
+        let Reach::Fleet(fleet, id) = &mut self.reach else {
+            return Ok(true);
+        };
+        match fleet.figures().get(id) {
+            Some(Presence::Here(figures)) => {
+                if figures.reclaim_failed == Some(self.number) {
+                    return Err("the request for memory failed".into());
+                }
+                // Numbers go round, and 0 is before the first.
+                Ok(figures.reclaimed.is_some_and(|done| {
+                    done != 0 && done.wrapping_sub(self.number).cast_signed() >= 0
+                }))
+            }
+            Some(Presence::Silent) => Ok(false),
+            None => Err("the guest has ended".into()),
+        }
+    }
+
+    /// Returns the bytes that the balloon leaves to the guest, or those of the virtio-mem device that are
+    /// plugged in.
+    fn left_to_guest(&mut self) -> Result<u64, String> {
+        let Reach::Monitor(monitor) = &mut self.reach else {
+            return Ok(0);
+        };
+        match self.by {
+            By::Plug => {
+                let size = monitor.property(DEVICE, "size");
+                size.map_err(|error| error.to_string())?
+                    .as_u64()
+                    .ok_or_else(|| "QEMU does not say what is plugged in".to_owned())
+            }
+            _ => monitor.balloon().map_err(|error| error.to_string()),
+        }
+    }
+
+    fn want(&mut self, bytes: u64) -> Result<(), String> {
+        let Reach::Monitor(monitor) = &mut self.reach else {
+            return Ok(());
+        };
+        let done = match self.by {
+            By::Plug => monitor.set_property(DEVICE, "requested-size", Value::from(bytes)),
+            _ => monitor.set_balloon(bytes),
+        };
+        done.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,82 @@
+//! What the host holds of a guest's RAM, seen from outside: the blocks of its files.
+
+use super::super::meter::child_of;
+use rustix::fs::statfs;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// File systems whose files are memory.
+const TMPFS: i64 = 0x0102_1994;
+const HUGETLBFS: i64 = 0x9584_58f6;
+/// No other file of QEMU's or of ebb's in memory is as large.
+const LEAST: u64 = 32 << 20;
+
+/// The files of one guest's RAM.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// A path to each by its device and inode.
+    files: BTreeMap<(u64, u64), PathBuf>,
+}
+
+impl Held {
+    /// Finds the files of the `ebb run` with this process number, and of its QEMU.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn of(ebb: u32) -> Result<Self, String> {
+        let mut files = BTreeMap::new();
+        let pids = std::iter::once(ebb).chain(child_of(ebb));
+        for pid in pids {
+            let folder = fs::read_dir(format!("/proc/{pid}/fd"));
+            for entry in folder.into_iter().flatten().flatten() {
+                let path = entry.path();
+                let Ok(found) = fs::metadata(&path) else {
+                    continue;
+                };
+                let kind = statfs(&path).map(|system| system.f_type);
+                if found.is_file()
+                    && found.len() >= LEAST
+                    && kind.is_ok_and(|kind| kind == TMPFS || kind == HUGETLBFS)
+                {
+                    files.insert((found.dev(), found.ino()), path);
+                }
+            }
+        }
+        if files.is_empty() {
+            return Err("the file of its RAM cannot be found among its descriptors".into());
+        }
+        Ok(Self { files })
+    }
+
+    /// Bytes that the host holds now; 0 once the guest has ended.
+    pub(super) fn bytes(&self) -> u64 {
+        self.files
+            .iter()
+            .filter_map(|(id, path)| {
+                let found = fs::metadata(path).ok()?;
+                ((found.dev(), found.ino()) == *id).then(|| found.blocks() * 512)
+            })
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::io::pwrite;
+
+    #[test]
+    fn blocks_of_a_large_file_in_memory_are_counted_and_no_others() {
+        let file = memfd_create("held", MemfdFlags::CLOEXEC).expect("a file in memory");
+        ftruncate(&file, LEAST).expect("its size");
+        let held = Held::of(std::process::id()).expect("it is there");
+        let before = held.bytes();
+        pwrite(&file, &[1; 4096], 0).expect("a page");
+        assert_eq!(held.bytes(), before + 4096);
+        drop(file);
+        assert!(Held::of(u32::MAX).is_err());
+    }
+}

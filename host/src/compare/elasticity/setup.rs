@@ -1,0 +1,169 @@
+//! What all runs have in common: the words of `ebb run`, and what becomes a run of the report.
+
+use super::super::balloon::Balloon;
+use super::super::elastic::Kind;
+use super::super::interrupt::Interrupt;
+use super::super::schema::{Event, Guest as Kernel, Outcome, Run};
+use super::super::scratch::Scratch;
+use super::super::way::Way;
+use super::column::{By, Column};
+use super::guest::Guest;
+use crate::failure::Failure;
+use crate::machine::GiveBack;
+use crate::text::Size;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// How this comparison's guests are started.
+pub(super) struct Setup<'a> {
+    pub(super) scratch: &'a Scratch,
+    pub(super) interrupt: &'a Interrupt,
+    pub(super) accel: &'static str,
+    pub(super) qemu: &'a Path,
+    pub(super) cpus: u32,
+    pub(super) timeout: u64,
+}
+
+impl Setup<'_> {
+    /// The socket of the monitor that the host's hand uses.
+    pub(super) fn socket(&self) -> PathBuf {
+        self.scratch.file("elasticity-qmp")
+    }
+
+    /// Starts a guest, which waits for a line before it begins.
+    pub(super) fn start(
+        &self,
+        kind: Kind,
+        memory: Size,
+        column: &Column,
+    ) -> Result<Guest<'_>, Failure> {
+        let _ = std::fs::remove_file(self.socket());
+        Guest::start(self.interrupt, self.words(kind, memory, column))
+    }
+
+    /// The words of `ebb run`.
+    pub(super) fn words(&self, kind: Kind, memory: Size, column: &Column) -> Vec<OsString> {
+        let mut words: Vec<OsString> = ["run", "--root", "none"].map(OsString::from).into();
+        let mut option = |name: &str, value: OsString| {
+            if !column.variant.gives(name) {
+                words.extend([OsString::from(format!("--{name}")), value]);
+            }
+        };
+        let leaving = kind.leaving(memory);
+        let base = match column.by {
+            By::Plug => memory.bytes() - leaving,
+            _ => memory.bytes(),
+        };
+        option("memory", Size(base).to_string().into());
+        option("cpus", self.cpus.to_string().into());
+        option("accel", self.accel.into());
+        option("qemu", self.qemu.into());
+        option("timeout", self.timeout.to_string().into());
+        option("give-back", give_back(column.by).name().into());
+        words.extend(column.variant.options.iter().map(OsString::from));
+        if let By::Balloon | By::Plug = column.by {
+            let arguments = Balloon::arguments(&self.socket()).into_iter();
+            let unconfined = column.variant.gives("unconfined");
+            let arguments = arguments.filter(|word| !(unconfined && word == "--unconfined"));
+            words.extend(arguments.map(OsString::from));
+        }
+        if column.by == By::Plug {
+            words.extend(plug(memory.bytes(), leaving));
+        }
+        if let Some(compiler) = kind.compiler(memory) {
+            for file in compiler.files() {
+                words.extend(["--file".into(), file.into()]);
+            }
+        }
+        words.push("--".into());
+        words.push((&self.scratch.workloads).into());
+        words.extend(["--json", "--turns"].map(OsString::from));
+        words.extend(kind.words(memory).into_iter().map(OsString::from));
+        words
+    }
+
+    /// Makes a run of what a guest did.
+    pub(super) fn finished(
+        &self,
+        (kind, memory, column, round): (Kind, Size, &Column, u32),
+        (outcome, error): (Outcome, Option<String>),
+        events: Vec<Event>,
+    ) -> Run {
+        let words = self.words(kind, memory, column);
+        let command = words.iter().map(|word| word.to_string_lossy().into_owned());
+        Run {
+            experiment: subject(kind, memory, self.cpus),
+            arguments: std::iter::once("ebb-workloads".to_owned())
+                .chain(kind.words(memory))
+                .collect(),
+            guest: if column.variant.is_linux() {
+                Kernel::Linux
+            } else {
+                Kernel::Ebb
+            },
+            give_back: Way::Guest(give_back(column.by)),
+            icount: false,
+            cpus: self.cpus,
+            memory_bytes: memory.bytes(),
+            round,
+            command: std::iter::once("ebb".to_owned()).chain(command).collect(),
+            record: None,
+            events,
+            turns: Vec::new(),
+            host_cpus: Vec::new(),
+            timeline: Vec::new(),
+            expenses: Vec::new(),
+            outcome,
+            error,
+        }
+    }
+
+    /// A run that does not take place, and says why.
+    pub(super) fn unsupported(&self, kind: Kind, memory: Size, column: &Column, why: &str) -> Run {
+        self.finished(
+            (kind, memory, column, 1),
+            (Outcome::Unsupported, Some(why.to_owned())),
+            Vec::new(),
+        )
+    }
+}
+
+/// What the table calls an experiment.
+pub(super) fn subject(kind: Kind, memory: Size, cpus: u32) -> String {
+    let plural = if cpus == 1 { "" } else { "s" };
+    let compiler = match (kind, kind.compiler(memory)) {
+        (Kind::Build | Kind::Builds, Some(_)) => ", gcc",
+        (Kind::Build | Kind::Builds, None) => ", without a compiler",
+        _ => "",
+    };
+    format!("{}, {memory}, {cpus} CPU{plural}{compiler}", kind.name())
+}
+
+/// How the guest gives memory back when it starts. The host's hand changes `Shared` while the guest runs,
+/// which needs a QEMU that was started for it.
+fn give_back(by: By) -> GiveBack {
+    match by {
+        By::Shared => GiveBack::Shared,
+        By::Itself => GiveBack::Reporting,
+        By::Reclaim | By::Balloon | By::Plug | By::Nothing => GiveBack::Off,
+    }
+}
+
+/// A virtio-mem device that has `leaving` of the guest's `memory`.
+fn plug(memory: u64, leaving: u64) -> Vec<OsString> {
+    let arguments = [
+        "-m".to_owned(),
+        format!("slots=0,maxmem={}M", (memory >> 20) + 1024),
+        "-object".to_owned(),
+        format!("memory-backend-memfd,id=vmem,size={leaving}"),
+        "-device".to_owned(),
+        format!("virtio-mem-pci,id=vm0,memdev=vmem,requested-size={leaving}"),
+    ];
+    let mut words: Vec<OsString> = Vec::new();
+    for argument in arguments {
+        words.extend(["--qemu-arg".into(), argument.into()]);
+    }
+    // What is movable can be unplugged again.
+    words.extend(["--append", "memhp_default_state=online_movable"].map(OsString::from));
+    words
+}

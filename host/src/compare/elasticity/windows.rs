@@ -1,0 +1,62 @@
+//! STREAM and FTQ while memory leaves and returns.
+
+use super::super::elastic::Kind;
+use super::super::schema::Run;
+use super::column::Column;
+use super::guest::{Guest, Heard, Stop};
+use super::hand::Hand;
+use super::setup::Setup;
+use super::sums::losses;
+use crate::failure::Failure;
+use crate::text::Size;
+use std::time::Duration;
+
+/// How long one look for the next phase takes at most.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs one guest once: all rounds of its windows.
+pub(super) fn run(
+    setup: &Setup<'_>,
+    kind: Kind,
+    memory: Size,
+    column: &Column,
+    round: u32,
+) -> Result<Run, Failure> {
+    let mut guest = setup.start(kind, memory, column)?;
+    let done = accompany(setup, kind, memory, column, &mut guest);
+    let (mut end, mut events) = guest.finish()?;
+    if let Err(stop) = done {
+        end = stop.over(end);
+    }
+    events.extend(losses(&events));
+    Ok(setup.finished((kind, memory, column, round), end, events))
+}
+
+/// Takes memory and gives it back when the guest's phases say so.
+fn accompany(
+    setup: &Setup<'_>,
+    kind: Kind,
+    memory: Size,
+    column: &Column,
+    guest: &mut Guest<'_>,
+) -> Result<(), Stop> {
+    if !guest.until("turn") {
+        return Err(Stop::Ended);
+    }
+    let bytes = kind.leaving(memory);
+    let mut hand = Hand::on(column.by, guest.pid(), &setup.socket(), bytes)?;
+    guest.go();
+    loop {
+        match guest.hear(LOOK) {
+            Heard::Phase(name) => match name.as_str() {
+                "leave" => hand.leave()?,
+                "return" => hand.come()?,
+                // All rounds are through.
+                "end" => return Ok(()),
+                _ => {}
+            },
+            Heard::Nothing => {}
+            Heard::Ended => return Err(Stop::Ended),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! Has a confined process unpack modules, take out what only a debugger reads, and tell what they say
+//! of themselves. They may come from a tree of another user.
+
+use super::strip::without_debugging;
+use crate::confine::{LIMITS, Reader, frames};
+use crate::text::one_line;
+use elf::ElfBytes;
+use elf::endian::LittleEndian;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+const NAME: &std::ffi::CStr = c"ebb-modules";
+
+/// The question: a module's file, and the word for how it is packed.
+const READ: u8 = 1;
+/// The answers: what a module says of itself, then its bytes; or why there are none.
+const TOLD: u8 = 2;
+const BYTES: u8 = 3;
+const REFUSED: u8 = 4;
+
+/// The most bytes of a module, without what only a debugger reads. They fit in one message.
+const MODULE_BYTES_MAX: u64 = 16 << 20;
+/// The most bytes of its file, packed, and unpacked with what a debugger reads. The process that
+/// reads it has address space for a buffer of twice that size, and for the module without all that.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// The most bytes of all modules of a kernel that are taken.
+const ALL_BYTES_MAX: u64 = 256 << 20;
+/// Memory that a decoder may take for what it looks back at.
+const WINDOW_LOG_MAX: u32 = 27;
+const XZ_MEMORY_KIB_MAX: u32 = 128 << 10;
+/// The most modules that a module depends on, and the most of its other names that are taken.
+const DEPENDS_MAX: usize = 256;
+const ALIASES_MAX: usize = 1024;
+/// The most bytes of a name. Linux has room for fewer.
+const NAME_MAX: usize = 64;
+
+/// How a module's file is packed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) enum Coding {
+    Plain,
+    Xz,
+    Zstd,
+    Gzip,
+}
+
+impl Coding {
+    /// Returns the coding that `extension`, the last part of a file name, stands for.
+    pub(super) fn of_extension(extension: &OsStr) -> Self {
+        match extension.to_str() {
+            Some("xz") => Self::Xz,
+            Some("zst") => Self::Zstd,
+            Some("gz") => Self::Gzip,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// Why a module is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error("it is larger than a driver is, without what only a debugger reads")]
+    TooLarge,
+    #[error("with it the modules of a guest are larger than they may be together")]
+    TooMuch,
+    #[error("it is no ELF file: {}", one_line(.0))]
+    Elf(String),
+    #[error("it depends on modules that cannot be called so")]
+    Strange,
+    #[error("it cannot be unpacked: {}", one_line(.0))]
+    Unpack(String),
+    #[error("the process that reads it ended")]
+    Ended(#[from] io::Error),
+}
+
+/// What a module says of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Told {
+    /// The modules that it depends on.
+    pub(super) depends: Vec<String>,
+    /// Its other names, without patterns for devices.
+    pub(super) aliases: Vec<String>,
+}
+
+/// Why the process does not hand a module over.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+enum Refusal {
+    /// The file cannot be read or unpacked.
+    Unpack(String),
+    TooLarge,
+    /// It is no ELF file.
+    Elf(String),
+}
+
+/// Reads modules in a process that is started with the first one.
+#[derive(Debug)]
+pub(super) struct ModuleReader {
+    reader: Option<Reader>,
+    /// Bytes that may still be taken.
+    left: u64,
+}
+
+impl Default for ModuleReader {
+    fn default() -> Self {
+        Self {
+            reader: None,
+            left: ALL_BYTES_MAX,
+        }
+    }
+}
+
+impl ModuleReader {
+    /// Reads the module in `file`. Returns what it says of itself and its bytes, unpacked and without
+    /// what only a debugger reads.
+    ///
+    /// # Errors
+    /// What is wrong with the module; `Ended` if the process that reads it ended.
+    pub(super) fn read(
+        &mut self,
+        file: &File,
+        coding: Coding,
+    ) -> Result<(Told, Vec<u8>), ReadError> {
+        let broken = || ReadError::Ended(io::ErrorKind::InvalidData.into());
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => Reader::start(NAME, LIMITS, serve)?,
+        };
+        let question = serde_json::to_vec(&coding).map_err(io::Error::from)?;
+        reader.send(READ, &question, &[file.as_fd()])?;
+        let answer = reader.receive()?;
+        if answer.kind == REFUSED {
+            // It is ready for the next one.
+            self.reader = Some(reader);
+            let refusal = serde_json::from_slice(&answer.bytes).map_err(|_| broken())?;
+            return Err(match refusal {
+                Refusal::TooLarge => ReadError::TooLarge,
+                Refusal::Unpack(why) => ReadError::Unpack(why),
+                Refusal::Elf(why) => ReadError::Elf(why),
+            });
+        }
+        let told: Told = match answer.kind {
+            TOLD => serde_json::from_slice(&answer.bytes).map_err(|_| broken())?,
+            _ => return Err(broken()),
+        };
+        let module = reader.receive()?;
+        if module.kind != BYTES {
+            return Err(broken());
+        }
+        self.reader = Some(reader);
+        // Again: a process that a module has taken over says what it likes.
+        if !is_plausible(&told) {
+            return Err(ReadError::Strange);
+        }
+        let size = size_of(&module.bytes);
+        if size > MODULE_BYTES_MAX {
+            return Err(ReadError::TooLarge);
+        }
+        self.left = self.left.checked_sub(size).ok_or(ReadError::TooMuch)?;
+        Ok((told, module.bytes))
+    }
+}
+
+/// Whether a module says things that are names.
+fn is_plausible(told: &Told) -> bool {
+    told.depends.len() <= DEPENDS_MAX
+        && told.depends.iter().all(|name| is_name(name))
+        && told.aliases.len() <= ALIASES_MAX
+        && told.aliases.iter().all(|alias| is_word(alias))
+}
+
+fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// Whether a module can be asked for by this name. Patterns for devices are no such names.
+fn is_word(alias: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'*';
+    (1..=NAME_MAX).contains(&alias.len()) && alias.bytes().all(plain)
+}
+
+fn size_of(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+/// Answers until there are no more questions.
+fn serve(socket: &UnixStream) {
+    while let Ok(mut frame) = frames::receive(socket) {
+        let coding = serde_json::from_slice(&frame.bytes);
+        let (Some(file), Ok(coding)) = (frame.descriptors.pop(), coding) else {
+            return;
+        };
+        let sent = match taken(file, coding) {
+            Ok((told, module)) => serde_json::to_vec(&told)
+                .map_err(io::Error::from)
+                .and_then(|told| frames::send(socket, TOLD, &told, &[]))
+                .and_then(|()| frames::send(socket, BYTES, &module, &[])),
+            Err(refusal) => serde_json::to_vec(&refusal)
+                .map_err(io::Error::from)
+                .and_then(|refusal| frames::send(socket, REFUSED, &refusal, &[])),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+fn taken(file: OwnedFd, coding: Coding) -> Result<(Told, Vec<u8>), Refusal> {
+    let module = unpacked(File::from(file), coding, FILE_BYTES_MAX)?;
+    let module = without_debugging(module);
+    if size_of(&module) > MODULE_BYTES_MAX {
+        return Err(Refusal::TooLarge);
+    }
+    let told = told(&module).map_err(|error| Refusal::Elf(error.to_string()))?;
+    Ok((told, module))
+}
+
+/// The bytes of a file, unpacked, if there are at most `most`.
+fn unpacked(file: File, coding: Coding, most: u64) -> Result<Vec<u8>, Refusal> {
+    let failed = |error: io::Error| Refusal::Unpack(error.to_string());
+    // Padding has no end otherwise.
+    let packed = BufReader::with_capacity(1 << 16, file.take(most + 1));
+    let reader: Box<dyn Read> = match coding {
+        Coding::Plain => Box::new(packed),
+        Coding::Gzip => Box::new(flate2::read::MultiGzDecoder::new(packed)),
+        Coding::Zstd => {
+            let mut decoder = zstd::Decoder::with_buffer(packed).map_err(failed)?;
+            decoder.window_log_max(WINDOW_LOG_MAX).map_err(failed)?;
+            Box::new(decoder)
+        }
+        Coding::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(
+            packed,
+            true,
+            XZ_MEMORY_KIB_MAX,
+        )),
+    };
+    let mut bytes = Vec::new();
+    reader
+        .take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if size_of(&bytes) > most {
+        return Err(Refusal::TooLarge);
+    }
+    Ok(bytes)
+}
+
+/// What a module says in its `.modinfo`: the names after `depends=`, and those after each `alias=`.
+fn told(module: &[u8]) -> Result<Told, elf::ParseError> {
+    let file = ElfBytes::<LittleEndian>::minimal_parse(module)?;
+    let Some(section) = file.section_header_by_name(".modinfo")? else {
+        return Ok(Told::default());
+    };
+    let (bytes, _) = file.section_data(&section)?;
+    let values = |key: &'static str| {
+        bytes
+            .split(|byte| *byte == 0)
+            .filter_map(move |line| line.strip_prefix(key.as_bytes()))
+            .map(String::from_utf8_lossy)
+    };
+    let depends = values("depends=").next().unwrap_or_default();
+    Ok(Told {
+        // Of one too many names the other end is told.
+        depends: depends
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(|name| name.replace('-', "_"))
+            .take(DEPENDS_MAX + 1)
+            .collect(),
+        aliases: values("alias=")
+            .filter(|alias| is_word(alias))
+            .take(ALIASES_MAX)
+            .map(String::from)
+            .collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::linux::strip::tests::module;
+    use std::io::Write;
+
+    /// Has a fresh process read these bytes.
+    fn read(bytes: &[u8], coding: Coding) -> Result<(Told, Vec<u8>), ReadError> {
+        let mut file = crate::system::memory_file("module").unwrap();
+        file.write_all(bytes).unwrap();
+        // As a file is that was opened anew.
+        io::Seek::rewind(&mut file).unwrap();
+        ModuleReader::default().read(&file, coding)
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn said(modinfo: &[u8]) -> Vec<u8> {
+        module(&[(".text", b"code", true), (".modinfo", modinfo, true)])
+    }
+
+    #[test]
+    fn modules_of_all_kinds_are_read() {
+        let plain = said(b"depends=a-b,c\0alias=fs-x\0alias=pci:v*\0alias=two words\0");
+        let zstd = zstd::encode_all(plain.as_slice(), 1).unwrap();
+        let told = Told {
+            depends: vec!["a_b".into(), "c".into()],
+            aliases: vec!["fs-x".into()],
+        };
+        for (bytes, coding) in [
+            (plain.clone(), Coding::Plain),
+            (gzip(&plain), Coding::Gzip),
+            (zstd, Coding::Zstd),
+        ] {
+            assert_eq!(read(&bytes, coding).unwrap(), (told.clone(), plain.clone()));
+        }
+    }
+
+    #[test]
+    fn what_is_truncated_is_refused() {
+        let plain = said(b"depends=\0");
+        let zstd = zstd::encode_all(plain.as_slice(), 1).unwrap();
+        for (bytes, coding) in [(gzip(&plain), Coding::Gzip), (zstd, Coding::Zstd)] {
+            for length in [0, 1, 10, bytes.len() / 2, bytes.len() - 1] {
+                let refused = read(&bytes[..length], coding);
+                assert!(
+                    matches!(refused, Err(ReadError::Unpack(_) | ReadError::Elf(_))),
+                    "{coding:?} {length}: {refused:?}"
+                );
+            }
+        }
+        for length in [0, 3, 40, 64, plain.len() - 1] {
+            let refused = read(&plain[..length], Coding::Plain);
+            assert!(
+                matches!(refused, Err(ReadError::Elf(_))),
+                "{length}: {refused:?}"
+            );
+        }
+        let refused = read(b"\xfd7zXZ\0 and no more", Coding::Xz);
+        assert!(matches!(refused, Err(ReadError::Unpack(_))));
+    }
+
+    #[test]
+    fn a_bomb_is_refused() {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        let zeroes = vec![0; 1 << 20];
+        for _ in 0..=FILE_BYTES_MAX >> 20 {
+            encoder.write_all(&zeroes).unwrap();
+        }
+        let bomb = encoder.finish().unwrap();
+        assert!(bomb.len() < 1 << 20, "{}", bomb.len());
+        let refused = read(&bomb, Coding::Zstd);
+        assert!(matches!(refused, Err(ReadError::TooLarge)), "{refused:?}");
+        // Much to load, and nothing for a debugger.
+        let large = module(&[(".text", &vec![1; 17 << 20], true)]);
+        assert!(matches!(
+            read(&large, Coding::Plain),
+            Err(ReadError::TooLarge)
+        ));
+        // Endless padding: a hole.
+        let file = crate::system::memory_file("module").unwrap();
+        file.set_len(1 << 40).unwrap();
+        for coding in [Coding::Plain, Coding::Gzip, Coding::Zstd] {
+            let refused = ModuleReader::default().read(&file, coding);
+            assert!(refused.is_err(), "{coding:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_none_are_refused() {
+        for depends in ["../x", "a b", "a\nb", &"x".repeat(65)] {
+            let refused = read(
+                &said(format!("depends={depends}\0").as_bytes()),
+                Coding::Plain,
+            );
+            assert!(matches!(refused, Err(ReadError::Strange)), "{depends}");
+        }
+        let many = vec!["x"; DEPENDS_MAX + 1].join(",");
+        let refused = read(&said(format!("depends={many}\0").as_bytes()), Coding::Plain);
+        assert!(matches!(refused, Err(ReadError::Strange)));
+    }
+
+    #[test]
+    fn all_modules_together_are_bounded() {
+        let mut reader = ModuleReader {
+            left: 1000,
+            ..ModuleReader::default()
+        };
+        let mut file = crate::system::memory_file("module").unwrap();
+        file.write_all(&said(b"depends=\0")).unwrap();
+        let results = (0..9).map(|_| {
+            io::Seek::rewind(&mut file).unwrap();
+            reader.read(&file, Coding::Plain)
+        });
+        let results: Vec<_> = results.collect();
+        assert!(results[0].is_ok());
+        assert!(matches!(results[8], Err(ReadError::TooMuch)));
+    }
+}

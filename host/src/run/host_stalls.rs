@@ -1,0 +1,207 @@
+//! Memory stalls of the host, as a guest is told of them.
+//!
+//! The kernel is asked only while memory is tight: an event of [`super::pressure`] begins an episode, in
+//! which the totals of `/proc/pressure/memory` are read ten times a second and passed on as they grow. It
+//! ends when they have not grown for a second. So a quiet host wakes no guest.
+
+use crate::streams::Control;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The host's totals.
+const PATH: &str = "/proc/pressure/memory";
+/// The most bytes of that file.
+const BYTES_MAX: usize = 512;
+/// How often the totals are read in an episode.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// An episode ends after this time without a stall.
+const QUIET: Duration = Duration::from_secs(1);
+/// The most that the stalls before an episode count: the least for which a trigger fires. Older ones are
+/// no pressure of now.
+const BEFORE_MAX_MICROS: u64 = 10_000;
+
+/// Returns whether this host tells of memory stalls.
+pub(crate) fn are_told() -> bool {
+    Stalls::open(Path::new(PATH)).is_ok()
+}
+
+/// Totals in microseconds: times in which some tasks stalled, and in which all did.
+type Totals = [u64; 2];
+
+/// The file with the host's totals.
+#[derive(Debug)]
+struct Stalls(File);
+
+impl Stalls {
+    fn open(path: &Path) -> io::Result<Self> {
+        let stalls = Self(File::open(path)?);
+        stalls.read()?;
+        Ok(stalls)
+    }
+
+    /// Reads the totals.
+    ///
+    /// # Errors
+    /// The host's, and `InvalidData` if the file has other lines than Linux's.
+    fn read(&self) -> io::Result<Totals> {
+        let mut bytes = [0; BYTES_MAX];
+        let len = self.0.read_at(&mut bytes, 0)?;
+        let text = String::from_utf8_lossy(&bytes[..len]);
+        let total = |name| {
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            line.rsplit_once("total=")?.1.parse().ok()
+        };
+        let totals = total("some ").zip(total("full "));
+        let (some, full) = totals.ok_or(io::ErrorKind::InvalidData)?;
+        Ok([some, full])
+    }
+}
+
+/// Tells a guest of the host's stalls.
+#[derive(Debug)]
+pub(super) struct Telling {
+    stalls: Stalls,
+    to: Arc<Control>,
+    /// The host's totals when they were last read.
+    read: Totals,
+    /// What the guest was told.
+    told: Totals,
+    /// When they last grew, in an episode.
+    grew: Option<Instant>,
+}
+
+impl Telling {
+    /// Prepares to tell the guest behind `to`. Returns `None` if the host tells of no stalls.
+    pub(super) fn new(to: Arc<Control>) -> Option<Self> {
+        Self::of(Path::new(PATH), to).ok()
+    }
+
+    fn of(path: &Path, to: Arc<Control>) -> io::Result<Self> {
+        let stalls = Stalls::open(path)?;
+        let read = stalls.read()?;
+        Ok(Self {
+            stalls,
+            to,
+            read,
+            told: [0; 2],
+            grew: None,
+        })
+    }
+
+    /// Begins an episode at `now`, or keeps the one under way going.
+    pub(super) fn begin(&mut self, now: Instant) {
+        let most = if self.grew.is_some() {
+            u64::MAX
+        } else {
+            BEFORE_MAX_MICROS
+        };
+        self.grew = Some(now);
+        self.look(now, most);
+    }
+
+    /// Returns the time until [`Self::sample`] is due, or `None` between episodes.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        self.grew.map(|_| INTERVAL)
+    }
+
+    /// Reads the totals at `now`, and ends the episode if they have not grown for long.
+    pub(super) fn sample(&mut self, now: Instant) {
+        self.look(now, u64::MAX);
+        if self
+            .grew
+            .is_some_and(|grew| now.duration_since(grew) >= QUIET)
+        {
+            self.grew = None;
+        }
+    }
+
+    /// Passes on what the totals have grown by, `most` microseconds at most.
+    fn look(&mut self, now: Instant, most: u64) {
+        // A host that tells nothing any more has no stalls that are known.
+        let Ok(totals) = self.stalls.read() else {
+            return;
+        };
+        let before = self.told;
+        for ((told, read), total) in self.told.iter_mut().zip(self.read).zip(totals) {
+            *told += total.saturating_sub(read).min(most);
+        }
+        self.read = totals;
+        if self.told != before {
+            self.grew = Some(now);
+            self.to.pressure(self.told);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebb_wire::request::Request;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixStream;
+
+    fn write(path: &Path, some: u64, full: u64) {
+        let averages = "avg10=0.00 avg60=0.00 avg300=0.00";
+        let text = format!("some {averages} total={some}\nfull {averages} total={full}\n");
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn stalls_are_told_while_they_last() {
+        let path = std::env::temp_dir().join(format!("ebb-stalls-{}", std::process::id()));
+        write(&path, 1_000_000, 500);
+        let control = Arc::new(Control::default());
+        let (guest, host) = UnixStream::pair().unwrap();
+        let pump = Arc::clone(&control);
+        let pump = std::thread::spawn(move || pump.pump(host));
+        let mut lines = BufReader::new(guest).lines();
+        let mut told = || match Request::parse(&lines.next().unwrap().unwrap()) {
+            Some(Request::Pressure { some, full }) => [some, full],
+            other => panic!("{other:?}"),
+        };
+        let mut telling = Telling::of(&path, Arc::clone(&control)).unwrap();
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        assert_eq!(telling.wait(), None);
+        // A minute of stalls between episodes is not the pressure of now.
+        write(&path, 61_000_000, 5_500);
+        telling.begin(at(0));
+        assert_eq!(told(), [10_000, 5_000]);
+        assert_eq!(telling.wait(), Some(INTERVAL));
+        write(&path, 61_070_000, 5_500);
+        telling.sample(at(100));
+        assert_eq!(told(), [80_000, 5_000]);
+        telling.sample(at(1_099));
+        assert!(telling.wait().is_some());
+        telling.sample(at(1_100));
+        assert_eq!(telling.wait(), None);
+        // In an episode an event reads as a sample does.
+        telling.begin(at(5_000));
+        write(&path, 61_970_000, 5_500);
+        telling.begin(at(5_500));
+        assert_eq!(told(), [980_000, 5_000]);
+        std::fs::remove_file(&path).unwrap();
+        control.end();
+        pump.join().unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_not_linuxs_tells_nothing() {
+        let path = std::env::temp_dir().join(format!("ebb-no-stalls-{}", std::process::id()));
+        for text in [
+            "",
+            "some total=1\n",
+            "some total=1\nfull total=-1\n",
+            "some\nfull\n",
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert!(Stalls::open(&path).is_err(), "{text}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(Stalls::open(&path).is_err());
+    }
+}
