@@ -80,6 +80,24 @@ fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
 }
 
 /// Whoever wants a page that is back in a moment must not keep a CPU from the reporter, which may wait for that CPU.
+/// What a pool leaves behind does not move: the memory of the memmap that comes back for its pages. It has to come from the
+/// lowest GiB, whatever the order in which the pool holds its pages after the host was told of them.
+#[test]
+fn a_pool_that_had_all_memory_leaves_room_for_a_page_of_1_gib() {
+    let script = "cd /sys/kernel/mm/hugepages; \
+                  for round in 1 2; do \
+                  echo 100000 > hugepages-2048kB/nr_hugepages; sleep 2; \
+                  test $(cat hugepages-2048kB/nr_hugepages) -gt 1400 || echo no pool; \
+                  echo 0 > hugepages-2048kB/nr_hugepages; \
+                  echo 1 > hugepages-1048576kB/nr_hugepages; cat hugepages-1048576kB/nr_hugepages; \
+                  echo 0 > hugepages-1048576kB/nr_hugepages; done";
+    for mode in ["shared", "hinting", "reporting", "off"] {
+        let options = ["-m", "3G", "-c", "2", "--give-back", mode];
+        let said = ebb::run(120, &options, &["sh", "-c", script]);
+        assert_eq!(said.expect(0).out(), "1\n1\n", "{mode}");
+    }
+}
+
 #[test]
 fn nobody_stops_where_pages_are_wanted_that_the_host_is_told_of() {
     let storm = ["hugetlb_told_storm", "6", "30", "200"];

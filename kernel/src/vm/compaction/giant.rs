@@ -16,7 +16,7 @@ const TRIES: u32 = 3;
 /// How often what is left in use is gone over: what was in use just then may not be.
 const PASSES: u32 = 3;
 
-/// How long one waits for blocks that are out for a moment, in looks and nanoseconds between two.
+/// How long blocks that are out for a moment are waited for, in looks and nanoseconds between two.
 const WAITS: u32 = 2500;
 const WAIT: u64 = 2_000_000;
 
@@ -54,23 +54,38 @@ fn begin(zone: usize) -> Option<EmptyingGiant> {
         {
             let mut compactor = COMPACTORS[zone].lock();
             match compactor.plan_giant(now(), allocator()) {
-                Ok(plan) => return compactor.begin_giant(allocator(), plan),
+                Ok(plan) => {
+                    let begun = compactor.begin_giant(allocator(), plan);
+                    if begun.is_some() {
+                        return begun;
+                    }
+                    // A block was taken since the look: the host, too, has some for a moment.
+                }
                 Err(NoGiant::Nowhere) => return None,
                 Err(NoGiant::Busy) => {}
             }
         }
-        if sched::current().killed() {
+        if !pause() {
             return None;
         }
-        sched::sleep_until(clock::now().saturating_add(Nanos(WAIT)));
     }
     None
+}
+
+/// Waits between two looks. Returns `false` if the caller is being killed.
+fn pause() -> bool {
+    if sched::current().killed() {
+        return false;
+    }
+    sched::sleep_until(clock::now().saturating_add(Nanos(WAIT)));
+    true
 }
 
 fn try_zone(zone: usize, mover: &mut Mover) -> Option<Frame> {
     let mut giant = begin(zone)?;
     let mut given_up = false;
-    for _ in 0..PASSES {
+    let (mut passes, mut waits) = (PASSES, WAITS);
+    while passes != 0 && waits != 0 {
         given_up = !empty_all(&giant, mover);
         if given_up {
             break;
@@ -79,10 +94,26 @@ fn try_zone(zone: usize, mover: &mut Mover) -> Option<Frame> {
             Ok(frame) => return Some(frame),
             Err(left) => giant = left,
         }
+        if is_empty(&giant) {
+            // Another CPU looks for a block in it, or the host does, and may have been interrupted.
+            waits -= 1;
+            given_up = !pause();
+            if given_up {
+                break;
+            }
+        } else {
+            passes -= 1;
+        }
     }
     let mut compactor = COMPACTORS[zone].lock();
     compactor.end_giant(now(), allocator(), giant, given_up);
     None
+}
+
+/// Whether nothing of a GiB is in use any more.
+fn is_empty(giant: &EmptyingGiant) -> bool {
+    let mut blocks = giant.blocks(allocator());
+    blocks.all(|block| allocator().frames_left(block) == 0)
 }
 
 /// Moves what is in a GiB elsewhere, as far as it moves; false: there is no room, or the caller is being killed.

@@ -5,7 +5,7 @@ use super::side::{self, REFERENCES, TOUCHED};
 use crate::arch::spin::SpinLock;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
-use ebb_mm::Frame;
+use ebb_mm::{Frame, Order};
 use ebb_wire::header::pool as wire;
 
 /// The counters of `/sys/kernel/mm/hugepages/*`, in pages. The host reads the first ones where they stand.
@@ -69,13 +69,44 @@ impl Stack {
     }
 
     pub(super) fn pop(&mut self) -> Option<Frame> {
-        if self.0 == 0 {
-            return None;
-        }
-        let page = Frame::new(self.0);
+        let page = self.top()?;
         self.0 = side::entry(page).next.swap(0, Ordering::Relaxed);
         Some(page)
     }
+
+    /// The page that [`Self::pop`] would return.
+    fn top(&self) -> Option<Frame> {
+        (self.0 != 0).then(|| Frame::new(self.0))
+    }
+
+    /// The number of the lowest GiB that a page of the stack is in.
+    fn lowest_gib(&self) -> Option<u64> {
+        let next = |page: &Frame| Self(side::entry(*page).next.load(Ordering::Relaxed)).top();
+        core::iter::successors(self.top(), next).map(gib).min()
+    }
+
+    /// Moves the pages of this GiB to the top.
+    fn raise(&mut self, number: u64) {
+        let (mut inside, mut others) = (Self::new(), Self::new());
+        while let Some(page) = self.pop() {
+            let part = if gib(page) == number {
+                &mut inside
+            } else {
+                &mut others
+            };
+            part.push(page);
+        }
+        for mut part in [others, inside] {
+            while let Some(page) = part.pop() {
+                self.push(page);
+            }
+        }
+    }
+}
+
+/// The number of the GiB that a page is in.
+const fn gib(page: Frame) -> u64 {
+    page.number() / Order::GIANT.frames()
 }
 
 /// The pages of one size.
@@ -152,12 +183,29 @@ impl Pool {
         !self.touched.is_empty()
     }
 
-    /// Takes a free page out of the pool because it is too large; one that costs the host nothing stays longest.
+    /// Has [`Self::remove`] begin with the free pages of the lowest GiB: what they become is where the
+    /// memmap of all others comes back, and what does not move belongs there. Looks at every free page.
+    pub(super) fn begin_low(&mut self) {
+        let lists = [&mut self.touched, &mut self.untouched];
+        let lowest = lists.iter().filter_map(|list| list.lowest_gib()).min();
+        if let Some(lowest) = lowest {
+            lists.into_iter().for_each(|list| list.raise(lowest));
+        }
+    }
+
+    /// Takes a free page out of the pool because the pool is too large. Of the next two it is the one in
+    /// the lower GiB; in the same GiB one that costs the host nothing stays longest.
     pub(super) fn remove(&mut self) -> Option<Frame> {
         if self.counts.spare() == 0 {
             return None;
         }
-        let page = self.get()?;
+        let lists = [&mut self.touched, &mut self.untouched];
+        let lower = lists
+            .into_iter()
+            .filter(|list| !list.is_empty())
+            .min_by_key(|list| list.top().map(gib))?;
+        let page = lower.pop()?;
+        self.counts.free -= 1;
         self.counts.total -= 1;
         Some(page)
     }

@@ -157,6 +157,7 @@ fn join(size: PageSize, blocks: &[Frame], surplus: bool) -> u64 {
 
 fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
     let mut supply = Supply::new(counts(size).persistent().saturating_sub(pages));
+    pool(size).lock().begin_low();
     loop {
         let mut batch = Batch::new();
         {
