@@ -1,4 +1,4 @@
-//! What a guest is told of its host's memory pressure. A test binary of its own: other guests of the
+//! What a guest learns of its host's memory pressure. A test binary of its own: other guests of the
 //! host would give memory back meanwhile.
 
 #[path = "parts/scratch.rs"]

@@ -3,6 +3,7 @@
 
 use super::measures::Measure;
 use super::namespaces::{Ids, Making, Namespaces};
+use super::calls::HugePageAdvice;
 use super::{calls, files};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -78,16 +79,16 @@ impl Preparation {
         Self((!unconfined).then(Making::start))
     }
 
-    /// The cage.
+    /// Returns the cage, in which QEMU's `advice` about huge pages is heeded or not.
     ///
     /// # Errors
     /// If the host lacks a measure that every host must have.
-    pub(crate) fn finish(self) -> Result<Cage, CageError> {
+    pub(crate) fn finish(self, advice: HugePageAdvice) -> Result<Cage, CageError> {
         let Some(making) = self.0 else {
             return Ok(Cage(None));
         };
         let lacks = |measure| move |source| CageError { measure, source };
-        let filters = calls::of_qemu().map_err(lacks(Measure::Seccomp))?;
+        let filters = calls::of_qemu(advice).map_err(lacks(Measure::Seccomp))?;
         // The highest number is never open: this only asks whether the call is there.
         calls::close_range(u32::MAX, u32::MAX, CLOSE_BY_EXEC)
             .map_err(lacks(Measure::Descriptors))?;

@@ -56,7 +56,6 @@ const QEMUS: &[i64] = &[
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
-    libc::SYS_madvise,
     libc::SYS_msync,
     libc::SYS_mincore,
     libc::SYS_mlock,
@@ -264,12 +263,30 @@ pub(super) fn allow_reading() -> io::Result<()> {
     apply(&program)
 }
 
+/// What QEMU's advice that memory be in huge pages (`MADV_HUGEPAGE`) does. QEMU gives it for the RAM of the
+/// guest, for the buffer of its translator and for other memory that it uses only in part.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum HugePageAdvice {
+    /// It reaches the kernel.
+    Heeded,
+    /// It fails, which QEMU ignores.
+    Refused,
+}
+
 /// The filters of a QEMU, in the order in which [`apply`] puts them on in the process that becomes QEMU.
 ///
 /// # Errors
 /// If they cannot be compiled.
-pub(super) fn of_qemu() -> io::Result<[BpfProgram; 2]> {
+pub(super) fn of_qemu(advice: HugePageAdvice) -> io::Result<[BpfProgram; 2]> {
     let mut rules: Rules = QEMUS.iter().map(|call| (*call, vec![])).collect();
+    let advised = match advice {
+        HugePageAdvice::Heeded => vec![],
+        HugePageAdvice::Refused => {
+            let huge = u64::from(libc::MADV_HUGEPAGE.unsigned_abs());
+            vec![rule(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, huge)?]
+        }
+    };
+    rules.insert(libc::SYS_madvise, advised);
     rules.insert(libc::SYS_fcntl, fcntl_rules()?);
     for call in CLOCK_CALLS {
         rules.insert(*call, vec![own_clock()?]);

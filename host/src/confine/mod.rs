@@ -30,7 +30,7 @@ mod reader;
 mod tmpfs;
 
 pub(crate) use cage::{Cage, CageError, Needs, Preparation};
-pub(crate) use calls::refuse_descriptors;
+pub(crate) use calls::{HugePageAdvice, refuse_descriptors};
 pub(crate) use limit::Limits;
 pub(crate) use measures::Measure;
 pub(crate) use privileges::{Privileges, keep, names};

@@ -49,7 +49,7 @@ pub(crate) trait Guest: Debug + Send + Sync {
     /// Takes in QEMU's answer to an inquiry.
     fn learn(&self, _answer: &serde_json::Value) {}
 
-    /// Is told that its virtual CPUs stand still, so that it need not be asked for anything, or go on.
+    /// Notes that the virtual CPUs stand still, so that no request is sent to the guest, or that they run.
     fn stand(&self, _still: bool) {}
 
     /// Waits until it can take input; false if it ended before.

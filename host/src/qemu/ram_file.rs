@@ -1,6 +1,6 @@
 //! The file that is a guest's RAM, and the pages that the host keeps it in.
 
-use crate::confine::huge_tmpfs;
+use crate::confine::{HugePageAdvice, huge_tmpfs};
 use crate::machine::HostPages;
 use crate::system::huge_pages;
 use rustix::fd::OwnedFd;
@@ -35,6 +35,14 @@ impl Backing {
     /// Whether memory comes and goes by whole huge pages.
     pub(crate) fn is_huge(self) -> bool {
         self != Self::Base
+    }
+
+    /// Whether the host has to heed QEMU's advice for the guest's RAM to be in huge pages.
+    pub(crate) fn advice(self) -> HugePageAdvice {
+        match self {
+            Self::Advised => HugePageAdvice::Heeded,
+            Self::Huge | Self::Base | Self::Pool => HugePageAdvice::Refused,
+        }
     }
 
     /// One word for tables and records.

@@ -55,7 +55,7 @@ pub(crate) struct Vm {
     pub(crate) qemu: Qemu,
     pub(crate) ram: Arc<GuestRam>,
     pub(crate) monitor: Monitor,
-    /// Stops its virtual CPUs, once they run and somebody reads the monitor.
+    /// Stops the virtual CPUs as soon as they run and the monitor is read.
     pub(crate) vcpus: Arc<Vcpus>,
     pub(crate) console: UnixStream,
     pub(crate) stdio: UnixStream,
@@ -279,7 +279,7 @@ impl Parts {
     }
 }
 
-/// Has those parts of RAM stay in base pages of which Ebb's kernel touches a little here and there: itself,
+/// Keeps in base pages the parts of RAM that Ebb's kernel touches only here and there: itself,
 /// the descriptors of all frames with its first tables, and the place of the initramfs.
 fn keep_sparse_parts(ram: &mut GuestRam) {
     let front = FRONT + ram.bytes() / DESCRIBED + BEHIND_DESCRIPTORS;

@@ -245,7 +245,7 @@ impl Session<'_> {
         self.step_where(most, &mut |_| true, |_| {})
     }
 
-    /// Likewise, of the blocks alone that are `wanted`. `took` is told of each that was dropped.
+    /// Does the same for those blocks for which `wanted` returns `true`. Calls `took` for each dropped block.
     pub(super) fn step_where(
         &mut self,
         most: u64,

@@ -1,6 +1,6 @@
 //! Decides how long a free block of a guest is left alone before it is taken.
 //!
-//! A block that the guest soon uses again was taken in vain: the host punched a hole, and the guest
+//! Taking a block that the guest soon uses again is wasted work: the host punched a hole, and the guest
 //! faults and has the host zero memory. Each block of 2 MiB notes when it was last taken. One that is
 //! used again within [`SOON`] has come back: its cost becomes a debt, which is paid off by a part of
 //! the time. While there is a debt, blocks that have come back are left alone, up to a longest time.
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// A block that is used again within this time of being taken has come back.
 const SOON: Duration = Duration::from_secs(10);
-/// The part of the time that work in vain should take at most.
-const PART_IN_VAIN: f64 = 1.0 / 20.0;
+/// The largest part of the time that wasted work may take.
+const PART_WASTED: f64 = 1.0 / 20.0;
 /// What getting memory again costs, beside taking it: faults of 4 KiB zero what a hole drops in one go.
 const AGAIN: u32 = 3;
 
@@ -24,7 +24,7 @@ struct Times {
     first: Duration,
     /// A block that has come back is taken when it has been free for this time, whatever is owed.
     longest: Duration,
-    /// The least that taking a block in vain costs.
+    /// The least cost of taking a block that the guest soon uses again.
     cost: Duration,
     /// Between two looks while a block is younger than `first`, and while none is.
     looks: [Duration; 2],
@@ -68,7 +68,7 @@ pub(super) struct Pace {
     /// The number of this look, and when it began.
     look: u64,
     now: Duration,
-    /// What work in vain took that is not paid off.
+    /// Wasted time that is not paid off yet.
     debt: Duration,
     /// What taking a block and getting it again took, at the last take.
     cost: Duration,
@@ -97,7 +97,7 @@ impl Pace {
 
     /// Begins a look at all blocks.
     pub(super) fn begin(&mut self, now: Duration) {
-        let paid = now.saturating_sub(self.now).mul_f64(PART_IN_VAIN);
+        let paid = now.saturating_sub(self.now).mul_f64(PART_WASTED);
         self.debt = self.debt.saturating_sub(paid);
         self.now = now;
         self.look += 1;
@@ -125,7 +125,7 @@ impl Pace {
                 block.has_come_back = self.now.saturating_sub(taken) < SOON;
                 if block.has_come_back {
                     // More than keeps the last block for the longest time changes nothing.
-                    let most = self.times.longest.mul_f64(PART_IN_VAIN);
+                    let most = self.times.longest.mul_f64(PART_WASTED);
                     self.debt = (self.debt + self.cost).min(most);
                 }
             }

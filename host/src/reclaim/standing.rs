@@ -102,7 +102,7 @@ impl Standing {
         self.lock().set
     }
 
-    /// Notes a mode that the guest is told of when it goes on. The host keeps to it at once if the
+    /// Notes a mode, which the guest learns when it goes on. The host keeps to it at once if the
     /// guest stands still.
     pub(crate) fn set_give_back(&self, mode: GiveBack) {
         let mut state = self.lock();

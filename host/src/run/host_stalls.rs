@@ -1,4 +1,4 @@
-//! Memory stalls of the host, as a guest is told of them.
+//! Sends the host's memory stalls to a guest.
 //!
 //! The kernel is asked only while memory is tight: an event of [`super::pressure`] begins an episode, in
 //! which the totals of `/proc/pressure/memory` are read ten times a second and passed on as they grow. It

@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A guest that runs gives so much later than one that stands still.
+/// How much later a running guest gives memory than a paused one.
 const AFTER_OTHERS: Duration = Duration::from_millis(20);
-/// After so long without an event the next one begins with the first step again.
+/// After this time without an event the next event begins with the first step again.
 const CALM: Duration = Duration::from_secs(5);
 
 /// Which step is next while pressure lasts.

@@ -132,6 +132,30 @@ impl Drop for Guest {
     }
 }
 
+/// QEMU's advice (`MADV_HUGEPAGE`) would make memory of its own resident that it does not use.
+#[test]
+fn qemu_itself_is_not_advised_to_use_huge_pages() {
+    let mut command = ebb(&["--host-pages", "huge", "--", "sh", "-c"]);
+    let child = command
+        .arg("echo ready; exec sleep 1000")
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = child.expect("ebb starts");
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("it is piped");
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .expect("a line comes");
+    assert_eq!(line, "ready\n");
+    let qemu = eventually("a QEMU", || qemu_of(&child));
+    let _guest = Guest(child);
+    let areas = fs::read_to_string(format!("/proc/{qemu}/smaps")).expect("QEMU runs");
+    let flags = areas.lines().filter(|line| line.starts_with("VmFlags:"));
+    let advised = |line: &&str| line.split_ascii_whitespace().any(|flag| flag == "hg");
+    assert!(flags.clone().count() > 10, "{areas}");
+    assert_eq!(flags.filter(advised).count(), 0, "{areas}");
+}
+
 /// The file of a guest's memory, by the process that is its QEMU.
 fn ram_of(qemu: u32) -> fs::File {
     let folder = format!("/proc/{qemu}/fd");

@@ -80,8 +80,8 @@ fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
 }
 
 /// Whoever wants a page that is back in a moment must not keep a CPU from the reporter, which may wait for that CPU.
-/// What a pool leaves behind does not move: the memory of the memmap that comes back for its pages. It has to come from the
-/// lowest GiB, whatever the order in which the pool holds its pages after the host was told of them.
+/// A pool that shrinks allocates memory for the descriptors of its pages, which does not move. That memory
+/// has to come from the lowest GiB, in every order of the pool's pages that a report to the host leaves.
 #[test]
 fn a_pool_that_had_all_memory_leaves_room_for_a_page_of_1_gib() {
     let script = "cd /sys/kernel/mm/hugepages; \

@@ -63,7 +63,8 @@ pub const fn capacity(class: usize) -> u16 {
     SHAPES[class].1
 }
 
-/// Which object of a class begins so many bytes from the start of its slab, if one does.
+/// Returns the number of the object of `class` that begins `offset` bytes into its slab, or `None`
+/// if none begins there.
 #[inline]
 pub const fn object_at(class: usize, offset: u16) -> Option<u16> {
     let size = SHAPES[class].0;

@@ -1,4 +1,4 @@
-//! Pressure stall information about totals that somebody else counts: averages, and triggers in
+//! Pressure stall information about totals that are counted elsewhere: averages, and triggers in
 //! Linux's syntax (`Documentation/accounting/psi.rst`).
 
 use core::fmt;

@@ -263,7 +263,7 @@ fn told(module: &[u8]) -> Result<Told, elf::ParseError> {
     };
     let depends = values("depends=").next().unwrap_or_default();
     Ok(Told {
-        // Of one too many names the other end is told.
+        // The other end learns that one name was too many.
         depends: depends
             .split(',')
             .filter(|name| !name.is_empty())
@@ -288,7 +288,7 @@ mod tests {
     fn read(bytes: &[u8], coding: Coding) -> Result<(Told, Vec<u8>), ReadError> {
         let mut file = crate::system::memory_file("module").unwrap();
         file.write_all(bytes).unwrap();
-        // As a file is that was opened anew.
+        // The file's position is that of a newly opened file.
         io::Seek::rewind(&mut file).unwrap();
         ModuleReader::default().read(&file, coding)
     }

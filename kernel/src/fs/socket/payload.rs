@@ -9,7 +9,7 @@ use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 /// Up to so many bytes lie in the heap: in a page they would waste more than half of it.
 const SMALL: usize = PAGE_SIZE / 2;
 
-/// Up to so many bytes lie in the segment itself: with what the enum needs these are 128.
+/// The most bytes that lie in the segment itself: 128 with the other fields of the enum.
 const FEW: usize = 126;
 
 /// The bytes of a segment.

@@ -139,7 +139,7 @@ impl Content for Opened {
         if self.trigger.lock().is_none() {
             return always | PollMask::ERR | PollMask::PRI;
         }
-        // Acquire: pairs with the Release in `look`. Each time that it fired is told once.
+        // Acquire: pairs with the Release in `look`. Each firing is reported once.
         if self.fired.swap(false, Ordering::Acquire) {
             always | PollMask::PRI
         } else {
