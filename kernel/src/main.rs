@@ -22,7 +22,7 @@ mod procfs;
 mod syscall;
 mod vm;
 
-use machine::arch::{self, BootInfo, Entries, ExitToUser, Syscall, UserFault};
+use machine::arch::{self, BootInfo, Entries, ExitToUser, Syscall, UserFault, UserStore};
 use machine::memory::{self, Helpers};
 use machine::{console, sched};
 
@@ -64,6 +64,7 @@ static ENTRIES: Entries = Entries {
 
 // The assembly of the machine's entries calls these by their names.
 const _: Syscall = syscall::entry;
+const _: UserStore = process::signal::on_user_store;
 const _: UserFault = process::signal::on_user_fault;
 const _: ExitToUser = process::task::exit_to_user;
 

@@ -1,9 +1,9 @@
 //! Everything that confines a QEMU: prepared in `ebb`, put on in the new process before it becomes
 //! QEMU.
 
+use super::calls::HugePageAdvice;
 use super::measures::Measure;
 use super::namespaces::{Ids, Making, Namespaces};
-use super::calls::HugePageAdvice;
 use super::{calls, files};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;

@@ -39,12 +39,18 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// From the CPU's error code.
+    /// Returns whether the CPU's error code `error` is that of a store.
+    #[inline]
+    pub(super) fn is_store(error: u64) -> bool {
+        const STORE: u64 = 1 << 1;
+        error & STORE != 0
+    }
+
+    /// Returns the access that failed with the CPU's error code `error`.
     #[inline]
     pub(super) fn from_error(error: u64) -> Self {
-        const STORE: u64 = 1 << 1;
         const FETCH: u64 = 1 << 4;
-        if error & STORE != 0 {
+        if Self::is_store(error) {
             Self::Write
         } else if error & FETCH != 0 {
             Self::Execute
@@ -77,53 +83,38 @@ pub(super) enum Fault {
 }
 
 impl AddressSpace {
-    /// Serves a fault that is rare where it comes from.
-    #[cold]
-    pub(super) fn fault(&self, this: &Local, address: u64, access: Access) -> Result<(), Fault> {
-        self.fault_hot(this, address, access)
+    /// Serves a store to a missing page of the area to which this CPU stored last. Returns `false`, and
+    /// has changed nothing, if it is another fault, if another CPU holds the lock of this space, or if
+    /// there is no free frame.
+    #[inline(always)]
+    pub(super) fn store_hot(&self, this: &Local, address: u64) -> bool {
+        let Some(mut state) = self.state.lock_now() else {
+            return false;
+        };
+        if let Some((entry, rights)) = state.hot_hole(address, &self.cpus)
+            && let Ok(frame) = new_hot_anonymous(this)
+        {
+            state.put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
+            return true;
+        }
+        false
     }
 
-    /// Serves a fault of the program.
-    #[inline(always)]
-    pub(super) fn fault_hot(
-        &self,
-        this: &Local,
-        address: u64,
-        access: Access,
-    ) -> Result<(), Fault> {
+    /// Serves a fault that [`Self::store_hot`] does not.
+    pub(super) fn fault(&self, this: &Local, address: u64, access: Access) -> Result<(), Fault> {
         if access == Access::Write {
             let Some(mut state) = self.state.lock_now() else {
                 return self.fault_beside_others(this, address);
             };
-            if let Some((entry, rights)) = state.hot_hole(address, &self.cpus)
-                && let Ok(frame) = new_hot_anonymous(this)
-            {
-                state.put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
+            if state.store_to_file_page(address & !(PAGE - 1), self) {
                 return Ok(());
             }
-            return self.fault_off_hot_path(this, address, state);
+            drop(state);
+            if self.is_used_by_several() {
+                return self.fault_beside_others(this, address);
+            }
         }
         self.resolve(address, access, Want::Mapped).map(|_| ())
-    }
-
-    /// Serves a store that is not to a page which this CPU expects to be missing. It stands apart, so that
-    /// what it needs costs such a store nothing.
-    #[inline(never)]
-    fn fault_off_hot_path(
-        &self,
-        this: &Local,
-        address: u64,
-        mut state: SpinGuard<'_, State>,
-    ) -> Result<(), Fault> {
-        if state.store_to_file_page(address & !(PAGE - 1), self) {
-            return Ok(());
-        }
-        drop(state);
-        if self.is_used_by_several() {
-            return self.fault_beside_others(this, address);
-        }
-        self.resolve(address, Access::Write, Want::Mapped)
-            .map(|_| ())
     }
 
     /// A store while other CPUs want the lock, most likely for faults too: the page is cleared
@@ -262,7 +253,7 @@ impl State {
         let page = address & !(PAGE - 1);
         // Relaxed (as all entry accesses): under the lock.
         self.tables
-            .hot_entry(cpu_id(), page, cpus)
+            .hot_entry(page, cpus)
             .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
     }
 

@@ -7,7 +7,7 @@ use super::pagetable::{Leaf, PageTables};
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::AtomicU64;
-use machine::arch::CpuSet;
+use machine::arch::{CpuSet, cpu_id};
 
 /// CPUs that do not disturb each other; more share places.
 const PLACES: usize = 8;
@@ -56,30 +56,25 @@ impl PageTables {
     #[inline]
     pub(super) fn hot_entry(
         &mut self,
-        cpu: usize,
         page: u64,
         cpus: &CpuSet,
     ) -> Option<(&'static AtomicU64, u64)> {
-        let hot = &self.hot.0[cpu % PLACES];
+        let hot = &self.hot.0[cpu_id() % PLACES];
         if page.wrapping_sub(hot.start) < hot.bytes {
             // SAFETY: the table is forgotten when tables are taken out; see `table_at`.
             let table: &'static Table = unsafe { &*hot.table };
             return Some((&table[index(page, 0)], hot.entry));
         }
-        self.next_hot_entry(cpu, page, cpus)
+        self.next_hot_entry(page, cpus)
     }
 
     /// The same in another region of the area; none where several CPUs use the space.
     #[cold]
-    fn next_hot_entry(
-        &mut self,
-        cpu: usize,
-        page: u64,
-        cpus: &CpuSet,
-    ) -> Option<(&'static AtomicU64, u64)> {
+    fn next_hot_entry(&mut self, page: u64, cpus: &CpuSet) -> Option<(&'static AtomicU64, u64)> {
         if cpus.has_several() {
             return None;
         }
+        let cpu = cpu_id();
         let (entry, _) = self.warm_entry(cpu, page)?;
         let table = self.recent_table;
         let hot = &mut self.hot.0[cpu % PLACES];

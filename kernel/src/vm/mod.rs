@@ -107,13 +107,29 @@ pub fn on_user_fault(address: u64, error: u64) -> Result<(), FaultSignal> {
     count_fault(this);
     let access = Access::from_error(error);
     let served = match space::active(this) {
-        Some(space) => space.fault_hot(this, address, access),
+        Some(space) => space.fault(this, address, access),
         None => Err(Fault::NotMapped),
     };
     if served.is_err() {
         return retry(address, access).map_err(FaultSignal::of);
     }
     Ok(())
+}
+
+/// Serves the most frequent page fault of user mode: a store to a missing page of the anonymous area to
+/// which this CPU stored last. `error` is the CPU's error code. Returns `false`, and has changed nothing,
+/// if it is another fault: [`on_user_fault`] serves that.
+#[inline]
+pub fn on_user_store(address: u64, error: u64) -> bool {
+    if !Access::is_store(error) {
+        return false;
+    }
+    let this = percpu::this();
+    let served = space::active(this).is_some_and(|space| space.store_hot(this, address));
+    if served {
+        count_fault(this);
+    }
+    served
 }
 
 /// The space of the task that runs; `None` for a kernel thread and at a task's end. Good while the

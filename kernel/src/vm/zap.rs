@@ -41,13 +41,15 @@ impl<'a> Zapping<'a> {
 
     /// Takes out what a batch has room for between `at` and `end`, has all CPUs forget it, and frees
     /// it. Of the tables that this empties those go that lie in what `owned` gives for the state and
-    /// the address reached.
+    /// the address reached. Everything from `empty_from` to the first address of the batch is known to be
+    /// empty; with `None` nothing is.
     fn batch(
         &mut self,
         mut state: SpinGuard<'_, State>,
         end: u64,
         reach: Reach,
         owned: impl FnOnce(&State, u64) -> Range<u64>,
+        empty_from: Option<u64>,
     ) {
         let (space, gather) = (self.space, &mut self.gather);
         let from = self.at;
@@ -63,7 +65,11 @@ impl<'a> Zapping<'a> {
         let prune_from = self.unpruned.take().unwrap_or(from);
         let owned = owned(&state, self.at);
         // Nothing has come back to what was zapped under this hold.
-        let emptied = if files_only { 0..0 } else { from..self.at };
+        let emptied = if files_only {
+            0..0
+        } else {
+            empty_from.unwrap_or(from)..self.at
+        };
         let pruned = state
             .tables
             .prune(prune_from..self.at, owned, emptied, gather);
@@ -97,14 +103,17 @@ impl AddressSpace {
         let mut zapping = Zapping::new(self, range.start);
         while zapping.at < range.end || zapping.unpruned.is_some() {
             let state = self.state.lock();
-            zapping.batch(state, range.end, Reach::AllPages, |state, reached| {
+            let owned = |state: &State, reached| {
                 let low = state.areas.last_before(range.start).map_or(0, |a| a.end);
                 let next = state.areas.next_from(range.end);
                 // The last table of the user's half has its end beyond the user's end.
                 let high = next.map_or(USER_END.next_multiple_of(1 << 39), |a| a.start);
                 // Entries are left from where it stopped, so tables go up to there.
                 low..if reached < range.end { reached } else { high }
-            });
+            };
+            // Nothing comes back where no area is.
+            let empty_from = Some(range.start);
+            zapping.batch(state, range.end, Reach::AllPages, owned, empty_from);
         }
     }
 
@@ -159,10 +168,11 @@ impl AddressSpace {
             match (part, over) {
                 (Some(part), _) => {
                     zapping.at = zapping.at.max(part.start);
-                    zapping.batch(state, part.end, reach, |_, reached| match reach {
+                    let owned = |_: &State, reached| match reach {
                         Reach::AllPages => part.start..reached,
                         Reach::FilePages => 0..0,
-                    });
+                    };
+                    zapping.batch(state, part.end, reach, owned, None);
                 }
                 (None, Ok(false)) => {
                     drop(state);
@@ -186,7 +196,7 @@ impl AddressSpace {
             if zapping.at >= leaving.end {
                 return;
             }
-            zapping.batch(state, leaving.end, Reach::FilePages, |_, _| 0..0);
+            zapping.batch(state, leaving.end, Reach::FilePages, |_, _| 0..0, None);
         }
     }
 }

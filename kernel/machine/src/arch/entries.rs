@@ -3,8 +3,8 @@
 use super::boot_info::BootInfo;
 use super::frame::UserFrame;
 
-/// What the machine calls besides [`Syscall`], [`UserFault`] and [`ExitToUser`]. The kernel defines one, bound by the linker as [`ENTRIES`]: a call costs no
-/// more than any other. All run with interrupts off.
+/// What the machine calls besides [`Syscall`], [`UserStore`], [`UserFault`] and [`ExitToUser`]. The kernel
+/// defines one, bound by the linker as [`ENTRIES`]: a call costs no more than any other. All run with interrupts off.
 #[derive(Debug)]
 pub struct Entries {
     /// Runs on the first CPU, on its boot stack, with final page tables and the console ready.
@@ -31,12 +31,17 @@ pub struct Entries {
 pub type Syscall = extern "C" fn(&mut UserFrame);
 /// A page fault of user mode: the address, and the CPU's error code. Defined as `ebb_user_fault`.
 pub type UserFault = extern "C" fn(&mut UserFrame, u64, u64);
+/// A page fault of user mode, before [`UserFault`] gets it: the address, and the CPU's error code. The frame
+/// is incomplete, so this may neither wait nor look at it. Returns `false` if it has not served the fault,
+/// and has changed nothing then. Defined as `ebb_user_store`.
+pub type UserStore = extern "C" fn(u64, u64) -> bool;
 /// The current thread's work word is not zero on its way to user mode. Defined as `ebb_exit_to_user`.
 pub type ExitToUser = extern "C" fn(&mut UserFrame);
 
-// The entries' assembly calls these three, without a step between.
+// The entries' assembly calls these four, without a step between.
 unsafe extern "C" {
     pub(super) fn ebb_syscall(frame: &mut UserFrame);
+    pub(super) fn ebb_user_store(address: u64, error: u64) -> bool;
     pub(super) fn ebb_user_fault(frame: &mut UserFrame, address: u64, error: u64);
     pub(super) fn ebb_exit_to_user(frame: &mut UserFrame);
 }

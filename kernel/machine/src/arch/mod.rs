@@ -47,7 +47,7 @@ pub mod vdso;
 
 pub use boot_info::BootInfo;
 pub use cpuset::{CpuSet, MAX_CPUS};
-pub use entries::{Entries, ExitToUser, Syscall, UserFault};
+pub use entries::{Entries, ExitToUser, Syscall, UserFault, UserStore};
 pub use frame::UserFrame;
 pub use layout::{KERNEL_BASE, MEMMAP_BASE, PhysRange, USER_END, phys_to_virt, virt_to_phys};
 pub use paging::{map_device, physmap_bytes};

@@ -1,7 +1,7 @@
 //! Entries from user mode and exceptions: the interrupt table, `syscall`, and the ways back.
 
 use super::cpu::{self, msr};
-use super::entries::{ENTRIES, ebb_exit_to_user, ebb_syscall, ebb_user_fault};
+use super::entries::{ENTRIES, ebb_exit_to_user, ebb_syscall, ebb_user_fault, ebb_user_store};
 use super::frame::{KERNEL_CS, RFLAGS_RF, RFLAGS_TF, UserFrame};
 use super::layout::USER_END;
 use super::percpu::{
@@ -47,10 +47,14 @@ pub const WORK_DUE: u32 = 0x00ff_ffff;
 global_asm!(
     r#"
     .equ XMM, 256
+    .equ RBP_SLOT, 288
     .equ VECTOR_SLOT, 376
+    .equ ERROR_SLOT, 384
+    # The bytes of rbx, rbp and r12 to r15.
+    .equ LEFT, 48
 
-    # The stack holds what the CPU pushed, then error code, then one more word; add the rest.
-    .macro save_registers
+    # Registers that functions may change, in a frame.
+    .macro push_scratch
     pushq %rdi
     pushq %rsi
     pushq %rdx
@@ -60,13 +64,9 @@ global_asm!(
     pushq %r9
     pushq %r10
     pushq %r11
-    pushq %rbx
-    pushq %rbp
-    pushq %r12
-    pushq %r13
-    pushq %r14
-    pushq %r15
-    subq $XMM, %rsp
+    .endm
+
+    .macro save_xmm
     movaps %xmm0, 0x00(%rsp)
     movaps %xmm1, 0x10(%rsp)
     movaps %xmm2, 0x20(%rsp)
@@ -83,6 +83,28 @@ global_asm!(
     movaps %xmm13, 0xd0(%rsp)
     movaps %xmm14, 0xe0(%rsp)
     movaps %xmm15, 0xf0(%rsp)
+    .endm
+
+    # The stack holds what the CPU pushed, then error code, then one more word; add the rest.
+    .macro save_registers
+    push_scratch
+    pushq %rbx
+    pushq %rbp
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    subq $XMM, %rsp
+    save_xmm
+    .endm
+
+    # All that push_scratch leaves but rbp, where there is room for it.
+    .macro save_left
+    movq %r15, 256(%rsp)
+    movq %r14, 264(%rsp)
+    movq %r13, 272(%rsp)
+    movq %r12, 280(%rsp)
+    movq %rbx, 296(%rsp)
     .endm
 
     .macro load_xmm
@@ -102,17 +124,9 @@ global_asm!(
     movaps 0xd0(%rsp), %xmm13
     movaps 0xe0(%rsp), %xmm14
     movaps 0xf0(%rsp), %xmm15
-    addq $XMM, %rsp
     .endm
 
-    # All but rcx, r11, rdi, rsi in the way of sysret.
-    .macro pop_registers
-    popq %r15
-    popq %r14
-    popq %r13
-    popq %r12
-    popq %rbp
-    popq %rbx
+    .macro pop_scratch
     popq %r11
     popq %r10
     popq %r9
@@ -124,6 +138,19 @@ global_asm!(
     popq %rdi
     .endm
 
+    # All but rcx, r11, rdi, rsi in the way of sysret.
+    .macro load_registers
+    load_xmm
+    addq $XMM, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbp
+    popq %rbx
+    pop_scratch
+    .endm
+
     # A program may leave the direction and alignment-check flags set.
     .macro clear_flags
     cld
@@ -133,28 +160,50 @@ global_asm!(
     .endm
 
     .text
-    # A page fault of user mode: the hottest exception has a path of its own.
+    # A page fault of user mode: the hottest exception has a path of its own. Functions leave rbx, rbp and
+    # r12 to r15 as they are, so the frame gets these only where another path goes on with it. An
+    # unwinder stops where rbp is 0.
     .balign 64
 page_fault_entry:
     testb $3, 16(%rsp)
     jz kernel_page_fault
     swapgs
     pushq $-1
-    save_registers
+    push_scratch
+    subq $XMM + LEFT, %rsp
+    save_xmm
     clear_flags
+    movq %rbp, RBP_SLOT(%rsp)
+    movq %cr2, %rdi
+    movq ERROR_SLOT(%rsp), %rsi
+    xorl %ebp, %ebp
+    call {user_store}
+    testb %al, %al
+    jz 9f
+    movq %gs:{work}, %rax
+    testl ${due}, (%rax)
+    jne 10f
+    movq RBP_SLOT(%rsp), %rbp
+    load_xmm
+    addq $XMM + LEFT, %rsp
+    pop_scratch
+    addq $16, %rsp
+    swapgs
+    iretq
+9:  save_left
     movq %rsp, %rdi
     movq %cr2, %rsi
-    movq 384(%rsp), %rdx
-    xorl %ebp, %ebp
+    movq ERROR_SLOT(%rsp), %rdx
     call {user_page_fault}
+    jmp return_to_user
+10: save_left
 
     # The way back to user mode: rsp is the frame.
 return_to_user:
     movq %gs:{work}, %rax
     testl ${due}, (%rax)
     jne 2f
-1:  load_xmm
-    pop_registers
+1:  load_registers
     addq $16, %rsp
     swapgs
     iretq
@@ -200,8 +249,7 @@ arch_syscall_entry:
     jne 1b
     testl ${no_sysret}, %eax
     jnz 1b
-    load_xmm
-    pop_registers
+    load_registers
     movq 40(%rsp), %rsp
     swapgs
     sysretq
@@ -237,8 +285,7 @@ from_kernel:
     movq %rsp, %rdi
     movq VECTOR_SLOT(%rsp), %rsi
     call {kernel_trap}
-    load_xmm
-    pop_registers
+    load_registers
     addq $16, %rsp
     iretq
 
@@ -327,6 +374,7 @@ trap_stubs:
     due = const WORK_DUE,
     no_sysret = const RFLAGS_RF | RFLAGS_TF,
     vectors = const VECTORS,
+    user_store = sym ebb_user_store,
     user_page_fault = sym ebb_user_fault,
     exit_to_user = sym ebb_exit_to_user,
     syscall = sym ebb_syscall,

@@ -6,7 +6,7 @@
 
 use crate::arch::cpu::{cpuid, read_cr4};
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 /// 16-byte stores: every x86-64 CPU has them.
 const SSE: u8 = 0;
@@ -17,6 +17,9 @@ const STRING: u8 = 2;
 
 /// The fastest way on this machine.
 static WAY: AtomicU8 = AtomicU8::new(SSE);
+
+/// The routine of [`WAY`] that fills a page with zeros.
+static CLEAR_PAGE: AtomicPtr<()> = AtomicPtr::new(ebb_clear_page_sse as *mut ());
 
 /// CPUID leaf 0x4000_0000 of a TCG machine, in ebx, ecx, edx.
 const TCG_SIGNATURE: [u32; 3] = [
@@ -145,8 +148,14 @@ pub(super) fn init() {
         (false, true) => AVX,
         (false, false) => SSE,
     };
-    // Relaxed: set once before other CPUs run; each way is correct at any time.
+    let clear = match way {
+        AVX => ebb_clear_page_avx,
+        STRING => ebb_clear_page_string,
+        _ => ebb_clear_page_sse,
+    };
+    // Relaxed (both): set once before other CPUs run; each way is correct at any time.
     WAY.store(way, Ordering::Relaxed);
+    CLEAR_PAGE.store(clear as *mut (), Ordering::Relaxed);
 }
 
 /// Whether the CPU has AVX and it is switched on.
@@ -172,14 +181,11 @@ fn has_avx() -> bool {
 /// `page` is page-aligned, and the page is writable and not looked at by Rust code meanwhile.
 #[inline]
 pub unsafe fn clear_page(page: *mut u8) {
-    // SAFETY: the caller's promise is what both routines need.
-    unsafe {
-        match WAY.load(Ordering::Relaxed) {
-            AVX => ebb_clear_page_avx(page),
-            STRING => ebb_clear_page_string(page),
-            _ => ebb_clear_page_sse(page),
-        }
-    }
+    let routine = CLEAR_PAGE.load(Ordering::Relaxed);
+    // SAFETY: every value of `CLEAR_PAGE` is a function of this type.
+    let clear = unsafe { core::mem::transmute::<*mut (), unsafe extern "C" fn(*mut u8)>(routine) };
+    // SAFETY: the caller's promise is what each of the routines needs.
+    unsafe { clear(page) };
 }
 
 /// Fills pages that follow each other with zeros.

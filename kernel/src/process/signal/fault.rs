@@ -104,7 +104,13 @@ pub(crate) fn step_over_call(frame: &UserFrame) {
     force(Signal::SIGTRAP.number(), TRAP_BRKPT, frame.rip);
 }
 
-/// A page fault in user mode: has it served, or raises its signal.
+/// Serves a page fault of user mode of the most frequent kind. Returns `false` if it is another.
+#[unsafe(export_name = "ebb_user_store")]
+pub extern "C" fn on_user_store(address: u64, error: u64) -> bool {
+    vm::on_user_store(address, error)
+}
+
+/// Serves a page fault of user mode that [`on_user_store`] does not, or raises its signal.
 #[unsafe(export_name = "ebb_user_fault")]
 pub extern "C" fn on_user_fault(_: &mut UserFrame, address: u64, error: u64) {
     if let Err(fault) = vm::on_user_fault(address, error) {

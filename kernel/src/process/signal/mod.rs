@@ -26,7 +26,7 @@ pub use action::{
 };
 pub(crate) use deliver::{deliver, is_orphaned, recalculate, take_awaited};
 pub(crate) use fault::{force_bad_frame, force_info, step_over_call};
-pub use fault::{on_exception, on_user_fault};
+pub use fault::{on_exception, on_user_fault, on_user_store};
 pub use file::SignalFile;
 pub(crate) use frame::{
     SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackT, minimum_stack, return_from_handler, stack_t,
