@@ -19,6 +19,9 @@ const PASSES: u32 = 3;
 /// How long blocks that are out for a moment are waited for, in looks and nanoseconds between two.
 const WAITS: u32 = 2500;
 const WAIT: u64 = 2_000_000;
+/// Looks at a GiB that is empty while another CPU or the host may be looking for a block in it. All of it is out of
+/// reach meanwhile.
+const JOIN_WAITS: u32 = 50;
 
 /// GiBs are being made: nobody else empties blocks that nobody waits for.
 static MAKING: AtomicU32 = AtomicU32::new(0);
@@ -84,7 +87,7 @@ fn pause() -> bool {
 fn try_zone(zone: usize, mover: &mut Mover) -> Option<Frame> {
     let mut giant = begin(zone)?;
     let mut given_up = false;
-    let (mut passes, mut waits) = (PASSES, WAITS);
+    let (mut passes, mut waits) = (PASSES, JOIN_WAITS);
     while passes != 0 && waits != 0 {
         given_up = !empty_all(&giant, mover);
         if given_up {
