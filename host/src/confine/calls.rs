@@ -264,12 +264,14 @@ pub(super) fn allow_reading() -> io::Result<()> {
 }
 
 /// What QEMU's advice that memory be in huge pages (`MADV_HUGEPAGE`) does. QEMU gives it for the RAM of the
-/// guest, for the buffer of its translator and for other memory that it uses only in part.
+/// guest, for the buffer of its translator and for other memory that it uses only in part. Where it fails
+/// QEMU goes on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum HugePageAdvice {
-    /// It reaches the kernel.
-    Heeded,
-    /// It fails, which QEMU ignores.
+    /// It reaches the kernel for memory of exactly this number of bytes, which is the guest's RAM. Without it
+    /// the host neither compacts memory for a huge page there, nor joins base pages later.
+    HeededFor(u64),
+    /// It fails.
     Refused,
 }
 
@@ -279,13 +281,11 @@ pub(crate) enum HugePageAdvice {
 /// If they cannot be compiled.
 pub(super) fn of_qemu(advice: HugePageAdvice) -> io::Result<[BpfProgram; 2]> {
     let mut rules: Rules = QEMUS.iter().map(|call| (*call, vec![])).collect();
-    let advised = match advice {
-        HugePageAdvice::Heeded => vec![],
-        HugePageAdvice::Refused => {
-            let huge = u64::from(libc::MADV_HUGEPAGE.unsigned_abs());
-            vec![rule(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, huge)?]
-        }
-    };
+    let huge = u64::from(libc::MADV_HUGEPAGE.unsigned_abs());
+    let mut advised = vec![rule(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, huge)?];
+    if let HugePageAdvice::HeededFor(bytes) = advice {
+        advised.push(rule(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, bytes)?);
+    }
     rules.insert(libc::SYS_madvise, advised);
     rules.insert(libc::SYS_fcntl, fcntl_rules()?);
     for call in CLOCK_CALLS {

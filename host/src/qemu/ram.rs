@@ -144,7 +144,7 @@ impl GuestRam {
     /// Has the blocks of 2 MiB that `bytes` from `offset` of the file on touch stay in base pages, so that a
     /// part of one does not cost a whole huge page. The first base page of each becomes resident and is held: the
     /// host makes no huge page of such a block, now or later.
-    pub(super) fn keep_in_base_pages(&mut self, offset: u64, bytes: u64) {
+    pub(crate) fn keep_in_base_pages(&mut self, offset: u64, bytes: u64) {
         let end = offset.saturating_add(bytes).min(self.layout.size);
         let first = (offset - offset % HUGE_PAGE..end).step_by(HUGE_STEP);
         let pages = first.filter_map(|at| usize::try_from(at).ok()).map(|at| {
@@ -159,6 +159,19 @@ impl GuestRam {
         // until the host joins them.
         let _ = unsafe { self.pins.hold(&pages) };
         self.kept.push(offset..end);
+    }
+
+    /// Returns whether the block of 2 MiB around `address` is in one huge page, as far as the host had one: to
+    /// punch a part of it would split that.
+    pub(crate) fn is_one_page(&self, address: GuestAddress) -> bool {
+        let Some(offset) = self.file_offset(address, 1) else {
+            return false;
+        };
+        let inside = |kept: &Range<u64>| {
+            let (start, end) = (kept.start / HUGE_PAGE, kept.end.div_ceil(HUGE_PAGE));
+            (start..end).contains(&(offset / HUGE_PAGE))
+        };
+        self.backing.is_huge() && !self.kept.iter().any(inside)
     }
 
     /// Whether the page at `offset` of the file is resident for no other reason than that the block around it is kept

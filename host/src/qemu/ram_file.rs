@@ -37,11 +37,11 @@ impl Backing {
         self != Self::Base
     }
 
-    /// Whether the host has to heed QEMU's advice for the guest's RAM to be in huge pages.
-    pub(crate) fn advice(self) -> HugePageAdvice {
+    /// Returns what QEMU's advice about huge pages does, for a guest with `bytes` of RAM.
+    pub(crate) fn advice(self, bytes: u64) -> HugePageAdvice {
         match self {
-            Self::Advised => HugePageAdvice::Heeded,
-            Self::Huge | Self::Base | Self::Pool => HugePageAdvice::Refused,
+            Self::Advised | Self::Huge => HugePageAdvice::HeededFor(bytes),
+            Self::Base | Self::Pool => HugePageAdvice::Refused,
         }
     }
 
@@ -272,6 +272,8 @@ mod tests {
         assert_eq!(ram.resident_bytes().unwrap(), 6 * 4096);
         touch(&ram, 2 * HUGE_PAGE);
         assert_eq!(ram.resident_bytes().unwrap(), 6 * 4096 + HUGE_PAGE);
+        let whole = [0, 1, 2, 3].map(|block| ram.is_one_page(GuestAddress(block * HUGE_PAGE + 7)));
+        assert_eq!(whole, [false, false, true, true]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::lease::Lease;
 use super::pace::Pace;
 use crate::guest::{Guest, Metadata};
 use crate::machine::GiveBack;
-use crate::qemu::{Backing, GuestAddress, GuestRam, Vcpus, Window};
+use crate::qemu::{Backing, GuestAddress, GuestRam, HUGE_PAGE, Vcpus, Window};
 use ebb_mm::attach::Attached;
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange, PAGEBLOCK_FRAMES, Reclaimer, ReportSink, StepEnd};
 use ebb_wire::header::DESCRIPTOR_BYTES;
@@ -307,9 +307,18 @@ impl Puncher<'_> {
         let address = inside
             .checked_mul(DESCRIPTOR_BYTES)
             .and_then(|bytes| first.checked_add(bytes));
-        if let Some(address) = address.filter(|address| address.is_multiple_of(FRAME)) {
-            // That the blocks are dropped and these are not costs little.
-            let _ = self.punch(address, range.frames * DESCRIPTOR_BYTES);
+        let Some(mut address) = address.filter(|address| address.is_multiple_of(FRAME)) else {
+            return;
+        };
+        let end = address.saturating_add(range.frames * DESCRIPTOR_BYTES);
+        while address < end {
+            let next = end.min((address / HUGE_PAGE + 1) * HUGE_PAGE);
+            // A part of a huge page would split it, and free little.
+            if next - address == HUGE_PAGE || !self.ram.is_one_page(GuestAddress(address)) {
+                // That the blocks are dropped and these are not costs little.
+                let _ = self.punch(address, next - address);
+            }
+            address = next;
         }
     }
 }

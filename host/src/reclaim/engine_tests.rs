@@ -3,8 +3,8 @@
 use super::super::worker::serve;
 use super::*;
 use crate::guest::{EbbGuest, Header};
-use crate::machine::Machine;
-use crate::qemu::Wish;
+use crate::machine::{HostPages, Machine};
+use crate::qemu::{RamMaker, Wish};
 use ebb_mm::{
     Allocator, Config, Frame, Front, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
     metadata_layout,
@@ -20,9 +20,20 @@ const METADATA: u64 = 1 << 20;
 const DESCRIPTORS: u64 = 2 << 20;
 const BLOCK: u64 = 2 << 20;
 
-/// A guest that manages so much memory, behind the first 4 MiB.
+/// Calls `test` with a guest that manages `managed` bytes of memory, behind the first 4 MiB.
 fn with(sound: bool, managed: u64, test: impl FnOnce(&FreeMemory, &GuestRam, &Allocator<'_>)) {
-    let ram = Arc::new(GuestRam::new(Machine::Microvm, RAM).unwrap());
+    let ram = GuestRam::new(Machine::Microvm, RAM).unwrap();
+    with_ram(ram, sound, managed, test);
+}
+
+/// Does what [`with`] does, with this RAM.
+fn with_ram(
+    ram: GuestRam,
+    sound: bool,
+    managed: u64,
+    test: impl FnOnce(&FreeMemory, &GuestRam, &Allocator<'_>),
+) {
+    let ram = Arc::new(ram);
     let range = [FrameRange::new(
         Frame::containing(2 * BLOCK),
         managed / FRAME,
@@ -116,6 +127,41 @@ fn what_is_free_is_dropped_up_to_the_target_and_nothing_else() {
         allocator.drain(&mut front);
         allocator.validate().unwrap();
     });
+}
+
+/// To punch the descriptors of one block out of a huge page would have the host split it.
+#[test]
+fn descriptors_in_a_huge_page_are_left_there() {
+    for in_base_pages in [false, true] {
+        let maker = RamMaker::prepare(HostPages::Huge, RAM).unwrap();
+        let mut ram = GuestRam::made_by(&maker, Machine::Microvm, RAM).unwrap();
+        if in_base_pages {
+            ram.keep_in_base_pages(DESCRIPTORS, BLOCK);
+        }
+        with_ram(ram, true, RAM - 2 * BLOCK, |memory, ram, allocator| {
+            let mut front = Front::new();
+            let blocks = used(ram, allocator, &mut front, 6);
+            let before = ram.resident_bytes().unwrap();
+            for &block in &blocks {
+                allocator.free(&mut front, block, Order::PAGEBLOCK);
+            }
+            allocator.drain(&mut front);
+            assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 6 * BLOCK);
+            let fell = before - ram.resident_bytes().unwrap();
+            for block in &blocks {
+                let described = DESCRIPTORS + block.number() * DESCRIPTOR_BYTES;
+                let left = if in_base_pages { 0 } else { 7 };
+                assert_eq!(byte(ram, described), left, "{block:?}");
+            }
+            // The first base page stays.
+            let least = if in_base_pages {
+                6 * (BLOCK + (32 << 10)) - FRAME
+            } else {
+                6 * BLOCK
+            };
+            assert!((least..least + 2 * FRAME).contains(&fell), "{fell}");
+        });
+    }
 }
 
 #[test]

@@ -126,7 +126,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     initramfs.write(&archive, kernel.alignment(), budget)?;
     // What it holds open is not needed any more.
     drop(initramfs);
-    let cage = cage.finish(ram.backing().advice())?;
+    let cage = cage.finish(ram.backing().advice(memory.bytes()))?;
     if !options.quiet {
         for (measure, why) in cage.missing() {
             stderr::say(&format!(

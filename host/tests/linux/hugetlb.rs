@@ -79,7 +79,6 @@ fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
     }
 }
 
-/// Whoever wants a page that is back in a moment must not keep a CPU from the reporter, which may wait for that CPU.
 /// A pool that shrinks allocates memory for the descriptors of its pages, which does not move. That memory
 /// has to come from the lowest GiB, in every order of the pool's pages that a report to the host leaves.
 #[test]
@@ -98,6 +97,7 @@ fn a_pool_that_had_all_memory_leaves_room_for_a_page_of_1_gib() {
     }
 }
 
+/// A task that waits for a page which is back in a moment must not keep a CPU from the reporter, which may wait for that CPU.
 #[test]
 fn nobody_stops_where_pages_are_wanted_that_the_host_is_told_of() {
     let storm = ["hugetlb_told_storm", "6", "30", "200"];

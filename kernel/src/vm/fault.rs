@@ -103,18 +103,31 @@ impl AddressSpace {
     /// Serves a fault that [`Self::store_hot`] does not.
     pub(super) fn fault(&self, this: &Local, address: u64, access: Access) -> Result<(), Fault> {
         if access == Access::Write {
+            if self.is_used_by_several() {
+                return self.fault_beside_others(this, address);
+            }
             let Some(mut state) = self.state.lock_now() else {
                 return self.fault_beside_others(this, address);
             };
             if state.store_to_file_page(address & !(PAGE - 1), self) {
                 return Ok(());
             }
-            drop(state);
-            if self.is_used_by_several() {
-                return self.fault_beside_others(this, address);
-            }
         }
         self.resolve(address, access, Want::Mapped).map(|_| ())
+    }
+
+    /// Serves a fault of the kernel's own access to memory of the program, or maps a page ahead of its use.
+    #[inline(never)]
+    pub(super) fn fault_of_kernel(
+        &self,
+        this: &Local,
+        address: u64,
+        access: Access,
+    ) -> Result<(), Fault> {
+        if access == Access::Write && self.store_hot(this, address) {
+            return Ok(());
+        }
+        self.fault(this, address, access)
     }
 
     /// A store while other CPUs want the lock, most likely for faults too: the page is cleared
@@ -218,7 +231,7 @@ impl AddressSpace {
         let access = if write { Access::Write } else { Access::Read };
         let mut page = range.start;
         while page < range.end {
-            self.fault(percpu::this(), page, access)
+            self.fault_of_kernel(percpu::this(), page, access)
                 .map_err(|fault| match fault {
                     Fault::NotMapped | Fault::NoMemory => Errno::ENOMEM,
                     Fault::NotAllowed | Fault::BeyondFile => Errno::EFAULT,

@@ -202,7 +202,8 @@ pub fn on_kernel_fault(address: u64, error: u64, rip: u64) -> Option<u64> {
     let this = percpu::this();
     count_fault(this);
     let access = Access::from_error(error);
-    let served = space::active(this).is_some_and(|s| s.fault(this, address, access).is_ok())
+    let served = space::active(this)
+        .is_some_and(|space| space.fault_of_kernel(this, address, access).is_ok())
         || retry(address, access).is_ok();
     Some(if served { rip } else { otherwise })
 }

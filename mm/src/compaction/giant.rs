@@ -143,6 +143,7 @@ impl Compactor {
             let used = state.used();
             match state.class() {
                 Class::Touched | Class::Untouched => {}
+                _ if state.is_emptying() => busy = true,
                 Class::Partial(Mobility::Movable) | Class::Full(Mobility::Movable) => {
                     if self.stuck.holds(now, block, used) {
                         return Err(NoGiant::Nowhere);

@@ -19,9 +19,9 @@ pub enum Count {
     Faults,
     /// Page faults that had to wait for memory or a file.
     MajorFaults,
-    /// Frames allocated.
-    Allocated,
-    /// Frames allocated above 4 GiB, which [`Count::Allocated`] counts, too.
+    /// Frames allocated below 4 GiB.
+    AllocatedDma32,
+    /// Frames allocated above.
     AllocatedNormal,
     /// Frames freed.
     Freed,
@@ -294,10 +294,12 @@ impl Local {
 
     #[inline]
     fn count_allocated_frames(&self, frame: Frame, frames: u64) {
-        self.add(Count::Allocated, frames);
-        if frame.address() >= 1 << 32 {
-            self.add(Count::AllocatedNormal, frames);
-        }
+        let zone = if frame.address() < 1 << 32 {
+            Count::AllocatedDma32
+        } else {
+            Count::AllocatedNormal
+        };
+        self.add(zone, frames);
     }
 
     /// Gives a frame back to `allocator`, which is the kernel's, through this CPU's front, with

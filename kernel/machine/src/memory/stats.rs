@@ -108,8 +108,6 @@ pub fn vmstat() -> [(&'static str, u64); 54] {
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
     let files = sum(Count::FileFrames);
-    // Read before all allocations are, of which these are a part.
-    let above = sum(Count::AllocatedNormal);
     let (dirty, writing) = unwritten();
     [
         ("nr_free_pages", stats.free_frames),
@@ -143,8 +141,8 @@ pub fn vmstat() -> [(&'static str, u64); 54] {
         ("pgpgout", sum(Count::SectorsWritten) / 2),
         ("pswpin", 0),
         ("pswpout", 0),
-        ("pgalloc_dma32", sum(Count::Allocated).saturating_sub(above)),
-        ("pgalloc_normal", above),
+        ("pgalloc_dma32", sum(Count::AllocatedDma32)),
+        ("pgalloc_normal", sum(Count::AllocatedNormal)),
         ("pgfree", sum(Count::Freed)),
         ("pgmigrate_success", sum(Count::Migrated)),
         ("pgmigrate_fail", sum(Count::MigrateFailed)),

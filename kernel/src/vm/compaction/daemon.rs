@@ -121,7 +121,7 @@ impl IdleTimes {
 
 /// Frames that were allocated and freed so far, all together: what has not changed is not looked at again.
 pub(in crate::vm) fn traffic() -> u64 {
-    [Count::Freed, Count::Allocated]
+    [Count::Freed, Count::AllocatedDma32, Count::AllocatedNormal]
         .into_iter()
         .fold(0, |sum, count| sum.wrapping_add(percpu::sum(count)))
 }

@@ -185,6 +185,7 @@ impl Pool {
 
     /// Has [`Self::remove`] begin with the free pages of the lowest GiB: what they become is where the
     /// memmap of all others comes back, and what does not move belongs there. Looks at every free page.
+    /// Pages that others free or report meanwhile may come first all the same.
     pub(super) fn begin_low(&mut self) {
         let lists = [&mut self.touched, &mut self.untouched];
         let lowest = lists.iter().filter_map(|list| list.lowest_gib()).min();

@@ -157,8 +157,12 @@ fn join(size: PageSize, blocks: &[Frame], surplus: bool) -> u64 {
 
 fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
     let mut supply = Supply::new(counts(size).persistent().saturating_sub(pages));
-    pool(size).lock().begin_low();
+    let mut low_first = false;
     loop {
+        if !low_first && counts(size).persistent() > pages {
+            pool(size).lock().begin_low();
+            low_first = true;
+        }
         let mut batch = Batch::new();
         {
             let mut pool = pool(size).lock();
@@ -172,6 +176,7 @@ fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
                 if pool.in_report > 0 && pool.counts.spare() > 0 {
                     drop(pool);
                     report::pause();
+                    low_first = false;
                     continue;
                 }
                 // The others leave when they are free.
