@@ -13,9 +13,12 @@ use super::{AddressSpace, VmaFlags};
 use core::ops::Range;
 use logic::errno::Errno;
 use machine::arch::USER_END;
+use machine::memory::percpu;
 use machine::sched;
 use machine::sync::SpinGuard;
 
+/// Bytes of a range that is so large that draining the CPU's front costs little beside freeing it.
+const MUCH: u64 = 16 << 20;
 /// Areas that are looked at under one hold of the lock.
 const AREAS_AT_ONCE: u32 = 64;
 
@@ -114,6 +117,11 @@ impl AddressSpace {
             // Nothing comes back where no area is.
             let empty_from = Some(range.start);
             zapping.batch(state, range.end, Reach::AllPages, owned, empty_from);
+        }
+        if range.end - range.start >= MUCH {
+            // The last frames that this CPU freed are in its front, and keep their blocks from being whole
+            // until the CPU idles. A guest may be paused before that.
+            percpu::drain();
         }
     }
 
