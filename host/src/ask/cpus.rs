@@ -158,9 +158,7 @@ fn wait(
 /// What there is to say of a guest before it is asked.
 fn before(standstill: Option<Standstill>, wish: Wish) -> Outcome {
     match (standstill.map(|standstill| standstill.by), wish) {
-        (Some(StoppedBy::Signal), _) => Outcome::Fails(
-            "a signal has stopped QEMU, which cannot be asked; SIGCONT lets it go on".into(),
-        ),
+        (Some(StoppedBy::Signal), _) => Outcome::Fails(StoppedBy::BY_SIGNAL.into()),
         (Some(StoppedBy::Ebb), Wish::Pause) => Outcome::Is("is paused already".into()),
         (None, Wish::Resume) => Outcome::Is("runs already".into()),
         _ => Outcome::Waits,
@@ -179,6 +177,16 @@ fn after(standstill: Option<Standstill>, resident: u64, wish: Wish, over: bool) 
             let now = mebibytes(resident);
             Outcome::Is(format!("paused, resident {before} → {now}"))
         }
+        (
+            Some(Standstill {
+                by: StoppedBy::Signal,
+                ..
+            }),
+            _,
+        ) if over => Outcome::Fails(
+            "a signal has stopped QEMU, which does what it was asked once SIGCONT lets it go on"
+                .into(),
+        ),
         _ => Outcome::Waits,
     }
 }
@@ -225,7 +233,9 @@ mod tests {
         let text = "paused, resident 400.0 MiB → 3.0 MiB";
         assert_eq!(of(stands(ebb, true), false), text);
         assert_eq!(of(stands(ebb, false), true), text);
-        assert_eq!(of(stands(StoppedBy::Signal, true), false), "…");
+        let signal = stands(StoppedBy::Signal, true);
+        assert_eq!(of(signal, false), "…");
+        assert!(of(signal, true).contains("once SIGCONT"));
         let resumed = |standstill| said(after(standstill, 3 << 20, Wish::Resume, false));
         assert_eq!(resumed(None), "runs");
         assert_eq!(resumed(stands(ebb, true)), "…");

@@ -1,7 +1,7 @@
 //! Why a figure is missing in a table.
 
 use super::column::Column;
-use super::schema::{Guest, Outcome, Row, Run};
+use super::schema::{Outcome, Row, Run};
 use super::way::Way;
 
 /// What stands in a row where a column has no figure.
@@ -12,14 +12,10 @@ pub(crate) fn word(runs: &[Run], row: &Row, column: Column) -> &'static str {
         .peekable();
     let (guest, way) = column;
     if of_cell.peek().is_none() {
-        // A balloon that nobody inflates: the guest is the same, and so is its command.
-        let as_off = way == Way::Balloon
-            && of_row().any(|run| (run.guest, run.give_back) == (Guest::Linux, Way::OFF));
-        return if as_off && guest == Guest::Linux {
-            "as off"
-        } else {
-            "–"
-        };
+        // A balloon that stays empty, or other pages of the host: the guest does the same.
+        let as_off = matches!(way, Way::Balloon | Way::OffInBasePages)
+            && of_row().any(|run| (run.guest, run.give_back) == (guest, Way::OFF));
+        return if as_off { "as off" } else { "–" };
     }
     let best = of_cell
         .map(|run| run.outcome)

@@ -171,6 +171,9 @@ impl Runner<'_> {
             let seed = (step.boot - 1).to_string();
             words.splice(1..1, ["--icount".into(), "--seed".into(), seed.into()]);
         }
+        if let Some(pages) = shape.give_back.host_pages() {
+            words.splice(1..1, ["--host-pages".into(), pages.into()]);
+        }
         let mut balloon = None;
         if shape.give_back == Way::Balloon {
             let socket = file("balloon");

@@ -10,6 +10,9 @@ use std::cmp::Ordering;
 pub(crate) enum Way {
     /// The guest does it by itself, as `ebb run --give-back` says.
     Guest(GiveBack),
+    /// Not at all, in base pages of the host: what a guest costs where it has no huge pages and
+    /// keeps what it had.
+    OffInBasePages,
     /// The host takes it by the balloon: inflates it when the program has freed memory, and lets
     /// it go again.
     Balloon,
@@ -20,18 +23,21 @@ impl Way {
     pub(crate) const OFF: Self = Self::Guest(GiveBack::Off);
     /// Free page reporting, as guests do it unless told otherwise.
     pub(crate) const REPORTING: Self = Self::Guest(GiveBack::Reporting);
+    const OFF_IN_BASE_PAGES: &str = "off-base";
     const BALLOON: &str = "balloon";
 
     /// All ways, those first that a table begins with.
     pub(crate) fn all() -> Vec<Self> {
         let guests = GiveBack::ALL.into_iter().map(Self::Guest);
-        guests.chain([Self::Balloon]).collect()
+        let first = std::iter::once(Self::OffInBasePages);
+        first.chain(guests).chain([Self::Balloon]).collect()
     }
 
     /// Its name for users and files.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Guest(mode) => mode.name(),
+            Self::OffInBasePages => Self::OFF_IN_BASE_PAGES,
             Self::Balloon => Self::BALLOON,
         }
     }
@@ -45,13 +51,18 @@ impl Way {
     pub(crate) fn mode(self) -> GiveBack {
         match self {
             Self::Guest(mode) => mode,
-            Self::Balloon => GiveBack::Off,
+            Self::OffInBasePages | Self::Balloon => GiveBack::Off,
         }
+    }
+
+    /// The value of `--host-pages` for it; `None`: what `ebb run` takes by itself.
+    pub(crate) fn host_pages(self) -> Option<&'static str> {
+        (self == Self::OffInBasePages).then_some("base")
     }
 
     /// Whether memory goes back at all.
     pub(crate) fn gives_back(self) -> bool {
-        self != Self::OFF
+        !matches!(self, Self::OFF | Self::OffInBasePages)
     }
 
     /// Whether it takes the guest's kernel seconds to come to it.
@@ -62,7 +73,8 @@ impl Way {
     /// Whether a guest with this kernel can do it.
     pub(crate) fn is_known_to(self, guest: Guest) -> bool {
         match (guest, self) {
-            (Guest::Ebb, Self::Guest(_))
+            (_, Self::OffInBasePages)
+            | (Guest::Ebb, Self::Guest(_))
             | (Guest::Linux, Self::Guest(GiveBack::Off | GiveBack::Reporting) | Self::Balloon) => {
                 true
             }
@@ -76,6 +88,7 @@ impl Way {
             Self::REPORTING => 0,
             Self::OFF => 1,
             Self::Guest(mode) => 2 + mode.number(),
+            Self::OffInBasePages => u32::MAX - 1,
             Self::Balloon => u32::MAX,
         }
     }
@@ -95,6 +108,7 @@ impl Way {
         match self {
             Self::REPORTING => "Free memory is reported".to_owned(),
             Self::OFF => "Nothing is reported".to_owned(),
+            Self::OffInBasePages => "Nothing is reported, in base pages of the host".to_owned(),
             Self::Balloon => "The host inflates the balloon".to_owned(),
             way => format!("Free memory goes back by {}", way.name()),
         }

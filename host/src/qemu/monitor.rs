@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// QEMU answers its monitor within this, or something is badly wrong.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Events that are read, and bytes of one: far more than a guest of ours causes.
 const EVENTS_MAX: usize = 1_000_000;
 const EVENT_BYTES_MAX: u64 = 1 << 20;

@@ -34,6 +34,12 @@ pub(crate) enum StoppedBy {
     Signal,
 }
 
+impl StoppedBy {
+    /// What a user is told who asks a QEMU for something that a signal has stopped.
+    pub(crate) const BY_SIGNAL: &str =
+        "a signal has stopped QEMU, which cannot be asked; SIGCONT lets it go on";
+}
+
 /// The virtual CPUs of one guest.
 #[derive(Debug)]
 pub(crate) struct Vcpus {

@@ -5,7 +5,7 @@ use super::command::{Board, command_line};
 use super::monitor::{Monitor, MonitorError};
 use super::process::{Handle, Qemu, SpawnError};
 use super::ram::GuestRam;
-use super::ram_file::{Backing, RamMaker};
+use super::ram_file::{Backing, HUGE_PAGE, RamMaker};
 use super::vcpus::Vcpus;
 use crate::confine::{Cage, Needs, refuse_descriptors};
 use crate::machine::{Accel, Dialect, Machine};
@@ -279,21 +279,26 @@ impl Parts {
     }
 }
 
-/// Keeps in base pages the parts of RAM that Ebb's kernel touches only here and there: itself,
-/// the descriptors of all frames with its first tables, and the place of the initramfs.
+/// Keeps in base pages the parts of RAM that Ebb's kernel touches only here and there: itself, the
+/// descriptors of most frames with its first tables, and the place of the initramfs. The descriptors
+/// of the first 128 MiB are in a huge page, since every program that grows needs all of them.
 fn keep_sparse_parts(ram: &mut GuestRam) {
-    let front = FRONT + ram.bytes() / DESCRIBED + BEHIND_DESCRIPTORS;
-    ram.keep_in_base_pages(0, front);
+    ram.keep_in_base_pages(0, KERNEL_END);
+    let sparse = DESCRIPTORS + HUGE_PAGE;
+    let end = DESCRIPTORS + ram.bytes() / DESCRIBED + BEHIND_DESCRIPTORS;
+    ram.keep_in_base_pages(sparse, end.saturating_sub(sparse));
     // QEMU puts the initramfs at the end.
     let end = ram.low_bytes();
     ram.keep_in_base_pages(end.saturating_sub(1), 1);
 }
 
-/// Where a kernel puts the descriptors of frames: behind what firmware leaves of itself.
-const FRONT: u64 = 16 << 20;
-/// The part of RAM that they take.
+/// Where the last block ends that the kernel's image is in.
+const KERNEL_END: u64 = 6 << 20;
+/// Where a kernel puts the descriptors of frames: behind what firmware may leave of itself.
+const DESCRIPTORS: u64 = 16 << 20;
+/// The descriptors of this number of bytes of RAM take one byte.
 const DESCRIBED: u64 = 64;
-/// What stands behind them: tables, and the allocator's metadata.
+/// Bytes of what stands behind the descriptors: tables, and the allocator's metadata.
 const BEHIND_DESCRIPTORS: u64 = 2 << 20;
 
 fn setup(what: &'static str, errno: Errno) -> VmError {

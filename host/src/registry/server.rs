@@ -12,7 +12,7 @@ use super::protocol::{
 use super::published::Published;
 use super::socket::Listening;
 use crate::machine::GiveBack;
-use crate::qemu::Wish;
+use crate::qemu::{StoppedBy, Wish};
 use crate::reclaim::{Asked, FreeMemory, Standing, stands_still};
 use crate::streams::Control;
 use crate::text::Terminal;
@@ -346,7 +346,11 @@ impl Server {
 
     /// Asks QEMU; what comes of it stands in the figures.
     fn cpus(&self, wish: Wish) -> Rc<[u8]> {
-        match self.known.standing.vcpus().ask(wish) {
+        let vcpus = self.known.standing.vcpus();
+        if vcpus.look() == Some(StoppedBy::Signal) {
+            return error(StoppedBy::BY_SIGNAL.to_owned());
+        }
+        match vcpus.ask(wish) {
             Ok(()) => protocol::line(Body::Cpus(wish)).into(),
             Err(why) => error(format!("QEMU does not read its monitor: {why}")),
         }

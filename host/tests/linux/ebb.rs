@@ -72,10 +72,11 @@ impl Outcome {
     }
 }
 
-/// The last lines of a text.
+/// The last lines of a text: few, so that a log's last page holds those of several failures.
 pub(crate) fn tail(text: &str) -> String {
+    const LINES: usize = 25;
     let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(60)..].join("\n")
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 /// `ebb run` under TCG that is ended after `seconds`, with `options` before the program. It sees nothing of the host unless

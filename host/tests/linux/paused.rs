@@ -306,10 +306,10 @@ fn a_guest_whose_qemu_was_stopped_gives_too_and_nothing_hangs() {
         holder.tell("free", "freed");
         let qemu = qemu(&holder.guest.child);
         signal(qemu, "-STOP");
+        until(&holder.guest, "it is stopped", |told| {
+            told["standstill"]["by"] == "signal"
+        });
         if mode == "off" {
-            until(&holder.guest, "it is stopped", |told| {
-                told["standstill"]["by"] == "signal"
-            });
             assert!(holder.resident_mib() >= 290, "it was to stay");
             says(&["reclaim"], &holder.guest, 0);
         }
