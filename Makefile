@@ -107,8 +107,12 @@ translations-test: build ## what QEMU's buffer of translations costs and saves o
 kvm-cost: deps build workloads ## the same on the laboratory's KVM, for 1 guest and for 4
 	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/cost target/kvm-lab 1 4
 
-.PHONY: test lint test-units test-models test-crates test-guests
-test: deps lint test-units test-models test-crates fuzz test-guests xen-lab kvm-lab ## all checks and tests
+.PHONY: test test-all lint test-units test-models test-crates test-guests
+TEST_STEPS = deps lint test-units test-models test-crates fuzz test-guests xen-lab kvm-lab
+test: ## all checks and tests that every change passes, each with its time
+	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS)
+test-all: ## those, and what takes longer: long storms, programs, Python's own tests, the Debian package
+	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS) deb stress stress-blk stress-vm pause-test programs-test qemu-migration python-test
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets --features ebb-mm/x86_64 -- -D warnings

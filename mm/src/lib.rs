@@ -56,6 +56,8 @@ mod mobility;
 mod model;
 mod node;
 mod online;
+#[cfg(not(ebb_model))]
+mod pieces;
 mod placing;
 mod range;
 mod reach;

@@ -11,8 +11,8 @@ use std::{
 
 use arena::{range, words};
 use ebb_mm::{
-    AllocError, Allocator, Config, Frame, Front, Mobility, Order, PutBack, Request, Reserve,
-    TAKE_BLOCKS, TakeError, ZoneConfig, ZoneKind,
+    AllocError, Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, Request,
+    Reserve, TAKE_BLOCKS, TakeError, ZoneConfig, ZoneKind,
     attach::{AttachError, Attached, Usage},
 };
 use exercise::{Memory, exercise};
@@ -45,6 +45,60 @@ fn both(test: impl FnOnce(&Allocator<'_>, &Attached<'_>)) {
 
 fn usage(attached: &Attached<'_>, frame: Frame) -> Usage {
     attached.block(frame).expect("managed").usage
+}
+
+/// What is free in blocks that are in use in part is seen frame by frame, and nothing else.
+#[test]
+fn it_sees_what_is_free_in_pieces() {
+    both(|a, attached| {
+        let pieces = || {
+            let blocks = attached.blocks();
+            blocks.flat_map(|block| attached.pieces_of(&block).collect::<Vec<_>>())
+        };
+        assert_eq!(pieces().count(), 0, "all blocks are whole");
+        let mut front = Front::new();
+        let huge = a
+            .allocate(&mut front, request(Order::PAGEBLOCK))
+            .expect("memory");
+        let orders = [0, 3, 0, 7, 1, 8, 5, 0, 2, 6].map(|order| Order::new(order).expect("valid"));
+        let mut kept = Vec::new();
+        for round in 0..200 {
+            for order in orders {
+                let frame = a.allocate(&mut front, request(order)).expect("memory");
+                if round % 3 == 0 {
+                    kept.push(FrameRange::new(frame, order.frames()));
+                } else {
+                    a.free(&mut front, frame, order);
+                }
+            }
+        }
+        a.drain(&mut front);
+        let free: Vec<_> = pieces().collect();
+        assert!(free.is_sorted_by(|one, next| one.end() <= next.start));
+        for piece in &free {
+            assert!(matches!(
+                usage(attached, piece.start),
+                Usage::Partial(used) if u64::from(used) + piece.frames <= 512
+            ));
+            for used in kept.iter().chain([&FrameRange::new(huge, 512)]) {
+                assert!(used.end() <= piece.start || piece.end() <= used.start);
+            }
+        }
+        let whole = attached
+            .blocks()
+            .filter(|block| matches!(block.usage, Usage::Free { .. }));
+        let frames: u64 = free.iter().map(|piece| piece.frames).sum();
+        let zone = attached.zones().next().expect("one zone");
+        assert_eq!(frames + whole.count() as u64 * 512, zone.free_frames);
+        assert!(frames > 0);
+        for used in kept {
+            let order = Order::at_least(used.frames).expect("valid");
+            a.free(&mut front, used.start, order);
+        }
+        a.free(&mut front, huge, Order::PAGEBLOCK);
+        a.drain(&mut front);
+        assert_eq!(pieces().count(), 0);
+    });
 }
 
 #[test]

@@ -159,9 +159,10 @@ fn cost_of_reporting(report: &Report) -> Vec<String> {
     items
 }
 
-/// The cost of an operation; the figures of returning memory are what reporting is for.
+/// The cost of an operation; the figures of returning memory, and of memory that was returned a moment
+/// ago, are what reporting is for.
 fn matters(row: &Row) -> bool {
-    row.metric == "fault_ns"
+    row.metric == "fault_ns" && row.experiment != super::give_back::AGAIN
 }
 
 /// Begins what is said of starts that did not come through.

@@ -5,6 +5,9 @@ use super::experiment::{Experiment, Pace, Scope, Words};
 use super::way::Way;
 use crate::machine::GiveBack;
 
+/// The experiment whose faults are on memory that may have left the host.
+pub(super) const AGAIN: &str = "give-back/again";
+
 const GUEST_MIB: &[u64] = &[1024];
 
 /// Seconds in which every kernel has given back what it ever will, where instructions are counted.
@@ -60,7 +63,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         words: Words::Workloads(|shape| words(["build", &share(shape, 60), "5", "4"])),
     },
     Experiment {
-        name: "give-back/again",
+        name: AGAIN,
         pace: Pace::Apart,
         summary: "a fault on a 4 KiB page that was freed a moment ago",
         usual: false,

@@ -23,6 +23,6 @@ pub(crate) use process::{
 };
 pub(crate) use ram::{GuestAddress, GuestRam};
 pub(crate) use ram_file::{Backing, HUGE_PAGE, RamMaker};
-pub(crate) use vcpus::{StoppedBy, Vcpus, Wish};
+pub(crate) use vcpus::{Hold, StoppedBy, Vcpus, Wish};
 pub(crate) use vm::{Spec, Vm, VmError};
 pub(crate) use window::Window;

@@ -61,8 +61,10 @@ struct State {
     stopped_by_signal: bool,
     since: Option<Instant>,
     total: Duration,
-    /// Raised by [`Vcpus::nudge`].
+    /// Raised by [`Vcpus::nudge`], and when the CPUs stop.
     nudges: u64,
+    /// How often the CPUs have been stopped.
+    pauses: u64,
     ended: bool,
 }
 
@@ -130,6 +132,7 @@ impl Vcpus {
                 since: None,
                 total: Duration::ZERO,
                 nudges: 0,
+                pauses: 0,
                 ended: false,
             }),
             changed: Condvar::new(),
@@ -172,13 +175,24 @@ impl Vcpus {
     /// QEMU says that the CPUs go on. The first such event, of the start, is passed over.
     pub(crate) fn go_on(&self) {
         let mut state = self.lock();
-        if state.phase == Phase::Resuming {
-            self.enter(&mut state, Phase::Running);
+        match state.phase {
+            Phase::Resuming => self.enter(&mut state, Phase::Running),
+            // Another monitor of this QEMU has let them go on.
+            Phase::Stopped => {
+                state.wish = Wish::Resume;
+                self.enter(&mut state, Phase::Running);
+            }
+            Phase::Running | Phase::Stopping => {}
         }
     }
 
     fn enter(&self, state: &mut State, phase: Phase) {
         state.phase = phase;
+        if phase == Phase::Stopped {
+            state.pauses += 1;
+            // Who waits for a QEMU that a signal had stopped looks again.
+            state.nudges += 1;
+        }
         // What cannot be asked for now is asked for with the next wish.
         let _ = state.step();
         state.count_time();
@@ -205,11 +219,11 @@ impl Vcpus {
     }
 
     /// Keeps CPUs that `ebb pause` has stopped as they are, until what is returned is dropped.
-    /// Returns `None` if they run or a signal has stopped QEMU, which may be within an instruction
-    /// then.
+    /// Returns `None` if they run or are to go on, or if a signal has stopped QEMU, which may be within
+    /// an instruction then.
     pub(crate) fn hold(&self) -> Option<Hold<'_>> {
         let mut state = self.lock();
-        (state.phase == Phase::Stopped).then(|| {
+        (state.phase == Phase::Stopped && state.wish == Wish::Pause).then(|| {
             state.holds += 1;
             Hold(self)
         })
@@ -288,6 +302,19 @@ impl Vcpus {
 /// Keeps the virtual CPUs stopped.
 #[derive(Debug)]
 pub(crate) struct Hold<'a>(&'a Vcpus);
+
+impl Hold<'_> {
+    /// Returns whether the CPUs are to go on, which this delays, or the guest has ended.
+    pub(crate) fn is_unwanted(&self) -> bool {
+        let state = self.0.lock();
+        state.wish == Wish::Resume || state.ended
+    }
+
+    /// Returns the number of the pause that lasts: 1 is the guest's first.
+    pub(crate) fn pause(&self) -> u64 {
+        self.0.lock().pauses
+    }
+}
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {

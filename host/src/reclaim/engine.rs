@@ -3,9 +3,10 @@
 use super::error::ReclaimError;
 use super::lease::Lease;
 use super::pace::Pace;
+use super::pieces::Pass;
 use crate::guest::{Guest, Metadata};
 use crate::machine::GiveBack;
-use crate::qemu::{Backing, GuestAddress, GuestRam, HUGE_PAGE, Vcpus, Window};
+use crate::qemu::{Backing, GuestAddress, GuestRam, HUGE_PAGE, Hold, Vcpus, Window};
 use ebb_mm::attach::Attached;
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange, PAGEBLOCK_FRAMES, Reclaimer, ReportSink, StepEnd};
 use ebb_wire::header::DESCRIPTOR_BYTES;
@@ -27,9 +28,9 @@ const HIGH_FRAME: u64 = (4 << 30) / FRAME;
 /// What was taken, and what it took.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reclaimed {
-    /// Bytes of free blocks that were dropped.
+    /// Bytes that left the host.
     pub(crate) bytes: u64,
-    /// Ranges of them.
+    /// Ranges of free memory that were dropped for them.
     pub(crate) ranges: u64,
     /// All the time.
     pub(crate) time: Duration,
@@ -55,6 +56,8 @@ pub(crate) struct FreeMemory {
     sound: bool,
     /// The guest's virtual CPUs, which may stand still.
     vcpus: Option<Arc<Vcpus>>,
+    /// The number of the last pause in which all pieces were taken; 0: none.
+    emptied: AtomicU64,
     /// Held by who is at it; whether this process has the guest's memory to itself.
     lease: Mutex<Option<Lease>>,
     sums: Sums,
@@ -68,6 +71,7 @@ impl FreeMemory {
             guest,
             sound,
             vcpus: None,
+            emptied: AtomicU64::new(0),
             lease: Mutex::new(None),
             sums: Sums::default(),
         }
@@ -121,10 +125,11 @@ impl FreeMemory {
         }
     }
 
-    /// Takes free memory of the guest once, in whichever mode it is: whole free pageblocks for which the host holds memory,
-    /// up to `target` bytes (rounded up to a block) or until there are no more; how much. What is in use stays. Returns early
-    /// when the guest fails to get memory meanwhile. Does not need the guest's CPUs, and is done within a pass over its
-    /// memory, whatever it writes.
+    /// Takes free memory of the guest once, in whichever mode it is, up to `target` bytes (rounded up to
+    /// a block) or until there is no more; returns what was taken. That is whole free pageblocks for which the
+    /// host holds memory, and of a guest that `ebb pause` has stopped also what is free of other blocks. Returns early
+    /// when the guest fails to get memory meanwhile. Does not need the guest's CPUs, and is done within a pass over
+    /// its memory, whatever it writes.
     pub(crate) fn reclaim(&self, target: u64) -> Result<Reclaimed, ReclaimError> {
         self.with(|session| {
             let mut left = target.div_ceil(FRAME);
@@ -141,6 +146,16 @@ impl FreeMemory {
                     break;
                 }
             }
+            let still = self.vcpus.as_ref().and_then(|vcpus| vcpus.hold());
+            // Relaxed: under the lock of the lease.
+            let is_new = |still: &Hold<'_>| self.emptied.load(Ordering::Relaxed) != still.pause();
+            if let Some(still) = still.filter(|still| left != 0 && is_new(still)) {
+                match session.take_pieces(&still, left.saturating_mul(FRAME))? {
+                    Pass::Complete => self.emptied.store(still.pause(), Ordering::Relaxed),
+                    Pass::Enough => {}
+                    Pass::Unwanted => return Err(ReclaimError::Busy),
+                }
+            }
             Ok(session.taken)
         })
     }
@@ -154,6 +169,7 @@ impl FreeMemory {
         let hold = || self.vcpus.as_ref()?.hold();
         let _hold = match self.check() {
             Ok(()) => None,
+            Err(ReclaimError::Reserved) => return Err(ReclaimError::Reserved),
             Err(unsound) => Some(hold().ok_or(unsound)?),
         };
         let Metadata { address, bytes } = self.guest.metadata().ok_or(ReclaimError::NoAllocator)?;
@@ -234,7 +250,12 @@ pub(super) struct Session<'a> {
     pub(super) taken: Reclaimed,
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    /// The guest's RAM.
+    pub(super) fn ram(&self) -> &'a GuestRam {
+        &self.memory.ram
+    }
+
     /// Whether more was taken than there is: a guest that frees as fast as that is left for the next pass.
     pub(super) fn is_over(&self) -> bool {
         self.taken.bytes > self.memory.ram.bytes()
@@ -269,12 +290,17 @@ impl Session<'_> {
             time: begin.elapsed(),
             punching: puncher.time,
         };
-        self.memory.add(&this);
-        self.taken.bytes = self.taken.bytes.saturating_add(this.bytes);
-        self.taken.ranges += this.ranges;
-        self.taken.time += this.time;
-        self.taken.punching += this.punching;
+        self.count(this);
         (step.frames, step.end)
+    }
+
+    /// Adds what was taken to the sums of this session and of all.
+    pub(super) fn count(&mut self, taken: Reclaimed) {
+        self.memory.add(&taken);
+        self.taken.bytes = self.taken.bytes.saturating_add(taken.bytes);
+        self.taken.ranges += taken.ranges;
+        self.taken.time += taken.time;
+        self.taken.punching += taken.punching;
     }
 }
 

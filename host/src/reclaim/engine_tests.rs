@@ -310,3 +310,55 @@ fn what_was_left_out_is_not_counted_again_while_the_guest_stands_still() {
         allocator.validate().unwrap();
     });
 }
+
+/// What is free of blocks in use in part leaves the host while the CPUs stand still, and only then.
+#[test]
+fn pieces_are_taken_of_a_paused_guest_alone() {
+    with(true, RAM - 2 * BLOCK, |memory, ram, allocator| {
+        let mut front = Front::new();
+        let bytes = vec![7; usize::try_from(FRAME).unwrap()];
+        let request = Request::new(Order::BASE, Mobility::Movable).reserve(Reserve::Use);
+        let frames: Vec<_> = (0..4 * PAGEBLOCK_FRAMES)
+            .map(|_| allocator.allocate(&mut front, request).unwrap())
+            .inspect(|frame| {
+                rustix::io::pwrite(ram.fd(), &bytes, frame.address()).unwrap();
+            })
+            .collect();
+        let (freed, kept): (Vec<_>, Vec<_>) = frames
+            .into_iter()
+            .partition(|frame| frame.number() % 4 != 0);
+        for &frame in &freed {
+            allocator.free(&mut front, frame, Order::BASE);
+        }
+        allocator.drain(&mut front);
+        let (memory, vcpus, _monitor) = paused(memory, true);
+        assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 0, "the guest runs");
+        vcpus.ask(Wish::Pause).unwrap();
+        assert!(vcpus.have_stopped());
+        let freed_bytes = freed.len() as u64 * FRAME;
+        let some = memory.reclaim(FRAME).unwrap().bytes;
+        assert!(
+            (FRAME..freed_bytes).contains(&some),
+            "{some} of {freed_bytes} bytes"
+        );
+        // Who wants the guest to go on need not wait for the rest.
+        let unwanted = memory.with(|session| {
+            let still = vcpus.hold().expect("it stands still");
+            vcpus.ask(Wish::Resume).unwrap();
+            let end = session.take_pieces(&still, u64::MAX)?;
+            vcpus.ask(Wish::Pause).unwrap();
+            Ok((end, session.taken.bytes))
+        });
+        assert_eq!(unwanted.unwrap(), (Pass::Unwanted, 0));
+        let rest = memory.reclaim(u64::MAX).unwrap().bytes;
+        assert_eq!(some + rest, freed_bytes);
+        assert_eq!(memory.sums().bytes, freed_bytes);
+        let mut read = bytes.clone();
+        for frame in kept {
+            ram.read_at(GuestAddress(frame.address()), &mut read)
+                .unwrap();
+            assert_eq!(read, bytes, "it is in use");
+        }
+        allocator.validate().unwrap();
+    });
+}

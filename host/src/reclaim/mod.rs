@@ -7,6 +7,7 @@ mod engine;
 mod error;
 mod lease;
 mod pace;
+mod pieces;
 mod squeeze;
 mod standing;
 mod worker;

@@ -125,6 +125,9 @@ impl Standing {
             self.vcpus.ring();
             loop {
                 let nudges = self.vcpus.nudges();
+                if let Some(by) = self.vcpus.look() {
+                    standstill.by = by;
+                }
                 let taken = self.take();
                 standstill.settled = !matches!(taken, Err(ReclaimError::Busy));
                 self.lock().standstill = Some(standstill);

@@ -497,8 +497,8 @@ impl<'a> Session<'a> {
         let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;
         // Before a signal can end ebb on the spot.
         drop(registration);
-        drop(pressure);
         vcpus.end();
+        drop(pressure);
         control.end();
         if seen == Seen::Hung {
             qemu.handle().kill();

@@ -359,9 +359,9 @@ fn conditions(report: &Report) -> Markup {
 }
 
 fn first_qemu(report: &Report, guest: Guest) -> Option<String> {
-    let run = report
-        .runs
-        .iter()
-        .find(|run| run.guest == guest && run.record.is_some())?;
+    let run = report.runs.iter().find(|run| {
+        let usual = run.give_back.host_pages().is_none();
+        run.guest == guest && run.record.is_some() && usual
+    })?;
     Some(super::record::qemu_command(run.record.as_ref()?)?.join(" "))
 }

@@ -1,0 +1,118 @@
+//! Takes what is free of pageblocks that are in use in part, of a guest that `ebb pause` has stopped.
+//!
+//! A running guest could use such a frame at any moment, so the host takes whole blocks alone of it.
+//! In huge pages of the host a guest that has freed its memory then keeps up to 2 MiB for each block
+//! with a frame in use. While its CPUs stand still nobody uses a free frame, and the host needs
+//! nothing but to know which they are. Huge pages are split by it: when the guest goes on, all that
+//! it touches of these blocks, what it kept too, costs a fault of the host for each base page.
+
+use super::engine::{Reclaimed, Session};
+use super::error::ReclaimError;
+use crate::qemu::{GuestAddress, GuestRam, Hold};
+use ebb_mm::attach::{BlockView, Usage};
+use ebb_mm::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES};
+use std::time::Instant;
+
+const FRAME: u64 = FRAME_SIZE as u64;
+/// The fewest free frames for which a huge page is split.
+const WORTH_A_SPLIT: u64 = 32;
+
+/// How far a pass over the pieces came.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Pass {
+    /// All memory was looked at.
+    Complete,
+    /// As much has left as was wanted.
+    Enough,
+    /// The CPUs are to go on, or the guest has ended.
+    Unwanted,
+}
+
+impl Session<'_> {
+    /// Drops the free frames of blocks that are in use in part, until `most` bytes have left the
+    /// host or the CPUs are to go on, which `still` keeps stopped.
+    ///
+    /// # Errors
+    /// [`ReclaimError::Drop`]: the host did not drop these.
+    pub(super) fn take_pieces(
+        &mut self,
+        still: &Hold<'_>,
+        most: u64,
+    ) -> Result<Pass, ReclaimError> {
+        let begin = Instant::now();
+        let ram = self.ram();
+        // What the host does not say counts as nothing taken.
+        let resident = || ram.resident_bytes().unwrap_or(0);
+        let before = resident();
+        let left = || before.saturating_sub(resident());
+        let mut ranges = 0;
+        let mut end = Ok(Pass::Complete);
+        // The metadata may describe more memory than there is.
+        let blocks = ram.frames().div_ceil(PAGEBLOCK_FRAMES) + 2;
+        let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
+        for block in self.attached.blocks().take(blocks) {
+            if still.is_unwanted() {
+                end = Ok(Pass::Unwanted);
+                break;
+            }
+            if !is_worth_it(ram, &block) {
+                continue;
+            }
+            if left() >= most {
+                end = Ok(Pass::Enough);
+                break;
+            }
+            match drop_pieces(ram, self.attached.pieces_of(&block)) {
+                Ok(dropped) => ranges += dropped,
+                Err(error) => {
+                    end = Err(error);
+                    break;
+                }
+            }
+        }
+        let bytes = left();
+        let time = begin.elapsed();
+        self.count(Reclaimed {
+            bytes,
+            ranges: if bytes == 0 { 0 } else { ranges },
+            time,
+            punching: time,
+        });
+        end
+    }
+}
+
+/// Returns whether enough of a block is free for what dropping it costs the guest.
+fn is_worth_it(ram: &GuestRam, block: &BlockView) -> bool {
+    let Usage::Partial(used) = block.usage else {
+        return false;
+    };
+    let free = PAGEBLOCK_FRAMES.saturating_sub(used.into());
+    free >= WORTH_A_SPLIT || !ram.is_one_page(GuestAddress(block.start.address()))
+}
+
+/// Drops these pieces. Returns how many they were.
+fn drop_pieces(
+    ram: &GuestRam,
+    pieces: impl Iterator<Item = FrameRange>,
+) -> Result<u64, ReclaimError> {
+    let mut dropped = 0;
+    for piece in pieces.map(|piece| without_kept(ram, piece)) {
+        if piece.frames > 0 {
+            let bytes = piece.frames * FRAME;
+            ram.punch(GuestAddress(piece.start.address()), bytes)
+                .map_err(|errno| ReclaimError::Drop(piece, errno))?;
+            dropped += 1;
+        }
+    }
+    Ok(dropped)
+}
+
+/// Returns the frames of `piece` but for the first, if that keeps its block in base pages of the
+/// host.
+fn without_kept(ram: &GuestRam, piece: FrameRange) -> FrameRange {
+    let offset = ram.file_offset(GuestAddress(piece.start.address()), FRAME);
+    let kept = offset.is_some_and(|offset| ram.is_first_of_kept(offset));
+    let skipped = u64::from(kept);
+    FrameRange::new(piece.start.offset(skipped), piece.frames - skipped)
+}

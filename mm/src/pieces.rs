@@ -1,0 +1,91 @@
+//! What is free of pageblocks that are in use in part, for an attached host of a guest whose CPUs
+//! stand still.
+//!
+//! No exchange takes single frames out for a host, so this is of use only while nobody else does:
+//! a set bit is set before its frame is used and cleared after the last use, so the frame of a
+//! clear bit is nobody's for as long as no CPU of the guest runs.
+
+use crate::{
+    FrameRange,
+    attach::Attached,
+    bitmap::{Line, WORD_FRAMES, WORDS},
+    state::BLOCK_FRAMES,
+    usage::{BlockView, Usage},
+};
+
+impl Attached<'_> {
+    /// Returns the runs of free frames in a pageblock of which other frames are in use, upwards; none
+    /// of any other block. Frames in fronts are in use. What is returned holds while no CPU of the
+    /// guest runs.
+    pub fn pieces_of(&self, block: &BlockView) -> impl Iterator<Item = FrameRange> {
+        let start = block.start;
+        let line = || {
+            let (zone, index) = self.locate(start)?;
+            self.zone(zone)?.arrays.bits.get(index)
+        };
+        let is_partial = matches!(block.usage, Usage::Partial(_));
+        let used = is_partial.then(line).flatten().map(Used::of);
+        let runs = used.into_iter().flat_map(Used::free_runs);
+        runs.map(move |(first, frames)| FrameRange::new(start.offset(first.into()), frames.into()))
+    }
+}
+
+/// A copy of a pageblock's bits.
+#[derive(Copy, Clone)]
+struct Used([u64; WORDS]);
+
+impl Used {
+    fn of(line: &Line) -> Self {
+        Self(core::array::from_fn(|word| line.word(word)))
+    }
+
+    /// Returns the first frame from `from` on whose bit is `set`; [`BLOCK_FRAMES`] if there is none.
+    fn find(&self, from: u32, set: bool) -> u32 {
+        let words = (0..).zip(self.0);
+        let found = words.filter_map(|(word, used)| {
+            let first = word * WORD_FRAMES;
+            let wanted = if set { used } else { !used };
+            // Those below `from` do not count.
+            let below = from.saturating_sub(first);
+            let wanted = wanted & u64::MAX.checked_shl(below).unwrap_or(0);
+            (wanted != 0).then(|| first + wanted.trailing_zeros())
+        });
+        found.min().unwrap_or(BLOCK_FRAMES)
+    }
+
+    /// Returns each run of frames whose bits are clear: its first frame, and how many they are.
+    fn free_runs(self) -> impl Iterator<Item = (u32, u32)> {
+        let mut from = 0;
+        core::iter::from_fn(move || {
+            let first = self.find(from, false);
+            from = self.find(first, true);
+            (first < BLOCK_FRAMES).then_some((first, from - first))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    proptest! {
+        #[test]
+        fn runs_are_the_clear_bits_and_no_two_touch(words: [u64; WORDS], masks: [u64; WORDS]) {
+            for used in [words, core::array::from_fn(|word| words[word] & masks[word]), [0; WORDS], [!0; WORDS]] {
+                let mut clear = Vec::new();
+                let mut last_end = None;
+                for (first, frames) in Used(used).free_runs() {
+                    prop_assert!(frames > 0 && last_end.is_none_or(|end| end < first));
+                    clear.extend(first..first + frames);
+                    last_end = Some(first + frames);
+                }
+                let expected: Vec<u32> = (0..BLOCK_FRAMES)
+                    .filter(|frame| used[(frame / WORD_FRAMES) as usize] >> (frame % WORD_FRAMES) & 1 == 0)
+                    .collect();
+                prop_assert_eq!(clear, expected);
+            }
+        }
+    }
+}
