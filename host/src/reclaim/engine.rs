@@ -3,7 +3,7 @@
 use super::error::ReclaimError;
 use super::lease::Lease;
 use super::pace::Pace;
-use super::pieces::Pass;
+use super::pieces::{self, Pass, Pieces};
 use crate::guest::{Guest, Metadata};
 use crate::machine::GiveBack;
 use crate::qemu::{Backing, GuestAddress, GuestRam, HUGE_PAGE, Hold, Vcpus, Window};
@@ -250,10 +250,28 @@ pub(super) struct Session<'a> {
     pub(super) taken: Reclaimed,
 }
 
-impl<'a> Session<'a> {
-    /// The guest's RAM.
-    pub(super) fn ram(&self) -> &'a GuestRam {
-        &self.memory.ram
+impl Session<'_> {
+    /// Drops what is free of blocks that are in use in part, `most` bytes at most, while `still` keeps the CPUs
+    /// stopped.
+    ///
+    /// # Errors
+    /// [`ReclaimError::Drop`] where the host fails.
+    pub(super) fn take_pieces(
+        &mut self,
+        still: &Hold<'_>,
+        most: u64,
+    ) -> Result<Pass, ReclaimError> {
+        let begin = Instant::now();
+        let Pieces { bytes, ranges, end } =
+            pieces::drop_all(&self.memory.ram, self.attached, still, most);
+        let time = begin.elapsed();
+        self.count(Reclaimed {
+            bytes,
+            ranges,
+            time,
+            punching: time,
+        });
+        end
     }
 
     /// Whether more was taken than there is: a guest that frees as fast as that is left for the next pass.
@@ -295,7 +313,7 @@ impl<'a> Session<'a> {
     }
 
     /// Adds what was taken to the sums of this session and of all.
-    pub(super) fn count(&mut self, taken: Reclaimed) {
+    fn count(&mut self, taken: Reclaimed) {
         self.memory.add(&taken);
         self.taken.bytes = self.taken.bytes.saturating_add(taken.bytes);
         self.taken.ranges += taken.ranges;

@@ -6,12 +6,10 @@
 //! nothing but to know which they are. Huge pages are split by it: when the guest goes on, all that
 //! it touches of these blocks, what it kept too, costs a fault of the host for each base page.
 
-use super::engine::{Reclaimed, Session};
 use super::error::ReclaimError;
 use crate::qemu::{GuestAddress, GuestRam, Hold};
-use ebb_mm::attach::{BlockView, Usage};
+use ebb_mm::attach::{Attached, BlockView, Usage};
 use ebb_mm::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES};
-use std::time::Instant;
 
 const FRAME: u64 = FRAME_SIZE as u64;
 /// The fewest free frames for which a huge page is split.
@@ -28,57 +26,59 @@ pub(super) enum Pass {
     Unwanted,
 }
 
-impl Session<'_> {
-    /// Drops the free frames of blocks that are in use in part, until `most` bytes have left the
-    /// host or the CPUs are to go on, which `still` keeps stopped.
-    ///
-    /// # Errors
-    /// [`ReclaimError::Drop`]: the host did not drop these.
-    pub(super) fn take_pieces(
-        &mut self,
-        still: &Hold<'_>,
-        most: u64,
-    ) -> Result<Pass, ReclaimError> {
-        let begin = Instant::now();
-        let ram = self.ram();
-        // What the host does not say counts as nothing taken.
-        let resident = || ram.resident_bytes().unwrap_or(0);
-        let before = resident();
-        let left = || before.saturating_sub(resident());
-        let mut ranges = 0;
-        let mut end = Ok(Pass::Complete);
-        // The metadata may describe more memory than there is.
-        let blocks = ram.frames().div_ceil(PAGEBLOCK_FRAMES) + 2;
-        let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
-        for block in self.attached.blocks().take(blocks) {
-            if still.is_unwanted() {
-                end = Ok(Pass::Unwanted);
+/// What a pass over the pieces did.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    /// Bytes that left the host.
+    pub(super) bytes: u64,
+    /// Pieces that were dropped for them.
+    pub(super) ranges: u64,
+    /// How far it came. [`ReclaimError::Drop`]: the host did not drop these.
+    pub(super) end: Result<Pass, ReclaimError>,
+}
+
+/// Drops the free frames of blocks that are in use in part, until `most` bytes have left the host or
+/// the CPUs are to go on, which `still` keeps stopped. `attached` is to the allocator in `ram`.
+pub(super) fn drop_all(
+    ram: &GuestRam,
+    attached: &Attached<'_>,
+    still: &Hold<'_>,
+    most: u64,
+) -> Pieces {
+    // What the host does not say counts as nothing taken.
+    let resident = || ram.resident_bytes().unwrap_or(0);
+    let before = resident();
+    let left = || before.saturating_sub(resident());
+    let mut ranges = 0;
+    let mut end = Ok(Pass::Complete);
+    // The metadata may describe more memory than there is.
+    let blocks = ram.frames().div_ceil(PAGEBLOCK_FRAMES) + 2;
+    let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
+    for block in attached.blocks().take(blocks) {
+        if still.is_unwanted() {
+            end = Ok(Pass::Unwanted);
+            break;
+        }
+        if !is_worth_it(ram, &block) {
+            continue;
+        }
+        if left() >= most {
+            end = Ok(Pass::Enough);
+            break;
+        }
+        match drop_pieces(ram, attached.pieces_of(&block)) {
+            Ok(dropped) => ranges += dropped,
+            Err(error) => {
+                end = Err(error);
                 break;
-            }
-            if !is_worth_it(ram, &block) {
-                continue;
-            }
-            if left() >= most {
-                end = Ok(Pass::Enough);
-                break;
-            }
-            match drop_pieces(ram, self.attached.pieces_of(&block)) {
-                Ok(dropped) => ranges += dropped,
-                Err(error) => {
-                    end = Err(error);
-                    break;
-                }
             }
         }
-        let bytes = left();
-        let time = begin.elapsed();
-        self.count(Reclaimed {
-            bytes,
-            ranges: if bytes == 0 { 0 } else { ranges },
-            time,
-            punching: time,
-        });
-        end
+    }
+    let bytes = left();
+    Pieces {
+        bytes,
+        ranges: if bytes == 0 { 0 } else { ranges },
+        end,
     }
 }
 
