@@ -108,3 +108,23 @@ fn every_experiment_runs_in_a_guest() {
     }
     assert!(lines.next().is_none());
 }
+
+/// A task that wakes many goes on for a moment instead of taking turns with each of them.
+#[test]
+fn senders_and_receivers_seldom_take_turns() {
+    let program = program().display().to_string();
+    for over in ["--pipes", "--sockets"] {
+        let words = [&program, "--json", "messaging", "2", "20r", over];
+        let outcome = ebb::run(100, &["-m", "1G", "-c", "1", "--icount"], &words);
+        let said = outcome.expect(0).out();
+        let events = said
+            .lines()
+            .map(|line| -> Value { serde_json::from_str(line).expect("an event") });
+        let switches = events
+            .filter(|event| event["metric"] == "switches")
+            .find_map(|event| event["value"].as_f64())
+            .expect("their number");
+        // 16,000 messages; it was two turns for each.
+        assert!(switches < 4000.0, "{over}: {switches}");
+    }
+}

@@ -10,6 +10,8 @@ pub const MANY: usize = 4;
 pub const SLEEPER_CREDIT_NS: u64 = SLICE_NS / 2;
 /// A woken thread takes the CPU from one that is further behind than this.
 pub const WAKE_GRANULARITY_NS: u64 = 1_000_000;
+/// A woken thread takes the CPU at the earliest when the running one has had it for this long.
+pub const UNDISTURBED_NS: u64 = 200_000;
 
 /// Weight of nice 0.
 const NICE_0_WEIGHT: u64 = 1024;

@@ -124,9 +124,13 @@ fn kick_here(queue: &RunQueue) {
 
 /// Marks the running thread to be replaced when a waiting one is clearly behind it.
 pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread) {
-    super::switch::charge(queue, running, arch::clock::now());
+    let now = arch::clock::now();
+    super::switch::charge(queue, running, now);
     let own = running.vruntime.load(Ordering::Relaxed);
-    if queue.has_before(own.saturating_sub(policy::WAKE_GRANULARITY_NS)) {
+    // One that has just begun goes on for a moment, so that who wakes many does not take turns with each.
+    if queue.has_before(own.saturating_sub(policy::WAKE_GRANULARITY_NS))
+        && now >= queue.shorten_slice(policy::UNDISTURBED_NS)
+    {
         running.add_work(work::RESCHED);
     }
 }

@@ -31,7 +31,9 @@ pub(super) struct RunQueue {
     pub(super) online: AtomicBool,
     /// The idle thread's address.
     pub(super) idle_thread: AtomicPtr<Thread>,
-    /// When the running thread's slice ends; its CPU's own.
+    /// When the running thread's slice began; its CPU's own.
+    pub(super) slice_start_ns: AtomicU64,
+    /// When it ends; its CPU's own.
     pub(super) slice_end_ns: AtomicU64,
     /// Whether the timer is set for the slice's end; its CPU's own.
     pub(super) ticking: AtomicBool,
@@ -55,6 +57,7 @@ impl RunQueue {
             idle: AtomicBool::new(false),
             online: AtomicBool::new(false),
             idle_thread: AtomicPtr::new(core::ptr::null_mut()),
+            slice_start_ns: AtomicU64::new(0),
             slice_end_ns: AtomicU64::new(0),
             ticking: AtomicBool::new(false),
             idle_ns: AtomicU64::new(0),
@@ -154,8 +157,19 @@ impl RunQueue {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    pub(super) fn set_slice_end(&self, end: Nanos) {
-        self.slice_end_ns.store(end.0, Ordering::Relaxed);
+    pub(super) fn set_slice(&self, start: Nanos, length_ns: u64) {
+        self.slice_start_ns.store(start.0, Ordering::Relaxed);
+        self.slice_end_ns
+            .store(start.0.saturating_add(length_ns), Ordering::Relaxed);
+    }
+
+    /// Ends the running thread's slice at `length_ns` after its start, if that is sooner. Returns when
+    /// it ends.
+    pub(super) fn shorten_slice(&self, length_ns: u64) -> Nanos {
+        let start = self.slice_start_ns.load(Ordering::Relaxed);
+        let end = self.slice_end().0.min(start.saturating_add(length_ns));
+        self.slice_end_ns.store(end, Ordering::Relaxed);
+        Nanos(end)
     }
 
     pub(super) fn slice_end(&self) -> Nanos {

@@ -15,7 +15,7 @@ use logic::sched::policy;
 /// The current thread gets a fresh slice.
 pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     let waiting = queue.waiting.load(Ordering::Relaxed);
-    queue.set_slice_end(Nanos(now.0 + policy::slice_ns(waiting)));
+    queue.set_slice(now, policy::slice_ns(waiting));
     queue.ticking.store(false, Ordering::Relaxed);
     if waiting != 0 {
         ensure(queue);
