@@ -1,9 +1,10 @@
-//! What is free of pageblocks that are in use in part, for an attached host of a guest whose CPUs
-//! stand still.
+//! Free frames of partly used pageblocks, as the host of a paused guest reads them from the
+//! bitmap.
 //!
-//! No exchange takes single frames out for a host, so this is of use only while nobody else does:
-//! a set bit is set before its frame is used and cleared after the last use, so the frame of a
-//! clear bit is nobody's for as long as no CPU of the guest runs.
+//! The host takes whole blocks from a guest by exchanges, but no exchange takes a single frame. So
+//! these frames are safe to drop only while all CPUs of the guest are stopped. The allocator sets
+//! a frame's bit before the frame is used, and clears it after the last use: a frame whose bit is
+//! clear stays unused until a CPU runs again.
 
 use crate::{
     FrameRange,
@@ -14,9 +15,9 @@ use crate::{
 };
 
 impl Attached<'_> {
-    /// Returns the runs of free frames in a pageblock of which other frames are in use, upwards; none
-    /// of any other block. Frames in fronts are in use. What is returned holds while no CPU of the
-    /// guest runs.
+    /// Returns the runs of free frames in `block`, in ascending order, if the block is partly
+    /// used, and no run otherwise. Frames in a front count as used. The runs stay free until a CPU
+    /// of the guest runs.
     pub fn pieces_of(&self, block: &BlockView) -> impl Iterator<Item = FrameRange> {
         let start = block.start;
         let line = || {
@@ -39,7 +40,8 @@ impl Used {
         Self(core::array::from_fn(|word| line.word(word)))
     }
 
-    /// Returns the first frame from `from` on whose bit is `set`; [`BLOCK_FRAMES`] if there is none.
+    /// Returns the first frame from `from` on whose bit is `set`; [`BLOCK_FRAMES`] if there is
+    /// none.
     fn find(&self, from: u32, set: bool) -> u32 {
         let words = (0..).zip(self.0);
         let found = words.filter_map(|(word, used)| {
@@ -73,7 +75,11 @@ mod tests {
     proptest! {
         #[test]
         fn runs_are_the_clear_bits_and_no_two_touch(words: [u64; WORDS], masks: [u64; WORDS]) {
-            for used in [words, core::array::from_fn(|word| words[word] & masks[word]), [0; WORDS], [!0; WORDS]] {
+            let sparse = core::array::from_fn(|word| words[word] & masks[word]);
+            for used in [words, sparse, [0; WORDS], [!0; WORDS]] {
+                let is_clear = |frame: &u32| {
+                    used[(frame / WORD_FRAMES) as usize] >> (frame % WORD_FRAMES) & 1 == 0
+                };
                 let mut clear = Vec::new();
                 let mut last_end = None;
                 for (first, frames) in Used(used).free_runs() {
@@ -81,9 +87,7 @@ mod tests {
                     clear.extend(first..first + frames);
                     last_end = Some(first + frames);
                 }
-                let expected: Vec<u32> = (0..BLOCK_FRAMES)
-                    .filter(|frame| used[(frame / WORD_FRAMES) as usize] >> (frame % WORD_FRAMES) & 1 == 0)
-                    .collect();
+                let expected: Vec<u32> = (0..BLOCK_FRAMES).filter(is_clear).collect();
                 prop_assert_eq!(clear, expected);
             }
         }

@@ -10,8 +10,8 @@ use std::cmp::Ordering;
 pub(crate) enum Way {
     /// The guest does it by itself, as `ebb run --give-back` says.
     Guest(GiveBack),
-    /// Not at all, in base pages of the host: what a guest costs where it has no huge pages and
-    /// keeps what it had.
+    /// The guest gives nothing back and its RAM is in base pages of the host. Other ways are compared
+    /// with this one.
     OffInBasePages,
     /// The host takes it by the balloon: inflates it when the program has freed memory, and lets
     /// it go again.

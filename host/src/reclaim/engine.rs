@@ -56,7 +56,7 @@ pub(crate) struct FreeMemory {
     sound: bool,
     /// The guest's virtual CPUs, which may stand still.
     vcpus: Option<Arc<Vcpus>>,
-    /// The number of the last pause in which all pieces were taken; 0: none.
+    /// The number of the last pause in which a pass over the pieces came to its end; 0 before the first.
     emptied: AtomicU64,
     /// Held by who is at it; whether this process has the guest's memory to itself.
     lease: Mutex<Option<Lease>>,
@@ -251,8 +251,8 @@ pub(super) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Drops what is free of blocks that are in use in part, `most` bytes at most, while `still` keeps the CPUs
-    /// stopped.
+    /// Drops the free frames of partly used blocks until `most` bytes have left the host. `still` keeps the
+    /// CPUs stopped.
     ///
     /// # Errors
     /// [`ReclaimError::Drop`] where the host fails.

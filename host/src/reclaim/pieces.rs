@@ -1,10 +1,10 @@
-//! Takes what is free of pageblocks that are in use in part, of a guest that `ebb pause` has stopped.
+//! Drops the free frames of partly used pageblocks of a guest that `ebb pause` has stopped.
 //!
-//! A running guest could use such a frame at any moment, so the host takes whole blocks alone of it.
-//! In huge pages of the host a guest that has freed its memory then keeps up to 2 MiB for each block
-//! with a frame in use. While its CPUs stand still nobody uses a free frame, and the host needs
-//! nothing but to know which they are. Huge pages are split by it: when the guest goes on, all that
-//! it touches of these blocks, what it kept too, costs a fault of the host for each base page.
+//! A running guest could use such a frame at any moment, so the host takes only whole blocks from
+//! it. In huge pages of the host a guest that has freed its memory then keeps up to 2 MiB for each
+//! block with a used frame. A stopped guest uses no free frame, and its bitmap says which frames
+//! are free. Dropping a part of a huge page splits the page: when the guest goes on, each base
+//! page that it touches in the block costs a fault of the host, including the pages that it kept.
 
 use super::error::ReclaimError;
 use crate::qemu::{GuestAddress, GuestRam, Hold};
@@ -20,7 +20,7 @@ const WORTH_A_SPLIT: u64 = 32;
 pub(super) enum Pass {
     /// All memory was looked at.
     Complete,
-    /// As much has left as was wanted.
+    /// The wanted number of bytes has left the host.
     Enough,
     /// The CPUs are to go on, or the guest has ended.
     Unwanted,
@@ -37,8 +37,9 @@ pub(super) struct Pieces {
     pub(super) end: Result<Pass, ReclaimError>,
 }
 
-/// Drops the free frames of blocks that are in use in part, until `most` bytes have left the host or
-/// the CPUs are to go on, which `still` keeps stopped. `attached` is to the allocator in `ram`.
+/// Drops the free frames of partly used blocks of `ram`, which the allocator `attached` manages.
+/// `still` keeps the CPUs stopped. Ends when `most` bytes have left the host, or when the CPUs
+/// should go on.
 pub(super) fn drop_all(
     ram: &GuestRam,
     attached: &Attached<'_>,
@@ -82,7 +83,8 @@ pub(super) fn drop_all(
     }
 }
 
-/// Returns whether enough of a block is free for what dropping it costs the guest.
+/// Returns whether `block` is partly used and has enough free frames to justify splitting its huge
+/// page.
 fn is_worth_it(ram: &GuestRam, block: &BlockView) -> bool {
     let Usage::Partial(used) = block.usage else {
         return false;
@@ -91,7 +93,10 @@ fn is_worth_it(ram: &GuestRam, block: &BlockView) -> bool {
     free >= WORTH_A_SPLIT || !ram.is_one_page(GuestAddress(block.start.address()))
 }
 
-/// Drops these pieces. Returns how many they were.
+/// Drops `pieces` and returns their number.
+///
+/// # Errors
+/// [`ReclaimError::Drop`] with the piece that the host did not drop.
 fn drop_pieces(
     ram: &GuestRam,
     pieces: impl Iterator<Item = FrameRange>,

@@ -127,7 +127,8 @@ pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread) {
     let now = arch::clock::now();
     super::switch::charge(queue, running, now);
     let own = running.vruntime.load(Ordering::Relaxed);
-    // One that has just begun goes on for a moment, so that who wakes many does not take turns with each.
+    // A thread that has just begun keeps the CPU for a moment. Otherwise a thread that wakes many others
+    // would lose the CPU to each of them.
     if queue.has_before(own.saturating_sub(policy::WAKE_GRANULARITY_NS))
         && now >= queue.shorten_slice(policy::UNDISTURBED_NS)
     {
