@@ -43,8 +43,8 @@ impl Used {
     /// Returns the first frame from `from` on whose bit is `set`; [`BLOCK_FRAMES`] if there is
     /// none.
     fn find(&self, from: u32, set: bool) -> u32 {
-        let words = (0..).zip(self.0);
-        let found = words.filter_map(|(word, used)| {
+        let mut words = (0..).zip(self.0);
+        let found = words.find_map(|(word, used)| {
             let first = word * WORD_FRAMES;
             let wanted = if set { used } else { !used };
             // Those below `from` do not count.
@@ -52,7 +52,7 @@ impl Used {
             let wanted = wanted & u64::MAX.checked_shl(below).unwrap_or(0);
             (wanted != 0).then(|| first + wanted.trailing_zeros())
         });
-        found.min().unwrap_or(BLOCK_FRAMES)
+        found.unwrap_or(BLOCK_FRAMES)
     }
 
     /// Returns each run of frames whose bits are clear: its first frame, and how many they are.
