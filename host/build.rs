@@ -79,7 +79,8 @@ fn embed(built: &Path, embedded: &Path) {
 }
 
 /// Runs a second cargo for a part, in a target directory of its own (the outer cargo holds the
-/// lock of the usual one), and returns the program.
+/// lock of the usual one), and returns the program. It is the directory that `make kernel`, `make workloads`
+/// and `make init` use, so that each part is built once.
 fn build(part: &Part, out: &Path) -> PathBuf {
     let host = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let root = host
@@ -88,7 +89,9 @@ fn build(part: &Part, out: &Path) -> PathBuf {
     for source in part.sources.iter().chain(&["Cargo.lock", "Cargo.toml"]) {
         println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
-    let target_dir = out.join(part.package.trim_start_matches("ebb-"));
+    // `out` is TARGET/PROFILE/build/PACKAGE/out.
+    let target = out.ancestors().nth(4).expect("cargo's layout");
+    let target_dir = target.join(part.package.trim_start_matches("ebb-"));
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(root)

@@ -5,6 +5,7 @@
 //! used beside how much of the host's it held.
 
 // From the bottom up.
+mod compressed;
 mod machine;
 mod system;
 mod text;

@@ -30,7 +30,7 @@ fn order() {
             // What the host has.
             "system/",
             // What needs nothing of ebb's.
-            "text/ machine.rs",
+            "text/ machine.rs compressed.rs",
         ],
         exceptions: &[],
     }

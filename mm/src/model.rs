@@ -205,6 +205,7 @@ fn a_run_of_order_8_is_not_shared_with_a_frame() {
 }
 
 #[test]
+#[ignore = "long: make test-models"]
 fn a_run_of_order_8_is_not_shared_with_one_of_order_7() {
     check(
         vec![|m| _ = take_run(m, order(8)), |m| _ = take_run(m, order(7))],
@@ -283,6 +284,7 @@ fn who_takes_a_block_whole_sees_the_last_frame_given_back() {
 }
 
 #[test]
+#[ignore = "long: make test-models"]
 fn an_isolated_block_is_nobody_elses() {
     check(
         vec![
@@ -395,6 +397,7 @@ pub(crate) fn assert_giant_free(memory: &Memory) {
 }
 
 #[test]
+#[ignore = "long: make test-models"]
 fn a_giant_is_nobody_elses() {
     check(
         vec![take_giant, take_word_of_giant, |m| {
@@ -410,6 +413,7 @@ fn a_giant_is_nobody_elses() {
 }
 
 #[test]
+#[ignore = "long: make test-models"]
 fn who_enters_a_giant_for_several_blocks_leaves_with_those_that_it_cannot_take() {
     check(
         vec![take_giant, take_word_of_giant, |m| {

@@ -91,6 +91,7 @@ pub(crate) fn has_linux() -> bool {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn the_pool_of_huge_pages_is_compared_on_both_kernels() {
     if !has_linux() {
         return;

@@ -148,11 +148,13 @@ fn on_two_cpus() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn on_one_cpu_of_a_q35() {
     check(ONE_CPU_Q35);
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn on_four_cpus_with_the_finest_reports() {
     check(FOUR_CPUS);
 }

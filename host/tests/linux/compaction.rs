@@ -152,6 +152,7 @@ fn storm(cpus: &str, name: &str, words: &[&str]) {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn models_find_nothing_while_frames_move_on_one_cpu() {
     storm("1", "rust-vmstorm", &["5", "15s", "disk=/dev/vda"]);
 }
@@ -162,6 +163,7 @@ fn models_find_nothing_while_frames_move_on_two_cpus() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn models_find_nothing_while_frames_move_on_four_cpus() {
     storm("4", "rust-vmstorm", &["7", "15s"]);
 }

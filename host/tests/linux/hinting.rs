@@ -122,11 +122,13 @@ fn storm(cpus: &str, seed: &str, append: &str) {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_storm_loses_nothing_while_modes_change() {
     storm("2", "41", "page_hinting.max_fgpt_entries=4");
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_storm_loses_nothing_while_modes_and_pieces_are_hinted() {
     storm("2", "42", "page_hinting.page_hinting_order=0");
 }

@@ -106,6 +106,7 @@ fn random_changes_are_as_a_model_says() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn of_a_page_that_nobody_asked_for_stays_what_is_used() {
     let program = programs::text(programs::path("trial"));
     for cpus in ["1", "4"] {
@@ -116,6 +117,7 @@ fn of_a_page_that_nobody_asked_for_stays_what_is_used() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn nothing_is_lost_of_pages_on_trial() {
     let program = programs::text(programs::path("trial_storm"));
     for (cpus, threads, seed) in [("2", "2", "1"), ("4", "4", "2"), ("4", "8", "3")] {
@@ -161,11 +163,13 @@ fn pages_are_joined_as_on_linux() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn pages_are_joined_by_and_by_as_on_linux() {
     is_as_on_linux("khugepaged");
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn nothing_is_lost_of_pages_that_are_joined() {
     let program = programs::text(programs::path("collapse_storm"));
     for (cpus, threads, seed) in [("1", "2", "1"), ("4", "4", "2"), ("4", "6", "3")] {
@@ -215,6 +219,7 @@ fn the_block_of_zeros_is_there_while_somebody_shows_it() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn nothing_is_lost_of_huge_pages_of_files() {
     let program = programs::text(programs::path("shmem_huge_storm"));
     for (cpus, threads, seed, kind) in [("2", "4", "1", "memfd"), ("4", "3", "2", "tmpfs")] {

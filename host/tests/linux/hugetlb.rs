@@ -44,12 +44,14 @@ fn its_corners_are_as_on_linux() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn pages_of_1_gib_are_as_on_linux() {
     let guests = [["-m", "8G", "-c", "2"]];
     is_as_on_linux_with("hugetlb_gigantic", "8G", "\nthree: 3 3 0 0,", &guests);
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn boot_words_make_both_pools_as_on_linux() {
     let shown = "cd /sys/kernel/mm/hugepages; grep -H . */*_hugepages; grep -i -E 'huge(pages_|pagesize|tlb)' \
                  /proc/meminfo; cat /proc/sys/vm/nr_hugepages";
@@ -69,6 +71,7 @@ fn boot_words_make_both_pools_as_on_linux() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
     for (cpus, seed) in [("1", "5"), ("2", "5"), ("4", "6")] {
         let storm = ["hugetlb_gigantic_storm", "6", "60", seed];
@@ -82,6 +85,7 @@ fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
 /// A pool that shrinks allocates memory for the descriptors of its pages, which does not move. That memory
 /// has to come from the lowest GiB, in every order of the pool's pages that a report to the host leaves.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_pool_that_had_all_memory_leaves_room_for_a_page_of_1_gib() {
     let script = "cd /sys/kernel/mm/hugepages; \
                   for round in 1 2; do \

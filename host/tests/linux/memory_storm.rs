@@ -49,6 +49,7 @@ fn nothing_is_found_on_the_host_itself() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn nothing_is_found_with_one_cpu() {
     must_find_nothing("1", true, 1);
 }
@@ -59,6 +60,7 @@ fn nothing_is_found_with_two_cpus() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn nothing_is_found_with_four_cpus() {
     must_find_nothing("4", true, 3);
 }

@@ -76,6 +76,7 @@ fn allocating_and_freeing_10240_pages() {
 /// The testers' table: `free -m` with the pool made at boot. They had 70 GiB, and 32 GiB in the pool; here it is less,
 /// and [docs/measurements.md](../../../docs/measurements.md) has it as they had it.
 #[test]
+#[ignore = "long: make test-long"]
 fn what_a_pool_from_boot_on_leaves() {
     const POOL_MIB: u64 = 4 << 10;
     // What all descriptors of the pool take.

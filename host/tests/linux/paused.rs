@@ -380,6 +380,7 @@ fn a_guest_can_be_paused_while_it_starts() {
 /// A storm that verifies all that it sees, paused wherever its CPUs happen to be, while the host
 /// takes what is free.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_storm_loses_nothing_while_it_is_paused() {
     for (cpus, modes) in [("1", &MODES[1..]), ("2", &MODES[..])] {
         let mut command = ebb::command(500, &["-m", "256M", "-c", cpus, "--give-back", modes[0]]);

@@ -96,6 +96,7 @@ fn nothing_is_lost_while_many_work_on_it() {
 
 /// Pages that the host still has are room for others, with and without being asked for.
 #[test]
+#[ignore = "long: make test-long"]
 fn more_can_be_read_than_there_is_memory() {
     let scratch = Scratch::new("below-large");
     for file in 0..6 {

@@ -154,6 +154,7 @@ fn storm(cpus: &str, seed: &str, modes: &[&str]) {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_storm_on_one_cpu_loses_nothing() {
     storm("1", "43", &["shared"]);
 }

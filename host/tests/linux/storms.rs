@@ -37,6 +37,7 @@ fn threads() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn processes_that_end_while_they_make_threads() {
     storm(
         &["-m", "256M", "-c", "4"],
@@ -48,6 +49,7 @@ fn processes_that_end_while_they_make_threads() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn tracers_killed_while_tracees_fork() {
     storm(
         &["-m", "256M", "-c", "4"],
@@ -75,6 +77,7 @@ fn tracers_killed_while_tracees_run() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn pages_replaced_before_readers() {
     storm(
         &["-m", "256M", "-c", "4"],

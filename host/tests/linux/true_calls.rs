@@ -76,11 +76,16 @@ fn differences(linux: &Deeds, ebb: &Deeds) -> String {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn are_as_on_linux() {
     let cases = cases();
-    let linux = suite::run(&["-m", "1G", "-c", "2", "--kernel", "linux"], &cases);
-    for cpus in ["1", "4"] {
-        let ebb = suite::run(&["-m", "512M", "-c", cpus], &cases);
+    let (linux, ebbs) = std::thread::scope(|scope| {
+        let linux = ["-m", "1G", "-c", "2", "--kernel", "linux"];
+        let linux = scope.spawn(|| suite::run(&linux, &cases));
+        let ebbs = ["1", "4"].map(|cpus| (cpus, suite::run(&["-m", "512M", "-c", cpus], &cases)));
+        (linux.join().expect("Linux ran them"), ebbs)
+    });
+    for (cpus, ebb) in ebbs {
         let text = differences(&linux, &ebb);
         assert!(text.is_empty(), "{cpus} CPUs:\n{text}");
     }

@@ -119,6 +119,7 @@ fn both_sides_see_what_the_other_does() {
 
 /// Pages are a cache: more can be read and written than there is memory.
 #[test]
+#[ignore = "long: make test-long"]
 fn more_goes_through_it_than_there_is_memory() {
     let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")), "volume-large");
     fs::write(scratch.path("big"), vec![b'a'; 150 << 20]).expect("there is room");
@@ -245,6 +246,7 @@ fn own_memory_kib(pid: u32) -> u64 {
 
 /// What `ebb` takes for a folder that is listed does not grow with its names.
 #[test]
+#[ignore = "long: make test-long"]
 fn a_listing_takes_no_memory_of_ebbs() {
     const NAMES: usize = 100_000;
     /// A fifth of what the names themselves are.

@@ -18,6 +18,7 @@ fn what_is_left_out_is_said() {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn a_program_out_of_time_leaves_its_files() {
     if available() {
         out::a_program_out_of_time_leaves_its_files(ebb, "40");

@@ -44,6 +44,7 @@ fn a_block_that_was_emptied_is_nobody_elses() {
 }
 
 #[test]
+#[ignore = "long: make test-models"]
 fn the_last_frame_is_freed_while_somebody_begins_and_ends() {
     check(
         vec![

@@ -2,6 +2,7 @@
 //! of themselves. They may come from a tree of another user.
 
 use super::strip::without_debugging;
+use crate::compressed::Coding;
 use crate::confine::{LIMITS, Reader, frames};
 use crate::text::one_line;
 use elf::ElfBytes;
@@ -29,33 +30,20 @@ const MODULE_BYTES_MAX: u64 = 16 << 20;
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// The most bytes of all modules of a kernel that are taken.
 const ALL_BYTES_MAX: u64 = 256 << 20;
-/// Memory that a decoder may take for what it looks back at.
-const WINDOW_LOG_MAX: u32 = 27;
-const XZ_MEMORY_KIB_MAX: u32 = 128 << 10;
 /// The most modules that a module depends on, and the most of its other names that are taken.
 const DEPENDS_MAX: usize = 256;
 const ALIASES_MAX: usize = 1024;
 /// The most bytes of a name. Linux has room for fewer.
 const NAME_MAX: usize = 64;
 
-/// How a module's file is packed.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Coding {
-    Plain,
-    Xz,
-    Zstd,
-    Gzip,
-}
-
-impl Coding {
-    /// Returns the coding that `extension`, the last part of a file name, stands for.
-    pub(super) fn of_extension(extension: &OsStr) -> Self {
-        match extension.to_str() {
-            Some("xz") => Self::Xz,
-            Some("zst") => Self::Zstd,
-            Some("gz") => Self::Gzip,
-            _ => Self::Plain,
-        }
+/// Returns the coding that `extension`, the last part of a file name, stands for; `None` where the
+/// file is not packed.
+pub(super) fn coding_of_extension(extension: &OsStr) -> Option<Coding> {
+    match extension.to_str() {
+        Some("xz") => Some(Coding::Xz),
+        Some("zst") => Some(Coding::Zstd),
+        Some("gz") => Some(Coding::Gzip),
+        _ => None,
     }
 }
 
@@ -121,7 +109,7 @@ impl ModuleReader {
     pub(super) fn read(
         &mut self,
         file: &File,
-        coding: Coding,
+        coding: Option<Coding>,
     ) -> Result<(Told, Vec<u8>), ReadError> {
         let broken = || ReadError::Ended(io::ErrorKind::InvalidData.into());
         let reader = match self.reader.take() {
@@ -208,7 +196,7 @@ fn serve(socket: &UnixStream) {
     }
 }
 
-fn taken(file: OwnedFd, coding: Coding) -> Result<(Told, Vec<u8>), Refusal> {
+fn taken(file: OwnedFd, coding: Option<Coding>) -> Result<(Told, Vec<u8>), Refusal> {
     let module = unpacked(File::from(file), coding, FILE_BYTES_MAX)?;
     let module = without_debugging(module);
     if size_of(&module) > MODULE_BYTES_MAX {
@@ -219,23 +207,13 @@ fn taken(file: OwnedFd, coding: Coding) -> Result<(Told, Vec<u8>), Refusal> {
 }
 
 /// The bytes of a file, unpacked, if there are at most `most`.
-fn unpacked(file: File, coding: Coding, most: u64) -> Result<Vec<u8>, Refusal> {
+fn unpacked(file: File, coding: Option<Coding>, most: u64) -> Result<Vec<u8>, Refusal> {
     let failed = |error: io::Error| Refusal::Unpack(error.to_string());
     // Padding has no end otherwise.
     let packed = BufReader::with_capacity(1 << 16, file.take(most + 1));
     let reader: Box<dyn Read> = match coding {
-        Coding::Plain => Box::new(packed),
-        Coding::Gzip => Box::new(flate2::read::MultiGzDecoder::new(packed)),
-        Coding::Zstd => {
-            let mut decoder = zstd::Decoder::with_buffer(packed).map_err(failed)?;
-            decoder.window_log_max(WINDOW_LOG_MAX).map_err(failed)?;
-            Box::new(decoder)
-        }
-        Coding::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(
-            packed,
-            true,
-            XZ_MEMORY_KIB_MAX,
-        )),
+        None => Box::new(packed),
+        Some(coding) => coding.reader(packed),
     };
     let mut bytes = Vec::new();
     reader
@@ -281,11 +259,12 @@ fn told(module: &[u8]) -> Result<Told, elf::ParseError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compressed;
     use crate::guest::linux::strip::tests::module;
     use std::io::Write;
 
     /// Has a fresh process read these bytes.
-    fn read(bytes: &[u8], coding: Coding) -> Result<(Told, Vec<u8>), ReadError> {
+    fn read(bytes: &[u8], coding: Option<Coding>) -> Result<(Told, Vec<u8>), ReadError> {
         let mut file = crate::system::memory_file("module").unwrap();
         file.write_all(bytes).unwrap();
         // The file's position is that of a newly opened file.
@@ -306,15 +285,15 @@ mod tests {
     #[test]
     fn modules_of_all_kinds_are_read() {
         let plain = said(b"depends=a-b,c\0alias=fs-x\0alias=pci:v*\0alias=two words\0");
-        let zstd = zstd::encode_all(plain.as_slice(), 1).unwrap();
+        let zstd = compressed::tests::zstd(&plain);
         let told = Told {
             depends: vec!["a_b".into(), "c".into()],
             aliases: vec!["fs-x".into()],
         };
         for (bytes, coding) in [
-            (plain.clone(), Coding::Plain),
-            (gzip(&plain), Coding::Gzip),
-            (zstd, Coding::Zstd),
+            (plain.clone(), None),
+            (gzip(&plain), Some(Coding::Gzip)),
+            (zstd, Some(Coding::Zstd)),
         ] {
             assert_eq!(read(&bytes, coding).unwrap(), (told.clone(), plain.clone()));
         }
@@ -323,8 +302,8 @@ mod tests {
     #[test]
     fn what_is_truncated_is_refused() {
         let plain = said(b"depends=\0");
-        let zstd = zstd::encode_all(plain.as_slice(), 1).unwrap();
-        for (bytes, coding) in [(gzip(&plain), Coding::Gzip), (zstd, Coding::Zstd)] {
+        let zstd = compressed::tests::zstd(&plain);
+        for (bytes, coding) in [(gzip(&plain), Some(Coding::Gzip)), (zstd, Some(Coding::Zstd))] {
             for length in [0, 1, 10, bytes.len() / 2, bytes.len() - 1] {
                 let refused = read(&bytes[..length], coding);
                 assert!(
@@ -334,37 +313,32 @@ mod tests {
             }
         }
         for length in [0, 3, 40, 64, plain.len() - 1] {
-            let refused = read(&plain[..length], Coding::Plain);
+            let refused = read(&plain[..length], None);
             assert!(
                 matches!(refused, Err(ReadError::Elf(_))),
                 "{length}: {refused:?}"
             );
         }
-        let refused = read(b"\xfd7zXZ\0 and no more", Coding::Xz);
+        let refused = read(b"\xfd7zXZ\0 and no more", Some(Coding::Xz));
         assert!(matches!(refused, Err(ReadError::Unpack(_))));
     }
 
     #[test]
     fn a_bomb_is_refused() {
-        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
-        let zeroes = vec![0; 1 << 20];
-        for _ in 0..=FILE_BYTES_MAX >> 20 {
-            encoder.write_all(&zeroes).unwrap();
-        }
-        let bomb = encoder.finish().unwrap();
+        let bomb = compressed::tests::zstd_zeroes(FILE_BYTES_MAX);
         assert!(bomb.len() < 1 << 20, "{}", bomb.len());
-        let refused = read(&bomb, Coding::Zstd);
+        let refused = read(&bomb, Some(Coding::Zstd));
         assert!(matches!(refused, Err(ReadError::TooLarge)), "{refused:?}");
         // Much to load, and nothing for a debugger.
         let large = module(&[(".text", &vec![1; 17 << 20], true)]);
         assert!(matches!(
-            read(&large, Coding::Plain),
+            read(&large, None),
             Err(ReadError::TooLarge)
         ));
         // Endless padding: a hole.
         let file = crate::system::memory_file("module").unwrap();
         file.set_len(1 << 40).unwrap();
-        for coding in [Coding::Plain, Coding::Gzip, Coding::Zstd] {
+        for coding in [None, Some(Coding::Gzip), Some(Coding::Zstd)] {
             let refused = ModuleReader::default().read(&file, coding);
             assert!(refused.is_err(), "{coding:?}");
         }
@@ -375,12 +349,12 @@ mod tests {
         for depends in ["../x", "a b", "a\nb", &"x".repeat(65)] {
             let refused = read(
                 &said(format!("depends={depends}\0").as_bytes()),
-                Coding::Plain,
+                None,
             );
             assert!(matches!(refused, Err(ReadError::Strange)), "{depends}");
         }
         let many = vec!["x"; DEPENDS_MAX + 1].join(",");
-        let refused = read(&said(format!("depends={many}\0").as_bytes()), Coding::Plain);
+        let refused = read(&said(format!("depends={many}\0").as_bytes()), None);
         assert!(matches!(refused, Err(ReadError::Strange)));
     }
 
@@ -394,7 +368,7 @@ mod tests {
         file.write_all(&said(b"depends=\0")).unwrap();
         let results = (0..9).map(|_| {
             io::Seek::rewind(&mut file).unwrap();
-            reader.read(&file, Coding::Plain)
+            reader.read(&file, None)
         });
         let results: Vec<_> = results.collect();
         assert!(results[0].is_ok());

@@ -1,6 +1,6 @@
 //! The drivers that a guest needs and a stock kernel has as modules, with what they depend on.
 
-use super::module_reader::{Coding, ModuleReader, ReadError, Told};
+use super::module_reader::{ModuleReader, ReadError, Told, coding_of_extension};
 use super::tree::Tree;
 use crate::guest::kernel::Extras;
 use crate::text::one_line;
@@ -223,7 +223,7 @@ pub(super) fn read(
         source,
     })?;
     let extension = inside.extension().unwrap_or(OsStr::new(""));
-    let read = reader.read(&file, Coding::of_extension(extension));
+    let read = reader.read(&file, coding_of_extension(extension));
     read.map_err(|source| ModuleError::Unusable { path, source })
 }
 

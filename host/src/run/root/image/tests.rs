@@ -3,6 +3,7 @@
 use super::super::source::Source;
 use super::index::Whiteouts;
 use super::*;
+use crate::compressed;
 use ebb_wire::root::{ANSWER_MAX, answer, entries};
 use flate2::{Compression, write::GzEncoder};
 use std::fs;
@@ -233,7 +234,7 @@ fn a_file_system_is_shown_as_it_was_packed() {
     let bytes = archive.done();
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(&bytes).unwrap();
-    let zstd = zstd::encode_all(&bytes[..], 1).unwrap();
+    let zstd = compressed::tests::zstd(&bytes);
     for (name, bytes) in [
         ("plain", bytes),
         ("gz", gzip.finish().unwrap()),
@@ -369,7 +370,7 @@ fn layers_of_an_oci_layout_are_put_together() {
         .file("blobs/sha256/lower", gzip.finish().unwrap())
         .file(
             "blobs/sha256/upper",
-            zstd::encode_all(&upper[..], 1).unwrap(),
+            compressed::tests::zstd(&upper),
         );
     check(&mut open("oci", &archive.done()).unwrap());
 }

@@ -3,15 +3,13 @@
 use super::error::ImageError;
 use super::section::Section;
 use super::workshop::Workshop;
+use crate::compressed::Coding;
 use std::cell::Cell;
 use std::io::{self, Read, Seek, Write};
 use std::rc::Rc;
 
 /// The most bytes that come of one image.
 pub(super) const UNPACKED_MAX: u64 = 64 << 30;
-/// Memory that a decoder may take for what it looks back at: 128 MiB.
-const WINDOW_LOG_MAX: u32 = 27;
-const XZ_MEMORY_KIB_MAX: u32 = 128 << 10;
 /// Bytes from one word on how far it is to the next.
 const TOLD_EVERY: u64 = 16 << 20;
 
@@ -38,29 +36,16 @@ impl<R: Read> Read for Busy<R> {
     }
 }
 
-/// How bytes are compressed.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Coding {
-    Gzip,
-    Zstd,
-    Xz,
-}
-
-impl Coding {
-    /// As their first bytes tell.
-    fn of(section: &Section) -> Result<Option<Self>, ImageError> {
-        let mut first = [0; 6];
-        section.read_at(&mut first, 0)?;
-        match first {
-            [0x1f, 0x8b, ..] => Ok(Some(Self::Gzip)),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Some(Self::Zstd)),
-            [0xfd, b'7', b'z', b'X', b'Z', 0] => Ok(Some(Self::Xz)),
-            [b'B', b'Z', b'h', ..] => Err(ImageError::Image(
-                "it is compressed by bzip2; gzip, zstd and xz are known".into(),
-            )),
-            _ => Ok(None),
-        }
+/// Returns the coding that the first bytes tell.
+fn coding_of(section: &Section) -> Result<Option<Coding>, ImageError> {
+    let mut first = [0; 6];
+    section.read_at(&mut first, 0)?;
+    if first.starts_with(b"BZh") {
+        return Err(ImageError::Image(
+            "it is compressed by bzip2; gzip, zstd and xz are known".into(),
+        ));
     }
+    Ok(Coding::of_first(first))
 }
 
 /// The bytes as they are when they are not compressed. What they take goes off `budget`.
@@ -73,7 +58,7 @@ pub(super) fn unpack(
     budget: &mut u64,
     workshop: &mut dyn Workshop,
 ) -> Result<Section, ImageError> {
-    let Some(coding) = Coding::of(&section)? else {
+    let Some(coding) = coding_of(&section)? else {
         return Ok(section);
     };
     let idle = Rc::new(Cell::new(0));
@@ -81,21 +66,7 @@ pub(super) fn unpack(
         inner: section.reader(),
         idle: Rc::clone(&idle),
     };
-    let mut reader: Box<dyn Read> = match coding {
-        Coding::Gzip => Box::new(flate2::read::MultiGzDecoder::new(
-            io::BufReader::with_capacity(1 << 16, reader),
-        )),
-        Coding::Zstd => {
-            let mut decoder = zstd::Decoder::new(reader)?;
-            decoder.window_log_max(WINDOW_LOG_MAX)?;
-            Box::new(decoder)
-        }
-        Coding::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(
-            io::BufReader::with_capacity(1 << 16, reader),
-            true,
-            XZ_MEMORY_KIB_MAX,
-        )),
-    };
+    let mut reader = coding.reader(io::BufReader::with_capacity(1 << 16, reader));
     let file = workshop.scratch().map_err(ImageError::Scratch)?;
     let mut end = &*file;
     let from = end

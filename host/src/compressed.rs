@@ -1,0 +1,217 @@
+//! Streams that are compressed by gzip, zstd or xz. Each decoder is Rust alone: its input is hostile.
+
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use std::io::{self, BufRead, Read};
+
+/// Bytes that a decoder may look back at, and take of memory for it.
+const WINDOW_MAX: u64 = 128 << 20;
+
+/// How bytes are compressed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) enum Coding {
+    Gzip,
+    Zstd,
+    Xz,
+}
+
+impl Coding {
+    /// Returns the coding of a stream that begins with `first`; `None` if it is none of these.
+    pub(crate) fn of_first(first: [u8; 6]) -> Option<Self> {
+        match first {
+            [0x1f, 0x8b, ..] => Some(Self::Gzip),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => Some(Self::Xz),
+            _ => None,
+        }
+    }
+
+    /// Returns a reader of the bytes that come of `packed`, a stream in this coding. Several streams
+    /// after one another are one.
+    pub(crate) fn reader<'a>(self, packed: impl BufRead + 'a) -> Box<dyn Read + 'a> {
+        match self {
+            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+            Self::Zstd => Box::new(Zstd::new(packed)),
+            Self::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(
+                packed,
+                true,
+                u32::try_from(WINDOW_MAX >> 10).expect("a constant"),
+            )),
+        }
+    }
+}
+
+/// Reads what zstd has compressed: any number of frames.
+struct Zstd<R> {
+    packed: R,
+    decoder: FrameDecoder,
+    /// Whether the decoder is within a frame. Its checksum is not compared yet.
+    within: bool,
+}
+
+impl<R: BufRead> Zstd<R> {
+    fn new(packed: R) -> Self {
+        let mut decoder = FrameDecoder::new();
+        decoder.set_max_window_size(WINDOW_MAX);
+        Self {
+            packed,
+            decoder,
+            within: false,
+        }
+    }
+
+    /// Reads the header of the next frame, if there is one. A frame of a user's own data is passed over.
+    fn enter(&mut self) -> io::Result<bool> {
+        if self.packed.fill_buf()?.is_empty() {
+            return Ok(false);
+        }
+        match self.decoder.reset(&mut self.packed) {
+            Ok(()) => self.within = true,
+            Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
+                length,
+                ..
+            })) => {
+                let length = u64::from(length);
+                let passed = io::copy(&mut (&mut self.packed).take(length), &mut io::sink())?;
+                if passed < length {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        }
+        Ok(true)
+    }
+
+    /// Ends a frame of which all bytes were read.
+    fn leave(&mut self) -> io::Result<()> {
+        self.within = false;
+        let said = self.decoder.get_checksum_from_data();
+        if said.is_some() && said != self.decoder.get_calculated_checksum() {
+            return Err(io::Error::other("its checksum is wrong"));
+        }
+        Ok(())
+    }
+}
+
+impl<R: BufRead> Read for Zstd<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if to.is_empty() {
+            return Ok(0);
+        }
+        // Ends: each turn reads a part of the stream, or returns.
+        loop {
+            if !self.within && !self.enter()? {
+                return Ok(0);
+            }
+            if !self.within {
+                continue;
+            }
+            if self.decoder.can_collect() > 0 {
+                return self.decoder.read(to);
+            }
+            if self.decoder.is_finished() {
+                self.leave()?;
+                continue;
+            }
+            self.decoder
+                .decode_blocks(&mut self.packed, BlockDecodingStrategy::UptoBlocks(1))
+                .map_err(io::Error::other)?;
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+
+    /// Compresses by zstd.
+    pub(crate) fn zstd(plain: &[u8]) -> Vec<u8> {
+        compress_to_vec(plain, CompressionLevel::Fastest)
+    }
+
+    /// Returns a frame of which come at least `count` zeroes, and which is 32,000 times smaller.
+    pub(crate) fn zstd_zeroes(count: u64) -> Vec<u8> {
+        // No length and no checksum; a window of 128 KiB.
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 7 << 3];
+        // A block is one byte and how often it stands there.
+        let block = |last: u32| {
+            let [low, middle, high, _] = (last | 1 << 1 | (128 << 10) << 3).to_le_bytes();
+            [low, middle, high, 0]
+        };
+        for _ in 0..count / (128 << 10) {
+            frame.extend(block(0));
+        }
+        frame.extend(block(1));
+        frame
+    }
+
+    fn read(packed: &[u8]) -> io::Result<Vec<u8>> {
+        let mut plain = Vec::new();
+        let mut reader = Coding::Zstd.reader(packed);
+        reader.read_to_end(&mut plain)?;
+        assert_eq!(reader.read(&mut [0; 9])?, 0, "the end is the end");
+        Ok(plain)
+    }
+
+    /// What Debian's `zstd -19 --check` makes of `FOX`, forty times.
+    #[rustfmt::skip]
+    const CHECKED: [u8; 68] = [
+        0x28, 0xb5, 0x2f, 0xfd, 0x64, 0x08, 0x06, 0xb5, 0x01, 0x00, 0xd4, 0x02,
+        0x54, 0x68, 0x65, 0x20, 0x71, 0x75, 0x69, 0x63, 0x6b, 0x20, 0x62, 0x72,
+        0x6f, 0x77, 0x6e, 0x20, 0x66, 0x6f, 0x78, 0x20, 0x6a, 0x75, 0x6d, 0x70,
+        0x73, 0x20, 0x6f, 0x76, 0x65, 0x72, 0x20, 0x74, 0x68, 0x65, 0x20, 0x6c,
+        0x61, 0x7a, 0x79, 0x20, 0x64, 0x6f, 0x67, 0x2e, 0x0a, 0x01, 0x00, 0xc5,
+        0x16, 0xfe, 0xaa, 0x0c, 0xdb, 0xe8, 0x69, 0xc4,
+    ];
+    const FOX: &[u8] = b"The quick brown fox jumps over the lazy dog.\n";
+    /// A frame of a user's own data: its magic number, its length, and two bytes.
+    const SKIPPED: [u8; 10] = [0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 7, 7];
+
+    #[test]
+    fn frames_after_one_another_are_one_stream() {
+        let fox = FOX.repeat(40);
+        assert_eq!(read(&CHECKED).unwrap(), fox);
+        let large: Vec<u8> = (0..3_000_000_u32).map(|n| (n / 7 % 251) as u8).collect();
+        let packed = [&zstd(&large), &SKIPPED[..], &CHECKED, &zstd(b""), &SKIPPED].concat();
+        assert_eq!(read(&packed).unwrap(), [large, fox].concat());
+        assert_eq!(read(b"").unwrap(), b"");
+    }
+
+    #[test]
+    fn each_changed_byte_is_an_error_or_changes_nothing() {
+        let fox = FOX.repeat(40);
+        for place in 0..CHECKED.len() {
+            for bit in 0..8 {
+                let mut changed = CHECKED;
+                changed[place] ^= 1 << bit;
+                if let Ok(plain) = read(&changed) {
+                    // Without the flag there is no checksum, and its bytes are no frame; a frame that
+                    // is a user's has nothing to unpack.
+                    assert!(plain == fox || plain.is_empty(), "bit {bit} of byte {place}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_without_its_end_is_an_error() {
+        let whole = [&SKIPPED[..], &CHECKED].concat();
+        for length in (1..whole.len()).filter(|&length| length != SKIPPED.len()) {
+            read(&whole[..length]).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_frame_of_one_byte_many_times_is_read() {
+        let plain = read(&zstd_zeroes(1 << 20)).unwrap();
+        assert!(plain.len() == (1 << 20) + (128 << 10) && plain.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_window_of_more_than_128_mib_is_refused_before_it_is_taken() {
+        // A header whose window is 2^31 bytes.
+        let error = read(&[0x28, 0xb5, 0x2f, 0xfd, 0, 21 << 3, 1, 0, 0]).unwrap_err();
+        assert!(error.to_string().contains("2147483648"), "{error}");
+    }
+}
