@@ -1,5 +1,5 @@
 //! Prints the files of a crate in floors, each file one above the highest that it uses, and its
-//! circles: `cargo run -p ebb-layers --example floors -- host/src/main.rs`.
+//! circles: `cargo run -p ebb-layers --example floors -- host/src/lib.rs`.
 
 use ebb_layers::{House, Tree};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::path::Path;
 fn main() -> Result<(), Box<dyn Error>> {
     let root = std::env::args()
         .nth(1)
-        .ok_or("which crate? For example host/src/main.rs")?;
+        .ok_or("which crate? For example host/src/lib.rs")?;
     let tree = Tree::read(Path::new(&root))?;
     let arrows = tree.arrows();
     let mut floors: BTreeMap<&str, usize> = tree.files().map(|file| (file, 0)).collect();

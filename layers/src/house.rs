@@ -9,7 +9,7 @@ use std::path::Path;
 /// The order that a crate's files have to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct House<'a> {
-    /// The crate's root file, from the root of the workspace: `host/src/main.rs`.
+    /// The crate's root file, from the root of the workspace: `host/src/lib.rs`.
     pub root: &'a str,
     /// The floors, from the top down. The rooms of a floor stand in one string, with spaces between
     /// them, and know nothing of each other. A room is a file (`run.rs`) or a folder (`guest/`); a

@@ -5,9 +5,9 @@ use ebb_layers::House;
 #[test]
 fn order() {
     House {
-        root: "host/src/main.rs",
+        root: "host/src/lib.rs",
         floors: &[
-            "main.rs",
+            "lib.rs",
             "hints.rs",
             "cli.rs",
             // The commands.
@@ -30,7 +30,7 @@ fn order() {
             // What the host has.
             "system/",
             // What needs nothing of ebb's.
-            "text/ machine.rs compressed.rs",
+            "text/ machine.rs compressed.rs embedded.rs",
         ],
         exceptions: &[],
     }

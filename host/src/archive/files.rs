@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn destinations() {
         let mut tree = Initramfs::default();
-        add(&mut tree, &mut Named::default(), OsStr::new("src/main.rs")).unwrap();
+        add(&mut tree, &mut Named::default(), OsStr::new("qemu/mod.rs")).unwrap();
         add(
             &mut tree,
             &mut Named::default(),
@@ -323,13 +323,13 @@ mod tests {
             OsStr::new("Cargo.toml:/etc/"),
         )
         .unwrap();
-        add(&mut tree, &mut Named::default(), OsStr::new("src:/all")).unwrap();
+        add(&mut tree, &mut Named::default(), OsStr::new("run:/all")).unwrap();
         for path in [
-            "/src/main.rs",
+            "/qemu/mod.rs",
             "/etc/conf",
             "/etc/Cargo.toml",
-            "/all/qemu",
-            "/all/main.rs",
+            "/all/root",
+            "/all/mod.rs",
         ] {
             assert!(packed(&tree, path), "{path}");
         }
@@ -400,13 +400,13 @@ mod tests {
             let arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
             add_all(&mut Initramfs::default(), &mut Named::default(), &arguments)
         };
-        packed(&["src:/", "tests:/"]).unwrap();
-        packed(&["src:/all", "Cargo.toml:/all/main.rs"]).unwrap();
+        packed(&["qemu:/", "run:/x"]).unwrap();
+        packed(&["qemu:/all", "Cargo.toml:/all/mod.rs"]).unwrap();
         for twice in [
-            ["Cargo.toml:/x", "build.rs:/x"],
+            ["Cargo.toml:/x", "lib.rs:/x"],
             ["Cargo.toml", "Cargo.toml"],
-            ["Cargo.toml:/etc/", "build.rs:/etc//Cargo.toml"],
-            ["src:/all", "tests:/all"],
+            ["Cargo.toml:/etc/", "lib.rs:/etc//Cargo.toml"],
+            ["qemu:/all", "run:/all"],
         ] {
             let error = packed(&twice).unwrap_err();
             assert!(matches!(error, FileError::Twice { .. }), "{error}");
@@ -426,7 +426,7 @@ mod tests {
             Err(FileError::NoSource(_))
         ));
         assert!(matches!(
-            add(&mut tree, &mut Named::default(), OsStr::new("../host")),
+            add(&mut tree, &mut Named::default(), OsStr::new("../src")),
             Err(FileError::NoDestination(_))
         ));
         assert!(matches!(

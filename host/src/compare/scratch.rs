@@ -1,5 +1,6 @@
 //! The folder of one comparison: the program that guests run, and what children write.
 
+use crate::embedded;
 use crate::failure::Failure;
 use crate::registry::Folder;
 use crate::text::one_line;
@@ -9,8 +10,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The experiments, built by `build.rs`; empty when that was told to skip it.
-static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/workloads.elf"));
 /// The experiments' program, also beside the executable where it is not embedded.
 const WORKLOADS: &str = "ebb-workloads";
 
@@ -47,7 +46,7 @@ impl Scratch {
                 )));
             }
             path.clone_into(&mut scratch.workloads);
-        } else if EMBEDDED.is_empty() {
+        } else if embedded::get().experiments.is_empty() {
             let beside = std::env::current_exe()
                 .ok()
                 .map(|exe| exe.with_file_name(WORKLOADS));
@@ -68,7 +67,7 @@ impl Scratch {
     }
 
     fn unpack(&self) -> io::Result<()> {
-        fs::write(&self.workloads, EMBEDDED)?;
+        fs::write(&self.workloads, embedded::get().experiments)?;
         fs::set_permissions(&self.workloads, fs::Permissions::from_mode(0o755))
     }
 

@@ -55,9 +55,9 @@ fn is_prose(line: &str) -> bool {
 
 #[test]
 fn only_sinks_write_to_the_terminal() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    look(&root, &root, &mut found);
+    look(root, root, &mut found);
     assert!(
         found.is_empty(),
         "these may write to the terminal what is not ebb's own; let `text::stderr`, `text::Terminal` or `stdout` do it:\n{}",

@@ -79,8 +79,8 @@ fn differences(linux: &Deeds, ebb: &Deeds) -> String {
 #[ignore = "long: make test-long"]
 fn are_as_on_linux() {
     let cases = cases();
+    let linux = ["-m", "1G", "-c", "2", "--kernel", "linux"];
     let (linux, ebbs) = std::thread::scope(|scope| {
-        let linux = ["-m", "1G", "-c", "2", "--kernel", "linux"];
         let linux = scope.spawn(|| suite::run(&linux, &cases));
         let ebbs = ["1", "4"].map(|cpus| (cpus, suite::run(&["-m", "512M", "-c", cpus], &cases)));
         (linux.join().expect("Linux ran them"), ebbs)

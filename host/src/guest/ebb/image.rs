@@ -1,5 +1,6 @@
 //! The guest kernel's image: the one in this binary, or a developer's.
 
+use crate::embedded;
 use crate::qemu::GuestAddress;
 use crate::system::read_regular;
 use crate::text::one_line;
@@ -7,9 +8,6 @@ use elf::ElfBytes;
 use elf::endian::LittleEndian;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-
-/// Built by `build.rs`; empty when that was told to skip the kernel.
-static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel.elf"));
 
 /// The kernel is linked at -2 GiB plus the physical address it is loaded at.
 pub(crate) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
@@ -49,8 +47,10 @@ impl KernelImage {
                 path: path.to_owned(),
                 source,
             })?),
-            None if EMBEDDED.is_empty() => return Err(ImageError::NotEmbedded),
-            None => Cow::Borrowed(EMBEDDED),
+            None => match embedded::get().kernel {
+                [] => return Err(ImageError::NotEmbedded),
+                kernel => Cow::Borrowed(kernel),
+            },
         };
         let (header, span_bytes) = inspect(&bytes)?;
         Ok(Self {

@@ -1,13 +1,12 @@
 //! The program that is the first process of a stock guest (`init/` in the repository).
 
+use crate::embedded;
 use crate::system::read_regular;
 use crate::text::one_line;
 use std::borrow::Cow;
 use std::env;
 use std::path::PathBuf;
 
-/// Built by `build.rs`; empty when that was told to skip what guests run.
-static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/init.elf"));
 /// Names another one, for developers.
 const VARIABLE: &str = "EBB_INIT";
 const NAME: &str = "ebb-init";
@@ -37,8 +36,9 @@ pub(crate) fn load() -> Result<Cow<'static, [u8]>, InitError> {
     if let Some(path) = env::var_os(VARIABLE) {
         return read(path.into());
     }
-    if !EMBEDDED.is_empty() {
-        return Ok(Cow::Borrowed(EMBEDDED));
+    let embedded = embedded::get().init;
+    if !embedded.is_empty() {
+        return Ok(Cow::Borrowed(embedded));
     }
     let beside = env::current_exe()
         .ok()

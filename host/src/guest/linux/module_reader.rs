@@ -331,10 +331,8 @@ mod tests {
         assert!(matches!(refused, Err(ReadError::TooLarge)), "{refused:?}");
         // Much to load, and nothing for a debugger.
         let large = module(&[(".text", &vec![1; 17 << 20], true)]);
-        assert!(matches!(
-            read(&large, None),
-            Err(ReadError::TooLarge)
-        ));
+        let refused = read(&large, None);
+        assert!(matches!(refused, Err(ReadError::TooLarge)), "{refused:?}");
         // Endless padding: a hole.
         let file = crate::system::memory_file("module").unwrap();
         file.set_len(1 << 40).unwrap();

@@ -1,11 +1,13 @@
-//! `ebb`: runs ordinary Linux programs in small VMs.
+//! All of the command `ebb` but the programs that its guests run. It is a crate apart from these, so that
+//! it is compiled while they are.
 //!
-//! `ebb run -- PROGRAM` packs a program into an initramfs, boots the guest kernel that this binary
+//! `ebb run -- PROGRAM` packs a program into an initramfs, boots the guest kernel that the binary
 //! holds in QEMU, streams the program's standard streams, and reports how much memory the guest
 //! used beside how much of the host's it held.
 
 // From the bottom up.
 mod compressed;
+mod embedded;
 mod machine;
 mod system;
 mod text;
@@ -35,10 +37,15 @@ mod top;
 mod cli;
 mod hints;
 
+pub use embedded::Embedded;
+
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
-fn main() -> ExitCode {
+/// Does what the process's arguments ask for, with the programs in `embedded`. Returns the status with which
+/// the process ends.
+pub fn main(embedded: Embedded) -> ExitCode {
+    embedded::set(embedded);
     system::heed_file_size_limit();
     let cli::Cli { command } = match cli::Cli::try_parse() {
         Ok(cli) => cli,
