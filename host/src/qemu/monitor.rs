@@ -4,9 +4,9 @@ use super::inquiries::Inquiries;
 use super::process::Handle;
 use super::vcpus::Vcpus;
 use crate::text::one_line;
-use qapi::{Qmp, Stream, qmp};
-use serde_json::Value;
-use std::io::{self, BufRead, BufReader, Read};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Events that are read, and bytes of one: far more than a guest of ours causes.
 const EVENTS_MAX: usize = 1_000_000;
 const EVENT_BYTES_MAX: u64 = 1 << 20;
-/// How QEMU begins an answer.
-const ANSWER: &[u8] = b"{\"return\":";
 
 /// What QEMU may say at once, in bytes: a greeting, and an answer with the events before it, are a few
 /// hundred.
@@ -73,9 +71,47 @@ impl Read for Words {
 
 /// A connected monitor.
 pub(crate) struct Monitor {
-    qmp: Qmp<Stream<BufReader<Words>, UnixStream>>,
+    words: BufReader<Words>,
     /// QEMU's version, like `7.2.22`.
     pub(crate) version: String,
+}
+
+/// What QEMU says in a line. What a later QEMU adds is passed over.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line {
+    #[serde(rename = "QMP")]
+    Hello(Hello),
+    Return(Value),
+    Error {
+        desc: String,
+    },
+    #[serde(untagged)]
+    Event(Event),
+}
+
+#[derive(Debug, Deserialize)]
+struct Hello {
+    version: Version,
+}
+
+#[derive(Debug, Deserialize)]
+struct Version {
+    qemu: Numbers,
+}
+
+#[derive(Debug, Deserialize)]
+struct Numbers {
+    major: u32,
+    minor: u32,
+    micro: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct Event {
+    event: String,
+    #[serde(default)]
+    data: Value,
 }
 
 /// Why the monitor does not work.
@@ -90,94 +126,94 @@ pub(crate) enum MonitorError {
 impl Monitor {
     /// Waits for QEMU's greeting and answers it.
     pub(crate) fn connect(socket: UnixStream) -> Result<Self, MonitorError> {
-        let result = (|| {
-            let mut reader = BufReader::new(Words {
-                socket: socket.try_clone()?,
+        let mut monitor = Self {
+            words: BufReader::new(Words {
+                socket,
                 bound: Some(Bound::new()),
-            });
-            // The crate takes an early end for a programmer's error, so look first.
-            loop {
-                match reader.fill_buf() {
-                    Ok([]) => return Ok(None),
-                    Ok(_) => break,
-                    // A signal for the program: a read with a timeout is not taken up again.
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            let mut qmp = Qmp::new(Stream::new(reader, socket));
-            let greeting = qmp.handshake().map_err(io::Error::from)?;
-            let version = greeting.version.qemu;
-            let version = format!("{}.{}.{}", version.major, version.minor, version.micro);
-            Ok(Some(Self { qmp, version }))
-        })();
-        match result {
-            Ok(Some(monitor)) => Ok(monitor),
-            Ok(None) => Err(MonitorError::Ended),
-            Err(error) => Err(protocol(error)),
-        }
+            }),
+            version: String::new(),
+        };
+        let Line::Hello(hello) = monitor.line()? else {
+            return Err(protocol(io::Error::other("it does not greet")));
+        };
+        let Numbers {
+            major,
+            minor,
+            micro,
+        } = hello.version.qemu;
+        monitor.version = format!("{major}.{minor}.{micro}");
+        monitor.execute("qmp_capabilities", &json!({}))?;
+        Ok(monitor)
     }
 
-    /// Gives the next answer a bound of its own.
-    fn renew(&mut self) {
-        let words = self.qmp.inner_mut().get_mut_read().get_mut();
+    /// Reads what QEMU says next, within the bound of one answer.
+    fn line(&mut self) -> Result<Line, MonitorError> {
+        let mut line = Vec::new();
+        self.words.read_until(b'\n', &mut line).map_err(protocol)?;
+        if !line.ends_with(b"\n") {
+            return Err(MonitorError::Ended);
+        }
+        serde_json::from_slice(&line).map_err(|error| protocol(error.into()))
+    }
+
+    /// Has QEMU do a command, and returns its answer. Events before it are passed over.
+    fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, MonitorError> {
+        let words = self.words.get_mut();
         words.bound = Some(Bound::new());
+        let asked = json!({"execute": command, "arguments": arguments});
+        let sent = words.socket.write_all(format!("{asked}\n").as_bytes());
+        sent.map_err(protocol)?;
+        // Ends: the bound is of bytes and of time.
+        loop {
+            match self.line()? {
+                Line::Return(answer) => return Ok(answer),
+                Line::Error { desc } => {
+                    let refusal = format!("{command}: {desc}");
+                    return Err(protocol(io::Error::other(refusal)));
+                }
+                Line::Hello(_) | Line::Event(_) => {}
+            }
+        }
     }
 
     /// Lets the CPUs run (QEMU was started with them stopped).
     pub(crate) fn start(&mut self) -> Result<(), MonitorError> {
-        self.renew();
-        let started = self.qmp.execute(&qmp::cont {});
-        started.map(drop).map_err(|error| protocol(error.into()))
+        self.execute("cont", &json!({})).map(drop)
     }
 
-    /// What the balloon leaves to the guest, in bytes.
+    /// Returns what the balloon leaves to the guest, in bytes.
     pub(crate) fn balloon(&mut self) -> Result<u64, MonitorError> {
-        self.renew();
-        let answer = self.qmp.execute(&qmp::query_balloon {});
-        let answer = answer.map_err(|error| protocol(error.into()))?;
-        Ok(u64::try_from(answer.actual).unwrap_or(0))
+        let answer = self.execute("query-balloon", &json!({}))?;
+        let strange = || protocol(io::Error::other("query-balloon: no amount"));
+        answer["actual"].as_u64().ok_or_else(strange)
     }
 
-    /// Has the balloon leave so many bytes to the guest, as far as the guest goes along.
+    /// Has the balloon leave `bytes` to the guest, as far as the guest goes along.
     pub(crate) fn set_balloon(&mut self, bytes: u64) -> Result<(), MonitorError> {
-        self.renew();
-        let value = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let answer = self.qmp.execute(&qmp::balloon { value });
-        answer.map(drop).map_err(|error| protocol(error.into()))
+        // QEMU's number has a sign.
+        let bytes = bytes.min(i64::MAX as u64);
+        self.execute("balloon", &json!({ "value": bytes })).map(drop)
     }
 
-    /// What QEMU says of a property of one of its objects.
+    /// Returns what QEMU says of the property `name` of its object `object`.
     pub(crate) fn property(&mut self, object: &str, name: &str) -> Result<Value, MonitorError> {
-        self.renew();
-        let answer = self.qmp.execute(&qmp::qom_get {
-            path: object.to_owned(),
-            property: name.to_owned(),
-        });
-        answer.map_err(|error| protocol(error.into()))
+        self.execute("qom-get", &json!({"path": object, "property": name}))
     }
 
-    /// Sets a property of one of QEMU's objects.
+    /// Sets the property `name` of QEMU's object `object`.
     pub(crate) fn set_property(
         &mut self,
         object: &str,
         name: &str,
         value: Value,
     ) -> Result<(), MonitorError> {
-        self.renew();
-        let answer = self.qmp.execute(&qmp::qom_set {
-            path: object.to_owned(),
-            property: name.to_owned(),
-            value,
-        });
-        answer.map(drop).map_err(|error| protocol(error.into()))
+        let arguments = json!({"path": object, "property": name, "value": value});
+        self.execute("qom-set", &arguments).map(drop)
     }
 
     /// A way to ask QEMU while [`Self::wait_for_end`] reads, once the CPUs run.
     pub(crate) fn inquiries(&self) -> io::Result<Inquiries> {
-        Ok(Inquiries::over(
-            self.qmp.inner().get_ref_write().try_clone()?,
-        ))
+        Ok(Inquiries::over(self.words.get_ref().socket.try_clone()?))
     }
 
     /// Reads events until QEMU ends, and hands its answers to `learn`. A guest that stops without our
@@ -189,41 +225,42 @@ impl Monitor {
         mut learn: impl FnMut(&Value),
     ) -> End {
         let mut end = End::default();
-        let stream = self.qmp.inner_mut();
         // Lines are bounded from here on.
-        stream.get_mut_read().get_mut().bound = None;
-        let _ = stream.get_ref_write().set_read_timeout(None);
+        let words = self.words.get_mut();
+        words.bound = None;
+        let _ = words.socket.set_read_timeout(None);
         let mut line = Vec::new();
         let mut events = 0;
         while events < EVENTS_MAX {
             line.clear();
-            match Read::by_ref(stream)
-                .take(EVENT_BYTES_MAX)
-                .read_until(b'\n', &mut line)
-            {
-                Ok(0) | Err(_) => break,
-                // What the crate does not know is news of a later QEMU, and nothing to us.
-                Ok(_) if line.starts_with(ANSWER) => {
-                    if let Ok(mut answer) = serde_json::from_slice::<Value>(&line) {
-                        learn(&answer["return"].take());
+            let mut bounded = Read::by_ref(&mut self.words).take(EVENT_BYTES_MAX);
+            if let Ok(0) | Err(_) = bounded.read_until(b'\n', &mut line) {
+                break;
+            }
+            let event = match serde_json::from_slice(&line) {
+                Ok(Line::Return(answer)) => {
+                    learn(&answer);
+                    continue;
+                }
+                Ok(Line::Event(event)) => event,
+                _ => {
+                    events += 1;
+                    continue;
+                }
+            };
+            match event.event.as_str() {
+                // As many as users ask for.
+                "STOP" if vcpus.have_stopped() => {}
+                "RESUME" => vcpus.go_on(),
+                name => {
+                    events += 1;
+                    if name == "SHUTDOWN" {
+                        end.cause = event.data["reason"].as_str().map(str::to_owned);
+                    } else if name == "STOP" {
+                        end.stopped = true;
+                        qemu.kill();
                     }
                 }
-                Ok(_) => match serde_json::from_slice(&line) {
-                    // As many as users ask for.
-                    Ok(qmp::Event::STOP { .. }) if vcpus.have_stopped() => {}
-                    Ok(qmp::Event::RESUME { .. }) => vcpus.go_on(),
-                    event => {
-                        events += 1;
-                        match event {
-                            Ok(qmp::Event::SHUTDOWN { data, .. }) => end.cause = Some(data.reason),
-                            Ok(qmp::Event::STOP { .. }) => {
-                                end.stopped = true;
-                                qemu.kill();
-                            }
-                            _ => {}
-                        }
-                    }
-                },
             }
         }
         end
@@ -234,7 +271,7 @@ impl Monitor {
 #[derive(Debug, Default)]
 pub(crate) struct End {
     /// Why the guest shut down, if it did.
-    pub(crate) cause: Option<qmp::ShutdownCause>,
+    pub(crate) cause: Option<String>,
     /// QEMU could not run the guest any further.
     pub(crate) stopped: bool,
 }
@@ -265,6 +302,48 @@ mod tests {
         };
         assert!(quoted.to_string().len() < 2_000);
         assert!(!quoted.to_string().contains('\u{1b}'));
+    }
+
+    /// Connects to a QEMU that says `words` and ends.
+    fn connect(words: &str) -> Result<Monitor, MonitorError> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(words.as_bytes()).unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        Monitor::connect(ours)
+    }
+
+    const HELLO: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7},
+        "package": "Debian"}, "capabilities": ["oob"]}}"#;
+
+    #[test]
+    fn answers_are_told_from_events_and_refusals_quoted() {
+        let hello = HELLO.replace('\n', "");
+        let event = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "NIC", "data": {}}"#;
+        let refused = r#"{"error": {"class": "GenericError", "desc": "no balloon"}}"#;
+        let answer = r#"{"return": {"actual": 4096}}"#;
+        let strange = r#"{"return": {"actual": -1}}"#;
+        let lines = [&hello, event, r#"{"return": {}}"#, event, refused, answer, strange];
+        let mut monitor = connect(&(lines.join("\r\n") + "\r\n")).unwrap();
+        assert_eq!(monitor.version, "7.2.22");
+        let error = monitor.balloon().unwrap_err();
+        let MonitorError::Protocol(why) = error else {
+            panic!("{error}");
+        };
+        assert_eq!(why.to_string(), "query-balloon: no balloon");
+        assert_eq!(monitor.balloon().unwrap(), 4096);
+        assert!(matches!(monitor.balloon(), Err(MonitorError::Protocol(_))));
+        assert!(matches!(monitor.balloon(), Err(MonitorError::Ended)));
+    }
+
+    #[test]
+    fn who_does_not_greet_is_no_qemu() {
+        for words in ["", "{\"QMP\"", HELLO.lines().next().unwrap()] {
+            assert!(matches!(connect(words), Err(MonitorError::Ended)), "{words}");
+        }
+        for words in ["hello\n", "{\"return\": {}}\n", "[]\n", "{\"QMP\": 1}\n"] {
+            let error = connect(words).err().unwrap();
+            assert!(matches!(error, MonitorError::Protocol(_)), "{words}");
+        }
     }
 
     #[test]

@@ -627,7 +627,7 @@ impl<'a> Session<'a> {
             (_, Ended::Exit(_)) => {
                 let mut how = describe(ended);
                 if let Some(cause) = &end.cause {
-                    how.push_str(&format!(", cause {cause:?}"));
+                    how.push_str(&format!(", cause {}", one_line(cause)));
                 }
                 Failure::Lost {
                     how,
