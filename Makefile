@@ -10,6 +10,7 @@ WORKLOADS_ARGS = -p ebb-workloads --release --target $(KERNEL_TARGET) --target-d
 WORKLOADS = target/workloads/$(KERNEL_TARGET)/release/ebb-workloads
 # The first process of stock Linux guests, likewise static; ebb looks for it beside itself where it
 # was built without.
+INIT_CARGO = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO)
 INIT_ARGS = -p ebb-init --profile init --target $(KERNEL_TARGET) --target-dir target/init
 INIT = target/init/$(KERNEL_TARGET)/init/ebb-init
 # A kernel that exists already is not built again for checks that do not run it.
@@ -25,7 +26,7 @@ deps: ## install what Debian has and this machine lacks: QEMU, busybox-static, g
 
 .PHONY: build demo
 build: ## build the command: target/release/ebb
-	$(CARGO) build --release -p ebb
+	@MAKE="$(MAKE)" CARGO="$(CARGO)" scripts/build
 demo: deps build workloads ## a program takes 1 GiB and frees it; watch the host get it back
 	target/release/ebb run -m 2G -c 2 --summary -- $(WORKLOADS) memhog 1G 2 10
 
@@ -48,7 +49,9 @@ uninstall: ## remove what install has installed
 deb: build ## make a Debian package, in target/deb
 	@scripts/deb
 
-.PHONY: kernel kernel-dev kernel-check workloads init
+.PHONY: kernel kernel-dev kernel-check workloads init parts
+parts: kernel workloads # what the command holds for its guests
+	$(INIT_CARGO) build $(INIT_ARGS)
 kernel: ## build the guest kernel as it is shipped
 	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile kernel
 kernel-dev: ## build the guest kernel quickly, with its assertions
@@ -56,7 +59,7 @@ kernel-dev: ## build the guest kernel quickly, with its assertions
 kernel-check:
 	$(KERNEL_CARGO) check $(KERNEL_ARGS) --profile kernel-dev
 init: ## build the first process of guests with stock Linux, for an ebb without it
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build $(INIT_ARGS)
+	$(INIT_CARGO) build $(INIT_ARGS)
 	mkdir -p target/release && cp $(INIT) target/release/ebb-init
 workloads: ## build the experiments as one static Linux program
 	$(WORKLOADS_CARGO) build $(WORKLOADS_ARGS)
@@ -107,23 +110,25 @@ translations-test: build ## what QEMU's buffer of translations costs and saves o
 kvm-cost: deps build workloads ## the same on the laboratory's KVM, for 1 guest and for 4
 	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/cost target/kvm-lab 1 4
 
-.PHONY: test test-all lint test-units test-models test-crates test-guests
-TEST_STEPS = deps lint test-units test-models test-crates fuzz test-guests xen-lab kvm-lab
-test: ## all checks and tests that every change passes, each with its time
+# Everything but guests. One selection, so that dependencies have the same features in each.
+UNITS = -p ebb-mm -p ebb-mm-models -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers -p ebb-kernel -p ebb-kernel-logic \
+    -p ebb-host -p ebb-init -p ebb-workloads
+.PHONY: test test-all lint test-units test-models test-crates test-guests test-long
+TEST_STEPS = deps lint test-units fuzz test-guests
+test: ## what every change passes: a quarter of an hour on two cores, each step with its time
 	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS)
-test-all: ## those, and what takes longer: long storms, programs, Python's own tests, the Debian package
-	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS) deb stress stress-blk stress-vm pause-test programs-test qemu-migration python-test
+test-all: ## and what takes longer: all models, long storms, laboratories, programs, Python's own tests, the Debian package
+	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS) test-models test-crates test-long xen-lab kvm-lab deb stress stress-blk stress-vm \
+	    pause-test programs-test qemu-migration python-test
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets --features ebb-mm/x86_64 -- -D warnings
 	$(KERNEL_CARGO) clippy $(KERNEL_ARGS) --profile kernel-dev -- -D warnings
-test-units: ## the libraries, the kernel's pure parts, the order of the rooms, on this machine
-	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers --features ebb-mm/x86_64
-	$(CARGO) test --release -p ebb-kernel -p ebb-kernel-logic
+test-units: ## the libraries, the kernel's pure parts, the order of the rooms, the models that are quick
+	$(CARGO) test --release $(UNITS) --features ebb-mm/x86_64
 test-models: ## every interleaving of the lock-free parts, in small
-	$(CARGO) test -p ebb-mm-models --release
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel-logic --release --lib model
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-blk --release --lib model
+	$(CARGO) test --release -p ebb-mm-models -- --include-ignored
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel-logic -p ebb-blk --release --lib model
 test-crates: ## package the libraries as crates.io would get them, and use them in a project of their own
 	CARGO="$(CARGO)" scripts/crates
 .PHONY: fuzz
@@ -139,7 +144,9 @@ stress-blk: ## storms over 200 disks: pressure, kills of the back-end, front-end
 stress-vm: ## storms over virtual memory in guests of 1, 2 and 4 CPUs, with and without a disk, seeds at random: ten minutes
 	$(CARGO) test --release -p ebb --test linux memory_storm::long -- --ignored --nocapture
 test-guests: workloads ## the command, and real guests
-	$(CARGO) test --release -p ebb -p ebb-init -p ebb-workloads
+	$(CARGO) test --release -p ebb
+test-long: workloads ## the guest tests that take half a minute or more each
+	$(CARGO) test --release -p ebb --test linux --test stock --test compare -- --ignored --skip memory_storm::long --skip paused::six_guests
 
 .PHONY: qemu-migration
 qemu-migration: deps ## count the writes that QEMU itself loses of guests without a disk that it migrates; 4 minutes

@@ -16,7 +16,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// The most address space of a reader: decoders take up to 128 MiB each, an index 64 MiB.
+/// The most address space that a reader takes, beyond what `ebb` had when it made it (64 MiB for each of
+/// its threads that has allocated something): decoders take up to 128 MiB each, an index 64 MiB.
 const ADDRESS_SPACE: u64 = 1 << 30;
 
 /// The longest file that a reader writes: what a compressed image is unpacked to.
@@ -111,6 +112,8 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     drop(null);
     close_all_but(socket)?;
     forget_environment();
+    // Where there is no `/proc`, it has the limit alone.
+    let inherited = address_space().unwrap_or(0);
     rustix::process::chdir("/")?;
     let limit = |resource, most| {
         let limit = Rlimit {
@@ -123,11 +126,19 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
             Err(error) => Err(error),
         }
     };
-    limit(Resource::As, ADDRESS_SPACE)?;
+    limit(Resource::As, inherited + ADDRESS_SPACE)?;
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, FILE_MAX)?;
     keep_capabilities(CapabilitySet::empty())?;
     calls::allow_reading()
+}
+
+/// Returns the bytes of address space that this process has.
+fn address_space() -> io::Result<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = statm.split(' ').next().and_then(|first| first.parse().ok());
+    let pages: u64 = pages.ok_or(io::ErrorKind::InvalidData)?;
+    Ok(pages * rustix::param::page_size() as u64)
 }
 
 /// Overwrites the variables of the environment, which may hold secrets of the user's.
@@ -175,6 +186,25 @@ mod tests {
 
     fn number<T>(result: Result<T, Errno>) -> i32 {
         result.map_or_else(Errno::raw_os_error, |_| 0)
+    }
+
+    #[test]
+    fn what_ebb_has_of_address_space_leaves_a_reader_its_own() {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+        const LARGE: usize = 2 << 30;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice, which nothing uses.
+        let mapped =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), LARGE, ProtFlags::empty(), flags) };
+        let mapped = mapped.unwrap();
+        let room = |bytes| {
+            let mut buffer = Vec::<u8>::new();
+            i32::from(buffer.try_reserve_exact(bytes).is_err())
+        };
+        let answers = [tried(|| room(512 << 20)), tried(|| room(2 << 30))];
+        // SAFETY: the mapping of above.
+        unsafe { munmap(mapped, LARGE) }.unwrap();
+        assert_eq!(answers, [0, 1]);
     }
 
     #[test]

@@ -304,12 +304,12 @@ mod tests {
         assert!(!quoted.to_string().contains('\u{1b}'));
     }
 
-    /// Connects to a QEMU that says `words` and ends.
-    fn connect(words: &str) -> Result<Monitor, MonitorError> {
+    /// Connects to a QEMU that says `words` and then nothing more. Returns QEMU's end, too.
+    fn connect(words: &str) -> (UnixStream, Result<Monitor, MonitorError>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(words.as_bytes()).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
-        Monitor::connect(ours)
+        (theirs, Monitor::connect(ours))
     }
 
     const HELLO: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7},
@@ -323,7 +323,8 @@ mod tests {
         let answer = r#"{"return": {"actual": 4096}}"#;
         let strange = r#"{"return": {"actual": -1}}"#;
         let lines = [&hello, event, r#"{"return": {}}"#, event, refused, answer, strange];
-        let mut monitor = connect(&(lines.join("\r\n") + "\r\n")).unwrap();
+        let (_theirs, monitor) = connect(&(lines.join("\r\n") + "\r\n"));
+        let mut monitor = monitor.unwrap();
         assert_eq!(monitor.version, "7.2.22");
         let error = monitor.balloon().unwrap_err();
         let MonitorError::Protocol(why) = error else {
@@ -338,10 +339,10 @@ mod tests {
     #[test]
     fn who_does_not_greet_is_no_qemu() {
         for words in ["", "{\"QMP\"", HELLO.lines().next().unwrap()] {
-            assert!(matches!(connect(words), Err(MonitorError::Ended)), "{words}");
+            assert!(matches!(connect(words).1, Err(MonitorError::Ended)), "{words}");
         }
         for words in ["hello\n", "{\"return\": {}}\n", "[]\n", "{\"QMP\": 1}\n"] {
-            let error = connect(words).err().unwrap();
+            let error = connect(words).1.err().unwrap();
             assert!(matches!(error, MonitorError::Protocol(_)), "{words}");
         }
     }
