@@ -113,12 +113,15 @@ kvm-cost: deps build workloads ## the same on the laboratory's KVM, for 1 guest 
 # Everything but guests. One selection, so that dependencies have the same features in each.
 UNITS = -p ebb-mm -p ebb-mm-models -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers -p ebb-kernel -p ebb-kernel-logic \
     -p ebb-host -p ebb-init -p ebb-workloads
-.PHONY: test test-all lint test-units test-models test-crates test-guests test-long
+.PHONY: test test-rest test-all lint test-units test-models test-crates test-guests test-long
 TEST_STEPS = deps lint test-units fuzz test-guests
 test: ## what every change passes: a quarter of an hour on two cores, each step with its time
 	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS)
+REST_STEPS = test-models test-crates test-long xen-lab kvm-lab
+test-rest: ## what takes longer and still runs before a change lands: all models, long guest tests, laboratories
+	@+MAKE="$(MAKE)" scripts/steps $(REST_STEPS)
 test-all: ## and what takes longer: all models, long storms, laboratories, programs, Python's own tests, the Debian package
-	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS) test-models test-crates test-long xen-lab kvm-lab deb stress stress-blk stress-vm \
+	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS) $(REST_STEPS) deb stress stress-blk stress-vm \
 	    pause-test programs-test qemu-migration python-test
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
