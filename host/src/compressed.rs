@@ -188,7 +188,10 @@ pub(crate) mod tests {
                 if let Ok(plain) = read(&changed) {
                     // Without the flag there is no checksum, and its bytes are no frame; a frame that
                     // is a user's has nothing to unpack.
-                    assert!(plain == fox || plain.is_empty(), "bit {bit} of byte {place}");
+                    assert!(
+                        plain == fox || plain.is_empty(),
+                        "bit {bit} of byte {place}"
+                    );
                 }
             }
         }

@@ -192,7 +192,8 @@ impl Monitor {
     pub(crate) fn set_balloon(&mut self, bytes: u64) -> Result<(), MonitorError> {
         // QEMU's number has a sign.
         let bytes = bytes.min(i64::MAX as u64);
-        self.execute("balloon", &json!({ "value": bytes })).map(drop)
+        self.execute("balloon", &json!({ "value": bytes }))
+            .map(drop)
     }
 
     /// Returns what QEMU says of the property `name` of its object `object`.
@@ -318,11 +319,20 @@ mod tests {
     #[test]
     fn answers_are_told_from_events_and_refusals_quoted() {
         let hello = HELLO.replace('\n', "");
-        let event = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "NIC", "data": {}}"#;
+        let event =
+            r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "NIC", "data": {}}"#;
         let refused = r#"{"error": {"class": "GenericError", "desc": "no balloon"}}"#;
         let answer = r#"{"return": {"actual": 4096}}"#;
         let strange = r#"{"return": {"actual": -1}}"#;
-        let lines = [&hello, event, r#"{"return": {}}"#, event, refused, answer, strange];
+        let lines = [
+            &hello,
+            event,
+            r#"{"return": {}}"#,
+            event,
+            refused,
+            answer,
+            strange,
+        ];
         let (_theirs, monitor) = connect(&(lines.join("\r\n") + "\r\n"));
         let mut monitor = monitor.unwrap();
         assert_eq!(monitor.version, "7.2.22");
@@ -339,7 +349,10 @@ mod tests {
     #[test]
     fn who_does_not_greet_is_no_qemu() {
         for words in ["", "{\"QMP\"", HELLO.lines().next().unwrap()] {
-            assert!(matches!(connect(words).1, Err(MonitorError::Ended)), "{words}");
+            assert!(
+                matches!(connect(words).1, Err(MonitorError::Ended)),
+                "{words}"
+            );
         }
         for words in ["hello\n", "{\"return\": {}}\n", "[]\n", "{\"QMP\": 1}\n"] {
             let error = connect(words).1.err().unwrap();

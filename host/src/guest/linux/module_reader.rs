@@ -303,7 +303,10 @@ mod tests {
     fn what_is_truncated_is_refused() {
         let plain = said(b"depends=\0");
         let zstd = compressed::tests::zstd(&plain);
-        for (bytes, coding) in [(gzip(&plain), Some(Coding::Gzip)), (zstd, Some(Coding::Zstd))] {
+        for (bytes, coding) in [
+            (gzip(&plain), Some(Coding::Gzip)),
+            (zstd, Some(Coding::Zstd)),
+        ] {
             for length in [0, 1, 10, bytes.len() / 2, bytes.len() - 1] {
                 let refused = read(&bytes[..length], coding);
                 assert!(
@@ -345,10 +348,7 @@ mod tests {
     #[test]
     fn names_that_are_none_are_refused() {
         for depends in ["../x", "a b", "a\nb", &"x".repeat(65)] {
-            let refused = read(
-                &said(format!("depends={depends}\0").as_bytes()),
-                None,
-            );
+            let refused = read(&said(format!("depends={depends}\0").as_bytes()), None);
             assert!(matches!(refused, Err(ReadError::Strange)), "{depends}");
         }
         let many = vec!["x"; DEPENDS_MAX + 1].join(",");

@@ -368,10 +368,7 @@ fn layers_of_an_oci_layout_are_put_together() {
         .file("blobs/sha256/image", image)
         .file("blobs/sha256/config", DESCRIBED)
         .file("blobs/sha256/lower", gzip.finish().unwrap())
-        .file(
-            "blobs/sha256/upper",
-            compressed::tests::zstd(&upper),
-        );
+        .file("blobs/sha256/upper", compressed::tests::zstd(&upper));
     check(&mut open("oci", &archive.done()).unwrap());
 }
 
