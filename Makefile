@@ -150,7 +150,7 @@ stress-vm: ## storms over virtual memory in guests of 1, 2 and 4 CPUs, with and 
 test-guests: workloads ## the command, and real guests
 	$(CARGO) test --release -p ebb
 test-long: workloads ## the guest tests that take half a minute or more each
-	$(CARGO) test --release -p ebb --test linux --test stock --test compare -- --ignored --skip memory_storm::long --skip paused::six_guests
+	$(CARGO) test --release -p ebb --test linux --test stock --test compare -- --ignored --skip memory_storm::long --skip paused::six_guests --skip elasticity
 
 .PHONY: qemu-migration
 qemu-migration: deps ## count the writes that QEMU itself loses of guests without a disk that it migrates; 4 minutes

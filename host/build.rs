@@ -79,8 +79,9 @@ fn embed(built: &Path, embedded: &Path) {
 }
 
 /// Runs a second cargo for a part, in a target directory of its own (the outer cargo holds the
-/// lock of the usual one), and returns the program. It is the directory that `make kernel`, `make workloads`
-/// and `make init` use, so that each part is built once.
+/// lock of the usual one), and returns the program. Without `--target` and
+/// `CARGO_TARGET_DIR` it is the directory that `make kernel`, `make workloads` and `make init` use, so that each
+/// part is built once.
 fn build(part: &Part, out: &Path) -> PathBuf {
     let host = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let root = host

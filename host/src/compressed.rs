@@ -41,12 +41,23 @@ impl Coding {
     }
 }
 
-/// Reads what zstd has compressed: any number of frames.
+/// Reads what zstd has compressed: any number of frames. Of a frame nothing comes until a whole window of it
+/// is unpacked.
 struct Zstd<R> {
     packed: R,
     decoder: FrameDecoder,
-    /// Whether the decoder is within a frame. Its checksum is not compared yet.
-    within: bool,
+    place: Place,
+}
+
+/// Where the decoder is.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Place {
+    /// Before the header of a frame, or at the end.
+    Between,
+    /// In a frame, of which `given` bytes have been read.
+    Within { given: u64 },
+    /// At an error: what it has unpacked since is not to be had.
+    Broken,
 }
 
 impl<R: BufRead> Zstd<R> {
@@ -56,17 +67,18 @@ impl<R: BufRead> Zstd<R> {
         Self {
             packed,
             decoder,
-            within: false,
+            place: Place::Between,
         }
     }
 
-    /// Reads the header of the next frame, if there is one. A frame of a user's own data is passed over.
+    /// Reads the header of the next frame, and returns `false` at the end. A frame of a user's own data is
+    /// passed over.
     fn enter(&mut self) -> io::Result<bool> {
         if self.packed.fill_buf()?.is_empty() {
             return Ok(false);
         }
         match self.decoder.reset(&mut self.packed) {
-            Ok(()) => self.within = true,
+            Ok(()) => self.place = Place::Within { given: 0 },
             Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
                 length,
                 ..
@@ -82,9 +94,19 @@ impl<R: BufRead> Zstd<R> {
         Ok(true)
     }
 
-    /// Ends a frame of which all bytes were read.
-    fn leave(&mut self) -> io::Result<()> {
-        self.within = false;
+    /// Ends a frame of which all bytes were read, `given` in number.
+    ///
+    /// # Errors
+    /// The frame says another number, or has another checksum.
+    fn leave(&mut self, given: u64) -> io::Result<()> {
+        self.place = Place::Between;
+        // 0 stands for a frame that does not say it, too.
+        let size = self.decoder.content_size();
+        if size != 0 && size != given {
+            return Err(io::Error::other(format!(
+                "{given} bytes come of a frame of {size}"
+            )));
+        }
         let said = self.decoder.get_checksum_from_data();
         if said.is_some() && said != self.decoder.get_calculated_checksum() {
             return Err(io::Error::other("its checksum is wrong"));
@@ -93,30 +115,45 @@ impl<R: BufRead> Zstd<R> {
     }
 }
 
+impl<R: BufRead> Zstd<R> {
+    /// Reads some bytes to `to`, which has room for one at least. Returns 0 at the end.
+    fn next(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        // Ends: each turn reads a part of the stream, or returns.
+        loop {
+            match self.place {
+                Place::Broken => return Err(io::ErrorKind::InvalidData.into()),
+                Place::Between => {
+                    if !self.enter()? {
+                        return Ok(0);
+                    }
+                }
+                Place::Within { given } if self.decoder.can_collect() > 0 => {
+                    let count = self.decoder.read(to)?;
+                    let given = given + count as u64;
+                    self.place = Place::Within { given };
+                    return Ok(count);
+                }
+                Place::Within { given } if self.decoder.is_finished() => self.leave(given)?,
+                Place::Within { .. } => {
+                    self.decoder
+                        .decode_blocks(&mut self.packed, BlockDecodingStrategy::UptoBlocks(1))
+                        .map_err(io::Error::other)?;
+                }
+            }
+        }
+    }
+}
+
 impl<R: BufRead> Read for Zstd<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if to.is_empty() {
             return Ok(0);
         }
-        // Ends: each turn reads a part of the stream, or returns.
-        loop {
-            if !self.within && !self.enter()? {
-                return Ok(0);
-            }
-            if !self.within {
-                continue;
-            }
-            if self.decoder.can_collect() > 0 {
-                return self.decoder.read(to);
-            }
-            if self.decoder.is_finished() {
-                self.leave()?;
-                continue;
-            }
-            self.decoder
-                .decode_blocks(&mut self.packed, BlockDecodingStrategy::UptoBlocks(1))
-                .map_err(io::Error::other)?;
+        let result = self.next(to);
+        if result.is_err() {
+            self.place = Place::Broken;
         }
+        result
     }
 }
 
@@ -143,6 +180,19 @@ pub(crate) mod tests {
             frame.extend(block(0));
         }
         frame.extend(block(1));
+        frame
+    }
+
+    /// Returns a frame that holds `plain` as it is, and a window of 128 MiB.
+    pub(crate) fn zstd_stored(plain: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 17 << 3];
+        for part in plain.chunks(128 << 10) {
+            let header = u32::try_from(part.len()).unwrap() << 3;
+            frame.extend(&header.to_le_bytes()[..3]);
+            frame.extend(part);
+        }
+        // The last block, which is empty.
+        frame.extend([1, 0, 0]);
         frame
     }
 
@@ -195,6 +245,20 @@ pub(crate) mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn after_an_error_there_is_nothing_more() {
+        let mut changed = CHECKED;
+        changed[66] ^= 1;
+        let mut reader = Coding::Zstd.reader(&changed[..]);
+        reader.read_to_end(&mut Vec::new()).unwrap_err();
+        reader.read(&mut [0; 9]).unwrap_err();
+        // Without a checksum, the number of bytes tells: byte 5 is it.
+        let mut changed = CHECKED[..CHECKED.len() - 4].to_vec();
+        (changed[4], changed[5]) = (0x60, changed[5] ^ 1);
+        let error = read(&changed).unwrap_err();
+        assert!(error.to_string().contains("1800 bytes"), "{error}");
     }
 
     #[test]

@@ -16,8 +16,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// The most address space that a reader takes, beyond what `ebb` had when it made it (64 MiB for each of
-/// its threads that has allocated something): decoders take up to 128 MiB each, an index 64 MiB.
+/// The most address space that a reader takes, beyond what `ebb` had when it made it: 64 MiB for each of
+/// its threads that has allocated something, of which as much counts again. Decoders take up to 384 MiB, an
+/// index 64 MiB.
 const ADDRESS_SPACE: u64 = 1 << 30;
 
 /// The longest file that a reader writes: what a compressed image is unpacked to.
@@ -113,7 +114,7 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     close_all_but(socket)?;
     forget_environment();
     // Where there is no `/proc`, it has the limit alone.
-    let inherited = address_space().unwrap_or(0);
+    let inherited = address_space().unwrap_or(0).min(ADDRESS_SPACE);
     rustix::process::chdir("/")?;
     let limit = |resource, most| {
         let limit = Rlimit {
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn what_ebb_has_of_address_space_leaves_a_reader_its_own() {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-        const LARGE: usize = 2 << 30;
+        const LARGE: usize = 800 << 20;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice, which nothing uses.
         let mapped =

@@ -76,18 +76,23 @@ pub(crate) struct Monitor {
     pub(crate) version: String,
 }
 
-/// What QEMU says in a line. What a later QEMU adds is passed over.
+/// What QEMU says in a line: one of these. What a later QEMU adds is passed over.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Line {
+struct Line {
     #[serde(rename = "QMP")]
-    Hello(Hello),
-    Return(Value),
-    Error {
-        desc: String,
-    },
-    #[serde(untagged)]
-    Event(Event),
+    hello: Option<Hello>,
+    #[serde(rename = "return")]
+    answer: Option<Value>,
+    error: Option<Refusal>,
+    event: Option<String>,
+    /// What there is to say of the event.
+    #[serde(default)]
+    data: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    desc: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,13 +110,6 @@ struct Numbers {
     major: u32,
     minor: u32,
     micro: u32,
-}
-
-#[derive(Debug, Deserialize)]
-struct Event {
-    event: String,
-    #[serde(default)]
-    data: Value,
 }
 
 /// Why the monitor does not work.
@@ -133,7 +131,7 @@ impl Monitor {
             }),
             version: String::new(),
         };
-        let Line::Hello(hello) = monitor.line()? else {
+        let Some(hello) = monitor.line()?.hello else {
             return Err(protocol(io::Error::other("it does not greet")));
         };
         let Numbers {
@@ -165,13 +163,13 @@ impl Monitor {
         sent.map_err(protocol)?;
         // Ends: the bound is of bytes and of time.
         loop {
-            match self.line()? {
-                Line::Return(answer) => return Ok(answer),
-                Line::Error { desc } => {
-                    let refusal = format!("{command}: {desc}");
-                    return Err(protocol(io::Error::other(refusal)));
-                }
-                Line::Hello(_) | Line::Event(_) => {}
+            let line = self.line()?;
+            if let Some(answer) = line.answer {
+                return Ok(answer);
+            }
+            if let Some(Refusal { desc }) = line.error {
+                let refusal = format!("{command}: {desc}");
+                return Err(protocol(io::Error::other(refusal)));
             }
         }
     }
@@ -238,25 +236,21 @@ impl Monitor {
             if let Ok(0) | Err(_) = bounded.read_until(b'\n', &mut line) {
                 break;
             }
-            let event = match serde_json::from_slice(&line) {
-                Ok(Line::Return(answer)) => {
-                    learn(&answer);
-                    continue;
-                }
-                Ok(Line::Event(event)) => event,
-                _ => {
-                    events += 1;
-                    continue;
-                }
-            };
-            match event.event.as_str() {
+            let said = serde_json::from_slice::<Line>(&line).ok();
+            if let Some(answer) = said.as_ref().and_then(|line| line.answer.as_ref()) {
+                learn(answer);
+                continue;
+            }
+            let said = said.and_then(|line| Some((line.event?, line.data)));
+            let (event, data) = said.unwrap_or_default();
+            match event.as_str() {
                 // As many as users ask for.
                 "STOP" if vcpus.have_stopped() => {}
                 "RESUME" => vcpus.go_on(),
                 name => {
                     events += 1;
                     if name == "SHUTDOWN" {
-                        end.cause = event.data["reason"].as_str().map(str::to_owned);
+                        end.cause = data["reason"].as_str().map(str::to_owned);
                     } else if name == "STOP" {
                         end.stopped = true;
                         qemu.kill();
@@ -322,7 +316,7 @@ mod tests {
         let event =
             r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "NIC", "data": {}}"#;
         let refused = r#"{"error": {"class": "GenericError", "desc": "no balloon"}}"#;
-        let answer = r#"{"return": {"actual": 4096}}"#;
+        let answer = r#"{"return": {"actual": 4096}, "id": 7}"#;
         let strange = r#"{"return": {"actual": -1}}"#;
         let lines = [
             &hello,

@@ -389,6 +389,18 @@ fn what_unpacked_takes_goes_off_the_budget() {
 }
 
 #[test]
+fn a_decoder_may_keep_back_a_window_of_128_mib() {
+    let path = std::env::temp_dir().join(format!("ebb-window-{}", std::process::id()));
+    let plain = vec![7; 100 << 20];
+    fs::write(&path, compressed::tests::zstd_stored(&plain)).unwrap();
+    let section = Section::whole(File::open(&path).unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    let mut budget = 1 << 30;
+    let unpacked = unpack::unpack(section, "it", &mut budget, &mut Here).unwrap();
+    assert_eq!(unpacked.len(), 100 << 20);
+}
+
+#[test]
 fn links_lead_no_deeper_than_names() {
     let parts = |count| vec!["a"; count].join("/");
     let mut tar = Tar::new();

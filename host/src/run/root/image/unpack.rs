@@ -13,8 +13,9 @@ pub(super) const UNPACKED_MAX: u64 = 64 << 30;
 /// Bytes from one word on how far it is to the next.
 const TOLD_EVERY: u64 = 16 << 20;
 
-/// Bytes that may be read without one that comes of them: padding has no end otherwise.
-const IDLE_MAX: u64 = 64 << 20;
+/// Bytes that may be read without one that comes of them: padding has no end otherwise. A decoder may keep
+/// back as much as it may look back at, 128 MiB.
+const IDLE_MAX: u64 = 192 << 20;
 
 /// Compressed bytes. `idle` counts them since the last that came out of the decoder.
 struct Busy<R> {
@@ -114,7 +115,7 @@ mod tests {
             idle: Rc::clone(&idle),
         };
         let error = io::copy(&mut padded, &mut io::sink()).unwrap_err();
-        assert!(error.to_string().contains("64 MiB"), "{error}");
+        assert!(error.to_string().contains("192 MiB"), "{error}");
         assert!(idle.get() < IDLE_MAX + (1 << 20));
     }
 }
