@@ -121,6 +121,9 @@ test-rest: ## what takes longer and still runs before a change lands: all models
 test-all: ## and what takes longer: all models, long storms, laboratories, programs, Python's own tests, the Debian package
 	@+MAKE="$(MAKE)" scripts/steps $(TEST_STEPS) $(REST_STEPS) deb stress stress-blk stress-vm \
 	    pause-test programs-test qemu-migration python-test
+.PHONY: test-cases
+test-cases: ## list every test case by its target; `make test` leaves out those that are `long`
+	@LIBRARIES="$(LIBRARIES)" CARGO="$(CARGO)" scripts/test-cases
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets --features ebb-mm/x86_64 -- -D warnings

@@ -16,7 +16,7 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// Returns the coding of a stream that begins with `first`; `None` if it is none of these.
+    /// Returns the coding of a stream that begins with `first`; `None` for any other stream.
     pub(crate) fn of_first(first: [u8; 6]) -> Option<Self> {
         match first {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
@@ -26,8 +26,8 @@ impl Coding {
         }
     }
 
-    /// Returns a reader of the bytes that come of `packed`, a stream in this coding. Several streams
-    /// after one another are one.
+    /// Returns a reader of the unpacked bytes of `packed`, a stream in this coding. Streams that follow one
+    /// another are read as one.
     pub(crate) fn reader<'a>(self, packed: impl BufRead + 'a) -> Box<dyn Read + 'a> {
         match self {
             Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
@@ -41,8 +41,8 @@ impl Coding {
     }
 }
 
-/// Reads what zstd has compressed: any number of frames. Of a frame nothing comes until a whole window of it
-/// is unpacked.
+/// Reads a stream of zstd: any number of frames. A frame gives nothing out until a whole window of it is
+/// unpacked.
 struct Zstd<R> {
     packed: R,
     decoder: FrameDecoder,
@@ -54,9 +54,9 @@ struct Zstd<R> {
 enum Place {
     /// Before the header of a frame, or at the end.
     Between,
-    /// In a frame, of which `given` bytes have been read.
+    /// In a frame. `given` bytes of it have been read, unpacked.
     Within { given: u64 },
-    /// At an error: what it has unpacked since is not to be had.
+    /// After an error. Nothing more is given out.
     Broken,
 }
 
@@ -94,7 +94,7 @@ impl<R: BufRead> Zstd<R> {
         Ok(true)
     }
 
-    /// Ends a frame of which all bytes were read, `given` in number.
+    /// Ends a frame after its last byte. `given` bytes of it have been read.
     ///
     /// # Errors
     /// The frame says another number, or has another checksum.
@@ -167,7 +167,7 @@ pub(crate) mod tests {
         compress_to_vec(plain, CompressionLevel::Fastest)
     }
 
-    /// Returns a frame of which come at least `count` zeroes, and which is 32,000 times smaller.
+    /// Returns a frame that unpacks to at least `count` zeroes. It is 32,000 times smaller.
     pub(crate) fn zstd_zeroes(count: u64) -> Vec<u8> {
         // No length and no checksum; a window of 128 KiB.
         let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 7 << 3];

@@ -76,7 +76,7 @@ pub(crate) struct Monitor {
     pub(crate) version: String,
 }
 
-/// What QEMU says in a line: one of these. What a later QEMU adds is passed over.
+/// A line from QEMU: one of the four is there. Other keys, which a later QEMU may add, are ignored.
 #[derive(Debug, Deserialize)]
 struct Line {
     #[serde(rename = "QMP")]
@@ -85,7 +85,7 @@ struct Line {
     answer: Option<Value>,
     error: Option<Refusal>,
     event: Option<String>,
-    /// What there is to say of the event.
+    /// Details of the event; `null` without them.
     #[serde(default)]
     data: Value,
 }
@@ -161,7 +161,7 @@ impl Monitor {
         let asked = json!({"execute": command, "arguments": arguments});
         let sent = words.socket.write_all(format!("{asked}\n").as_bytes());
         sent.map_err(protocol)?;
-        // Ends: the bound is of bytes and of time.
+        // Ends: bytes and time are bounded.
         loop {
             let line = self.line()?;
             if let Some(answer) = line.answer {
@@ -244,7 +244,7 @@ impl Monitor {
             let said = said.and_then(|line| Some((line.event?, line.data)));
             let (event, data) = said.unwrap_or_default();
             match event.as_str() {
-                // As many as users ask for.
+                // Users may ask for any number of these.
                 "STOP" if vcpus.have_stopped() => {}
                 "RESUME" => vcpus.go_on(),
                 name => {
