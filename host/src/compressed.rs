@@ -113,9 +113,7 @@ impl<R: BufRead> Zstd<R> {
         }
         Ok(())
     }
-}
 
-impl<R: BufRead> Zstd<R> {
     /// Reads some bytes to `to`, which has room for one at least. Returns 0 at the end.
     fn next(&mut self, to: &mut [u8]) -> io::Result<usize> {
         // Ends: each turn reads a part of the stream, or returns.
