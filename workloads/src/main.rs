@@ -13,6 +13,7 @@ mod disk;
 mod elastic;
 mod fragment;
 mod heap;
+mod holes;
 mod huge_latency;
 mod hugetlb;
 mod idle;
@@ -112,6 +113,7 @@ const EXPERIMENTS: &[Experiment] = &[
     elastic::EXPERIMENT,
     huge_latency::EXPERIMENT,
     heap::EXPERIMENT,
+    holes::EXPERIMENT,
     sparse::EXPERIMENT,
     stalls::EXPERIMENT,
     hugetlb::EXPERIMENT,

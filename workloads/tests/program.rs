@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 /// Every experiment with arguments that make it short.
-const SHORT: [&[&str]; 31] = [
+const SHORT: [&[&str]; 32] = [
     &["memhog", "2M", "0", "0"],
     &["page-fault", "4k", "1", "1r"],
     &["page-fault", "4k", "2", "1r", "--threads"],
@@ -20,6 +20,7 @@ const SHORT: [&[&str]; 31] = [
     &["fragment", "8M", "0", "--", "huge-latency", "4M"],
     &["huge-latency", "4M"],
     &["heap", "4M"],
+    &["holes", "/dev/shm", "4M", "2"],
     &["hugetlb", "1"],
     &["pin", "1M", "2r"],
     &["pin", "4M", "1r", "--thp"],
