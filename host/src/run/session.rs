@@ -169,8 +169,8 @@ struct Session<'a> {
     signalled: Arc<Signalled>,
     record: Record,
     deadline: Option<Instant>,
-    /// Watches the host's memory pressure. `None` if the host offers no pressure information, and
-    /// with `--icount`.
+    /// Watches the host's memory pressure. `None` if the watcher did not start, and with
+    /// `--icount`.
     watcher: Option<Watcher>,
     /// The capabilities that `ebb` has kept.
     kept: CapabilitySet,
