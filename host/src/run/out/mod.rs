@@ -45,7 +45,7 @@ pub(super) struct Outs {
     /// The most bytes that the copies may take together.
     most: Size,
     /// The process that reads the archive. It starts before the guest's memory is mapped here.
-    /// `None` after a protocol error.
+    /// `None` after an error that may have left it in the middle of an entry.
     reader: Arc<Mutex<Option<Reader>>>,
 }
 
