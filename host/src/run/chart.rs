@@ -15,7 +15,9 @@ const ROWS: u64 = 8;
 /// A text chart of the memory curve through `points`. It is printed by its `Display`.
 #[derive(Debug)]
 pub(crate) struct Chart<'a> {
+    /// The points of the curve, in order of time.
     pub(crate) points: &'a [Point],
+    /// Whether Unicode blocks may be used.
     pub(crate) style: Style,
 }
 

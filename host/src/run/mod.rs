@@ -246,7 +246,7 @@ fn ram_of(options: &RunOptions, memory: Size) -> Result<RamMaker, Failure> {
 
 /// Returns the guest kernel's command line.
 ///
-/// It has the words that `kernel` needs, the words that both kinds of kernel understand, and the
+/// It has the parameters that `kernel` needs, those that both kinds of kernel understand, and the
 /// user's `--append` texts.
 fn arguments(
     options: &RunOptions,

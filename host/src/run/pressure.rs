@@ -2,9 +2,9 @@
 //!
 //! Each run reacts on its own, and needs no knowledge of other runs. Each gives all free memory of
 //! its guest, so the guest with the most idle memory gives the most, and memory in use stays.
-//! Guests that stand still give first. While the pressure lasts, the guest is asked for more by one
-//! reclaim step per event. Each step is taken once until the host has been calm, because repeated
-//! dropping of caches and compaction gains nothing.
+//! Guests whose CPUs are stopped give first. While the pressure lasts, the guest is asked for more
+//! by one reclaim step per event. Each step is taken once until the host has been calm, because
+//! repeated dropping of caches and compaction gains nothing.
 
 use super::delivery::spawn;
 use super::host_stalls::Telling;

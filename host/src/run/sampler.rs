@@ -77,7 +77,7 @@ impl Sampler {
             reclaimed,
             reclaim_failed,
             standstill,
-            // A mode that was set while the guest stood still counts, although the guest does not
+            // A mode that was set while the CPUs were stopped counts, although the guest does not
             // know it yet.
             give_back: set.or(told.give_back),
             ..told

@@ -54,9 +54,13 @@ const PANIC: &str = "Kernel panic";
 /// The prepared parts of the guest to run.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
+    /// The QEMU process to start.
     pub(crate) spec: Spec<'a>,
+    /// The guest's kernel.
     pub(crate) kernel: &'a dyn Kernel,
+    /// The disks, empty without `--disk`.
     pub(crate) disks: &'a Disks,
+    /// The destinations of `--out`. `None` without that option.
     pub(crate) outs: Option<&'a Outs>,
     /// The files that the guest sees as its root. `None` for `--root none`.
     pub(crate) root: Option<Root>,

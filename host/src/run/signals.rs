@@ -117,9 +117,13 @@ impl Patience {
 /// A running VM as a target of signals.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
+    /// Sends signals to the guest's kernel.
     pub(crate) control: Arc<Control>,
+    /// Tells in which stage the guest is.
     pub(crate) guest: Arc<dyn Guest>,
+    /// Kills or stops QEMU.
     pub(crate) qemu: Handle,
+    /// Resumes paused CPUs.
     pub(crate) vcpus: Arc<Vcpus>,
 }
 

@@ -117,20 +117,21 @@ pub(crate) struct Summary {
     /// Name and version of the guest's kernel. `None` if it is Ebb's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel: Option<String>,
+    /// Number of virtual CPUs.
     pub(crate) cpus: u32,
-    /// The most bytes that the guest used. `None` if its kernel does not tell.
+    /// The most bytes that the guest used. `None` if its kernel does not report that.
     pub(crate) peak_used: Option<u64>,
     /// The most bytes that the host held for the guest.
     pub(crate) peak_resident: u64,
-    /// Bytes that the guest used at the end. `None` if its kernel does not tell.
+    /// Bytes that the guest used at the end. `None` if its kernel does not report that.
     pub(crate) used_now: Option<u64>,
     /// Bytes that the host held for the guest at the end.
     pub(crate) resident_now: u64,
-    /// Number of reports of free pages. `None` if the kernel does not tell.
+    /// Number of reports of free pages. `None` if the kernel does not report that.
     pub(crate) reports: Option<u64>,
-    /// Number of free ranges in all reports. `None` if the kernel does not tell.
+    /// Number of free ranges in all reports. `None` if the kernel does not report that.
     pub(crate) reported_ranges: Option<u64>,
-    /// Bytes of all reported ranges. `None` if the kernel does not tell.
+    /// Bytes of all reported ranges. `None` if the kernel does not report that.
     pub(crate) reported: Option<u64>,
     /// Guest time from the kernel's entry to the first instruction of the program. `None` if it is
     /// not known.
@@ -150,7 +151,7 @@ pub(crate) struct Summary {
     /// QEMU's proportional set size without the guest's memory, at its peak: pages shared with
     /// other processes count in part. `None` if it is not known.
     pub(crate) qemu_pss: Option<u64>,
-    /// Processes that the guest's OOM killer killed. `None` if its kernel does not tell.
+    /// Processes that the guest's OOM killer killed. `None` if its kernel does not report that.
     pub(crate) oom: Option<Killings>,
     /// Free memory that the host took by itself. `None` if it took nothing.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,8 @@
 //! The file of `--timeline`: the memory curve of a run as JSON lines.
 //!
 //! Each line is an object. `t_ms` is host time since the guest's CPUs were started, and amounts are
-//! in bytes. `used` is null until the guest tells it. A figure that the guest's kernel does not
-//! know is always null. While the guest's CPUs stand still, a line has `stands_still`: true. The
+//! in bytes. `used` is null until the guest reports it. A figure that the guest's kernel does not
+//! know is always null. While the guest's CPUs are stopped, a line has `stands_still`: true. The
 //! last line, written when the guest has ended, also has `summary`.
 
 use super::summary::Summary;
@@ -56,7 +56,7 @@ impl Timeline {
         })
     }
 
-    /// Removes all lines, because the guest is started again. An error is kept for
+    /// Removes all lines, because the guest is started again. An error is returned later by
     /// [`Self::finish`].
     pub(crate) fn restart(&mut self) {
         let empty = self.file.set_len(0).and_then(|()| self.file.rewind());
@@ -66,7 +66,7 @@ impl Timeline {
         }
     }
 
-    /// Adds a line for `sample`. An error is kept for [`Self::finish`].
+    /// Adds a line for `sample`. An error is returned later by [`Self::finish`].
     pub(crate) fn add(&mut self, sample: &Sample) {
         self.write(sample, None);
     }

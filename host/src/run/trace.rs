@@ -6,7 +6,7 @@ use std::time::Duration;
 /// At this number of points every other one is dropped. The peaks are kept separately.
 const POINTS_MAX: usize = 1 << 14;
 
-/// One kept point of the curve.
+/// A point of the curve.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Point {
     /// Time since the CPUs started.
@@ -21,10 +21,10 @@ pub(crate) struct Point {
 #[derive(Debug)]
 pub(crate) struct Trace {
     points: Vec<Point>,
-    /// One sample in `stride` is kept.
+    /// One sample in `stride` becomes a point.
     stride: u64,
     samples: u64,
-    /// The most bytes that the guest used. `None` if the guest never told.
+    /// The most bytes that the guest used. `None` if the guest never reported it.
     pub(crate) peak_used: Option<u64>,
     /// The most bytes of the guest's memory that the host held.
     pub(crate) peak_resident: u64,
@@ -69,7 +69,7 @@ impl Trace {
         self.samples += 1;
     }
 
-    /// Returns the kept points in order of time.
+    /// Returns the points of the curve in order of time.
     pub(crate) fn points(&self) -> &[Point] {
         &self.points
     }

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 /// Interval between two samples of a running guest.
 const TICK: Duration = Duration::from_millis(50);
-/// Interval while the guest's CPUs stand still. An event wakes the thread earlier.
+/// Interval while the guest's CPUs are stopped. An event wakes the thread earlier.
 const TICK_STILL: Duration = Duration::from_secs(1);
 /// Interval between two checks whether the program has started, so that its start time is exact.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -163,9 +163,9 @@ impl<'a> Watch<'a> {
 
     /// Samples the guest every 50 ms until QEMU has ended.
     ///
-    /// At `deadline` it kills QEMU. If files of `--out` are wanted, it kills only the program first,
-    /// and QEMU once the files had time to be sent. With `patience`, it returns [`Seen::Hung`] if the
-    /// kernel does not boot in time.
+    /// At `deadline` it kills QEMU. If files of `--out` are wanted, it kills only the program
+    /// first, and QEMU after the time for sending them. With `patience`, it returns [`Seen::Hung`]
+    /// if the kernel does not boot in time.
     ///
     /// # Errors
     /// Fails if waiting for QEMU fails.
@@ -195,7 +195,7 @@ impl<'a> Watch<'a> {
                 told = true;
             }
             let over = matches!(sample.stage, Some(Stage::Exited(_) | Stage::Panicked));
-            // A guest whose CPUs stand still may still have output to write.
+            // A guest whose CPUs are stopped may still have output to write.
             if (over || told) && outputs.idle() && !still {
                 if now.duration_since(*through.get_or_insert(now)) > LINGER {
                     qemu.handle().kill();

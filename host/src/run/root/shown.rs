@@ -32,7 +32,7 @@ fn content_of_host(view: &mut View, path: &[u8]) -> Option<Vec<u8>> {
     (bytes.len() as u64 <= SMALL).then_some(bytes)
 }
 
-/// The tree that the guest sees below its own files.
+/// The read-only tree that the guest sees where it has no file of its own.
 #[derive(Debug)]
 pub(crate) enum Root {
     /// Files of the host.

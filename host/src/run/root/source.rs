@@ -10,7 +10,7 @@ pub(crate) trait Answers: Send {
     /// if it failed.
     ///
     /// `asked` has the bytes of `question`. `place` returns the offset in `ram` of the frame with a
-    /// guest-physical address, and `None` if there is no memory.
+    /// guest-physical address, and `None` for an address outside of the guest's memory.
     fn reply<'a>(
         &mut self,
         question: &Question<'_>,
@@ -21,10 +21,11 @@ pub(crate) trait Answers: Send {
     ) -> &'a [u8];
 }
 
-/// A tree of files below the guest's own. Paths have no slash at their beginning.
+/// A read-only tree of files that shows through where the guest has no file of its own. Paths have
+/// no slash at their beginning.
 pub(crate) trait Source: Send {
-    /// Adds the facts about the file at `path` to `answer`. A symbolic link in last place is
-    /// followed only if `follow`.
+    /// Adds the attributes of the file at `path` to `answer`. A symbolic link at the end of `path`
+    /// is followed only if `follow`.
     ///
     /// # Errors
     /// Fails with `ENOENT` if nothing is there or shown, and with other numbers of the host.
@@ -48,7 +49,7 @@ pub(crate) trait Source: Send {
     ///
     /// # Errors
     /// Fails with `ESTALE` if the file is not of this `version` any more, and with `EFAULT` if a
-    /// frame is no memory.
+    /// frame is outside of the guest's memory.
     fn read(
         &mut self,
         path: &[u8],

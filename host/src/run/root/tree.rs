@@ -1,4 +1,4 @@
-//! Answers questions about the host's files: facts, listings, bytes.
+//! Answers questions about the host's files: attributes, listings, bytes.
 
 use super::desk;
 use super::source::{Answers, Source};
@@ -41,7 +41,7 @@ struct Listing {
     names: FolderNames,
 }
 
-/// Converts the facts about a file for the guest. `[uid, gid]` own it there.
+/// Converts the attributes of a file for the guest. `[uid, gid]` own it there.
 fn facts(stat: &Statx, [uid, gid]: [u32; 2]) -> Facts {
     Facts {
         mode: stat.stx_mode.into(),

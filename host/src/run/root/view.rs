@@ -211,8 +211,8 @@ impl View {
         }
     }
 
-    /// Opens the file at `path` without rights to read it. Links are followed within the tree, and
-    /// one in last place only if `follow`.
+    /// Opens the file at `path` without rights to read it. Symbolic links are followed within the
+    /// tree, and one at the end of `path` only if `follow`.
     ///
     /// # Errors
     /// Fails with `ENOENT` for a file that is not shown, and with `EACCES` for a secret or a file
@@ -273,7 +273,7 @@ impl View {
         })
     }
 
-    /// Returns the facts about the file `name` in `folder`, and its target if it is a symbolic
+    /// Returns the attributes of the file `name` in `folder`, and its target if it is a symbolic
     /// link.
     ///
     /// # Errors
@@ -338,7 +338,8 @@ impl View {
     /// Returns whether the guest may read the bytes of a file, or the names in a directory.
     ///
     /// # Errors
-    /// Fails if the host cannot tell the file's path, or if the path leads to another file now.
+    /// Fails if the file's path on the host cannot be read, or if the path leads to another file
+    /// now.
     pub(super) fn is_readable(&mut self, file: &impl AsRawFd, stat: &Statx) -> Result<bool, Errno> {
         if self.part.is_none() {
             return Ok(true);

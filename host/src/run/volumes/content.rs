@@ -19,8 +19,8 @@ fn errno(error: &io::Error) -> Errno {
 pub(super) struct Ram<'a> {
     /// The file with the memory.
     pub(super) file: &'a File,
-    /// Returns the offset in `file` of the frame with a guest-physical address. Returns `None` if
-    /// there is no memory.
+    /// Returns the offset in `file` of the frame with a guest-physical address. Returns `None` for
+    /// an address outside of the guest's memory.
     pub(super) place: &'a dyn Fn(u64) -> Option<u64>,
 }
 
@@ -53,11 +53,11 @@ impl Volumes {
         Ok(())
     }
 
-    /// Reads bytes into the frames of `request`. Returns the file's facts and the number of bytes,
-    /// which is smaller at its end.
+    /// Reads bytes into the frames of `request`. Returns the file's attributes and the number of
+    /// bytes, which is smaller at its end.
     ///
     /// # Errors
-    /// Fails with `EFAULT` if a frame is no memory, or as [`Self::opened`].
+    /// Fails with `EFAULT` if a frame is outside of the guest's memory, or as [`Self::opened`].
     pub(super) fn read(
         &mut self,
         request: &Request<'_>,
@@ -65,7 +65,8 @@ impl Volumes {
     ) -> Result<(Facts, u64), Errno> {
         let places = ram.places(request)?;
         let from = request.numbers[0];
-        // Read before the bytes, so that a change in between shows in the next facts.
+        // Read before the bytes, so that a change in between shows in the attributes that are read
+        // next.
         let facts = self.facts(request.handle)?;
         let mut buffer = std::mem::take(&mut self.buffer);
         let wanted = &mut buffer[..places.len() * FRAME];
@@ -84,8 +85,8 @@ impl Volumes {
         Ok((facts, result?))
     }
 
-    /// Writes bytes from the frames of `request`. Returns the file's facts, the number of bytes
-    /// written, and the offset of the first one.
+    /// Writes bytes from the frames of `request`. Returns the file's attributes, the number of
+    /// bytes written, and the offset of the first one.
     ///
     /// # Errors
     /// Fails with `EDQUOT` if the volume's limit does not allow it, with `EFAULT` or `EINVAL` for

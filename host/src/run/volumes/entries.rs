@@ -36,7 +36,7 @@ fn check(name: &[u8]) -> Result<&[u8], Errno> {
 fn open(folder: &OwnedFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-    // With `PATH`, a link in last place is opened itself instead of followed.
+    // With `PATH`, a symbolic link is opened itself instead of followed.
     let resolve = if flags.contains(OFlags::PATH) {
         resolve - ResolveFlags::NO_SYMLINKS
     } else {

@@ -29,7 +29,7 @@ const KEPT: u64 = 256;
 /// are made, and closing one handle does not close the other.
 type Key = (u64, u64, usize);
 
-/// A file of which the guest has a handle.
+/// A file for which the guest has a handle.
 #[derive(Debug)]
 pub(super) struct Known {
     /// Opened without rights to read or write.
@@ -269,8 +269,8 @@ impl Volumes {
         Ok(&top.quota)
     }
 
-    /// Returns the limit of a volume, to count more. Fails with `ESTALE` if there is no such
-    /// volume.
+    /// Returns the limit of a volume and its count, to be changed. Fails with `ESTALE` if there is
+    /// no such volume.
     pub(super) fn quota_mut(&mut self, volume: usize) -> Result<&mut Quota, Errno> {
         let top = self.tops.get_mut(volume).ok_or(Errno::STALE)?;
         Ok(&mut top.quota)

@@ -7,5 +7,6 @@ use crate::system::FolderNames;
 pub(super) struct Listing {
     /// The handle of the folder.
     pub(super) folder: u64,
+    /// The names, with the position of the next one.
     pub(super) names: FolderNames,
 }

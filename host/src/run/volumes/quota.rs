@@ -41,7 +41,9 @@ pub(super) struct Quota {
 /// handle of the file.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Added {
+    /// The first byte of the first page.
     pub(super) start: u64,
+    /// The byte behind the last page.
     pub(super) end: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Stores the place of a file's bytes in four bytes: the number of a 512-byte block over all
+//! Stores in four bytes where a file's bytes begin: the number of a 512-byte block over all
 //! archives.
 
 use super::section::Section;

@@ -1,4 +1,5 @@
-//! Parses the headers of a tar archive. Contents of files are not read, only their place is noted.
+//! Parses the headers of a tar archive. Contents of files are not read, only their offsets are
+//! noted.
 
 use super::error::ImageError;
 use super::section::Section;

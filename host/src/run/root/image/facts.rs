@@ -27,6 +27,7 @@ pub(super) struct AllFacts {
 }
 
 impl AllFacts {
+    /// Creates a store without facts.
     pub(super) fn new() -> Self {
         Self {
             all: vec![Facts::default()],

@@ -65,7 +65,7 @@ pub(super) struct Index {
 /// How names that begin with `.wh.` are understood.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whiteouts {
-    /// As whiteouts: `.wh.NAME` removes NAME of the layers below.
+    /// As whiteouts: `.wh.NAME` removes NAME of lower layers.
     Honoured,
     /// As plain names.
     None,
@@ -189,8 +189,8 @@ impl Index {
         self.nodes.sort();
     }
 
-    /// Returns the node at `path`. Links are followed within the image, one in last place only if
-    /// `follow`.
+    /// Returns the node at `path`. Symbolic links are followed within the image, and one at the end
+    /// of `path` only if `follow`.
     ///
     /// # Errors
     /// Fails with the reason why the path leads nowhere.

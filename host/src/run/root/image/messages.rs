@@ -17,7 +17,7 @@ pub(super) const CONTENT: u8 = 4;
 pub(super) const LINK: u8 = 5;
 /// Has the descriptor of the guest's memory. It gets no answer.
 pub(super) const MEMORY: u8 = 6;
-/// A question of the guest, behind the places of its frames in that memory ([`Places`]).
+/// A question of the guest, behind the offsets of its frames in that memory ([`Places`]).
 pub(super) const QUESTION: u8 = 7;
 
 /// The reader wants an empty file. The answer has its descriptor, or only the reason why there is
@@ -48,7 +48,8 @@ pub(super) struct Unpacked {
 pub(super) struct Places(Vec<(u64, u64)>);
 
 impl Places {
-    /// Finds the offsets of `frames` by `place`. Returns `None` if one of them is no memory.
+    /// Finds the offsets of `frames` by `place`. Returns `None` if one is outside of the guest's
+    /// memory.
     pub(super) fn of(
         frames: impl Iterator<Item = u64>,
         place: &dyn Fn(u64) -> Option<u64>,

@@ -67,7 +67,9 @@ pub(super) struct New {
 }
 
 impl New {
+    /// A directory without entries.
     pub(super) const FOLDER: Self = Self::empty(Kind::Folder);
+    /// A FIFO.
     pub(super) const FIFO: Self = Self::empty(Kind::Fifo);
 
     const fn empty(kind: Kind) -> Self {
@@ -299,7 +301,7 @@ impl Nodes {
         self.own.set(id);
     }
 
-    /// Removes node `id`. All nodes below it cannot be found any more either.
+    /// Removes node `id`. Nodes in its subtree cannot be found any more either.
     pub(super) fn remove(&mut self, id: Id) {
         self.raw_mut(id).word |= REMOVED;
         self.live -= 1;

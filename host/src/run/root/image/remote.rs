@@ -163,8 +163,8 @@ impl RemoteImage {
     /// Returns the reader's answer to a question of the guest, whose bytes are `asked`.
     ///
     /// # Errors
-    /// Fails with [`ReplyError::Memory`] if a frame is no memory, and with [`ReplyError::Reader`]
-    /// if the reader fails now or has failed before.
+    /// Fails with [`ReplyError::Memory`] if a frame is outside of the guest's memory, and with
+    /// [`ReplyError::Reader`] if the reader fails now or has failed before.
     fn reply(
         &self,
         question: &Question<'_>,
@@ -210,7 +210,7 @@ impl RemoteImage {
 /// Why there is no answer of the reader.
 #[derive(Debug)]
 enum ReplyError {
-    /// The question names a frame that is no memory.
+    /// The question names a frame outside of the guest's memory.
     Memory,
     /// The reader has ended, or was ended.
     Reader(io::Error),

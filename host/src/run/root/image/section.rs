@@ -8,6 +8,7 @@ use std::sync::Arc;
 /// A range of bytes of a file whose content does not change.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
+    /// The file that has the bytes.
     pub(super) file: Arc<File>,
     from: u64,
     len: u64,

@@ -21,6 +21,7 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Creates an empty table.
     pub(super) fn new() -> Self {
         Self {
             slots: vec![0; SLOTS_MIN],

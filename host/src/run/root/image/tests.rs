@@ -129,7 +129,7 @@ fn another_process_reads_the_image_and_answers() {
     let mut bytes = [0; 6];
     ram.read_exact_at(&mut bytes, 4096).unwrap();
     assert_eq!(&bytes, b"a tool");
-    // A frame that is no memory.
+    // A frame outside of the guest's memory.
     let refused = ask(Ask::Read, b"bin/tool", version, &[0x8000]);
     let fault = u32::try_from(Errno::FAULT.raw_os_error()).unwrap();
     assert_eq!(answer(&refused).unwrap().0, fault);
