@@ -319,7 +319,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Ends the watch of an attempt that failed. Returns the timeline without the samples of that
-    /// attempt.
+    /// attempt, and `None` if the user wants no timeline.
     pub(crate) fn give_up(self) -> Option<Timeline> {
         self.terminal.clear();
         let mut timeline = self.timeline;
@@ -329,8 +329,8 @@ impl<'a> Watch<'a> {
         timeline
     }
 
-    /// Takes the last sample and returns the guest's final stage, the summary, and an error of the
-    /// timeline if it could not be written.
+    /// Takes the last sample. Returns the guest's final stage (`None` if its kernel never
+    /// answered), the summary, and the error if the timeline could not be written.
     ///
     /// Prints the summary if the user wants it. The guest's memory is mapped here, so it is
     /// readable after QEMU has ended. `taken` counts memory that the host took by itself.

@@ -104,7 +104,8 @@ fn serve_requests(
 }
 
 /// Answers the question `asked` from `tree`, in `buffer`. `place` returns the offset of a frame in
-/// `ram`.
+/// `ram`, and `None` outside of the guest's memory. A failed question gets an answer with the
+/// error's number.
 pub(super) fn reply_to<'a>(
     tree: &mut dyn Source,
     asked: &Question<'_>,

@@ -55,7 +55,8 @@ fn facts(stat: &Statx, [uid, gid]: [u32; 2]) -> Facts {
     }
 }
 
-/// Opens a file for reading that was opened without rights to read it.
+/// Opens a file for reading that was opened without rights to read it. `more` are further flags.
+/// Fails if the host refuses.
 pub(super) fn reopen(file: &OwnedFd, more: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | more;
     rustix::fs::openat(CWD, own_path(file), flags, Mode::empty())

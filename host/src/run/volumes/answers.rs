@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Volumes {
     /// Does what `request` asks for and writes the result to `answer`. `file` is the guest's
-    /// memory, and `place` returns the offset in it of a frame.
+    /// memory, and `place` returns a frame's offset in it, or `None` outside of it.
     ///
     /// # Errors
     /// Fails with the error that the guest's program gets.

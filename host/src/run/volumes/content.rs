@@ -156,7 +156,8 @@ impl Volumes {
         Ok((facts, count, at))
     }
 
-    /// Waits until a file or directory is on stable storage (`fsync`).
+    /// Waits until a file or directory is on stable storage (`fsync`). Fails with the host's error,
+    /// or with `ESTALE` if the handle is not known.
     pub(super) fn sync(&mut self, handle: u64) -> Result<(), Errno> {
         let known = self.known(handle)?;
         let is_folder =

@@ -57,7 +57,7 @@ impl Volumes {
     /// Counts the names that a request has added, and the growth of the directories.
     ///
     /// The growth is known only after the request. So the last request that the limit allows may
-    /// exceed it by a few pages.
+    /// exceed it by a few pages. Fails with `ESTALE` if a handle is not known.
     pub(super) fn count_name(&mut self, naming: &Naming) -> Result<(), Errno> {
         self.quota_mut(naming.volume)?.add(naming.counts);
         for (folder, before) in naming.folders.into_iter().flatten() {
@@ -67,7 +67,7 @@ impl Volumes {
     }
 
     /// Counts the disk space of a new directory, as far as it exceeds the bytes that its creation
-    /// has counted.
+    /// has counted. Fails with `ESTALE` if the handle is not known.
     pub(super) fn count_new_folder(&mut self, folder: u64) -> Result<(), Errno> {
         self.count_folder(folder, FOLDER - NAME)
     }
@@ -95,6 +95,7 @@ impl Volumes {
     }
 
     /// Counts the `growth` that a request has added to a file, whose attributes were `before`.
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn count_growth(
         &mut self,
         handle: u64,
@@ -111,7 +112,8 @@ impl Volumes {
     }
 
     /// Counts the change of a file's size to `new` bytes. `before` has the file's attributes before
-    /// the change. If pages were cut off that the guest had added, they are subtracted.
+    /// the change. If pages were cut off that the guest had added, they are subtracted. Fails with
+    /// `ESTALE` if the handle is not known.
     pub(super) fn count_size(&mut self, handle: u64, before: &Stat, new: u64) -> Result<(), Errno> {
         let growth = growth_of_size(before, new);
         if growth.longer > 0 {

@@ -309,6 +309,7 @@ impl Volumes {
 
     /// Returns the figures of `statfs`: block size, blocks, free and available blocks, files, free
     /// files. In a volume with a limit, the free space is at most what the guest may still add.
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn room(&self, handle: u64) -> Result<[u64; 6], Errno> {
         let known = self.known(handle)?;
         let stat = rustix::fs::fstatfs(&known.file)?;
