@@ -1,8 +1,8 @@
-//! Whether KVM can be used here: not whether it exists, but whether this kernel boots on it.
+//! Chooses the accelerator, KVM or TCG, by booting this kernel on KVM.
 //!
-//! A `/dev/kvm` can be there and useless (nested hosts without the extensions they announce). So
-//! `--accel auto` boots a guest of its own, whose program returns a number, and keeps the verdict
-//! for as long as host, QEMU and kernel stay the same.
+//! A `/dev/kvm` can exist and not work, for example in nested hosts without the extensions that
+//! they announce. So `--accel auto` boots a probe guest whose program returns a known number. The
+//! result is cached until the host's boot, QEMU or the kernel changes.
 
 use super::program::Programs;
 use crate::archive::{Budget, GuestPath, Initramfs, Node, Source, nul_terminated};
@@ -26,24 +26,26 @@ use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 const DEVICE: &str = "/dev/kvm";
-/// How often the probe looks.
+/// Interval between two looks at the probe.
 const TICK: Duration = Duration::from_millis(10);
-/// What the probe's program returns.
+/// The exit status of the probe's program.
 const ANSWER: u8 = 42;
 const PROGRAM: &str = "/probe";
-/// Lines of QEMU's that go into a verdict.
+/// Number of QEMU's lines that go into the reason of a failed probe.
 const QEMU_LINES: usize = 2;
 
-/// What will run the guest, and why if there was a choice.
+/// The accelerator and the QEMU program for a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
+    /// KVM or TCG.
     pub(crate) accel: Accel,
+    /// Why this accelerator was chosen, for messages.
     pub(crate) reason: String,
-    /// The program that does.
+    /// The QEMU program to start.
     pub(crate) qemu: PathBuf,
 }
 
-/// What a verdict holds for, and the verdict.
+/// A cached probe result, with a description of the host for which it is valid.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
 struct Verdict {
     host: String,
@@ -51,7 +53,12 @@ struct Verdict {
     reason: String,
 }
 
-/// Takes what the user asked for, or finds out what works.
+/// Chooses the accelerator and the QEMU program by `choice`, and probes KVM if needed.
+///
+/// With `--accel auto` an unusable KVM leads to TCG.
+///
+/// # Errors
+/// Fails with [`Failure::Accel`] if KVM is asked for and `/dev/kvm` cannot be opened.
 pub(crate) fn choose(
     choice: AccelChoice,
     icount: bool,
@@ -92,7 +99,8 @@ pub(crate) fn choose(
     }
 }
 
-/// The small QEMU, if there is one and the kernel boots on it.
+/// Returns the small QEMU program. Returns `None` if it is not installed or the kernel does not
+/// boot on it.
 fn small_that_boots(
     machine: Machine,
     kernel: &dyn Kernel,
@@ -109,7 +117,8 @@ fn open_device() -> io::Result<()> {
     Ok(rustix::fs::open(DEVICE, flags, Mode::empty()).map(drop)?)
 }
 
-/// Verdicts on several QEMUs are kept side by side, each under a `name` of its own.
+/// Returns the cached probe result for `qemu`, or probes and caches it. `name` tells the cache
+/// files of several QEMUs apart.
 fn remembered_probe(
     machine: Machine,
     kernel: &dyn Kernel,
@@ -136,7 +145,7 @@ fn remembered_probe(
             reason,
         };
         if let Some(folder) = &cache {
-            // Without a cache the next run probes again; nothing else depends on it.
+            // If it cannot be cached, the next run probes again.
             let _ = remember(folder, &file, &verdict);
         }
         verdict
@@ -153,7 +162,8 @@ fn remembered_probe(
     }
 }
 
-/// Everything on which the verdict depends.
+/// Describes everything on which a probe's result depends: the host's boot, kernel and QEMU, and
+/// the guest's kernel and machine.
 fn identity(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let system = rustix::system::uname();
@@ -178,12 +188,13 @@ fn identity(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> String {
     )
 }
 
-/// Opens the folder of verdicts. Says once why there is none, if others could have written there.
+/// Opens the folder of cached results. Returns `None` if there is none. Prints once why, if other
+/// users could write to it.
 fn cache() -> Option<OwnFolder> {
     static SAID: Once = Once::new();
     match OwnFolder::cache() {
         Ok(folder) => folder,
-        // Such as a home that cannot be written.
+        // For example, a home directory that is read-only.
         Err(OwnFolderError::Open { .. }) => None,
         Err(error) => {
             SAID.call_once(|| {
@@ -204,7 +215,10 @@ fn remember(folder: &OwnFolder, name: &str, verdict: &Verdict) -> io::Result<()>
     folder.replace(name, &serde_json::to_vec(verdict)?)
 }
 
-/// Boots a guest on KVM that has to return [`ANSWER`].
+/// Boots a guest on KVM and checks that its program returns [`ANSWER`].
+///
+/// # Errors
+/// Returns the reason as text if the guest fails, or does not answer in time.
 fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Result<(), String> {
     let text = |error: Failure| format!("the probe failed: {}", error.cause());
     let archive = archive(kernel).map_err(text)?;
@@ -219,7 +233,7 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Res
         accel: Accel::Kvm,
         memory: wanted.memory,
         ram: &RamMaker::base(),
-        // Starting a second CPU is where half-working hosts fail.
+        // On hosts where KVM half works, the start of a second CPU often fails.
         cpus,
         shared: false,
         reporting: true,
@@ -246,7 +260,8 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Res
                 .attend(&vm.control, inquiries)
                 .map_err(|error| text(Failure::setup("listening to the guest")(error)))
         })?;
-    // Ends QEMU as soon as that gives up, which is how most half-working hosts show.
+    // Kills QEMU as soon as it stops the guest for an internal error, the usual sign of a broken
+    // KVM.
     let (handle, learner) = (vm.qemu.handle(), Arc::clone(&guest));
     let vcpus = Arc::clone(&vm.vcpus);
     thread::spawn(move || {
@@ -280,7 +295,8 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Res
     }
 }
 
-/// What happened, and what a QEMU that has ended said first: a dump of registers comes after it.
+/// Returns `what` with the first lines of QEMU's output. A dump of registers follows them, so the
+/// last lines say less.
 fn because(what: String, qemu: &mut Qemu) -> String {
     let words = qemu.first_words(QEMU_LINES);
     if words.is_empty() {
@@ -304,14 +320,14 @@ fn archive(kernel: &dyn Kernel) -> Result<fs::File, Failure> {
     tree.add(path(boot::ENVIRONMENT)?, file(0o400, Vec::new()))?;
     kernel.furnish(&mut tree)?;
     let archive = memory_file("ebb-probe").map_err(Failure::setup("the probe's initramfs"))?;
-    // All of it is ebb's own, and small.
+    // The archive holds only `ebb`'s own small files.
     let memory = kernel.probe().memory;
     let bytes = memory.bytes();
     tree.write(&archive, kernel.alignment(), Budget { bytes, memory })?;
     Ok(archive)
 }
 
-/// The smallest Linux program: `exit_group(status)`.
+/// Builds the smallest Linux program, an ELF file that calls `exit_group(status)`.
 fn returning_program(status: u8) -> Vec<u8> {
     const BASE: u64 = 0x40_0000;
     const HEADERS: u64 = 64 + 56;

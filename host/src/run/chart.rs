@@ -1,4 +1,5 @@
-//! The picture of a run in text: what the guest used, and what it held of the host, over time.
+//! Draws the memory curve of a run as text: memory used by the guest and memory held of the host,
+//! over time.
 
 use super::trace::Point;
 use crate::text::Rounded;
@@ -6,27 +7,29 @@ use crate::text::Style;
 use std::fmt;
 use std::time::Duration;
 
-/// Columns of the picture.
+/// Columns of the chart, without its labels.
 const COLUMNS: usize = 60;
-/// Rows of the picture.
+/// Rows of the chart, without its axis.
 const ROWS: u64 = 8;
 
-/// A chart of the curves through `points`.
+/// A text chart of the memory curve through `points`. It is printed by its `Display`.
 #[derive(Debug)]
 pub(crate) struct Chart<'a> {
+    /// The points of the curve, in order of time.
     pub(crate) points: &'a [Point],
+    /// Whether Unicode blocks may be used.
     pub(crate) style: Style,
 }
 
-/// The most of each figure in a column's span of time.
+/// The largest value of each figure in the time that a column stands for, in bytes.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 struct Column {
     used: u64,
     resident: u64,
 }
 
-/// The columns of a chart that ends at `end`. A span in which nobody looked shows what was seen
-/// last.
+/// Computes the columns of a chart from time 0 to `end`. A column without a point repeats the
+/// column before it.
 fn columns(points: &[Point], end: Duration) -> [Column; COLUMNS] {
     let mut columns = [None::<Column>; COLUMNS];
     let span = end.as_nanos().max(1);
@@ -44,7 +47,8 @@ fn columns(points: &[Point], end: Duration) -> [Column; COLUMNS] {
     })
 }
 
-/// Of [`ROWS`] rows that stand for `full` bytes, how many `bytes` reach, to the nearest.
+/// Returns the number of rows that a bar of `bytes` reaches, rounded to the nearest. [`ROWS`] rows
+/// stand for `full` bytes.
 fn rows(bytes: u64, full: u64) -> u64 {
     let full = u128::from(full.max(1));
     let rows = (u128::from(bytes) * u128::from(ROWS) + full / 2) / full;
@@ -112,7 +116,7 @@ mod tests {
 
     #[test]
     fn shows_what_is_used_and_what_is_only_held() {
-        // Used for the first half, held for the third quarter, then back.
+        // The memory is used for half of the time, held for another quarter, and then returned.
         let points: Vec<_> = (0..=60)
             .map(|second| {
                 let used = if second < 30 { 800 } else { 0 };

@@ -1,4 +1,5 @@
-//! The program's outputs on their way to ours, each with its threads.
+//! Carries the program's stdout and stderr from the guest's ports to `ebb`'s own, each by two
+//! threads.
 
 use crate::failure::Failure;
 use crate::streams::Control;
@@ -11,7 +12,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// Starts a thread with a name.
+/// Starts a thread called `name`.
+///
+/// # Errors
+/// Fails if the host has no thread left.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &'static str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -25,7 +29,7 @@ pub(crate) fn spawn<T: Send + 'static>(
         })
 }
 
-/// An output of the program on its way to ours.
+/// One output stream of the program, and the thread that writes it.
 struct Delivery {
     output: Arc<Output>,
     thread: JoinHandle<Result<(), Errno>>,
@@ -51,11 +55,14 @@ impl Delivery {
     }
 }
 
-/// Stdout and stderr.
+/// The program's stdout and stderr on their way to `ebb`'s own.
 pub(crate) struct Outputs([Delivery; 2]);
 
 impl Outputs {
-    /// Begins to carry both.
+    /// Starts the threads that carry both streams.
+    ///
+    /// # Errors
+    /// Fails if the host has no thread left.
     pub(crate) fn start(
         [stdout, stderr]: [(OutputPort, UnixStream); 2],
         terminal: &Arc<Terminal>,
@@ -67,17 +74,18 @@ impl Outputs {
         ]))
     }
 
-    /// Whether all that has arrived was written.
+    /// Returns whether all bytes that have arrived were written.
     pub(crate) fn idle(&self) -> bool {
         self.0.iter().all(|delivery| delivery.output.idle())
     }
 
-    /// How much has arrived of each.
+    /// Returns the number of bytes that have arrived on stdout and on stderr.
     pub(crate) fn received(&self) -> [u64; 2] {
         self.0.each_ref().map(|delivery| delivery.output.received())
     }
 
-    /// Waits until all is written; returns the first error.
+    /// Waits until all bytes are written. Returns the first error of a write, `None` if there was
+    /// none.
     pub(crate) fn finish(self) -> Option<Failure> {
         let mut failure = None;
         for (delivery, stream) in self.0.into_iter().zip(["stdout", "stderr"]) {

@@ -1,8 +1,9 @@
 //! Sends the host's memory stalls to a guest.
 //!
-//! The kernel is asked only while memory is tight: an event of [`super::pressure`] begins an episode, in
-//! which the totals of `/proc/pressure/memory` are read ten times a second and passed on as they grow. It
-//! ends when they have not grown for a second. So a quiet host wakes no guest.
+//! Linux counts in `/proc/pressure/memory` for how long tasks waited for memory. These totals are
+//! read only while memory is tight. An event of [`super::pressure`] begins an episode, in which the
+//! totals are read ten times a second. Growth is sent to the guest. The episode ends when the
+//! totals have not grown for a second, so a quiet host wakes no guest.
 
 use crate::streams::Control;
 use std::fs::File;
@@ -12,24 +13,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The host's totals.
+/// The file with the host's totals.
 const PATH: &str = "/proc/pressure/memory";
-/// The most bytes of that file.
+/// More bytes than that file has.
 const BYTES_MAX: usize = 512;
-/// How often the totals are read in an episode.
+/// Interval between two readings in an episode.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// An episode ends after this time without a stall.
 const QUIET: Duration = Duration::from_secs(1);
-/// The most that the stalls before an episode count: the least for which a trigger fires. Older ones are
-/// no pressure of now.
+/// Limit for the stalls before an episode, in microseconds. It is the smallest stall for which a
+/// pressure trigger fires. Older stalls say nothing about the present.
 const BEFORE_MAX_MICROS: u64 = 10_000;
 
-/// Returns whether this host tells of memory stalls.
+/// Returns whether this host's kernel counts memory stalls.
 pub(crate) fn are_told() -> bool {
     Stalls::open(Path::new(PATH)).is_ok()
 }
 
-/// Totals in microseconds: times in which some tasks stalled, and in which all did.
+/// Total stall times in microseconds: with some tasks stalled, and with all tasks stalled.
 type Totals = [u64; 2];
 
 /// The file with the host's totals.
@@ -46,7 +47,7 @@ impl Stalls {
     /// Reads the totals.
     ///
     /// # Errors
-    /// The host's, and `InvalidData` if the file has other lines than Linux's.
+    /// Fails with the host's error, or with `InvalidData` if the file does not have Linux's format.
     fn read(&self) -> io::Result<Totals> {
         let mut bytes = [0; BYTES_MAX];
         let len = self.0.read_at(&mut bytes, 0)?;
@@ -61,21 +62,22 @@ impl Stalls {
     }
 }
 
-/// Tells a guest of the host's stalls.
+/// Sends the host's memory stalls to one guest.
 #[derive(Debug)]
 pub(super) struct Telling {
     stalls: Stalls,
     to: Arc<Control>,
     /// The host's totals when they were last read.
     read: Totals,
-    /// What the guest was told.
+    /// The totals that were sent to the guest, which count from 0.
     told: Totals,
-    /// When they last grew, in an episode.
+    /// When the totals last grew. `None` outside of an episode.
     grew: Option<Instant>,
 }
 
 impl Telling {
-    /// Prepares to tell the guest behind `to`. Returns `None` if the host tells of no stalls.
+    /// Prepares to send stalls to the guest behind `to`. Returns `None` if the host does not count
+    /// stalls.
     pub(super) fn new(to: Arc<Control>) -> Option<Self> {
         Self::of(Path::new(PATH), to).ok()
     }
@@ -92,7 +94,8 @@ impl Telling {
         })
     }
 
-    /// Begins an episode at `now`, or keeps the one under way going.
+    /// Begins an episode at `now`, or extends the current one. Sends the stalls since the last
+    /// reading, but only [`BEFORE_MAX_MICROS`] of them if no episode was under way.
     pub(super) fn begin(&mut self, now: Instant) {
         let most = if self.grew.is_some() {
             u64::MAX
@@ -103,12 +106,13 @@ impl Telling {
         self.look(now, most);
     }
 
-    /// Returns the time until [`Self::sample`] is due, or `None` between episodes.
+    /// Returns the time until [`Self::sample`] is due. Returns `None` outside of an episode.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.grew.map(|_| INTERVAL)
     }
 
-    /// Reads the totals at `now`, and ends the episode if they have not grown for long.
+    /// Reads the totals at `now` and sends their growth. Ends the episode if they have not grown
+    /// for [`QUIET`].
     pub(super) fn sample(&mut self, now: Instant) {
         self.look(now, u64::MAX);
         if self
@@ -119,9 +123,9 @@ impl Telling {
         }
     }
 
-    /// Passes on what the totals have grown by, `most` microseconds at most.
+    /// Reads the totals and sends their growth, at most `most` microseconds each.
     fn look(&mut self, now: Instant, most: u64) {
-        // A host that tells nothing any more has no stalls that are known.
+        // If the file cannot be read any more, no stalls are known.
         let Ok(totals) = self.stalls.read() else {
             return;
         };
@@ -167,7 +171,7 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         assert_eq!(telling.wait(), None);
-        // A minute of stalls between episodes is not the pressure of now.
+        // A minute of stalls outside of an episode is cut to the limit.
         write(&path, 61_000_000, 5_500);
         telling.begin(at(0));
         assert_eq!(told(), [10_000, 5_000]);
@@ -179,7 +183,7 @@ mod tests {
         assert!(telling.wait().is_some());
         telling.sample(at(1_100));
         assert_eq!(telling.wait(), None);
-        // In an episode an event reads as a sample does.
+        // During an episode an event sends all of the growth, like a sample.
         telling.begin(at(5_000));
         write(&path, 61_970_000, 5_500);
         telling.begin(at(5_500));

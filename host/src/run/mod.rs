@@ -1,4 +1,7 @@
-//! `ebb run`, from the command line to the exit status.
+//! The command `ebb run`: from its checked options to the exit status of the guest's program.
+//!
+//! [`run`] prepares all parts of a guest (files, kernel, accelerator, disks), and [`session`] boots
+//! and watches it.
 
 mod accel;
 mod chart;
@@ -57,15 +60,22 @@ use volumes::{VolumeOption, Volumes};
 
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
 const CPUS_MAX: u32 = 64;
-/// The most characters of what is wrong with an image. What it names is shortened before that.
+/// The most characters of an error message about an image. Names inside the message are shortened
+/// before that.
 const WHY_MAX: usize = 1024;
-/// Taken of the host's CPUs unless the user says otherwise.
+/// The most virtual CPUs of a guest by default. With fewer host CPUs, it gets that number.
 const CPUS_DEFAULT_MAX: u32 = 8;
 
-/// Runs the program and returns its status.
+/// Boots a guest, runs the program in it and returns the exit status for `ebb`.
+///
+/// Returns 0 without booting if `--dump-initramfs` or `--print-qemu` asks only for that output.
+///
+/// # Errors
+/// Fails if an option is wrong, if the guest cannot be prepared or booted, or if it ends without a
+/// status of the program.
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
-    // Both get ready meanwhile.
+    // Both start helper processes, which get ready while this process goes on.
     let cage = Preparation::begin(options.unconfined);
     let examiner = Examiner::begin();
     let ram = ram_of(options, memory)?;
@@ -109,12 +119,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     if let Some(outs) = &outs {
         pack::pack_out(&mut initramfs, outs, kernel.kind())?;
     }
-    // The guest's kernel and what is packed leave it half of its memory.
+    // The budget makes sure that half of the guest's memory is left beside the kernel and the
+    // archive.
     let budget = Budget::of_guest(memory, kernel.span_bytes());
     if let Some(path) = &options.dump_initramfs {
-        // A file is not replaced for an archive that is refused.
+        // Measured first, so that an existing file is not overwritten if the archive is refused.
         initramfs.measure(kernel.alignment(), budget)?;
-        // It holds the environment of the program.
+        // The file is private because the archive holds the program's environment.
         let file = create_private_file(path).map_err(|source| Failure::Write {
             path: path.clone(),
             source,
@@ -124,7 +135,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     }
     let archive = memory_file("ebb-initramfs").map_err(Failure::setup("the initramfs"))?;
     initramfs.write(&archive, kernel.alignment(), budget)?;
-    // What it holds open is not needed any more.
+    // Closes the host files that it holds open.
     drop(initramfs);
     let cage = cage.finish(ram.backing().advice(memory.bytes()))?;
     if !options.quiet {
@@ -158,7 +169,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         memory,
         ram: &ram,
         cpus,
-        // Ebb's kernel may be asked for another mode while it runs.
+        // Ebb's kernel can be switched to another mode while it runs, so it gets the device in
+        // every mode.
         reporting: options.give_back() != GiveBack::Off
             || kernel.dialect() == Dialect::Ebb && options.host_pages != HostPages::Pool,
         shared: options.give_back() == GiveBack::Shared,
@@ -187,8 +199,14 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     session::run(options, &plan, &archive, &choice)
 }
 
-/// Refuses what memory from a pool of huge pages cannot do: go back, as another guest could take it, and be
-/// written by a system call, as files of the host's are.
+/// Refuses options that do not work with memory from the host's pool of huge pages (`--host-pages
+/// pool`).
+///
+/// Memory of the pool cannot go back to the host while the guest runs, since another guest could
+/// take it. The host cannot read files into it by a system call.
+///
+/// # Errors
+/// Fails with a usage error for any `--give-back` mode but `off`, for `--volume`, and for `--root`.
 fn check_pool(options: &RunOptions) -> Result<(), Failure> {
     if options.host_pages != HostPages::Pool {
         return Ok(());
@@ -213,7 +231,10 @@ fn check_pool(options: &RunOptions) -> Result<(), Failure> {
     }
 }
 
-/// Finds out which pages of the host the guest's memory is in.
+/// Selects the kind of host pages that back the guest's memory.
+///
+/// # Errors
+/// Fails with a usage error if the host does not have the pages that `--host-pages` asks for.
 fn ram_of(options: &RunOptions, memory: Size) -> Result<RamMaker, Failure> {
     let ram = RamMaker::prepare(options.host_pages, memory.bytes());
     let ram = ram.map_err(|error| Failure::Usage(error.to_string()))?;
@@ -223,7 +244,10 @@ fn ram_of(options: &RunOptions, memory: Size) -> Result<RamMaker, Failure> {
     Ok(ram)
 }
 
-/// The kernel's command line: what it needs itself, what both kinds know, what the user adds.
+/// Returns the guest kernel's command line.
+///
+/// It has the parameters that `kernel` needs, those that both kinds of kernel understand, and the
+/// user's `--append` texts.
 fn arguments(
     options: &RunOptions,
     kernel: &dyn Kernel,
@@ -240,7 +264,7 @@ fn arguments(
         host_pressure: !options.icount && host_stalls::are_told(),
     });
     if streams::outputs_are_one() {
-        // Two ports have no order between them.
+        // With two ports, the order of writes to stdout and stderr would be lost.
         text.push_str(&format!(" {}={}", boot::STDERR, boot::STDOUT));
     }
     if options.tty {
@@ -271,7 +295,7 @@ fn arguments(
     if let Some(order) = options.reporting_order {
         text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
         if kernel.kind() == KernelKind::Ebb {
-            // In whichever way memory goes back, and whenever.
+            // The guest may change its mode later, so the order is set for both modes.
             text.push_str(&format!(" page_hinting.page_hinting_order={order}"));
         }
     }
@@ -285,7 +309,8 @@ fn arguments(
     text
 }
 
-/// What this host is called, if that is a word.
+/// Returns the host's name. Returns `None` if it has bytes that are not safe on a kernel command
+/// line.
 fn host_name() -> Option<String> {
     let name = rustix::system::uname();
     let name = name.nodename().to_str().ok()?;
@@ -293,10 +318,13 @@ fn host_name() -> Option<String> {
     (!name.is_empty() && name.bytes().all(plain)).then(|| name.to_owned())
 }
 
-/// What of the host the guest sees.
+/// Opens the files that `--root` shows to the guest. Returns `None` for `--root none`.
+///
+/// # Errors
+/// Fails with a usage error if the directory or image cannot be opened or read.
 fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
     let cannot = |path: &Path, source: io::Error| {
-        // An image chooses what is said of it.
+        // The text may contain bytes of the image, so it is made printable and cut.
         let why = source.to_string();
         let why = one_line(&why).up_to(WHY_MAX);
         Failure::Usage(format!("--root {}: {why}", one_line(path)))
@@ -318,7 +346,7 @@ fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
                     .map(|view| Some(Root::Host(view)))
                     .map_err(|errno| cannot(path, errno.into()));
             }
-            // A pipe is not waited for, and a device is not opened.
+            // Opened so that a pipe does not block and a device is not touched.
             let file = regular_of(&named).map_err(|error| match error.kind() {
                 io::ErrorKind::InvalidInput => cannot(
                     path,
@@ -334,7 +362,14 @@ fn root_of(options: &RunOptions) -> Result<Option<Root>, Failure> {
     }
 }
 
-/// The options with what an image says: its program if none is given, and its environment.
+/// Returns `options` completed by the image's configuration: its program if the user gives none,
+/// its environment, and its user.
+///
+/// Returns `None` if the root is no image.
+///
+/// # Errors
+/// Fails with a usage error if neither the user nor the image names a program, or if the image's
+/// user cannot be parsed.
 fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOptions>, Failure> {
     let config = root.and_then(Root::config);
     if options.program.is_empty() && config.is_none_or(|config| config.command.is_empty()) {
@@ -351,7 +386,7 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
     if options.program.is_empty() {
         options.program = config.command.iter().map(OsString::from).collect();
     }
-    // What the user says comes later, and counts.
+    // The image's variables go first, so the user's `--env` overrides them.
     let own = config.environment.iter().map(OsString::from);
     options.env.splice(0..0, own);
     if let (Some(user), None) = (&config.user, &options.user) {
@@ -366,7 +401,12 @@ fn with_image(options: &RunOptions, root: Option<&Root>) -> Result<Option<RunOpt
     Ok(Some(options))
 }
 
-/// What `--volume` says, and the folders that it names.
+/// Parses the `--volume` options and opens their directories. The second value is `None` without
+/// such options.
+///
+/// # Errors
+/// Fails with a usage error for a malformed option, two volumes with one destination, too many
+/// volumes, or a directory that cannot be opened.
 fn volumes_of(options: &RunOptions) -> Result<(Vec<VolumeOption>, Option<Volumes>), Failure> {
     let wrong = |argument: &OsString, why: String| {
         Failure::Usage(format!("--volume {}: {why}", one_line(argument)))

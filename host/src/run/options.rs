@@ -36,7 +36,8 @@ other keys are the guest's: the VM ends with the program, or by SIGTERM from els
 #[derive(Args, Clone, Debug)]
 #[command(after_help = RUN_EXAMPLES, args_override_self = true)]
 pub(crate) struct RunOptions {
-    /// Stdin goes to the program; so it does without this, too, unless the program has a terminal (-t)
+    /// Stdin goes to the program; so it does without this, too, unless the program has a terminal
+    /// (-t)
     #[arg(short, long)]
     pub(crate) interactive: bool,
 
@@ -61,7 +62,8 @@ pub(crate) struct RunOptions {
     )]
     pub(crate) kernel: KernelChoice,
 
-    /// How freed memory goes back to the host [default: shared; reporting with Linux, --icount or --reporting-order]
+    /// How freed memory goes back to the host [default: shared; reporting with Linux, --icount or
+    /// --reporting-order]
     #[arg(long = "give-back", value_name = "MODE", value_parser = give_back_parser())]
     pub(crate) asked_give_back: Option<GiveBack>,
 
@@ -82,14 +84,15 @@ pub(crate) struct RunOptions {
     #[arg(long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,
 
-    /// What the guest sees of the host's files, for reading: `host`, the system folders and the working folder; all of a
-    /// folder, or of an image (a tar archive of a root, of `docker save` or of an OCI layout), as its root; or `none`. What
-    /// the program changes there stays in the guest [default: host; none with Linux, --icount or where disks leave no room]
+    /// What the guest sees of the host's files, for reading: `host`, the system folders and the
+    /// working folder; all of a folder, or of an image (a tar archive of a root, of `docker save`
+    /// or of an OCI layout), as its root; or `none`. What the program changes there stays in the
+    /// guest [default: host; none with Linux, --icount or where disks leave no room]
     #[arg(long = "root", value_name = "host|DIR|IMAGE|none")]
     pub(crate) asked_root: Option<RootChoice>,
 
-    /// Run the program as this user, not as root: a name of the guest's /etc/passwd, or any number; with its groups, and a
-    /// home of its own where the guest does not see the host's
+    /// Run the program as this user, not as root: a name of the guest's /etc/passwd, or any number;
+    /// with its groups, and a home of its own where the guest does not see the host's
     #[arg(long, value_name = "NAME|UID[:GROUP|GID]", allow_hyphen_values = true)]
     pub(crate) user: Option<UserChoice>,
 
@@ -99,9 +102,9 @@ pub(crate) struct RunOptions {
     #[arg(long = "volume", value_name = "SRC:DST[:ro|:max=SIZE]")]
     pub(crate) volumes: Vec<OsString>,
 
-    /// Copy a file or folder of the guest to the host when the program has ended, however it did [default
-    /// HOSTPATH: its name, here]; a file there is replaced, a folder with something in it refused,
-    /// `FOLDER/` puts the copy into it
+    /// Copy a file or folder of the guest to the host when the program has ended, however it did
+    /// [default HOSTPATH: its name, here]; a file there is replaced, a folder with something in it
+    /// refused, `FOLDER/` puts the copy into it
     #[arg(long = "out", value_name = "GUESTPATH[:HOSTPATH]")]
     pub(crate) outs: Vec<OsString>,
 
@@ -180,7 +183,8 @@ pub(crate) struct RunOptions {
     #[arg(long, hide_short_help = true)]
     pub(crate) unconfined: bool,
 
-    /// QEMU to run [default: qemu-system-x86_64, or qemu-system-x86_64-microvm where it is installed and will do]
+    /// QEMU to run [default: qemu-system-x86_64, or qemu-system-x86_64-microvm where it is
+    /// installed and will do]
     #[arg(long, value_name = "PATH")]
     pub(crate) qemu: Option<PathBuf>,
 
@@ -219,16 +223,22 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) dump_initramfs: Option<PathBuf>,
 
-    /// Program and its arguments: an x86-64 program, a script, or a busybox applet [default: that of --root IMAGE]
-    // A word with a hyphen before it is an option of ebb's own, known or not.
+    /// Program and its arguments: an x86-64 program, a script, or a busybox applet [default: that
+    /// of --root IMAGE]
+    // Without `allow_hyphen_values`, a word with a hyphen before the program is always taken for an
+    // option of `ebb`.
     #[arg(required_unless_present = "asked_root", trailing_var_arg = true)]
     #[arg(value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }
 
 impl RunOptions {
-    /// What the guest sees of the host: as asked, or the host where that can be. A stock Linux sees it where that is asked
-    /// for, since it then takes longer to start; what is counted must not depend on what the host has, and a microvm may have no window left.
+    /// Returns the files that the guest sees as its root: the user's choice, or else the host's
+    /// files where that is possible.
+    ///
+    /// The default is none for a stock Linux, which would start more slowly. It is none with
+    /// `--icount`, whose counts must not depend on the host's files. It is also none for memory of
+    /// a pool, for a dumped archive, and for a microvm without a free device slot.
     pub(crate) fn root(&self) -> RootChoice {
         self.asked_root.clone().unwrap_or({
             let linux = matches!(self.kernel, KernelChoice::Linux(_));
@@ -242,13 +252,15 @@ impl RunOptions {
         })
     }
 
-    /// Windows of a microvm that disks and further ports take; the root and volumes share one.
+    /// Returns the number of virtio-mmio windows of a microvm that disks and optional ports take.
+    /// The root (if `with_root`) and all volumes share one.
     pub(crate) fn windows(&self, with_root: bool) -> usize {
         let files = with_root || !self.volumes.is_empty();
         self.disks.len() + usize::from(!self.outs.is_empty()) + usize::from(files)
     }
 
-    /// How many there are for them: eight, of which the other ports and the balloon take four.
+    /// Returns the number of windows for disks and optional ports: on a microvm 8 less the 4 of the
+    /// fixed ports and the balloon. `usize::MAX` on other machines.
     pub(crate) fn windows_max(&self) -> usize {
         match self.machine {
             Machine::Microvm => DISKS_MAX,
@@ -256,8 +268,11 @@ impl RunOptions {
         }
     }
 
-    /// How freed memory goes back: as asked, or the fastest way that there is. A stock Linux knows reporting alone, so does who
-    /// sets its order, and where instructions are counted the host cannot share the guest's words.
+    /// Returns how freed memory goes back to the host: the user's choice, or else the fastest mode
+    /// that works.
+    ///
+    /// The default is reporting for a stock Linux and for `--reporting-order`, which knows no other
+    /// mode. It is reporting with `--icount` too, where the host cannot share the guest's metadata.
     pub(crate) fn give_back(&self) -> GiveBack {
         self.asked_give_back.unwrap_or({
             let linux = matches!(self.kernel, KernelChoice::Linux(_));
@@ -271,19 +286,20 @@ impl RunOptions {
         })
     }
 
-    /// What the guest is called among the others of this host.
+    /// Returns the guest's name among the guests of this host: `--name`, or the program's name and
+    /// `ebb`'s process number.
     pub(crate) fn guest_name(&self) -> String {
         self.name.first().cloned().unwrap_or_else(|| {
             let program = self.program.first().map(Path::new);
             let program = program.and_then(Path::file_name).unwrap_or_default();
-            // An image may have chosen it.
+            // An image may have chosen the program, so the name is made printable.
             let program = one_line(program).to_string();
             let short: String = program.chars().take(NAME_MAX - 11).collect();
             format!("{short}-{}", std::process::id())
         })
     }
 
-    /// The program and its arguments, for people.
+    /// Returns the program and its arguments, joined by blanks, for messages.
     pub(crate) fn program_text(&self) -> String {
         let words: Vec<_> = self
             .program

@@ -1,4 +1,5 @@
-//! What a guest starts with: the user's files, the program, its arguments and environment.
+//! Packs the guest's first file system: the user's files, the program with its libraries, its
+//! arguments and environment.
 
 use super::options::RunOptions;
 use super::out::Outs;
@@ -24,7 +25,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The guest's first file system. Where the command is an image's own, nothing of the host's is packed for it.
+/// Builds the guest's first file system. The user of `--user` is returned with it, `None` without
+/// that option.
+///
+/// `volumes` are the parsed options and the opened directories. If `is_images`, the program is the
+/// image's own, and no file of the host is packed for it.
+///
+/// # Errors
+/// Fails if a file cannot be packed, if the user is not known, or if the program is not found.
 pub(super) fn pack(
     options: &RunOptions,
     root: Option<&mut Root>,
@@ -37,7 +45,7 @@ pub(super) fn pack(
     if let Some(Root::Host(view)) = root.as_deref() {
         folders.extend(view.whole_folder());
     }
-    // What the options show the guest as it stands may be packed, too.
+    // Files in directories that the user has named may be packed without further checks.
     let folders: Result<Vec<_>, _> = folders
         .into_iter()
         .map(|folder| folder.try_clone())
@@ -127,10 +135,11 @@ pub(super) fn pack(
     Ok((tree, user))
 }
 
-/// The host's file that the guest sees at a path in a volume.
+/// Returns the host path of the file that the guest sees at `path` in a volume. Returns `None` if
+/// no volume has it.
 fn in_volume(listed: &[VolumeOption], volumes: Option<&Volumes>, path: &[u8]) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(path));
-    // The last one lies above those before it.
+    // Later volumes hide earlier ones.
     listed
         .iter()
         .enumerate()
@@ -143,7 +152,10 @@ fn in_volume(listed: &[VolumeOption], volumes: Option<&Volumes>, path: &[u8]) ->
         })
 }
 
-/// Packs the list of volumes.
+/// Packs the list of volumes that the guest mounts.
+///
+/// # Errors
+/// Fails if the archive has another file at the path of the list.
 pub(super) fn pack_volumes(tree: &mut Initramfs, volumes: &[VolumeOption]) -> Result<(), Failure> {
     let words = volumes.iter().flat_map(|volume| {
         let access = if volume.read_only { "ro" } else { "rw" };
@@ -161,14 +173,15 @@ pub(super) fn pack_volumes(tree: &mut Initramfs, volumes: &[VolumeOption]) -> Re
     Ok(())
 }
 
-/// Whether the command is a file that the user has packed.
+/// Returns whether the program's name is the path of a packed file.
 fn is_packed(options: &RunOptions, tree: &Initramfs) -> bool {
     let name = options.program.first();
     let path = name.and_then(|name| GuestPath::parse(name.as_bytes()).ok());
     path.is_some_and(|path| matches!(tree.get(&path), Some(Node::File { .. })))
 }
 
-/// The command, if it is one of an image's, which no packed file hides.
+/// Returns the program's path in the image and its arguments. Returns `None` if the root is no
+/// image, does not have the program, or a packed file has its path.
 fn of_image(root: &Root, options: &RunOptions, tree: &Initramfs) -> Option<Vec<OsString>> {
     let name = options.program.first()?;
     if is_packed(options, tree) {
@@ -183,11 +196,11 @@ fn of_image(root: &Root, options: &RunOptions, tree: &Initramfs) -> Option<Vec<O
     Some(argv)
 }
 
-/// What the loopback interface is called: C libraries look that up in this file, and else ask a
-/// name server, of which there is none.
+/// Packs `/etc/hosts` with the names of the loopback interface. C libraries read it before they ask
+/// a name server, which the guest does not have.
 fn add_hosts(tree: &mut Initramfs) -> Result<(), Failure> {
     let etc = GuestPath::parse(b"/etc")?;
-    // A program's own /etc may be a link; then it has to bring the file itself.
+    // If a program brings `/etc` as a link, it has to bring the file, too.
     if matches!(tree.get(&etc), None | Some(Node::Directory { .. })) {
         let text = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
         let file = Node::File {
@@ -199,12 +212,13 @@ fn add_hosts(tree: &mut Initramfs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a variable says where on earth the host's user is: time zone, language.
+/// Returns whether the variable `name` describes the user's time zone or language.
 fn is_of_place(name: &OsStr) -> bool {
     matches!(name.as_bytes(), b"TZ" | b"LANG" | b"LANGUAGE") || name.as_bytes().starts_with(b"LC_")
 }
 
-/// Leaves out what the guest sees of the host anyway, and what stands in for that.
+/// Removes from `tree` the files that the guest sees in `root` anyway, and links to busybox where
+/// `root` has a program of its own.
 pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
     let own = boot::FOLDER.as_bytes();
     tree.leave_out(|path, node| {
@@ -216,7 +230,7 @@ pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
             return false;
         }
         match node {
-            // Another file is what was asked for.
+            // A packed file stays if it is another one than the guest would see there.
             Node::File {
                 source: Source::Host(file),
                 ..
@@ -224,7 +238,7 @@ pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
                 let seen = root.real_path_of(&path[1..]);
                 seen.is_some_and(|seen| file.path.canonicalize().is_ok_and(|own| own == seen))
             }
-            // Of busybox, or the same.
+            // A link to busybox, or the link that the guest would see there.
             Node::Symlink { target } => {
                 target.ends_with(b"busybox") || root.link_at(&path[1..]).as_ref() == Some(target)
             }
@@ -233,7 +247,10 @@ pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
     });
 }
 
-/// Packs the path of the working folder.
+/// Packs the path of the program's working folder.
+///
+/// # Errors
+/// Fails if the archive has another file at that path.
 pub(super) fn pack_folder(tree: &mut Initramfs, root: &Root) -> Result<(), Failure> {
     let seen = root.working_folder();
     let node = Node::File {
@@ -244,7 +261,11 @@ pub(super) fn pack_folder(tree: &mut Initramfs, root: &Root) -> Result<(), Failu
     Ok(())
 }
 
-/// What sends files to the host at the end; a kernel that has a first process of ours anyway has that already.
+/// Packs the list of files to copy out, and for Ebb's kernel the program that sends them. With
+/// Linux the first process sends them.
+///
+/// # Errors
+/// Fails if that program cannot be loaded, or the archive has another file at one of the paths.
 pub(super) fn pack_out(
     tree: &mut Initramfs,
     outs: &Outs,
@@ -272,7 +293,7 @@ fn environment(options: &RunOptions, user: Option<&User>) -> Result<Vec<OsString
         variables.insert(name.into(), value.to_owned());
     }
     if options.root() == RootChoice::Host {
-        // Programs of the host's print as they do here.
+        // Programs of the host then print times and messages as they do on the host.
         variables.extend(std::env::vars_os().filter(|(name, _)| is_of_place(name)));
     }
     let tty = options.tty;

@@ -1,8 +1,10 @@
-//! Memory pressure of the host: a run gives what its guest does not use, as every other run does.
+//! Gives memory of the guest to the host while the host is under memory pressure.
 //!
-//! Nobody has to know the others. Each gives all that is free in its guest, so whoever has most idle memory gives most, and what
-//! a guest works with stays. Guests that stand still give first. While the pressure lasts the guest is asked for more, a step at a time; each step once, until the
-//! host has been calm: dropping and compacting again and again would help nobody.
+//! Each run reacts on its own, and needs no knowledge of other runs. Each gives all free memory of
+//! its guest, so the guest with the most idle memory gives the most, and memory in use stays.
+//! Guests whose CPUs are stopped give first. While the pressure lasts, the guest is asked for more
+//! by one reclaim step per event. Each step is taken once until the host has been calm, because
+//! repeated dropping of caches and compaction gains nothing.
 
 use super::delivery::spawn;
 use super::host_stalls::Telling;
@@ -22,12 +24,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How much later a running guest gives memory than a paused one.
+/// A running guest gives its memory this much later than a paused one.
 const AFTER_OTHERS: Duration = Duration::from_millis(20);
-/// After this time without an event the next event begins with the first step again.
+/// After this time without an event, the next event starts with the first step.
 const CALM: Duration = Duration::from_secs(5);
 
-/// Which step is next while pressure lasts.
+/// The next reclaim step while memory pressure lasts.
 #[derive(Debug)]
 struct Lasting {
     steps: &'static [Reclaim],
@@ -36,7 +38,8 @@ struct Lasting {
 }
 
 impl Lasting {
-    /// The step that an event calls for, if there is one left.
+    /// Returns the step for `event`. Returns `None` if all steps were taken since the host was last
+    /// calm.
     fn step(&mut self, event: Micros) -> Option<Reclaim> {
         if self.last.is_none_or(|last| event > last + CALM) {
             self.taken = 0;
@@ -48,18 +51,19 @@ impl Lasting {
     }
 }
 
-/// What a run can give.
+/// Gives the idle memory of one guest to the host when there is pressure.
 #[derive(Debug)]
 pub(super) struct Idle {
     standing: Arc<Standing>,
     asked: Arc<Asked>,
-    /// What the host can take without the guest.
+    /// Takes free memory without the guest's help. `None` where the host cannot read the guest's
+    /// allocator.
     free_memory: Option<Arc<FreeMemory>>,
     lasting: Lasting,
 }
 
 impl Idle {
-    /// That of a guest that stands so.
+    /// Creates the source of idle memory for a guest. `asked` runs the reclaim steps.
     pub(super) fn new(
         standing: Arc<Standing>,
         asked: Arc<Asked>,
@@ -81,32 +85,34 @@ impl Idle {
 
 impl ReclaimMemory for Idle {
     fn reclaim_memory(&mut self, event: Micros) {
-        // Who wants memory to stay has said so.
+        // The user has asked for a guest that keeps its memory.
         if self.standing.give_back() == GiveBack::Off {
             return;
         }
         let stands_still = self.standing.vcpus().look().is_some();
         let taken = |memory: &Arc<FreeMemory>| memory.reclaim(u64::MAX).is_ok();
         if stands_still {
-            // It costs no guest anything. The steps are for later, when it runs.
+            // This costs the guest no time. The steps need its CPUs, so they wait until it runs.
             let _ = self.free_memory.as_ref().map(taken);
             return;
         }
-        // A guest that stands still misses nothing of what it gives, so one that runs lets it give first.
+        // Paused guests lose no time by giving memory, so they give first.
         thread::sleep(AFTER_OTHERS);
         let taken = self.free_memory.as_ref().is_some_and(taken);
         match self.lasting.step(event) {
-            // It is here already.
+            // The free memory has been taken above.
             Some(Reclaim::Free) if taken => {}
-            // Nobody waits for it; where too much is asked for already, it is one step less.
+            // The result is not awaited. If too many requests wait already, this one is dropped.
             Some(step) => drop(self.asked.ask(step)),
             None => {}
         }
     }
 }
 
-/// Watches the host's memory until this is dropped. Its thread alone keeps the capability for windows
-/// shorter than two seconds, so it starts before the others give theirs up.
+/// Watches the host's memory pressure until it is dropped.
+///
+/// Only its thread keeps the capability for pressure windows below two seconds. So it must start
+/// before the other threads give up their capabilities.
 #[derive(Debug)]
 pub(super) struct Watcher {
     registry: Registry,
@@ -114,10 +120,10 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts to watch.
+    /// Starts the thread that watches.
     ///
     /// # Errors
-    /// The host's, if it has no descriptor or thread left.
+    /// Fails if the host shows no memory figures, or has no descriptor or thread left.
     pub(super) fn start() -> Result<Self, Failure> {
         let registry = Registry::default();
         let source = Source::find().map_err(cannot)?;
@@ -136,7 +142,7 @@ fn cannot(source: io::Error) -> Failure {
     }
 }
 
-/// Asks a guest for memory under pressure, until this is dropped.
+/// The thread that gives a guest's memory to the host under pressure. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Pressure {
     ended: Arc<AtomicBool>,
@@ -145,11 +151,11 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// Starts to ask the guest of `idle` for memory when `watcher` notices pressure, and to tell it of
-    /// the host's stalls then by `telling`, if there is one.
+    /// Starts the thread. On each event of `watcher` it takes memory by `idle`, and sends stalls by
+    /// `telling` if there is one.
     ///
     /// # Errors
-    /// The host's, if it has no descriptor or thread left.
+    /// Fails if the host has no descriptor or thread left.
     pub(super) fn start(
         watcher: &Watcher,
         mut idle: Idle,
@@ -160,7 +166,7 @@ impl Pressure {
         let ended = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&ended);
         let thread = spawn("idle memory", move || {
-            // Acquire: pairs with the Release in `drop`.
+            // Acquire pairs with the Release store in `drop`.
             while !stop.load(Ordering::Acquire) {
                 let wait = telling.as_ref().and_then(Telling::wait);
                 let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
@@ -172,7 +178,7 @@ impl Pressure {
                         }
                     }
                     Ok(_) => {
-                        // First: what it has to say is about now, and the work below takes a while.
+                        // The stalls are sent first, because the reclaim below takes a while.
                         if let Some(telling) = &mut telling {
                             telling.begin(Instant::now());
                         }
@@ -193,7 +199,7 @@ impl Pressure {
 
 impl Drop for Pressure {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire above.
+        // Release pairs with the Acquire load of the thread.
         self.ended.store(true, Ordering::Release);
         self.waker.wake();
         if let Some(thread) = self.thread.take() {

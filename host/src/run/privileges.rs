@@ -1,4 +1,4 @@
-//! What a run needs root's privileges for, where root starts it.
+//! Decides which of root's privileges a run keeps if root starts it.
 
 use super::options::RunOptions;
 use super::out::Outs;
@@ -11,7 +11,8 @@ use ebb_blk::image::Location;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Returns what a run with these options needs privileges for.
+/// Returns the privileges that a run with these options needs: to read or write files of other
+/// users, and to change QEMU's user.
 pub(super) fn needed(
     options: &RunOptions,
     volumes: &[VolumeOption],
@@ -21,7 +22,7 @@ pub(super) fn needed(
 ) -> Privileges {
     let shows_others = match options.root() {
         RootChoice::Nothing => false,
-        // Links in it may lead to a folder of another user.
+        // Links in the directory or image may lead to files of other users.
         RootChoice::Path(_) => true,
         RootChoice::Host => std::env::current_dir().is_ok_and(|here| is_anothers(&here)),
     };
@@ -39,7 +40,8 @@ pub(super) fn needed(
     }
 }
 
-/// Whether a file belongs to another user than root, or cannot be looked at.
+/// Returns whether the file at `path` belongs to another user than root. Returns `true` if it
+/// cannot be looked at.
 fn is_anothers(path: &Path) -> bool {
     path.metadata().map_or(true, |file| file.uid() != 0)
 }

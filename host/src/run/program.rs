@@ -1,30 +1,32 @@
-//! Which QEMU runs a guest.
+//! Chooses the QEMU program that runs a guest.
 
 use crate::machine::Machine;
 use crate::system::search_path;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// What distributions call the one that can do everything.
+/// The name that distributions give to the complete QEMU.
 const FULL: &str = "qemu-system-x86_64";
-/// One that some have besides: for KVM and the board `microvm`, with few devices and few libraries. It holds two thirds of
-/// the memory that the other does.
+/// A QEMU of some distributions with KVM, the machine `microvm`, few devices and few libraries. It
+/// uses about a third less memory.
 const SMALL: &str = "qemu-system-x86_64-microvm";
 
-/// The QEMUs for a guest.
+/// The QEMU programs that can run a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Programs {
-    /// For whatever the guest is.
+    /// Runs every guest.
     pub(crate) any: PathBuf,
-    /// To be preferred on KVM if the guest boots on it.
+    /// Uses less memory. To be preferred on KVM if the guest boots on it. `None` if it is not
+    /// installed or lacks what the guest needs.
     pub(crate) small: Option<PathBuf>,
 }
 
 impl Programs {
-    /// `asked` is the user's own choice, which holds; else it depends on what the guest needs.
+    /// Finds the programs for a guest on `machine`. `asked` is the user's choice and excludes the
+    /// small program; so do `disks`.
     pub(crate) fn new(asked: Option<&Path>, machine: Machine, disks: bool) -> Self {
         let small = match (asked, machine) {
-            // It cannot connect a disk's back-end.
+            // The small QEMU has no vhost-user device for disks.
             (None, Machine::Microvm) if !disks => search_path(OsStr::new(SMALL)),
             _ => None,
         };

@@ -1,4 +1,4 @@
-//! `--record FILE`: one JSON object with everything that a run was and came to.
+//! The file of `--record`: one JSON object with the settings and the results of a run.
 
 use super::options::RunOptions;
 use super::sampler::Started;
@@ -16,10 +16,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The version of this format.
+/// The version of the file's format.
 const SCHEMA: u32 = 1;
 
-/// What is known before the guest runs. Times are in seconds, amounts in bytes.
+/// The content of the file. Times are in seconds, amounts in bytes. Results are empty until the run
+/// has ended.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Record {
     schema: u32,
@@ -32,25 +33,26 @@ pub(crate) struct Record {
     cpus: u32,
     give_back: &'static str,
     qemu: QemuRecord,
-    /// What QEMU took of the host's CPUs.
+    /// CPU time of QEMU on the host.
     qemu_cpu_seconds: Option<CpuRecord>,
-    /// How often the guest was started until it spoke.
+    /// How often the guest was started before it booted.
     pub(crate) attempts: u32,
-    /// Host time from the start of the CPUs to the start of the program.
+    /// Host time from the start of the CPUs to the start of the program. `None` if it was not seen
+    /// to start.
     started_s: Option<f64>,
-    /// The guest's clock when the program started.
+    /// Guest time when the program started.
     started_guest_s: Option<f64>,
-    /// The guest's clock when the program had ended.
+    /// Guest time when the program had ended.
     ended_guest_s: Option<f64>,
     /// Page faults of the program and its children.
     faults: Option<u64>,
     resident_at_start: Option<u64>,
     /// Host time from the start of the CPUs to the end of QEMU.
     wall_s: f64,
-    /// Of it, the time for which the CPUs were paused, or a signal had stopped QEMU.
+    /// The part of `wall_s` in which the CPUs were paused or a signal had stopped QEMU.
     stood_still_s: f64,
     summary: Option<Summary>,
-    /// `None`: the guest ended without a word on the program.
+    /// How the program ended. `None` if the guest ended without telling.
     status: Option<StatusRecord>,
 }
 
@@ -66,7 +68,7 @@ struct QemuRecord {
     command: Vec<String>,
 }
 
-/// In seconds.
+/// CPU time in seconds.
 #[derive(Copy, Clone, Debug, Serialize)]
 struct CpuRecord {
     user: f64,
@@ -75,13 +77,13 @@ struct CpuRecord {
 
 #[derive(Copy, Clone, Debug, Serialize)]
 struct StatusRecord {
-    /// As a shell gives it.
+    /// The exit status as a shell shows it: 128 plus the signal's number after a signal.
     code: u8,
     signal: Option<i32>,
 }
 
 impl Record {
-    /// What the options make of it.
+    /// Creates a record with the settings of a run and without results.
     pub(crate) fn new(options: &RunOptions, kernel: &dyn Kernel, accel: Accel, cpus: u32) -> Self {
         Self {
             schema: SCHEMA,
@@ -114,7 +116,8 @@ impl Record {
         }
     }
 
-    /// Adds how the VM was started.
+    /// Adds the QEMU version, its command line (`program` and `line`) and the guest kernel's
+    /// arguments.
     pub(crate) fn started_with(
         &mut self,
         version: &str,
@@ -131,7 +134,8 @@ impl Record {
         self.kernel_arguments = kernel_arguments.to_owned();
     }
 
-    /// Adds what the run came to.
+    /// Adds the results of the run. `stood_still` is the time for which the guest was paused or
+    /// stopped.
     pub(crate) fn ended_with(
         &mut self,
         summary: &Summary,
@@ -145,7 +149,7 @@ impl Record {
         self.started_s = started.map(|started| seconds(started.at));
         self.resident_at_start = started.map(|started| started.resident);
         self.started_guest_s = summary.start.map(|start| start.as_secs_f64());
-        // To the nanosecond, which can be an instruction.
+        // Not rounded: with `--icount` a nanosecond is an instruction.
         self.ended_guest_s = summary.ended.map(|ended| ended.as_secs_f64());
         self.faults = summary.faults;
         self.wall_s = seconds(summary.ran);
@@ -162,7 +166,7 @@ impl Record {
     }
 }
 
-/// The file of `--record`, opened before the guest runs so that a bad path costs no run.
+/// The file of `--record`. It is opened before the guest runs, so that a wrong path fails at once.
 #[derive(Debug)]
 pub(crate) struct RecordFile {
     path: PathBuf,
@@ -170,7 +174,11 @@ pub(crate) struct RecordFile {
 }
 
 impl RecordFile {
-    /// Begins the file. A new one is for its user alone: command lines may have secrets.
+    /// Creates the file at `path`. A new file is readable by its user only, because command lines
+    /// may have secrets.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         match crate::system::create_private_file(path) {
             Ok(file) => Ok(Self {
@@ -184,7 +192,10 @@ impl RecordFile {
         }
     }
 
-    /// Writes it.
+    /// Writes `record` as one line.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written, for example if its file system is full.
     pub(crate) fn finish(mut self, record: &Record) -> Result<(), Failure> {
         let written = serde_json::to_vec(record)
             .map_err(io::Error::from)

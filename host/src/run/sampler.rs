@@ -1,4 +1,4 @@
-//! Looks at a running guest: what it uses, and what it holds of the host.
+//! Samples a running guest: the memory that it uses, and the memory of the host that it holds.
 
 use crate::guest::{Guest, Sample, Stage};
 use crate::qemu::GuestRam;
@@ -6,7 +6,7 @@ use crate::reclaim::{Asked, FreeMemory, Standing};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Looks at one guest, again and again.
+/// Takes samples of one guest.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     ram: Arc<GuestRam>,
@@ -18,7 +18,8 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler of the guest in `ram`, whose CPUs start now.
+    /// Creates a sampler of the guest whose memory is `ram`. Its times count from now, when the
+    /// CPUs start.
     pub(crate) fn new(
         ram: Arc<GuestRam>,
         guest: Arc<dyn Guest>,
@@ -36,17 +37,18 @@ impl Sampler {
         }
     }
 
-    /// The guest that is looked at.
+    /// Returns the guest that is sampled.
     pub(crate) fn guest(&self) -> &dyn Guest {
         &*self.guest
     }
 
-    /// How the guest stands.
+    /// Returns whether the guest's CPUs run, and what stopped them.
     pub(crate) fn standing(&self) -> &Standing {
         &self.standing
     }
 
-    /// This moment, if the program has started by now.
+    /// Returns the time and the resident memory now. Returns `None` while the program has not
+    /// started.
     pub(crate) fn started(&self) -> Option<Started> {
         let runs = matches!(self.guest.stage(), Some(Stage::Running | Stage::Exited(_)));
         runs.then(|| Started {
@@ -55,7 +57,7 @@ impl Sampler {
         })
     }
 
-    /// Looks now.
+    /// Takes a sample of all figures.
     pub(crate) fn sample(&self) -> Sample {
         let at = self.started.elapsed();
         let reclaimed = self.asked.as_ref().map(|asked| asked.done());
@@ -65,8 +67,8 @@ impl Sampler {
         let taken = self.free_memory.as_ref();
         let taken = taken.map(|memory| memory.sums().bytes);
         let told = self.guest.look();
-        // After the figures of others, so that what they say to be given back is gone from it. A memfd of our own can be
-        // asked for its size as long as it is open.
+        // Read last, so that memory that the other figures count as returned is gone from it. The
+        // file's size is readable as long as it is open.
         let resident = self.ram.resident_bytes().unwrap_or(0);
         Sample {
             at,
@@ -75,7 +77,8 @@ impl Sampler {
             reclaimed,
             reclaim_failed,
             standstill,
-            // What the guest has not heard of yet, the host keeps to already.
+            // A mode that was set while the CPUs were stopped counts, although the guest does not
+            // know it yet.
             give_back: set.or(told.give_back),
             ..told
         }
@@ -85,6 +88,8 @@ impl Sampler {
 /// The moment at which the program was first seen to run.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Started {
+    /// Time since the CPUs started.
     pub(crate) at: Duration,
+    /// Bytes of the guest's memory that the host held then.
     pub(crate) resident: u64,
 }

@@ -1,4 +1,8 @@
-//! One run of a guest: starts it, carries its streams, watches it, and says how it ended.
+//! Runs one guest: starts QEMU, carries the program's streams, watches the guest and explains its
+//! end.
+//!
+//! [`run`] starts the guest again if its kernel hangs while it boots. `Session` keeps the state
+//! that outlives such an attempt.
 
 use super::accel::Choice;
 use super::delivery::{Outputs, spawn};
@@ -36,33 +40,44 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Lines of the kernel's log and of QEMU's messages in an error.
+/// Number of lines of the kernel's log, and of QEMU's messages, that an error shows.
 const CONSOLE_LINES: usize = 20;
 const QEMU_LINES: usize = 10;
-/// What Ebb's kernel ends with if it cannot start the program.
+/// Exit statuses of Ebb's kernel if it cannot execute the program or does not find it.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// How the kernel's log names a victim of its out-of-memory killer.
+/// Text that the kernel's log has in the line about a process that the OOM killer killed.
 const OUT_OF_MEMORY: &str = "ut of memory";
-/// How Linux's log begins its last words.
+/// Text that Linux logs when it panics.
 const PANIC: &str = "Kernel panic";
 
-/// The guest that is to run.
+/// The prepared parts of the guest to run.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
+    /// The QEMU process to start.
     pub(crate) spec: Spec<'a>,
+    /// The guest's kernel.
     pub(crate) kernel: &'a dyn Kernel,
+    /// The disks, empty without `--disk`.
     pub(crate) disks: &'a Disks,
+    /// The destinations of `--out`. `None` without that option.
     pub(crate) outs: Option<&'a Outs>,
-    /// What of the host the guest sees.
+    /// The files that the guest sees as its root. `None` for `--root none`.
     pub(crate) root: Option<Root>,
-    /// Folders of the host that it writes.
+    /// Host directories that the guest reads and writes. `None` without `--volume`.
     pub(crate) volumes: Option<Volumes>,
-    /// What the run needs root's privileges for.
+    /// The privileges of root that the run keeps.
     pub(crate) privileges: Privileges,
 }
 
-/// Runs the guest and returns the program's status.
+/// Boots the guest, repeats that if its kernel hangs, and returns the program's exit status.
+///
+/// Also writes the file of `--record`. If writing that file fails, a program that succeeded gets
+/// that error as result; otherwise the error is printed.
+///
+/// # Errors
+/// Fails if the guest cannot be started, does not boot in any attempt, or ends without a status of
+/// its program.
 pub(crate) fn run(
     options: &RunOptions,
     plan: &Plan<'_>,
@@ -74,7 +89,7 @@ pub(crate) fn run(
         .as_deref()
         .map(RecordFile::create)
         .transpose()?;
-    // However this ends.
+    // Restores the user's terminal on every way out of this function.
     let _closing = Closing;
     let mut session = Session::new(options, plan, choice)?;
     let spec = &plan.spec;
@@ -87,7 +102,7 @@ pub(crate) fn run(
             session.attempt(plan, archive),
             session.signalled.killed_by(),
         ) {
-            // Whatever it was that a signal cut short, the user wanted the end.
+            // The signal ended QEMU, so any error of the attempt is a consequence of it.
             (Err(_), Some(signal)) => Attempt::Ended(Ok(session.killed(signal))),
             (outcome, _) => outcome?,
         };
@@ -125,17 +140,18 @@ pub(crate) fn run(
     }
 }
 
-/// The user's terminal while a guest has it.
+/// The user's terminal while the guest's program may use it.
 struct Held {
     raw: Receiver<Raw>,
-    /// There as long as the guest is.
+    /// The threads of stdin hold a weak reference, and stop once this is dropped.
     run: Arc<()>,
 }
 
-/// How often it is looked whether the program runs.
+/// Interval between two checks whether the program runs.
 const RUNNING_TICK: Duration = Duration::from_millis(5);
 
-/// Waits until the guest's program runs; false if it has ended, or the guest has.
+/// Waits until the guest's program runs. Returns `false` if the program or the guest has ended, or
+/// if `run` is dropped.
 fn wait_until_running(guest: &dyn Guest, run: &Weak<()>) -> bool {
     while run.strong_count() > 0 {
         match guest.stage() {
@@ -147,7 +163,7 @@ fn wait_until_running(guest: &dyn Guest, run: &Weak<()>) -> bool {
     false
 }
 
-/// What outlives an attempt to run the guest.
+/// State that outlives one attempt to boot the guest.
 struct Session<'a> {
     options: &'a RunOptions,
     kernel: &'a dyn Kernel,
@@ -157,16 +173,18 @@ struct Session<'a> {
     signalled: Arc<Signalled>,
     record: Record,
     deadline: Option<Instant>,
-    /// `None` if the host's memory cannot be watched, and for counted runs.
+    /// Watches the host's memory pressure. `None` if the watcher did not start, and with
+    /// `--icount`.
     watcher: Option<Watcher>,
-    /// The capabilities that `ebb` has.
+    /// The capabilities that `ebb` has kept.
     kept: CapabilitySet,
 }
 
-/// How an attempt ended.
+/// How one attempt to run the guest ended.
 enum Attempt {
     Ended(Result<u8, Failure>),
-    /// Its kernel did not begin; nothing of the program has happened.
+    /// The kernel did not finish booting. The program has not started, so the guest can be started
+    /// again.
     Hung {
         console: Vec<String>,
     },
@@ -182,10 +200,10 @@ impl<'a> Session<'a> {
         let terminal = Arc::new(Terminal::new());
         let watcher = (!plan.spec.icount).then(Watcher::start);
         let watcher = watcher.and_then(|started| unless_failed(started, options, &terminal));
-        // The user's files are open, and no other thread of the run has started.
+        // Now, because the user's files are open and no other thread of the run exists yet.
         let wanted = plan.privileges.capabilities();
         let kept = confine::keep(wanted).map_err(Failure::setup("giving up privileges"))?;
-        // Caught before there is a QEMU that a signal could leave behind.
+        // Before QEMU starts, so that no signal can end `ebb` and leave QEMU running.
         let mut caught = signals::catch().map_err(|source| Failure::Setup {
             what: "signal handlers",
             source,
@@ -216,7 +234,7 @@ impl<'a> Session<'a> {
             .unwrap_or_else(|| "the guest kernel".into())
     }
 
-    /// Says, and puts down, what is about to run.
+    /// Prints details about QEMU, memory and kernel if `verbose`, and adds them to the record.
     fn announce(&mut self, plan: &Plan<'_>, vm: &Vm, verbose: Option<&Terminal>) {
         if let Some(terminal) = verbose {
             let (version, accel, reason) =
@@ -248,7 +266,7 @@ impl<'a> Session<'a> {
         );
     }
 
-    /// What others see of the run.
+    /// Returns the facts about this run that `ebb top` and `ebb metrics` show.
     fn published(&self, plan: &Plan<'_>) -> Arc<Published> {
         let (options, spec) = (self.options, &plan.spec);
         Arc::new(Published::new(GuestFacts {
@@ -264,8 +282,14 @@ impl<'a> Session<'a> {
         }))
     }
 
-    /// Feeds the guest with ebb's standard input, once it is up. Where the program has the user's terminal, that is
-    /// raw while it runs, so that Ctrl-C ends a guest that is not that far; what holds it so comes by the channel.
+    /// Starts the thread that feeds `ebb`'s standard input to the guest once the guest is up.
+    ///
+    /// If the program has the user's terminal, the thread makes that terminal raw when the program
+    /// starts. Until then Ctrl-C still ends a guest that hangs in its boot. The guard that keeps
+    /// the terminal raw is sent to the returned [`Held`].
+    ///
+    /// # Errors
+    /// Fails if the host has no descriptor or thread left.
     fn start_stdin(
         &self,
         stdio: &UnixStream,
@@ -279,8 +303,8 @@ impl<'a> Session<'a> {
         };
         let watched = Arc::downgrade(&held.run);
         let (has_terminal, is_fed) = (self.options.tty, self.options.interactive);
-        // The guest knows of an empty one from its command line, and one that has a terminal without -i never
-        // reads ours.
+        // An empty input is announced on the guest's command line. A program with a terminal and
+        // without `-i` never reads our input.
         if has_terminal && !is_fed || !has_terminal && input_is_empty() {
             return Ok(held);
         }
@@ -291,7 +315,7 @@ impl<'a> Session<'a> {
         let (lines, ready) = (Arc::clone(control), Arc::clone(guest));
         let terminal = Arc::clone(&self.terminal);
         spawn("stdin", move || {
-            // What is read is lost if the guest has to be started once more.
+            // Input that is read earlier would be lost if the guest has to be started again.
             if !ready.wait_until_up() {
                 return;
             }
@@ -302,7 +326,8 @@ impl<'a> Session<'a> {
                 match Raw::enter() {
                     Ok(raw) => {
                         terminal.set_raw(true);
-                        // If the run is at its end, it is dropped here.
+                        // If the run has ended, the send fails and the guard is dropped, which
+                        // restores the terminal.
                         let _ = holder.send(raw);
                     }
                     Err(errno) => {
@@ -316,9 +341,9 @@ impl<'a> Session<'a> {
         Ok(held)
     }
 
-    /// The user's terminal is the user's again.
+    /// Restores the user's terminal, and stops the thread of stdin from making it raw again.
     fn leave_terminal(&self, held: Held) {
-        // One that comes later finds nobody who receives it.
+        // A guard that is sent after this loop fails to be sent, and its thread drops it.
         while let Ok(raw) = held.raw.try_recv() {
             drop(raw);
         }
@@ -326,7 +351,12 @@ impl<'a> Session<'a> {
         self.terminal.set_raw(false);
     }
 
-    /// Starts the guest once and watches it to its end.
+    /// Starts the guest once and watches it until it ends.
+    ///
+    /// Returns [`Attempt::Hung`] if the kernel did not boot in the time that it has.
+    ///
+    /// # Errors
+    /// Fails if QEMU, a thread or a port of the guest cannot be set up.
     fn attempt(&mut self, plan: &Plan<'_>, archive: &File) -> Result<Attempt, Failure> {
         let Plan {
             spec,
@@ -430,7 +460,7 @@ impl<'a> Session<'a> {
             Monitor::wait_for_end(monitor, &handle, &told, |answer| learner.learn(answer))
         })?;
 
-        // Counted runs are the same whatever happens on the host.
+        // With `--icount` the figures must not depend on what the host does.
         let taken = free_memory.clone().filter(|_| !spec.icount);
         let standing = Standing::start(
             Arc::clone(&vcpus),
@@ -495,14 +525,14 @@ impl<'a> Session<'a> {
         );
         let patience = kernel.patience(spec.memory, spec.cpus, spec.icount);
         let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;
-        // Before a signal can end ebb on the spot.
+        // Removes the control socket before a signal may end `ebb` immediately.
         drop(registration);
         vcpus.end();
         drop(pressure);
         control.end();
         if seen == Seen::Hung {
             qemu.handle().kill();
-            // Its sockets close, and with them end the threads of this attempt.
+            // Its sockets close, which ends the threads of this attempt.
             drop(qemu);
             let _ = outputs.finish();
             self.leave_terminal(raw);
@@ -515,9 +545,9 @@ impl<'a> Session<'a> {
         }
         self.signalled.vm_ended();
         let lost_output = outputs.finish();
-        // What is said from here on is said to the user.
+        // The terminal is the user's again before further messages.
         self.leave_terminal(raw);
-        // A guest that is gone sends no more, so this ends.
+        // QEMU has ended, so the port is closed and the thread finishes.
         let copied = copier.map(JoinHandle::join);
         let copied = copied.and_then(Result::ok).unwrap_or_default();
         let _ = console.join();
@@ -538,7 +568,7 @@ impl<'a> Session<'a> {
         for remark in copied.remarks.iter().filter(|_| !options.quiet) {
             self.terminal.message(&format!("ebb: {remark}"));
         }
-        // The end that ebb asked for is not the program's own.
+        // If `ebb` killed the program for the timeout, its status is not the program's own.
         let timed_out = timed_out && status.is_none_or(|status| status.signal() == Some(SIGKILL));
         if let (false, Some(status)) = (timed_out, status) {
             self.explain(status, &log, spec);
@@ -554,7 +584,7 @@ impl<'a> Session<'a> {
             lost.for_each(|failure| failure.print());
             return Ok(Attempt::Ended(first.map_or(Ok(status.code()), Err)));
         }
-        // Of a program that never began nothing could come.
+        // A program that never started has no files to copy, so their absence is no news.
         if let (Some(failure), true) = (copied.failure, started.is_some()) {
             failure.print();
         }
@@ -575,7 +605,8 @@ impl<'a> Session<'a> {
         Ok(Attempt::Ended(Err(failure)))
     }
 
-    /// The status of a VM that was ended for a signal; says why if its program was still running.
+    /// Returns the exit status for a VM that `signal` ended (128 + `signal`). Prints the reason if
+    /// its program was still running.
     fn killed(&self, signal: i32) -> u8 {
         if let Some(why) = self.signalled.why() {
             self.terminal.message(&format!("ebb: ended the VM: {why}"));
@@ -583,7 +614,8 @@ impl<'a> Session<'a> {
         128 + u8::try_from(signal).unwrap_or(0)
     }
 
-    /// Says what killed a program that did not ask for it, and why one was not started.
+    /// Prints why the program could not be started, or that the guest's OOM killer killed it.
+    /// Prints nothing for other statuses.
     fn explain(&self, status: WaitStatus, log: &Log, spec: &Spec<'_>) {
         if matches!(status.code(), NOT_EXECUTABLE | NOT_FOUND)
             && let Some(text) = unrunnable::explained(log)
@@ -603,7 +635,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Why a guest ended that did not say how its program did.
+    /// Returns the error that explains why a guest ended without a status of its program.
     fn why(
         &self,
         stage: Option<Stage>,
@@ -639,7 +671,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A run that cannot watch the host's memory goes on without; with `--verbose` it says so.
+/// Returns the value of `started`. If that failed, returns `None` so that the run goes on without
+/// it, and prints the error with `--verbose`.
 fn unless_failed<T>(
     started: Result<T, Failure>,
     options: &RunOptions,
@@ -651,7 +684,8 @@ fn unless_failed<T>(
     started.ok()
 }
 
-/// Takes the files that the guest sends.
+/// Starts the thread that receives the files of `--out` from the guest. It kills QEMU if the guest
+/// sends without end.
 fn start_copier(outs: Outs, port: UnixStream, qemu: &Qemu) -> Result<JoinHandle<Copied>, Failure> {
     let handle = qemu.handle();
     spawn("out", move || outs.receive(port, || handle.kill()))

@@ -1,9 +1,10 @@
-//! Signals that users send to ebb are meant for the program.
+//! Forwards signals that `ebb` receives to the program in the guest, and ends the VM where that is
+//! not enough.
 //!
-//! `SIGTERM` asks for the end, so the program has a time to end in, and then the VM is ended: a guest
-//! that hangs must not outlive `timeout 60 ebb run …`. `SIGINT` may mean anything to a program (a
-//! shell, an editor), so one ends nothing but what the program wants it to end. A guest that is paused goes
-//! on for the signal, since its program could not heed it otherwise.
+//! `SIGTERM` asks the program to end. If it has not ended within the grace period, the VM is
+//! killed, so that a hanging guest does not outlive `timeout 60 ebb run …`. A single `SIGINT` may
+//! mean anything to a program such as a shell or an editor, so it never kills the VM. A paused
+//! guest is resumed for a signal, since its program could not handle it otherwise.
 
 use crate::guest::Guest;
 use crate::guest::Stage;
@@ -20,55 +21,57 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So many signals within [`IMPATIENCE`] end the VM, whatever the program does with them.
+/// This number of signals within [`IMPATIENCE`] ends the VM, whatever the program does with them.
 const INSISTENCE: usize = 3;
 const IMPATIENCE: Duration = Duration::from_secs(3);
-/// What comes sooner after a `SIGTERM` is the same one: timeout(1) sends it to its child and then to
-/// its group, so it comes twice.
+/// A second `SIGTERM` within this time counts as the same one. timeout(1) sends it to its child and
+/// then to the child's process group.
 const ECHO: Duration = Duration::from_secs(1);
 
-/// What the signal thread and the rest know of each other.
+/// State that the signal thread shares with the run.
 #[derive(Debug, Default)]
 pub(crate) struct Signalled {
-    /// The VM is gone; what is left is our own.
+    /// The VM is gone. From now on a signal ends `ebb` itself.
     ended: AtomicBool,
-    /// The signal for which the VM was killed; 0 for none.
+    /// The signal for which the VM was killed, 0 for none.
     killed_by: AtomicI32,
-    /// The VM that there is now.
+    /// The current target of signals.
     aim: Mutex<Aim>,
-    /// Why the VM was killed while its program ran.
+    /// The reason, if the VM was killed while its program ran.
     why: Mutex<Option<String>>,
 }
 
-/// Where signals go.
+/// The target of signals.
 #[derive(Debug, Default)]
 enum Aim {
-    /// There is no VM yet: a signal is kept for it.
+    /// There is no VM yet. A signal is remembered and ends the VM when it starts.
     #[default]
     Nowhere,
-    /// QEMU has started and has not greeted yet: a signal ends it.
+    /// QEMU has started but does not answer on QMP yet. A signal kills it.
     Starting(Handle),
-    /// The VM runs.
+    /// The VM runs. Signals go to its program.
     Vm(Target),
 }
 
-/// Signals that have come so far.
+/// The history of signals, by which each further one is judged.
 #[derive(Debug)]
+/// Time from the first `SIGTERM` to the end of the VM.
 struct Patience {
+    /// Times of the latest signals that were forwarded, at most [`INSISTENCE`] − 1.
     grace: Duration,
     recent: VecDeque<Instant>,
-    /// When the program was first asked to end.
+    /// When the first `SIGTERM` came.
     asked: Option<Instant>,
 }
 
-/// What to do about a signal.
+/// The reaction to a signal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Verdict {
-    /// It is the program's.
+    /// Forward it to the program.
     Forward,
-    /// It is the program's, which has from now on until then to end.
+    /// Forward it to the program, and kill the VM after this time.
     ForwardAndWait(Duration),
-    /// It ends the VM.
+    /// Kill the VM, for this reason.
     End(String),
 }
 
@@ -81,7 +84,10 @@ impl Patience {
         }
     }
 
-    /// A signal has come `now`.
+    /// Returns the reaction to a `signal` that came at `now`, and remembers the signal.
+    ///
+    /// A second `SIGTERM` after [`ECHO`] ends the VM, and so do [`INSISTENCE`] signals within
+    /// [`IMPATIENCE`].
     fn judge(&mut self, signal: i32, now: Instant) -> Verdict {
         let first = match (signal, self.asked) {
             (SIGTERM, None) => {
@@ -108,26 +114,32 @@ impl Patience {
     }
 }
 
-/// A VM that signals go to.
+/// A running VM as a target of signals.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
+    /// Sends signals to the guest's kernel.
     pub(crate) control: Arc<Control>,
+    /// Tells in which stage the guest is.
     pub(crate) guest: Arc<dyn Guest>,
+    /// Kills or stops QEMU.
     pub(crate) qemu: Handle,
+    /// Resumes paused CPUs.
     pub(crate) vcpus: Arc<Vcpus>,
 }
 
 impl Target {
-    /// Hands a signal to the program. A program that is paused goes on, or it could not heed the signal.
+    /// Sends `signal` to the program and resumes a paused guest, which could not handle it
+    /// otherwise.
     fn forward(&self, signal: i32) {
         self.control.signal(signal);
-        // If QEMU does not read, the signal waits, as it does for a QEMU that was stopped.
+        // If QEMU does not answer, the signal stays queued until it does.
         let _ = self.vcpus.ask(Wish::Resume);
     }
 }
 
 impl Signalled {
-    /// From now on signals end `qemu`, whose VM is not there yet. One that came before ends it now.
+    /// Makes signals kill `qemu` while its VM is being set up. If a signal came earlier, kills it
+    /// now.
     pub(crate) fn aim_at_start(&self, qemu: Handle) {
         let mut current = self.lock_aim();
         if self.killed_by().is_some() {
@@ -136,7 +148,7 @@ impl Signalled {
         *current = Aim::Starting(qemu);
     }
 
-    /// From now on signals go to `target`. One that came before ends its VM now.
+    /// Makes signals go to `target`. If a signal came earlier, kills its VM now.
     pub(crate) fn aim(&self, target: Target) {
         let mut current = self.lock_aim();
         if self.killed_by().is_some() {
@@ -149,10 +161,11 @@ impl Signalled {
         self.aim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the VM that `signal` goes to. If there is none yet, `signal` ends it as soon as there is one.
+    /// Returns the VM that gets `signal`. Returns `None` if there is none yet. In that case
+    /// `signal` ends the VM as soon as it exists, except `SIGTSTP` and `SIGWINCH`.
     fn target(&self, signal: i32) -> Option<Target> {
         let is_end = signal != SIGTSTP && signal != SIGWINCH;
-        // What is remembered is so under the lock, so that `aim` cannot miss it.
+        // The signal is remembered under the lock, so that `aim` sees it.
         match &*self.lock_aim() {
             Aim::Vm(target) => return Some(target.clone()),
             Aim::Starting(qemu) if is_end => {
@@ -171,14 +184,15 @@ impl Signalled {
             .compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    // The atomics stand alone: nobody reads memory on the strength of them. So Relaxed is enough.
+    // No other memory is published by these atomics, so Relaxed is enough.
 
-    /// From now on a signal ends ebb.
+    /// Notes that the VM has ended. From now on a signal ends `ebb`.
     pub(crate) fn vm_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Why the VM was killed, if that was while its program ran.
+    /// Returns why the VM was killed. Returns `None` if it was not, or if its program did not run
+    /// then.
     pub(crate) fn why(&self) -> Option<String> {
         self.lock_why().clone()
     }
@@ -187,7 +201,7 @@ impl Signalled {
         self.why.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The signal for which the VM was killed, if it was.
+    /// Returns the signal for which the VM was killed. Returns `None` if no signal killed it.
     pub(crate) fn killed_by(&self) -> Option<i32> {
         match self.killed_by.load(Ordering::Relaxed) {
             0 => None,
@@ -196,13 +210,16 @@ impl Signalled {
     }
 }
 
-/// Catches the signals from here on; a thread then has to [`forward`] them.
+/// Catches the signals that [`forward`] handles. A thread has to call that next.
+///
+/// # Errors
+/// Fails if the host refuses a handler.
 pub(crate) fn catch() -> std::io::Result<Signals> {
     Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH])
 }
 
-/// Hands each signal on, until ebb ends. A program that is asked to end by `SIGTERM` has `grace` to do
-/// so.
+/// Handles each signal in `signals` until `ebb` ends. A program that gets `SIGTERM` has `grace` to
+/// end before its VM is killed.
 pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Duration) {
     let mut patience = Patience::new(grace);
     for signal in signals.forever() {
@@ -211,7 +228,7 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
             suspend(target.as_ref().map(|target| &target.qemu));
         }
         if signal == SIGTSTP || signal == SIGWINCH {
-            // The window may have changed meanwhile.
+            // The window may have got another size while `ebb` was stopped.
             if let Some(target) = target {
                 tell_size(&target.control);
             }
@@ -224,7 +241,7 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
         let Some(target) = target else {
             continue;
         };
-        // Before there is a program, and after it has ended, nobody else could take the signal.
+        // While no program runs, a signal could only be lost, so it ends the VM.
         if target.guest.stage() != Some(Stage::Running) {
             kill(signal, shared, &target.qemu);
             continue;
@@ -240,14 +257,15 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
     }
 }
 
-/// Tells the guest how large the user's terminal is. One whose program has none passes it over.
+/// Sends the size of the user's terminal to the guest. A guest whose program has no terminal
+/// ignores it.
 pub(crate) fn tell_size(control: &Control) {
     if let Some((rows, columns)) = raw::window() {
         control.size(Size { rows, columns });
     }
 }
 
-/// Ends a VM whose program has not ended by itself within `grace`.
+/// Starts a thread that kills the VM if it still runs after `grace`.
 fn end_after(grace: Duration, signal: i32, shared: &Arc<Signalled>, qemu: &Handle) {
     let (shared, qemu) = (Arc::clone(shared), qemu.clone());
     let body = move || {
@@ -256,11 +274,12 @@ fn end_after(grace: Duration, signal: i32, shared: &Arc<Signalled>, qemu: &Handl
         let why = format!("its program went on for {grace} after SIGTERM (--grace)");
         end(signal, &shared, &qemu, why);
     };
-    // Without a thread the next SIGTERM does it.
+    // If there is no thread left, a second `SIGTERM` can still end the VM.
     let _ = thread::Builder::new().name("grace".into()).spawn(body);
 }
 
-/// Ends a VM while its program runs, and keeps why.
+/// Kills a VM whose program runs, and keeps the first reason `why`. Does nothing if the VM has
+/// ended.
 fn end(signal: i32, shared: &Signalled, qemu: &Handle, why: String) {
     if !shared.ended.load(Ordering::Relaxed) {
         shared.lock_why().get_or_insert(why);
@@ -273,15 +292,16 @@ fn kill(signal: i32, shared: &Signalled, qemu: &Handle) {
     qemu.kill();
 }
 
-/// Ctrl-Z: the VM is in a process group of its own, so it has to be stopped and continued with us.
+/// Handles Ctrl-Z: stops the VM and then `ebb`, and continues both later. The VM has its own
+/// process group, so the terminal does not stop it.
 fn suspend(qemu: Option<&Handle>) {
     if let Some(qemu) = qemu {
         qemu.pause();
     }
     raw::cook();
-    // Returns when somebody continues ebb. If it cannot stop, the VM just goes on.
+    // Returns once `ebb` is continued. If `ebb` cannot be stopped, the VM goes on.
     let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
-    // A terminal that is gone has no settings.
+    // Fails if the terminal is gone, which needs no reaction.
     let _ = raw::make_raw();
     if let Some(qemu) = qemu {
         qemu.resume();
@@ -294,7 +314,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_secs(10);
 
-    /// What becomes of signals that come at these times, in milliseconds.
+    /// Judges signals, given with their times in milliseconds.
     fn verdicts(signals: &[(i32, u64)]) -> Vec<Verdict> {
         let mut patience = Patience::new(GRACE);
         let start = Instant::now();

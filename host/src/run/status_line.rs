@@ -1,21 +1,23 @@
-//! The line at the bottom of the terminal: guest used beside host resident.
+//! Renders the status line at the bottom of the terminal: memory used by the guest and memory held
+//! of the host.
 
 use crate::guest::Sample;
 use crate::text::{Size, Style};
 
-/// Cells of a bar, at most.
+/// The most character cells of a bar.
 const BAR_MAX: usize = 24;
-/// Narrower than this a bar says nothing.
+/// A bar with fewer cells is left out.
 const BAR_MIN: usize = 4;
 
-/// The line for `sample` of a guest with `memory`, at most `columns` wide.
+/// Returns the status line for `sample` of a guest with `memory`. It is shorter than `columns`
+/// characters.
 pub(crate) fn render(sample: &Sample, memory: Size, columns: usize, style: Style) -> String {
     let mebibytes = |bytes: u64| (bytes + (1 << 19)) >> 20;
     let used = sample
         .used
         .map_or_else(|| "?".to_owned(), |used| mebibytes(used).to_string());
     let resident = mebibytes(sample.resident).to_string();
-    // The width of a figure must not jump while it grows.
+    // A fixed width, so that the line does not jump while a figure grows.
     let width = mebibytes(memory.bytes()).to_string().len();
     let standstill = match sample.standstill {
         Some(_) => "paused  ",
@@ -26,10 +28,10 @@ pub(crate) fn render(sample: &Sample, memory: Size, columns: usize, style: Style
             "ebb  {standstill}used {used_bar}{used:>width$}  resident {resident_bar}{resident:>width$} MiB of {memory}"
         )
     };
-    // The last column stays empty: some terminals wrap there.
+    // The last column stays empty, since some terminals wrap there.
     let room = columns.saturating_sub(1);
     let bare = text("", "").chars().count();
-    // A bar has a bracket at both ends and a blank after it.
+    // Besides its cells a bar has two brackets and a blank.
     let cells = (room.saturating_sub(bare) / 2)
         .saturating_sub(3)
         .min(BAR_MAX);

@@ -1,4 +1,4 @@
-//! What a run came to: peaks, and how fast freed memory came back to the host.
+//! Computes the figures of a finished run: peaks, and how fast freed memory came back to the host.
 
 use super::trace::{Point, Trace};
 use crate::guest::{Killed, OomKills};
@@ -8,34 +8,36 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// A fall of used memory below this is noise, not a program that freed memory.
+/// A smaller fall of used memory, in bytes, is taken for noise.
 const FALL_MIN: u64 = 16 << 20;
 
-/// How freed memory came back.
+/// How the memory that the guest freed came back to the host.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Return {
-    /// By how much used memory fell from its peak to the least after it.
+    /// Bytes by which used memory fell from its peak to its lowest value after that.
     pub(crate) freed: u64,
-    /// How much of that resident memory fell while the guest ran.
+    /// Bytes of `freed` by which resident memory fell while the guest ran.
     pub(crate) returned: u64,
-    /// From the last moment at which 95 % of the fall was still ahead, to the first at which half
-    /// of it was back on the host; `None` if that never came.
+    /// Time until resident memory had fallen by half of `freed`. It counts from the last moment at
+    /// which 95 % of the fall was still ahead. `None` if that never happened.
     #[serde(serialize_with = "milliseconds")]
     pub(crate) half: Option<Duration>,
-    /// The same for 95 %.
+    /// The same for 95 % of `freed`.
     #[serde(serialize_with = "milliseconds")]
     pub(crate) most: Option<Duration>,
 }
 
-/// What the host took of the guest's free memory by itself.
+/// The free memory of the guest that the host took without the guest's help.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Taken {
+    /// Bytes that were taken. A page that is taken twice counts twice.
     pub(crate) bytes: u64,
+    /// Number of ranges that were taken.
     pub(crate) ranges: u64,
-    /// What it worked for that.
+    /// Time that the host worked for it.
     #[serde(serialize_with = "plain_milliseconds")]
     pub(crate) time: Duration,
-    /// Of that, what the host's own punching of holes took.
+    /// The part of `time` in which holes were punched into the guest's memory.
     #[serde(serialize_with = "plain_milliseconds")]
     pub(crate) punching: Duration,
 }
@@ -60,8 +62,9 @@ impl From<Reclaimed> for Taken {
 /// What the guest's OOM killer did.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Killings {
+    /// Number of processes that it killed.
     pub(crate) kills: u64,
-    /// The last victims; none where the kernel does not name them.
+    /// The last killed processes. Empty if the guest's kernel does not name them.
     pub(crate) last: Vec<Killed>,
 }
 
@@ -102,47 +105,63 @@ impl fmt::Display for Killings {
     }
 }
 
-/// The figures of a run, in bytes.
+/// The figures of a run. Amounts are in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
+    /// Size of the guest's memory.
     pub(crate) memory: u64,
+    /// The accelerator's name, such as `KVM`.
     pub(crate) accel: String,
+    /// How freed memory went back, a mode of `--give-back`.
     pub(crate) give_back: &'static str,
-    /// The guest's kernel where it is not ebb's own.
+    /// Name and version of the guest's kernel. `None` if it is Ebb's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernel: Option<String>,
+    /// Number of virtual CPUs.
     pub(crate) cpus: u32,
+    /// The most bytes that the guest used. `None` if its kernel does not report that.
     pub(crate) peak_used: Option<u64>,
+    /// The most bytes that the host held for the guest.
     pub(crate) peak_resident: u64,
+    /// Bytes that the guest used at the end. `None` if its kernel does not report that.
     pub(crate) used_now: Option<u64>,
+    /// Bytes that the host held for the guest at the end.
     pub(crate) resident_now: u64,
+    /// Number of reports of free pages. `None` if the kernel does not report that.
     pub(crate) reports: Option<u64>,
+    /// Number of free ranges in all reports. `None` if the kernel does not report that.
     pub(crate) reported_ranges: Option<u64>,
+    /// Bytes of all reported ranges. `None` if the kernel does not report that.
     pub(crate) reported: Option<u64>,
-    /// Guest time from kernel entry to the first user instruction.
+    /// Guest time from the kernel's entry to the first instruction of the program. `None` if it is
+    /// not known.
     #[serde(serialize_with = "milliseconds")]
     pub(crate) start: Option<Duration>,
-    /// Guest time at which the program had ended, and its page faults; the record has both.
+    /// Guest time when the program had ended. The record of `--record` shows it.
     #[serde(skip)]
     pub(crate) ended: Option<Duration>,
+    /// Page faults of the program. The record of `--record` shows them.
     #[serde(skip)]
     pub(crate) faults: Option<u64>,
+    /// Host time from the start of the CPUs to the end of the guest.
     #[serde(serialize_with = "plain_milliseconds")]
     pub(crate) ran: Duration,
-    /// Memory of the QEMU process beside the guest's RAM, at its peak.
+    /// Memory of the QEMU process besides the guest's RAM, at its peak. `None` if it is not known.
     pub(crate) qemu: Option<u64>,
-    /// Its part in what is shared with others, the guest's memory left out, at its peak.
+    /// QEMU's proportional set size without the guest's memory, at its peak: pages shared with
+    /// other processes count in part. `None` if it is not known.
     pub(crate) qemu_pss: Option<u64>,
-    /// Whom the guest's kernel killed because memory was out; `None`: it does not tell.
+    /// Processes that the guest's OOM killer killed. `None` if its kernel does not report that.
     pub(crate) oom: Option<Killings>,
-    /// What the host took by itself.
+    /// Free memory that the host took by itself. `None` if it took nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<Taken>,
+    /// How freed memory came back. `None` with `--icount`, and if used memory never fell by 16 MiB.
     #[serde(rename = "return")]
     pub(crate) returned: Option<Return>,
 }
 
-/// What the trace does not know of a run.
+/// Facts about a run that its [`Trace`] does not have. They are named as in [`Summary`].
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) memory: u64,
@@ -152,11 +171,13 @@ pub(crate) struct Facts {
     pub(crate) qemu: Option<u64>,
     pub(crate) qemu_pss: Option<u64>,
     pub(crate) taken: Option<Reclaimed>,
-    /// Host time says how long the guest took; with `--icount` sleeping takes no time.
+    /// Whether guest time advances with host time. With `--icount` it does not, and sleeping takes
+    /// no time.
     pub(crate) guest_time_is_host_time: bool,
 }
 
 impl Summary {
+    /// Computes the figures of the run that `trace` recorded.
     pub(crate) fn new(trace: &Trace, facts: Facts) -> Self {
         let last = &trace.last;
         Self {
@@ -189,7 +210,8 @@ impl Summary {
     }
 }
 
-/// Finds the greatest fall of used memory and when resident memory followed.
+/// Finds the largest fall of used memory in `points`, and when resident memory followed it. Returns
+/// `None` if used memory never fell by [`FALL_MIN`].
 pub(crate) fn memory_return(points: &[Point]) -> Option<Return> {
     let peak = points.iter().map(|point| point.used).max()?;
     let first_peak = points.iter().position(|point| point.used == peak)?;
@@ -198,7 +220,7 @@ pub(crate) fn memory_return(points: &[Point]) -> Option<Return> {
     if freed < FALL_MIN {
         return None;
     }
-    // Where the fall begins: the last point still within 5 % of the peak.
+    // The fall begins at the last point within 5 % of the peak.
     let begin = points
         .iter()
         .rposition(|point| point.used >= peak - freed / 20)?;
@@ -314,7 +336,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A time for people: two decimals of a second below ten.
+/// Shows a time in seconds: with two decimals below ten, otherwise with one.
 struct Seconds(Duration);
 
 impl fmt::Display for Seconds {
@@ -328,7 +350,7 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// Milliseconds to the microsecond.
+/// Returns `time` in milliseconds, rounded to a microsecond.
 fn rounded(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,9 +1,9 @@
-//! `--timeline FILE`: the curve of a run as JSON lines.
+//! The file of `--timeline`: the memory curve of a run as JSON lines.
 //!
-//! Each line is an object. `t_ms` is host time since the guest's CPUs were started; amounts are in
-//! bytes; `used` is null until the guest tells it, and what its kernel never tells stays null. A
-//! line of a guest whose CPUs stand still has `stands_still`: true. The last line, written when the guest
-//! has ended, also has `summary`.
+//! Each line is an object. `t_ms` is host time since the guest's CPUs were started, and amounts are
+//! in bytes. `used` is null until the guest reports it. A figure that the guest's kernel does not
+//! know is always null. While the guest's CPUs are stopped, a line has `stands_still`: true. The
+//! last line, written when the guest has ended, also has `summary`.
 
 use super::summary::Summary;
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// A timeline under way.
+/// A timeline that is being written. It keeps the first error, after which it writes nothing more.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     path: PathBuf,
@@ -40,7 +40,10 @@ struct Line<'a> {
 }
 
 impl Timeline {
-    /// Begins the file, or says at once that it cannot be written.
+    /// Creates the file at `path`.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let file = crate::system::create_file(path).map_err(|source| Failure::Write {
             path: path.to_owned(),
@@ -53,22 +56,26 @@ impl Timeline {
         })
     }
 
-    /// Takes back what was written: the guest is started once more.
+    /// Removes all lines, because the guest is started again. An error is returned later by
+    /// [`Self::finish`].
     pub(crate) fn restart(&mut self) {
         let empty = self.file.set_len(0).and_then(|()| self.file.rewind());
-        // A pipe keeps what it has, and its reader sees that time begins again.
+        // A pipe keeps its lines, and its reader sees time begin again.
         if self.error.is_none() && !empty.as_ref().is_err_and(is_not_a_file) {
             self.error = empty.err();
         }
     }
 
-    /// Adds a line.
+    /// Adds a line for `sample`. An error is returned later by [`Self::finish`].
     pub(crate) fn add(&mut self, sample: &Sample) {
         self.write(sample, None);
     }
 
-    /// Adds the last line. The first error of all writes comes out here: a program must not be
-    /// stopped for want of space for its curve.
+    /// Adds the last line, with the summary.
+    ///
+    /// # Errors
+    /// Returns the first error of all writes. It comes only now, so that a full disk does not end
+    /// the program.
     pub(crate) fn finish(mut self, sample: &Sample, summary: &Summary) -> Result<(), Failure> {
         self.write(sample, Some(summary));
         match self.error {
@@ -102,14 +109,15 @@ impl Timeline {
             .map_err(io::Error::from)
             .and_then(|mut bytes| {
                 bytes.push(b'\n');
-                // One write a line, so that a reader who follows the file sees whole lines.
+                // One write for each line, so that a reader who follows the file sees whole lines.
                 self.file.write_all(&bytes)
             });
         self.error = result.err();
     }
 }
 
-/// Whether the error says that this is no file that could be shortened.
+/// Returns whether `error` means that the file cannot be shortened because it is a pipe or a
+/// device.
 fn is_not_a_file(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, NotSeekable};
     matches!(error.kind(), InvalidInput | NotSeekable)

@@ -1,32 +1,39 @@
-//! The curve of a run.
+//! The memory curve of a run, kept in bounded memory.
 
 use crate::guest::Sample;
 use std::time::Duration;
 
-/// The trace is thinned out to half when it has so many points; the peaks are kept apart.
+/// At this number of points every other one is dropped. The peaks are kept separately.
 const POINTS_MAX: usize = 1 << 14;
 
-/// A point of the curve that is kept.
+/// A point of the curve.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Point {
+    /// Time since the CPUs started.
     pub(crate) at: Duration,
+    /// Bytes that the guest used.
     pub(crate) used: u64,
+    /// Bytes of the guest's memory that the host held.
     pub(crate) resident: u64,
 }
 
-/// The curve of a run, in bounded memory however long it takes.
+/// The memory curve of a run. Its memory is bounded, however long the run takes.
 #[derive(Debug)]
 pub(crate) struct Trace {
     points: Vec<Point>,
-    /// One sample in so many is kept.
+    /// One sample in `stride` becomes a point.
     stride: u64,
     samples: u64,
+    /// The most bytes that the guest used. `None` if the guest never reported it.
     pub(crate) peak_used: Option<u64>,
+    /// The most bytes of the guest's memory that the host held.
     pub(crate) peak_resident: u64,
+    /// The latest sample.
     pub(crate) last: Sample,
 }
 
 impl Trace {
+    /// Creates an empty curve.
     pub(crate) fn new() -> Self {
         Self {
             points: Vec::new(),
@@ -38,7 +45,7 @@ impl Trace {
         }
     }
 
-    /// Adds a sample.
+    /// Adds a sample. It always counts for the peaks and as the last one.
     pub(crate) fn add(&mut self, sample: Sample) {
         self.peak_used = self.peak_used.max(sample.used);
         self.peak_resident = self.peak_resident.max(sample.resident);
@@ -62,7 +69,7 @@ impl Trace {
         self.samples += 1;
     }
 
-    /// The points that were kept, in order.
+    /// Returns the points of the curve in order of time.
     pub(crate) fn points(&self) -> &[Point] {
         &self.points
     }

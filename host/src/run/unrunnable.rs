@@ -1,17 +1,19 @@
-//! Says why the guest's kernel did not start the program, and what to do.
+//! Explains why the guest's kernel did not start the program, and what the user can do.
 
 use crate::text::Log;
 
-/// What Ebb's kernel says on its console, by `start.rs`, `image.rs` and `exec.rs` of its tasks.
+/// The beginnings of messages that Ebb's kernel prints on its console, from `start.rs`, `image.rs`
+/// and `exec.rs` of its tasks.
 const CANNOT_RUN: &str = "init: cannot run ";
 const LOADED_BY: &str = "exec: the program is loaded by ";
 const RUN_BY: &str = "exec: the script is run by ";
 const FOLDER: &str = "init: the folder ";
 const FILE: &str = "init: the file ";
-/// The name of the error where there is no such file; its number follows.
+/// The error's name for a missing file. Its number follows.
 const MISSING: &str = "ENOENT(";
 
-/// Returns what to tell the user, if the guest's kernel says in its log that it could not run the program.
+/// Returns the message for the user. Returns `None` if the kernel's log has no line about a program
+/// that could not be run.
 pub(super) fn explained(log: &Log) -> Option<String> {
     let find = |begin: &str| {
         let line = log.last_with(begin)?;
@@ -35,7 +37,7 @@ pub(super) fn explained(log: &Log) -> Option<String> {
         .or_else(|| of_path(RUN_BY, "its interpreter"))
         .or_else(closed);
     let program = match &why {
-        // The reason says more than the name of the error.
+        // The reason says more than the error's name, which is left out.
         Some(_) => program
             .rsplit_once(": ")
             .map_or(&*program, |(path, _)| path),

@@ -1,4 +1,5 @@
-//! `--user`: who the program runs as. Names are looked up in what the guest has as `/etc/passwd` and `/etc/group`.
+//! The option `--user`: the user of the guest's program. Names are looked up in the guest's
+//! `/etc/passwd` and `/etc/group`.
 
 use super::root::Root;
 use crate::archive::{GuestPath, Initramfs, Node, Source};
@@ -9,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::str::FromStr;
 
-/// What `--user` says: each a name or a number.
+/// The argument of `--user`: a user and perhaps a group, each a name or a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UserChoice {
     user: String,
@@ -34,16 +35,16 @@ impl FromStr for UserChoice {
     }
 }
 
-/// The most bytes of a list of users or groups.
+/// The most bytes of `/etc/passwd` or `/etc/group`.
 const LIST_MAX: u64 = 16 << 20;
 
-/// Longer lines are none.
+/// A line with more bytes is ignored.
 const LINE_MAX: usize = 64 << 10;
 
-/// The most fields that a line is split into: one more than a user has.
+/// The most fields into which a line is split. A line of `/etc/passwd` has seven.
 const FIELDS_MAX: usize = 8;
 
-/// A user, as the guest has it.
+/// A user of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) uid: u32,
@@ -51,18 +52,21 @@ pub(super) struct User {
     /// Supplementary groups.
     groups: Vec<u32>,
     name: String,
+    /// The home directory, an absolute path.
     pub(super) home: OsString,
     shell: OsString,
 }
 
-/// A number that a user or a group can have: all but −1.
+/// Parses the number of a user or group. Returns `None` if `text` is not decimal digits, too large,
+/// or −1.
 fn number(text: &str) -> Option<u32> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| digits);
     number.filter(|number| *number != u32::MAX)
 }
 
-/// The fields of the lines of `/etc/passwd` or `/etc/group` that have a name, and numbers in these fields.
+/// Returns the fields of each line of `/etc/passwd` or `/etc/group`. Skips lines without a name, or
+/// without a number in one of the fields `numbers`.
 fn lines<'a>(text: &'a str, numbers: &'static [usize]) -> impl Iterator<Item = Vec<&'a str>> {
     let lines = text.lines().filter(|line| line.len() <= LINE_MAX);
     let lines = lines.map(|line| line.splitn(FIELDS_MAX, ':').collect());
@@ -80,7 +84,7 @@ fn groups(text: &str) -> impl Iterator<Item = Vec<&str>> {
     lines(text, &[2])
 }
 
-/// Whether a path is among what the system has, and no home of a person.
+/// Returns whether `path` lies in a system folder, where no user has a home.
 fn is_of_system(path: &[u8]) -> bool {
     let first = path.split(|byte| *byte == b'/').nth(1).unwrap_or_default();
     first.starts_with(b"lib")
@@ -92,7 +96,13 @@ fn is_of_system(path: &[u8]) -> bool {
 }
 
 impl UserChoice {
-    /// The user that is meant, with these files in the guest.
+    /// Finds the user in the texts of `/etc/passwd` and `/etc/group`, each `None` if the guest does
+    /// not have it.
+    ///
+    /// A number needs no entry in these files.
+    ///
+    /// # Errors
+    /// Fails with a usage error if a name is in neither file.
     fn find(&self, passwd: Option<&str>, group: Option<&str>) -> Result<User, Failure> {
         let shown = match &self.group {
             Some(group) => format!("{}:{group}", self.user),
@@ -156,7 +166,10 @@ impl UserChoice {
         })
     }
 
-    /// The user that is meant, in a guest with these files.
+    /// Finds the user in the guest's files: those packed in `tree`, or else those of `root`.
+    ///
+    /// # Errors
+    /// Fails with a usage error if a name is not found.
     pub(super) fn look_up(
         &self,
         tree: &Initramfs,
@@ -184,7 +197,7 @@ impl UserChoice {
 }
 
 impl User {
-    /// What the guest reads ([`ebb_wire::user`]).
+    /// Returns the bytes of the file that tells the guest's kernel its user ([`ebb_wire::user`]).
     pub(super) fn to_file(&self) -> Vec<u8> {
         let mut text = format!("{} {}", self.uid, self.gid);
         for group in &self.groups {
@@ -194,7 +207,7 @@ impl User {
         text.into_bytes()
     }
 
-    /// What its environment says of it.
+    /// Returns the environment variables that describe the user: home, name and shell.
     pub(super) fn variables(&self) -> [(&'static str, &OsStr); 4] {
         let name = OsStr::new(&self.name);
         [
@@ -205,11 +218,19 @@ impl User {
         ]
     }
 
-    /// Packs a home of its own, which goes where the guest sees one of the host's, and gives it what was packed.
+    /// Gives the user the private files that were packed, and adds a home directory to `tree` if
+    /// none is packed.
+    ///
+    /// If the guest sees that directory of the host through its root, [`super::pack::leave_to`]
+    /// leaves the added one out.
+    ///
+    /// # Errors
+    /// Fails if the archive has a file at a path that must be a directory.
     pub(super) fn settle(&self, tree: &mut Initramfs) -> Result<(), Failure> {
         tree.give_private_files([self.uid, self.gid]);
         let home = self.home.clone().into_vec();
-        // `/` is nobody's; and what is there for the program's file alone is like nothing.
+        // `/` stays root's. A directory that exists only for the packed program counts as none,
+        // unless it is a system folder.
         if let Ok(path) = GuestPath::parse(&home)
             && (tree.get(&path).is_none()
                 || tree.is_implied(&path) && !is_of_system(path.as_bytes()))
@@ -251,7 +272,7 @@ mod tests {
         assert_eq!(nobody.to_file(), b"4000 4000 4000\0");
         assert_eq!(nobody.variables()[3], ("USER", OsStr::new("4000")));
         assert_eq!(nobody.home, "/home/4000");
-        // Lines without a name are nobody's.
+        // Lines without a name are ignored.
         assert_eq!(find("1003").unwrap().to_file(), b"1003 1003 1003\0");
     }
 

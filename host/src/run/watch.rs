@@ -1,4 +1,7 @@
-//! Looks at a guest until it ends, and says what it came to.
+//! Polls a running guest until it ends, and computes the figures of the run.
+//!
+//! [`Watch`] samples the guest, feeds the samples to the status line, the timeline and the trace,
+//! and enforces `--timeout`.
 
 use super::accel::Choice;
 use super::chart::Chart;
@@ -25,68 +28,75 @@ use signal_hook::consts::SIGKILL;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the guest is looked at.
+/// Interval between two samples of a running guest.
 const TICK: Duration = Duration::from_millis(50);
-/// The same of one that stands still: when something changes, a bell calls for a look.
+/// Interval while the guest's CPUs are stopped. An event wakes the thread earlier.
 const TICK_STILL: Duration = Duration::from_secs(1);
-/// How often it is looked for the program's start, so that this moment is known.
+/// Interval between two checks whether the program has started, so that its start time is exact.
 const GLANCE: Duration = Duration::from_millis(5);
-/// The status line is drawn at every so many looks, since people read no faster.
+/// The status line is drawn once for this number of samples.
 const TICKS_A_LINE: u64 = 2;
-/// QEMU's own memory changes slowly and costs a walk of its page tables to ask for.
+/// QEMU's memory use is read once for this number of samples: the host's kernel walks page tables
+/// for it.
 const TICKS_AN_OVERHEAD: u64 = 10;
-/// The kernel looks at every page of the guest's to tell QEMU's part in them: no more than this part of the time.
+/// Reading QEMU's proportional set size takes at most 1/`PSS_SHARE` of the time, since the host's
+/// kernel looks at each page of the guest.
 const PSS_SHARE: u32 = 200;
-/// What somebody at a terminal does not see of a program that reads from it.
+/// A message for a user at a terminal whose program reads from it without `-t`.
 const READS: &str = "ebb: the program reads what you type here, line by line, and shells show no \
 prompt (Ctrl-D ends the input); `ebb run -it` gives it a terminal";
-/// A guest that is through and has nothing more to write ends within this, or is ended.
+/// A guest that has finished, and whose output is all written, is killed after this time.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// What looks at the guest while it runs, and where that goes.
+/// Samples a guest and passes the samples on: to the status line, timeline, trace and control
+/// socket.
 pub(crate) struct Watch<'a> {
     sampler: Sampler,
     trace: Trace,
     timeline: Option<Timeline>,
     line: Option<Style>,
-    /// Whether somebody types what the program reads.
+    /// The program's standard input is the user's terminal.
     typed: bool,
     terminal: &'a Terminal,
     memory: Size,
     overhead: Option<u64>,
     pss: Option<u64>,
-    /// When to ask for it again.
+    /// When to read `pss` next, which is expensive.
     pss_due: Instant,
     published: Arc<Published>,
-    /// Until the program runs.
+    /// The kernel and archive files, until the program runs and their memory is freed.
     boot_files: Option<BootFiles>,
-    /// What a guest has for sending its files after its time, if any are wanted.
+    /// Time to send the files of `--out` after the timeout. `None` if no files are wanted.
     grace: Option<Duration>,
+    /// The time of `--timeout` has passed.
     pub(crate) timed_out: bool,
+    /// When the program was first seen to run. `None` if it was never seen.
     pub(crate) started: Option<Started>,
 }
 
-/// What was seen at last.
+/// Why [`Watch::until_end`] returned.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
-    /// QEMU ended.
+    /// QEMU has ended.
     Ended(Ended),
-    /// The kernel does not begin, within what it is given for that.
+    /// The kernel did not boot within its time.
     Hung,
 }
 
-/// Waits for a kernel to begin. Looks are counted rather than time, so that time in which ebb was
-/// stopped, or did not get to look, is not held against the guest.
+/// Decides when to give up a kernel that does not boot.
+///
+/// It counts samples instead of time. So time in which `ebb` itself was stopped or not scheduled
+/// does not count against the guest.
 #[derive(Debug)]
 struct Vigil {
     patience: Patience,
     looks: u32,
-    /// The work of the host's CPUs when it was last seen to grow, and the looks since.
+    /// The CPU time of QEMU when it last grew by [`WORK_MIN`], and the number of samples since.
     work: Duration,
     idle: u32,
 }
 
-/// Less work than this in [`HALTED`] is that of a guest whose CPUs are halted.
+/// A guest that takes less CPU time than this in [`HALTED`] has only halted CPUs.
 const WORK_MIN: Duration = Duration::from_millis(100);
 const HALTED: Duration = Duration::from_secs(20);
 
@@ -100,7 +110,8 @@ impl Vigil {
         }
     }
 
-    /// Counts a look at a guest that has not begun; whether to give it up.
+    /// Counts a sample of a guest that has not booted and has taken `work` of CPU time. Returns
+    /// `true` if the guest should be given up.
     fn is_over(&mut self, work: Duration) -> bool {
         self.looks += 1;
         if work >= self.work + WORK_MIN {
@@ -116,7 +127,10 @@ impl Vigil {
 }
 
 impl<'a> Watch<'a> {
-    /// A watch that begins now.
+    /// Creates a watch of the guest that `sampler` samples.
+    ///
+    /// `memory` is the size of the guest's memory. Figures are published to `published`. The memory
+    /// of `boot_files` is freed when the program starts.
     pub(crate) fn new(
         options: &RunOptions,
         terminal: &'a Terminal,
@@ -130,7 +144,7 @@ impl<'a> Watch<'a> {
             sampler,
             trace: Trace::new(),
             timeline,
-            // Under `-t` the whole screen is the program's.
+            // With `-t` the program draws on the whole screen.
             line: (terminal.interactive() && !options.quiet && !options.tty)
                 .then(Style::from_environment),
             typed: input_is_terminal(),
@@ -147,7 +161,14 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Looks every [`TICK`] until QEMU has ended.
+    /// Samples the guest every 50 ms until QEMU has ended.
+    ///
+    /// At `deadline` it kills QEMU. If files of `--out` are wanted, it kills only the program
+    /// first, and QEMU after the time for sending them. With `patience`, it returns [`Seen::Hung`]
+    /// if the kernel does not boot in time.
+    ///
+    /// # Errors
+    /// Fails if waiting for QEMU fails.
     pub(crate) fn until_end(
         &mut self,
         qemu: &mut Qemu,
@@ -174,7 +195,7 @@ impl<'a> Watch<'a> {
                 told = true;
             }
             let over = matches!(sample.stage, Some(Stage::Exited(_) | Stage::Panicked));
-            // One that stands still has not said all yet.
+            // A guest whose CPUs are stopped may still have output to write.
             if (over || told) && outputs.idle() && !still {
                 if now.duration_since(*through.get_or_insert(now)) > LINGER {
                     qemu.handle().kill();
@@ -188,7 +209,8 @@ impl<'a> Watch<'a> {
                     .take()
                     .filter(|_| sample.stage == Some(Stage::Running));
                 match spared {
-                    // Files are wanted: the program ends, and what is there can be sent.
+                    // With `--out`, only the program is killed, so that the guest can send its
+                    // files.
                     Some(grace) if !self.timed_out => {
                         control.signal(SIGKILL);
                         let _ = self.sampler.standing().vcpus().ask(Wish::Resume);
@@ -207,7 +229,8 @@ impl<'a> Watch<'a> {
             {
                 return Ok(Seen::Hung);
             }
-            // On a grid, so that looking takes no time; a late look is not made up for.
+            // The next sample is due on a fixed grid, so the work here adds no delay. A missed
+            // sample is not repeated.
             next = if still {
                 deadline.map_or(now + TICK_STILL, |deadline| {
                     deadline.min(now + TICK_STILL).max(now + GLANCE)
@@ -222,8 +245,10 @@ impl<'a> Watch<'a> {
         unreachable!("2^64 ticks are 29 thousand million years")
     }
 
-    /// Waits for the next look, which may be due early, or for QEMU's end. Glances at a guest that is not `still` until its
-    /// program runs.
+    /// Waits until `next` or for QEMU's end. Returns `None` if the next sample is due, which an
+    /// event may bring forward.
+    ///
+    /// If the guest is not `still`, this also checks every [`GLANCE`] whether its program runs.
     fn pause_until(
         &mut self,
         next: Instant,
@@ -251,7 +276,8 @@ impl<'a> Watch<'a> {
                 if self.started.is_some()
                     && let Some(files) = self.boot_files.take()
                 {
-                    // If not, they stay as they are until QEMU ends; the program is not the worse for it.
+                    // If this fails, the files keep their memory until QEMU ends, which does not
+                    // disturb the program.
                     let _ = files.give_back();
                 }
             }
@@ -292,7 +318,8 @@ impl<'a> Watch<'a> {
         sample
     }
 
-    /// Gives the timeline back, as if nothing had been looked at.
+    /// Ends the watch of an attempt that failed. Returns the timeline without the samples of that
+    /// attempt, and `None` if the user wants no timeline.
     pub(crate) fn give_up(self) -> Option<Timeline> {
         self.terminal.clear();
         let mut timeline = self.timeline;
@@ -302,8 +329,11 @@ impl<'a> Watch<'a> {
         timeline
     }
 
-    /// The last look, and what the run came to. The guest's memory is ours, so it can be read
-    /// when QEMU is gone.
+    /// Takes the last sample. Returns the guest's final stage (`None` if its kernel never
+    /// answered), the summary, and the error if the timeline could not be written.
+    ///
+    /// Prints the summary if the user wants it. The guest's memory is mapped here, so it is
+    /// readable after QEMU has ended. `taken` counts memory that the host took by itself.
     pub(crate) fn finish(
         mut self,
         options: &RunOptions,
@@ -355,7 +385,7 @@ mod tests {
         })
     }
 
-    /// Looks until it is over, at a guest that works for `share` thousandths of the time.
+    /// Counts the samples until a guest that uses `share` thousandths of a CPU is given up.
     fn looks(mut vigil: Vigil, share: u32) -> u32 {
         let looks = (1..10_000).find(|look| vigil.is_over(TICK * *look * share / 1000));
         looks.expect("it ends")
@@ -364,7 +394,7 @@ mod tests {
     #[test]
     fn a_kernel_that_does_not_begin_is_given_up() {
         let seconds = |looks: u32| (TICK * looks).as_secs();
-        // It spins; it gets little of a busy host; it is halted.
+        // The kernel spins; it gets little of a busy host's CPU; it is halted.
         assert_eq!(seconds(looks(vigil(), 1000)), 10);
         assert_eq!(seconds(looks(vigil(), 100)), 60);
         assert_eq!(seconds(looks(vigil(), 0)), 20);

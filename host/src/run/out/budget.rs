@@ -1,26 +1,26 @@
-//! A reader that gives no more than it was allowed to.
+//! A [`Read`] that gives at most as many bytes as it is allowed to.
 
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// What may still be read; shared between a [`Budget`] and who allows.
+/// The number of bytes that a [`Budget`] may still read. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Allowance(Rc<Cell<u64>>);
 
 impl Allowance {
-    /// Allows so many bytes from here on.
+    /// Allows `bytes` bytes from now on, in place of the former number.
     pub(super) fn set(&self, bytes: u64) {
         self.0.set(bytes);
     }
 
-    /// Whether it is used up.
+    /// Returns whether no byte may be read any more.
     pub(super) fn is_used_up(&self) -> bool {
         self.0.get() == 0
     }
 }
 
-/// Reads as long as its allowance lasts, then fails.
+/// A reader that fails with an error once its [`Allowance`] is used up.
 #[derive(Debug)]
 pub(super) struct Budget<R> {
     inner: R,
@@ -28,6 +28,7 @@ pub(super) struct Budget<R> {
 }
 
 impl<R: Read> Budget<R> {
+    /// Creates a reader of `inner` that is limited by `allowance`.
     pub(super) fn new(inner: R, allowance: &Allowance) -> Self {
         Self {
             inner,

@@ -1,5 +1,7 @@
-//! Makes the entries that the reader of a guest's archive sends. The reader may have been taken over by the guest: it
-//! can have `ebb` make entries below the destinations, no more than may come, and nothing else.
+//! Creates the files and directories that the confined reader of the guest's archive names.
+//!
+//! The guest may have taken over the reader. Even then it can only have `ebb` create entries below
+//! the destinations, up to the limit in bytes.
 
 use super::parser::{DATA, DONE, Entry, FAULT, FILE, FOLDER, LINK, RECEIVE, TAKEN, bounds};
 use super::receive::Fault;
@@ -11,11 +13,12 @@ use std::io::{self, Cursor, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-/// Has `reader` read what comes by `port`, and makes it in `trees`, at most `most`; returns the lines about
-/// what was not sent.
+/// Has `reader` parse the archive that comes on `port`, and creates its entries in `trees`. They
+/// may cost at most `most` bytes. Returns the lines about files that were not copied.
 ///
 /// # Errors
-/// Why nothing more was taken. The reader may be in the middle of an entry then.
+/// Fails with a [`Fault`] that says why nothing more is received. The reader may be in the middle
+/// of an entry then.
 pub(super) fn collect(
     reader: &Reader,
     port: &UnixStream,
@@ -26,7 +29,7 @@ pub(super) fn collect(
     asked.map_err(ended)?;
     let mut left = most.bytes();
     let mut left_out = String::new();
-    // Ends: each entry takes at least a page off `left`.
+    // Ends, because each entry takes at least a page off `left`.
     loop {
         let frame = reader.receive().map_err(ended)?;
         match frame.kind {
@@ -78,12 +81,12 @@ fn ended(error: io::Error) -> Fault {
     ))
 }
 
-/// The bytes of a file as the reader says them.
+/// The content of one file, received from the reader in messages.
 struct Content<'a> {
     reader: &'a Reader,
-    /// The bytes that were said last.
+    /// The content of the latest message.
     chunk: Cursor<Vec<u8>>,
-    /// Bytes that may still come.
+    /// Number of bytes that the reader may still send.
     left: u64,
     is_over: bool,
 }

@@ -1,4 +1,4 @@
-//! Where files of the guest go on the host, found out before the guest starts.
+//! Finds and checks the destinations of `--out` on the host before the guest starts.
 
 use crate::archive::GuestPath;
 use crate::system::{FolderNames, Place, PlaceError};
@@ -11,22 +11,28 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A place for a file or a folder of the guest's.
+/// The destination for one file or directory of the guest.
 #[derive(Debug)]
 pub(super) struct Destination {
+    /// The path in the guest.
     pub(super) guest: GuestPath,
-    /// The folder on the host, and the name in it.
+    /// The directory on the host.
     pub(super) folder: OwnedFd,
+    /// The name in that directory.
     pub(super) name: OsString,
-    /// Both, for people.
+    /// The path on the host, for messages.
     pub(super) path: PathBuf,
-    /// What is there already, if anything.
+    /// The file that already has this name. `None` if there is none.
     there: Option<Stat>,
-    /// The folder's device and number.
+    /// Device and inode number of the directory.
     place: (u64, u64),
 }
 
-/// Those of all arguments, in their order.
+/// Parses all arguments of `--out`, in their order.
+///
+/// # Errors
+/// Returns a message if an argument is malformed, a destination cannot be written, or two
+/// destinations overlap.
 pub(super) fn all(arguments: &[OsString]) -> Result<Vec<std::sync::Arc<Destination>>, String> {
     let mut all: Vec<std::sync::Arc<Destination>> = Vec::new();
     for argument in arguments {
@@ -47,10 +53,13 @@ pub(super) fn all(arguments: &[OsString]) -> Result<Vec<std::sync::Arc<Destinati
 }
 
 impl Destination {
-    /// Reads `GUESTPATH[:HOSTPATH]` and looks whether something can be put there.
+    /// Parses `GUESTPATH[:HOSTPATH]` and checks that the destination can be written.
+    ///
+    /// # Errors
+    /// Returns a message if the argument is malformed or the destination cannot be written.
     fn new(argument: &OsStr) -> Result<Self, String> {
         let bytes = argument.as_bytes();
-        // The first colon: guest paths are of the user's choice.
+        // The first colon, because a guest path can be chosen without one.
         let colon = bytes.iter().position(|byte| *byte == b':');
         let (guest, host) = match colon {
             Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
@@ -59,7 +68,7 @@ impl Destination {
         if guest.is_empty() {
             return Err("there is no path of the guest's".into());
         }
-        // The program starts in the root.
+        // Relative paths start at the root, the program's working folder in the guest.
         let guest = GuestPath::parse(&[b"/", guest].concat())
             .map_err(|_| "this is no path of a file or folder in the guest")?;
         let base = guest.as_bytes().rsplit(|byte| *byte == b'/').next();
@@ -69,7 +78,7 @@ impl Destination {
             Some(b"") => return Err("there is no path of the host's after the `:`".into()),
             Some(host) => {
                 let path = Path::new(OsStr::from_bytes(host));
-                // `folder/`, `.` and `..` are places for it.
+                // `folder/`, `.` and `..` name the directory that the copy goes into.
                 match path.file_name() {
                     Some(_) if !host.ends_with(b"/") && !host.ends_with(b"/.") => path.to_owned(),
                     _ => path.join(base),
@@ -115,7 +124,7 @@ impl Destination {
             if there.is_none() {
                 return Err(format!("{} leads nowhere", path.display()));
             }
-            // Where the link leads is meant.
+            // The link's target is the destination.
             path = place.path().map_err(refuse)?;
         }
         match there.map(|there| FileType::from_raw_mode(there.st_mode)) {
@@ -144,7 +153,7 @@ impl Destination {
         })
     }
 
-    /// Whether one would be where, or in what, the other is.
+    /// Returns whether both destinations are the same, or one lies in the other.
     fn meets(&self, other: &Self) -> bool {
         let holds = |one: &Self, other: &Self| {
             let there = one.there.map(|there| (there.st_dev, there.st_ino));
@@ -155,12 +164,14 @@ impl Destination {
             || holds(other, self)
     }
 
-    /// Returns whether its folder belongs to another user than root.
+    /// Returns whether the directory belongs to another user than root. Returns `true` if it cannot
+    /// be looked at.
     pub(super) fn belongs_to_another(&self) -> bool {
         sys::fstat(&self.folder).map_or(true, |folder| folder.st_uid != 0)
     }
 
-    /// The permissions of the empty folder that is there.
+    /// Returns the permissions of the empty directory that the copy replaces. Returns `None` if
+    /// there is none.
     pub(super) fn permissions(&self) -> Option<Mode> {
         let there = self
             .there
@@ -168,7 +179,7 @@ impl Destination {
         there.map(|there| Mode::from_raw_mode(there.st_mode & 0o777))
     }
 
-    /// The name under which it is written until all of it is here.
+    /// Returns the temporary name of the copy, in use until it is complete.
     pub(super) fn partial_name(&self) -> OsString {
         const NAME_MAX: usize = 255;
         let end = format!(".partial-{}", std::process::id());
@@ -239,7 +250,7 @@ mod tests {
     #[test]
     fn a_link_of_another_user_in_a_folder_of_all_is_not_followed() {
         if !rustix::process::geteuid().is_root() {
-            // Others do not make links of others.
+            // Only root can make links that belong to other users.
             return;
         }
         use std::os::unix::fs::{PermissionsExt, lchown, symlink};

@@ -1,13 +1,17 @@
-//! `--out GUESTPATH[:HOSTPATH]`: files of the guest, copied to the host when its program has ended.
+//! The option `--out GUESTPATH[:HOSTPATH]`: copies files of the guest to the host when its program
+//! has ended.
+//!
+//! The guest sends a tar archive, which is untrusted ([`ebb_wire::out`]). [`Outs`] holds the
+//! destinations and receives it.
 //!
 //! | file | what |
 //! |---|---|
-//! | `destination` | where they go: looked at before the guest starts |
-//! | `receive` | what the guest sends, an archive that may be a lie ([`ebb_wire::out`]) |
-//! | `parser` | the confined process that reads it |
-//! | `collect` | what that process says, made |
-//! | `budget` | how much of it is read |
-//! | `tree` | the files, written beside their destination and moved there when all is here |
+//! | `destination` | finds and checks the destinations before the guest starts |
+//! | `receive` | reads the entries of the archive |
+//! | `parser` | the confined process that reads the archive |
+//! | `collect` | makes the entries that this process names |
+//! | `budget` | limits the bytes that are read |
+//! | `tree` | writes files under a temporary name, and renames them when all are complete |
 
 mod budget;
 mod collect;
@@ -31,36 +35,42 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use tree::Tree;
 
-/// The most characters of what the guest says of a file that it did not send.
+/// The most characters that are shown of the guest's reason for not sending a file.
 const WHY_MAX: usize = 1024;
 
-/// What is to be copied, where to, and how much at most.
+/// The destinations of all `--out` options, and the limit for what they receive.
 #[derive(Clone, Debug)]
 pub(super) struct Outs {
     destinations: Arc<[Arc<Destination>]>,
+    /// The most bytes that the copies may take together.
     most: Size,
-    /// Reads what the guest sends. It starts before the guest's memory is mapped here; `None` once it said
-    /// something odd.
+    /// The process that reads the archive. It starts before the guest's memory is mapped here.
+    /// `None` after an error that may have left it in the middle of an entry.
     reader: Arc<Mutex<Option<Reader>>>,
 }
 
-/// What became of it.
+/// The result of receiving the files.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
-    /// What is not where it should be.
+    /// The copies that are missing or incomplete. `None` if all arrived.
     pub(super) failure: Option<Failure>,
-    /// What else is worth a word.
+    /// Remarks for the user, such as files that were left out.
     pub(super) remarks: Vec<String>,
 }
 
 impl Outs {
-    /// Of the arguments of `--out`, if there are any; looks at the destinations.
+    /// Parses the arguments of `--out` and checks the destinations. At most `most` bytes are
+    /// received later. Returns `None` without arguments.
+    ///
+    /// # Errors
+    /// Fails with a usage error for a wrong argument or destination, and if the reading process
+    /// cannot be started.
     pub(super) fn new(arguments: &[OsString], most: Size) -> Result<Option<Self>, Failure> {
         let destinations = destination::all(arguments).map_err(Failure::Usage)?;
         if destinations.is_empty() {
             return Ok(None);
         }
-        // What it waits for is the guest's to send.
+        // The reader waits for the guest without a time limit.
         let limits = Limits {
             clock: None,
             ..LIMITS
@@ -74,13 +84,13 @@ impl Outs {
         }))
     }
 
-    /// Returns whether a copy goes to a folder of another user than root.
+    /// Returns whether a copy goes into a directory that belongs to another user than root.
     pub(super) fn go_to_others(&self) -> bool {
         let mut destinations = self.destinations.iter();
         destinations.any(|one| one.belongs_to_another())
     }
 
-    /// The words for the guest ([`boot::OUT`]).
+    /// Returns the command line of the guest's program that sends the files ([`boot::OUT`]).
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = vec![
             OsString::from(boot::INIT),
@@ -92,7 +102,11 @@ impl Outs {
         words
     }
 
-    /// Takes what the guest sends until it ends. `end` ends it, where it sends without one.
+    /// Receives files from the guest on `port` until the guest closes it, and moves complete copies
+    /// to their destinations.
+    ///
+    /// Calls `end`, which has to end the guest, if the guest sends more than it may. Failures are
+    /// in the result.
     pub(super) fn receive(&self, port: UnixStream, end: impl FnOnce()) -> Copied {
         let destinations = self.destinations.iter();
         let mut trees: Vec<_> = destinations.map(|one| Tree::new(Arc::clone(one))).collect();
@@ -108,7 +122,7 @@ impl Outs {
         let reader = kept.take();
         let reader = reader.ok_or_else(|| Fault::Said("its reader has ended".into()))?;
         let result = collect::collect(&reader, port, trees, self.most);
-        // One that was left in the middle of an entry is not asked again.
+        // After another error the reader may be in the middle of an entry, so it is dropped.
         if matches!(result, Ok(_) | Err(Fault::Told(_))) {
             *kept = Some(reader);
         }
@@ -165,7 +179,8 @@ impl Outs {
         copied
     }
 
-    /// Why the copy of this number is not whole, by a note.
+    /// Returns why the copy with this number is incomplete, by one note of the guest. Returns
+    /// `None` if the note is about another copy.
     fn shortfall(&self, note: &Note<'_>, number: usize) -> Option<String> {
         match note {
             Note::Missing(of, why) | Note::Unread(of, why) if *of == number => {

@@ -1,5 +1,7 @@
-//! The confined process that parses the archive of a guest ([`crate::confine::Reader`]). It sends `ebb`
-//! one entry after the other, and `ebb` makes or refuses each.
+//! The confined process that parses the guest's archive ([`crate::confine::Reader`]). It sends one
+//! entry after another to `ebb`, which creates or refuses each.
+//!
+//! The constants are the kinds of messages between both.
 
 use super::receive::{Fault, Taker, receive};
 use crate::confine::frames::{Frame, receive as next, send};
@@ -10,37 +12,39 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 
-/// Asks for an archive to be read. The message has the port's descriptor, the most bytes, and the number
-/// of destinations.
+/// Request to read an archive. The message has the port's descriptor, the most bytes, and the
+/// number of destinations.
 pub(super) const RECEIVE: u8 = 1;
-/// A folder is to be made: an [`Entry`].
+/// A directory to make. The message has an [`Entry`].
 pub(super) const FOLDER: u8 = 2;
-/// A file is to be made: an [`Entry`]; [`DATA`] follows.
+/// A file to make. The message has an [`Entry`], and messages of the kind [`DATA`] follow.
 pub(super) const FILE: u8 = 3;
-/// Some of the file's bytes; none at its end.
+/// Some of the file's bytes. An empty message ends the file.
 pub(super) const DATA: u8 = 4;
-/// A link is to be made: an [`Entry`] with its target.
+/// A symbolic link to make. The message has an [`Entry`] with its target.
 pub(super) const LINK: u8 = 5;
 /// The archive is complete. The message has the guest's lines about files that it did not send.
 pub(super) const DONE: u8 = 6;
-/// Nothing more is taken: why.
+/// Nothing more is read. The message has the reason as text.
 pub(super) const FAULT: u8 = 7;
-/// The answer to an entry: it is made, or left out.
+/// Answer to an entry: it is made or left out.
 pub(super) const TAKEN: u8 = 8;
 
 /// The most bytes of a file in one message.
 const CHUNK: usize = 64 << 10;
 
-/// What an archive says of an entry.
+/// An entry of the archive, as it is sent to `ebb`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The number of the destination.
+    /// Index of the destination.
     pub(super) number: usize,
+    /// The permissions.
     pub(super) mode: u32,
-    /// Bytes of a file, as the archive has it.
+    /// Size of a file in bytes, according to the archive.
     pub(super) size: u64,
-    /// The names that lead to it below the destination.
+    /// The names that lead to the entry below its destination.
     pub(super) names: Vec<OsString>,
+    /// The target of a link, otherwise empty.
     pub(super) target: Vec<u8>,
 }
 
@@ -59,7 +63,8 @@ impl Entry {
         bytes
     }
 
-    /// Reads an entry. `None` if it is none, or has names that are no plain names of a folder.
+    /// Parses an entry. Returns `None` if `bytes` are cut off, or if a name is not a plain file
+    /// name.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (number, rest) = bytes.split_first_chunk()?;
         let (mode, rest) = rest.split_first_chunk()?;
@@ -86,13 +91,14 @@ impl Entry {
     }
 }
 
-/// Writes how much may come, and for how many destinations.
+/// Encodes the most bytes that may be received, and the number of destinations.
 pub(super) fn bounds(most: Size, destinations: usize) -> Vec<u8> {
     let destinations = destinations as u64;
     [most.bytes().to_le_bytes(), destinations.to_le_bytes()].concat()
 }
 
-/// Reads the archives that it is asked to read, until it is asked no more.
+/// Runs in the confined process: reads an archive for each request, until `socket` closes or
+/// another message comes.
 pub(super) fn serve(socket: &UnixStream) {
     while let Ok(frame) = next(socket) {
         let Some((port, most, destinations)) = asked(frame) else {
@@ -124,7 +130,7 @@ fn asked(mut frame: Frame) -> Option<(File, Size, usize)> {
     ))
 }
 
-/// Has `ebb` make what the archive says.
+/// Sends the entries of an archive to `ebb`, which makes them.
 struct Telling<'a> {
     socket: &'a UnixStream,
     destinations: usize,
@@ -135,7 +141,8 @@ impl Telling<'_> {
         send(self.socket, kind, &entry.write(), &[])
     }
 
-    /// Waits until `ebb` has made it.
+    /// Waits until `ebb` has made the entry. Fails if `ebb` answers something else or has closed
+    /// the socket.
     fn wait(&self) -> io::Result<()> {
         match next(self.socket)?.kind {
             TAKEN => Ok(()),
@@ -144,7 +151,7 @@ impl Telling<'_> {
     }
 }
 
-/// `ebb` has said why by then.
+/// Converts an error of the socket. `ebb` has kept its own reason by then.
 fn gone(error: io::Error) -> Fault {
     Fault::Said(error.to_string())
 }
@@ -172,7 +179,7 @@ impl Taker for Telling<'_> {
             .map_err(gone)?;
         let mut chunk = vec![0; CHUNK];
         let mut bytes = 0;
-        // Ends: the content is bounded.
+        // Ends, because `content` is bounded.
         loop {
             let count = match content.read(&mut chunk) {
                 Ok(count) => count,
@@ -227,7 +234,7 @@ mod tests {
         }
         let bytes = entry(0, &["name".into()], 0, 0, b"").write();
         for len in 0..bytes.len() {
-            // Cut off it is none, or one with fewer names.
+            // A shorter message is no entry, or an entry with fewer names.
             let cut = Entry::read(&bytes[..len]);
             assert!(cut.is_none_or(|entry| entry.names.len() <= 1));
         }

@@ -1,4 +1,4 @@
-//! The archive that the guest sends. All of it is an allegation.
+//! Parses the archive that the guest sends. All of its content is untrusted.
 
 use super::budget::{Allowance, Budget};
 use super::tree::TreeError;
@@ -9,12 +9,13 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use tar::{Archive, EntryType};
 
-/// An entry's headers, with long names, take less.
+/// Limit for the headers of one entry, with long names.
 const HEADERS_MAX: u64 = 64 << 10;
-/// What the guest may send beyond the double of what is taken: it counts as the host does, so an honest one sends less.
+/// The guest may send this many bytes more than the double of the limit. An honest guest counts as
+/// the host does, and sends less.
 const SLACK: u64 = 1 << 20;
 
-/// Why nothing more was taken.
+/// The reason why the archive is not received any further.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error("the guest ended before it had sent all")]
@@ -29,21 +30,25 @@ pub(super) enum Fault {
     Over(Size),
     #[error(transparent)]
     Tree(TreeError),
-    /// The process that reads the archive says why. It can read another one.
+    /// The reading process reports an error in the archive. It can read another archive.
     #[error("{0}")]
     Told(String),
-    /// That process, or `ebb`, said something odd.
+    /// The reading process broke the protocol or ended. It cannot be used again.
     #[error("{0}")]
     Said(String),
 }
 
-/// Takes the entries of an archive; `number` is that of a destination.
+/// Receives the entries of an archive. `number` is the index of the destination, and `names` lead
+/// to the entry below it.
+///
+/// All methods fail with a [`Fault`] if no further entry can be taken.
 pub(super) trait Taker {
-    /// How many destinations there are.
+    /// Returns the number of destinations.
     fn destinations(&self) -> usize;
-    /// Makes a folder.
+    /// Makes a directory with the permissions `mode`.
     fn folder(&mut self, number: usize, names: &[OsString], mode: u32) -> Result<(), Fault>;
-    /// Makes a file of `size` bytes, as the archive says; returns the bytes that came.
+    /// Makes a file with the permissions `mode`, whose size is `size` bytes according to the
+    /// archive. Returns the number of bytes read from `content`.
     fn file(
         &mut self,
         number: usize,
@@ -52,14 +57,15 @@ pub(super) trait Taker {
         size: u64,
         content: &mut dyn Read,
     ) -> Result<u64, Fault>;
-    /// Makes a symbolic link, if it leads to something within the copy.
+    /// Makes a symbolic link if it leads to something within the copy. Another link is left out.
     fn link(&mut self, number: usize, names: &[OsString], target: &[u8]) -> Result<(), Fault>;
 }
 
-/// Hands the entries that come to `taker`; returns the lines about what was not sent, once all has come.
+/// Parses the archive in `stream` and passes its entries to `taker`. They may cost at most `most`
+/// bytes. Returns the guest's lines about files that it did not send.
 ///
 /// # Errors
-/// Why nothing more was taken.
+/// Fails with a [`Fault`] if the archive is wrong or incomplete, costs more, or if `taker` fails.
 pub(super) fn receive(
     stream: impl Read,
     taker: &mut impl Taker,
@@ -73,7 +79,7 @@ pub(super) fn receive(
     let mut entries = archive.entries().map_err(|error| broken(&error))?;
     loop {
         allowance.set(HEADERS_MAX);
-        // Without the last entry it was not all.
+        // An archive without the entry `END` is incomplete.
         let mut entry = match entries.next() {
             None => return Err(Fault::Ended),
             Some(Err(_)) if allowance.is_used_up() => {
@@ -84,7 +90,8 @@ pub(super) fn receive(
         };
         let path = entry.path_bytes().into_owned();
         let size = entry.size();
-        // The padding behind it belongs to the next headers.
+        // One byte more, so that the file's end can be read. The padding counts for the next
+        // headers.
         allowance.set(size.saturating_add(1));
         if path == END.as_bytes() {
             if size > END_BYTES_MAX || entry.header().entry_type() != EntryType::Regular {
@@ -124,21 +131,23 @@ pub(super) fn receive(
     }
 }
 
-/// Reads what is still sent, to nowhere; false if it does not end.
+/// Discards the rest of `stream`. Returns `false` if the guest sends more than the double of `most`
+/// and a slack.
 pub(super) fn drain(stream: impl Read, most: Size) -> bool {
     let bound = most.bytes().saturating_mul(2).saturating_add(SLACK);
     let mut rest = stream.take(bound);
-    // An error is an end, too.
+    // An error of the stream is an end, too.
     let drained = io::copy(&mut rest, &mut io::sink());
     drained.is_err() || rest.limit() > 0
 }
 
-/// The number of the tree in front of an entry's path, and the names behind that.
+/// Splits the path of an entry into the number of its destination and the names below it. Returns
+/// `None` if the path is too long, has no number, or has names such as `..`.
 fn parts(path: &[u8]) -> Option<(usize, Vec<OsString>)> {
     if path.len() > PATH_MAX || path.contains(&0) {
         return None;
     }
-    // Archives have a slash behind the names of folders.
+    // Archives end the names of directories with a slash.
     let path = path.strip_suffix(b"/").unwrap_or(path);
     let mut parts = path.split(|byte| *byte == b'/');
     let number = parts.next()?;
@@ -154,7 +163,7 @@ fn parts(path: &[u8]) -> Option<(usize, Vec<OsString>)> {
 }
 
 impl Fault {
-    /// What an error of the guest's stream means.
+    /// Converts an error of the guest's stream.
     pub(super) fn of_stream(error: &io::Error) -> Self {
         broken(error)
     }

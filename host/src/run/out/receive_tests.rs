@@ -1,4 +1,4 @@
-//! What a hostile guest may send, into a folder beside which nothing may change.
+//! Hostile archives must change nothing outside of the destination's directory.
 
 use super::{Copied, Outs};
 use crate::text::Size;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use tar::{Builder, EntryType, Header};
 
-/// A folder `in`, where things go, and `beside` it what nobody may touch.
+/// A directory `in`, which is the destination, and a file `beside` it that must not change.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -35,7 +35,7 @@ impl Scratch {
             .expect("some")
     }
 
-    /// What `in` holds, sorted.
+    /// Returns the sorted names in `in`.
     fn names(&self) -> Vec<String> {
         let names = fs::read_dir(self.0.join("in")).expect("a folder");
         let mut names: Vec<_> = names
@@ -66,7 +66,7 @@ impl Drop for Scratch {
     }
 }
 
-/// An entry whose name is not looked at.
+/// Adds an entry with any bytes as its name.
 fn raw(archive: &mut Builder<Vec<u8>>, kind: EntryType, name: &[u8], link: &[u8], data: &[u8]) {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -101,11 +101,11 @@ fn receive(outs: &Outs, bytes: &[u8]) -> Copied {
     receive_all(outs, bytes, || panic!("it has an end"))
 }
 
-/// Has `outs` receive a stream by a port, as a guest's.
+/// Has `outs` receive the bytes of `stream` through a port, as if a guest sent them.
 fn receive_all(outs: &Outs, mut stream: impl Read + Send, end: impl FnOnce()) -> Copied {
     let (ours, mut theirs) = UnixStream::pair().expect("a port");
     thread::scope(|scope| {
-        // Ends when all is sent, or once nothing is taken.
+        // Ends when all is sent, or when the receiver closes the port.
         scope.spawn(move || drop(io::copy(&mut stream, &mut theirs)));
         outs.receive(ours, end)
     })
@@ -262,7 +262,7 @@ fn odd_kinds_second_copies_and_lies_are_refused() {
     }
 }
 
-/// A stream that never ends, and what was read of it.
+/// A stream that never ends, and the number of bytes that were read from it.
 struct Endless<'a> {
     head: &'a [u8],
     read: &'a AtomicU64,
@@ -362,7 +362,7 @@ fn notes_say_what_is_missing() {
     }
 }
 
-/// Bytes of archives, changed here and there by a generator with a seed, harm nobody.
+/// Archives with bytes changed at random give errors and nothing worse.
 #[test]
 fn broken_archives_are_errors() {
     let good = archive(|to| {
@@ -389,7 +389,7 @@ fn broken_archives_are_errors() {
             let at = random(bytes.len());
             bytes[at] = u8::try_from(random(256)).unwrap_or(0);
         }
-        // Every other time with checksums that hold, so that more is looked at.
+        // Half of the archives get valid checksums, so that more of them is parsed.
         if seed % 2 == 0 {
             for block in bytes.chunks_exact_mut(512) {
                 let mut header = Header::new_gnu();

@@ -1,5 +1,7 @@
-//! A file or folder as it comes from the guest. Each name is made once, by a handle of the folder that it is in, and no link is
-//! followed: nothing else of the host's can be reached, whatever the guest sends.
+//! Writes one file or directory that the guest sends.
+//!
+//! Each name is created once, relative to a descriptor of its directory, and no link is followed.
+//! So the guest cannot reach any other file of the host.
 
 use super::destination::Destination;
 use crate::text::one_line;
@@ -14,49 +16,51 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 const CHUNK: usize = 64 << 10;
-/// Linux's limit for where a link leads.
+/// Linux's limit for the length of a link's target.
 const TARGET_MAX: usize = 4095;
 
-/// What is being copied.
+/// A copy that is being written, under a temporary name beside its destination.
 #[derive(Debug)]
 pub(super) struct Tree {
     destination: Arc<Destination>,
-    /// Its name until it is all here.
+    /// The temporary name.
     partial: OsString,
+    /// Whether something was created.
     begun: bool,
-    /// What was made under that name. Others may have the folder that it is in, and put something
-    /// else there.
+    /// The file or directory that was created under that name. Other users of the directory may put
+    /// another one there.
     made: Option<Place>,
-    /// The same, open, if it is a folder.
+    /// The open directory, if the copy is one.
     top: Option<OwnedFd>,
-    /// The folder below it that was used last, by its names.
+    /// The directory below `top` that was used last, by the names that lead to it.
     last: Option<(Vec<OsString>, OwnedFd)>,
 }
 
-/// What tells a file from all others: its device, and its number there.
+/// The identity of a file: its device and inode number.
 type Place = (u64, u64);
 
 fn place(stat: &Stat) -> Place {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Opens a folder by one name, which is not followed if it is a link.
+/// Opens the directory `name` in `parent`. Fails if it is a symbolic link.
 fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
     sys::openat(parent, name, flags, Mode::empty())
 }
 
-/// Why an entry could not be taken.
+/// Why an entry could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
     #[error("cannot write {}: {}", one_line(.path), io::Error::from(*.errno))]
     Write { path: PathBuf, errno: Errno },
-    /// It came from the guest.
+    /// The guest's data could not be read.
     #[error("{0}")]
     Read(io::Error),
 }
 
 impl Tree {
+    /// Prepares a copy to `destination`. Nothing is created yet.
     pub(super) fn new(destination: Arc<Destination>) -> Self {
         Self {
             partial: destination.partial_name(),
@@ -68,27 +72,31 @@ impl Tree {
         }
     }
 
-    /// Whether something has come.
+    /// Returns whether something was created.
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Where what has come is, if anything has.
+    /// Returns the temporary path of the copy. Returns `None` if nothing was created.
     pub(super) fn partial(&self) -> Option<PathBuf> {
         self.begun
             .then(|| self.destination.path.with_file_name(&self.partial))
     }
 
-    /// What the guest calls the file at `names`.
+    /// Returns the guest's path of the file at `names`.
     pub(super) fn in_guest(&self, names: &[OsString]) -> PathBuf {
         let mut path = PathBuf::from(OsStr::from_bytes(self.destination.guest.as_bytes()));
         path.extend(names);
         path
     }
 
-    /// Makes the folder at `names`.
+    /// Creates a directory at `names` with the permissions `mode`, to which all rights of the owner
+    /// are added.
+    ///
+    /// # Errors
+    /// Fails with [`TreeError::Write`] if it cannot be created.
     pub(super) fn folder(&mut self, names: &[OsString], mode: u32) -> Result<(), TreeError> {
-        // Whoever runs ebb can use and remove it.
+        // The user of `ebb` must be able to use and remove the directory.
         let mode = Mode::from_raw_mode((mode & 0o777) | 0o700);
         let made = self.within(names, |parent, name| sys::mkdirat(parent, name, mode));
         self.begun |= made.is_ok();
@@ -104,7 +112,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes the file at `names` with all that `content` has; returns the bytes.
+    /// Creates a file at `names` with the bytes of `content`. Returns their number.
+    ///
+    /// # Errors
+    /// Fails with [`TreeError::Write`] if it cannot be written, and with [`TreeError::Read`] if
+    /// `content` fails.
     pub(super) fn file(
         &mut self,
         names: &[OsString],
@@ -138,7 +150,11 @@ impl Tree {
         }
     }
 
-    /// Makes the symbolic link at `names`, if it leads to something in this tree; whether it does.
+    /// Creates a symbolic link at `names`. Returns `false` and creates nothing if the link leads
+    /// out of the copy.
+    ///
+    /// # Errors
+    /// Fails with [`TreeError::Write`] if it cannot be created.
     pub(super) fn link(&mut self, names: &[OsString], target: &[u8]) -> Result<bool, TreeError> {
         let Some(depth) = names.len().checked_sub(1) else {
             return Ok(false);
@@ -151,15 +167,15 @@ impl Tree {
         Ok(true)
     }
 
-    /// Moves it to its destination, now that all is here.
+    /// Renames the complete copy to its destination.
     ///
     /// # Errors
-    /// Why it cannot be moved; that it is not there any more, but something that others put in its
-    /// place.
+    /// Returns a message if it cannot be renamed, or if another program has put something else in
+    /// its place.
     pub(super) fn settle(self) -> Result<(), String> {
         let to = &self.destination;
         let moved = || {
-            // By the descriptor: the name may be another's link by now.
+            // By the descriptor, because the name may lead elsewhere by now.
             if let (Some(mode), Some(top)) = (to.permissions(), &self.top) {
                 sys::fchmod(top, mode)?;
             }
@@ -167,7 +183,7 @@ impl Tree {
                 return Ok(false);
             }
             sys::renameat(&to.folder, &self.partial, &to.folder, &to.name)?;
-            // In between it may have been replaced once more.
+            // It may have been replaced between check and rename.
             self.is_called(&to.name)
         };
         let partial = to.path.with_file_name(&self.partial);
@@ -187,13 +203,13 @@ impl Tree {
         }
     }
 
-    /// Returns whether what was made has this name in the destination's folder.
+    /// Returns whether `name` in the destination's directory is the file that was created.
     fn is_called(&self, name: &OsStr) -> Result<bool, Errno> {
         let stat = sys::statat(&self.destination.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(self.made == Some(place(&stat)))
     }
 
-    /// Does something in the folder of the last of `names`.
+    /// Calls `make` with the directory that holds the last of `names`, and that name.
     fn within<T>(
         &mut self,
         names: &[OsString],
@@ -206,7 +222,8 @@ impl Tree {
         made.map_err(|errno| self.failed(names, errno))
     }
 
-    /// Returns the folder at `names`, open.
+    /// Opens the directory at `names`, or returns the one that is open. Fails with `ENOTDIR` if the
+    /// copy is a file.
     fn enter(&mut self, names: &[OsString]) -> Result<BorrowedFd<'_>, Errno> {
         let top = match &self.top {
             Some(top) => top.as_fd(),
@@ -235,8 +252,11 @@ impl Tree {
     }
 }
 
-/// Whether a link in a folder so deep below the top of a tree leads to something in that tree. `..` may stand at its beginning
-/// alone, where it goes up real folders; behind a name it might go up from where another link leads.
+/// Returns whether a link with this `target` stays in the copy. The link's directory is `depth`
+/// levels below the copy's top.
+///
+/// `..` is allowed only at the beginning, where it leaves real directories. After a name it could
+/// start from another link's target.
 fn leads_inside(target: &[u8], depth: usize) -> bool {
     if target.is_empty() || target.len() > TARGET_MAX || target[0] == b'/' || target.contains(&0) {
         return false;
@@ -262,8 +282,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 
-    /// A folder that goes with the test: `victim` in it is for its owner alone, and `to`, for all,
-    /// is what a copy replaces.
+    /// A directory that is removed with the test. `victim` in it is private, and `to` is the
+    /// directory that a copy replaces.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -284,8 +304,7 @@ mod tests {
             Tree::new(Arc::clone(&all[0]))
         }
 
-        /// Puts `other` in the place of what has come of a copy, as another guest may that has a
-        /// volume here.
+        /// Replaces the unfinished copy by `other`, as another guest with a volume there could do.
         fn swap(&self, tree: &Tree, other: impl FnOnce(&Path)) {
             let partial = tree.partial().expect("something has come");
             fs::rename(&partial, self.0.join("away")).expect("it is there");
@@ -325,7 +344,7 @@ mod tests {
             tree.folder(&[], 0o700).expect("a folder");
             let victim = scratch.0.join("victim");
             scratch.swap(&tree, |partial| symlink(&victim, partial).expect("a link"));
-            // The folder is the one that was made, wherever it is by now.
+            // The files go into the directory that was created, although it has another name now.
             tree.file(&["x".into()], 0o600, &mut &b"bytes"[..])
                 .expect("a file");
             tree.folder(&["y".into()], 0o700).expect("a folder");

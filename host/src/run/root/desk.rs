@@ -1,4 +1,4 @@
-//! The guest's questions, answered.
+//! Serves the guest's questions about its root and its volumes on one port.
 
 use super::source::{Answers, Source};
 use crate::qemu::{GuestAddress, GuestRam};
@@ -9,32 +9,32 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-/// Folders of more entries do not come along with others: all their names would be read to find that they do not fit.
+/// A directory with more entries is not listed together with another one. Its names would be read
+/// only to find that they do not fit.
 const BESIDE_ENTRIES_MAX: usize = 256;
 
-/// Why a guest gets no more answers.
+/// Why the guest gets no more answers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
-    /// A request's length, behind which the next one begins, cannot be.
+    /// A request has an impossible length, so the beginning of the next one is not known.
     #[error("it sent a request of {length} bytes, not of {LENGTH_BYTES} to {QUESTION_MAX}")]
     Length { length: usize },
-    /// Bytes could not go to the guest's memory.
+    /// The descriptor of the guest's memory could not be duplicated.
     #[error("its memory cannot be opened: {0}")]
     Memory(io::Error),
 }
 
-/// The bytes of a request that tell its length.
+/// Size in bytes of the length at the beginning of a request.
 const LENGTH_BYTES: usize = 4;
 
-/// An answer of no length. The guest's kernel takes it for the end of all answers, and waits for no
-/// more.
+/// An answer with length 0. The guest's kernel takes it for the end of all answers.
 const NO_MORE: [u8; LENGTH_BYTES] = [0; LENGTH_BYTES];
 
-/// Answers the guest's requests until QEMU closes `port`. A request that says nothing sensible gets
-/// `EINVAL` as its answer.
+/// Answers the guest's requests until QEMU closes `port`. A malformed request gets `EINVAL`. A
+/// request about `tree` or `volumes` gets `ENODEV` if that is `None`.
 ///
 /// # Errors
-/// [`ServeError`], once the guest's kernel was told that no more answers come.
+/// Fails with [`ServeError`] after it has told the guest's kernel that no more answers come.
 pub(crate) fn serve(
     tree: Option<Box<dyn Answers>>,
     volumes: Option<Volumes>,
@@ -43,7 +43,7 @@ pub(crate) fn serve(
 ) -> Result<(), ServeError> {
     let result = serve_requests(tree, volumes, ram, &mut port);
     if result.is_err() {
-        // A port that takes no more is the end as well.
+        // If this fails, the guest is gone.
         let _ = port.write_all(&NO_MORE);
     }
     result
@@ -63,7 +63,7 @@ fn serve_requests(
     };
     let mut question = vec![0; QUESTION_MAX];
     let mut answer = vec![0; ANSWER_MAX];
-    // Ends with the port: QEMU closes it.
+    // Ends when QEMU closes the port.
     loop {
         let mut first = [0; LENGTH_BYTES];
         if port.read_exact(&mut first).is_err() {
@@ -103,7 +103,9 @@ fn serve_requests(
     }
 }
 
-/// The answer to a question; `place` says where in `ram` a frame stands.
+/// Answers the question `asked` from `tree`, in `buffer`. `place` returns the offset of a frame in
+/// `ram`, and `None` outside of the guest's memory. A failed question gets an answer with the
+/// error's number.
 pub(super) fn reply_to<'a>(
     tree: &mut dyn Source,
     asked: &Question<'_>,
@@ -134,7 +136,7 @@ pub(super) fn reply_to<'a>(
     })
 }
 
-/// The entries of a folder, then as many of the folders beside it as fit whole.
+/// Lists the directory, and then those sibling directories of the question whose entries all fit.
 fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
     let later = answer.later();
     let next = tree.list(asked.path, asked.from, usize::MAX, answer)?;
@@ -155,9 +157,10 @@ fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) ->
             .then(|| tree.list(&path, 0, BESIDE_ENTRIES_MAX, answer));
         match listed {
             Some(Ok(0)) => {}
-            // What cannot be listed is told to who asks for it alone.
+            // A directory that cannot be listed is left out. The guest sees the error when it asks
+            // for that one alone.
             Some(Err(_)) => answer.back_to(mark),
-            // No room.
+            // There is no room for all of its entries.
             Some(Ok(_)) | None => {
                 answer.back_to(mark);
                 break;
@@ -167,6 +170,7 @@ fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) ->
     Ok(())
 }
 
+/// Returns the number of `error` for an answer.
 pub(super) fn status(error: Errno) -> u32 {
     u32::try_from(error.raw_os_error()).unwrap_or(5)
 }
@@ -187,7 +191,7 @@ mod tests {
     const EINVAL: u32 = 22;
     const ENODEV: u32 = 19;
 
-    /// A guest's end of the port, and what serves it.
+    /// The guest's end of a port, and the thread that serves it.
     struct Guest {
         port: UnixStream,
         served: JoinHandle<Result<(), ServeError>>,
@@ -213,7 +217,7 @@ mod tests {
             Self { port, served }
         }
 
-        /// Sends bytes, and returns the status of the answer and what comes with it.
+        /// Sends `bytes`. Returns the answer's status and content.
         fn ask(&mut self, bytes: &[u8]) -> (u32, Vec<u8>) {
             self.port.write_all(bytes).unwrap();
             let mut answer = [0; LENGTH_BYTES].to_vec();
@@ -256,7 +260,7 @@ mod tests {
         bytes
     }
 
-    /// A message of this length whose bytes behind that are these, and then zeros.
+    /// Builds a message of `length` bytes with `bytes` behind the length, filled up with zeros.
     fn message(length: usize, bytes: &[u8]) -> Vec<u8> {
         let mut message = u32::try_from(length).unwrap().to_le_bytes().to_vec();
         message.extend_from_slice(bytes);
@@ -307,8 +311,8 @@ mod tests {
         assert_eq!(guest.ask(&question()).0, 0);
     }
 
-    /// Where the next request begins cannot be told: the guest learns that no answer comes, and
-    /// ebb's user why.
+    /// After an impossible length the guest learns that no answer comes, and the user of `ebb`
+    /// learns why.
     #[test]
     fn a_length_that_cannot_be_is_the_end_and_said() {
         for length in [0, 3, QUESTION_MAX + 1, u32::MAX as usize] {

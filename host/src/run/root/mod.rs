@@ -1,14 +1,16 @@
-//! `--root`: a tree of the host's files, or of an image, below the guest's own, for reading. What the guest changes stays in the
-//! guest.
+//! The option `--root`: a read-only tree of the host's files, or of an image, that shows through
+//! where the guest has no file of its own. Changes by the guest stay in the guest.
+//!
+//! [`Root`] is the opened tree, and [`serve`] answers the guest's questions about it.
 //!
 //! | file | what |
 //! |---|---|
-//! | `view` | what of the host the guest may see |
-//! | `tree` | what stands in it: facts, listings, bytes |
-//! | `image` | the same of a tar archive |
-//! | `shown` | one or the other |
-//! | `source` | what both answer |
-//! | `desk` | the guest's questions ([`ebb_wire::root`]), answered |
+//! | `view` | decides which files of the host the guest may see |
+//! | `tree` | answers questions about the host's files: attributes, listings, bytes |
+//! | `image` | answers questions about a tar archive |
+//! | `shown` | either the host or an image |
+//! | `source` | the traits of both |
+//! | `desk` | serves the guest's questions ([`ebb_wire::root`]) |
 
 mod desk;
 mod image;

@@ -1,4 +1,4 @@
-//! What the guest's root shows: files of the host, or of an image.
+//! The tree that the guest sees as its root: files of the host, or of an image.
 
 use super::image::{Config, Lending, RemoteImage, Tell};
 use super::source::Answers;
@@ -12,13 +12,15 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A file of more bytes is no small one.
+/// A file with more bytes is not read here.
 const SMALL: u64 = 16 << 20;
 
-/// How many folders of a `PATH` are looked into: each costs a question to the process that reads the image.
+/// The most directories of a `PATH` that are searched. Each costs a question to the process that
+/// reads the image.
 const PATH_FOLDERS_MAX: usize = 256;
 
-/// The bytes of a small regular file of the host's, which the guest may read.
+/// Returns the bytes of the regular file at `path`. Returns `None` if the guest may not read it, or
+/// if it has more than [`SMALL`] bytes.
 fn content_of_host(view: &mut View, path: &[u8]) -> Option<Vec<u8>> {
     let (file, stat) = view.look(path, true).ok()?;
     if kind_of(&stat) != FileType::RegularFile || !view.is_readable(&file, &stat).ok()? {
@@ -30,20 +32,21 @@ fn content_of_host(view: &mut View, path: &[u8]) -> Option<Vec<u8>> {
     (bytes.len() as u64 <= SMALL).then_some(bytes)
 }
 
-/// What the guest sees below its own files.
+/// The read-only tree that the guest sees where it has no file of its own.
 #[derive(Debug)]
 pub(crate) enum Root {
-    /// Of the host.
+    /// Files of the host.
     Host(View),
-    /// Of an archive.
+    /// Files of an image.
     Image(Arc<RemoteImage>),
 }
 
 impl Root {
-    /// What answers the guest. `tell` is called if it cannot go on.
+    /// Returns the object that answers a guest's questions. `tell` is called with a message if the
+    /// process that reads an image ends.
     ///
     /// # Errors
-    /// If the host has no descriptor left.
+    /// Fails if the host has no descriptor left.
     pub(in crate::run) fn source(&self, tell: Tell) -> Result<Box<dyn Answers>, Errno> {
         Ok(match self {
             Self::Host(view) => Box::new(Tree::new(view.again()?)),
@@ -51,7 +54,7 @@ impl Root {
         })
     }
 
-    /// Whether it is all of a root, with a `/tmp` of its own.
+    /// Returns whether the tree is a complete root, with a `/tmp` of its own.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Host(view) => view.is_whole(),
@@ -59,7 +62,7 @@ impl Root {
         }
     }
 
-    /// What an image says of its program.
+    /// Returns the image's program and its settings. Returns `None` for files of the host.
     pub(crate) fn config(&self) -> Option<&Config> {
         match self {
             Self::Host(_) => None,
@@ -67,7 +70,8 @@ impl Root {
         }
     }
 
-    /// Where the program begins: where the guest sees the working folder, or where the image says; else in `/`.
+    /// Returns the guest's path of the program's working directory: the user's, or the one that the
+    /// image names. Returns `/` if the guest does not see it.
     pub(crate) fn working_folder(&self) -> Vec<u8> {
         let seen = match self {
             Self::Host(view) => view.path_of(&std::env::current_dir().unwrap_or_default()),
@@ -79,7 +83,8 @@ impl Root {
         seen.unwrap_or_else(|| b"/".to_vec())
     }
 
-    /// The host's file that the guest sees at a path.
+    /// Returns the host path of the file that the guest sees at `path`. Returns `None` for an
+    /// image, and if the guest sees no file there or may not read it.
     pub(crate) fn real_path_of(&mut self, path: &[u8]) -> Option<PathBuf> {
         match self {
             Self::Host(view) => view.real_path_of(path),
@@ -87,7 +92,8 @@ impl Root {
         }
     }
 
-    /// The bytes of a small file that the guest sees at a path.
+    /// Returns the bytes of the file that the guest sees at `path`. Returns `None` if there is
+    /// none, or one of more than 16 MiB.
     pub(crate) fn content(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Host(view) => content_of_host(view, path),
@@ -95,7 +101,7 @@ impl Root {
         }
     }
 
-    /// Whether the guest sees something at a path.
+    /// Returns whether the guest sees something at `path`.
     pub(crate) fn has(&mut self, path: &[u8]) -> bool {
         match self {
             Self::Host(view) => view.real_path_of(path).is_some(),
@@ -103,7 +109,8 @@ impl Root {
         }
     }
 
-    /// Where the link leads that the guest sees at a path.
+    /// Returns the target of the symbolic link that the guest sees at `path`. Returns `None` if
+    /// there is no link.
     pub(crate) fn link_at(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Host(view) => view.link_at(path),
@@ -111,7 +118,8 @@ impl Root {
         }
     }
 
-    /// Where an image has the program of this name, as the guest would find it.
+    /// Returns the path of the program `name` in an image. `path` is the guest's `PATH`. Returns
+    /// `None` if there is no such program or no image.
     pub(crate) fn program_of_image(&self, name: &[u8], path: &str) -> Option<Vec<u8>> {
         let Self::Image(image) = self else {
             return None;
@@ -121,7 +129,7 @@ impl Root {
     }
 }
 
-/// The paths at which the guest would look for a program of this name, with this `PATH` and this working folder.
+/// Returns the paths at which the guest would look for the program `name`.
 fn places(name: &[u8], path: &str, working_folder: &[u8]) -> Vec<Vec<u8>> {
     let rooted = |folder: &[u8]| [folder, b"/", name].concat();
     let mut places = if name.starts_with(b"/") {

@@ -1,13 +1,16 @@
-//! What answers a guest's questions about files.
+//! Traits of the objects that answer a guest's questions about files.
 
 use ebb_wire::root::{Answer, Frames, Question};
 use rustix::io::Errno;
 use std::fs::File;
 
-/// Answers a guest's questions about its root, in this process or by asking another.
+/// Answers a guest's questions about its root, in this process or by asking a confined one.
 pub(crate) trait Answers: Send {
-    /// Returns the answer to `question`, whose bytes are `asked`, in `buffer`. `place` says where in `ram` a
-    /// frame stands.
+    /// Writes the answer to `question` into `buffer` and returns it, with an error's number inside
+    /// if it failed.
+    ///
+    /// `asked` has the bytes of `question`. `place` returns the offset in `ram` of the frame with a
+    /// guest-physical address, and `None` for an address outside of the guest's memory.
     fn reply<'a>(
         &mut self,
         question: &Question<'_>,
@@ -18,12 +21,20 @@ pub(crate) trait Answers: Send {
     ) -> &'a [u8];
 }
 
-/// Files that a guest sees below its own.
+/// A read-only tree of files that shows through where the guest has no file of its own. Paths have
+/// no slash at their beginning.
 pub(crate) trait Source: Send {
-    /// What stands at a path.
+    /// Adds the attributes of the file at `path` to `answer`. A symbolic link at the end of `path`
+    /// is followed only if `follow`.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if nothing is there or shown, and with other numbers of the host.
     fn look(&mut self, path: &[u8], follow: bool, answer: &mut Answer<'_>) -> Result<(), Errno>;
-    /// Entries of a folder from a number on, as far as there is room; the number with which to go on, 0 at the end. A folder of more
-    /// than `most` entries is `EOVERFLOW`.
+    /// Adds the entries of the directory at `path` to `answer`, from position `from` on, as far as
+    /// they fit. Returns the position of the next entry, 0 after the last one.
+    ///
+    /// # Errors
+    /// Fails with `EOVERFLOW` if the directory has more than `most` entries, and with `ENOTDIR`.
     fn list(
         &mut self,
         path: &[u8],
@@ -31,7 +42,14 @@ pub(crate) trait Source: Send {
         most: usize,
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno>;
-    /// Reads a file into frames of the guest's, whose places in `ram` are told by `place`; how many bytes there were.
+    /// Reads the file at `path` from byte `from` on into `frames` of the guest. Returns the number
+    /// of bytes, which is smaller at the file's end.
+    ///
+    /// `place` returns the offset of a frame in `ram`.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the file is not of this `version` any more, and with `EFAULT` if a
+    /// frame is outside of the guest's memory.
     fn read(
         &mut self,
         path: &[u8],

@@ -1,4 +1,4 @@
-//! What a hostile guest could ask.
+//! Questions of a hostile guest about the host's files.
 
 use super::desk::reply_to;
 use super::shown::Root;
@@ -16,7 +16,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-/// A folder that goes with the test.
+/// A directory that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -36,14 +36,14 @@ impl Folder {
     }
 }
 
-/// A view of the host from a folder, where the only home is this one.
+/// Creates a tree of the host with the working directory `here`, in which `home` is the only home.
 fn from(here: &Path, home: &Path) -> Tree {
     let mut homes = Homes::default();
     homes.add(home);
     Tree::new(View::host_with(here, homes).unwrap())
 }
 
-/// Makes folders, whose names end with a slash, and files with these modes.
+/// Creates directories, whose names end with a slash, and files with these modes.
 fn furnish(at: &Path, entries: &[(&str, u32)]) {
     for (name, _) in entries {
         let path = at.join(name);
@@ -59,19 +59,19 @@ fn furnish(at: &Path, entries: &[(&str, u32)]) {
     }
 }
 
-/// A path as the guest says it.
+/// Converts a host path to the form that a guest uses.
 fn said(path: &Path) -> Vec<u8> {
     path.as_os_str().as_encoded_bytes()[1..].to_vec()
 }
 
-/// Reads the beginning of a file.
+/// Reads the first bytes of a file.
 fn read(tree: &mut Tree, path: &Path) -> Result<(), u32> {
     let path = said(path);
     let version = facts(tree, &path)?.version;
     put(tree, Ask::Read, &path, 0, version, &[0], &ram()).map(drop)
 }
 
-/// Reads files below a folder: the answers have to be these.
+/// Reads files below `at` and compares the results with `answers`.
 #[track_caller]
 fn expect(tree: &mut Tree, at: &Path, answers: &[(&str, Result<(), u32>)]) {
     for (name, answer) in answers {
@@ -92,12 +92,12 @@ const ENOTDIR: u32 = 20;
 const EINVAL: u32 = 22;
 const ESTALE: u32 = 116;
 
-/// The answer to a question without frames.
+/// Asks a question without frames and returns the answer.
 fn ask(tree: &mut Tree, ask: Ask, path: &[u8], from: u64) -> Result<Vec<u8>, u32> {
     put(tree, ask, path, from, 0, &[], &ram())
 }
 
-/// Memory of three frames.
+/// Creates a memory of three frames.
 fn ram() -> File {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
@@ -190,7 +190,7 @@ fn no_path_leads_out() {
             String::from_utf8_lossy(path)
         );
     }
-    // The guest's kernel goes such ways itself: what it asks for has none of them.
+    // The guest's kernel resolves such paths itself, so it never asks for them.
     for path in [
         &b"/inside"[..],
         b"../inside",
@@ -270,7 +270,7 @@ fn of_the_host_only_what_anybody_sees() {
     assert!(shown.contains(&String::from_utf8_lossy(first).into_owned()));
     assert!(shown.iter().any(|name| name == "usr") && !shown.iter().any(|name| name == "var"));
     assert_eq!(names(tree, &here).unwrap(), ["mine"]);
-    // Beside the way to the working folder nothing is shown.
+    // Nothing else is shown of the directories that lead to the working directory.
     let above = folder.0.clone().into_os_string().into_encoded_bytes()[1..].to_vec();
     assert_eq!(names(tree, &above).unwrap(), ["tree"]);
 }
@@ -325,7 +325,7 @@ fn a_home_has_its_secrets() {
             (".private", Err(EACCES)),
             (".ssh/id_ed25519", Err(EACCES)),
             (".ssh/config", Err(EACCES)),
-            // Its folders are open because the home is not.
+            // The directories in `.docker` are searchable by all, but the home is not.
             (".docker/config.json", Err(EACCES)),
             (".docker/other", Ok(())),
             (".npmrc", Err(EACCES)),
@@ -333,7 +333,7 @@ fn a_home_has_its_secrets() {
             (".cache/closed/open", Err(EACCES)),
             ("work/.env", Ok(())),
             ("work/.npmrc", Ok(())),
-            // What is below `work` is not seen by others.
+            // Files below `work` are not visible to other users.
             ("work/.docker/config.json", Err(EACCES)),
             ("work/.hidden", Ok(())),
             ("keys/config", Err(EACCES)),
@@ -343,7 +343,7 @@ fn a_home_has_its_secrets() {
         |tree: &mut Tree, name: &str| ask(tree, Ask::Follow, &said(&home.join(name)), 0).map(drop);
     assert_eq!(follow(tree, "work/key"), Err(EACCES));
     assert_eq!(follow(tree, "keys"), Ok(()));
-    // A secret is seen by its name and size.
+    // The name and size of a secret are visible.
     let shown = names(tree, &said(&home)).unwrap();
     for name in [".ssh", ".private", ".docker", ".npmrc", "work"] {
         assert!(shown.iter().any(|shown| shown == name), "{name}: {shown:?}");
@@ -353,7 +353,7 @@ fn a_home_has_its_secrets() {
     for name in [".ssh", "keys", ".cache/closed"] {
         assert_eq!(names(tree, &said(&home.join(name))), Err(EACCES), "{name}");
     }
-    // Names of secrets do not come along with others either.
+    // The names in secret directories are not listed with other directories either.
     let mut beside = [0; BESIDE_MAX];
     let len = push_name(&mut beside, 0, b".ssh").unwrap();
     let len = push_name(&mut beside, len, b".docker").unwrap();
@@ -376,7 +376,7 @@ fn a_home_has_its_secrets() {
     let key = said(&home.join(".ssh/id_ed25519"));
     assert_eq!((root.content(&key), root.real_path_of(&key)), (None, None));
     assert!(root.content(&said(&home.join("plain"))).is_some());
-    // Where everyone may come here, everyone sees what is readable.
+    // If all users may search these directories, their readable files are no secrets.
     for folder in [&folder.0, &home] {
         fs::set_permissions(folder, Permissions::from_mode(0o755)).unwrap();
     }
@@ -440,7 +440,7 @@ fn the_way_to_the_working_folder_is_not_judged() {
 #[test]
 fn root_sees_of_others_what_anybody_sees() {
     if !rustix::process::geteuid().is_root() {
-        // The host refuses what belongs to others.
+        // The host itself refuses files of other users.
         return;
     }
     let folder = Folder::new("others");
@@ -505,20 +505,20 @@ fn root_sees_of_others_what_anybody_sees() {
         ("of-bob", Err(EACCES)),
     ];
     expect(tree, &work, &answers);
-    // On the way there, names of others are not told.
+    // Directories that lead to the working directory do not show the names of other entries.
     assert_eq!(names(tree, &said(&homes)).unwrap(), ["ann"]);
     assert_eq!(names(tree, &said(&homes.join("ann"))).unwrap(), ["work"]);
     assert_eq!(read(tree, &homes.join("bob/open")), Err(ENOENT));
 }
 
-/// Exchanges the names of two folders below this one.
+/// Exchanges the names of two directories below `at`.
 fn exchange(at: &Path, one: &str, other: &str) {
     let flags = rustix::fs::RenameFlags::EXCHANGE;
     rustix::fs::renameat_with(CWD, at.join(one), CWD, at.join(other), flags).unwrap();
 }
 
-/// A folder of one user that has a private folder of another, and an open one. `None` where not root
-/// runs the test: others do not make such folders.
+/// Creates a directory of one user that has a private and an open directory of another user.
+/// Returns `None` if the test does not run as root, which alone can create them.
 fn of_two_users(name: &str) -> Option<Folder> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -555,7 +555,7 @@ fn another_folder_of_the_same_name_is_judged_anew() {
     };
     let here = folder.tree().join("here");
     let tree = &mut from(&here, Path::new("/nowhere"));
-    // Each look finds another folder under the name than the last one did.
+    // Each question finds another directory under this name than the question before.
     for _ in 0..3 {
         expect(
             tree,
@@ -593,7 +593,8 @@ fn a_name_that_leads_elsewhere_since_a_file_was_opened_tells_nothing() {
     let path = said(&here.join("bob/file"));
     assert_eq!(secrets.lets_read(&path, &private), Ok(false));
     exchange(&here, "open", "bob");
-    // As if the folders were exchanged after the opening. A folder that is known is still the right one.
+    // As if the directories were exchanged after the opening. The check still accepts a directory
+    // that it knows.
     assert_eq!(secrets.lets_read(&path, &private), Ok(false));
     let mut secrets = secrets.again();
     assert_eq!(secrets.lets_read(&path, &private), Err(Errno::ACCESS));
@@ -614,7 +615,8 @@ fn another_folder_in_the_place_of_the_working_folder_is_not_shown() {
         let here = folder.tree().join("here");
         let tree = &mut from(&here, Path::new("/nowhere"));
         expect(tree, &here, &[("open/file", Ok(()))]);
-        // The other folder is taken out first: no folder changes places with one that it has.
+        // The other directory is moved out first, because two names cannot be exchanged if one is
+        // inside the other.
         fs::rename(folder.0.join(other), folder.0.join("out")).unwrap();
         exchange(&folder.0, one, "out");
         assert!(here.join("file").exists());
@@ -640,10 +642,10 @@ fn a_folder_that_the_host_closes_is_closed() {
     assert_eq!(read(tree, &path), Ok(()));
     let version = facts(tree, &said(&path)).unwrap().version;
     fs::set_permissions(home.join(".cache"), Permissions::from_mode(0o700)).unwrap();
-    // What is known of a folder is kept for a second at most.
+    // Permissions of a directory are cached for at most a second.
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert_eq!(read(tree, &path), Err(EACCES));
-    // And so for a file that is open.
+    // The same is true for an open file.
     let again = put(tree, Ask::Read, &said(&path), 0, version, &[0], &ram());
     assert_eq!(again, Err(EACCES));
 }
@@ -723,7 +725,7 @@ fn another_file_with_the_same_size_and_time_is_told() {
     let version = facts(tree, b"file").unwrap().version;
     let read = |tree: &mut _| put(tree, Ask::Read, b"file", 0, version, &[0], &ram());
     assert!(read(tree).is_ok());
-    // Its number may be used again.
+    // A new file may get the same inode number.
     fs::remove_file(&path).unwrap();
     write("two");
     assert_eq!(read(tree), Err(ESTALE));
@@ -795,7 +797,7 @@ fn long_listings_come_in_pieces() {
             .enumerate()
             .all(|(number, name)| *name == format!("{number:0>200}"))
     );
-    // One that begins in the middle, or far behind the end.
+    // A listing may begin in the middle, or far behind the end.
     assert!(ask(tree, Ask::List, b"", 5).is_ok());
     let rest = ask(tree, Ask::List, b"", u64::MAX).unwrap();
     assert_eq!((leading_number(&rest).unwrap().0, rest.len()), (0, 8));
@@ -838,7 +840,7 @@ fn folders_beside_the_one_that_is_listed_come_along_whole_or_not() {
         .map(|(name, target)| (&**name, &**target))
         .collect();
     assert_eq!(next, 0);
-    // What is missing, no folder of this one, or more than may come along, has no heading.
+    // A missing directory, one that is no sibling, and one that is too large get no heading.
     let expected = [
         ("own", ""),
         ("", "empty"),
@@ -848,7 +850,7 @@ fn folders_beside_the_one_that_is_listed_come_along_whole_or_not() {
         ("last", ""),
     ];
     assert_eq!(came, expected);
-    // Where the answer is full, those that are left do not come.
+    // Siblings that do not fit into the answer are left out.
     for number in 0..150 {
         fs::write(at.join(format!("asked/{number:0160}")), "").unwrap();
         fs::write(at.join(format!("few/{number:0160}")), "").unwrap();

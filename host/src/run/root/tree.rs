@@ -1,4 +1,4 @@
-//! What stands in the tree: facts, listings, bytes.
+//! Answers questions about the host's files: attributes, listings, bytes.
 
 use super::desk;
 use super::source::{Answers, Source};
@@ -13,16 +13,16 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-/// Files that stay open, as most are read in several pieces.
+/// The most files that stay open between two questions. Most files are read by several.
 const OPEN_MAX: usize = 64;
 
-/// The host's tree, as a guest sees it.
+/// The host's files as a guest sees them.
 #[derive(Debug)]
 pub(crate) struct Tree {
     view: View,
-    /// Files that were read lately, the last one first.
+    /// Files that were read lately, the latest first.
     open: VecDeque<Open>,
-    /// The folder that is being listed, between two answers.
+    /// The directory whose listing did not fit into one answer.
     listing: Option<Listing>,
     buffer: Vec<u8>,
 }
@@ -41,7 +41,7 @@ struct Listing {
     names: FolderNames,
 }
 
-/// The facts about a file.
+/// Converts the attributes of a file for the guest. `[uid, gid]` own it there.
 fn facts(stat: &Statx, [uid, gid]: [u32; 2]) -> Facts {
     Facts {
         mode: stat.stx_mode.into(),
@@ -55,13 +55,15 @@ fn facts(stat: &Statx, [uid, gid]: [u32; 2]) -> Facts {
     }
 }
 
-/// Opens for reading what was opened for looking at it.
+/// Opens a file for reading that was opened without rights to read it. `more` are further flags.
+/// Fails if the host refuses.
 pub(super) fn reopen(file: &OwnedFd, more: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | more;
     rustix::fs::openat(CWD, own_path(file), flags, Mode::empty())
 }
 
 impl Tree {
+    /// Creates a source of the files in `view`.
     pub(crate) fn new(view: View) -> Self {
         Self {
             view,
@@ -71,15 +73,15 @@ impl Tree {
         }
     }
 
-    /// Opens a folder for its names.
+    /// Opens the directory at `path` to list its names.
     ///
     /// # Errors
-    /// `EOVERFLOW` if it has more than `most`; the host's.
+    /// Fails with `EOVERFLOW` if it has more than `most` entries, or with a number of the host.
     fn open_listing(&mut self, path: &[u8], most: usize) -> Result<Listing, Errno> {
         let folder = self.view.open_folder(path)?;
         let mut names = FolderNames::new(reopen(&folder.file, OFlags::DIRECTORY)?)?;
         if most != usize::MAX {
-            // Before anything is asked about the first one.
+            // Counted before the first entry is looked at.
             names.skip_to(most as u64)?;
             if names.peek()?.is_some() {
                 return Err(Errno::OVERFLOW);
@@ -93,7 +95,11 @@ impl Tree {
         })
     }
 
-    /// Has the file be the first of those that are open.
+    /// Puts the file at `path` first among the open ones, and opens it if necessary.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if its version is another one, and with `EACCES` if the guest may not
+    /// read it.
     fn take_out(&mut self, path: &[u8], version: u64) -> Result<(), Errno> {
         let found = self
             .open
@@ -141,7 +147,7 @@ impl Source for Tree {
     fn look(&mut self, path: &[u8], follow: bool, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (file, stat) = self.view.look(path, follow)?;
         let target = if kind_of(&stat) == FileType::Symlink {
-            // Of a file that was opened for looking at it an empty path means itself.
+            // With an empty path `readlinkat` reads the opened link itself.
             rustix::fs::readlinkat(&file, c"", Vec::new())?.into_bytes()
         } else {
             Vec::new()
@@ -182,7 +188,7 @@ impl Source for Tree {
                 return Ok(0);
             };
             let name = entry.file_name().to_bytes();
-            // What goes meanwhile, or may not be looked at, is not there.
+            // Entries that were removed by now, or may not be seen, are skipped.
             if let Ok((stat, target)) = self.view.look_in(&listing.folder, name) {
                 let entry = Entry {
                     name,
@@ -217,7 +223,7 @@ impl Source for Tree {
         let file = &self.open[0].file;
         let wanted = &mut self.buffer[..places.len() * FRAME];
         let mut len = 0;
-        // Each turn reads something, or is the last.
+        // Each iteration reads something or is the last one.
         while len < wanted.len() {
             let offset = from.checked_add(len as u64).ok_or(Errno::INVAL)?;
             match file.read_at(&mut wanted[len..], offset) {
@@ -227,7 +233,7 @@ impl Source for Tree {
                 Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
             }
         }
-        // Taken away or changed since it was opened.
+        // Checks again, because the file may have been removed or changed since it was opened.
         let stat = opened::facts(file, b"")?;
         if stat.stx_nlink == 0 || version_of_bytes(&stat) != version {
             self.open.pop_front();

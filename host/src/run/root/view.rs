@@ -1,6 +1,7 @@
-//! What of the host's files a guest may see.
+//! Decides which of the host's files a guest may see.
 //!
-//! The guest's kernel is what the program made of it, so what must not be read is refused here, by what a path really leads to.
+//! The program may have taken over the guest's kernel. So forbidden files are refused here, by the
+//! real path that an opened file has on the host.
 
 use crate::system::opened::{facts, kind_of, own_path};
 use crate::system::refuse_kernels_own;
@@ -14,14 +15,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What `--root` says.
+/// The argument of `--root`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RootChoice {
-    /// `none`: nothing.
+    /// `none`: the guest sees no files of the host.
     Nothing,
-    /// `host`: the host's system folders and the working folder.
+    /// `host`: the guest sees the host's system folders and the working directory.
     Host,
-    /// All of a folder, or of an image.
+    /// The guest sees all of a directory, or of an image.
     Path(PathBuf),
 }
 
@@ -45,53 +46,54 @@ impl fmt::Display for RootChoice {
     }
 }
 
-/// What a path is to the guest.
+/// How much of a path the guest sees.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Shown {
-    /// As ebb sees it.
+    /// Everything that `ebb` sees.
     Wholly,
-    /// As ebb sees it, but for secrets.
+    /// Everything that `ebb` sees, except secrets.
     WithoutSecrets,
-    /// A folder on the way to something.
+    /// Only directories that lead to the working directory.
     OnTheWay,
+    /// Nothing.
     No,
 }
 
-/// What is to be seen of the host.
+/// The part of the host's files that a guest may see.
 #[derive(Debug)]
 pub(crate) struct View {
     root: OwnedFd,
-    /// The path of `root` on the host, without a slash at its end.
+    /// The host path of `root`, without a slash at its end.
     at: Vec<u8>,
-    /// What is shown, if not all; without slashes at the ends.
+    /// Restrictions of the view. `None` if all of `root` is shown.
     part: Option<Box<Part>>,
-    /// To whom in the guest belongs what is of whoever runs ebb: user and group.
+    /// The guest's user and group that own files of the user of `ebb`.
     owner: [u32; 2],
 }
 
-/// The system folders, and this.
+/// Restricts a view to the system folders and the working directory.
 #[derive(Debug)]
 struct Part {
-    /// The working folder.
+    /// The path of the working directory, without slashes at its ends.
     here: Vec<u8>,
     secrets: Secrets,
 }
 
 impl View {
-    /// All of the folder at a path.
+    /// Shows all of the directory at `path`.
     ///
     /// # Errors
-    /// What the host says.
+    /// Fails if the directory cannot be opened.
     #[cfg(test)]
     pub(crate) fn folder(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self::of_folder(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
     }
 
-    /// All of an open folder.
+    /// Shows all of the open directory `root`.
     ///
     /// # Errors
-    /// What the host says.
+    /// Fails if its path on the host cannot be read.
     pub(crate) fn of_folder(root: OwnedFd) -> Result<Self, Errno> {
         let at = real_path(&root)?;
         Ok(Self {
@@ -102,25 +104,25 @@ impl View {
         })
     }
 
-    /// The host's system folders and the working folder of this process, without secrets.
+    /// Shows the host's system folders and the working directory of this process, without secrets.
     ///
     /// # Errors
-    /// What the host says.
+    /// Fails if one of them cannot be opened.
     pub(crate) fn host() -> Result<Self, Errno> {
-        // Its path may lead to another folder by now.
+        // Opened as `.`, because the directory's path may lead to another one by now.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(CWD, ".", flags, Mode::empty())?;
-        // One that is gone, or lies outside of the root, shows nothing more.
+        // A working directory that is removed, or outside of the root, is not shown.
         if facts(&folder, b"")?.stx_nlink == 0 || !real_path(&folder)?.starts_with(b"/") {
             return Self::host_with(Path::new("/"), Homes::of_host());
         }
         Self::host_from(folder, Homes::of_host())
     }
 
-    /// The same with this working folder, where these folders are homes.
+    /// Does the same as [`Self::host`] for another working directory and other home directories.
     ///
     /// # Errors
-    /// What the host says.
+    /// Fails if the working directory cannot be opened.
     pub(super) fn host_with(working_folder: &Path, homes: Homes) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(CWD, working_folder, flags, Mode::empty())?;
@@ -140,10 +142,10 @@ impl View {
         Ok(view)
     }
 
-    /// The same view once more.
+    /// Duplicates the view.
     ///
     /// # Errors
-    /// If the host has no descriptor left.
+    /// Fails if the host has no descriptor left.
     pub(crate) fn again(&self) -> Result<Self, Errno> {
         let part = self.part.as_ref().map(|part| Part {
             here: part.here.clone(),
@@ -157,14 +159,15 @@ impl View {
         })
     }
 
-    /// Gives what belongs to whoever runs ebb to a user and a group of the guest. Root's stays root's.
+    /// Makes `owner`, a user and a group of the guest, the owner of files that belong to the user
+    /// of `ebb`. If root runs `ebb`, its files stay root's.
     pub(crate) fn give(&mut self, owner: [u32; 2]) {
         if !geteuid().is_root() {
             self.owner = owner;
         }
     }
 
-    /// To whom in the guest a file belongs.
+    /// Returns the user and group that own a file in the guest.
     pub(super) fn owner_of(&self, stat: &Statx) -> [u32; 2] {
         let [uid, gid] = self.owner;
         [
@@ -181,21 +184,22 @@ impl View {
         ]
     }
 
-    /// The folder that is shown, if all of it is.
+    /// Returns the directory that is shown. Returns `None` if only a part of the host is shown.
     pub(crate) fn whole_folder(&self) -> Option<&OwnedFd> {
         self.is_whole().then_some(&self.root)
     }
 
-    /// Whether all of a folder is shown.
+    /// Returns whether all of one directory is shown.
     pub(crate) fn is_whole(&self) -> bool {
         self.part.is_none()
     }
 
+    /// Returns how much of `path` is shown. The path has no slash at its beginning.
     fn shown(&self, path: &[u8]) -> Shown {
         let Some(part) = &self.part else {
             return Shown::Wholly;
         };
-        // The root itself as working folder is no reason to show everything.
+        // If the root itself is the working directory, that must not show everything.
         let is_below = !part.here.is_empty() && lies_in(path, &part.here);
         if is_below || is_of_system(path) {
             return Shown::WithoutSecrets;
@@ -207,13 +211,15 @@ impl View {
         }
     }
 
-    /// What stands at a path of the guest's, opened for looking at it: links are followed within the tree, but the last one only
-    /// if `follow`.
+    /// Opens the file at `path` without rights to read it. Symbolic links are followed within the
+    /// tree, and one at the end of `path` only if `follow`.
     ///
     /// # Errors
-    /// `ENOENT` for what is not shown, `EACCES` for what is the kernel's own, and what the host says.
+    /// Fails with `ENOENT` for a file that is not shown, and with `EACCES` for a secret or a file
+    /// in one of the kernel's own file systems, such as `/proc`. Other numbers are the host's.
     pub(super) fn look(&mut self, path: &[u8], follow: bool) -> Result<(OwnedFd, Statx), Errno> {
-        // The guest's kernel asks for nothing else, and the way there would tell of what is not shown.
+        // The guest's kernel asks only for plain paths. Another one could tell whether a hidden
+        // directory exists.
         let is_plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
         let plain = path.is_empty() || path.split(|byte| *byte == b'/').all(is_plain);
         if !plain || self.shown(path) == Shown::No {
@@ -223,7 +229,7 @@ impl View {
         if !follow {
             flags |= OFlags::NOFOLLOW;
         }
-        // As in the guest, a link's `..` above the root is the root.
+        // `..` above the root is the root, as in the guest.
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let name = if path.is_empty() { b"." } else { path };
         let file = rustix::fs::openat2(&self.root, name, flags, Mode::empty(), resolve)?;
@@ -236,10 +242,11 @@ impl View {
         Ok((file, stat))
     }
 
-    /// A folder whose names are asked for.
+    /// Opens the directory at `path` for its names.
     ///
     /// # Errors
-    /// As [`Self::look`]; `ENOTDIR`, and `EACCES` if its names are not shown.
+    /// Fails as [`Self::look`], with `ENOTDIR` if it is no directory, and with `EACCES` if its
+    /// names may not be read.
     pub(super) fn open_folder(&mut self, path: &[u8]) -> Result<Folder, Errno> {
         let (file, stat) = self.look(path, true)?;
         if kind_of(&stat) != FileType::Directory {
@@ -266,10 +273,11 @@ impl View {
         })
     }
 
-    /// What stands in a folder under a name, and where it leads if it is a link.
+    /// Returns the attributes of the file `name` in `folder`, and its target if it is a symbolic
+    /// link.
     ///
     /// # Errors
-    /// As [`Self::look`].
+    /// Fails as [`Self::look`].
     pub(super) fn look_in(
         &mut self,
         folder: &Folder,
@@ -277,7 +285,7 @@ impl View {
     ) -> Result<(Statx, Vec<u8>), Errno> {
         let stat = facts(&folder.file, name)?;
         if device(&stat) != folder.device {
-            // Something is mounted there.
+            // Another file system is mounted there.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(&folder.file, name, flags, Mode::empty())?;
             refuse_kernels_own(&file)?;
@@ -303,7 +311,7 @@ impl View {
         Ok((stat, target))
     }
 
-    /// Refuses what is not shown, by its path on the host.
+    /// Refuses the file whose path on the host is `real` if the guest may not see it.
     fn check(&mut self, real: &[u8], stat: &Statx) -> Result<(), Errno> {
         let shown = self.shown(real);
         if let (Shown::WithoutSecrets, Some(part)) = (shown, &mut self.part)
@@ -315,7 +323,8 @@ impl View {
         self.check_way(real, shown, stat)
     }
 
-    /// Refuses a folder that has the path of one on the way to the working folder, or of that itself, and is another.
+    /// Refuses a directory that has taken the path of the working directory, or of one that leads
+    /// to it.
     fn check_way(&self, real: &[u8], shown: Shown, stat: &Statx) -> Result<(), Errno> {
         match &self.part {
             Some(part) if shown == Shown::OnTheWay || *real == part.here => {
@@ -326,10 +335,11 @@ impl View {
         }
     }
 
-    /// Whether the bytes of a file, or the names in a folder, may be read.
+    /// Returns whether the guest may read the bytes of a file, or the names in a directory.
     ///
     /// # Errors
-    /// What the host says.
+    /// Fails if the file's path on the host cannot be read, or if the path leads to another file
+    /// now.
     pub(super) fn is_readable(&mut self, file: &impl AsRawFd, stat: &Statx) -> Result<bool, Errno> {
         if self.part.is_none() {
             return Ok(true);
@@ -342,7 +352,8 @@ impl View {
         }
     }
 
-    /// What the guest sees at a path, by its path on the host.
+    /// Returns the host path of the file that the guest sees at `path`. Returns `None` if it sees
+    /// none, or may not read that file.
     pub(crate) fn real_path_of(&mut self, path: &[u8]) -> Option<PathBuf> {
         let (file, stat) = self.look(path, true).ok()?;
         if kind_of(&stat) == FileType::RegularFile && !self.is_readable(&file, &stat).ok()? {
@@ -352,7 +363,8 @@ impl View {
         Some(PathBuf::from(OsString::from_vec(real)))
     }
 
-    /// Where the link leads that the guest sees at a path.
+    /// Returns the target of the symbolic link that the guest sees at `path`. Returns `None` if
+    /// there is no link.
     pub(crate) fn link_at(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         let (file, stat) = self.look(path, false).ok()?;
         let is_link = kind_of(&stat) == FileType::Symlink;
@@ -360,7 +372,8 @@ impl View {
         is_link.then(read)?.map(CString::into_bytes)
     }
 
-    /// Where the guest sees a folder of the host's, if it does.
+    /// Returns the guest's path of a directory of the host. Returns `None` if the guest does not
+    /// see it.
     pub(crate) fn path_of(&self, folder: &Path) -> Option<Vec<u8>> {
         let path = folder
             .as_os_str()
@@ -373,19 +386,21 @@ impl View {
     }
 }
 
-/// A folder whose names are told.
+/// A directory that was opened to list its names.
 #[derive(Debug)]
 pub(super) struct Folder {
-    /// Opened for looking at it.
+    /// Opened without rights to read it.
     pub(super) file: OwnedFd,
-    /// Its path on the host, without the slash before it, where only a part of the host is shown.
+    /// Its path on the host without the slash at the beginning. Empty if the view has no
+    /// restrictions.
     real: Vec<u8>,
-    /// Whether its entries may be looked at.
+    /// Whether the guest may see its entries.
     shows_entries: bool,
     device: (u32, u32),
 }
 
-/// Refuses what is not shown: on the way to something, all but folders.
+/// Refuses a file that is not shown. On the way to the working directory, everything but
+/// directories is refused.
 fn refuse_unseen(shown: Shown, stat: &Statx) -> Result<(), Errno> {
     match shown {
         Shown::Wholly | Shown::WithoutSecrets => Ok(()),
@@ -394,12 +409,12 @@ fn refuse_unseen(shown: Shown, stat: &Statx) -> Result<(), Errno> {
     }
 }
 
-/// What a file's file system is on.
+/// Returns the numbers of the device that holds a file.
 fn device(stat: &Statx) -> (u32, u32) {
     (stat.stx_dev_major, stat.stx_dev_minor)
 }
 
-/// The path of an open file on the host.
+/// Returns the path of an open file on the host.
 fn real_path(file: &impl AsRawFd) -> Result<Vec<u8>, Errno> {
     let text = rustix::fs::readlinkat(CWD, own_path(file), Vec::new())?;
     Ok(OsString::from_vec(text.into_bytes()).into_vec())

@@ -1,4 +1,4 @@
-//! The guest's requests for volumes, answered.
+//! Answers the guest's requests about volumes.
 
 use super::content::Ram;
 use super::handles::Volumes;
@@ -11,10 +11,11 @@ use std::fs::File;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Volumes {
-    /// Does what a request asks for.
+    /// Does what `request` asks for and writes the result to `answer`. `file` is the guest's
+    /// memory, and `place` returns a frame's offset in it, or `None` outside of it.
     ///
     /// # Errors
-    /// The host's, which the program gets.
+    /// Fails with the error that the guest's program gets.
     pub(crate) fn answer(
         &mut self,
         request: &Request<'_>,

@@ -1,4 +1,4 @@
-//! Bytes of files in volumes, from and to frames of the guest's memory.
+//! Reads and writes bytes of files in volumes, from and to frames of the guest's memory.
 
 use super::facts::{drop_set_id, facts};
 use super::handles::{Access, Volumes};
@@ -15,9 +15,12 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// The guest's memory, and where in it a frame stands.
+/// The guest's memory.
 pub(super) struct Ram<'a> {
+    /// The file with the memory.
     pub(super) file: &'a File,
+    /// Returns the offset in `file` of the frame with a guest-physical address. Returns `None` for
+    /// an address outside of the guest's memory.
     pub(super) place: &'a dyn Fn(u64) -> Option<u64>,
 }
 
@@ -29,13 +32,18 @@ impl Ram<'_> {
 }
 
 impl Volumes {
-    /// Whether a file can be opened so.
+    /// Checks that a file can be opened. `access` has the bits 1 to read and 2 to write. For
+    /// writing, the file stays open until it is closed.
+    ///
+    /// # Errors
+    /// Fails as [`Self::opened`].
     pub(super) fn check_open(&mut self, handle: u64, access: u64) -> Result<(), Errno> {
         if access & 2 != 0 {
             self.pin(handle)?;
         }
         if access & 1 != 0 {
-            // One that was made unreadable is open for both all the same.
+            // A file that is not readable can be open for reading and writing, if it became so
+            // after a program had opened it.
             let open = self.opened(handle, Access::Read).map(drop);
             match open {
                 Err(Errno::ACCESS) if access & 2 != 0 => {}
@@ -45,7 +53,11 @@ impl Volumes {
         Ok(())
     }
 
-    /// Reads into frames.
+    /// Reads bytes into the frames of `request`. Returns the file's attributes and the number of
+    /// bytes, which is smaller at its end.
+    ///
+    /// # Errors
+    /// Fails with `EFAULT` if a frame is outside of the guest's memory, or as [`Self::opened`].
     pub(super) fn read(
         &mut self,
         request: &Request<'_>,
@@ -53,7 +65,8 @@ impl Volumes {
     ) -> Result<(Facts, u64), Errno> {
         let places = ram.places(request)?;
         let from = request.numbers[0];
-        // Before the bytes: if the file changes meanwhile, the next facts say so.
+        // Read before the bytes, so that a change in between shows in the attributes that are read
+        // next.
         let facts = self.facts(request.handle)?;
         let mut buffer = std::mem::take(&mut self.buffer);
         let wanted = &mut buffer[..places.len() * FRAME];
@@ -72,7 +85,12 @@ impl Volumes {
         Ok((facts, result?))
     }
 
-    /// Writes out of frames; what was written, and from where on.
+    /// Writes bytes from the frames of `request`. Returns the file's attributes, the number of
+    /// bytes written, and the offset of the first one.
+    ///
+    /// # Errors
+    /// Fails with `EDQUOT` if the volume's limit does not allow it, with `EFAULT` or `EINVAL` for
+    /// wrong frames, or as [`Self::opened`].
     pub(super) fn write(
         &mut self,
         request: &Request<'_>,
@@ -100,7 +118,8 @@ impl Volumes {
             let (device, added) = (known.device, known.added);
             let is_limited = self.quota(known.volume)?.left().is_some();
             let file = self.opened(request.handle, Access::Write)?;
-            // Next to the write: what the host does before and after it is noticed.
+            // Read immediately before the write, so that changes by the host before and after it
+            // show.
             let stat = rustix::fs::fstat(file)?;
             let before = facts(&stat, request.handle, device, owner);
             let bytes = &buffer[within..end];
@@ -117,7 +136,8 @@ impl Volumes {
             } else {
                 (write_all(file, bytes, offset)?, offset)
             };
-            // It may be less than was wanted, and behind what others have appended meanwhile.
+            // Fewer bytes may be written than asked for, and other programs may have appended
+            // before.
             let fills = |_, _| growth.fills_holes();
             let growth = growth_of_write(&stat, added, at, count as u64, fills);
             self.count_growth(request.handle, &stat, growth)?;
@@ -129,13 +149,15 @@ impl Volumes {
         let foreign =
             facts.size != before.size.max(at + count) || (append != 0 && at != before.size);
         if foreign && count > 0 {
-            // Others wrote at the same time.
+            // Another program has changed the file at the same time, so this must not look like the
+            // guest's own change.
             facts.version_before = !before.version;
         }
         Ok((facts, count, at))
     }
 
-    /// Has a file, or a folder, be stable.
+    /// Waits until a file or directory is on stable storage (`fsync`). Fails with the host's error,
+    /// or with `ESTALE` if the handle is not known.
     pub(super) fn sync(&mut self, handle: u64) -> Result<(), Errno> {
         let known = self.known(handle)?;
         let is_folder =
@@ -162,9 +184,11 @@ impl Volumes {
     }
 }
 
+/// Reads bytes from the offset `from` on into `wanted`. Returns their number, which is smaller at
+/// the end of the file.
 fn read_all(file: &File, wanted: &mut [u8], from: u64) -> Result<usize, Errno> {
     let mut len = 0;
-    // Each turn reads something, or is the last.
+    // Each iteration reads something or is the last one.
     while len < wanted.len() {
         let Some(offset) = from
             .checked_add(len as u64)
@@ -182,9 +206,10 @@ fn read_all(file: &File, wanted: &mut [u8], from: u64) -> Result<usize, Errno> {
     Ok(len)
 }
 
-/// Puts bytes behind the end, wherever others have it be; how many, and where.
+/// Appends `bytes` at the end, wherever other programs have moved it. Returns how many bytes were
+/// written, and their offset.
 fn append_all(file: &File, bytes: &[u8]) -> Result<(usize, u64), Errno> {
-    // With this offset the file's own one counts, which then stands behind what was written.
+    // With this offset the kernel uses the file's position, which then is behind the bytes written.
     const OWN: u64 = u64::MAX;
     let flags = rustix::io::ReadWriteFlags::APPEND;
     let count = rustix::io::retry_on_intr(|| {
@@ -194,10 +219,10 @@ fn append_all(file: &File, bytes: &[u8]) -> Result<(usize, u64), Errno> {
     Ok((count, end.saturating_sub(count as u64)))
 }
 
-/// As much as goes: an error counts only where nothing went.
+/// Writes `bytes` at the offset `from`. Returns how many were written. Fails only if no byte was.
 fn write_all(file: &File, bytes: &[u8], from: u64) -> Result<usize, Errno> {
     let mut len = 0;
-    // As above.
+    // Each iteration writes something or is the last one.
     while len < bytes.len() {
         let offset = from
             .checked_add(len as u64)

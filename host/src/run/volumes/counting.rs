@@ -1,34 +1,37 @@
-//! Counts what a guest's requests add to volumes ([`super::quota`]).
+//! Counts what a guest's requests add to volumes (see [`super::quota`]).
 
 use super::handles::Volumes;
 use super::quota::{Added, FOLDER, Growth, NAME, growth_of_size, pages, taken};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-/// A request that brings names into folders, before it is done.
+/// A request that adds names to directories, checked but not done yet.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Naming {
     volume: usize,
-    /// What the names count, without the growth of the folders.
+    /// Bytes that the names count, without the growth of the directories.
     counts: u64,
-    /// The folders' handles, and the bytes that the folders took before.
+    /// Handles of the directories, and their bytes on the host's disk before the request. Empty for
+    /// a volume without a limit.
     folders: [Option<(u64, u64)>; 2],
 }
 
 impl Volumes {
-    /// Prepares a request that brings a name into a folder, for which `counts` bytes count.
+    /// Prepares a request that adds a name to `folder`. The name counts `counts` bytes.
     ///
     /// # Errors
-    /// `EDQUOT` if the volume has no room for that; `ESTALE` for a handle of nothing.
+    /// Fails with `EDQUOT` if the volume's limit does not allow it, and with `ESTALE` if the handle
+    /// is not known.
     pub(super) fn check_name(&self, folder: u64, counts: u64) -> Result<Naming, Errno> {
         self.check_names([folder, folder], counts, counts)
     }
 
-    /// Prepares a request that changes names in two folders of one volume, for which `counts` bytes
-    /// count.
+    /// Prepares a request that changes names in two directories of one volume. The names count
+    /// `counts` bytes.
     ///
     /// # Errors
-    /// `EDQUOT` if the volume has no room for `needed` bytes; `ESTALE` for a handle of nothing.
+    /// Fails with `EDQUOT` if the volume's limit does not allow `needed` more bytes, and with
+    /// `ESTALE` if a handle is not known.
     pub(super) fn check_names(
         &self,
         [first, second]: [u64; 2],
@@ -51,9 +54,10 @@ impl Volumes {
         })
     }
 
-    /// Counts the names that a request has brought into folders, and what the folders have grown
-    /// by. How much that is shows only now, so the last request that a volume has room for may add
-    /// a few pages more than that.
+    /// Counts the names that a request has added, and the growth of the directories.
+    ///
+    /// The growth is known only after the request. So the last request that the limit allows may
+    /// exceed it by a few pages. Fails with `ESTALE` if a handle is not known.
     pub(super) fn count_name(&mut self, naming: &Naming) -> Result<(), Errno> {
         self.quota_mut(naming.volume)?.add(naming.counts);
         for (folder, before) in naming.folders.into_iter().flatten() {
@@ -62,12 +66,13 @@ impl Volumes {
         Ok(())
     }
 
-    /// Counts what a new folder takes beyond what it has counted.
+    /// Counts the disk space of a new directory, as far as it exceeds the bytes that its creation
+    /// has counted. Fails with `ESTALE` if the handle is not known.
     pub(super) fn count_new_folder(&mut self, folder: u64) -> Result<(), Errno> {
         self.count_folder(folder, FOLDER - NAME)
     }
 
-    /// Counts what a folder takes more than `before`.
+    /// Counts the disk space of `folder` beyond `before` bytes.
     fn count_folder(&mut self, folder: u64, before: u64) -> Result<(), Errno> {
         let grown = self.taken_by(folder)?.saturating_sub(before);
         let volume = self.known(folder)?.volume;
@@ -75,20 +80,22 @@ impl Volumes {
         Ok(())
     }
 
+    /// Returns the bytes of a directory on the host's disk.
     fn taken_by(&self, folder: u64) -> Result<u64, Errno> {
         Ok(taken(&rustix::fs::fstat(&self.known(folder)?.file)?))
     }
 
-    /// Refuses what a request would add to a file, if its volume has no room for that.
+    /// Checks that the volume's limit allows a request to add `growth` to a file.
     ///
     /// # Errors
-    /// As [`Self::check_name`].
+    /// Fails with `EDQUOT` if it does not, and with `ESTALE` if the handle is not known.
     pub(super) fn check_growth(&self, handle: u64, growth: Growth) -> Result<(), Errno> {
         let volume = self.known(handle)?.volume;
         self.quota(volume)?.check(growth.counts())
     }
 
-    /// Counts what a request has added to a file whose facts were `before`.
+    /// Counts the `growth` that a request has added to a file, whose attributes were `before`.
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn count_growth(
         &mut self,
         handle: u64,
@@ -104,8 +111,9 @@ impl Volumes {
         Ok(())
     }
 
-    /// Counts what a new size has added to a file whose facts were `before`, or takes back what it
-    /// has cut off, as far as the guest had added that.
+    /// Counts the change of a file's size to `new` bytes. `before` has the file's attributes before
+    /// the change. If pages were cut off that the guest had added, they are subtracted. Fails with
+    /// `ESTALE` if the handle is not known.
     pub(super) fn count_size(&mut self, handle: u64, before: &Stat, new: u64) -> Result<(), Errno> {
         let growth = growth_of_size(before, new);
         if growth.longer > 0 {

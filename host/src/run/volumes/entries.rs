@@ -1,4 +1,5 @@
-//! Names in folders of a volume: looking, making, moving, removing. Each name is one in a folder that the guest has a handle of.
+//! Works on names in a volume's directories: look up, create, list, rename, remove. The guest has a
+//! handle of each directory that it names.
 
 use super::facts::{facts, has_set_id, is_guests_to_change};
 use super::handles::Volumes;
@@ -12,15 +13,15 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// The most names of one folder.
+/// The most names that are listed of one directory.
 const NAMES_MAX: u64 = 1 << 20;
 
-/// Folders that stay open between two answers, each with a buffer of the host's answers. A further
-/// one is read from its beginning for each answer, and its names may come twice if it changes
-/// meanwhile.
+/// The most directories that stay open between two answers to a listing. Another one is read from
+/// its beginning for each answer. Its names may be listed twice if it changes in between.
 const LISTINGS_MAX: usize = 4;
 
-/// Refuses what is no name in a folder.
+/// Checks a name of the guest. Fails with `EINVAL` if it is no plain file name, and with
+/// `ENAMETOOLONG`.
 fn check(name: &[u8]) -> Result<&[u8], Errno> {
     let plain =
         !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| b"/\0".contains(byte));
@@ -31,11 +32,11 @@ fn check(name: &[u8]) -> Result<&[u8], Errno> {
     }
 }
 
-/// Opens what has a name in a folder, and nothing else: it is one name, and no link is followed.
+/// Opens the file `name` in `folder`. No link is followed and no other directory entered.
 fn open(folder: &OwnedFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-    // A link in last place is opened itself with `PATH`.
+    // With `PATH`, a symbolic link is opened itself instead of followed.
     let resolve = if flags.contains(OFlags::PATH) {
         resolve - ResolveFlags::NO_SYMLINKS
     } else {
@@ -50,7 +51,12 @@ fn mode(number: u64) -> Result<Mode, Errno> {
 }
 
 impl Volumes {
-    /// What has a name, with a handle for it.
+    /// Looks up `name` in a directory. Returns the attributes of the file, with a handle that the
+    /// guest now has once more.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT`, with `EACCES` for a file system of the kernel's own such as `/proc`, or
+    /// with `ENFILE` if the guest has too many handles.
     pub(super) fn look(&mut self, folder: u64, name: &[u8]) -> Result<Facts, Errno> {
         let known = self.known(folder)?;
         let file = open(&known.file, check(name)?, OFlags::PATH, Mode::empty())?;
@@ -64,12 +70,12 @@ impl Volumes {
         Ok(facts(&stat, handle, device, self.owner))
     }
 
-    /// Answers with the names in a folder, from the one with number `from` on, as far as they fit.
-    /// The folder stays open between two answers, so that the next one goes on where this one
-    /// ended.
+    /// Writes the names in a directory to `answer`, from position `from` on, as far as they fit.
+    /// The directory stays open, so that the next request continues there.
     ///
     /// # Errors
-    /// `EOVERFLOW` if the folder has more than [`NAMES_MAX`] names; the host's.
+    /// Fails with `EOVERFLOW` if the directory has more than [`NAMES_MAX`] names, or with another
+    /// error of the host.
     pub(super) fn list(
         &mut self,
         folder: u64,
@@ -108,7 +114,7 @@ impl Volumes {
                 }
                 kind => Some(kind.as_raw_mode()),
             };
-            // Without a mode it is gone meanwhile.
+            // Without a mode the file was removed by now.
             let fits = mode.is_none_or(|mode| {
                 answer.entry(&Entry {
                     name,
@@ -131,7 +137,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Opens a folder for its names.
+    /// Opens a directory to list its names.
     fn names(&self, folder: u64) -> Result<FolderNames, Errno> {
         let known = self.known(folder)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -139,7 +145,10 @@ impl Volumes {
         FolderNames::new(file)
     }
 
-    /// Where a link leads.
+    /// Returns the target of a symbolic link.
+    ///
+    /// # Errors
+    /// Fails with `EINVAL` if the handle is no link's.
     pub(super) fn target(&self, handle: u64) -> Result<Vec<u8>, Errno> {
         let known = self.known(handle)?;
         if kind(&rustix::fs::fstat(&known.file)?) != FileType::Symlink {
@@ -148,7 +157,10 @@ impl Volumes {
         Ok(rustix::fs::readlinkat(&known.file, c"", Vec::new())?.into_bytes())
     }
 
-    /// Makes an empty file.
+    /// Creates an empty file with the permissions `bits`, and returns its attributes with a handle.
+    ///
+    /// # Errors
+    /// Fails with `EEXIST`, `EROFS`, `EDQUOT`, `ENFILE`, or another error of the host.
     pub(super) fn make_file(
         &mut self,
         folder: u64,
@@ -156,14 +168,14 @@ impl Volumes {
         bits: u64,
     ) -> Result<Facts, Errno> {
         let known = self.known_to_change(folder)?;
-        // Rather no file than one without a handle.
+        // Checked first, so that no file is created for which there is no handle.
         self.check_room()?;
         let naming = self.check_name(folder, NAME)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
         let (device, volume) = (known.device, known.volume);
         let file = open(&known.file, check(name)?, flags, Mode::RUSR | Mode::WUSR)?;
         self.count_name(&naming)?;
-        // Whatever our own umask says: the guest has one.
+        // Sets the mode regardless of `ebb`'s umask, since the guest applies its own.
         rustix::fs::fchmod(&file, mode(bits)?)?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let named = rustix::fs::openat(CWD, own_path(&file), flags, Mode::empty())?;
@@ -173,7 +185,11 @@ impl Volumes {
         Ok(facts(&stat, handle, device, self.owner))
     }
 
-    /// Makes an empty folder.
+    /// Creates an empty directory with the permissions `bits`, and returns its attributes with a
+    /// handle.
+    ///
+    /// # Errors
+    /// Fails as [`Self::make_file`].
     pub(super) fn make_folder(
         &mut self,
         folder: u64,
@@ -189,7 +205,7 @@ impl Volumes {
         self.count_new_folder(made.handle)?;
         let path = own_path(&self.known(made.handle)?.file);
         if u64::from(FileType::Directory.as_raw_mode()) == made.mode & 0o170_000 {
-            // The set-group-ID bit is the folder's above.
+            // The set-group-ID bit is inherited from the parent directory.
             let inherited = made.mode & 0o2000;
             let kept = u32::try_from((bits & 0o1000) | inherited).unwrap_or(0);
             rustix::fs::chmod(path, mode(bits)? | Mode::from_raw_mode(kept))?;
@@ -197,7 +213,10 @@ impl Volumes {
         self.facts(made.handle)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link to `target`, and returns its attributes with a handle.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` for an impossible target, or as [`Self::make_file`].
     pub(super) fn make_link(
         &mut self,
         folder: u64,
@@ -215,12 +234,14 @@ impl Volumes {
         self.look(folder, name)
     }
 
-    /// Gives a file a further name.
+    /// Gives the file with this handle another name, a hard link in `folder`. Returns its
+    /// attributes.
     ///
     /// # Errors
-    /// `EPERM` for devices, pipes, sockets and set-user-ID or set-group-ID files, which Linux
-    /// refuses to users they do not belong to; `EXDEV` if the file was found by another volume than
-    /// the folder; `EDQUOT`; the host's.
+    /// Fails with `EPERM` for devices, pipes and sockets, and for files with set-user-ID or
+    /// set-group-ID. Linux also refuses these to users who do not own them. Fails with `EXDEV` if
+    /// the guest found file and directory by different volumes, with `EDQUOT`, or with another
+    /// error of the host.
     pub(super) fn name(&mut self, folder: u64, name: &[u8], handle: u64) -> Result<Facts, Errno> {
         let before = self.facts(handle)?;
         let (to, file) = (self.known_to_change(folder)?, self.known_to_change(handle)?);
@@ -238,19 +259,24 @@ impl Volumes {
         self.facts_after(handle, &before)
     }
 
-    /// Removes a name.
+    /// Removes `name` from a directory. The file must be a directory if `flags` has `REMOVEDIR`.
+    ///
+    /// # Errors
+    /// Fails with `EROFS` in a read-only volume, or with another error of the host.
     pub(super) fn remove(&mut self, folder: u64, name: &[u8], flags: AtFlags) -> Result<(), Errno> {
         let known = self.known_to_change(folder)?;
         rustix::fs::unlinkat(&known.file, check(name)?, flags)
     }
 
-    /// Moves what has a name, or exchanges it with what has the other name. A name counts in the
-    /// folder that it comes into from another one. Within one folder, only the folder's growth
-    /// counts; the volume needs room for a name all the same, unless the new name is there already,
-    /// so that a full volume's folders grow no more.
+    /// Renames a file, or exchanges it with another one. `flags` are those of `renameat2`.
+    ///
+    /// A name counts if it comes into another directory. Within one directory only the directory's
+    /// growth counts. But if the new name does not exist yet, the volume must still have a page
+    /// left. So the directories of a full volume do not grow.
     ///
     /// # Errors
-    /// `EXDEV` if the folders were found by different volumes; `EDQUOT`; the host's.
+    /// Fails with `EXDEV` if the guest found the directories by different volumes, with `EDQUOT`,
+    /// or with another error of the host.
     pub(super) fn rename(
         &mut self,
         (folder, name): (u64, &[u8]),
@@ -268,7 +294,7 @@ impl Volumes {
             return Err(Errno::XDEV);
         }
         let (name, new_name) = (check(name)?, check(new_name)?);
-        // A volume has one handle for a folder.
+        // A volume has one handle for each directory, so equal handles mean one directory.
         let counts = match (folder == to_folder, flags.contains(RenameFlags::EXCHANGE)) {
             (true, _) => 0,
             (false, false) => NAME,
@@ -281,7 +307,9 @@ impl Volumes {
         self.count_name(&naming)
     }
 
-    /// What `statfs` tells; of a volume with a limit no more is free than the guest may still add.
+    /// Returns the figures of `statfs`: block size, blocks, free and available blocks, files, free
+    /// files. In a volume with a limit, the free space is at most what the guest may still add.
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn room(&self, handle: u64) -> Result<[u64; 6], Errno> {
         let known = self.known(handle)?;
         let stat = rustix::fs::fstatfs(&known.file)?;
@@ -289,7 +317,7 @@ impl Volumes {
         let left = self.quota(known.volume)?.left();
         let blocks = left.map_or(u64::MAX, |left| left / block);
         let names = left.map_or(u64::MAX, |left| left / NAME);
-        // What is used stays so.
+        // The used space is shown as the host has it.
         let (free, files) = (stat.f_bfree.min(blocks), stat.f_ffree.min(names));
         Ok([
             block,

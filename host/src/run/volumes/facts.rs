@@ -1,4 +1,4 @@
-//! What the guest is told of a file.
+//! Reads and changes the attributes of files in volumes.
 
 use super::handles::{Access, Volumes};
 use super::quota::growth_of_size;
@@ -10,16 +10,16 @@ use rustix::process::{getegid, geteuid};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::AsFd;
 
-/// The set-user-ID and set-group-ID bits. With them, bytes that a guest wrote would run with
-/// another's rights.
+/// The set-user-ID and set-group-ID bits. A file with them would run bytes that the guest wrote
+/// with another user's rights.
 const SET_ID: u32 = 0o6000;
-/// Bits of a mode that a guest may set: permissions, and the sticky bit.
+/// Bits of a mode that a guest may set: permissions and the sticky bit.
 const PLAIN: u32 = 0o1777;
-/// What the owner of a volume's folder keeps.
+/// Permissions that the owner of a volume's directory must keep.
 const OWNER_ALL: u32 = 0o700;
 
-/// Returns whether a guest may change the attributes of what is of this kind. Devices, pipes and
-/// sockets in a volume belong to the host's programs.
+/// Returns whether a guest may change the attributes of files of this `kind`. It may not change
+/// devices, pipes and sockets, which the host's programs use.
 pub(super) fn is_guests_to_change(kind: FileType) -> bool {
     matches!(
         kind,
@@ -27,30 +27,32 @@ pub(super) fn is_guests_to_change(kind: FileType) -> bool {
     )
 }
 
-/// Returns whether a regular file runs with its owner's or its group's rights.
+/// Returns whether a file is a regular file that runs with the rights of its owner or group.
 pub(super) fn has_set_id(stat: &Stat) -> bool {
     kind(stat) == FileType::RegularFile && stat.st_mode & SET_ID != 0
 }
 
-/// Clears the set-user-ID and set-group-ID bits of `file`, whose facts are `stat`, before its bytes
-/// change. The host's kernel would clear them too, but not where ebb runs as root.
+/// Clears the set-user-ID and set-group-ID bits of `file`, whose attributes are `stat`. Call this
+/// before its bytes change. The host's kernel does the same, but not if root runs `ebb`.
 ///
 /// # Errors
-/// The host's, such as `EPERM` if the file is another user's: its bytes must not change then.
+/// Fails if the bits cannot be cleared, for example with `EPERM` for a file of another user. The
+/// bytes must not change then.
 pub(super) fn drop_set_id(file: impl AsFd, stat: &Stat) -> Result<(), Errno> {
     if !has_set_id(stat) {
         return Ok(());
     }
     let file = file.as_fd();
     rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o7777 & !SET_ID))?;
-    // Some file systems take any mode, and keep theirs.
+    // Some file systems accept any mode and do not change it.
     if has_set_id(&rustix::fs::fstat(file)?) {
         return Err(Errno::PERM);
     }
     Ok(())
 }
 
-/// A number that a file has in its volume, on whatever device of the host's it is.
+/// Returns an inode number that is unique in a volume, although the volume may span several devices
+/// of the host.
 fn inode(stat: &Stat, device: u64) -> u64 {
     if stat.st_dev == device {
         return stat.st_ino;
@@ -60,8 +62,10 @@ fn inode(stat: &Stat, device: u64) -> u64 {
     inode.finish() | 1 << 63
 }
 
+/// Converts the attributes of a file for the guest. `device` is the volume's. Files of the user of
+/// `ebb` belong to `owner` in the guest.
 pub(super) fn facts(stat: &Stat, handle: u64, device: u64, owner: [u32; 2]) -> Facts {
-    // Who runs ebb is the guest's root, or the program's user.
+    // The user of `ebb` is shown as the guest's root, or as the program's user.
     let own = |id: u32, own, shown| u64::from(if id == own { shown } else { id });
     let version = version_of(stat);
     Facts {
@@ -84,14 +88,21 @@ pub(super) fn facts(stat: &Stat, handle: u64, device: u64, owner: [u32; 2]) -> F
 }
 
 impl Volumes {
-    /// What is known of a file.
+    /// Returns the attributes of the file with this handle.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn facts(&self, handle: u64) -> Result<Facts, Errno> {
         let known = self.known(handle)?;
         let stat = rustix::fs::fstat(&known.file)?;
         Ok(facts(&stat, handle, known.device, self.owner))
     }
 
-    /// The same, after something that began with `before`.
+    /// Returns the attributes after a change that began with `before`. The guest recognizes its own
+    /// change by that.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn facts_after(&self, handle: u64, before: &Facts) -> Result<Facts, Errno> {
         Ok(Facts {
             version_before: before.version,
@@ -99,11 +110,13 @@ impl Volumes {
         })
     }
 
-    /// Changes attributes of a file, folder or link.
+    /// Changes attributes of a file, directory or link, and returns the new ones. `numbers` are
+    /// those of [`ebb_wire::volume::Ask::Change`].
     ///
     /// # Errors
-    /// `EPERM` for devices, pipes and sockets, which are the host's, and if the change would keep
-    /// the host's user out of the volume; the host's.
+    /// Fails with `EPERM` for devices, pipes and sockets, and if the host's user would lose access
+    /// to the volume. Fails with `EROFS` in a read-only volume, with `EDQUOT`, or with another
+    /// error of the host.
     pub(super) fn change(&mut self, handle: u64, numbers: &[u64]) -> Result<Facts, Errno> {
         let &[what, mode, size, seconds, nanos, ..] = numbers else {
             return Err(Errno::INVAL);
@@ -124,7 +137,8 @@ impl Volumes {
                     if self.is_top(&stat) && wanted & OWNER_ALL != OWNER_ALL {
                         return Err(Errno::PERM);
                     }
-                    // Those that the host gave may stay: files made below get its group.
+                    // Bits that the host has set may stay. With set-group-ID, new files below get
+                    // the directory's group.
                     wanted & (PLAIN | stat.st_mode & SET_ID)
                 }
                 _ => wanted & PLAIN,

@@ -1,4 +1,5 @@
-//! Files that the guest knows: a handle is an open descriptor that can do nothing but name its file.
+//! The volumes of a guest and its handles. Each handle stands for a descriptor that was opened
+//! without rights to read or write.
 
 use super::VolumeOption;
 use super::quota::{Added, Quota};
@@ -13,35 +14,40 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Files that stay open, as most are read or written in several pieces.
+/// The most files that stay open for their bytes. Most files are read or written by several
+/// requests.
 const OPEN_MAX: usize = 64;
-/// Files that a guest may know, and have open for writing, at most: each holds memory of the host's kernel.
+/// The most handles, with files that are open for writing. Each holds memory of the host's kernel.
 const MOST: u64 = 64 << 10;
-/// Descriptors that ebb needs for itself.
+/// Number of descriptors that `ebb` keeps for itself.
 const KEPT: u64 = 256;
 
-/// What tells a file from every other one: its device, its number there, and the volume by which
-/// the guest found it. A file that two volumes show has a handle for each of them, so that what is
-/// done by one counts for that one, and nothing is closed by another.
+/// The identity of a file: its device, its inode number, and the index of the volume through which
+/// the guest found it.
+///
+/// A file that two volumes show has two handles. So changes count for the volume through which they
+/// are made, and closing one handle does not close the other.
 type Key = (u64, u64, usize);
 
-/// A file that the guest knows.
+/// A file for which the guest has a handle.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// Opened for naming it.
+    /// Opened without rights to read or write.
     pub(super) file: OwnedFd,
     key: Key,
     /// How often the guest was given the handle.
     given: u64,
+    /// Whether the guest may not change the file.
     pub(super) read_only: bool,
-    /// The device that its volume is on.
+    /// The device of its volume.
     pub(super) device: u64,
-    /// The number of the volume by which the guest found it.
+    /// The index of the volume through which the guest found it.
     pub(super) volume: usize,
+    /// The pages that the guest has added at the file's end.
     pub(super) added: Added,
 }
 
-/// How a file is open.
+/// Whether a file is open to read or to write.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
@@ -56,12 +62,12 @@ struct Open {
     file: File,
 }
 
-/// The folder of a volume.
+/// The directory of a volume.
 #[derive(Debug)]
 struct Top {
     file: OwnedFd,
     read_only: bool,
-    /// Its device, and its number there.
+    /// Its device and inode number.
     place: (u64, u64),
     quota: Quota,
 }
@@ -78,28 +84,31 @@ impl Top {
     }
 }
 
-/// All volumes of a guest, and what it knows of them.
+/// All volumes of a guest, and the handles that the guest has.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     tops: Vec<Top>,
-    /// Whose in the guest is what belongs to whoever runs ebb: user and group.
+    /// The guest's user and group that own files of the user of `ebb`.
     pub(super) owner: [u32; 2],
     known: HashMap<u64, Known>,
     handles: HashMap<Key, u64>,
     next: u64,
     most: usize,
     open: VecDeque<Open>,
-    /// Files that the guest has open for writing: they stay writable, whatever becomes of their modes.
+    /// Files that the guest has open for writing, by handle. They stay writable even if their modes
+    /// change.
     writers: HashMap<u64, File>,
+    /// Directories that are being listed, the latest first.
     pub(super) listings: VecDeque<super::listing::Listing>,
+    /// Space for the bytes of one request.
     pub(super) buffer: Vec<u8>,
 }
 
 impl Volumes {
-    /// The folders that the options say.
+    /// Opens the directories of the volumes.
     ///
     /// # Errors
-    /// Which one cannot be had, and why.
+    /// Returns the index of the option whose directory cannot be opened, and the reason.
     pub(crate) fn open(options: &[VolumeOption]) -> Result<Self, (usize, io::Error)> {
         let mut tops = Vec::new();
         for (number, option) in options.iter().enumerate() {
@@ -123,13 +132,13 @@ impl Volumes {
         })
     }
 
-    /// The folders of the volumes, in the order of the options.
+    /// Returns the open directories of the volumes, in the order of the options.
     pub(crate) fn folders(&self) -> impl Iterator<Item = &OwnedFd> {
         self.tops.iter().map(|top| &top.file)
     }
 
-    /// Returns the real path of what stands at `inside` in the volume with this number. `None` if nothing
-    /// does, or if a link leads out of the volume.
+    /// Returns the host path of the file at `inside` in the volume with this number. Returns `None`
+    /// if there is none, or if a link leads out of the volume.
     pub(crate) fn real_path_of(&self, number: usize, inside: &Path) -> Option<PathBuf> {
         let top = self.tops.get(number)?;
         let inside = if inside.as_os_str().is_empty() {
@@ -143,15 +152,16 @@ impl Volumes {
         std::fs::read_link(own_path(&found)).ok()
     }
 
-    /// Gives what belongs to whoever runs ebb to a user and a group of the guest.
+    /// Makes `owner`, a user and a group of the guest, the owner of files that belong to the user
+    /// of `ebb`.
     pub(crate) fn give_to(&mut self, owner: [u32; 2]) {
         self.owner = owner;
     }
 
-    /// The same volumes, of which a guest knows nothing yet.
+    /// Duplicates the volumes for a guest that has no handles yet.
     ///
     /// # Errors
-    /// If the host has no descriptor left.
+    /// Fails if the host has no descriptor left.
     pub(crate) fn again(&self) -> Result<Self, Errno> {
         let mut tops = Vec::new();
         for top in &self.tops {
@@ -172,7 +182,11 @@ impl Volumes {
         })
     }
 
-    /// The folder of a volume: a handle.
+    /// Returns a handle of the directory of the volume with this number.
+    ///
+    /// # Errors
+    /// Fails with `ENOENT` if there is no such volume, or with `ENFILE` if the guest has too many
+    /// handles.
     pub(super) fn top(&mut self, number: u64) -> Result<u64, Errno> {
         let volume = usize::try_from(number).map_err(|_| Errno::NOENT)?;
         let top = self.tops.get(volume).ok_or(Errno::NOENT)?;
@@ -182,13 +196,18 @@ impl Volumes {
         self.give(file, &stat, read_only, stat.st_dev, volume)
     }
 
-    /// Returns whether `stat` is of a volume's own folder, by whatever way the guest found it.
+    /// Returns whether `stat` belongs to a volume's own directory, on whatever path the guest found
+    /// it.
     pub(super) fn is_top(&self, stat: &Stat) -> bool {
         let place = (stat.st_dev, stat.st_ino);
         self.tops.iter().any(|top| top.place == place)
     }
 
-    /// A handle for a file, one more time.
+    /// Returns the handle of `file`, whose attributes are `stat`, and counts that the guest was
+    /// given it once more. `device` and `volume` are those of the volume.
+    ///
+    /// # Errors
+    /// Fails with `ENFILE` if the guest has too many handles.
     pub(super) fn give(
         &mut self,
         file: OwnedFd,
@@ -223,7 +242,8 @@ impl Volumes {
         Ok(handle)
     }
 
-    /// Refuses one descriptor too many.
+    /// Checks that the guest may have one more handle or file that is open for writing. Fails with
+    /// `ENFILE` if not.
     pub(super) fn check_room(&self) -> Result<(), Errno> {
         if self.known.len() + self.writers.len() >= self.most {
             return Err(Errno::NFILE);
@@ -231,29 +251,33 @@ impl Volumes {
         Ok(())
     }
 
-    /// The file with a handle.
+    /// Returns the file with this handle. Fails with `ESTALE` if there is none.
     pub(super) fn known(&self, handle: u64) -> Result<&Known, Errno> {
         self.known.get(&handle).ok_or(Errno::STALE)
     }
 
-    /// The same, of which something is noted.
+    /// Returns the file with this handle, to change its entry. Fails with `ESTALE` if there is
+    /// none.
     pub(super) fn known_mut(&mut self, handle: u64) -> Result<&mut Known, Errno> {
         self.known.get_mut(&handle).ok_or(Errno::STALE)
     }
 
-    /// What may be added to a volume.
+    /// Returns the limit of a volume and what counts so far. Fails with `ESTALE` if there is no
+    /// such volume.
     pub(super) fn quota(&self, volume: usize) -> Result<&Quota, Errno> {
         let top = self.tops.get(volume).ok_or(Errno::STALE)?;
         Ok(&top.quota)
     }
 
-    /// The same, of which something is noted.
+    /// Returns the limit of a volume and its count, to be changed. Fails with `ESTALE` if there is
+    /// no such volume.
     pub(super) fn quota_mut(&mut self, volume: usize) -> Result<&mut Quota, Errno> {
         let top = self.tops.get_mut(volume).ok_or(Errno::STALE)?;
         Ok(&mut top.quota)
     }
 
-    /// The same, to be changed.
+    /// Returns the file with this handle if the guest may change it. Fails with `EROFS` in a
+    /// read-only volume, and with `ESTALE` if there is no such file.
     pub(super) fn known_to_change(&self, handle: u64) -> Result<&Known, Errno> {
         let known = self.known(handle)?;
         if known.read_only {
@@ -262,7 +286,11 @@ impl Volumes {
         Ok(known)
     }
 
-    /// Takes a handle back.
+    /// Takes a handle back that was given `times` times. When no giving is left, the handle becomes
+    /// invalid and its files are closed.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn forget(&mut self, handle: u64, times: u64) -> Result<(), Errno> {
         let known = self.known.get_mut(&handle).ok_or(Errno::STALE)?;
         known.given = known.given.saturating_sub(times);
@@ -276,26 +304,33 @@ impl Volumes {
         Ok(())
     }
 
-    /// Closes what is open of a file.
+    /// Closes the files that are open for the bytes of this handle.
     pub(super) fn close(&mut self, handle: u64) {
         self.open.retain(|open| open.handle != handle);
         self.writers.remove(&handle);
     }
 
-    /// Has a file be open for writing until it is closed.
+    /// Keeps a file open for writing until it is closed.
+    ///
+    /// # Errors
+    /// Fails with `ENFILE` if the guest has too many open, or as [`Self::opened`].
     pub(super) fn pin(&mut self, handle: u64) -> Result<(), Errno> {
         if self.writers.contains_key(&handle) {
             return Ok(());
         }
         self.check_room()?;
         self.opened(handle, Access::Write)?;
-        // It was put in the first place.
+        // `opened` has put it first.
         let open = self.open.pop_front().ok_or(Errno::IO)?;
         self.writers.insert(handle, open.file);
         Ok(())
     }
 
-    /// A regular file, open for its bytes.
+    /// Opens a regular file for its bytes, or returns the open one.
+    ///
+    /// # Errors
+    /// Fails with `EISDIR` for a directory, `ENXIO` for a device, pipe or socket, `EROFS` in a
+    /// read-only volume, or another error of the host.
     pub(super) fn opened(&mut self, handle: u64, access: Access) -> Result<&File, Errno> {
         let known = match access {
             Access::Read => self.known(handle)?,
@@ -310,7 +345,7 @@ impl Volumes {
         let open = match self.open.iter().position(fits) {
             Some(at) => self.open.remove(at),
             None => {
-                // Devices and pipes are not to be opened, whatever they would do.
+                // Opening a device or a pipe could have effects, so these are refused.
                 match kind(&rustix::fs::fstat(&known.file)?) {
                     FileType::RegularFile => {}
                     FileType::Directory => return Err(Errno::ISDIR),
@@ -324,7 +359,7 @@ impl Volumes {
                 let reopen =
                     |flags| rustix::fs::openat(CWD, own_path(&known.file), flags, Mode::empty());
                 let file = match reopen(flags) {
-                    // Who may write need not be able to read.
+                    // A file may be writable and not readable.
                     Err(Errno::ACCESS) if access == Access::Write => {
                         reopen(OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK)?
                     }
@@ -343,13 +378,13 @@ impl Volumes {
         self.open.front().map(|open| &open.file).ok_or(Errno::IO)
     }
 
-    /// How many files the guest has open for writing.
+    /// Returns the number of files that the guest has open for writing.
     #[cfg(test)]
     pub(super) fn writers(&self) -> usize {
         self.writers.len()
     }
 
-    /// Notes a file that is open for writing since it was made.
+    /// Keeps a new file that is already open for writing.
     pub(super) fn keep_open(&mut self, handle: u64, file: OwnedFd) {
         self.open.truncate(OPEN_MAX - 1);
         self.open.push_front(Open {
@@ -360,7 +395,8 @@ impl Volumes {
     }
 }
 
-/// How many files the guest may know: what the host lets us have, less our own.
+/// Returns the most handles that the guest may have: the host's limit for descriptors, less those
+/// of `ebb`. Raises that limit first.
 fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit {

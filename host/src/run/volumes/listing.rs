@@ -1,11 +1,12 @@
-//! A folder that is being listed, between two answers.
+//! A directory that is being listed, between two answers.
 
 use crate::system::FolderNames;
 
-/// How far the listing of a folder is.
+/// The progress of a directory's listing.
 #[derive(Debug)]
 pub(super) struct Listing {
     /// The handle of the folder.
     pub(super) folder: u64,
+    /// The names, with the position of the next one.
     pub(super) names: FolderNames,
 }

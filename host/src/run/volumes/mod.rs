@@ -1,19 +1,20 @@
-//! `--volume`: folders of the host's that the guest reads and writes.
+//! The option `--volume`: directories of the host that the guest reads and writes.
 //!
-//! The guest's kernel is whoever the program made it. It names files by handles that it was given, and asks for names in folders
-//! one by one ([`ebb_wire::volume`]): no path, no link and no `..` is ever resolved for it.
+//! The program may have taken over the guest's kernel. So the guest names files only by handles
+//! that it was given, and looks up one name at a time in a directory ([`ebb_wire::volume`]). The
+//! host never resolves a path, a link or `..` for it.
 //!
 //! | file | what |
 //! |---|---|
-//! | `option` | what `--volume` says |
-//! | `handles` | files that the guest knows |
-//! | `facts` | what it is told of them |
-//! | `entries` | names: looking, making, moving, removing |
-//! | `listing` | a folder's names while they are listed |
-//! | `content` | bytes |
-//! | `quota` | how much may be added |
-//! | `counting` | counts what requests add |
-//! | `answers` | its requests, answered |
+//! | `option` | parses the option |
+//! | `handles` | [`Volumes`]: the directories, and the handles that the guest has |
+//! | `facts` | reads and changes attributes of files |
+//! | `entries` | works on names: look up, create, list, rename, remove |
+//! | `listing` | a directory that is being listed |
+//! | `content` | reads and writes bytes |
+//! | `quota` | limits of volumes (`max=`) |
+//! | `counting` | counts what requests add to volumes |
+//! | `answers` | answers the guest's requests |
 
 mod answers;
 mod content;

@@ -1,4 +1,4 @@
-//! What `--volume` says.
+//! Parses the argument of `--volume`.
 
 use crate::archive::GuestPath;
 use crate::text::{Size, one_line};
@@ -6,28 +6,30 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// `SRC:DST[:ro][:max=SIZE]`.
+/// The argument of `--volume`: `SRC:DST[:ro|:max=SIZE]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeOption {
-    /// On the host.
+    /// The directory on the host.
     pub(crate) source: PathBuf,
-    /// In the guest.
+    /// The path in the guest, with a slash at its beginning.
     pub(crate) destination: Vec<u8>,
-    /// The guest changes nothing.
+    /// Whether the guest may not change anything.
     pub(crate) read_only: bool,
-    /// How many bytes the guest adds at most; `None` for no limit.
+    /// The most bytes that the guest may add. `None` for no limit.
     pub(crate) max: Option<u64>,
 }
 
 impl VolumeOption {
-    /// Reads it.
+    /// Parses the argument.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns a message if it is malformed, or if the path belongs to the guest itself, such as
+    /// `/proc`.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, String> {
         let mut bytes = text.as_bytes();
         let (mut access, mut max) = (None, None);
-        // The last colon: the guest's path may be chosen without one.
+        // From the right, because a guest path can be chosen without a colon, and a host path
+        // cannot.
         let (source, destination) = loop {
             let colon = bytes.iter().rposition(|byte| *byte == b':');
             let (rest, last) = match colon {

@@ -1,48 +1,56 @@
-//! How much a guest may add to a volume (`max=`).
+//! Limits how many bytes a guest may add to a volume (`max=`).
 //!
-//! What counts is what the guest's requests make files longer by, in pages, what they put into
-//! holes of the host's files, a page for each name that comes into a folder, and what folders grow
-//! by. What a guest removes stays counted: another program may have the file open, and then its
-//! bytes are still there. What it cuts off is gone for certain, so that counts no more, as far as
-//! the guest had added these very pages to the end of the same file.
+//! These count: the pages by which the guest's requests make files longer, the pages that they put
+//! into holes of the host's files, a page for each new name in a directory, and the growth of
+//! directories.
+//!
+//! Removed files stay counted, since another program may have them open, and then the bytes still
+//! exist. Pages that are cut off a file are certainly gone. They are subtracted if the guest had
+//! added these same pages at the end of the same file.
 
 use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
 use std::fs::File;
 
-/// The unit in which bytes count.
+/// The unit in which bytes are counted.
 const PAGE: u64 = 4096;
-/// What a name counts, with the file or link that has it.
+/// Bytes that a name counts, together with the file or link that it names.
 pub(super) const NAME: u64 = PAGE;
-/// What a new folder counts: its name, and the page in which its own names begin.
+/// Bytes that a new directory counts: its name, and its first page of names.
 pub(super) const FOLDER: u64 = NAME + PAGE;
-/// The longest target of a link that file systems keep beside the link's attributes. A longer one
-/// takes a page.
+/// The most bytes of a link's target that file systems store beside the link's attributes. A longer
+/// target takes a page.
 const SHORT_TARGET: usize = 59;
 /// The unit of `st_blocks`.
 const BLOCK: u64 = 512;
 
-/// What a guest may add to a volume, and what it has added.
+/// The limit of a volume, and the bytes that the guest has added to it.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Quota {
-    /// Bytes; `None` for a volume without a limit.
+    /// The limit in bytes. `None` for a volume without a limit.
     pub(super) max: Option<u64>,
+    /// Bytes that count as added.
     pub(super) used: u64,
 }
 
-/// The pages at the end of a file that a guest has added by one volume, as long as it knows the
-/// file: these and no others have counted as what made the file longer. So what is put into holes
-/// among them counts nothing, and what is cut off them counts no more. Both are offsets in the
-/// file, in full pages.
+/// The pages at the end of a file that a guest has added through one volume, as offsets of their
+/// start and end.
+///
+/// Only these pages have counted as growth of the file. So bytes in holes among them do not count
+/// again, and pages cut off from them are subtracted. They are known as long as the guest has a
+/// handle of the file.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Added {
+    /// The first byte of the first page.
     pub(super) start: u64,
+    /// The byte behind the last page.
     pub(super) end: u64,
 }
 
 impl Added {
-    /// Returns the pages that are still the guest's for certain in a file whose facts are `stat`:
-    /// none if the file does not end where the guest left it, since others have changed its size.
+    /// Returns the pages that are certainly still the guest's, in a file with the attributes
+    /// `stat`. If the file does not end where the guest left it, another program has changed its
+    /// size, and no pages are returned.
     pub(super) fn in_file(self, stat: &Stat) -> Self {
         let end = pages(size(stat));
         if self.end == end {
@@ -53,29 +61,30 @@ impl Added {
     }
 }
 
-/// What a request will add to a file.
+/// The growth of a file by a request.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Growth {
     /// Bytes by which the file gets longer, in full pages.
     pub(super) longer: u64,
-    /// Bytes of the host's holes that are filled.
+    /// Bytes that fill holes of the host's file, in full pages.
     filled: u64,
 }
 
 impl Quota {
+    /// Creates a quota with nothing added. `max` is `None` for no limit.
     pub(super) fn new(max: Option<u64>) -> Self {
         Self { max, used: 0 }
     }
 
-    /// Returns the bytes that the guest may still add; `None` if that has no limit.
+    /// Returns the bytes that the guest may still add. Returns `None` if there is no limit.
     pub(super) fn left(&self) -> Option<u64> {
         self.max.map(|max| max.saturating_sub(self.used))
     }
 
-    /// Refuses what is more than is left.
+    /// Checks that `bytes` more may be added.
     ///
     /// # Errors
-    /// `EDQUOT`.
+    /// Fails with `EDQUOT` if that is more than is left.
     pub(super) fn check(&self, bytes: u64) -> Result<(), Errno> {
         match self.left() {
             Some(left) if bytes > left => Err(Errno::DQUOT),
@@ -83,24 +92,25 @@ impl Quota {
         }
     }
 
+    /// Counts `bytes` as added.
     pub(super) fn add(&mut self, bytes: u64) {
         self.used = self.used.saturating_add(bytes);
     }
 }
 
 impl Growth {
-    /// Returns whether bytes go where the file has had none.
+    /// Returns whether the request fills holes of the host's file.
     pub(super) fn fills_holes(&self) -> bool {
         self.filled > 0
     }
 
-    /// Returns the bytes that it counts.
+    /// Returns the bytes that count.
     pub(super) fn counts(self) -> u64 {
         self.longer.saturating_add(self.filled)
     }
 }
 
-/// A size in full pages.
+/// Rounds `bytes` up to full pages, also in bytes.
 pub(super) fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE).saturating_mul(PAGE)
 }
@@ -109,14 +119,14 @@ fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Returns the bytes that a file or folder takes on the host.
+/// Returns the bytes of a file or directory on the host's disk.
 pub(super) fn taken(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks)
         .unwrap_or(0)
         .saturating_mul(BLOCK)
 }
 
-/// Returns what a link with this target counts.
+/// Returns the bytes that a symbolic link with this `target` counts.
 pub(super) fn link(target: &[u8]) -> u64 {
     if target.len() > SHORT_TARGET {
         NAME + PAGE
@@ -125,9 +135,10 @@ pub(super) fn link(target: &[u8]) -> u64 {
     }
 }
 
-/// Returns what writing `len` bytes at `from` adds to a file whose facts are `stat`, and to which
-/// the guest had added `added`. `has_hole` says whether there is a hole between two offsets in the
-/// file.
+/// Returns the growth of a file by a write of `len` bytes at the offset `from`.
+///
+/// `stat` has the file's attributes, and `added` the pages that the guest had added. `has_hole`
+/// returns whether the file has a hole between two offsets.
 pub(super) fn growth_of_write(
     stat: &Stat,
     added: Added,
@@ -140,11 +151,11 @@ pub(super) fn growth_of_write(
     }
     let end = pages(from.saturating_add(len));
     let (start, old) = (from / PAGE * PAGE, pages(size(stat)));
-    // Where the guest's own pages begin, holes have counted.
+    // The guest's own pages start there, and holes among them have counted.
     let inside = end.min(added.in_file(stat).start).saturating_sub(start);
-    // Most files have no holes, and none is asked about.
+    // A file without holes, like most, is not searched for them.
     let may_have_holes = taken(stat) < old;
-    // Behind the end of the file, in its last page, is none.
+    // The rest of the last page behind the file's end is no hole.
     let fills = inside > 0 && may_have_holes && has_hole(start, (start + inside).min(size(stat)));
     Growth {
         longer: end.saturating_sub(old),
@@ -152,12 +163,13 @@ pub(super) fn growth_of_write(
     }
 }
 
-/// Returns whether a file has a hole between two offsets, as far as the host says.
+/// Returns whether a file has a hole between two offsets. Returns `true` if the host cannot tell.
 pub(super) fn has_hole(file: &File, start: u64, end: u64) -> bool {
     rustix::fs::seek(file, SeekFrom::Hole(start)).map_or(true, |hole| hole < end)
 }
 
-/// Returns what a new size adds to a file whose facts are `stat`.
+/// Returns the growth of a file by a change of its size to `new` bytes. `stat` has the attributes
+/// before.
 pub(super) fn growth_of_size(stat: &Stat, new: u64) -> Growth {
     Growth {
         longer: pages(new).saturating_sub(pages(size(stat))),

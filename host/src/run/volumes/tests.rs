@@ -1,4 +1,4 @@
-//! What a guest may do in a volume, and what a hostile one could ask.
+//! Requests of a guest, and of a hostile one, for files in a volume.
 
 use super::handles::Volumes;
 use super::option::VolumeOption;
@@ -25,7 +25,7 @@ const ENOTEMPTY: u32 = 39;
 const ESTALE: u32 = 116;
 const EDQUOT: u32 = 122;
 
-/// A folder that goes with the test, and memory of three frames.
+/// A directory that is removed with the test, and memory of three frames.
 struct Bench {
     folder: PathBuf,
     volumes: Volumes,
@@ -37,8 +37,8 @@ impl Bench {
         Self::with(name, &[("src", &format!("/v{access}"))])
     }
 
-    /// One of several volumes: folders of the test's folder, and what their options say behind the
-    /// colon.
+    /// Creates several volumes: directories in the test's directory, each with the options behind
+    /// the colon.
     fn with(name: &str, volumes: &[(&str, &str)]) -> Self {
         let folder = std::env::temp_dir().join(format!("ebb-volume-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -298,7 +298,7 @@ fn names_are_made_moved_and_removed() {
     assert_eq!(bench.put(&remove), Err(ENOTEMPTY));
     fs::remove_file(bench.path("folder/left")).unwrap();
     bench.put(&remove).unwrap();
-    // Its handle means it still.
+    // The handle still stands for the removed directory.
     assert_eq!(bench.look(folder.handle, "left"), Err(ENOENT));
 }
 
@@ -383,7 +383,7 @@ fn nothing_leads_out() {
             Err(EINVAL)
         );
     }
-    // Links are themselves, and nobody goes through them.
+    // A link can be looked up, but nothing can be looked up through it.
     for name in ["up", "straight", "above", "magic"] {
         let link = bench.look(top, name).unwrap();
         assert_eq!(link.mode & 0o170_000, 0o120_000, "{name}");
@@ -519,7 +519,7 @@ fn handles_and_numbers_are_checked() {
     request.frames = Frames::Addresses(&[0]);
     assert!(bench.put(&request).is_err());
     assert_eq!(fs::metadata(bench.path("file")).unwrap().size(), 0);
-    // A handle that was given twice is given back twice.
+    // A handle that was given twice has to be given back twice.
     assert_eq!(bench.look(top, "file").unwrap().handle, file.handle);
     let mut forget = Request::new(Ask::Forget, file.handle);
     forget.numbers[0] = 1;
@@ -533,7 +533,7 @@ fn handles_and_numbers_are_checked() {
     assert_eq!(bench.put(&forget), Err(ESTALE));
 }
 
-/// An end is where the file ends when the bytes go there, and a change by others shows.
+/// Bytes are appended at the file's end of that moment, and a change by others shows.
 #[test]
 fn appending_is_behind_what_the_host_wrote() {
     let mut bench = Bench::new("append", "");
@@ -552,7 +552,8 @@ fn appending_is_behind_what_the_host_wrote() {
     assert_eq!(fs::read(bench.path("log")).unwrap(), b"one and moretwo");
 }
 
-/// Who has a file open may write it, whatever its mode, and however many others are open.
+/// A file that is open for writing stays writable, whatever its mode and however many others are
+/// open.
 #[test]
 fn what_is_open_for_writing_stays_so() {
     let mut bench = Bench::new("pinned", "");
@@ -590,7 +591,7 @@ fn times_of_links_and_inherited_groups_are_kept() {
     assert_eq!(made.mode & 0o7777, 0o2640);
 }
 
-/// The mode of a file of the host's, without its kind.
+/// Returns the mode of a file of the host, without its kind.
 fn mode_of(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
@@ -599,7 +600,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Bytes that a guest wrote must not run with another's rights: each change takes these bits first.
+/// Set-ID bits are cleared before bytes change, so that the guest's bytes do not run with another
+/// user's rights.
 #[test]
 fn set_id_bits_go_before_bytes_change() {
     let mut bench = Bench::new("setid", "");
@@ -609,8 +611,8 @@ fn set_id_bits_go_before_bytes_change() {
     let tool = bench.look(top, "tool").unwrap().handle;
     let mut open = Request::new(Ask::Open, tool);
     open.numbers[0] = 3;
-    // Of set-group-ID without execution, and of set-user-ID for root, the host's kernel leaves the
-    // bits.
+    // The host's kernel keeps set-group-ID without execute permission, and keeps set-user-ID if
+    // root writes.
     for (before, after) in [(0o6755, 0o755), (0o4711, 0o711), (0o2644, 0o644)] {
         for pinned in [false, true] {
             let request = if pinned {
@@ -632,20 +634,20 @@ fn set_id_bits_go_before_bytes_change() {
                 bench.change(tool, &[change::SIZE, 0, size]).unwrap();
                 assert_eq!(mode_of(&path), after, "of {size} bytes");
             }
-            // Both at once: the mode may have come with the size.
+            // Mode and size in one request.
             let both = change::MODE | change::SIZE;
             bench.change(tool, &[both, before.into(), 5]).unwrap();
             assert_eq!(mode_of(&path), after, "changed");
         }
     }
-    // What changes no byte changes no mode, and what goes wrong changes neither.
+    // The bits stay if no byte changes. A failed request changes neither bits nor bytes.
     set_mode(&path, 0o4755);
     bench.write(tool, b"", [0, 0, 0, 0]).unwrap();
     bench
         .change(tool, &[change::MODIFIED, 0, 0, 77, 88])
         .unwrap();
     assert_eq!(mode_of(&path), 0o4755);
-    // A further name would outlast what the host does about the first one.
+    // Another name would survive when the host's user removes the first one.
     let mut name = Request::new(Ask::Name, top);
     name.numbers[0] = tool;
     let name = Request {
@@ -656,7 +658,7 @@ fn set_id_bits_go_before_bytes_change() {
     assert!(!bench.path("kept").exists());
 }
 
-/// The change shows as the guest's own: its pages stay good.
+/// The version shows the change as the guest's own, so that its cached pages stay valid.
 #[test]
 fn dropping_set_id_bits_is_no_foreign_change() {
     let mut bench = Bench::new("setid-version", "");
@@ -679,7 +681,7 @@ fn what_is_no_file_is_not_changed() {
     let _socket = UnixListener::bind(bench.path("socket")).unwrap();
     set_mode(&bench.path("socket"), 0o600);
     let mut names = vec!["fifo", "socket"];
-    // Root alone may make one.
+    // Only root can create a device.
     let device = bench.path("device");
     let kind = rustix::fs::FileType::CharacterDevice;
     let null = rustix::fs::makedev(1, 3);
@@ -721,7 +723,7 @@ fn folders_get_no_set_id_bits() {
     let path = bench.path("folder");
     bench.change(folder, &[change::MODE, 0o7777]).unwrap();
     assert_eq!(mode_of(&path), 0o1777);
-    // Those that the host gave stay as long as the guest asks for them.
+    // Bits that the host has set stay while the guest asks for them.
     set_mode(&path, 0o2755);
     bench.change(folder, &[change::MODE, 0o6700]).unwrap();
     assert_eq!(mode_of(&path), 0o2700);
@@ -752,17 +754,18 @@ fn the_hosts_user_is_not_kept_out_of_a_volume() {
     bench.change(top, &[change::MODE, 0o700]).unwrap();
     bench.change(top, &[change::MODE, 0o1777]).unwrap();
     assert_eq!(mode_of(&path), 0o1777);
-    // Of a folder below it the guest is the master: the host's user can give its permissions back.
+    // The guest may take all permissions of a directory below the volume's own. The host's user can
+    // restore them.
     let folder = bench.named(Ask::Folder, top, b"folder").unwrap().handle;
     bench.change(folder, &[change::MODE, 0]).unwrap();
     bench.change(folder, &[change::MODE, 0o700]).unwrap();
 }
 
-/// A page, in which bytes count.
+/// The unit in which bytes are counted.
 const PAGE: u64 = 4096;
 
 impl Bench {
-    /// What the guest has added to the volume.
+    /// Returns the bytes that the guest has added to the volume.
     fn used(&self) -> u64 {
         self.volumes.quota(0).unwrap().used
     }
@@ -783,7 +786,7 @@ fn a_guest_adds_no_more_than_it_may() {
         bench.write_pages(file, at).unwrap();
         assert_eq!(bench.used(), used * PAGE);
     }
-    // What is there already can be written as often as one likes.
+    // Writing over existing bytes counts nothing.
     for _ in 0..20 {
         bench.write_pages(file, 8192).unwrap();
     }
@@ -796,7 +799,7 @@ fn a_guest_adds_no_more_than_it_may() {
     assert_eq!(bench.used(), 8 * PAGE);
     let full = fs::metadata(bench.path("file")).unwrap().size();
     assert_eq!(full, 24576 + 21);
-    // Two pages are left, and nothing that needs three.
+    // Two pages are left, so a request that needs three fails.
     assert_eq!(bench.write_pages(file, 32768), Err(EDQUOT));
     assert_eq!(bench.write(file, b"x", [1 << 40, 0, 1, 0]), Err(EDQUOT));
     assert_eq!(bench.write(file, b"x", [u64::MAX, 0, 1, 0]), Err(EDQUOT));
@@ -806,7 +809,7 @@ fn a_guest_adds_no_more_than_it_may() {
     }
     let after = fs::metadata(bench.path("file")).unwrap();
     assert_eq!((after.size(), bench.used()), (full, 8 * PAGE));
-    // Names of all kinds count, too, and a folder counts twice.
+    // All kinds of names count. A directory counts twice.
     let mut link = Request::new(Ask::Link, top);
     (link.name, link.target) = (b"other", b"file");
     bench.facts(&link).unwrap();
@@ -824,14 +827,14 @@ fn a_guest_adds_no_more_than_it_may() {
     name.name = b"more";
     assert_eq!(bench.facts(&name), Err(EDQUOT));
     assert!(!bench.path("more").exists());
-    // What is full can be written where it is, moved and removed.
+    // A full volume allows writing over bytes, renaming and removing.
     bench.write_pages(file, 0).unwrap();
     let mut rename = Request::new(Ask::Rename, top);
     rename.numbers[0] = top;
     (rename.name, rename.target) = (b"link", b"file");
     bench.put(&rename).unwrap();
     assert_eq!(bench.used(), 10 * PAGE, "others may have it open");
-    // Under a new name its folder may have to grow.
+    // A new name may make its directory grow.
     rename.target = b"more";
     rename.name = b"other";
     assert_eq!(bench.put(&rename), Err(EDQUOT));
@@ -852,14 +855,14 @@ fn what_is_cut_off_counts_no_more() {
         bench.change(file, &[change::SIZE, 0, 0]).unwrap();
         assert_eq!(bench.used(), PAGE);
     }
-    // Of the host's bytes a guest gets no room for its own.
+    // Cutting off the host's bytes gives the guest no space.
     bench.change(hosts, &[change::SIZE, 0, 0]).unwrap();
     assert_eq!(bench.used(), PAGE);
     bench.write_pages(hosts, 0).unwrap();
     assert_eq!(bench.used(), 3 * PAGE);
     bench.change(hosts, &[change::SIZE, 0, 1]).unwrap();
     assert_eq!(bench.used(), 2 * PAGE);
-    // Nor of what others have added to its file.
+    // The same is true for bytes that others have added to its file.
     fs::write(bench.path("file"), vec![1; 100 << 10]).unwrap();
     bench.change(file, &[change::SIZE, 0, 0]).unwrap();
     assert_eq!(bench.used(), 2 * PAGE);
@@ -880,18 +883,18 @@ fn holes_count_once() {
         bench.write_pages(file, at).unwrap();
         assert_eq!(bench.used(), 5 * PAGE, "the hole has counted");
     }
-    // A gap that a write leaves.
+    // A write leaves a gap before it.
     bench.write_pages(file, 24576).unwrap();
     assert_eq!(bench.used(), 9 * PAGE);
     bench.write_pages(file, 16384).unwrap();
     assert_eq!(bench.used(), 9 * PAGE);
-    // Cut off and made anew, it counts anew, and no hole of another file's is paid by it.
+    // After cutting off, growth counts again. The pages do not pay for holes of another file.
     for _ in 0..5 {
         bench.change(file, &[change::SIZE, 0, 0]).unwrap();
         bench.change(file, &[change::SIZE, 0, 16384]).unwrap();
         assert_eq!(bench.used(), 5 * PAGE);
     }
-    // Holes that the host made take room when they are filled.
+    // Filling holes that the host made counts.
     let hosts = bench.look(top, "hosts").unwrap().handle;
     for (at, used) in [(0, 7), (8192, 9), (8192, 9), (500_000, 12)] {
         bench.write_pages(hosts, at).unwrap();
@@ -904,7 +907,7 @@ fn holes_count_once() {
     bench.write_pages(hosts, 0).unwrap();
 }
 
-/// A sparse file of the host's, of 64 MiB.
+/// Creates a sparse file of 64 MiB on the host.
 fn sparse(bench: &Bench) -> PathBuf {
     let path = bench.path("disk");
     File::create(&path).unwrap().set_len(SPARSE).unwrap();
@@ -913,7 +916,7 @@ fn sparse(bench: &Bench) -> PathBuf {
 
 const SPARSE: u64 = 64 << 20;
 
-/// What a tail that is cut off has counted must not pay for what fills the host's holes.
+/// Pages that are cut off do not pay for filling the host's holes.
 #[test]
 fn the_hosts_holes_are_not_filled_on_credit() {
     let mut bench = Bench::new("quota-credit", ":max=64K");
@@ -931,7 +934,7 @@ fn the_hosts_holes_are_not_filled_on_credit() {
     assert!(refused && taken <= 64 << 10, "{taken} bytes");
 }
 
-/// The host's holes, once filled, are not given back for what is cut off elsewhere.
+/// Holes of the host that were filled stay counted when bytes are cut off elsewhere.
 #[test]
 fn what_fills_a_hole_stays_counted() {
     let mut bench = Bench::new("quota-filled", ":max=64K");
@@ -948,7 +951,7 @@ fn what_fills_a_hole_stays_counted() {
     assert!(refused && taken <= 64 << 10, "{taken} bytes");
 }
 
-/// If others have changed a file's size, the guest's own pages in it are not known any more.
+/// After others have changed a file's size, the guest's pages in it are not known any more.
 #[test]
 fn what_others_made_longer_gives_nothing_back() {
     let mut bench = Bench::new("quota-others", ":max=64K");
@@ -959,7 +962,7 @@ fn what_others_made_longer_gives_nothing_back() {
     let others = File::options().write(true).open(bench.path("file"));
     let others = others.unwrap();
     others.set_len(16384).unwrap();
-    // The hole is the host's, and so is what is cut off.
+    // The hole is the host's, and so are the pages cut off.
     bench.write_pages(file, 8192).unwrap();
     assert_eq!(bench.used(), 5 * PAGE);
     bench.change(file, &[change::SIZE, 0, 8192]).unwrap();
@@ -991,10 +994,10 @@ impl Bench {
     }
 }
 
-/// `renameat2`'s flag.
+/// A flag of `renameat2`.
 const EXCHANGE: u64 = 2;
 
-/// Folders do not shrink where names are moved away, so each move makes the host's disk fuller.
+/// Each move between directories counts, because directories do not shrink when a name leaves.
 #[test]
 fn names_count_in_each_folder_that_they_come_into() {
     let mut bench = Bench::new("quota-moves", ":max=48K");
@@ -1023,7 +1026,7 @@ fn names_count_in_each_folder_that_they_come_into() {
     assert_eq!(bench.used(), 6 * PAGE);
     bench.rename((b, "other"), (b, "second"), EXCHANGE).unwrap();
     assert_eq!(bench.used(), 6 * PAGE);
-    // A folder has a page of its own, and so has a long target.
+    // A directory counts a page of its own, and so does a long target.
     bench.named(Ask::Folder, top, b"c").unwrap();
     assert_eq!(bench.used(), 8 * PAGE);
     let mut link = Request::new(Ask::Link, top);
@@ -1032,7 +1035,7 @@ fn names_count_in_each_folder_that_they_come_into() {
     bench.facts(&link).unwrap();
     assert_eq!(bench.used(), 10 * PAGE);
     bench.rename((b, "other"), (a, "file"), 0).unwrap();
-    // One page is left: too little for an exchange.
+    // One page is left, which is too little for an exchange.
     let exchange = bench.rename((a, "file"), (b, "second"), EXCHANGE);
     assert_eq!(exchange, Err(EDQUOT));
     bench.rename((a, "file"), (b, "file"), 0).unwrap();
@@ -1041,7 +1044,7 @@ fn names_count_in_each_folder_that_they_come_into() {
     assert!(bench.path("b/file").exists() && !bench.path("a/file").exists());
 }
 
-/// Long names that are moved on from folder to folder, and back and forth within one.
+/// Long names are moved from directory to directory, and back and forth within one.
 #[test]
 fn the_growth_of_folders_counts() {
     const MAX: u64 = 512 << 10;
@@ -1057,7 +1060,7 @@ fn the_growth_of_folders_counts() {
     }
     let grown = taken(&bench.path("0")).saturating_sub(PAGE);
     assert_eq!(bench.used(), 42 * PAGE + grown);
-    // Other names in the same folder.
+    // The names change within one directory.
     for number in 0..40 {
         let (old, new) = (long(&number.to_string()), long(&format!("new{number}")));
         bench.rename((from, &old), (from, &new), 0).unwrap();
@@ -1087,7 +1090,7 @@ fn the_growth_of_folders_counts() {
     assert!(all <= bench.used());
 }
 
-/// The limit of one volume is not passed by through another one.
+/// Files cannot be moved from one volume to another, which would bypass a limit.
 #[test]
 fn nothing_goes_from_one_volume_to_another() {
     let volumes = [("a", "/a:max=64K"), ("b", "/b"), ("a/inner", "/inner")];
@@ -1114,7 +1117,7 @@ fn nothing_goes_from_one_volume_to_another() {
             assert_eq!(bench.name(to, "file", file), Err(EXDEV));
         }
     }
-    // Within one they go anywhere.
+    // Within one volume they can be moved anywhere.
     for top in tops {
         let sub = bench.look(top, "sub").unwrap().handle;
         bench.rename((top, "file"), (sub, "moved"), 0).unwrap();
@@ -1123,7 +1126,7 @@ fn nothing_goes_from_one_volume_to_another() {
     }
 }
 
-/// What two volumes show counts for the one by which it is done, whichever was asked first.
+/// Changes to a file that two volumes show count for the volume through which they are made.
 #[test]
 fn each_volume_counts_what_is_done_by_it() {
     let volumes = [("a", "/a:max=64K"), ("a", "/again"), ("a/b", "/b:max=32K")];
@@ -1137,7 +1140,7 @@ fn each_volume_counts_what_is_done_by_it() {
     assert_ne!(file, made);
     bench.write_pages(file, 8192).unwrap();
     assert_eq!(used(&bench), [2 * PAGE, 0]);
-    // The other one cuts it off, and makes it longer: that is not to be given back.
+    // A change through the other volume is not subtracted from this one.
     bench.change(made, &[change::SIZE, 0, 0]).unwrap();
     bench.write_pages(made, 0).unwrap();
     bench.change(file, &[change::SIZE, 0, 0]).unwrap();
@@ -1145,7 +1148,7 @@ fn each_volume_counts_what_is_done_by_it() {
     let long = [change::SIZE, 0, 60 << 10];
     assert_eq!(bench.change(file, &long), Err(EDQUOT));
     bench.change(made, &long).unwrap();
-    // Of a volume within a volume, too.
+    // The same for a volume inside another volume.
     let inner = bench.look(a, "b").unwrap().handle;
     let outer = bench.named(Ask::File, inner, b"file").unwrap().handle;
     let file = bench.look(b, "file").unwrap().handle;
@@ -1153,7 +1156,7 @@ fn each_volume_counts_what_is_done_by_it() {
     assert_eq!(used(&bench), [3 * PAGE, 2 * PAGE]);
     bench.write_pages(outer, 8192).unwrap();
     assert_eq!(used(&bench), [5 * PAGE, 2 * PAGE]);
-    // What is closed by one stays open by the other.
+    // Closing the file of one volume keeps it open for the other.
     let mut open = Request::new(Ask::Open, file);
     open.numbers[0] = 2;
     bench.put(&open).unwrap();
@@ -1189,7 +1192,7 @@ fn no_more_is_free_than_may_be_added() {
 }
 
 impl Bench {
-    /// The names of one answer, and where the next one begins.
+    /// Returns the names of one answer, and the position of the next name.
     fn listed(&mut self, folder: u64, from: u64) -> (Vec<Vec<u8>>, u64) {
         let mut request = Request::new(Ask::List, folder);
         request.numbers[0] = from;
@@ -1200,8 +1203,8 @@ impl Bench {
     }
 }
 
-/// What is there from the beginning to the end comes once, whatever else comes and goes, and however
-/// many folders are listed at the same time.
+/// Names that exist all the time are listed once, whatever else is created or removed, and however
+/// many directories are listed at the same time.
 #[test]
 fn a_listing_goes_on_while_names_change() {
     const FOLDERS: usize = 6;
@@ -1227,7 +1230,7 @@ fn a_listing_goes_on_while_names_change() {
             all.extend(names);
             *next = (after != 0).then_some(after);
             answers += 1;
-            // In folders that do not stay open no name goes.
+            // No name is removed in a directory that does not stay open.
             fs::write(at.join(format!("new-{answers}")), "").unwrap();
         }
     }
@@ -1239,12 +1242,12 @@ fn a_listing_goes_on_while_names_change() {
         all.dedup();
         assert_eq!(all.len(), NAMES);
         assert!(count < 2 * NAMES);
-        // From anywhere, and from behind the end.
+        // A listing may begin in the middle, or behind the end.
         let (names, _) = bench.listed(handle, 5);
         assert!(!names.is_empty());
         assert_eq!(bench.listed(handle, 9999), (Vec::new(), 0));
     }
-    // One that stays open goes on behind what is removed.
+    // In a directory that stays open, removed names do not disturb the position.
     let at = bench.path("0");
     let handle = bench.look(top, "0").unwrap().handle;
     let (mut all, mut from) = bench.listed(handle, 0);

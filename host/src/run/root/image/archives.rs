@@ -1,4 +1,5 @@
-//! Where bytes of files stand, in few bytes: the number of a block over all archives.
+//! Stores in four bytes where a file's bytes begin: the number of a 512-byte block over all
+//! archives.
 
 use super::section::Section;
 use std::fs::File;
@@ -6,31 +7,32 @@ use std::io;
 use std::sync::Arc;
 
 const BLOCK: u64 = 512;
-/// Bytes of all archives of an image.
+/// The most bytes of all archives of an image together.
 pub(super) const ARCHIVES_MAX: u64 = BLOCK << 32;
 
-/// The archives of an image, one behind the other.
+/// The archives of an image. Their blocks are numbered one archive after the other.
 #[derive(Debug, Default)]
 pub(super) struct Archives {
     all: Vec<Archive>,
-    /// The place of the one that was added last.
+    /// The index of the archive that was added last.
     last: usize,
 }
 
 #[derive(Debug)]
 struct Archive {
     file: Arc<File>,
+    /// The number of its first block.
     first: u32,
-    /// The first block behind it.
+    /// The number of the first block after it.
     end: u32,
 }
 
 impl Archives {
-    /// Adds the archive of a section, unless it is known. Returns `false` if all archives have more
-    /// than [`ARCHIVES_MAX`] bytes together.
+    /// Adds the file of `section`, unless it is known. Returns `false` if all archives would have
+    /// more than [`ARCHIVES_MAX`] bytes.
     ///
     /// # Errors
-    /// Its size cannot be had.
+    /// Fails if the host cannot tell the file's size.
     pub(super) fn add(&mut self, section: &Section) -> io::Result<bool> {
         let file = section.file();
         let mut known = self.all.iter();
@@ -49,8 +51,8 @@ impl Archives {
         Ok(true)
     }
 
-    /// Returns the number of the block with which a section of the archive begins that was added
-    /// last. `None` if it begins within one, or stands in another archive.
+    /// Returns the number of the block at which `section` begins. Returns `None` if it begins
+    /// within a block, or is not in the file that was added last.
     pub(super) fn block_of(&self, section: &Section) -> Option<u32> {
         let archive = self.all.get(self.last)?;
         if !Arc::ptr_eq(&archive.file, section.file()) || !section.start().is_multiple_of(BLOCK) {
@@ -60,16 +62,17 @@ impl Archives {
         archive.first.checked_add(block)
     }
 
-    /// Returns the bytes that begin with a block.
+    /// Returns the section of `len` bytes that begins at `block`, a number from [`Self::block_of`].
     pub(super) fn section(&self, block: u32, len: u64) -> Section {
         let archive = self.all.partition_point(|archive| archive.first <= block);
-        // The first one begins with block 0. An empty file at the end of one may stand behind it.
+        // Block 0 is the first archive's. An empty file at the end of an archive may have the block
+        // behind it.
         let archive = &self.all[archive.saturating_sub(1)];
         let from = u64::from(block - archive.first) * BLOCK;
         Section::within(&archive.file, from, len)
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the number of bytes of memory that are reserved.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Archive>() * self.all.capacity()
     }

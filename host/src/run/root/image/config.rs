@@ -1,21 +1,21 @@
-//! What an image says of its program.
+//! The program of an image and its settings.
 
 use serde::{Deserialize, Serialize};
 
-/// The program of an image, and what it begins with.
+/// The program of an image, with its environment, working directory and user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Config {
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
-    /// `NAME=VALUE`.
+    /// Variables as `NAME=VALUE`.
     pub(crate) environment: Vec<String>,
-    /// Where it begins, if not in `/`.
+    /// The working directory. `None` for `/`.
     pub(crate) working_folder: Option<String>,
-    /// Who runs it, if not root.
+    /// The user, and perhaps a group after a colon. `None` for root.
     pub(crate) user: Option<String>,
 }
 
-/// The part of an image's description that counts here.
+/// The part of an image's JSON description that is used here.
 #[derive(Deserialize)]
 pub(super) struct Described {
     config: Option<Inner>,
@@ -32,6 +32,7 @@ struct Inner {
 }
 
 impl Config {
+    /// Takes the settings from the image's description.
     pub(super) fn read(described: Described) -> Self {
         let inner = described.config.unwrap_or_default();
         let mut command = inner.entrypoint.unwrap_or_default();
@@ -48,8 +49,8 @@ impl Config {
         .checked()
     }
 
-    /// The same without what `ebb` would take for something else: a variable without a value, which would
-    /// be the host's, and zero bytes.
+    /// Removes parts that `ebb` would misunderstand: zero bytes in the command, and variables with
+    /// zero bytes or without a value, which would get the host's value.
     pub(super) fn checked(mut self) -> Self {
         self.environment.retain(|setting| {
             let name = setting.split_once('=').map(|(name, _)| name);

@@ -1,40 +1,43 @@
-//! The entries of a tar archive, each with the place of its bytes. Nothing of them is read.
+//! Parses the headers of a tar archive. Contents of files are not read, only their offsets are
+//! noted.
 
 use super::error::ImageError;
 use super::section::Section;
 use tar::{EntryType, Header, PaxExtensions};
 
 const BLOCK: u64 = 512;
-/// The longest name or extension, in bytes.
+/// The most bytes of a long name or an extended header.
 const EXTENSION_MAX: u64 = 1 << 20;
-/// Extensions before one entry.
+/// The most extended headers before one entry.
 const EXTENSIONS_MAX: usize = 16;
-/// Bytes of a name that an error shows.
+/// Number of bytes of a name that an error shows.
 const SHOWN_MAX: usize = 256;
 
-/// An entry.
+/// An entry of a tar archive.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// As it stands there.
+    /// The path as the archive has it.
     pub(super) name: Vec<u8>,
     pub(super) kind: EntryType,
-    /// Where a link leads.
+    /// The target of a symbolic or hard link, otherwise empty.
     pub(super) link: Vec<u8>,
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) seconds: i64,
     pub(super) nanos: u32,
+    /// The bytes of the file.
     pub(super) content: Section,
 }
 
 impl Entry {
-    /// What is wrong with it.
+    /// Makes an error that names this entry.
     pub(super) fn refuse(&self, why: impl Into<String>) -> ImageError {
         refuse(&self.name, why)
     }
 }
 
+/// Makes an error that names the entry `name`.
 pub(super) fn refuse(name: &[u8], why: impl Into<String>) -> ImageError {
     let mut shown = name[..name.len().min(SHOWN_MAX)].escape_ascii().to_string();
     if name.len() > SHOWN_MAX {
@@ -46,14 +49,14 @@ pub(super) fn refuse(name: &[u8], why: impl Into<String>) -> ImageError {
     }
 }
 
-/// Entries of an archive that are to come.
+/// Iterates over the entries of an archive.
 #[derive(Debug)]
 pub(super) struct Entries {
     archive: Section,
     at: u64,
 }
 
-/// What extensions say of the entry behind them.
+/// The values of extended headers for the next entry.
 #[derive(Default)]
 struct Extended {
     name: Option<Vec<u8>>,
@@ -65,7 +68,7 @@ struct Extended {
     sparse: bool,
 }
 
-/// Whether a block is the head of an entry.
+/// Returns whether a block is the header of an entry: its checksum is right.
 pub(super) fn is_head(block: &[u8; 512]) -> bool {
     let header = Header::from_byte_slice(block);
     let sum = |range: &[u8]| range.iter().map(|byte| u32::from(*byte)).sum::<u32>();
@@ -74,14 +77,16 @@ pub(super) fn is_head(block: &[u8; 512]) -> bool {
 }
 
 impl Entries {
+    /// Begins with the first entry of `archive`.
     pub(super) fn of(archive: Section) -> Self {
         Self { archive, at: 0 }
     }
 
-    /// The next one; `None` at the end. Adds the bytes of its extensions to `extensions`.
+    /// Returns the next entry, and `None` at the end of the archive. Adds the bytes of its extended
+    /// headers to `extensions`.
     ///
     /// # Errors
-    /// What is wrong with it, or `extensions` is more than `most`.
+    /// Fails if the archive is malformed or cut off, or if `extensions` exceeds `most`.
     pub(super) fn next(
         &mut self,
         extensions: &mut u64,
@@ -92,7 +97,7 @@ impl Entries {
             let mut block = [0; 512];
             let start = self.at;
             let count = self.archive.read_at(&mut block, start)?;
-            // As tar itself does: an archive may end without its two empty blocks.
+            // Like tar itself, this accepts an archive without two empty blocks at its end.
             if count == 0 || block.iter().all(|byte| *byte == 0) {
                 return Ok(None);
             }
@@ -125,7 +130,7 @@ impl Entries {
                     format!("it has {size} bytes, and the archive ends before"),
                 )
             })?;
-            // Within the archive, whose length is a file's.
+            // No overflow: it is at most a block behind the archive's end.
             self.at = start + BLOCK + size.next_multiple_of(BLOCK);
             if matches!(
                 kind,
@@ -154,7 +159,7 @@ impl Entries {
     }
 }
 
-/// All of an extension.
+/// Reads all bytes of an extended header.
 fn bytes(name: &[u8], content: &Section) -> Result<Vec<u8>, ImageError> {
     if content.len() > EXTENSION_MAX {
         return Err(refuse(
@@ -176,7 +181,8 @@ fn text(name: &[u8], content: &Section) -> Result<Vec<u8>, ImageError> {
     Ok(bytes)
 }
 
-/// `SECONDS[.FRACTION]`.
+/// Parses a time, `SECONDS[.FRACTION]`, as seconds and nanoseconds. Returns `None` if it is
+/// malformed.
 fn time(text: &str) -> Option<(i64, u32)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits: String = fraction
@@ -230,7 +236,7 @@ impl Extended {
                 Some(number) => number,
                 None => own?,
             };
-            // As Linux shows what it cannot.
+            // Linux shows a number that does not fit in the same way.
             Ok::<_, std::io::Error>(u32::try_from(number).unwrap_or(65534))
         };
         let link = match self.link {

@@ -1,8 +1,8 @@
-//! Why an archive is no root.
+//! Errors of an archive that cannot be a root.
 
 use std::io;
 
-/// Why an archive is no root.
+/// Why an archive cannot be a root.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageError {
     #[error(transparent)]

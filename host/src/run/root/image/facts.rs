@@ -1,12 +1,13 @@
-//! What many files have in common: owner, mode and time.
+//! Owner, mode and time of nodes, stored once for many nodes that share them.
 
 use super::growth::push_all;
 use std::hash::{BuildHasher, RandomState};
 
-/// Facts that are found again. Files that stand near each other have the same.
+/// Number of recent facts in which equal ones are looked for. Nodes near each other often have the
+/// same.
 const RECENT: usize = 1 << 12;
 
-/// Owner, mode and time of a file.
+/// Owner, mode and time of a node.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Facts {
     pub(super) seconds: i64,
@@ -16,16 +17,17 @@ pub(super) struct Facts {
     pub(super) mode: u16,
 }
 
-/// All facts, each by a number.
+/// All facts, each with a number.
 #[derive(Debug)]
 pub(super) struct AllFacts {
     all: Vec<Facts>,
-    /// Numbers of facts, at places that their hashes say.
+    /// Numbers of recent facts. The hash of the facts is the index.
     recent: Vec<u32>,
     hasher: RandomState,
 }
 
 impl AllFacts {
+    /// Creates a store without facts.
     pub(super) fn new() -> Self {
         Self {
             all: vec![Facts::default()],
@@ -34,7 +36,8 @@ impl AllFacts {
         }
     }
 
-    /// Returns the number of facts, a new one if they were not seen lately.
+    /// Returns the number of `facts`. Adds them with a new number if they are not among the recent
+    /// ones.
     pub(super) fn number(&mut self, facts: Facts) -> u32 {
         let hash = self.hasher.hash_one(facts);
         let place = usize::try_from(hash % RECENT as u64).unwrap_or(0);
@@ -48,11 +51,12 @@ impl AllFacts {
         number
     }
 
+    /// Returns the facts with `number`, which [`Self::number`] has returned.
     pub(super) fn get(&self, number: u32) -> Facts {
         self.all[number as usize]
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the number of bytes of memory that are reserved.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Facts>() * self.all.capacity() + size_of::<u32>() * self.recent.capacity()
     }

@@ -1,11 +1,12 @@
-//! How lists grow that may be long: by a part of what they are, as what is reserved counts.
+//! Vectors that grow by a small part of their length, because reserved memory counts against a
+//! limit.
 
-/// The least that is reserved.
+/// The fewest elements that are reserved at a time.
 const LEAST: usize = 64;
-/// A list grows by this part of it.
+/// A vector grows by its length divided by `PART`.
 const PART: usize = 16;
 
-/// Adds to the end of a list.
+/// Appends `more` to `list`, and reserves little more memory than needed.
 pub(super) fn push_all<T: Copy>(list: &mut Vec<T>, more: &[T]) {
     if list.capacity() - list.len() < more.len() {
         list.reserve_exact(more.len().max(list.len() / PART).max(LEAST));
@@ -13,12 +14,12 @@ pub(super) fn push_all<T: Copy>(list: &mut Vec<T>, more: &[T]) {
     list.extend_from_slice(more);
 }
 
-/// One bit for each file.
+/// A bitmap with one bit for each node.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Vec<u64>);
 
 impl Marks {
-    /// Sets the bit of a file. Returns whether it was set.
+    /// Sets the bit of node `number`. Returns whether it was set before.
     pub(super) fn set(&mut self, number: u32) -> bool {
         let (word, bit) = (number as usize / 64, 1 << (number % 64));
         while self.0.len() <= word {
@@ -29,18 +30,18 @@ impl Marks {
         was
     }
 
-    /// Returns whether the bit of a file is set.
+    /// Returns whether the bit of node `number` is set.
     pub(super) fn get(&self, number: u32) -> bool {
         let word = self.0.get(number as usize / 64);
         word.is_some_and(|word| word & (1 << (number % 64)) != 0)
     }
 
-    /// Clears the bits of all files.
+    /// Clears all bits.
     pub(super) fn clear(&mut self) {
         self.0.fill(0);
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the number of bytes of memory that are reserved.
     pub(super) fn bytes(&self) -> usize {
         size_of::<u64>() * self.0.capacity()
     }

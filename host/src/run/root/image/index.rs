@@ -1,4 +1,5 @@
-//! What stands in an image: entries of its layers, one above the other.
+//! The index of an image: the nodes that result from the entries of its layers, one layer above the
+//! other.
 
 use super::archives::ARCHIVES_MAX;
 use super::entries::{Entries, Entry};
@@ -13,30 +14,31 @@ use tar::EntryType;
 pub(super) use super::nodes::{Id, ROOT};
 pub(super) use super::way::Lost;
 
-/// Entries of all layers together.
+/// The most entries of all layers together.
 pub(super) const ENTRIES_MAX: u32 = 1 << 21;
-/// Bytes of memory that an image's index takes, with that of the archive that its layers stand in.
+/// The most bytes of memory for an image's index, together with the index of the archive that holds
+/// the layers.
 pub(super) const INDEX_MAX: usize = 64 << 20;
-/// Folders above a file.
+/// The most directories above a node.
 const DEPTH_MAX: u16 = 256;
 const TARGET_MAX: usize = 4095;
-/// Steps on the ways to all entries of an image. Each file that a whiteout has looked at is one,
-/// too.
+/// The most steps to resolve the paths of all entries of an image. Each node that a whiteout looks
+/// at is a step, too.
 pub(super) const STEPS_MAX: u64 = 1 << 27;
-/// Bytes of the extensions before all entries of an image.
+/// The most bytes of extended headers (long names, pax headers) of all entries of an image.
 pub(super) const EXTENSIONS_MAX: u64 = 512 << 20;
 
-/// What a file is.
+/// The kind and the content of a node.
 #[derive(Clone, Debug)]
 pub(super) enum Body<'a> {
     Folder,
     File(Section),
-    /// Shared by hard links to it.
+    /// A symbolic link and its target. Hard links to it share the target.
     Link(&'a [u8]),
     Fifo,
 }
 
-/// A file, folder or link.
+/// A file, directory, symbolic link or FIFO of an image.
 #[derive(Clone, Debug)]
 pub(super) struct Node<'a> {
     pub(super) mode: u32,
@@ -47,29 +49,29 @@ pub(super) struct Node<'a> {
     pub(super) body: Body<'a>,
 }
 
-/// All of an image.
+/// The index of an image.
 #[derive(Debug)]
 pub(super) struct Index {
     nodes: Nodes,
     entries: u32,
-    /// Steps on the ways to its entries.
+    /// Steps of all path walks so far.
     steps: u64,
-    /// Bytes of extensions.
+    /// Bytes of extended headers so far.
     extensions: u64,
-    /// Bytes of memory that another index takes meanwhile.
+    /// Bytes of memory of the index of the outer archive, which exists at the same time.
     beside: usize,
 }
 
-/// What names in a layer may mean.
+/// How names that begin with `.wh.` are understood.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whiteouts {
-    /// `.wh.NAME` takes NAME of the layers below away.
+    /// As whiteouts: `.wh.NAME` removes NAME of lower layers.
     Honoured,
-    /// They are names.
+    /// As plain names.
     None,
 }
 
-/// Says what is wrong with an entry to which a way leads nowhere.
+/// Makes the error for an entry whose path cannot be resolved.
 fn astray(entry: &Entry, lost: Lost) -> ImageError {
     entry.refuse(match lost {
         Lost::TooLong => {
@@ -82,19 +84,20 @@ fn astray(entry: &Entry, lost: Lost) -> ImageError {
     })
 }
 
-/// What an entry says of its file.
+/// Returns the owner, mode and time of an entry.
 fn facts_of(entry: &Entry) -> Facts {
     Facts {
         seconds: entry.seconds,
         nanos: entry.nanos,
         uid: entry.uid,
         gid: entry.gid,
-        // It has twelve bits.
+        // It has twelve bits, so it fits.
         mode: u16::try_from(entry.mode & 0o7777).unwrap_or(0),
     }
 }
 
 impl Index {
+    /// Creates an index with only the root directory.
     pub(super) fn new() -> Self {
         Self {
             nodes: Nodes::new(),
@@ -105,7 +108,7 @@ impl Index {
         }
     }
 
-    /// Returns an empty one that counts the memory of this one as its own.
+    /// Creates an empty index that counts the memory of this one as its own.
     pub(super) fn beside(&self) -> Self {
         Self {
             beside: self.nodes.bytes(),
@@ -113,37 +116,37 @@ impl Index {
         }
     }
 
-    /// Returns the steps that the ways to its entries took.
+    /// Returns the steps of all path walks so far.
     #[cfg(test)]
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the number of bytes of memory that are reserved.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.nodes.bytes()
     }
 
-    /// Sets the bytes that another index takes.
+    /// Sets the bytes that count for another index.
     #[cfg(test)]
     pub(super) fn take_beside(&mut self, bytes: usize) {
         self.beside = bytes;
     }
 
-    /// Returns whether another index takes this many `bytes`.
+    /// Returns whether `bytes` count for another index.
     #[cfg(test)]
     pub(super) fn is_beside(&self, bytes: usize) -> bool {
         self.beside == bytes
     }
 
-    /// Sets the steps and the bytes of extensions that count as done.
+    /// Sets the steps and the bytes of extended headers that count as used.
     #[cfg(test)]
     pub(super) fn begin_with(&mut self, steps: u64, extensions: u64) {
         (self.steps, self.extensions) = (steps, extensions);
     }
 
-    /// Returns what there is of a file.
+    /// Returns the node `id`.
     pub(super) fn node(&self, id: Id) -> Node<'_> {
         let Facts {
             seconds,
@@ -167,14 +170,13 @@ impl Index {
         }
     }
 
-    /// Returns the number of files in a folder. All layers must be there, and [`Self::finish`]
-    /// called.
+    /// Returns the number of entries in a directory. [`Self::finish`] must have been called.
     pub(super) fn count(&self, folder: Id) -> u32 {
         self.nodes.count(folder)
     }
 
-    /// Returns the files in a folder from a place on, in order of their names: each one's place,
-    /// name and number. See [`Self::count`].
+    /// Returns the entries of a directory in order of their names, from position `from` on:
+    /// position, name and node. [`Self::finish`] must have been called.
     pub(super) fn children(&self, folder: Id, from: u32) -> impl Iterator<Item = (u32, &[u8], Id)> {
         (from..self.count(folder)).filter_map(move |place| {
             let (name, id) = self.nodes.nth(folder, place)?;
@@ -182,13 +184,16 @@ impl Index {
         })
     }
 
-    /// Sorts the files of all folders: there are no more layers.
+    /// Sorts the entries of all directories. No layer may be added after that.
     pub(super) fn finish(&mut self) {
         self.nodes.sort();
     }
 
-    /// What stands at a path; links are followed within the image, one in last place only if
-    /// `follow`.
+    /// Returns the node at `path`. Symbolic links are followed within the image, and one at the end
+    /// of `path` only if `follow`.
+    ///
+    /// # Errors
+    /// Fails with the reason why the path leads nowhere.
     pub(super) fn find(&self, path: &[u8], follow: bool) -> Result<Id, Lost> {
         self.walk(&mut Way::of(path), follow)
     }
@@ -196,7 +201,7 @@ impl Index {
     fn walk(&self, way: &mut Way<'_>, follow: bool) -> Result<Id, Lost> {
         let (nodes, targets) = (&self.nodes, self.nodes.targets());
         let mut at = ROOT;
-        // Ends: a way has a bounded number of steps.
+        // Ends, because a walk has a bounded number of steps.
         while let Some(part) = way.next(targets)? {
             if nodes.kind(at) != Kind::Folder {
                 return Err(Lost::NoFolder);
@@ -216,7 +221,8 @@ impl Index {
         Ok(at)
     }
 
-    /// The same as [`Self::find`], counted among the steps of the image.
+    /// Does the same as [`Self::find`] for `entry`, and counts the steps. Fails for the image as a
+    /// whole only if the walk or all walks together are too long.
     fn find_for(
         &mut self,
         entry: &Entry,
@@ -232,7 +238,7 @@ impl Index {
         }
     }
 
-    /// Counts steps that an entry takes.
+    /// Counts `steps` of a path walk for `entry`. Fails if the image has more than [`STEPS_MAX`].
     fn count_steps(&mut self, entry: &Entry, steps: u64) -> Result<(), ImageError> {
         self.steps += steps;
         if self.steps > STEPS_MAX {
@@ -243,7 +249,10 @@ impl Index {
         Ok(())
     }
 
-    /// Puts a layer above what there is.
+    /// Adds a layer on top of the layers so far.
+    ///
+    /// # Errors
+    /// Fails if the archive cannot be parsed, or if a limit of the image is exceeded.
     pub(super) fn add_layer(
         &mut self,
         archive: Section,
@@ -275,7 +284,7 @@ impl Index {
     fn add(&mut self, entry: &Entry, whiteouts: Whiteouts) -> Result<(), ImageError> {
         let mut parts = parts(entry, &entry.name)?;
         let Some(name) = parts.pop() else {
-            // The root itself.
+            // The entry is the root itself.
             if entry.kind == EntryType::Directory {
                 self.nodes.set_facts(ROOT, facts_of(entry));
             }
@@ -296,7 +305,7 @@ impl Index {
                 }
             }
             EntryType::Link => return self.add_hard_link(entry, &parts, name),
-            // The guest has devices of its own.
+            // Device files are left out, since the guest has its own.
             EntryType::Char | EntryType::Block => return Ok(()),
             kind => {
                 let kind = char::from(kind.as_byte()).escape_default();
@@ -324,6 +333,7 @@ impl Index {
         Ok(())
     }
 
+    /// Adds a node called `name` to the directory `parent`. Fails if the image has too many nodes.
     fn enter(
         &mut self,
         entry: &Entry,
@@ -366,7 +376,7 @@ impl Index {
         Ok(())
     }
 
-    /// The folder with these parts, made where there is none; links on the way are followed.
+    /// Returns the directory at the path of `parts`, and makes missing ones. Links are followed.
     fn make_way(&mut self, entry: &Entry, parts: &[&[u8]]) -> Result<Id, ImageError> {
         let path = parts.join(&b'/');
         let mut way = Way::of(&path);
@@ -378,9 +388,9 @@ impl Index {
     fn make(&mut self, way: &mut Way<'_>, entry: &Entry) -> Result<Id, ImageError> {
         let lost = |lost| astray(entry, lost);
         let deep = || entry.refuse(format!("it is more than {DEPTH_MAX} folders deep"));
-        // Links may lead deeper than a name is long.
+        // Counted on the way, since links may lead deeper than the path has components.
         let (mut at, mut depth) = (ROOT, 0_u16);
-        // As in `walk`.
+        // Ends like the loop in `walk`.
         while let Some(name) = way.next(self.nodes.targets()).map_err(lost)? {
             if name == b".." {
                 at = self.nodes.parent(at);
@@ -403,14 +413,15 @@ impl Index {
                     if depth + 1 >= DEPTH_MAX {
                         return Err(deep());
                     }
-                    // It may stand among the targets, which the index owns.
+                    // Copied, because the name may be in the vector of targets, which the index
+                    // owns.
                     let name = name.to_vec();
                     at = self.enter(entry, at, &name, New::FOLDER, IMPLIED)?;
                 }
             }
             depth += 1;
         }
-        // What is in the folder is one deeper.
+        // The new entry is one level deeper than this directory.
         if depth + 1 > DEPTH_MAX {
             Err(deep())
         } else {
@@ -418,8 +429,8 @@ impl Index {
         }
     }
 
-    /// Takes away what layers below have: `hidden` in the folder with these parts, or all that is
-    /// in it.
+    /// Applies a whiteout: removes what lower layers have as `hidden` in the directory of `parts`,
+    /// or all that they have there.
     fn hide(&mut self, entry: &Entry, parts: &[&[u8]], hidden: &[u8]) -> Result<(), ImageError> {
         let Ok(at) = self.find_for(entry, &parts.join(&b'/'), true)? else {
             return Ok(());
@@ -429,7 +440,7 @@ impl Index {
             b".wh..opq" => {
                 self.nodes.prune(at, &mut looked_at);
             }
-            // Others are notes of a file system's own.
+            // Other names with this beginning are notes of a storage driver.
             _ if hidden.starts_with(b".wh.") => {}
             name => {
                 if let Some(id) = self.nodes.child(at, name)
@@ -443,7 +454,11 @@ impl Index {
     }
 }
 
-/// The parts of a name; one with a slash before it means the image's root.
+/// Splits the path of an entry into its components. A slash at the beginning means the image's
+/// root.
+///
+/// # Errors
+/// Fails if the path has `..` or a zero byte, or if it is too long or too deep.
 fn parts<'a>(entry: &Entry, name: &'a [u8]) -> Result<Vec<&'a [u8]>, ImageError> {
     let parts = name.split(|byte| *byte == b'/');
     let parts: Vec<_> = parts.filter(|part| !matches!(*part, b"" | b".")).collect();

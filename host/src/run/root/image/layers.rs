@@ -1,4 +1,4 @@
-//! What kind of archive it is, and which layers of it make the image.
+//! Recognizes the kind of an archive, and reads the layers of its image.
 
 use super::config::Config;
 use super::entries::is_head;
@@ -10,14 +10,14 @@ use super::workshop::Workshop;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// The longest description, in bytes.
+/// The most bytes of a JSON description.
 const JSON_MAX: u64 = 4 << 20;
-/// The most layers.
+/// The most layers of an image.
 const LAYERS_MAX: usize = 1024;
-/// Lists of images within each other.
+/// The most nested lists of images.
 const LISTS_MAX: usize = 4;
 
-/// An item of `manifest.json`.
+/// An item of `manifest.json`, as `docker save` writes it.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Saved {
@@ -25,7 +25,7 @@ struct Saved {
     layers: Vec<String>,
 }
 
-/// What an OCI image layout names.
+/// A reference to a blob in an OCI image layout.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Descriptor {
@@ -39,7 +39,7 @@ struct Platform {
     architecture: String,
 }
 
-/// A list of images, or one.
+/// A list of images, or the description of one.
 #[derive(Deserialize)]
 struct Manifest {
     manifests: Option<Vec<Descriptor>>,
@@ -47,10 +47,11 @@ struct Manifest {
     layers: Option<Vec<Descriptor>>,
 }
 
-/// Reads an image, or an archive that is a file system.
+/// Makes the index of an image, or of an archive that is a plain file system. `what` is the
+/// archive's name for messages. Decompressed bytes go to a file of `workshop`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Fails if the archive is no tar archive, has no image for linux/amd64, or exceeds a limit.
 pub(super) fn read(
     archive: Section,
     what: &str,
@@ -90,7 +91,7 @@ pub(super) fn read(
     Ok((index, config))
 }
 
-/// What `docker save` writes.
+/// Finds the configuration and the layers in an archive of `docker save`.
 fn saved(outer: &Index) -> Result<(String, Vec<String>), ImageError> {
     let mut images: Vec<Saved> = json(outer, "manifest.json")?;
     match images.len() {
@@ -104,7 +105,7 @@ fn saved(outer: &Index) -> Result<(String, Vec<String>), ImageError> {
     }
 }
 
-/// An OCI image layout.
+/// Finds the configuration and the layers in an OCI image layout.
 fn oci(outer: &Index) -> Result<(String, Vec<String>), ImageError> {
     let mut manifest: Manifest = json(outer, "index.json")?;
     for _ in 0..LISTS_MAX {
@@ -138,7 +139,7 @@ fn has(outer: &Index, name: &str) -> bool {
 }
 
 fn blob(outer: &Index, name: &str) -> Result<Section, ImageError> {
-    // Older archives have links for layers that are the same.
+    // Links are followed, because older archives have links for equal layers.
     let found = outer
         .find(name.as_bytes(), true)
         .map(|id| outer.node(id).body);

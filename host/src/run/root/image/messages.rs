@@ -1,49 +1,55 @@
-//! What `ebb` and the reader of an image say to each other ([`crate::confine::frames`]): a question has
-//! one answer, but for what the reader needs while it opens the image.
+//! Messages between `ebb` and the reader of an image ([`crate::confine::frames`]).
+//!
+//! Each question has one answer. While an image is opened, the reader may ask for a file and tell
+//! its progress first.
 
 use serde::{Deserialize, Serialize};
 
-/// Opens an image: its file comes along, and the bytes are its name.
+/// Request to open an image. It has the archive's descriptor and its name.
 pub(super) const OPEN: u8 = 1;
-/// Asks whether something stands at a path.
+/// Asks whether a path exists.
 pub(super) const HAS: u8 = 2;
-/// Asks whether a program stands at a path.
+/// Asks whether a path is a program.
 pub(super) const PROGRAM: u8 = 3;
 /// Asks for the bytes of a small file.
 pub(super) const CONTENT: u8 = 4;
-/// Asks where a link leads.
+/// Asks for the target of a symbolic link.
 pub(super) const LINK: u8 = 5;
-/// Hands over the guest's memory. It has no answer.
+/// Has the descriptor of the guest's memory. It gets no answer.
 pub(super) const MEMORY: u8 = 6;
-/// A question of the guest's, behind the places of its frames in that memory.
+/// A question of the guest, behind the offsets of its frames in that memory ([`Places`]).
 pub(super) const QUESTION: u8 = 7;
 
-/// The reader wants an empty file; the answer has it, or none and the reason.
+/// The reader wants an empty file. The answer has its descriptor, or only the reason why there is
+/// none.
 pub(super) const SCRATCH: u8 = 20;
-/// The reader unpacks: [`Unpacked`]. It has no answer.
+/// The progress of decompression ([`Unpacked`]). It gets no answer.
 pub(super) const PROGRESS: u8 = 21;
-/// The image is open: what it says of its program.
+/// The image is open. The message has its program and settings as JSON.
 pub(super) const OPENED: u8 = 22;
-/// It cannot be opened: why.
+/// The image cannot be opened. The message has the reason as text.
 pub(super) const FAILED: u8 = 23;
 
-/// The answer to a question that has one.
+/// The answer to a question: yes, or the bytes asked for.
 pub(super) const YES: u8 = 30;
-/// The answer to one that has none.
+/// The answer to a question: no, or there are no such bytes.
 pub(super) const NO: u8 = 31;
 
-/// How far the reader is.
+/// The progress of decompression.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Unpacked {
+    /// The name of the layer or archive.
     pub(super) what: String,
+    /// Number of decompressed bytes.
     pub(super) done: u64,
 }
 
-/// Frames of a question, and where they stand in the guest's memory.
+/// The frames of a question by guest-physical address, each with its offset in the guest's memory.
 pub(super) struct Places(Vec<(u64, u64)>);
 
 impl Places {
-    /// `frames` are those of a question, `place` says where each stands. `None` if one is no memory.
+    /// Finds the offsets of `frames` by `place`. Returns `None` if one is outside of the guest's
+    /// memory.
     pub(super) fn of(
         frames: impl Iterator<Item = u64>,
         place: &dyn Fn(u64) -> Option<u64>,
@@ -52,7 +58,7 @@ impl Places {
         places.collect::<Option<_>>().map(Self)
     }
 
-    /// Writes them, and the question behind them.
+    /// Encodes the frames, and `question` behind them.
     pub(super) fn write(&self, question: &[u8]) -> Vec<u8> {
         let count = u16::try_from(self.0.len()).unwrap_or(0);
         let mut bytes = count.to_le_bytes().to_vec();
@@ -64,7 +70,8 @@ impl Places {
         bytes
     }
 
-    /// Reads them; returns the question, too. `None` if they are cut off.
+    /// Decodes a message. Returns the frames and the question, and `None` if the message is cut
+    /// off.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (count, mut rest) = bytes.split_first_chunk()?;
         let mut places = Vec::new();
@@ -77,7 +84,7 @@ impl Places {
         Some((Self(places), rest))
     }
 
-    /// Where a frame stands.
+    /// Returns the offset of `frame`. Returns `None` if the question does not have it.
     pub(super) fn place(&self, frame: u64) -> Option<u64> {
         let found = self.0.iter().find(|(known, _)| *known == frame);
         found.map(|(_, place)| *place)

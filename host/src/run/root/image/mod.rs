@@ -1,21 +1,21 @@
-//! `--root IMAGE`: a root from a tar archive. The archive is read once for what stands where; bytes of files are read out of it
-//! when the guest asks for them.
+//! The option `--root IMAGE`: a root from a tar archive. An index of the archive's entries is made
+//! once, and bytes of files are read from the archive when the guest asks for them.
 //!
 //! | file | what |
 //! |---|---|
-//! | `layers` | a file system, `docker save` or an OCI image layout; its layers in order |
-//! | `index` | what stands in it |
-//! | `way` | a way through it |
-//! | `nodes` | its files, in few bytes each: `names`, `facts`, `archives`, `table`, `growth` |
-//! | `entries` | the entries of one archive |
-//! | `config` | the image's program |
-//! | `unpack` | unpacks what is compressed |
-//! | `reader` | the confined process that does all of that |
-//! | `remote` | the image as the rest of `ebb` has it |
-//! | `messages` | what these two say to each other |
-//! | `workshop`, `scratch` | what the reader needs of `ebb`: files to unpack to |
-//! | `section` | a piece of a file |
-//! | `error` | why an archive is no root |
+//! | `layers` | recognizes the archive (file system, `docker save`, OCI layout), reads its layers |
+//! | `index` | the index of all entries |
+//! | `way` | path resolution in the index |
+//! | `nodes` | the index's nodes, with `names`, `facts`, `archives`, `table`, `growth` |
+//! | `entries` | parses the entries of one archive |
+//! | `config` | the image's program and its settings |
+//! | `unpack` | decompresses layers and archives |
+//! | `reader` | the confined process that does all of this |
+//! | `remote` | the image as the rest of `ebb` sees it |
+//! | `messages` | the messages between reader and `ebb` |
+//! | `workshop`, `scratch` | the service of `ebb` for the reader: files for decompressed bytes |
+//! | `section` | a range of bytes of a file |
+//! | `error` | why an archive cannot be a root |
 
 mod archives;
 mod config;
@@ -57,7 +57,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use workshop::Workshop;
 
-/// When a file was changed, and how long it is.
+/// Size and time of the last change of a file: bytes, seconds, nanoseconds.
 type Stamp = (i64, i64, i64);
 
 fn stamp(file: &File) -> io::Result<Stamp> {
@@ -66,21 +66,21 @@ fn stamp(file: &File) -> io::Result<Stamp> {
     Ok((facts.st_size, facts.st_mtime, nanos))
 }
 
-/// A root from an archive, in the process that reads it.
+/// A root from an archive, in the process that reads the archive.
 #[derive(Debug)]
 struct Image {
     index: Index,
     config: Config,
     archive: File,
-    /// The archive as it was read.
+    /// The archive's stamp when the index was made.
     stamp: Stamp,
 }
 
 impl Image {
-    /// Reads what stands in an archive.
+    /// Makes the index of the archive `file`. `name` is for messages.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Fails if the archive cannot be read or is no root.
     fn read(file: File, name: &str, workshop: &mut dyn Workshop) -> Result<Self, ImageError> {
         let archive = file.try_clone()?;
         let stamp = stamp(&archive)?;
@@ -93,7 +93,7 @@ impl Image {
         })
     }
 
-    /// What it says of its program.
+    /// Returns the image's program and its settings.
     fn config(&self) -> &Config {
         &self.config
     }
@@ -107,12 +107,12 @@ impl Image {
         })
     }
 
-    /// Whether something stands at a path.
+    /// Returns whether `path` exists. Links are followed.
     fn has(&self, path: &[u8]) -> bool {
         self.find(path, true).is_ok()
     }
 
-    /// Whether a program stands at a path.
+    /// Returns whether `path` is a regular file that may be executed. Links are followed.
     fn has_program(&self, path: &[u8]) -> bool {
         let Ok(id) = self.find(path, true) else {
             return false;
@@ -121,7 +121,8 @@ impl Image {
         matches!(node.body, Body::File(_)) && node.mode & 0o111 != 0
     }
 
-    /// The bytes of a file at a path, unless it is a large one.
+    /// Returns the bytes of the file at `path`. Returns `None` if there is none, it has more than
+    /// 16 MiB, or it cannot be read.
     fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
         const MOST: u64 = 16 << 20;
         let id = self.find(path, true).ok()?;
@@ -135,7 +136,7 @@ impl Image {
         Some(bytes)
     }
 
-    /// Where a link leads that stands at a path.
+    /// Returns the target of the symbolic link at `path`. Returns `None` if there is no link.
     fn link_at(&self, path: &[u8]) -> Option<&[u8]> {
         match self.index.node(self.find(path, false).ok()?).body {
             Body::Link(target) => Some(target),
@@ -222,7 +223,7 @@ impl Source for Arc<Image> {
         place: &dyn Fn(u64) -> Option<u64>,
     ) -> Result<u64, Errno> {
         let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        // The path may be another's by now, in the guest alone: the number is what counts.
+        // The guest may have renamed the file, so the node's number decides.
         let id = self.find(path, false)?;
         if u64::from(id) != version || stamp(&self.archive).map_err(failed)? != self.stamp {
             return Err(Errno::STALE);

@@ -1,21 +1,22 @@
-//! Names and targets of links, one behind the other.
+//! The names of all nodes, stored one behind the other.
 
 use super::growth::push_all;
 
-/// A name stands without its place for all but every eighth: the others are found from there.
+/// The offset of a name is stored for one node in `STRIDE`. The others are found from there.
 const STRIDE: usize = 8;
 
-/// The names of files, by their numbers. Each has at most 255 bytes, and its length before it.
+/// The names of nodes by number. Each is stored as one byte with its length, at most 255, and then
+/// its bytes.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     bytes: Vec<u8>,
-    /// Where the names of files 0, [`STRIDE`], … stand.
+    /// Offsets in `bytes` of the names of nodes 0, [`STRIDE`], 2 × `STRIDE`, ….
     places: Vec<u32>,
     count: usize,
 }
 
 impl Names {
-    /// Adds the name of the next file. It must have at most 255 bytes.
+    /// Adds the name of the next node. It must have at most 255 bytes.
     pub(super) fn push(&mut self, name: &[u8]) {
         if self.count.is_multiple_of(STRIDE) {
             let place = u32::try_from(self.bytes.len()).expect("an index has a bounded size");
@@ -27,7 +28,7 @@ impl Names {
         self.count += 1;
     }
 
-    /// Returns where the name of a file stands.
+    /// Returns the offset of the name of node `number`.
     pub(super) fn place(&self, number: u32) -> u32 {
         let number = number as usize;
         let mut place = self.places[number / STRIDE];
@@ -37,7 +38,7 @@ impl Names {
         place
     }
 
-    /// Returns the number of the file whose name stands at a place.
+    /// Returns the number of the node whose name is at the offset `place`.
     pub(super) fn number_at(&self, place: u32) -> u32 {
         let group = self.places.partition_point(|first| *first <= place) - 1;
         let mut at = self.places[group];
@@ -49,18 +50,18 @@ impl Names {
         u32::try_from(number).expect("an index has a bounded size")
     }
 
-    /// Returns the name that stands at a place.
+    /// Returns the name at the offset `place`.
     pub(super) fn at(&self, place: u32) -> &[u8] {
         let from = place as usize + 1;
         &self.bytes[from..from + usize::from(self.bytes[from - 1])]
     }
 
-    /// Returns the name of a file.
+    /// Returns the name of node `number`.
     pub(super) fn get(&self, number: u32) -> &[u8] {
         self.at(self.place(number))
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the number of bytes of memory that are reserved.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.capacity() + size_of::<u32>() * self.places.capacity()
     }

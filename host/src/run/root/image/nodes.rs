@@ -1,13 +1,14 @@
-//! The files of an image, in few bytes each.
+//! The nodes of an image's index: files, directories, symbolic links and FIFOs, stored in little
+//! memory.
 //!
-//! | for each file | bytes |
+//! | for each node | bytes |
 //! |---|---|
-//! | its folder, its place among the files there, where its bytes stand, their number, number of its facts | 20 |
-//! | its name | its length and 1½ |
-//! | a slot of the table by which it is found | 4½ to 5½ |
-//! | whether its layer is the last one, and whether that was looked through | ¼ |
+//! | parent, next sibling, place and length of the content, kind and number of facts | 20 |
+//! | name | its length and 1½ |
+//! | slot of the hash table by which it is found | 4½ to 5½ |
+//! | whether the newest layer has it, and whether it was pruned in that layer | ¼ |
 //!
-//! Facts take 24 bytes where they are not those of a file shortly before.
+//! Facts (owner, mode, time) take 24 bytes, unless a node shortly before has the same.
 
 use super::archives::Archives;
 use super::facts::{AllFacts, Facts};
@@ -17,12 +18,12 @@ use super::section::Section;
 use super::table::{NUMBERS_MAX, Table};
 use std::io;
 
-/// The number of a file.
+/// The number of a node.
 pub(super) type Id = u32;
-/// The root's. No folder has it, so it also means that there is none.
+/// The root directory. No directory contains it, so in lists it means "none".
 pub(super) const ROOT: Id = 0;
 
-/// What a file is.
+/// The kind of a node.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -31,32 +32,33 @@ pub(super) enum Kind {
     Fifo,
 }
 
-/// In [`Raw::word`], behind the number of the facts.
+/// Position of the [`Kind`] in [`Raw::word`]. The bits below have the number of the facts.
 const KIND_SHIFT: u32 = 24;
 const FACTS: u32 = (1 << KIND_SHIFT) - 1;
-/// The file is not there any more.
+/// The node was removed.
 const REMOVED: u32 = 1 << 26;
-/// In [`Raw::second`] of a file: the rest is the place of its length among those that have more
-/// bits.
+/// A bit of [`Raw::second`] of a file: the other bits are the index of its length in
+/// [`Nodes::large`].
 const LARGE: u32 = 1 << 31;
 
-/// What there is for each file.
+/// The fixed-size data of a node.
 #[derive(Copy, Clone, Debug)]
 struct Raw {
     parent: Id,
-    /// The next file in the same folder. Once all are sorted: the file at this place of the list of
-    /// all folders' files.
+    /// The next node in the same directory. After sorting, this field has another use: element n of
+    /// the vector holds the n-th node of the list of all directories' entries.
     next: Id,
-    /// A folder: the first file in it, then its place in that list. A file: its first block. A
-    /// link: where its target stands.
+    /// Of a directory: its first node, and after sorting its position in that list. Of a file: its
+    /// first block. Of a link: the offset of its target.
     first: u32,
-    /// A folder, once all are sorted: the number of files in it. A file or a link: the number of
+    /// Of a directory: the number of entries, after sorting. Of a file or link: the number of
     /// bytes.
     second: u32,
+    /// The number of the facts, the [`Kind`] and [`REMOVED`].
     word: u32,
 }
 
-/// A file that is new.
+/// The content of a node that is about to be added.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct New {
     kind: Kind,
@@ -65,7 +67,9 @@ pub(super) struct New {
 }
 
 impl New {
+    /// A directory without entries.
     pub(super) const FOLDER: Self = Self::empty(Kind::Folder);
+    /// A FIFO.
     pub(super) const FIFO: Self = Self::empty(Kind::Fifo);
 
     const fn empty(kind: Kind) -> Self {
@@ -77,27 +81,27 @@ impl New {
     }
 }
 
-/// All files.
+/// All nodes of an image.
 #[derive(Debug)]
 pub(super) struct Nodes {
     raw: Vec<Raw>,
     names: Names,
-    /// Targets of links.
+    /// The targets of all links, one behind the other.
     targets: Vec<u8>,
     table: Table,
     facts: AllFacts,
-    /// Lengths of large files.
+    /// Lengths of files with 2 GiB or more.
     large: Vec<u64>,
     archives: Archives,
-    /// Files that are there.
+    /// Number of nodes that are not removed.
     live: usize,
-    /// Files that the last layer has.
+    /// Nodes that the newest layer has.
     own: Marks,
-    /// Files at and below which nothing is left of the layers below the last one.
+    /// Nodes whose subtree has nothing left of lower layers.
     pruned: Marks,
 }
 
-/// What a folder has that no entry is for.
+/// The facts of a directory that no entry describes.
 pub(super) const IMPLIED: Facts = Facts {
     seconds: 0,
     nanos: 0,
@@ -107,7 +111,7 @@ pub(super) const IMPLIED: Facts = Facts {
 };
 
 impl Nodes {
-    /// Only the root.
+    /// Creates the root directory only.
     pub(super) fn new() -> Self {
         let mut nodes = Self {
             raw: Vec::new(),
@@ -133,11 +137,11 @@ impl Nodes {
         nodes
     }
 
-    /// Begins a layer above what there is. Files of its own stand in `archive`. Returns `false` if
-    /// there is no room for that.
+    /// Begins a layer above the layers so far, whose files are in `archive`. Returns `false` if the
+    /// archives of the image are too large.
     ///
     /// # Errors
-    /// The size of the archive cannot be had.
+    /// Fails if the host cannot tell the size of `archive`.
     pub(super) fn begin_layer(&mut self, archive: &Section) -> io::Result<bool> {
         self.own.clear();
         self.pruned.clear();
@@ -156,7 +160,7 @@ impl Nodes {
         self.raw(id).word & REMOVED != 0
     }
 
-    /// Returns what a file is.
+    /// Returns the kind of node `id`.
     pub(super) fn kind(&self, id: Id) -> Kind {
         match self.raw(id).word >> KIND_SHIFT & 3 {
             0 => Kind::File,
@@ -166,17 +170,17 @@ impl Nodes {
         }
     }
 
-    /// Returns the folder of a file; the root's is the root.
+    /// Returns the directory that contains `id`. The root contains itself.
     pub(super) fn parent(&self, id: Id) -> Id {
         self.raw(id).parent
     }
 
-    /// Returns the facts of a file.
+    /// Returns owner, mode and time of node `id`.
     pub(super) fn facts(&self, id: Id) -> Facts {
         self.facts.get(self.raw(id).word & FACTS)
     }
 
-    /// Returns the bytes of a file; of no use for what is none.
+    /// Returns the bytes of the file `id`. The node must be a file.
     pub(super) fn content(&self, id: Id) -> Section {
         let Raw { first, second, .. } = *self.raw(id);
         let len = match second & LARGE {
@@ -186,20 +190,19 @@ impl Nodes {
         self.archives.section(first, len)
     }
 
-    /// Returns the target of a link, and where among all targets it stands; of no use for what is
-    /// no link.
+    /// Returns the target of the link `id`, and its offset in all targets. The node must be a link.
     pub(super) fn target(&self, id: Id) -> (usize, &[u8]) {
         let Raw { first, second, .. } = *self.raw(id);
         let from = first as usize;
         (from, &self.targets[from..from + second as usize])
     }
 
-    /// Returns all targets of links.
+    /// Returns the targets of all links, one behind the other.
     pub(super) fn targets(&self) -> &[u8] {
         &self.targets
     }
 
-    /// Returns the file of a name in a folder.
+    /// Returns the node called `name` in `folder`. Returns `None` if there is none.
     pub(super) fn child(&self, folder: Id, name: &[u8]) -> Option<Id> {
         self.table.find(folder, name, |id| {
             let raw = self.raw(id);
@@ -207,12 +210,13 @@ impl Nodes {
         })
     }
 
-    /// Returns whether there is no room for another file.
+    /// Returns whether no node can be added, because all numbers are in use.
     pub(super) fn is_full(&self) -> bool {
         self.raw.len() >= NUMBERS_MAX
     }
 
-    /// Makes a new file of bytes. Returns `None` if they do not stand in an archive of an image.
+    /// Prepares a file with this content. Returns `None` if `content` does not begin with a block
+    /// of the newest layer's archive.
     pub(super) fn new_file(&mut self, content: &Section) -> Option<New> {
         let second = match u32::try_from(content.len()) {
             Ok(len) if len & LARGE == 0 => len,
@@ -229,7 +233,7 @@ impl Nodes {
         })
     }
 
-    /// Makes a new link. The target must not be longer than a path.
+    /// Prepares a symbolic link. `target` must not be longer than a path.
     pub(super) fn new_link(&mut self, target: &[u8]) -> New {
         let number = |count: usize| u32::try_from(count).expect("an index has a bounded size");
         let first = number(self.targets.len());
@@ -241,7 +245,7 @@ impl Nodes {
         }
     }
 
-    /// Returns a file like another one, which must be no folder.
+    /// Prepares a hard link to node `id`, which must not be a directory.
     pub(super) fn like(&self, id: Id) -> New {
         let Raw { first, second, .. } = *self.raw(id);
         New {
@@ -251,8 +255,10 @@ impl Nodes {
         }
     }
 
-    /// Puts a file into a folder, in the place of the one that has this name. The name has at most
-    /// 255 bytes, and there must be room ([`Self::is_full`]).
+    /// Adds a node called `name` to the directory `parent`, and removes the node that had this
+    /// name. Returns the new number.
+    ///
+    /// `name` must have at most 255 bytes, and [`Self::is_full`] must be `false`.
     pub(super) fn enter(&mut self, parent: Id, name: &[u8], new: New, facts: Facts) -> Id {
         if let Some(there) = self.child(parent, name) {
             self.remove(there);
@@ -287,7 +293,7 @@ impl Nodes {
         }
     }
 
-    /// Says of a file that the last layer has it, with these facts.
+    /// Replaces the facts of node `id`, and notes that the newest layer has it.
     pub(super) fn set_facts(&mut self, id: Id, facts: Facts) {
         let number = self.facts.number(facts);
         let raw = self.raw_mut(id);
@@ -295,17 +301,17 @@ impl Nodes {
         self.own.set(id);
     }
 
-    /// Takes a file away, with all below it.
+    /// Removes node `id`. Nodes in its subtree cannot be found any more either.
     pub(super) fn remove(&mut self, id: Id) {
         self.raw_mut(id).word |= REMOVED;
         self.live -= 1;
     }
 
-    /// Takes away what is not of the last layer at and below a file. Returns whether anything
-    /// stays. As deep as folders are. Counts the files that were looked at.
+    /// Removes from `id` and its subtree all nodes of lower layers. Returns `true` if something of
+    /// the newest layer is left. Adds the number of nodes looked at to `looked_at`.
     ///
-    /// A folder is looked through once for each layer: what comes below it afterwards is the
-    /// layer's.
+    /// The recursion is as deep as the directories. A directory is searched only once for each
+    /// layer, since later nodes in it belong to that layer.
     pub(super) fn prune(&mut self, id: Id, looked_at: &mut u64) -> bool {
         *looked_at += 1;
         let own = self.own.get(id);
@@ -315,7 +321,7 @@ impl Nodes {
         }
         let mut at = self.raw(id).first;
         if done {
-            // Ends: each is further in the list.
+            // Ends, because each node is further down the list.
             while at != ROOT && self.is_removed(at) {
                 *looked_at += 1;
                 at = self.raw(at).next;
@@ -324,7 +330,7 @@ impl Nodes {
         }
         self.raw_mut(id).first = ROOT;
         let mut last = ROOT;
-        // Ends: each is further in the list.
+        // Ends, because each node is further down the list.
         while at != ROOT {
             let next = self.raw(at).next;
             if self.is_removed(at) {
@@ -344,9 +350,9 @@ impl Nodes {
         own || last != ROOT
     }
 
-    /// Sorts the files of all folders by their names. No file may come after that.
+    /// Sorts the entries of all directories by name. No node may be added after that.
     pub(super) fn sort(&mut self) {
-        // While there is a list besides, there is no table.
+        // The table is freed first, so that list and table do not take memory at the same time.
         self.table.clear_for(0);
         let mut list = Vec::with_capacity(self.raw.len());
         for folder in 0..self.raw.len() {
@@ -378,19 +384,20 @@ impl Nodes {
         self.fill_table();
     }
 
-    /// Returns the number of files in a folder. All must be sorted.
+    /// Returns the number of entries in `folder`. [`Self::sort`] must have been called.
     pub(super) fn count(&self, folder: Id) -> u32 {
         self.raw(folder).second
     }
 
-    /// Returns a file of a folder by its place, and its name. All must be sorted.
+    /// Returns the name and the node at position `place` of `folder`. Returns `None` behind the
+    /// last one. [`Self::sort`] must have been called.
     pub(super) fn nth(&self, folder: Id, place: u32) -> Option<(&[u8], Id)> {
         let Raw { first, second, .. } = *self.raw(folder);
         let id = (place < second).then(|| self.raw(first + place).next)?;
         Some((self.names.get(id), id))
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the number of bytes of memory that are reserved.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Raw>() * self.raw.capacity()
             + self.names.bytes()

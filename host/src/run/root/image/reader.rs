@@ -1,5 +1,5 @@
-//! The process that reads an image. It knows the archive's bytes, and the guest's memory once there is a
-//! guest; see [`crate::confine::Reader`] for what it can do.
+//! The confined process that reads an image. It knows the archive's bytes, and the guest's memory
+//! once a guest runs. See [`crate::confine::Reader`] for its rights.
 
 use super::super::desk;
 use super::messages::{
@@ -15,9 +15,10 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Opens the image that the first message brings, and answers questions until there are no more.
+/// Runs in the confined process: opens the image of the first message, and answers questions until
+/// `socket` closes.
 pub(super) fn serve(socket: &UnixStream) {
-    // An error of the socket is its end.
+    // After an error of the socket the process ends.
     let _ = answer_all(socket);
 }
 
@@ -83,10 +84,10 @@ fn opened(socket: &UnixStream, mut first: Frame) -> Result<Image, ImageError> {
     Image::read(File::from(archive), &name, &mut asking)
 }
 
-/// Asks the process at the other end.
+/// Sends the reader's requests to `ebb`.
 struct Asking<'a> {
     socket: &'a UnixStream,
-    /// The file for what is unpacked, once it was asked for.
+    /// The file for decompressed bytes. `None` until it is needed.
     scratch: Option<Arc<File>>,
 }
 
@@ -110,7 +111,7 @@ impl Workshop for Asking<'_> {
             what: what.to_owned(),
             done,
         };
-        // The next message meets the same error.
+        // An error of the socket shows again at the next message.
         let _ = serde_json::to_vec(&unpacked).map(|bytes| send(self.socket, PROGRESS, &bytes, &[]));
     }
 }

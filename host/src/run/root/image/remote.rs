@@ -1,4 +1,4 @@
-//! An image as `ebb` has it: another process reads it, and answers.
+//! An image as `ebb` sees it: a confined process reads the archive and answers questions.
 
 use super::Config;
 use super::messages::{
@@ -20,15 +20,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most messages of a reader until the image is open. It tells of each 16 MiB at most that it
-/// unpacks, of 64 GiB.
+/// The most messages of a reader before the image is open. It sends at most one for each 16 MiB of
+/// 64 GiB.
 const MESSAGES_MAX: u32 = 1 << 13;
 /// The most bytes of these messages.
 const MESSAGES_BYTES_MAX: usize = 64 << 20;
-/// The most time until the image is open: 64 GiB of the slowest coding take less than an hour.
+/// The most time until the image is open. The slowest compression takes less than an hour for 64
+/// GiB.
 const OPENING_MAX: Duration = Duration::from_secs(4 * 3600);
 
-/// Why an image cannot be shown.
+/// Why an image cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemoteError {
     #[error(transparent)]
@@ -42,17 +43,19 @@ pub(crate) enum RemoteError {
 /// An image that a confined process reads.
 #[derive(Debug)]
 pub(crate) struct RemoteImage {
-    /// One question at a time. `None` once an answer failed: a later one could be taken for another's.
+    /// The reader takes one question at a time. `None` after a failure, since a later answer could
+    /// belong to an earlier question.
     reader: Mutex<Option<Reader>>,
     pid: i32,
     config: Config,
 }
 
 impl RemoteImage {
-    /// Has a process open the archive `file`, which the user named `path`. Says on a terminal how far that is, unless `quiet`.
+    /// Starts a process that opens the archive `file`, which the user has named `path`. Shows the
+    /// progress on the terminal unless `quiet`.
     ///
     /// # Errors
-    /// What is wrong with the archive.
+    /// Fails if the archive is no root, or if the process cannot be started or ends.
     pub(crate) fn open(file: &File, path: &Path, quiet: bool) -> Result<Self, RemoteError> {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy();
@@ -60,7 +63,7 @@ impl RemoteImage {
         Self::opened_by(reader, file, &name, quiet)
     }
 
-    /// Has `reader` open the archive `file`, called `name`.
+    /// Has `reader` open the archive `file`. `name` is for messages.
     fn opened_by(
         reader: Reader,
         file: &File,
@@ -82,7 +85,7 @@ impl RemoteImage {
                 return Err(ended(io::Error::other(why)));
             }
             match frame.kind {
-                // Once: it is as long as all that may be unpacked.
+                // Only once, because one file may already have all bytes that an image may have.
                 SCRATCH if !has_scratch => {
                     has_scratch = true;
                     give_scratch(&reader).map_err(ended)?;
@@ -96,7 +99,8 @@ impl RemoteImage {
                     let config: Result<Config, _> = serde_json::from_slice(&frame.bytes);
                     let config = config.map_err(|error| RemoteError::Image(error.to_string()))?;
                     return Ok(Self {
-                        // Again: a reader that the image has taken over says what it likes.
+                        // Checked again, since a reader that the image has taken over may send
+                        // anything.
                         config: config.checked(),
                         pid: reader.pid(),
                         reader: Mutex::new(Some(reader)),
@@ -114,51 +118,53 @@ impl RemoteImage {
         ))))
     }
 
-    /// What it says of its program.
+    /// Returns the image's program and its settings.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns whether something stands at a path.
+    /// Returns whether `path` exists. Returns `false` if the reader has failed.
     pub(crate) fn has(&self, path: &[u8]) -> bool {
         self.ask(HAS, path).is_some()
     }
 
-    /// Returns whether a program stands at a path.
+    /// Returns whether `path` is a program. Returns `false` if the reader has failed.
     pub(crate) fn has_program(&self, path: &[u8]) -> bool {
         self.ask(PROGRAM, path).is_some()
     }
 
-    /// Returns the bytes of a file at a path. `None` if there is none, or a large one.
+    /// Returns the bytes of the file at `path`. Returns `None` if there is none, if it has more
+    /// than 16 MiB, or if the reader has failed.
     pub(crate) fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.ask(CONTENT, path)
     }
 
-    /// Returns where a link leads that stands at a path. `None` if there is none.
+    /// Returns the target of the symbolic link at `path`. Returns `None` if there is no link, or if
+    /// the reader has failed.
     pub(crate) fn link_at(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.ask(LINK, path)
     }
 
-    /// The number of the process that reads it.
+    /// Returns the process number of the reader.
     pub(crate) fn reader(&self) -> i32 {
         self.pid
     }
 
-    /// Hands the guest's memory to the reader, for what the guest reads.
+    /// Sends the descriptor of the guest's memory to the reader, which writes bytes of files there.
     ///
     /// # Errors
-    /// The socket's, once the reader has ended.
+    /// Fails if the reader has ended.
     fn lend_memory(&self, ram: &File) -> io::Result<()> {
         let reader = self.lock();
         let reader = reader.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
         reader.send(MEMORY, &[], &[ram.as_fd()])
     }
 
-    /// Returns the reader's answer to a question of the guest, which stands in `asked`.
+    /// Returns the reader's answer to a question of the guest, whose bytes are `asked`.
     ///
     /// # Errors
-    /// [`ReplyError::Memory`] for a frame that is no memory; [`ReplyError::Reader`] if there is no answer,
-    /// now and from then on.
+    /// Fails with [`ReplyError::Memory`] if a frame is outside of the guest's memory, and with
+    /// [`ReplyError::Reader`] if the reader fails now or has failed before.
     fn reply(
         &self,
         question: &Question<'_>,
@@ -170,12 +176,14 @@ impl RemoteImage {
         answer.map(|frame| frame.bytes).map_err(ReplyError::Reader)
     }
 
-    /// The answer to a question; `None` if there is none, or no reader any more.
+    /// Asks a question of this `kind` about `path`. Returns `None` if the answer is no, or if the
+    /// reader has failed.
     fn ask(&self, kind: u8, path: &[u8]) -> Option<Vec<u8>> {
         let answer = self.exchange(kind, path, &[]).ok()?;
         (answer.kind == YES).then_some(answer.bytes)
     }
 
+    /// Sends a message and receives its answer. Ends the reader if that fails.
     fn exchange(
         &self,
         kind: u8,
@@ -188,7 +196,7 @@ impl RemoteImage {
             .send(kind, bytes, descriptors)
             .and_then(|()| reader.receive());
         if answer.is_err() {
-            // Ends the process.
+            // Dropping the reader ends its process.
             drop(slot.take());
         }
         answer
@@ -199,28 +207,29 @@ impl RemoteImage {
     }
 }
 
-/// Why the reader has no answer.
+/// Why there is no answer of the reader.
 #[derive(Debug)]
 enum ReplyError {
-    /// The question names a frame that is no memory.
+    /// The question names a frame outside of the guest's memory.
     Memory,
     /// The reader has ended, or was ended.
     Reader(io::Error),
 }
 
-/// Says something to the user.
+/// Prints a message to the user.
 pub(in crate::run) type Tell = Box<dyn FnOnce(&str) + Send>;
 
-/// Answers one guest out of an image.
+/// Answers one guest's questions about an image.
 pub(in crate::run::root) struct Lending {
     image: Arc<RemoteImage>,
-    /// The reader has the guest's memory.
+    /// Whether the reader has the guest's memory.
     has_memory: bool,
-    /// Tells the user that the reader has ended; taken when it is called.
+    /// Prints that the reader has ended. `None` after it was called.
     tell: Option<Tell>,
 }
 
 impl Lending {
+    /// Creates the object for one guest. `tell` is called once, if the reader ends.
     pub(in crate::run::root) fn new(image: &Arc<RemoteImage>, tell: Tell) -> Self {
         Self {
             image: Arc::clone(image),
@@ -248,7 +257,7 @@ impl Answers for Lending {
                 answer.copy_from_slice(&bytes);
                 answer
             }
-            // No reader of ours makes a longer one.
+            // A reader that follows the protocol sends no longer answer.
             Ok(_) => Answer::new(buffer).finish(status(Errno::IO)),
             Err(ReplyError::Memory) => Answer::new(buffer).finish(status(Errno::FAULT)),
             Err(ReplyError::Reader(why)) => {
@@ -263,7 +272,7 @@ impl Answers for Lending {
     }
 }
 
-/// Gives the reader room for what it unpacks, or says why there is none.
+/// Sends the reader a file for decompressed bytes, or the reason why there is none.
 fn give_scratch(reader: &Reader) -> io::Result<()> {
     let folder = folder();
     match nameless(&folder) {
@@ -281,7 +290,7 @@ mod tests {
     use crate::confine::frames::send;
     use std::os::unix::net::UnixStream;
 
-    /// What becomes of an image whose reader does as `serve` says.
+    /// Opens an image whose reader behaves like `serve`.
     fn opened(serve: fn(&UnixStream)) -> Result<RemoteImage, RemoteError> {
         let reader = Reader::start(c"ebb-test", LIMITS, serve).unwrap();
         RemoteImage::opened_by(reader, &File::open("/dev/null").unwrap(), "x", true)
@@ -322,7 +331,7 @@ mod tests {
         let image = opened(|socket| {
             let config = serde_json::to_vec(&Config::default()).unwrap_or_default();
             let _ = send(socket, OPENED, &config, &[]);
-            // A question is not answered, for this process ends.
+            // The question gets no answer, because this process ends.
         });
         let image = image.unwrap();
         assert!(!image.has(b"/x") && !image.has(b"/x"));

@@ -1,4 +1,4 @@
-//! Files for what is unpacked: they have no name, and go with the processes that hold them.
+//! Files without a name for decompressed bytes. They vanish with the processes that hold them.
 
 use crate::system::new_file;
 use crate::text::stderr;
@@ -9,18 +9,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Work shorter than that is not spoken of.
+/// Progress is shown only for work that takes longer.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Where large files go for a while.
+/// Returns the directory for large temporary files: `TMPDIR`, or else `/var/tmp`.
 pub(super) fn folder() -> PathBuf {
     std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
-/// Makes a file without a name in a folder.
+/// Makes a file without a name in `folder`.
 ///
 /// # Errors
-/// The host's.
+/// Fails if the host cannot make a file there.
 pub(super) fn nameless(folder: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     match rustix::fs::openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
@@ -28,19 +28,20 @@ pub(super) fn nameless(folder: &Path) -> io::Result<File> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }
-    // A file system that has none.
+    // The file system has no files without a name.
     let (file, path) = new_file(folder, "ebb-image", 0o600)?;
     std::fs::remove_file(&path)?;
     Ok(file)
 }
 
-/// Says on a terminal how far long work is.
+/// Shows the progress of long work on the terminal, and wipes it when dropped.
 pub(super) struct Progress {
     next: Option<Instant>,
     shown: bool,
 }
 
 impl Progress {
+    /// Begins to measure time. Nothing is ever shown if `quiet`, or if stderr is no terminal.
     pub(super) fn new(quiet: bool) -> Self {
         let speaks = !quiet && stderr::is_terminal();
         Self {
@@ -49,7 +50,8 @@ impl Progress {
         }
     }
 
-    /// Shows that `done` bytes of `what` are unpacked, unless it showed something a moment ago.
+    /// Shows that `done` bytes of `what` are decompressed, unless something was shown shortly
+    /// before.
     pub(super) fn show(&mut self, what: &str, done: u64) {
         let now = Instant::now();
         if self.next.is_some_and(|next| now >= next) {

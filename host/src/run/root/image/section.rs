@@ -1,23 +1,24 @@
-//! A piece of a file: an archive, or an archive in one.
+//! A range of bytes of a file: an archive, or an archive in one.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Bytes of a file that does not change.
+/// A range of bytes of a file whose content does not change.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
+    /// The file that has the bytes.
     pub(super) file: Arc<File>,
     from: u64,
     len: u64,
 }
 
 impl Section {
-    /// All of a file.
+    /// Returns the section of the whole file.
     ///
     /// # Errors
-    /// Its size cannot be had.
+    /// Fails if the host cannot tell the file's size.
     pub(super) fn whole(file: File) -> io::Result<Self> {
         let len = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
         Ok(Self {
@@ -27,27 +28,29 @@ impl Section {
         })
     }
 
-    /// Bytes of a file that has them.
+    /// Returns the section of `len` bytes at the offset `from`. The file must have these bytes.
     pub(super) fn within(file: &Arc<File>, from: u64, len: u64) -> Self {
         let file = Arc::clone(file);
         Self { file, from, len }
     }
 
-    /// The file that has them.
+    /// Returns the file that has the bytes.
     pub(super) fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    /// Where in the file they begin.
+    /// Returns the offset in the file at which the section begins.
     pub(super) fn start(&self) -> u64 {
         self.from
     }
 
+    /// Returns the number of bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// A piece of this one; `None` if it is cut off.
+    /// Returns the section of `len` bytes at the offset `from` of this one. Returns `None` if this
+    /// one ends before.
     pub(super) fn piece(&self, from: u64, len: u64) -> Option<Self> {
         let end = from.checked_add(len)?;
         (end <= self.len).then(|| Self {
@@ -57,15 +60,16 @@ impl Section {
         })
     }
 
-    /// Reads at a place; fewer bytes only at the end.
+    /// Reads bytes into `to` from the offset `at` of the section. Returns their number, which is
+    /// smaller than asked for only at the section's end.
     ///
     /// # Errors
-    /// The host's.
+    /// Fails if the host cannot read the file.
     pub(super) fn read_at(&self, mut to: &mut [u8], at: u64) -> io::Result<usize> {
         let room = self.len.saturating_sub(at).min(to.len() as u64);
         to = &mut to[..usize::try_from(room).unwrap_or(usize::MAX)];
         let mut done = 0;
-        // Each turn reads something, or is the last.
+        // Each iteration reads something or is the last one.
         while done < to.len() {
             match self
                 .file
@@ -80,7 +84,7 @@ impl Section {
         Ok(done)
     }
 
-    /// All of it, from the first byte on.
+    /// Returns a [`Read`] of the section's bytes from the first one on.
     pub(super) fn reader(&self) -> Reader {
         Reader {
             section: self.clone(),
@@ -89,7 +93,7 @@ impl Section {
     }
 }
 
-/// Reads a section once.
+/// Reads a section once, from its beginning to its end.
 #[derive(Debug)]
 pub(super) struct Reader {
     section: Section,

@@ -1,26 +1,27 @@
-//! Finds a file by its folder and its name.
+//! A hash table that finds a node by its directory and its name.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Bits of a number; the others of a slot are of the hash.
+/// Bits of a slot that hold a node's number. The other bits hold a part of the hash.
 const NUMBER_BITS: u32 = 22;
-/// The most files.
+/// The number of different node numbers.
 pub(super) const NUMBERS_MAX: usize = 1 << NUMBER_BITS;
 const NUMBERS: u32 = (1 << NUMBER_BITS) - 1;
-/// The fewest slots.
+/// The least number of slots.
 const SLOTS_MIN: usize = 64;
 
-/// A hash table with open addressing. The keys stand elsewhere; the hash is keyed at random, so an
-/// image cannot choose names that meet.
+/// A hash table with open addressing. It does not store the keys. The hash has a random key, so an
+/// image cannot choose names that collide.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// A number and some bits of the hash; 0 where there is none.
+    /// The number of a node and some bits of its hash. 0 for a free slot.
     slots: Vec<u32>,
     used: usize,
     hasher: RandomState,
 }
 
 impl Table {
+    /// Creates an empty table.
     pub(super) fn new() -> Self {
         Self {
             slots: vec![0; SLOTS_MIN],
@@ -29,7 +30,7 @@ impl Table {
         }
     }
 
-    /// Returns the slot at which to begin, and what slots for the key have besides a number.
+    /// Returns the first slot to look at for a key, and the hash bits that its slot has.
     fn place(&self, folder: u32, name: &[u8]) -> (usize, u32) {
         let hash = self.hasher.hash_one((folder, name));
         let high = (u128::from(hash) * self.slots.len() as u128) >> 64;
@@ -45,10 +46,11 @@ impl Table {
         }
     }
 
-    /// Returns the first number for a key that `is` it.
+    /// Returns the first number with this key's hash for which `is` returns `true`. Returns `None`
+    /// if there is none.
     pub(super) fn find(&self, folder: u32, name: &[u8], is: impl Fn(u32) -> bool) -> Option<u32> {
         let (mut at, tag) = self.place(folder, name);
-        // Ends: some slots are free.
+        // Ends, because some slots are always free.
         while self.slots[at] != 0 {
             let number = self.slots[at] & NUMBERS;
             if self.slots[at] & !NUMBERS == tag && is(number) {
@@ -59,15 +61,16 @@ impl Table {
         None
     }
 
-    /// Returns whether there is no room for another one.
+    /// Returns whether seven eighths of the slots are used, so that [`Self::clear_for`] must come
+    /// before an insertion.
     pub(super) fn is_full(&self) -> bool {
         self.used >= self.slots.len() / 8 * 7
     }
 
-    /// Takes all numbers out, and makes room for `count` of them and some more.
+    /// Removes all numbers and resizes the table, so that `count` of them and some more fit.
     pub(super) fn clear_for(&mut self, count: usize) {
         let slots = (count + count / 3).max(SLOTS_MIN);
-        // In its place where it grows: two at a time are too much.
+        // The old slots are freed first, since two tables at a time would take too much memory.
         self.slots.clear();
         self.slots.shrink_to(slots);
         self.slots.reserve_exact(slots);
@@ -75,7 +78,8 @@ impl Table {
         self.used = 0;
     }
 
-    /// Adds a number, which is not 0. There must be room, and none that is found by this key.
+    /// Adds `number`, which must not be 0. The table must not be full, and the key must not be in
+    /// use.
     pub(super) fn insert(&mut self, folder: u32, name: &[u8], number: u32) {
         let (mut at, tag) = self.place(folder, name);
         while self.slots[at] != 0 {
@@ -85,7 +89,7 @@ impl Table {
         self.used += 1;
     }
 
-    /// Returns the bytes of memory that it takes.
+    /// Returns the number of bytes of memory that are reserved.
     pub(super) fn bytes(&self) -> usize {
         size_of::<u32>() * self.slots.capacity()
     }

@@ -1,4 +1,4 @@
-//! Images as tools write them, and as nobody should.
+//! Images as tools write them, and malformed ones.
 
 use super::super::source::Source;
 use super::index::Whiteouts;
@@ -10,7 +10,7 @@ use std::fs;
 use std::io::Write;
 use tar::{Builder, EntryType, Header};
 
-/// An archive that is being made.
+/// A tar archive that is being built.
 pub(super) struct Tar(Builder<Vec<u8>>);
 
 impl Tar {
@@ -21,7 +21,7 @@ impl Tar {
     pub(super) fn entry(mut self, name: &str, kind: EntryType, link: &str, bytes: &[u8]) -> Self {
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
-        // As hostile tools do: the crate itself refuses `..`.
+        // Written directly, because the crate refuses `..`.
         let field = &mut header.as_old_mut().name;
         field[..name.len()].copy_from_slice(name.as_bytes());
         let field = &mut header.as_old_mut().linkname;
@@ -56,13 +56,13 @@ impl Tar {
         self.entry(name, EntryType::Link, target, b"")
     }
 
-    /// A link whose target is too long for its field.
+    /// Adds a link whose target is too long for its header field.
     pub(super) fn long_link(self, name: &str, target: &str) -> Self {
         let tar = self.entry("K", EntryType::GNULongLink, "", target.as_bytes());
         tar.link(name, "")
     }
 
-    /// An empty file whose name is too long for its field.
+    /// Adds an empty file whose name is too long for its header field.
     pub(super) fn long_file(self, name: &str) -> Self {
         let tar = self.entry("L", EntryType::GNULongName, "", name.as_bytes());
         tar.file("", "")
@@ -73,7 +73,7 @@ impl Tar {
     }
 }
 
-/// The image as a run has it, read by another process.
+/// Opens an image as a run does, with another process that reads it.
 fn open_remote(name: &str, bytes: &[u8]) -> Result<Arc<RemoteImage>, String> {
     let path = std::env::temp_dir().join(format!("ebb-remote-{name}-{}", std::process::id()));
     fs::write(&path, bytes).unwrap();
@@ -92,7 +92,7 @@ fn another_process_reads_the_image_and_answers() {
         .done();
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(&archive).unwrap();
-    // It is unpacked to a file that the other process asks for.
+    // It is decompressed to a file that the other process asks for.
     let image = open_remote("whole", &encoder.finish().unwrap()).unwrap();
     assert!(image.has(b"bin/tool") && !image.has(b"bin/none"));
     assert_eq!(image.content(b"sbin/tool").as_deref(), Some(&b"a tool"[..]));
@@ -129,7 +129,7 @@ fn another_process_reads_the_image_and_answers() {
     let mut bytes = [0; 6];
     ram.read_exact_at(&mut bytes, 4096).unwrap();
     assert_eq!(&bytes, b"a tool");
-    // A frame that is no memory.
+    // A frame outside of the guest's memory.
     let refused = ask(Ask::Read, b"bin/tool", version, &[0x8000]);
     let fault = u32::try_from(Errno::FAULT.raw_os_error()).unwrap();
     assert_eq!(answer(&refused).unwrap().0, fault);
@@ -144,7 +144,7 @@ fn another_process_says_what_is_wrong_with_an_image() {
     assert!(error.contains("`..`"), "{error}");
 }
 
-/// What the process that asked for an image does, done here.
+/// Serves the reader within the test's process.
 struct Here;
 
 impl Workshop for Here {
@@ -155,7 +155,7 @@ impl Workshop for Here {
     fn progress(&mut self, _: &str, _: u64) {}
 }
 
-/// What becomes of an archive.
+/// Opens an archive in the test's process.
 pub(super) fn open(name: &str, bytes: &[u8]) -> Result<Arc<Image>, String> {
     let path = std::env::temp_dir().join(format!("ebb-image-{name}-{}", std::process::id()));
     fs::write(&path, bytes).unwrap();
@@ -165,7 +165,7 @@ pub(super) fn open(name: &str, bytes: &[u8]) -> Result<Arc<Image>, String> {
     image.map(Arc::new).map_err(|error| error.to_string())
 }
 
-/// What becomes of an archive as a layer with whiteouts.
+/// Adds an archive as a layer with whiteouts.
 pub(super) fn add(index: &mut Index, bytes: &[u8]) -> Result<(), String> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = File::from(rustix::fs::memfd_create("layer", flags).unwrap());
@@ -190,7 +190,7 @@ pub(super) fn names(image: &mut Arc<Image>, path: &str) -> Vec<String> {
     }
 }
 
-/// All of a file, by way of frames.
+/// Reads all of a file through frames.
 fn content(image: &mut Arc<Image>, path: &str) -> Result<String, Errno> {
     let id = image.find(path.as_bytes(), true)?;
     let path = path.as_bytes();
@@ -304,7 +304,7 @@ fn layers() -> [Vec<u8>; 2] {
         .done();
     let upper = Tar::new()
         .file("a/.wh.gone", "")
-        // What the same layer brings stays, wherever the mark stands.
+        // Files of the same layer stay, before and behind the whiteout.
         .file("b/new", "2")
         .file("b/.wh..wh..opq", "")
         .file("b/newer", "2")
@@ -518,7 +518,7 @@ fn what_is_wrong_is_said_by_name() {
         let error = open(what, &bytes).unwrap_err();
         assert!(error.contains(expected), "{what}: {error}");
     }
-    // A link in a circle is nobody's harm before somebody follows it.
+    // Links that form a circle matter only when one is followed.
     let image = open("later", &Tar::new().link("a", "b").link("b", "a").done()).unwrap();
     assert_eq!(image.find(b"a/x", true), Err(Errno::LOOP));
 }
@@ -535,7 +535,7 @@ fn an_archive_that_changes_is_read_no_further() {
     fs::remove_file(&path).unwrap();
 }
 
-/// Whatever is in an archive, it is an image or an error, and each question about it has an answer.
+/// A random archive is an image or an error, and each question about an image gets an answer.
 #[test]
 fn broken_archives_harm_nobody() {
     let [lower, upper] = layers();
@@ -572,7 +572,7 @@ fn broken_archives_harm_nobody() {
             let at = next(bytes.len());
             bytes[at] = next(256).to_le_bytes()[0];
         }
-        // So that more than the sum is looked at.
+        // With valid checksums more of the archive is parsed.
         for at in (0..bytes.len()).step_by(512).filter(|_| round % 3 != 0) {
             let block: &mut [u8] = &mut bytes[at..];
             if block.len() >= 512 && block[257..262] == *b"ustar" {
@@ -608,7 +608,7 @@ fn broken_archives_harm_nobody() {
     assert!(images > 100, "{images} images are left");
 }
 
-/// As GNU tar writes them: a long name, and then a long link, before the one entry.
+/// GNU tar writes a long name and then a long link before one entry.
 #[test]
 fn a_long_name_and_a_long_link_are_of_one_entry() {
     let (name, target) = ("n".repeat(150), "t".repeat(150));

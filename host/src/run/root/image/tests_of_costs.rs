@@ -1,4 +1,4 @@
-//! What archives cost that are made to cost much. Steps are counted, not time.
+//! Archives that are made to be costly. The tests count steps instead of time.
 
 use super::index::{INDEX_MAX, STEPS_MAX, Whiteouts};
 use super::tests::{Tar, open};
@@ -8,8 +8,8 @@ use std::fs;
 use std::io::Write;
 use tar::EntryType;
 
-/// An archive with `links` links `l0`, `l1`, …, each of whose targets has `parts` parts and leads
-/// over the link before it.
+/// Builds an archive with the symbolic links `l0`, `l1`, …. Each target has `parts` components and
+/// leads over the link before it.
 fn chain(links: usize, parts: usize) -> Tar {
     let mut tar = Tar::new().folder("d");
     for number in 0..links {
@@ -73,7 +73,7 @@ fn what_the_guest_asks_for_has_a_bounded_number_of_steps() {
     }
 }
 
-/// Each way is just short enough.
+/// Each walk is just short enough to be allowed.
 #[test]
 fn entries_at_the_ends_of_long_ways_have_a_bounded_number_of_steps_together() {
     let mut tar = chain(20, 51);
@@ -87,7 +87,7 @@ fn entries_at_the_ends_of_long_ways_have_a_bounded_number_of_steps_together() {
         "{}",
         image.index.steps()
     );
-    // 20,000 such entries are let in, and 200,000 are refused.
+    // The limit allows 20,000 such entries and refuses 200,000.
     const { assert!(1024 * 20_000 < STEPS_MAX && STEPS_MAX < 1024 * 200_000) };
 }
 
@@ -107,7 +107,7 @@ fn an_image_has_a_bounded_number_of_steps() {
     );
 }
 
-/// Each mark is above all that the marks before it were above.
+/// Each opaque whiteout covers everything that the whiteouts before it covered.
 #[test]
 fn marks_above_each_other_look_through_a_folder_once() {
     let (depth, files) = (100, 500);
@@ -127,7 +127,8 @@ fn marks_above_each_other_look_through_a_folder_once() {
         tests::add(&mut index, &lower).unwrap();
         let before = index.steps();
         tests::add(&mut index, &upper.done()).unwrap();
-        // The ways have a step for each folder; what is left are looks.
+        // Walks take a step for each directory. The other steps are nodes that a whiteout looked
+        // at.
         let looks = index.steps() - before - (depth * (depth + 1) / 2 + depth) as u64;
         assert!(looks <= (files + 3 * depth) as u64, "{looks}");
         assert!(
@@ -172,7 +173,7 @@ fn errors_show_the_beginning_of_a_long_name() {
     assert!(refused.len() < 400 && refused.contains('…'), "{refused}");
 }
 
-/// An archive of empty files with names of 15 bytes, 500 in a folder, as a file without a name.
+/// Builds an archive of empty files with names of 15 bytes, 500 in a directory.
 fn many(entries: usize) -> Section {
     let mut file = io::BufWriter::new(scratch::nameless(&scratch::folder()).unwrap());
     for number in 0..entries {
@@ -228,7 +229,7 @@ fn an_index_takes_no_more_memory_than_it_may() {
         "{} bytes",
         index.bytes()
     );
-    // An archive's own index counts with that of the image in it.
+    // The index of the outer archive counts together with that of its image.
     let outer = Index::new();
     assert!(outer.beside().is_beside(outer.bytes()));
 }
@@ -237,7 +238,7 @@ fn an_index_takes_no_more_memory_than_it_may() {
 fn names_in_a_folder_are_in_order_however_they_came() {
     let mut tar = Tar::new();
     for number in 0..300_u32 {
-        // An order that is neither up nor down, and each twice.
+        // Neither ascending nor descending order, and each name twice.
         for _ in 0..2 {
             tar = tar.file(&format!("f/{:03}", number * 77 % 300), number.to_string());
         }
@@ -257,15 +258,15 @@ fn names_in_a_folder_are_in_order_however_they_came() {
     assert_eq!(image.list(b"f", 0, 299, &mut writing), Err(Errno::OVERFLOW));
 }
 
-/// What Linux itself says of this process, in KiB.
+/// Returns a memory figure of this process, in KiB.
 fn resident_kib(what: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(what)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Prints what an index of 1.5 million entries takes, and what long ways cost. Run it alone, with
-/// `--release --ignored`.
+/// Prints the memory of an index of 1.5 million entries, and the cost of long walks. Run it alone,
+/// with `--release --ignored`.
 #[test]
 #[ignore = "it prints figures, and makes an archive of 730 MiB"]
 fn measure() {

@@ -1,4 +1,4 @@
-//! Unpacks what is compressed into a file that has no name: it goes with ebb, however that ends.
+//! Decompresses sections into a file without a name, which vanishes with `ebb`.
 
 use super::error::ImageError;
 use super::section::Section;
@@ -8,16 +8,16 @@ use std::cell::Cell;
 use std::io::{self, Read, Seek, Write};
 use std::rc::Rc;
 
-/// The most bytes that come of one image.
+/// The most decompressed bytes of one image.
 pub(super) const UNPACKED_MAX: u64 = 64 << 30;
-/// Bytes from one word on how far it is to the next.
+/// Number of bytes between two progress messages.
 const TOLD_EVERY: u64 = 16 << 20;
 
-/// Bytes that may be read without one that comes of them: padding has no end otherwise. A decoder may keep
-/// back as much as it may look back at, 128 MiB.
+/// The most compressed bytes that may be read without any decompressed byte, since padding has no
+/// end. A decoder may hold back its window of up to 128 MiB.
 const IDLE_MAX: u64 = 192 << 20;
 
-/// Compressed bytes. `idle` counts them since the last that came out of the decoder.
+/// A reader of compressed bytes. `idle` counts the bytes read since the decoder last returned one.
 struct Busy<R> {
     inner: R,
     idle: Rc<Cell<u64>>,
@@ -37,7 +37,10 @@ impl<R: Read> Read for Busy<R> {
     }
 }
 
-/// Returns the coding that the first bytes tell.
+/// Returns the compression that the first bytes show. Returns `None` if there is none.
+///
+/// # Errors
+/// Fails for bzip2, which is not supported, and if the section cannot be read.
 fn coding_of(section: &Section) -> Result<Option<Coding>, ImageError> {
     let mut first = [0; 6];
     section.read_at(&mut first, 0)?;
@@ -49,10 +52,11 @@ fn coding_of(section: &Section) -> Result<Option<Coding>, ImageError> {
     Ok(Coding::of_first(first))
 }
 
-/// The bytes as they are when they are not compressed. What they take goes off `budget`.
+/// Returns `section` itself if it is not compressed, and otherwise a section with its decompressed
+/// bytes. Their number is subtracted from `budget`. `what` is the name for messages.
 ///
 /// # Errors
-/// They cannot be unpacked, or the host has no room for them.
+/// Fails if the bytes cannot be decompressed, exceed `budget`, or do not fit on the host's disk.
 pub(super) fn unpack(
     section: Section,
     what: &str,
@@ -75,7 +79,7 @@ pub(super) fn unpack(
         .map_err(ImageError::Scratch)?;
     let mut buffer = vec![0; 1 << 18];
     let (mut done, mut told) = (0_u64, 0);
-    // Ends: the sum is bounded.
+    // Ends, because the sum is bounded.
     loop {
         let count = match reader.read(&mut buffer) {
             Ok(0) => break,

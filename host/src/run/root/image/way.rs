@@ -1,29 +1,35 @@
-//! A way through an image: parts of a path, and of the targets of links on it.
+//! Path resolution in an image. A walk goes over the components of a path, and of the targets of
+//! links on it.
 
 use super::nodes::{Id, ROOT};
 
-/// Links on one way.
+/// The most symbolic links that one walk follows.
 const LINKS_MAX: usize = 40;
-/// The longest name.
+/// The most bytes of a name.
 pub(super) const NAME_MAX: usize = 255;
-/// Steps on one way, the targets of links on it included. A part of a path is one step, and one
-/// more for each [`STEP_BYTES`] of its name. A path of 4095 bytes with 256 folders has fewer.
+/// The most steps of one walk, targets of links included.
+///
+/// A component is one step, and one more for each [`STEP_BYTES`] of its name. A path of 4095 bytes
+/// with 256 components has fewer steps.
 pub(super) const WAY_STEPS_MAX: u32 = 1024;
 const STEP_BYTES: usize = 32;
 
-/// Why a way leads nowhere.
+/// Why a walk failed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
+    /// A component does not exist.
     Nothing,
+    /// A component that is not the last one is no directory.
     NoFolder,
+    /// The walk follows more than [`LINKS_MAX`] links.
     TooManyLinks,
-    /// It has more than [`WAY_STEPS_MAX`] steps.
+    /// The walk has more than [`WAY_STEPS_MAX`] steps.
     TooLong,
-    /// A name on it has more than [`NAME_MAX`] bytes.
+    /// A component has more than [`NAME_MAX`] bytes.
     LongName,
 }
 
-/// What is left of the path, or of a target among all targets.
+/// A range of bytes that is still to be walked: in the path, or in the targets of all links.
 #[derive(Copy, Clone)]
 struct Rest {
     in_targets: bool,
@@ -31,16 +37,18 @@ struct Rest {
     end: usize,
 }
 
-/// A way that is being gone.
+/// The state of one path walk.
 pub(super) struct Way<'a> {
     path: &'a [u8],
-    /// What is left; the next part is in the last one.
+    /// The ranges that are left. The next component is in the last one.
     rests: Vec<Rest>,
     links: usize,
+    /// Number of steps so far.
     pub(super) steps: u32,
 }
 
 impl<'a> Way<'a> {
+    /// Begins a walk over the components of `path`.
     pub(super) fn of(path: &'a [u8]) -> Self {
         let rest = Rest {
             in_targets: false,
@@ -55,7 +63,8 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Returns the bytes before the next slash of the last rest, `None` if there is no rest.
+    /// Returns the bytes before the next slash of the last range. Returns `None` if no range is
+    /// left.
     fn peek<'b>(&self, targets: &'b [u8]) -> Result<Option<&'b [u8]>, Lost>
     where
         'a: 'b,
@@ -72,7 +81,8 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Passes a part that has `bytes`, and the slash behind it.
+    /// Moves past a component of `bytes` bytes and the slash behind it. Fails if the walk has too
+    /// many steps.
     fn pass(&mut self, bytes: usize) -> Result<(), Lost> {
         let steps = 1 + bytes / STEP_BYTES;
         self.steps += u32::try_from(steps).unwrap_or(WAY_STEPS_MAX);
@@ -88,10 +98,13 @@ impl<'a> Way<'a> {
         Ok(())
     }
 
-    /// Returns whether no part is left. Passes what stands for the folder itself. `targets` are
-    /// those of all links.
+    /// Returns whether no component is left. Moves past empty components and `.`. `targets` are the
+    /// targets of all links.
+    ///
+    /// # Errors
+    /// Fails if the next component or the walk is too long.
     pub(super) fn is_at_end(&mut self, targets: &[u8]) -> Result<bool, Lost> {
-        // Ends: each turn is a step.
+        // Ends, because each iteration is a step.
         while let Some(part) = self.peek(targets)? {
             if !matches!(part, b"" | b".") {
                 return Ok(false);
@@ -102,12 +115,16 @@ impl<'a> Way<'a> {
         Ok(true)
     }
 
-    /// Takes the next part, `None` at the end.
+    /// Returns the next component and moves past it. Returns `None` at the end. `targets` are the
+    /// targets of all links.
+    ///
+    /// # Errors
+    /// Fails if the component or the walk is too long.
     pub(super) fn next<'b>(&mut self, targets: &'b [u8]) -> Result<Option<&'b [u8]>, Lost>
     where
         'a: 'b,
     {
-        // Ends: each turn is a step.
+        // Ends, because each iteration is a step.
         while let Some(part) = self.peek(targets)? {
             self.pass(part.len())?;
             if !matches!(part, b"" | b".") {
@@ -117,8 +134,11 @@ impl<'a> Way<'a> {
         Ok(None)
     }
 
-    /// Follows a link in the folder `at`, whose target stands at `from` among all targets. Returns
-    /// the folder in which it begins.
+    /// Continues the walk with the target of a link in the directory `at`. The target is at the
+    /// offset `from` of all targets. Returns the directory in which it starts.
+    ///
+    /// # Errors
+    /// Fails if the walk has followed too many links.
     pub(super) fn follow(&mut self, at: Id, (from, target): (usize, &[u8])) -> Result<Id, Lost> {
         self.links += 1;
         if self.links > LINKS_MAX {

@@ -1,18 +1,18 @@
-//! What reading an image needs of the process that asked for it: the reader opens no files, and has no
+//! The service that the reader of an image needs of `ebb`, since it cannot open files and has no
 //! terminal.
 
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// Gives a reader room for what it unpacks, and learns how far it is.
+/// Gives the reader a file for decompressed bytes, and receives its progress.
 pub(super) trait Workshop {
-    /// Returns the file without a name that everything unpacked is written to, one behind the other.
+    /// Returns a file without a name. All decompressed bytes are appended to this one file.
     ///
     /// # Errors
-    /// If the host has no room for one.
+    /// Fails if the host cannot make a file.
     fn scratch(&mut self) -> io::Result<Arc<File>>;
 
-    /// Notes that `done` bytes of `what` are unpacked.
+    /// Receives the progress: `done` bytes of `what` are decompressed.
     fn progress(&mut self, what: &str, done: u64);
 }
