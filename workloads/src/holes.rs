@@ -89,7 +89,8 @@ fn unnamed(folder: &str, bytes: usize) -> Result<File, Failure> {
         .custom_flags(libc::O_TMPFILE)
         .open(folder)
         .map_err(Failure::system(what()))?;
-    file.set_len(bytes as u64).map_err(Failure::system(what()))?;
+    file.set_len(bytes as u64)
+        .map_err(Failure::system(what()))?;
     Ok(file)
 }
 
