@@ -124,8 +124,9 @@ test-all: ## and what takes longer: all models, long storms, laboratories, progr
 .PHONY: test-cases
 test-cases: ## list every test case by its target; `make test` leaves out those that are `long`
 	@LIBRARIES="$(LIBRARIES)" CARGO="$(CARGO)" scripts/test-cases
-lint: ## formatting and lints
+lint: ## formatting, lints, and phrases that are hard to read
 	$(CARGO) fmt --all --check
+	scripts/voice
 	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets --features ebb-mm/x86_64 -- -D warnings
 	$(KERNEL_CARGO) clippy $(KERNEL_ARGS) --profile kernel-dev -- -D warnings
 test-units: ## the libraries, the kernel's pure parts, the order of the rooms, the models that are quick

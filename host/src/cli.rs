@@ -10,17 +10,44 @@ use crate::set::SetOptions;
 use crate::top::TopOptions;
 use clap::{Parser, Subcommand};
 
-const EXAMPLES: &str = "\
+/// The help text of `ebb`. clap cannot group subcommands, so the list is written out here.
+const HELP: &str = "\
+{about-with-newline}
+{usage-heading} {usage}
+
+Run a program:
+  run      Run a program in a guest of its own
+
+See and change guests that run:
+  top      Show the guests of this host, live
+  pause    Stop the virtual CPUs of guests; their free memory goes back to the host
+  resume   Let paused guests run again
+  reclaim  Ask a guest for memory now
+  set      Change how a guest gives memory back
+  metrics  Serve figures of all guests for Prometheus
+
+Measure:
+  compare  Run the same programs on Ebb and on stock Linux, side by side
+
+Disks:
+  blk      Serve disks to guests; their buffers shrink if the host is short of memory
+
+  help     Print the help of a command: ebb help run
+
+Options:
+{options}
+
 Examples:
   ebb run -- python3 job.py          a program of this host, in a guest that sees this folder
-  ebb run --summary -- make          the same, and at the end where memory went
-  ebb run --kernel linux -- ./job    on Debian's own kernel, to compare
+  ebb run --summary -- make          the same, with a picture of its memory at the end
+  ebb run --kernel linux -- ./job    on Debian's own kernel
   ebb top                            all guests, live
-  ebb compare page-fault memhog      both kernels at the same work, side by side";
+  ebb compare page-fault memhog      two experiments on both kernels
+";
 
 /// Runs ordinary Linux programs in small VMs and gives the memory they free back to the host.
 #[derive(Parser, Debug)]
-#[command(name = "ebb", version, about, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "ebb", version, about, max_term_width = 100, help_template = HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -30,21 +57,21 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a program in a guest of its own
     Run(Box<RunOptions>),
-    /// Run experiments in guests of this kernel and of stock Linux, side by side
+    /// Run the same programs on Ebb and on stock Linux, side by side
     Compare(Box<CompareOptions>),
-    /// Show the guests that run on this host
+    /// Show the guests of this host, live
     Top(TopOptions),
-    /// Change how a guest that runs gives memory back
+    /// Change how a guest gives memory back
     Set(SetOptions),
-    /// Ask a guest that runs for memory, now
+    /// Ask a guest for memory now
     Reclaim(ReclaimOptions),
-    /// Pause guests: their virtual CPUs stop, and what is free in them goes back
+    /// Stop the virtual CPUs of guests; their free memory goes back to the host
     Pause(PauseOptions),
-    /// Let paused guests go on
+    /// Let paused guests run again
     Resume(ResumeOptions),
-    /// Serve the figures of the guests for Prometheus
+    /// Serve figures of all guests for Prometheus
     Metrics(MetricsOptions),
-    /// Serve disks to guests, with buffers that the host can have back
+    /// Serve disks to guests; their buffers shrink if the host is short of memory
     Blk(BlkOptions),
     /// Write manual pages and completions, for `make install`
     #[command(hide = true)]
@@ -60,6 +87,23 @@ mod tests {
     #[test]
     fn definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_lists_each_command_with_its_own_summary() {
+        let help = Cli::command().render_help().to_string();
+        assert!(help.lines().count() <= 40, "it fits a screen");
+        for command in Cli::command()
+            .get_subcommands()
+            .filter(|c| !c.is_hide_set())
+        {
+            let about = command.get_about().expect("each has one").to_string();
+            let line = format!("  {:<8} {about}", command.get_name());
+            assert!(
+                help.lines().any(|l| l == line),
+                "{line:?} is not in:\n{help}"
+            );
+        }
     }
 
     #[test]

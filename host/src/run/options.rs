@@ -17,11 +17,11 @@ Examples:
   ebb run -- python3 job.py                 the host's programs and this folder, for reading
   ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
   ebb run -- sh -c 'free -m; ps'            busybox provides what the host lacks
-  ebb run -it -- bash                       a shell: keys, jobs and the window are the guest's
-  ebb run --root none --file data.csv -- ./stats data.csv    nothing but these
-  ebb run --user nobody -- ./job            not as root
-  ebb run --out /results -- ./job /results  what it leaves there, here
-  ebb run --volume .:/src -- make -C /src   what it changes in /src, it changes here
+  ebb run -it -- bash                       a shell at your terminal
+  ebb run --root none --file data.csv -- ./stats data.csv    only these two files
+  ebb run --user nobody -- ./job            as another user than root
+  ebb run --out /results -- ./job /results  copies /results to this folder at the end
+  ebb run --volume .:/src -- make -C /src   changes in /src are made here
   ebb run --timeline mem.jsonl --summary -- ./job
 
 Exit status: the program's own; 128 + N if signal N ended it; 124 after --timeout; 125 if ebb or
@@ -36,12 +36,11 @@ other keys are the guest's: the VM ends with the program, or by SIGTERM from els
 #[derive(Args, Clone, Debug)]
 #[command(after_help = RUN_EXAMPLES, args_override_self = true)]
 pub(crate) struct RunOptions {
-    /// Stdin goes to the program; so it does without this, too, unless the program has a terminal
-    /// (-t)
+    /// Give the program your input; needed only with -t, since without a terminal it always has it
     #[arg(short, long)]
     pub(crate) interactive: bool,
 
-    /// Give the program a terminal; with -i it is yours: `ebb run -it -- sh`
+    /// Give the program a terminal; with -i it is your terminal: `ebb run -it -- sh`
     #[arg(short, long)]
     pub(crate) tty: bool,
 
@@ -67,11 +66,11 @@ pub(crate) struct RunOptions {
     #[arg(long = "give-back", value_name = "MODE", value_parser = give_back_parser())]
     pub(crate) asked_give_back: Option<GiveBack>,
 
-    /// Pages of the host that the guest's memory is in
+    /// Kind of the host's pages that hold the guest's memory
     #[arg(long, value_name = "KIND", default_value = "auto")]
     pub(crate) host_pages: HostPages,
 
-    /// What runs the guest's instructions; `auto` takes KVM where a probe boots on it
+    /// How the guest's instructions run; `auto` uses KVM if a test guest boots on it
     #[arg(long, default_value = "auto")]
     pub(crate) accel: AccelChoice,
 
@@ -79,36 +78,37 @@ pub(crate) struct RunOptions {
     #[arg(long, default_value = "microvm")]
     pub(crate) machine: Machine,
 
-    /// Pack a copy of a file or directory; DEST is its path in the guest, where changes to it stay
+    /// Copy a file or directory into the guest at DEST; changes to the copy stay in the guest
     /// [default: as given, under /]
     #[arg(long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,
 
-    /// What the guest sees of the host's files, for reading: `host`, the system folders and the
-    /// working folder; all of a folder, or of an image (a tar archive of a root, of `docker save`
-    /// or of an OCI layout), as its root; or `none`. What the program changes there stays in the
-    /// guest [default: host; none with Linux, --icount or where disks leave no room]
+    /// Files that the guest can read: `host`, the system folders and the working folder; a folder
+    /// or an image (a tar archive of a root, of `docker save` or of an OCI layout) as its root; or
+    /// `none`. Changes that the program makes there stay in the guest [default: host; none with
+    /// Linux, --icount or where disks leave no room]
     #[arg(long = "root", value_name = "host|DIR|IMAGE|none")]
     pub(crate) asked_root: Option<RootChoice>,
 
-    /// Run the program as this user, not as root: a name of the guest's /etc/passwd, or any number;
-    /// with its groups, and a home of its own where the guest does not see the host's
+    /// Run the program as this user instead of root: a name in the guest's /etc/passwd, or a
+    /// number. The user has its groups, and a new home if the guest does not see the host's
     #[arg(long, value_name = "NAME|UID[:GROUP|GID]", allow_hyphen_values = true)]
     pub(crate) user: Option<UserChoice>,
 
-    /// A directory of the host that the guest sees at DST, and changes; with `ro` it changes
-    /// nothing, with `max` it adds so much at most, such as max=2G. It sees nothing around SRC, and
-    /// what it writes is yours
+    /// Share a folder of the host with the guest at DST, for writing. With `ro` the guest can only
+    /// read; with `max=2G` it can add 2G at most. It sees nothing outside SRC, and files that it
+    /// writes are yours
     #[arg(long = "volume", value_name = "SRC:DST[:ro|:max=SIZE]")]
     pub(crate) volumes: Vec<OsString>,
 
-    /// Copy a file or folder of the guest to the host when the program has ended, however it did
-    /// [default HOSTPATH: its name, here]; a file there is replaced, a folder with something in it
-    /// refused, `FOLDER/` puts the copy into it
+    /// Copy a file or folder of the guest to the host when the program has ended, also if it
+    /// failed. A file there is replaced, a folder that is not empty is refused, and `FOLDER/` puts
+    /// the copy into it [default HOSTPATH: its name, in the working folder]
     #[arg(long = "out", value_name = "GUESTPATH[:HOSTPATH]")]
     pub(crate) outs: Vec<OsString>,
 
-    /// The most that all --out bring, 4K at least for each file [default: the guest's memory]
+    /// Limit for all copies of --out together; each file counts 4K at least [default: the guest's
+    /// memory]
     #[arg(long, value_name = "SIZE", requires = "outs", hide_short_help = true)]
     pub(crate) out_max: Option<Size>,
 
@@ -121,11 +121,11 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "K=V")]
     pub(crate) env: Vec<OsString>,
 
-    /// What `ebb top` calls the guest [default: the program and ebb's process number]
+    /// Name of the guest in `ebb top` [default: the program and ebb's process number]
     #[arg(long, value_name = "NAME", value_parser = guest_name)]
     pub(crate) name: Vec<String>,
 
-    /// Write a JSON object at the end: guest, versions, command lines, times, figures, status
+    /// Write a JSON object at the end: settings, versions, command lines, times, memory, status
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
 
@@ -141,7 +141,7 @@ pub(crate) struct RunOptions {
     #[arg(long)]
     pub(crate) busybox: bool,
 
-    /// Write JSON lines of time, guest used, host resident, reported
+    /// Write memory over time as JSON lines: used in the guest, resident on the host, reported
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
 
@@ -157,11 +157,11 @@ pub(crate) struct RunOptions {
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
-    /// Let guest time be guest instructions (1 ns each), on one CPU, for measuring
+    /// Count instructions as the guest's time (1 ns each), on one CPU, for exact measurements
     #[arg(long)]
     pub(crate) icount: bool,
 
-    /// With --icount: another throw of what the guest takes for random
+    /// With --icount: seed of the guest's random numbers
     #[arg(
         long,
         value_name = "N",
@@ -171,20 +171,20 @@ pub(crate) struct RunOptions {
     )]
     pub(crate) seed: u32,
 
-    /// End the VM after so long, with status 124: seconds, or with a unit (0.5, 500ms, 2s, 5m, 1h)
+    /// End the VM after this time, with status 124: seconds, or with a unit (500ms, 2s, 5m, 1h)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
 
-    /// How long the program may go on after SIGTERM before the VM is ended
+    /// Time that the program has to end after SIGTERM, before the VM is ended
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
-    /// Run QEMU with all of ebb's own rights and environment, for a host that cannot confine it
+    /// Run QEMU unconfined, with all of ebb's rights, on a host where confining it fails
     #[arg(long, hide_short_help = true)]
     pub(crate) unconfined: bool,
 
-    /// QEMU to run [default: qemu-system-x86_64, or qemu-system-x86_64-microvm where it is
-    /// installed and will do]
+    /// QEMU program [default: qemu-system-x86_64, or qemu-system-x86_64-microvm if it is installed
+    /// and suffices]
     #[arg(long, value_name = "PATH")]
     pub(crate) qemu: Option<PathBuf>,
 
