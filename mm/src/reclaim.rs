@@ -2,8 +2,8 @@
 //! and how many at a time.
 //!
 //! The guest's maps and summaries say which trees may have free pageblocks that the host holds
-//! memory for. So a pass over a guest without such pageblocks reads a few words, whatever the
-//! guest's size. Where there are some, the host takes up to [`TAKE_BLOCKS`] pageblocks of one GiB,
+//! memory for. So a pass over a guest without such pageblocks reads a few words, even if the guest
+//! is large. Where there are some, the host takes up to [`TAKE_BLOCKS`] pageblocks of one GiB,
 //! drops them in ranges as large as possible, and puts them back. The guest never lacks more than
 //! these blocks, nor more than half of a zone's free frames.
 
@@ -19,7 +19,7 @@ use crate::{
     zone::{Wanted, Zone},
 };
 
-/// The most trees that one step examines: as many as a guest of 1 TiB has.
+/// The most trees that one step examines: those of a guest of 1 TiB.
 const STEP_TREES: usize = 1 << 14;
 /// A step takes at most the free frames of a zone divided by this number.
 const FREE_PART: u64 = 2;

@@ -83,6 +83,7 @@ pub struct Reporter {
     cursors: [usize; MAX_ZONES],
 }
 
+/// The state of the reporter.
 #[derive(Copy, Clone, Debug)]
 enum Stage {
     /// Waits until a block is freed.
@@ -195,7 +196,8 @@ impl Reporter {
         }
     }
 
-    /// Reports free ranges of at least `order` in each zone once. Adds what was sent to `poll`.
+    /// Reports free ranges of at least `order` in each zone once, and adds the requests sent to
+    /// `poll`.
     pub(crate) fn pass_zones<S: ReportSink>(
         &mut self,
         order: Order,

@@ -51,8 +51,8 @@ enum Prefer {
     /// The pageblock with the fewest free frames, among those whose largest free runs have exactly
     /// the order searched for. The others may become free as a whole.
     Fullest,
-    /// The pageblock whose largest free runs are smallest, whatever order is searched for. That
-    /// includes one whose reach was lowered a moment ago.
+    /// The pageblock whose largest free runs are smallest, even if their order is not the one
+    /// searched for. That includes a pageblock whose reach was lowered a moment ago.
     Tightest,
     /// The pageblock with the most free frames. For taking over a pageblock of another mobility.
     Emptiest,

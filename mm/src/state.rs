@@ -44,14 +44,14 @@ const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
 /// | 0–9 | count | frames that cannot be allocated: 0 = the pageblock is free, 512 = no frame is left |
 /// | | | 1023 = huge: allocated as one block; its bitmap is all zero |
 /// | | | 1022 = isolated: taken out whole by `isolate`; its bitmap is all zero |
-/// | | | 1021 = missing: no memory is there, it is in no range of the zone, for ever |
+/// | | | 1021 = missing: it has no memory, as it is in no range of the zone |
 /// | | | 1020 = offline: its memory was taken from the allocator and may come back |
 /// | | | 1019 = taken: taken out whole by an attached host; its bitmap is all zero |
 /// | 10 | touched | 0 = the host holds no memory for it (never used, or reported since) |
 /// | 11 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
 /// | 12 | held | 1 = a per-CPU cache takes frames from it, and others look elsewhere first |
 /// | 13–14 | mobility | mobility of its frames in use; without meaning while the count is 0 |
-/// | 15 | emptying | 1 = its frames are being migrated: no frame can be allocated, and it is not free at a count of 0 |
+/// | 15 | emptying | 1 = being emptied: no frame can be allocated; not free at a count of 0 |
 ///
 /// The count is raised before bits of the bitmap are set, and lowered after they are cleared. So it
 /// is never less than the number of bits set, and at a count of 0 no operation on the frames is in
@@ -198,8 +198,8 @@ impl State {
         }
     }
 
-    /// Returns whether the pageblock is of `class`. Only for classes that searches look for: always
-    /// `false` for full and isolated ones.
+    /// Returns whether the pageblock has the class `class`. Only for classes that searches look
+    /// for: always `false` for full and isolated ones.
     #[inline]
     pub(crate) const fn is(self, class: Class) -> bool {
         match class {
