@@ -26,7 +26,7 @@ fn hold(a: &Allocator<'_>, front: &mut Front, start: u64, frames: u64, step: u64
     starts.map(take).collect()
 }
 
-/// Migrates all frames for which `moves` returns `true` out of a block.
+/// Migrates all frames for which `moves` returns `true` out of the GiB.
 fn clear(
     (a, front): (&Allocator<'_>, &mut Front),
     compactor: &mut Compactor,

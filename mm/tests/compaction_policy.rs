@@ -86,8 +86,8 @@ impl Machine<'_, '_> {
     }
 }
 
-/// Runs the daemon until `end`. Returns how often it woke up by itself, how often it tried to
-/// compact, and how long it worked.
+/// Runs the daemon until the time `until`. Returns how often it woke up by itself, how often it
+/// tried to compact, and how long it worked.
 fn run_proactive(
     m: &mut Machine<'_, '_>,
     until: Duration,

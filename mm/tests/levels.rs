@@ -1,5 +1,5 @@
-//! Tests that repeated allocations and frees do not write to the metadata, whatever the cache holds
-//! and however the memory was used before.
+//! Tests that repeated allocations and frees do not write to the metadata, for any number of frames
+//! in the cache and any earlier use of the memory.
 
 mod arena;
 
