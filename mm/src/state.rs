@@ -41,7 +41,7 @@ const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
 ///
 /// | bits | field | values |
 /// |---|---|---|
-/// | 0–9 | count | frames that cannot be allocated: 0 = the pageblock is free, 512 = no frame is left |
+/// | 0–9 | count | frames that cannot be allocated: 0 = free, 512 = no frame is left |
 /// | | | 1023 = huge: allocated as one block; its bitmap is all zero |
 /// | | | 1022 = isolated: taken out whole by `isolate`; its bitmap is all zero |
 /// | | | 1021 = missing: it has no memory, as it is in no range of the zone |

@@ -37,7 +37,7 @@ impl Random {
 /// would fill.
 fn whole_after(a: &Allocator<'_>, fill: u64, rounds: u32, seed: u64) -> u64 {
     let mut random = Random(seed);
-    // A front that is dropped while a test panics would end the test in an abort.
+    // A panic in the drop of the cache while a test panics would end the test in an abort.
     let front = &mut *ManuallyDrop::new(Front::new());
     let (mut live, mut used) = (Vec::new(), 0);
     let fill_up = |live: &mut Vec<_>, used: &mut u64, random: &mut Random, front: &mut Front| {

@@ -20,7 +20,7 @@ fn with_gibs<R>(gibs: u64, test: impl FnOnce(&ebb_mm::Allocator<'_>, &mut Front)
         node: 0,
         ranges: &ranges,
     }];
-    // A front that is dropped while a test panics would end the test in an abort.
+    // A panic in the drop of the cache while a test panics would end the test in an abort.
     with(&Config::new(&zones), &(), |a| {
         test(a, &mut ManuallyDrop::new(Front::new()))
     })

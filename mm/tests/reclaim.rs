@@ -361,14 +361,15 @@ fn a_hostile_writer_harms_itself_alone() {
     hostile(1_000_000);
 }
 
-/// `cargo test --release -p ebb-mm --test reclaim -- --ignored --nocapture`
+/// The same for minutes: `cargo test --release -p ebb-mm --test reclaim -- --ignored --nocapture`
 #[test]
 #[ignore = "takes minutes"]
 fn a_hostile_writer_harms_itself_alone_for_long() {
     hostile(10_000_000);
 }
 
-/// Prints the time of a pass that finds no memory to take. Run it with the command above.
+/// Prints the time of a pass that finds no memory to take: `cargo test --release -p ebb-mm --test
+/// reclaim -- --ignored --nocapture`
 #[test]
 #[ignore = "prints a time"]
 fn a_look_at_a_tebibyte() {
@@ -434,7 +435,7 @@ fn what_the_guest_takes_back_counts_as_taken() {
 fn what_does_not_move_is_not_pushed_upwards() {
     const GIB: u64 = 1 << 18;
     with(3 * GIB, &(), |allocator, attached, _| {
-        // A front that is dropped while a test panics would end the test in an abort.
+        // A panic in the drop of the cache while a test panics would end the test in an abort.
         let mut front = ManuallyDrop::new(Front::new());
         let movable = request(Order::PAGEBLOCK);
         let blocks: Vec<Frame> = (0..3 * 512)

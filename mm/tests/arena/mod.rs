@@ -67,7 +67,7 @@ pub fn order(order: u8) -> Order {
     Order::new(order).expect("an order")
 }
 
-/// Calls `test` with an allocator of 64 MiB and a front.
+/// Calls `test` with an allocator of 64 MiB and a per-CPU cache.
 pub fn in_small_memory(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
     let ranges = [range(0, 64 * MIB)];
     let zones = [ZoneConfig {
@@ -75,7 +75,7 @@ pub fn in_small_memory(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
         node: 0,
         ranges: &ranges,
     }];
-    // A front that is dropped while a test panics would end the test in an abort.
+    // A panic in the drop of the cache while a test panics would end the test in an abort.
     with(&Config::new(&zones), &(), |a| {
         test(a, &mut ManuallyDrop::new(Front::new()))
     });
@@ -112,7 +112,7 @@ pub fn with_giants(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
     });
 }
 
-/// Drains the front and checks every invariant.
+/// Drains the cache and checks every invariant of the metadata.
 pub fn validate_after(a: &Allocator<'_>, front: &mut Front) {
     a.drain(front);
     a.validate().expect("valid");
