@@ -18,7 +18,7 @@ use crate::{
 /// find nearly all faults.
 const PREEMPTIONS: usize = 3;
 
-/// A [`Watch`] that ignores every change, for a pageblock without a zone.
+/// A [`Watch`] (observer of a pageblock's state) that ignores every change.
 #[derive(Debug)]
 pub(crate) struct Unwatched;
 

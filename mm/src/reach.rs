@@ -15,7 +15,7 @@ pub(crate) const RUN_ORDERS: u8 = Order::PAGEBLOCK.get();
 pub(crate) struct Reach(u8);
 
 impl Reach {
-    /// Returns the reach of a pageblock whose largest free run has order `largest`.
+    /// Returns the reach (upper bound) of a pageblock whose largest free run has order `largest`.
     pub(crate) const fn of(largest: u8) -> Self {
         Self(largest + 1)
     }
@@ -29,7 +29,7 @@ impl Reach {
         order < self.0
     }
 
-    /// Returns the number of orders that this reach rules out.
+    /// Returns the number of orders from 0 to 8 that this reach rules out.
     #[inline]
     pub(crate) const fn tightness(self) -> u32 {
         (RUN_ORDERS - self.0) as u32
@@ -60,20 +60,20 @@ impl AtomicReach {
         Self(AtomicU8::new(0))
     }
 
-    /// Returns the reach. `SeqCst`, see above.
+    /// Returns the upper bound on the order of the pageblock's free runs. `SeqCst`, see the type.
     #[inline]
     pub(crate) fn load(&self) -> Reach {
         Reach(RUN_ORDERS - self.0.load(Ordering::SeqCst).min(RUN_ORDERS - 1))
     }
 
-    /// Raises the reach to `to` if it is lower. Returns the value from before.
+    /// Raises the upper bound to `to` if it is lower. Returns the value from before.
     pub(crate) fn raise(&self, to: Reach) -> Reach {
         let old = self.0.fetch_min(RUN_ORDERS - to.0, Ordering::SeqCst);
         Reach(RUN_ORDERS - old.min(RUN_ORDERS - 1))
     }
 
-    /// Lowers the reach to `to` if it is higher. The caller must then read the bitmap again and
-    /// raise the reach if it shows larger runs.
+    /// Lowers the upper bound to `to` if it is higher. The caller must then read the bitmap again
+    /// and raise the bound if it shows larger runs.
     pub(crate) fn lower(&self, to: Reach) {
         self.0.fetch_max(RUN_ORDERS - to.0, Ordering::SeqCst);
     }

@@ -17,8 +17,8 @@ const REUSE_AT_LEAST: u32 = 8;
 
 impl Allocator<'_> {
     /// Allocates one frame of `zone` for `request`. If the request accepts any zone, `front` also
-    /// takes the other free frames of the same word, up to `spare` frames in all. Returns `None` if
-    /// the zone has no suitable frame.
+    /// takes more free frames of the same bitmap word, up to `spare` frames in all. Returns `None`
+    /// if the zone has no suitable frame.
     pub(crate) fn refill(
         &self,
         zone: usize,

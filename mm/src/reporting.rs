@@ -146,7 +146,8 @@ impl Reporter {
 
     /// Makes one pass over all memory now, whether or not one is due, and even if reporting is off.
     /// The `bool` is `true` if every pageblock was examined. It is `false` if the budget of a pass
-    /// was used up, an allocation failed for lack of the isolated memory, or the sink failed.
+    /// was used up, a zone is at its low watermark, an allocation failed for lack of the isolated
+    /// memory, or the sink failed.
     pub fn pass_now<S: ReportSink>(
         &mut self,
         allocator: &Allocator<'_>,

@@ -267,7 +267,7 @@ pub(crate) struct Change {
 /// Why [`AtomicState::reserve`] did not reserve frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
-    /// The pageblock is free, and the caller has not entered its GiB.
+    /// The pageblock is free, and the caller has not raised the count of its GiB before.
     Free,
     /// The pageblock has too few free frames, or another mobility.
     Unsuited,
@@ -317,7 +317,7 @@ impl AtomicState {
     }
 
     /// Returns the state, for a caller that has just changed the pageblock's reach. `SeqCst`, see
-    /// above.
+    /// the type.
     #[inline]
     pub(crate) fn load_after_reach(&self) -> State {
         State(self.0.load(Ordering::SeqCst))
@@ -350,9 +350,10 @@ impl AtomicState {
         }
     }
 
-    /// Raises the count by `least` to `most` frames, which the caller may then take from the
-    /// bitmap. Returns the number of frames reserved. `entered` says that the caller has entered
-    /// the pageblock's GiB, which a free pageblock needs.
+    /// Raises the count of used frames by `least` to `most` frames, which the caller may then take
+    /// from the bitmap. Returns the number of frames reserved, and the states before and after. Set
+    /// `entered` if the caller has raised the count of the pageblock's GiB, which a free pageblock
+    /// needs.
     ///
     /// Fails with `Free` if the pageblock is free and `entered` is false, and with `Unsuited` if it
     /// has fewer than `least` free frames or does not meet `admit`.
@@ -396,9 +397,9 @@ impl AtomicState {
         Ok((change.new.count() - change.old.count(), change))
     }
 
-    /// Raises the count by exactly `frames` for a caller that takes free frames out to report them.
-    /// Changes nothing else. Returns `None` if the pageblock is free, untouched, or has fewer free
-    /// frames.
+    /// Raises the count of used frames by exactly `frames` for a caller that takes free frames out
+    /// to report them. Changes nothing else. Returns `None` if the pageblock is free, untouched, or
+    /// has fewer free frames.
     pub(crate) fn borrow(&self, frames: u32) -> Option<Change> {
         self.update(|old| {
             (!old.is_free() && old.is_touched() && old.count() + frames <= BLOCK_FRAMES)
@@ -406,7 +407,8 @@ impl AtomicState {
         })
     }
 
-    /// Lowers the count by `frames`, whose bits the caller has cleared or never set.
+    /// Lowers the count of used frames by `frames`, whose bits the caller has cleared or never set.
+    /// Returns the states before and after.
     ///
     /// # Panics
     /// If fewer frames are in use: the caller freed frames that it did not own.
@@ -423,8 +425,8 @@ impl AtomicState {
         }
     }
 
-    /// Raises the count by 1 to `most` frames, and returns how many. Returns `None` unless the
-    /// pageblock is partly used and of `mobility`.
+    /// Raises the count of used frames by 1 to `most` frames. Returns their number, and the states
+    /// before and after. Returns `None` unless the pageblock is partly used and of `mobility`.
     pub(crate) fn join(&self, most: u32, mobility: Mobility) -> Option<(u32, Change)> {
         let change = self.update(|old| {
             let room = BLOCK_FRAMES - old.count();
@@ -436,7 +438,7 @@ impl AtomicState {
 
     /// Marks the pageblock as being emptied, if `wanted` accepts its state. Returns `None` if it
     /// does not, or if the pageblock is isolated, taken, missing, offline or being emptied already.
-    /// The caller must have entered the GiB of a free pageblock.
+    /// If the pageblock is free, the caller must have raised the count of its GiB.
     pub(crate) fn begin_emptying(&self, wanted: impl Fn(State) -> bool) -> Option<Change> {
         self.update(|old| {
             let there = !old.is_whole() || old.is_huge();

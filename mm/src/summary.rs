@@ -7,7 +7,7 @@ use crate::{
     sync::{AtomicU64, Ordering},
 };
 
-/// The number of pageblocks in a tree.
+/// The number of pageblocks in a tree, the unit for which searches have a summary.
 pub(crate) const TREE_BLOCKS: usize = 32;
 /// The binary logarithm of [`TREE_BLOCKS`].
 pub(crate) const TREE_BLOCKS_SHIFT: u32 = TREE_BLOCKS.trailing_zeros();

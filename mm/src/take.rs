@@ -70,9 +70,9 @@ impl fmt::Display for TakeError {
 
 impl error::Error for TakeError {}
 
-/// A GiB that the host has entered, and the pageblocks that it has taken out of it. The guest
-/// cannot allocate those until [`close`](Self::close) puts them back. A value that is dropped
-/// leaves that to [`Attached::recover`].
+/// One GiB whose free pageblocks an attached host may take out, and the pageblocks that it has
+/// taken. The guest cannot allocate those until [`close`](Self::close) puts them back. A value that
+/// is dropped leaves that to [`Attached::recover`].
 #[derive(Debug)]
 #[must_use = "the guest lacks what was taken unless it is closed"]
 pub struct OpenGiant<'a, 'm> {
@@ -84,8 +84,9 @@ pub struct OpenGiant<'a, 'm> {
 }
 
 impl Attached<'_> {
-    /// Asks the guest for a call when a pageblock becomes free. The host must look for free memory
-    /// once more after this, and call [`Self::wake`] if it finds some.
+    /// Asks the guest to call its `Events::report_requested` when a pageblock becomes free, for a
+    /// host that has found no free memory and waits. The host must look once more after this, and
+    /// call [`Self::wake`] if it finds some.
     pub fn sleep(&self) {
         // `SeqCst`, as in the guest's `freed_for_host`.
         self.header.host.swap(HOST_ASLEEP, Ordering::SeqCst);
@@ -118,7 +119,8 @@ impl Attached<'_> {
         zones.map(|zone| recover_zone(zone, &mut pause)).sum()
     }
 
-    /// Enters the GiB of `frame`, so that its free pageblocks can be taken out.
+    /// Enters the GiB of `frame`: raises its count of used pageblocks and marks that a host is in
+    /// it. Then its free pageblocks can be taken out.
     ///
     /// # Errors
     /// `NotManaged` if no zone has the frame. `State` if the GiB is allocated as a whole or a host

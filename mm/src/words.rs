@@ -160,15 +160,15 @@ impl Words {
         }
     }
 
-    /// Takes a frame of the word that frames of `mobility` are handed out from. Returns `None` if
-    /// it has none.
+    /// Takes a frame out of the bitmap word that this cache hands out frames of `mobility` from.
+    /// Returns `None` if the cache has no frame of that word.
     #[inline]
     pub(crate) fn pop(&mut self, mobility: Mobility) -> Option<Frame> {
         self.pop_left(mobility).or_else(|| self.pop_freed(mobility))
     }
 
-    /// Takes the frame freed last, or else the lowest frame of the slot. Returns `None` if the slot
-    /// is empty, even if its entry has freed frames.
+    /// Takes the frame freed last, or else the lowest frame, out of the slot of `mobility`. Returns
+    /// `None` if the slot is empty, even if the entry of its word has freed frames.
     #[inline]
     pub(crate) fn pop_left(&mut self, mobility: Mobility) -> Option<Frame> {
         self.recent = mobility;
@@ -186,8 +186,9 @@ impl Words {
         Some(Frame::new(frame))
     }
 
-    /// Moves the frames freed to the slot's entry into the slot, and takes one. Returns `None` if
-    /// the entry has none. Out of line, or the common case would look at them as well.
+    /// Moves the frames that were freed to the entry of the slot's word into the slot of
+    /// `mobility`, and takes one. Returns `None` if the entry has none. Out of line, or the common
+    /// case would look at them as well.
     #[cold]
     #[inline(never)]
     pub(crate) fn pop_freed(&mut self, mobility: Mobility) -> Option<Frame> {
@@ -201,14 +202,15 @@ impl Words {
         frame
     }
 
-    /// Returns whether the word that frames of `mobility` are handed out from has no frame left.
+    /// Returns whether this cache has no frame left of the bitmap word that it hands out frames of
+    /// `mobility` from.
     pub(crate) fn is_used_up(&self, mobility: Mobility) -> bool {
         let slot = self.slots[mobility.index()];
         slot.is_empty() && self.places[slot.place].mask == 0
     }
 
-    /// Returns an upper bound on the frames that are here of the pageblock number `block`: every
-    /// entry with a word of it counts as a whole word.
+    /// Returns an upper bound on the number of frames that this cache holds of the pageblock number
+    /// `block`. Counts every entry with a word of the pageblock as 64 frames.
     #[inline]
     pub(crate) fn most_of_block(&self, block: u64) -> u64 {
         let inside = |word: u64| u64::from(word / WORDS as u64 == block);
@@ -218,39 +220,42 @@ impl Words {
         words * u64::from(WORD_FRAMES)
     }
 
-    /// Returns all frames. Each occurs once, but those of one word may be in several sets.
+    /// Returns all frames that this cache holds. Each occurs once, but those of one bitmap word may
+    /// be in several sets.
     #[inline]
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let slots = self.slots.iter().map(|slot| slot.piece());
         slots.chain(self.places[..PLACES].iter().copied())
     }
 
-    /// Returns the freed frames in an entry. If frames are handed out from its word, those in the
-    /// slot are not included.
+    /// Returns the freed frames in the entry `place`. If the cache hands out frames from its word,
+    /// those in the slot are not included.
     #[inline]
     pub(crate) fn freed(&self, place: usize) -> Piece {
         self.places[place]
     }
 
-    /// Takes a freed frame out of an entry. Returns `None` if it has none.
+    /// Takes a freed frame out of the entry `place`. Returns `None` if it has none.
     pub(crate) fn pop_at(&mut self, place: usize) -> Option<Frame> {
         self.places[place].pop()
     }
 
-    /// Returns whether frames of this entry's word were handed out for `mobility`.
+    /// Returns whether this cache handed out frames of the word in the entry `place` for
+    /// `mobility`.
     #[inline]
     pub(crate) fn is_own(&self, place: usize, mobility: Mobility) -> bool {
         self.own[mobility.index()] & 1 << place != 0
     }
 
-    /// Notes that frames freed to this entry are to be handed out again for `mobility`.
+    /// Notes that frames freed to the entry `place` are to be handed out again for `mobility`.
     #[inline]
     pub(crate) fn note_own(&mut self, place: usize, mobility: Mobility) {
         self.own[mobility.index()] |= 1 << place;
     }
 
-    /// Makes the word of this entry the one that frames of `mobility` are handed out from: the
-    /// frames in `mask`, and then those freed to the entry. The slot must be used up before.
+    /// Makes the cache hand out frames of `mobility` from the word in the entry `place`: the frames
+    /// in `mask`, and then those freed to the entry. The cache must have no frame left of the word
+    /// before.
     #[inline]
     pub(crate) fn hand_out_from(&mut self, place: usize, mask: u64, mobility: Mobility) {
         debug_assert!(self.is_used_up(mobility), "refilled while it holds frames");
@@ -277,10 +282,10 @@ impl Words {
         crate::frame::index(word) % PLACES
     }
 
-    /// Adds a freed frame, if its word is the one that frames were last handed out from or is in
-    /// its home entry. Returns `false` if the caller must do more: the word is neither, and the
-    /// frame was not added, or all frames of the word may be here now. Panics if the frame is here
-    /// already.
+    /// Adds a freed frame to this cache, if its bitmap word is the one that frames were last handed
+    /// out from or is in its home entry. Returns `false` if the caller must do more: the word is
+    /// neither, and the frame was not added, or all frames of the word may be in the cache now.
+    /// Panics if the cache has the frame already.
     #[inline]
     pub(crate) fn note_freed(&mut self, frame: Frame) -> bool {
         let freed = Piece::of(frame);
@@ -317,7 +322,7 @@ impl Words {
 
     /// Adds freed frames to a word in its home entry, if a slot may have frames of it too: frames
     /// freed before frames were handed out for another mobility. Returns `false` if all frames of
-    /// the word are here now.
+    /// the word are in the cache now.
     #[inline(never)]
     fn note_freed_beside(&mut self, freed: Piece) -> bool {
         let home = Self::home(freed.word);
@@ -325,7 +330,8 @@ impl Words {
         self.all_at(home) != !0
     }
 
-    /// Adds freed frames in `mask` to the entry `place`. Panics if one of them is here already.
+    /// Adds the freed frames in `mask` to the entry `place`. Panics if the cache has one of them
+    /// already.
     pub(crate) fn note_freed_at(&mut self, place: usize, mask: u64) {
         let at = &mut self.places[place];
         at.check_without(mask);
@@ -341,7 +347,7 @@ impl Words {
         self.places[Self::home(word)].word == word || recent == Piece { word, mask: 0 }.base()
     }
 
-    /// Returns whether all 64 frames of a word are here.
+    /// Returns whether this cache holds all 64 frames of bitmap word `word`.
     pub(crate) fn is_whole(&self, word: u64) -> bool {
         let place = self.places.iter().position(|place| place.word == word);
         place.is_some_and(|place| self.all_at(place) == !0)
@@ -354,9 +360,9 @@ impl Words {
         slots.fold(self.places[place].mask, |all, slot| all | slot.piece().mask)
     }
 
-    /// Returns the entry of a word, which is its home. A word without an entry gets one. The second
-    /// result has the frames of the word that lost its entry: the caller must return them to the
-    /// bitmap.
+    /// Returns the entry of bitmap word `word`, which is its home. A word without an entry gets
+    /// one. The second result has the frames of the word that lost its entry: the caller must
+    /// return them to the bitmap.
     #[inline]
     pub(crate) fn place(&mut self, word: u64) -> (usize, Piece) {
         let home = Self::home(word);
@@ -451,7 +457,8 @@ impl Words {
         choice.trailing_zeros() as usize
     }
 
-    /// Takes all frames of the word in an entry, and frees the entry.
+    /// Takes all frames of the bitmap word in the entry `place` out of the cache, and frees the
+    /// entry.
     pub(crate) fn empty(&mut self, place: usize) -> Piece {
         self.forget(place);
         let mut piece = core::mem::replace(&mut self.places[place], Piece::NONE);
@@ -477,8 +484,8 @@ impl Words {
         }
     }
 
-    /// Takes all frames of the word that frames of `mobility` are handed out from, and frees its
-    /// entry.
+    /// Takes all frames of the bitmap word that frames of `mobility` are handed out from out of the
+    /// cache, and frees its entry.
     pub(crate) fn empty_slot(&mut self, mobility: Mobility) -> Piece {
         match self.slots[mobility.index()].place {
             NOWHERE => Piece::NONE,
@@ -486,8 +493,8 @@ impl Words {
         }
     }
 
-    /// Returns whether an entry has frames and `inside` accepts the number of its word's first
-    /// frame.
+    /// Returns whether the entry `place` has frames, and `inside` accepts the number of its word's
+    /// first frame.
     pub(crate) fn has(&self, place: usize, inside: impl Fn(u64) -> bool) -> bool {
         self.all_at(place) != 0 && inside(self.places[place].base())
     }

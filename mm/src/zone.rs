@@ -65,7 +65,7 @@ impl Wanted {
         }
     }
 
-    /// Returns the class of such pageblocks.
+    /// Returns the state class of pageblocks of this kind.
     #[inline]
     pub(crate) const fn class(self) -> Class {
         match self {
@@ -251,7 +251,7 @@ impl<'m> Zone<'m> {
         self.arrays.summaries.len()
     }
 
-    /// Returns the index of the GiB that has `tree`.
+    /// Returns the index of the GiB that contains `tree` (32 pageblocks).
     #[inline]
     pub(crate) fn giant_of(&self, tree: usize) -> usize {
         let mut base = 0;
@@ -266,14 +266,14 @@ impl<'m> Zone<'m> {
         unreachable!("tree {tree} of {}", self.trees())
     }
 
-    /// Returns the word of the GiB that has `tree`.
+    /// Returns the word of the GiB that contains `tree` (32 pageblocks).
     #[inline]
     pub(crate) fn giant(&self, tree: usize) -> &'m AtomicGiant {
         &self.arrays.giants[self.giant_of(tree)]
     }
 
-    /// Returns the trees of the zone that are in the same GiB as `tree`. They may be fewer than a
-    /// GiB has.
+    /// Returns the trees (32 pageblocks each) of the zone that are in the same GiB as `tree`. They
+    /// may be fewer than a GiB has.
     pub(crate) fn giant_trees(&self, tree: usize) -> core::ops::Range<usize> {
         let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree());
         let of = |extent: &&Extent| inside(extent) < extent.trees();
@@ -287,7 +287,8 @@ impl<'m> Zone<'m> {
         at(first.max(extent.first_tree()))..at(end)
     }
 
-    /// Returns the first tree of a GiB. Returns `None` if the zone lacks a tree of it.
+    /// Returns the first tree (32 pageblocks) of the GiB with index `giant`. Returns `None` if the
+    /// zone lacks a tree of it.
     pub(crate) fn first_tree(&self, giant: usize) -> Option<usize> {
         let mut base = 0;
         for extent in self.extents.as_slice() {
@@ -303,8 +304,9 @@ impl<'m> Zone<'m> {
         None
     }
 
-    /// Returns the summary of `tree`. If its GiB is allocated whole, or was and is not yet settled,
-    /// the GiB's word overrides the summary in memory.
+    /// Returns how many of the 32 pageblocks of `tree` are in each class. If the tree's GiB is
+    /// allocated whole, or was and is not yet settled, the GiB's word overrides the summary in
+    /// memory.
     #[inline]
     pub(crate) fn summary(&self, tree: usize) -> Summary {
         let giant = self.giant(tree).load();
