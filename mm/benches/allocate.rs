@@ -1,6 +1,6 @@
-//! What an allocation and a free cost, at orders 0 and 9, on one and two threads, and what the
-//! figures do.
-//! `cargo bench -p ebb-mm`; a time is that of one block taken and given back.
+//! Measures an allocation and a free at orders 0 and 9, on one and two threads, and the functions
+//! that return statistics. `cargo bench -p ebb-mm`. A time is that of one block allocated and
+//! freed.
 #![allow(
     missing_docs,
     reason = "criterion's macros make public items without any"
@@ -20,9 +20,9 @@ use arena::{range, with};
 use criterion::{Criterion, criterion_group, criterion_main};
 use ebb_mm::{Allocator, Config, Frame, Front, Mobility, Order, Request, ZoneConfig, ZoneKind};
 
-/// 4 GiB from 4 GiB on.
+/// The number of frames: 4 GiB, from address 4 GiB on.
 const FRAMES: u64 = 1 << 20;
-/// Blocks of order 0 in a bulk: 256 MiB.
+/// The number of frames in a bulk: 256 MiB.
 const BULK: u64 = 1 << 16;
 
 fn with_memory(bench: impl FnOnce(&Allocator<'_>)) {
@@ -35,7 +35,7 @@ fn with_memory(bench: impl FnOnce(&Allocator<'_>)) {
     with(&Config::new(&zones), &(), |a| {
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        // Metadata is in memory and blocks are touched, as after a while.
+        // Makes the metadata resident and the blocks touched, as they are after some use.
         let mut front = Front::new();
         let blocks: Vec<_> = (0..FRAMES / 512 * 9 / 10)
             .map(|_| take(a, &mut front, Order::PAGEBLOCK))
@@ -54,7 +54,7 @@ fn take(a: &Allocator<'_>, front: &mut Front, order: Order) -> Frame {
         .expect("memory")
 }
 
-/// Takes and gives one block at a time.
+/// Allocates and frees one block at a time.
 fn pairs(a: &Allocator<'_>, order: Order, count: u64) -> Duration {
     let mut front = Front::new();
     let start = Instant::now();
@@ -67,7 +67,7 @@ fn pairs(a: &Allocator<'_>, order: Order, count: u64) -> Duration {
     time
 }
 
-/// Takes many frames, then gives them all back in the order in which they came.
+/// Allocates many frames, then frees them in the order of allocation.
 fn bulk(a: &Allocator<'_>, _: Order, count: u64) -> Duration {
     let mut front = Front::new();
     let mut held = Vec::with_capacity(1 << 16);
@@ -88,7 +88,7 @@ fn bulk(a: &Allocator<'_>, _: Order, count: u64) -> Duration {
 
 type Run = fn(&Allocator<'_>, Order, u64) -> Duration;
 
-/// The same on several threads at once: the longest.
+/// Does the same on several threads at once. Returns the longest time.
 fn on_threads(threads: usize, a: &Allocator<'_>, run: Run, order: Order, count: u64) -> Duration {
     if threads == 1 {
         return run(a, order, count);
@@ -130,7 +130,7 @@ fn benches(c: &mut Criterion) {
     }
 }
 
-/// What the figures cost on 64 GiB in which every pageblock is in partial use.
+/// Measures the statistics on 64 GiB in which every pageblock is partly used.
 fn figures(c: &mut Criterion) {
     const LARGE: u64 = 64 << 18;
     let ranges = [range(1 << 20, LARGE)];

@@ -1,5 +1,5 @@
-//! Serves frames from an arena that the host maps, and gives the memory of free ones back to it:
-//! an allocator of 4 KiB and 2 MiB pages for a program that needs many and frees many.
+//! Allocates pages of 4 KiB and 2 MiB from memory that the program maps, and gives the memory of
+//! free ones back to the host: for a program that needs and frees many pages.
 //!
 //!     cargo run -p ebb-mm --example arena
 #![allow(unsafe_code, reason = "maps memory and uses it")]
@@ -13,7 +13,7 @@ use ebb_mm::{
 
 const ARENA: usize = 1 << 30;
 
-/// Zeroed memory of the host's.
+/// Maps zeroed memory.
 fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping at an address of the host's choice touches nothing.
     let address = unsafe {
@@ -32,7 +32,7 @@ fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at 0"))
 }
 
-/// The memory that frames stand for: frame 0 is its first page.
+/// The memory that the frames refer to: frame 0 is its first page.
 struct Arena {
     base: NonNull<u8>,
 }
@@ -45,7 +45,7 @@ impl Arena {
         unsafe { self.base.add(offset) }
     }
 
-    /// Pages of it that are in memory.
+    /// Returns the number of pages that are resident.
     fn resident(&self) -> usize {
         let mut pages = vec![0u8; ARENA / FRAME_SIZE];
         // SAFETY: the arena is mapped, and there is a byte for each of its pages.
@@ -55,15 +55,15 @@ impl Arena {
     }
 }
 
-/// Gives free memory back to the host.
+/// Gives free memory back to the host with `madvise`.
 impl ReportSink for &Arena {
     type Error = Infallible;
 
     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Infallible> {
         for range in ranges {
             let bytes = usize::try_from(range.bytes()).expect("64 bits");
-            // SAFETY: the frames are free and isolated while they are reported: nobody uses what
-            // is lost here.
+            // SAFETY: the frames are free and isolated during the report, so no code uses the
+            // contents that are lost here.
             let done = unsafe {
                 libc::madvise(
                     self.page(range.start).as_ptr().cast(),
@@ -93,7 +93,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .set_reporting_order(Some(Order::PAGEBLOCK))
         .expect("an order that can be given back");
 
-    // One front for each thread; here there is one.
+    // One per-CPU cache for each thread; this program has one.
     let mut front = Front::new();
     let small = Request::new(Order::BASE, Mobility::Movable);
     let mut pages = vec![Frame::new(0); 100_000];
@@ -113,7 +113,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     allocator.drain(&mut front);
     println!("freed:       {:>7} pages on the host", arena.resident());
 
-    // A thread would do this in the background, woken by `Events::report_requested`.
+    // A background thread would do this when `Events::report_requested` wakes it.
     let (mut reporter, mut now, mut sink) = (Reporter::new(), Duration::ZERO, &arena);
     loop {
         let poll = reporter.poll(now, &allocator, &mut sink);

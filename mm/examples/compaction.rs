@@ -1,21 +1,26 @@
-//! What it costs to make memory whole again that is free in pieces: the compactor beside an idealised
-//! pair of scanners on the same memory.
+//! Compares the cost of compaction by `Compactor` with that of an idealised pair of scanners on the
+//! same memory.
 //!
 //!     cargo run -p ebb-mm --release --example compaction [-- --seed N] [--gib N] [--rounds N]
 //!
-//! The memory, up to 50 to 95 % in use: *mixed*, blocks of orders 0 to 6 with as much memory in each,
-//! of which in each round a tenth is freed at random and others allocated; *single*, all frames
-//! allocated, as many freed at random, and then exchanged in the same way; *parts*, all frames
-//! allocated and of each 2 MiB the same part freed, as the seed's experiments do.
+//! 50 to 95 % of the memory are in use. There are three patterns:
 //!
-//! The scanners are Linux's at their best: everything moves, nobody else is there, nothing is scanned
-//! twice. One walks upwards and moves what is in use, one downwards and finds where to, past blocks
-//! that are free; they end where they meet. The compactor stops when it has gained as many pageblocks.
+//! - *mixed*: blocks of orders 0 to 6, with the same amount of memory in each order. In each round
+//!   a tenth of them is freed at random and replaced.
+//! - *single*: all frames are allocated, some are freed at random, and then frames are exchanged in
+//!   the same way.
+//! - *parts*: all frames are allocated, and the same part of each 2 MiB is freed.
 //!
-//! A look is a cache line of metadata. The scanners take one for each frame in use and each that they
-//! take, and one for each aligned free run that they pass, as Linux counts; the compactor one for the
-//! state words of 32 pageblocks, one for the bits of a pageblock, and one for each frame that it moves or
-//! takes. Those in vain are all but the latter.
+//! The scanners are Linux's at their best: every frame can move, no other task runs, and no page is
+//! scanned twice. One scanner walks upwards and moves frames in use. The other walks downwards and
+//! finds target frames, past free blocks. They end where they meet. The compactor stops when it has
+//! gained the same number of pageblocks.
+//!
+//! A look is one cache line of metadata. The scanners need one look for each frame in use, one for
+//! each target frame, and one for each aligned free run that they pass, as Linux counts. The
+//! compactor needs one look for the state words of 32 pageblocks, one for the bitmap of a
+//! pageblock, and one for each frame that it moves or takes. All looks are wasted except those for
+//! frames that are moved or taken.
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -45,7 +50,7 @@ struct Plan {
     rounds: u64,
 }
 
-/// A generator of numbers that anybody can repeat: SplitMix64.
+/// A random number generator with repeatable results: SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -57,7 +62,8 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// An order, so that each has as much memory: half as often as the one below it.
+    /// Returns a random order, half as often as the order below it, so that each order has the same
+    /// amount of memory.
     fn order(&mut self) -> u8 {
         loop {
             let order = self.next().trailing_zeros() as u8;
@@ -68,7 +74,7 @@ impl Random {
     }
 }
 
-/// What is in use, and who has it.
+/// The frames in use, and their owners.
 struct Books<'a, 'm> {
     a: &'a Allocator<'m>,
     front: Front,
@@ -100,7 +106,7 @@ impl Books<'_, '_> {
     }
 }
 
-/// How the memory came to be as it is.
+/// The pattern of the memory.
 #[derive(Copy, Clone)]
 enum Past {
     Mixed,
@@ -155,7 +161,7 @@ impl Past {
     }
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Copy, Clone, Default)]
 struct Outcome {
     gained: u64,
@@ -169,7 +175,8 @@ impl Outcome {
     }
 }
 
-/// Looks that it takes to walk over a block: one for each frame in use, and for each aligned free run.
+/// Returns the looks that a scanner needs for a pageblock: one for each frame in use, and one for
+/// each aligned free run.
 fn walk(used: &[bool]) -> u64 {
     let (mut at, mut looks) = (0, 0);
     while at < used.len() {
@@ -187,13 +194,13 @@ fn walk(used: &[bool]) -> u64 {
     looks
 }
 
-/// The two scanners, until they meet or have gained so many blocks.
+/// Runs the two scanners until they meet or have gained `most` pageblocks.
 fn scan(mut used: Vec<bool>, most: u64) -> Outcome {
     let mut outcome = Outcome::default();
     let blocks = used.len() / BLOCK;
     let inside = |block: usize| block * BLOCK..(block + 1) * BLOCK;
     let (mut low, mut high) = (0, blocks);
-    // Where the free scanner is in its block: frames that it found and nobody took yet.
+    // The frames that the free scanner found in its pageblock and that are not taken yet.
     let mut found: Vec<usize> = Vec::new();
     while low < high && outcome.gained < most {
         let sources: Vec<usize> = inside(low).filter(|&frame| used[frame]).collect();
@@ -208,7 +215,7 @@ fn scan(mut used: Vec<bool>, most: u64) -> Outcome {
                 }
             }
             let Some(target) = found.pop() else {
-                // They have met. What was moved of the last block gains nothing.
+                // They have met. The frames moved out of the last pageblock gain nothing.
                 return outcome;
             };
             used[source] = false;
@@ -222,7 +229,7 @@ fn scan(mut used: Vec<bool>, most: u64) -> Outcome {
     outcome
 }
 
-/// The compactor, until it has gained so many blocks.
+/// Runs the compactor until it has gained `most` pageblocks.
 fn compact(books: &mut Books<'_, '_>, most: u64) -> Outcome {
     let a = books.a;
     let mut compactor = Compactor::new(0);
@@ -265,7 +272,7 @@ fn line(plan: Plan, (past, name): (Past, &str), fill: u64) {
         node: 0,
         ranges: &ranges,
     }];
-    // Half of what the scanners can gain: who wants memory seldom wants all of it. Then all.
+    // Half of the gain of the scanners, as a caller seldom wants all memory. Then all of it.
     for part in [2, 1] {
         with(&Config::new(&zones), &(), |a| {
             a.set_watermarks(0, Watermarks::default())
@@ -329,7 +336,7 @@ fn print((name, fill, part): (&str, u64, u64), all: u64, scanned: Outcome, ours:
     );
 }
 
-/// The value of an option, at least `least`.
+/// Returns the value of an option, at least `least`.
 fn option(name: &str, default: u64, least: u64) -> Result<u64, String> {
     let arguments: Vec<String> = env::args().collect();
     let Some(at) = arguments.iter().position(|argument| argument == name) else {

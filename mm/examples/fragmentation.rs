@@ -1,15 +1,16 @@
-//! How much of the free memory is still in whole pageblocks of 2 MiB after a while, for Ebb and
-//! for the page-frame allocators of crates.io under the same events.
+//! Measures how much of the free memory is still in whole pageblocks of 2 MiB after many
+//! allocations and frees, for Ebb and for the page-frame allocators of crates.io under the same
+//! events.
 //!
 //!     cargo run -p ebb-mm --release --example fragmentation [-- --seed N] [--gib N] [--rounds N]
 //!
-//! *Mixed*: blocks of orders 0 to 6, with as much memory in each order, up to 50, 70 and 85 % of
-//! the memory; then in each round as many as a tenth of them are freed at random, one by one, and
-//! others allocated in their place. *Order 0*: all of the memory is allocated, a random half freed,
-//! and then single frames are exchanged in the same way.
+//! *Mixed*: blocks of orders 0 to 6, with the same amount of memory in each order, up to 50, 70 and
+//! 85 % of the memory. Then in each round a tenth of them is freed at random, one by one, and
+//! replaced. *Order 0*: all memory is allocated, a random half is freed, and then single frames are
+//! exchanged in the same way.
 //!
-//! Printed are the wholly free pageblocks in percent of those that the free memory would fill,
-//! counted by what the events left in use; the allocators are not asked.
+//! The program prints the free pageblocks in percent of those that the free memory would fill. It
+//! counts them by its own list of blocks in use, not by the allocators' figures.
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -27,7 +28,7 @@ const BLOCK: u64 = 512;
 const LARGEST: u8 = 6;
 const FILLS: [u64; 3] = [50, 70, 85];
 
-/// What is run.
+/// The parameters of a run.
 #[derive(Copy, Clone)]
 struct Plan {
     seed: u64,
@@ -35,7 +36,7 @@ struct Plan {
     rounds: u64,
 }
 
-/// A generator of numbers that anybody can repeat: SplitMix64.
+/// A random number generator with repeatable results: SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -51,7 +52,8 @@ impl Random {
         self.next() % limit
     }
 
-    /// An order, so that each has as much memory: half as often as the one below it.
+    /// Returns a random order, half as often as the order below it, so that each order has the same
+    /// amount of memory.
     fn order(&mut self) -> u8 {
         loop {
             let order = self.next().trailing_zeros() as u8;
@@ -62,14 +64,14 @@ impl Random {
     }
 }
 
-/// What is in use, by the events' own books.
+/// The blocks in use, by the program's own list.
 struct Books {
     live: Vec<(u64, u8)>,
     frames: u64,
 }
 
 impl Books {
-    /// Frees one at random.
+    /// Frees one block at random.
     fn free<F: Frames>(&mut self, random: &mut Random, frames: &F, cpu: &mut F::Cpu) {
         let at = random.below(self.live.len() as u64) as usize;
         let (frame, order) = self.live.swap_remove(at);
@@ -77,7 +79,7 @@ impl Books {
         self.frames -= 1 << order;
     }
 
-    /// Allocates one; false if there is none.
+    /// Allocates one block. Returns `false` if there is none.
     fn allocate<F: Frames>(&mut self, order: u8, frames: &F, cpu: &mut F::Cpu) -> bool {
         let Some(frame) = frames.get(cpu, order) else {
             return false;
@@ -87,7 +89,7 @@ impl Books {
         true
     }
 
-    /// Wholly free blocks, in percent of those that the free frames would fill.
+    /// Returns the free pageblocks in percent of those that the free frames would fill.
     fn whole(&self, total: u64, first: u64) -> f64 {
         let mut used = vec![false; (total / BLOCK) as usize];
         used[..first.div_ceil(BLOCK) as usize].fill(true);
@@ -145,14 +147,14 @@ fn line<F: Frames>(plan: Plan) {
     let [half, more, most] = FILLS.map(|fill| mixed::<F>(plan, fill));
     print!("| {} | {half:.0} | {more:.0} | {most:.0} |", F::NAME);
     if F::MOST_FRAGMENTED == 0 {
-        // Each event would move all that lies behind.
+        // Each event would move all entries behind it.
         println!(" - |");
     } else {
         println!(" {:.1} |", single::<F>(plan));
     }
 }
 
-/// The value of an option, at least `least`.
+/// Returns the value of an option, at least `least`.
 fn option(name: &str, default: u64, least: u64) -> Result<u64, String> {
     let arguments: Vec<String> = env::args().collect();
     let Some(at) = arguments.iter().position(|argument| argument == name) else {

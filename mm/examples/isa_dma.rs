@@ -1,4 +1,4 @@
-//! The zones of a PC as its memory map has them: the first 16 MiB for ISA devices, what is below 4 GiB, and the rest. A
+//! The zones of a PC: the first 16 MiB for ISA devices, the memory below 4 GiB, and the rest. A
 //! kernel uses up all memory that it can get, and a sound card still gets its buffers.
 //!
 //!     cargo run -p ebb-mm --example isa_dma
@@ -11,10 +11,10 @@ use ebb_mm::{
     metadata_layout,
 };
 
-/// What the firmware says of a PC with 6 GiB: where memory begins, and how many bytes there are.
+/// The memory map of a PC with 6 GiB: the start of each range, and its bytes.
 const MEMORY_MAP: [(u64, u64); 3] = [(0, 640 << 10), (1 << 20, 3071 << 20), (4 << 30, 3072 << 20)];
 
-/// The memory from the end of the kind below on, up to this kind's own.
+/// Returns the memory of the map between the addresses `from` and `to`.
 fn ranges(from: u64, to: u64) -> Vec<FrameRange> {
     let within = MEMORY_MAP.iter().map(|&(start, bytes)| {
         let (first, end) = (start.max(from), (start + bytes).min(to));
@@ -70,7 +70,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         pages.len()
     ));
 
-    // A buffer of 64 KiB: of this order it is aligned to its size, so it crosses no border that the DMA controller cannot.
+    // A buffer of 64 KiB. The block is aligned to its size, so it crosses no boundary of the DMA
+    // controller.
     let order = Order::at_least(16).ok_or("an order")?;
     let request = Request::new(order, Mobility::Unmovable).zone(ZoneKind::Dma);
     let buffer = allocator.allocate(&mut front, request)?;
@@ -78,7 +79,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "A buffer of 64 KiB for the sound card at {:#x}",
         buffer.address()
     );
-    // Twelve pages in a row, below 1 MiB: where a device has still fewer address lines, the range says so.
+    // Twelve adjacent pages below 1 MiB. The range limits the address for devices with fewer
+    // address lines.
     let low = FrameRange::inside(0, 1 << 20);
     let unmovable = Request::new(Order::BASE, Mobility::Unmovable).zone(ZoneKind::Dma);
     let twelve = allocator.allocate_contiguous(&mut front, 12, Some(low), unmovable)?;

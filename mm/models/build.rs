@@ -1,4 +1,4 @@
-//! Has the sources of `ebb-mm` use loom's atomics.
+//! Sets `cfg(ebb_model)`, with which the sources of `ebb-mm` use loom's atomics.
 
 fn main() {
     println!("cargo::rustc-cfg=ebb_model");

@@ -1,5 +1,5 @@
-//! Every interleaving of a few steps on one pageblock, by loom:
-//! `cargo test -p ebb-mm-models --release`
+//! Loom models of a few operations on one pageblock. Loom runs them in every interleaving: `cargo
+//! test -p ebb-mm-models --release`.
 
 use std::{vec, vec::Vec};
 
@@ -14,9 +14,11 @@ use crate::{
     state::{Admission, AtomicState, Change, Class, State},
 };
 
-/// Preemptions that are explored; loom's authors found 2 to 3 to find nearly all faults.
+/// The number of preemptions that loom explores in one execution. Loom's authors report that 2 or 3
+/// find nearly all faults.
 const PREEMPTIONS: usize = 3;
 
+/// A [`Watch`] (observer of a pageblock's state) that ignores every change.
 #[derive(Debug)]
 pub(crate) struct Unwatched;
 
@@ -29,7 +31,7 @@ impl Watch for Unwatched {
     fn reaches(&self, _: Reach) {}
 }
 
-/// A block's place in a giant.
+/// A [`Watch`] that counts the pageblock in the word of its GiB, as a zone does.
 pub(crate) struct InGiant<'a>(&'a AtomicGiant);
 
 impl Watch for InGiant<'_> {
@@ -47,7 +49,8 @@ impl Watch for InGiant<'_> {
     fn reaches(&self, _: Reach) {}
 }
 
-/// A block, and for each of its words the contents of a frame.
+/// The metadata of one pageblock and of its GiB. Each bitmap word has a cell that stands for the
+/// contents of its 64 frames.
 pub(crate) struct Memory {
     pub(crate) state: AtomicState,
     bits: Line,
@@ -57,6 +60,8 @@ pub(crate) struct Memory {
     frames: [UnsafeCell<u32>; WORDS],
 }
 
+/// Admits movable frames to a pageblock of the same mobility or to a free one, without exact
+/// touched bits.
 pub(crate) const ADMIT: Admission = Admission {
     mobility: Mobility::Movable,
     any: false,
@@ -64,12 +69,14 @@ pub(crate) const ADMIT: Admission = Admission {
     hold: false,
     open: false,
 };
+/// Like [`ADMIT`], with exact touched bits for the frames.
 const FINE: Admission = Admission {
     fine: true,
     ..ADMIT
 };
 
 impl Memory {
+    /// Returns zeroed metadata, in which the whole pageblock is free and untouched.
     pub(crate) fn new() -> Self {
         Self {
             state: AtomicState::zero(),
@@ -81,7 +88,8 @@ impl Memory {
         }
     }
 
-    /// A block of which only these words are free.
+    /// Returns a pageblock in which only the bitmap words in `free` are free. The other words are
+    /// allocated.
     fn with_free(free: &[usize]) -> Self {
         let memory = Self::new();
         for word in (0..WORDS).filter(|word| !free.contains(word)) {
@@ -90,6 +98,7 @@ impl Memory {
         memory
     }
 
+    /// Returns the pageblock without a GiB above it.
     pub(crate) fn block(&self) -> Block<'_, Unwatched> {
         Block {
             state: &self.state,
@@ -100,7 +109,8 @@ impl Memory {
         }
     }
 
-    /// The block as one of a giant of which it is the only one.
+    /// Returns the pageblock as the only pageblock of its GiB. It has no touched bits for single
+    /// frames.
     pub(crate) fn block_of_giant(&self) -> Block<'_, InGiant<'_>> {
         Block {
             state: &self.state,
@@ -111,22 +121,26 @@ impl Memory {
         }
     }
 
-    /// Writes to the frames that stand for these words. Loom fails if another does so at a time
-    /// that is not ordered with this one.
+    /// Writes to the cells of `words`. Loom fails if another thread accesses a cell without an
+    /// ordering between the two accesses.
     pub(crate) fn write(&self, words: impl IntoIterator<Item = usize>) {
         for word in words {
-            // SAFETY: the caller owns frames of the word; that nobody else does is what loom checks.
+            // SAFETY: the caller owns frames of the word. Loom fails the test if another thread
+            // owns them too.
             #[allow(unsafe_code, reason = "the access that loom watches")]
             self.frames[word].with_mut(|frame| unsafe { *frame += 1 });
         }
     }
 
+    /// Asserts that the whole pageblock is free.
     pub(crate) fn assert_free(&self) {
         assert_eq!(self.bits.count_ones(), 0);
         assert!(self.state.load().is_free());
     }
 }
 
+/// Runs `threads` on the memory that `start` makes, in every interleaving, and calls `end` after
+/// each execution.
 pub(crate) fn check(threads: Vec<fn(&Memory)>, start: fn() -> Memory, end: fn(&Memory)) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);
@@ -150,7 +164,8 @@ fn order(order: u8) -> Order {
     Order::new(order).expect("an order")
 }
 
-/// Takes a run, writes to it, gives it back.
+/// Allocates a free run of order `of`, writes to it and frees it. Returns `false` if there was no
+/// run.
 fn take_run(memory: &Memory, of: Order) -> bool {
     let Some(first) = memory.block().take_run(of, ADMIT) else {
         return false;
@@ -160,6 +175,8 @@ fn take_run(memory: &Memory, of: Order) -> bool {
     true
 }
 
+/// Allocates up to 64 frames of one bitmap word, writes to them and frees them. Returns `false` if
+/// there was none.
 pub(crate) fn take_word(memory: &Memory) -> bool {
     let Some(taken) = memory.block().take_word(64, ADMIT) else {
         return false;
@@ -169,7 +186,8 @@ pub(crate) fn take_word(memory: &Memory) -> bool {
     true
 }
 
-// In each of these more is free than is asked for, or the count alone would keep them apart.
+// In each of these tests more frames are free than the threads request. Otherwise the count alone
+// would keep the threads apart.
 
 #[test]
 fn a_run_of_order_7_is_not_shared_with_a_word() {
@@ -314,7 +332,7 @@ fn an_isolated_block_is_nobody_elses() {
 fn a_frame_in_use_is_never_without_its_mark() {
     check(
         vec![
-            // The reporter: word 2 is free, and the host may hold it.
+            // The reporter: word 2 is free, and the host may hold memory for it.
             |m| {
                 let taken = Taken { word: 2, mask: !0 };
                 let block = m.block();
@@ -323,7 +341,7 @@ fn a_frame_in_use_is_never_without_its_mark() {
                     block.give_borrowed(taken, true);
                 }
             },
-            // One who keeps a frame of it.
+            // An allocation of a frame that is not freed.
             |m| _ = m.block().take_word(1, FINE),
         ],
         || Memory::with_free(&[2]),
@@ -375,7 +393,7 @@ fn a_block_reported_whole_is_untouched_or_taken_since() {
     );
 }
 
-/// Takes the giant whole, uses every frame of it, gives it back.
+/// Allocates the GiB as one block, writes to all cells and frees it.
 fn take_giant(memory: &Memory) {
     if memory.giant.take(Mobility::Movable) {
         memory.write(0..WORDS);
@@ -383,6 +401,7 @@ fn take_giant(memory: &Memory) {
     }
 }
 
+/// Like [`take_word`], and counts the pageblock in its GiB.
 pub(crate) fn take_word_of_giant(memory: &Memory) {
     let block = memory.block_of_giant();
     if let Some(taken) = block.take_word(64, ADMIT) {
@@ -391,6 +410,7 @@ pub(crate) fn take_word_of_giant(memory: &Memory) {
     }
 }
 
+/// Asserts that the whole pageblock and its GiB are free.
 pub(crate) fn assert_giant_free(memory: &Memory) {
     memory.assert_free();
     assert!(memory.giant.load().is_free());
@@ -417,7 +437,7 @@ fn a_giant_is_nobody_elses() {
 fn who_enters_a_giant_for_several_blocks_leaves_with_those_that_it_cannot_take() {
     check(
         vec![take_giant, take_word_of_giant, |m| {
-            // The reporter finds two blocks of a tree free, and can take one at most.
+            // The reporter finds two pageblocks of a tree free, and can take one at most.
             if m.giant.enter_many(2, || ()) {
                 let taken = m.state.isolate(State::is_touched_whole).is_some();
                 m.giant.leave_many(2 - u32::from(taken));
@@ -453,7 +473,8 @@ fn the_parts_of_a_giant_are_not_shared() {
             |m| {
                 if m.giant.take(Mobility::Movable) {
                     m.write(0..WORDS);
-                    // What a split does for each block, then for the giant, here of one block.
+                    // A split does this for each pageblock and then for the GiB, which has one
+                    // pageblock here.
                     assert!(m.state.take_whole(Mobility::Movable).is_some());
                     m.giant.split(1);
                     m.block_of_giant().give_whole();

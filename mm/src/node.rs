@@ -1,26 +1,29 @@
-//! NUMA nodes: in which order the zones are tried, and which of them a request may use.
+//! NUMA nodes: the order in which a request tries the zones, and which zones it may use.
 
 use crate::{
     Allocator, Front, Request, Stats, ZoneKind,
     config::{Config, ConfigError, MAX_ZONES},
 };
 
-/// Nodes are numbered below this. Those without memory, whose CPUs have fronts all the same, count.
+/// The number of NUMA nodes. Node numbers are below it. A node without memory counts too, as its
+/// CPUs allocate from other nodes.
 pub const MAX_NODES: usize = 32;
 
-/// Which node a block should come from.
+/// The NUMA node that a block should come from.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum NodePolicy {
-    /// The node of the front, else the nearest to it.
+    /// The node of the request's [`Front`], or else the nearest node to it.
     Local,
-    /// This node, else the nearest to it. One that the configuration does not know is as node 0.
+    /// This node, or else the nearest node to it. A node that the configuration does not have
+    /// counts as node 0.
     Prefer(u16),
-    /// This node alone (Linux's `__GFP_THISNODE`): the request fails rather than go elsewhere.
+    /// This node only (Linux's `__GFP_THISNODE`). The request fails rather than use another node.
     Only(u16),
 }
 
 impl NodePolicy {
-    /// The node from which on zones are tried, for a front of node `local`.
+    /// Returns the node whose zones are tried first by a request from a per-CPU cache of node
+    /// `local`.
     const fn start(self, local: u16) -> u16 {
         match self {
             Self::Local => local,
@@ -29,16 +32,17 @@ impl NodePolicy {
     }
 }
 
-/// For each node all zones, nearest node first, and of each node the most general zone first.
+/// The fallback order of each NUMA node: all zones, those of the nearest node first, and among the
+/// zones of a node the most general kind first.
 #[derive(Debug)]
 pub(crate) struct Fallback {
-    /// Zones by their number; the first `zones` of each row.
+    /// For each node, the zone numbers in order. Only the first `zones` entries of a row are used.
     rows: [[u8; MAX_ZONES]; MAX_NODES],
     zones: usize,
 }
 
 impl Fallback {
-    /// The order that follows from a configuration whose zones are known to be valid.
+    /// Computes the orders from `config`, whose zones must have passed [`check`].
     pub(crate) fn new(config: &Config<'_>) -> Self {
         let nodes = config.distances.len().isqrt();
         let zones = config.zones;
@@ -54,8 +58,9 @@ impl Fallback {
                     u8::MAX
                 }
             };
-            // Stable, so that zones of one kind and node keep their order. Nodes at one distance
-            // follow each other from this one on, round: else all would turn to node 0 first.
+            // The sort is stable, so zones of one kind and node keep their order. Nodes at one
+            // distance are tried upwards from this node, and round. Without that all nodes would
+            // turn to node 0 first.
             insertion_sort(&mut row[..zones.len()], |&zone| {
                 let zone = &zones[usize::from(zone)];
                 let to = usize::from(zone.node);
@@ -70,7 +75,8 @@ impl Fallback {
         }
     }
 
-    /// All zones, in the order in which requests from this node try them.
+    /// Returns all zones in the order in which requests from `node` try them. A `node` above the
+    /// maximum gets the order of node 0.
     #[inline]
     fn from(&self, node: u16) -> &[u8] {
         let row = self.rows.get(usize::from(node)).unwrap_or(&self.rows[0]);
@@ -78,7 +84,11 @@ impl Fallback {
     }
 }
 
-/// Whether the nodes of a configuration's zones are known, and the distances between them a square.
+/// Checks the node numbers of the zones in `config` and its distance table.
+///
+/// # Errors
+/// `Distances` if the number of distances is not the square of a number of nodes up to
+/// [`MAX_NODES`]. `Node` if a zone names a node that is above the maximum or has no distances.
 pub(crate) fn check(config: &Config<'_>) -> Result<(), ConfigError> {
     let entries = config.distances.len();
     let nodes = entries.isqrt();
@@ -95,8 +105,9 @@ pub(crate) fn check(config: &Config<'_>) -> Result<(), ConfigError> {
 }
 
 impl Allocator<'_> {
-    /// The zones that requests for at most this kind try, in their order, on behalf of a node: its
-    /// own, the most general first, then those of the nearest other node, and so on.
+    /// Returns the zone numbers that a request from `node` tries, in order, if it accepts zones up
+    /// to the kind `highest`. The zones of `node` come first, the most general kind before the
+    /// others, and then the zones of the nearest other node, and so on.
     pub fn fallback(&self, node: u16, highest: ZoneKind) -> impl Iterator<Item = usize> {
         let zones = self.fallback.from(node).iter();
         zones
@@ -104,7 +115,8 @@ impl Allocator<'_> {
             .filter(move |&zone| self.zone(zone).zone.kind <= highest)
     }
 
-    /// Zones that a request of a front of node `local` may use, in the order in which it tries them.
+    /// Returns the zones that `request` may use, in the order in which it tries them. `local` is
+    /// the node of the per-CPU cache that makes the request.
     pub(crate) fn candidates(&self, local: u16, request: Request) -> impl Iterator<Item = usize> {
         let start = request.node.start(local);
         let strict = matches!(request.node, NodePolicy::Only(_));
@@ -112,25 +124,30 @@ impl Allocator<'_> {
             .filter(move |&zone| !strict || self.zone(zone).zone.node == start)
     }
 
-    /// The figures of one node's zones. Reads their summaries: 8 bytes for each 64 MiB.
+    /// Returns the sums over the zones of `node`, which are 0 if it has no zone. Reads their
+    /// summaries, 8 bytes for each 64 MiB.
     pub fn node_stats(&self, node: u16) -> Stats {
         self.stats_of(|zone| self.zone(zone).zone.node == node)
     }
 
-    /// Whether a zone is on this node, or on the one with memory that is nearest to it.
+    /// Returns whether `zone` is on `node` or, if `node` has no memory, on the nearest node that
+    /// has some.
     fn is_nearest(&self, zone: usize, node: u16) -> bool {
         let on = |zone: usize| self.zone(zone).zone.node;
         let nearest = self.fallback.from(node).first();
         nearest.is_some_and(|&nearest| on(zone) == on(usize::from(nearest)))
     }
 
-    /// Whether a front may keep what it frees of this zone: no request for its own node must get
-    /// memory of another while there is some, and none what the zone keeps from it.
+    /// Returns whether `front` may keep frames of `zone` that its CPU frees. It may not if the zone
+    /// is on another node, as the frames would be handed out to requests for the local node. It may
+    /// not either if the zone has a reserve, as the frames would be handed out to requests that
+    /// must leave it.
     pub(crate) fn may_keep(&self, zone: usize, front: &Front) -> bool {
         self.is_nearest(zone, front.node) && !self.zone(zone).zone.is_protected()
     }
 
-    /// Whether frames of this zone that a front holds are as good for a request as any.
+    /// Returns whether frames of `zone` in `front` may serve `request`: the zone is on the node
+    /// that the request prefers, of a kind that it accepts, and keeps no reserve from it.
     pub(crate) fn suits(&self, zone: usize, front: &Front, request: Request) -> bool {
         let of = self.zone(zone).zone;
         let node = request.node.start(front.node);
@@ -142,7 +159,7 @@ impl Allocator<'_> {
     }
 }
 
-/// Stable, for a handful of items.
+/// Sorts `items` by `key`. Stable, and meant for a few items.
 fn insertion_sort<T: Copy, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
     for end in 1..items.len() {
         let mut at = end;

@@ -1,4 +1,5 @@
-//! Memory that comes and goes while the allocator is in use: hot-plug, virtio-mem.
+//! Memory hot-plug: takes pageblocks offline and brings them online while the allocator is in use,
+//! as virtio-mem needs it.
 
 use core::{error, fmt};
 
@@ -7,18 +8,19 @@ use crate::{
     zone::ZoneRef,
 };
 
-/// Why a range did not go offline or come online. Nothing of it has changed then.
+/// Why a range did not go offline or come online. The allocator is unchanged in that case.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum OnlineError {
-    /// It does not start and end with a pageblock.
+    /// The range does not start and end at pageblock boundaries.
     Misaligned(FrameRange),
-    /// These frames of it are of no zone's ranges.
+    /// These frames of the range are in no zone's ranges.
     NotManaged(FrameRange),
-    /// These frames of it are in use, isolated, or held by a front: the first such pageblock's.
+    /// These frames of the range are allocated, isolated or held by a per-CPU cache. They are in
+    /// the first such pageblock.
     InUse(FrameRange),
-    /// These frames of it are offline already.
+    /// These frames of the range are offline already.
     Offline(FrameRange),
-    /// These frames of it are online already.
+    /// These frames of the range are online already.
     Online(FrameRange),
 }
 
@@ -43,15 +45,17 @@ impl fmt::Display for OnlineError {
 impl error::Error for OnlineError {}
 
 impl Allocator<'_> {
-    /// Takes the memory of a range away, all of which must be free. Others go on allocating
-    /// meanwhile.
+    /// Takes the pageblocks of `range` offline. All their frames must be free. Drains `front`
+    /// first. Other threads may allocate at the same time.
     ///
     /// To start with memory that is offline, name it in the configuration and take it offline
     /// before the first allocation.
     ///
     /// # Errors
-    /// If the range is not of whole pageblocks, or a frame of it is in use: which. What other
-    /// fronts hold counts as in use; they have been asked to drain then, so it can be tried again.
+    /// `Misaligned` if `range` is not whole pageblocks. `InUse` with the first frames found in use,
+    /// which may be in the caches of other CPUs. Those have been requested to drain, so a later
+    /// call may succeed. `Offline` or `NotManaged` if a pageblock is offline already or not of the
+    /// allocator. The pageblocks taken before the failure are brought back online.
     pub fn offline(&self, front: &mut Front, range: FrameRange) -> Result<(), OnlineError> {
         self.drain(front);
         let taken = self.for_each_block(range, |at, block, frames| {
@@ -82,11 +86,12 @@ impl Allocator<'_> {
         })
     }
 
-    /// Gives a range its memory back that went offline. It can be allocated from then on.
-    /// [`PutBack::Reported`] says that the host holds nothing of it, as when it was unplugged.
+    /// Brings the offline pageblocks of `range` back as free memory. Pass [`PutBack::Reported`] if
+    /// the host holds no memory for them, as after an unplug.
     ///
     /// # Errors
-    /// If the range is not of whole pageblocks, or a part of it is not offline.
+    /// `Misaligned` if `range` is not whole pageblocks. `Online` or `NotManaged` if a pageblock of
+    /// it is not offline.
     pub fn online(&self, range: FrameRange, how: PutBack) -> Result<(), OnlineError> {
         let offline = self.for_each_block(range, |at, block, frames| {
             let state = at.zone.arrays.states[block].load();
@@ -100,7 +105,7 @@ impl Allocator<'_> {
         });
         offline.map_err(|(_, error)| error)?;
         let online = self.for_each_block(range, |at, block, frames| {
-            // It may be other memory than before.
+            // The memory may be other memory than before, so it does not count as never handed out.
             at.zone.hand_out_words(block, !0);
             if at.bring_back(block, how) {
                 Ok(())
@@ -111,13 +116,16 @@ impl Allocator<'_> {
         online.map_err(|(_, error)| error)
     }
 
-    /// Gives a part of the memory back that went offline, in use: its frames are the caller's, who
-    /// may free them one by one. Of a pageblock that is offline, the frames that the range leaves
-    /// out stay away; a later call may name them, once. Calls for one pageblock must not be made at
-    /// the same time.
+    /// Brings a part of the offline memory back as allocated frames of order 0. The frames belong
+    /// to the caller, who may free them one by one. The other frames of a pageblock stay offline
+    /// until a later call names them.
+    ///
+    /// The caller must name each frame only once, must name no frame that is online already, and
+    /// must not call this for one pageblock from two threads at the same time.
     ///
     /// # Errors
-    /// If the range leaves the zones' trees, or a pageblock of it is none of the kind.
+    /// `NotManaged` if `range` leaves the zones' trees, or if a pageblock of it is allocated whole,
+    /// isolated or missing.
     pub fn admit(&self, range: FrameRange) -> Result<(), OnlineError> {
         let mut outside = None;
         self.for_each_word(range, |found| {
@@ -137,7 +145,7 @@ impl Allocator<'_> {
             if let Some((at, block, word)) = found {
                 if at.block(block).set_admitted() {
                     at.zone.hand_out_words(block, !0);
-                    // `Relaxed`, here and below: figures.
+                    // `Relaxed`, here and below: these are statistics.
                     at.zone.record.missing.fetch_sub(1, Ordering::Relaxed);
                 }
                 let frames = u64::from(word.mask.count_ones());
@@ -148,7 +156,9 @@ impl Allocator<'_> {
         Ok(())
     }
 
-    /// Visits the pageblocks of a range until one fails; then, how many frames came before it.
+    /// Calls `visit` for each pageblock of `range` until one call fails. An error comes with the
+    /// number of frames of `range` before the failed pageblock. Fails if `range` is not whole
+    /// pageblocks of zones.
     fn for_each_block(
         &self,
         range: FrameRange,
@@ -175,17 +185,19 @@ impl Allocator<'_> {
 }
 
 impl ZoneRef<'_, '_> {
-    /// A block's memory goes (-1) or comes (1).
+    /// Adds `blocks` pageblocks (1 or -1) to the zone's statistics of managed memory.
     fn count_memory(self, blocks: i64) {
         let record = self.zone.record;
         let frames = (blocks * PAGEBLOCK_FRAMES.cast_signed()).cast_unsigned();
-        // Both wrap around for -1. `Relaxed`: figures.
+        // Both wrap around for -1. `Relaxed`: these are statistics.
         record.managed.fetch_add(frames, Ordering::Relaxed);
         record
             .missing
             .fetch_sub(blocks.cast_unsigned(), Ordering::Relaxed);
     }
 
+    /// Brings an offline pageblock online and counts its frames as free. Returns `false` if the
+    /// pageblock is not offline.
     fn bring_back(self, block: usize, how: PutBack) -> bool {
         if !self.block(block).set_online(how == PutBack::Reported) {
             return false;
@@ -195,7 +207,8 @@ impl ZoneRef<'_, '_> {
         true
     }
 
-    /// The first frames of a block that are in use next to each other; all if it is as a whole.
+    /// Returns the first run of allocated frames in `block`, whose frames are `all`. Returns `all`
+    /// if no frame has its bit set, as in a pageblock that is allocated whole.
     fn frames_in_use(self, block: usize, all: FrameRange) -> FrameRange {
         let bits = &self.zone.arrays.bits[block];
         let used = |frame: &u64| {

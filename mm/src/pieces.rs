@@ -1,10 +1,9 @@
-//! Free frames of partly used pageblocks, as the host of a paused guest reads them from the
-//! bitmap.
+//! Finds the free frames of partly used pageblocks in the bitmap of a paused guest.
 //!
-//! The host takes whole blocks from a guest by exchanges, but no exchange takes a single frame. So
-//! these frames are safe to drop only while all CPUs of the guest are stopped. The allocator sets
-//! a frame's bit before the frame is used, and clears it after the last use: a frame whose bit is
-//! clear stays unused until a CPU runs again.
+//! The host takes whole pageblocks from a guest by compare-and-swap, but no such step takes a
+//! single frame. So the frames that this module returns are safe to drop only while all CPUs of the
+//! guest are stopped. The allocator sets a frame's bit before the frame is used, and clears it
+//! after the last use: a frame whose bit is clear stays unused until a CPU runs again.
 
 use crate::{
     FrameRange,
@@ -15,9 +14,9 @@ use crate::{
 };
 
 impl Attached<'_> {
-    /// Returns the runs of free frames in `block`, in ascending order, if the block is partly
-    /// used, and no run otherwise. Frames in a front count as used. The runs stay free until a CPU
-    /// of the guest runs.
+    /// Returns the runs of free frames in `block` in ascending order. Returns no run if the
+    /// pageblock is not partly used. Frames in a per-CPU cache count as used. The runs stay free
+    /// until a CPU of the guest runs.
     pub fn pieces_of(&self, block: &BlockView) -> impl Iterator<Item = FrameRange> {
         let start = block.start;
         let line = || {
@@ -31,7 +30,7 @@ impl Attached<'_> {
     }
 }
 
-/// A copy of a pageblock's bits.
+/// A copy of a pageblock's bitmap, 1 = in use.
 #[derive(Copy, Clone)]
 struct Used([u64; WORDS]);
 
@@ -40,14 +39,14 @@ impl Used {
         Self(core::array::from_fn(|word| line.word(word)))
     }
 
-    /// Returns the first frame from `from` on whose bit is `set`; [`BLOCK_FRAMES`] if there is
-    /// none.
+    /// Returns the index of the first frame from `from` on whose bit equals `set`, or
+    /// [`BLOCK_FRAMES`] if there is none.
     fn find(&self, from: u32, set: bool) -> u32 {
         let mut words = (0..).zip(self.0);
         let found = words.find_map(|(word, used)| {
             let first = word * WORD_FRAMES;
             let wanted = if set { used } else { !used };
-            // Those below `from` do not count.
+            // Bits below `from` do not count.
             let below = from.saturating_sub(first);
             let wanted = wanted & u64::MAX.checked_shl(below).unwrap_or(0);
             (wanted != 0).then(|| first + wanted.trailing_zeros())
@@ -55,7 +54,8 @@ impl Used {
         found.unwrap_or(BLOCK_FRAMES)
     }
 
-    /// Returns each run of frames whose bits are clear: its first frame, and how many they are.
+    /// Returns each run of frames whose bits are clear, as the index of its first frame and its
+    /// length.
     fn free_runs(self) -> impl Iterator<Item = (u32, u32)> {
         let mut from = 0;
         core::iter::from_fn(move || {

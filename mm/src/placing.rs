@@ -1,12 +1,13 @@
-//! Which GiB free blocks are taken from.
+//! Chooses the GiB that free pageblocks are taken from.
 //!
-//! What moves comes from the highest GiB that has any, what does not from the lowest: the two meet
-//! only when memory is full, and what lies between can become whole, as a page of 1 GiB. Within a
-//! GiB the first tree comes first.
+//! Movable memory comes from the highest GiB that has free pageblocks, other memory from the
+//! lowest. The two meet only when memory is full, and the GiB regions between them can become free
+//! as a whole, for pages of 1 GiB. Within a GiB the lowest tree (32 pageblocks) comes first.
 //!
-//! Blocks that the host has memory for come before the others. For what moves that holds in the
-//! whole zone, for what does not within a GiB: a host that takes the free blocks of the lowest GiB
-//! as soon as they are freed would else push it into all others.
+//! Pageblocks that the host has memory for (touched) come before the others. For movable memory
+//! that holds in the whole zone. For other memory it holds within a GiB: otherwise a host that
+//! takes free pageblocks of the lowest GiB as soon as they are freed would push unmovable memory
+//! into all others.
 
 use core::ops::Range;
 
@@ -15,41 +16,44 @@ use crate::{
     zone::{Wanted, Zone},
 };
 
-/// The free blocks of some trees, all of one class.
+/// A part of a zone to search for free pageblocks: a range of trees and one class, touched or
+/// untouched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FreePart {
-    /// The class.
+    /// The class of pageblocks to search for.
     pub(crate) wanted: Wanted,
-    /// The trees.
+    /// The indices of the trees in the zone.
     trees: Range<usize>,
-    /// Whether the highest GiB of them comes first.
+    /// Whether the search starts at the highest GiB of `trees` and goes downwards.
     downwards: bool,
 }
 
-/// The parts of a zone's free blocks, in the order in which they are searched for a mobility.
+/// An iterator over the parts of a zone ([`FreePart`]) in the order in which a search for one
+/// mobility visits them.
 pub(crate) struct FreeParts<'a, 'm> {
     zone: &'a Zone<'m>,
     mobility: Mobility,
-    /// Where the next GiB is sought.
+    /// The tree from which the next GiB is searched for.
     from: usize,
-    /// The second part of a pair.
+    /// The untouched part that follows the touched part of the same trees.
     second: Option<FreePart>,
 }
 
-/// The trees of a part that may have free blocks, in the order in which they are searched.
+/// An iterator over the trees of one [`FreePart`] that may have free pageblocks, in search order.
+/// It yields tree indices.
 pub(crate) struct FreeTrees<'a, 'm> {
     zone: &'a Zone<'m>,
     wanted: Wanted,
-    /// The next is sought from here on.
+    /// The next tree is searched from this index.
     from: usize,
-    /// And up to here.
+    /// The search in the present GiB ends before this index.
     end: usize,
-    /// Whether, and from where downwards, other GiBs follow.
+    /// If the search goes downwards, the GiB regions below this tree follow.
     below: Option<usize>,
 }
 
 impl<'m> Zone<'m> {
-    /// Where free blocks are searched for a mobility.
+    /// Returns the parts of the zone to search for free pageblocks of `mobility`, the best first.
     pub(crate) fn free_parts(&self, mobility: Mobility) -> FreeParts<'_, 'm> {
         FreeParts {
             zone: self,
@@ -59,7 +63,8 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// The trees of a part that may have free blocks.
+    /// Returns the trees of `part` that may have free pageblocks. The map is a hint, so a returned
+    /// tree may have none.
     pub(crate) fn free_trees(&self, part: &FreePart) -> FreeTrees<'_, 'm> {
         let Range { start, end } = part.trees;
         let (from, end, below) = if part.downwards {
@@ -78,7 +83,7 @@ impl<'m> Zone<'m> {
 }
 
 impl FreePart {
-    /// Whether a tree is one of its.
+    /// Returns whether `tree` lies in this part.
     pub(crate) fn has(&self, tree: usize) -> bool {
         self.trees.contains(&tree)
     }
@@ -104,7 +109,7 @@ impl Iterator for FreeParts<'_, '_> {
         if trees.is_empty() {
             return None;
         }
-        // Bounded: each pair begins behind the one before.
+        // Bounded: each pair of parts begins behind the pair before.
         self.from = trees.end;
         let part = |wanted: Wanted| FreePart {
             wanted,

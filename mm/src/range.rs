@@ -1,4 +1,5 @@
-//! Exactly these frames: for pages of 1 GiB, for DMA, for memory that is about to go away.
+//! Allocates and frees given ranges of frames: for pages of 1 GiB, for DMA, and for memory that is
+//! about to be removed.
 
 use core::{error, fmt};
 
@@ -10,16 +11,16 @@ use crate::{
     zone::ZoneRef,
 };
 
-/// Why a range could not be had. Nothing of it is taken then.
+/// Why a range could not be allocated. No frame of it is allocated in that case.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum RangeError {
-    /// This frame of it, the first such, is not managed.
+    /// The first frame of the range that no zone manages.
     NotManaged(Frame),
-    /// This frame of it is in use, the first that was found to be. It may be free in the front of
-    /// another CPU: the allocator has asked for it.
+    /// The first frame of the range that was found in use. It may be free in the cache of another
+    /// CPU; all caches have been requested to drain.
     InUse(Frame),
-    /// The block that this frame is in was taken out to be reported. It is put back soon: the
-    /// caller should let the thread that holds it run, and try again.
+    /// This frame's pageblock is isolated or being emptied. It is put back soon: let the thread
+    /// that isolated it run, and try again.
     Isolated(Frame),
 }
 
@@ -37,13 +38,16 @@ impl fmt::Display for RangeError {
 impl error::Error for RangeError {}
 
 impl Allocator<'_> {
-    /// Takes exactly these frames, all or none. They are as frames of order 0: given back one by
-    /// one, or by [`free_range`](Self::free_range).
+    /// Allocates exactly the frames of `range`, all or none, for `mobility`. Drains `front` first.
+    /// The frames are single frames of order 0: free them one by one or with
+    /// [`free_range`](Self::free_range).
     ///
-    /// Costs two exchanges for each 64 frames; a range in use is refused after looking only.
+    /// Costs two atomic exchanges for each 64 frames. A range that is in use is refused without
+    /// any.
     ///
     /// # Errors
-    /// If one of the frames is not managed or not free. Those in this front are given back first.
+    /// `NotManaged`, `InUse` or `Isolated` with the first frame that is not free. After `InUse` all
+    /// per-CPU caches have been requested to drain.
     pub fn allocate_range(
         &self,
         front: &mut Front,
@@ -60,11 +64,12 @@ impl Allocator<'_> {
         taken
     }
 
-    /// Gives a range back that was taken by [`allocate_range`](Self::allocate_range), or by
-    /// [`claim`](Self::claim), or any frames of order 0 that follow each other.
+    /// Frees the frames of `range`: a range from [`allocate_range`](Self::allocate_range) or
+    /// [`claim`](Self::claim), or any adjacent frames of order 0.
     ///
     /// # Panics
-    /// If one of the frames is not in use.
+    /// If one of the frames is not managed or not in use. A frame freed twice may be noticed later,
+    /// when `front` returns it to the bitmap.
     pub fn free_range(&self, front: &mut Front, range: FrameRange) {
         self.for_each_word(range, |found| {
             let Some((at, block, word)) = found else {
@@ -82,7 +87,8 @@ impl Allocator<'_> {
         });
     }
 
-    /// Whether all of it is free now, without taking anything.
+    /// Checks that all frames of `range` are free, and changes nothing. Fails with the first frame
+    /// that is not.
     fn look_at_range(&self, range: FrameRange) -> Result<(), RangeError> {
         let mut seen = range.start;
         let mut found = Ok(());
@@ -99,6 +105,8 @@ impl Allocator<'_> {
         found
     }
 
+    /// Allocates the frames of `range`. If one of them is taken in the meantime, frees the others
+    /// and fails.
     fn take_range(&self, range: FrameRange, mobility: Mobility) -> Result<(), RangeError> {
         let admit = Admission {
             mobility,
@@ -121,7 +129,7 @@ impl Allocator<'_> {
                 frames += count;
                 return true;
             }
-            // Whoever had it may have given it back since.
+            // Its owner may have freed it since.
             let lost = RangeError::InUse(at.frame_of(block, word));
             done = Err(at.look_at(block, word).err().unwrap_or(lost));
             false
@@ -132,7 +140,7 @@ impl Allocator<'_> {
         done
     }
 
-    /// Gives frames back that were just taken.
+    /// Undoes the allocation of the frames in `range`, which the caller has just made.
     fn give_range(&self, range: FrameRange) {
         self.for_each_word(range, |found| {
             if let Some((at, block, word)) = found {
@@ -145,7 +153,7 @@ impl Allocator<'_> {
 }
 
 impl ZoneRef<'_, '_> {
-    /// The first of these frames.
+    /// Returns the frame of the lowest bit of `word` in `block`.
     fn frame_of(self, block: usize, word: Taken) -> Frame {
         let inside = word.word as u64 * u64::from(WORD_FRAMES);
         self.zone
@@ -153,7 +161,8 @@ impl ZoneRef<'_, '_> {
             .offset(inside + u64::from(word.mask.trailing_zeros()))
     }
 
-    /// Whether these frames are free now.
+    /// Checks that the frames of `word` in `block` are free. Fails with the first frame that is
+    /// not, and the reason.
     fn look_at(self, block: usize, word: Taken) -> Result<(), RangeError> {
         let state = self.zone.arrays.states[block].load();
         let used = self.zone.arrays.bits[block].word(word.word) & word.mask;

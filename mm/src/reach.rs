@@ -1,51 +1,55 @@
-//! How large the free runs of a pageblock may be: what spares a search its bits.
+//! The *reach* of a pageblock: an upper bound on the order of its free runs. With it a search skips
+//! pageblocks without reading their bitmaps.
 
 use crate::{
     Order,
     sync::{AtomicU8, Ordering},
 };
 
-/// Orders of runs inside a block: 0 to 8.
+/// The number of orders of runs inside a pageblock: orders 0 to 8.
 pub(crate) const RUN_ORDERS: u8 = Order::PAGEBLOCK.get();
 
-/// The orders below which a run may be free: 1 = single frames only, 9 = runs of any order.
+/// The upper bound on the order of free runs in a pageblock: a run of an order below this number
+/// may be free. 1 allows single frames only, 9 runs of every order.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Reach(u8);
 
 impl Reach {
-    /// A run of this order was seen, and none of a larger.
+    /// Returns the reach (upper bound) of a pageblock whose largest free run has order `largest`.
     pub(crate) const fn of(largest: u8) -> Self {
         Self(largest + 1)
     }
 
-    /// Nothing is known.
+    /// The reach that allows every order: the bitmap has not been examined.
     pub(crate) const ALL: Self = Self(RUN_ORDERS);
 
+    /// Returns whether a run of `order` may be free.
     #[inline]
     pub(crate) const fn allows(self, order: u8) -> bool {
         order < self.0
     }
 
-    /// How many orders it does not allow.
+    /// Returns the number of orders from 0 to 8 that this reach rules out.
     #[inline]
     pub(crate) const fn tightness(self) -> u32 {
         (RUN_ORDERS - self.0) as u32
     }
 
-    /// The largest order that it allows.
+    /// Returns the largest order that this reach allows.
     #[inline]
     pub(crate) const fn largest(self) -> u8 {
         self.0 - 1
     }
 }
 
-/// The reach of a block in memory, stored as its distance from [`Reach::ALL`] so that zero says
-/// that nothing is known.
+/// The reach of a pageblock in memory. It is stored as the distance from [`Reach::ALL`], so zero
+/// says that every order may be free.
 ///
-/// It is never below what the bits have, but while somebody is about to raise it: who clears bits
-/// then looks at it and raises it; who lowers it then looks at the bits and raises it again. Of two
-/// who do so at once one sees the other: all four accesses are `SeqCst`, which is what orders a
-/// store before a later load of another place.
+/// The reach is a hint that is too low only for an instant. A CPU that clears bits of the bitmap
+/// reads the reach afterwards and raises it. A CPU that lowers the reach reads the bits afterwards
+/// and raises the reach again if they need it. If two CPUs do so at the same time, one of them sees
+/// the other: all four accesses are `SeqCst`, which orders a store before a later load of another
+/// location.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicReach(AtomicU8);
@@ -56,18 +60,20 @@ impl AtomicReach {
         Self(AtomicU8::new(0))
     }
 
+    /// Returns the upper bound on the order of the pageblock's free runs. `SeqCst`, see the type.
     #[inline]
     pub(crate) fn load(&self) -> Reach {
         Reach(RUN_ORDERS - self.0.load(Ordering::SeqCst).min(RUN_ORDERS - 1))
     }
 
-    /// Raises it to this if it is lower; what it was before.
+    /// Raises the upper bound to `to` if it is lower. Returns the value from before.
     pub(crate) fn raise(&self, to: Reach) -> Reach {
         let old = self.0.fetch_min(RUN_ORDERS - to.0, Ordering::SeqCst);
         Reach(RUN_ORDERS - old.min(RUN_ORDERS - 1))
     }
 
-    /// Lowers it to this if it is higher. The caller looks at the bits again.
+    /// Lowers the upper bound to `to` if it is higher. The caller must then read the bitmap again
+    /// and raise the bound if it shows larger runs.
     pub(crate) fn lower(&self, to: Reach) {
         self.0.fetch_max(RUN_ORDERS - to.0, Ordering::SeqCst);
     }

@@ -1,9 +1,11 @@
-//! Which free memory of a guest its host takes, in which order and how much at a time.
+//! The policy by which a host takes free memory out of its guest: which pageblocks, in which order
+//! and how many at a time.
 //!
-//! The guest's maps and summaries say where free blocks are that the host may hold memory for, so a pass over a guest that has
-//! none costs a few words, whatever its size. Where there are some the host takes up to [`TAKE_BLOCKS`] of one GiB,
-//! drops them in ranges as large as neighbours make them, and puts them back. The guest lacks no more than that at
-//! any time, and no more than half of what a zone has free.
+//! The guest's maps and summaries say which trees may have free pageblocks that the host holds
+//! memory for. So a pass over a guest without such pageblocks reads a few words, even if the guest
+//! is large. Where there are some, the host takes up to [`TAKE_BLOCKS`] pageblocks of one GiB,
+//! drops them in ranges as large as possible, and puts them back. The guest never lacks more than
+//! these blocks, nor more than half of a zone's free frames.
 
 use core::convert::Infallible;
 
@@ -17,37 +19,39 @@ use crate::{
     zone::{Wanted, Zone},
 };
 
-/// Trees that a step looks at: those of a guest of 1 TiB.
+/// The most trees that one step examines: those of a guest of 1 TiB.
 const STEP_TREES: usize = 1 << 14;
-/// Of what a zone has free, this part at most is out.
+/// A step takes at most the free frames of a zone divided by this number.
 const FREE_PART: u64 = 2;
 
-/// How a step ended.
+/// How a step of the [`Reclaimer`] ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum StepEnd<E = Infallible> {
-    /// There may be more: the next step goes on from here.
+    /// There may be more memory to take. The next step continues there.
     More,
-    /// All memory was looked at since the pass began. The next step begins another.
+    /// All memory was examined since the pass began. The next step begins a new pass.
     Done,
-    /// The guest has failed to get memory while some was out. It should be left alone for a while.
+    /// An allocation of the guest has failed while some memory was taken out. Leave the guest alone
+    /// for a while.
     Missed,
-    /// The sink failed; what it was to drop is as it was.
+    /// The sink failed. The pageblocks were put back unchanged and still count as touched.
     Failed(E),
 }
 
-/// What a step did.
+/// The result of one step of the [`Reclaimer`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use = "says whether there is more"]
 pub struct Step<E> {
-    /// Frames that were dropped.
+    /// The number of frames that the sink dropped.
     pub frames: u64,
-    /// Ranges of them.
+    /// The number of ranges that these frames formed.
     pub ranges: u64,
-    /// How it ended.
+    /// How the step ended.
     pub end: StepEnd<E>,
 }
 
-/// The host's way through a guest's memory: a state machine without a thread or a clock. One for a guest.
+/// Takes free memory out of one guest, step by step, and has a sink drop it. It is a state machine
+/// without a thread or a clock. Use one for each guest.
 #[derive(Debug, Default)]
 pub struct Reclaimer {
     zone: usize,
@@ -56,7 +60,7 @@ pub struct Reclaimer {
 }
 
 impl Reclaimer {
-    /// At the start of all memory.
+    /// Returns a reclaimer that begins at the start of memory.
     pub const fn new() -> Self {
         Self {
             zone: 0,
@@ -65,13 +69,17 @@ impl Reclaimer {
         }
     }
 
-    /// Begins a pass at the start of all memory.
+    /// Makes the next step begin a new pass at the start of memory.
     pub fn restart(&mut self) {
         (self.zone, self.tree) = (0, 0);
     }
 
-    /// Has the sink drop what is free, touched and next: of one GiB, `most` frames at most (rounded up to a block), and
-    /// no more than [`TAKE_BLOCKS`] blocks. The sink gets what the metadata says: it checks that the guest was given it.
+    /// Takes free, touched pageblocks out of the next GiB that has some, has `sink` drop their
+    /// memory, and puts them back. Takes at most `most` frames, rounded up to a pageblock, and at
+    /// most [`TAKE_BLOCKS`] pageblocks.
+    ///
+    /// The ranges come from the guest's metadata: the sink must check that each lies in memory of
+    /// the guest.
     pub fn step<S: ReportSink>(
         &mut self,
         attached: &Attached<'_>,
@@ -81,8 +89,9 @@ impl Reclaimer {
         self.step_where(attached, most, sink, &mut |_| true)
     }
 
-    /// Like [`Self::step`], of the blocks alone for whose first frame `wanted` returns true. It may be asked about a
-    /// block more than once in a pass, and is asked about each that is free and touched.
+    /// Like [`Self::step`], but takes only pageblocks for whose first frame `wanted` returns
+    /// `true`. Calls `wanted` for every pageblock that is free and touched, some more than once in
+    /// a pass.
     pub fn step_where<S: ReportSink>(
         &mut self,
         attached: &Attached<'_>,
@@ -111,7 +120,7 @@ impl Reclaimer {
                 return step;
             };
             let next = zone.arrays.map.next(Wanted::Touched.kind(), self.tree);
-            // What a map says is checked, as all is.
+            // The map is checked like everything that the guest writes.
             let Some(tree) = next.filter(|&tree| tree < zone.trees()) else {
                 (self.zone, self.tree) = (self.zone + 1, 0);
                 continue;
@@ -128,7 +137,8 @@ impl Reclaimer {
         step
     }
 
-    /// Takes blocks from the tree on that is next, and drops them; false: none could be taken there.
+    /// Takes pageblocks from the next tree on and has the sink drop them. Returns `false` if none
+    /// could be taken there; `step` is unchanged then.
     fn take<S: ReportSink>(
         &mut self,
         zone: &Zone<'_>,
@@ -163,7 +173,8 @@ impl Reclaimer {
                                 last.frames += range.frames;
                             }
                             _ => {
-                                // As many ranges as blocks at most.
+                                // There are no more ranges than pageblocks, for which there is
+                                // space.
                                 ranges[count] = range;
                                 count += 1;
                             }
@@ -181,7 +192,8 @@ impl Reclaimer {
         match sink.report(ranges) {
             Ok(()) => {
                 let _ = open.close(PutBack::Reported);
-                // All that was dropped, though the guest may have taken some back: who asks for so much ends.
+                // Counts every dropped frame, even if the guest has allocated some again: a caller
+                // with a goal must come to an end.
                 step.frames = ranges.iter().map(|range| range.frames).sum();
                 step.ranges = ranges.len() as u64;
             }
@@ -194,12 +206,13 @@ impl Reclaimer {
     }
 }
 
-/// Asks about every block of a tree that is free and touched. Returns whether one of them is wanted.
+/// Calls `wanted` for every free and touched pageblock of `tree`. Returns whether it wants one of
+/// them.
 fn is_any_wanted(zone: &Zone<'_>, tree: usize, wanted: &mut impl FnMut(Frame) -> bool) -> bool {
     if zone.summary(tree).count(Class::Touched) == 0 {
         return false;
     }
-    // The blocks of a GiB that is free as a whole say nothing themselves.
+    // The state words of a GiB that is free as a whole do not say that its pageblocks are touched.
     let whole = zone.giant(tree).load().is_touched();
     let mut any = false;
     for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {

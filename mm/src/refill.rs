@@ -1,4 +1,5 @@
-//! What a front takes from a zone: words that it hands single frames out from, and runs.
+//! Fills a per-CPU cache ([`Front`]) from a zone: with words of 64 frames, from which it hands out
+//! single frames, and with runs of frames.
 
 use crate::{
     Allocator, Frame, Front, Mobility, Order, Request,
@@ -8,13 +9,16 @@ use crate::{
     words::{PLACES, Piece},
 };
 
-/// Freed frames of a word that the front did not take them from lately are handed out again if there
-/// are so many. Fewer are better given back, and the next taken from the fullest block: or random
-/// churn would keep every block in use for ever.
+/// The fewest frames of a bitmap word for which freed frames are handed out again, if the cache did
+/// not take frames from this word lately. Fewer are better returned to the bitmap, so that the next
+/// frame comes from the fullest pageblock. Otherwise random churn would keep every pageblock in
+/// use.
 const REUSE_AT_LEAST: u32 = 8;
 
 impl Allocator<'_> {
-    /// Takes one frame, and where any will do the rest of its word.
+    /// Allocates one frame of `zone` for `request`. If the request accepts any zone, `front` also
+    /// takes more free frames of the same bitmap word, up to `spare` frames in all. Returns `None`
+    /// if the zone has no suitable frame.
     pub(crate) fn refill(
         &self,
         zone: usize,
@@ -26,11 +30,12 @@ impl Allocator<'_> {
         let mobility = request.mobility;
         let mut near = front.near(zone, mobility);
         if !request.takes_any() {
-            // What frames are handed out from is for requests that take any of any zone.
+            // The word that `front` hands frames out from serves only requests that accept any
+            // zone.
             let frame = at.take_frame(&mut near, mobility)?;
             self.count(zone, front, -1);
             front.fresh = at.zone.hand_out(frame, Order::BASE);
-            // But what comes back is for the next such request.
+            // A frame that is freed to this word serves the next such request.
             let (place, displaced) = front.words.place(Piece::of(frame).word);
             front.words.note_own(place, mobility);
             self.give_word(front, displaced);
@@ -57,7 +62,8 @@ impl Allocator<'_> {
         self.begin(front, piece, mobility)
     }
 
-    /// Takes frames from these from here on, and the first.
+    /// Makes the frames of `piece` the ones that `front` hands out next, and returns the first of
+    /// them.
     fn begin(&self, front: &mut Front, piece: Piece, mobility: Mobility) -> Option<Frame> {
         let displaced = front.begin(piece, mobility);
         let frame = front.words.pop(mobility);
@@ -65,14 +71,15 @@ impl Allocator<'_> {
         frame
     }
 
-    /// A front takes its frames elsewhere from here on.
+    /// Ends the use of `held` by a per-CPU cache, so that other caches may allocate from this
+    /// pageblock.
     pub(crate) fn let_go(&self, held: Option<HeldBlock>) {
         if let Some(HeldBlock { zone, block }) = held {
             self.zone(zone).block(block).let_go();
         }
     }
 
-    /// Takes a run.
+    /// Allocates a run of an order from 1 to 8 in `zone`. Returns `None` if the zone has none.
     pub(crate) fn take_run(
         &self,
         zone: usize,
@@ -95,15 +102,16 @@ impl Allocator<'_> {
         Some(frame)
     }
 
-    /// Hands out what this front holds besides the word that frames are handed out from: frames that
-    /// came back to a word before it, freed ones if there are many of a word, or what is left of a
-    /// fresh word.
+    /// Allocates a frame that `front` holds outside the word that frames are handed out from: freed
+    /// frames of a word that it used before, freed frames of another word if there are at least
+    /// [`REUSE_AT_LEAST`], or frames of a word that was never handed out. Returns `None` if it
+    /// holds no frame that suits `request`.
     pub(crate) fn reuse(&self, front: &mut Front, request: Request) -> Option<Frame> {
         let mobility = request.mobility;
         for place in 0..PLACES {
             let piece = front.words.freed(place);
             let own = front.words.is_own(place, mobility);
-            // Mostly none, and counting costs a dozen steps.
+            // Checked first, as mostly there is none and counting costs a dozen instructions.
             if piece.mask == 0 || !own && piece.mask.count_ones() < REUSE_AT_LEAST {
                 continue;
             }
@@ -123,7 +131,8 @@ impl Allocator<'_> {
         if !request.takes_any() {
             return None;
         }
-        // Need not be known to be fresh any longer: this is for a request that does not ask.
+        // These frames need not stay known as never handed out, as this request does not ask for
+        // that.
         let fresh = &mut front.fresh_words[mobility.index()];
         let fresh = core::mem::replace(fresh, Piece::NONE);
         if fresh.mask == 0 {

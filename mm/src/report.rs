@@ -1,4 +1,5 @@
-//! One request to the host: the ranges that are taken out for it, and their putting back.
+//! One report request to the host: collects free ranges, isolates them, sends them to the sink and
+//! puts them back.
 
 use core::ops::Range;
 
@@ -12,22 +13,23 @@ use crate::{
     zone::ZoneRef,
 };
 
-/// Ranges of a request (the seed's `PAGE_REPORTING_CAPACITY`).
+/// The most ranges in one request (Linux's `PAGE_REPORTING_CAPACITY`).
 pub const REQUEST_RANGES: usize = 32;
-/// Frames of a request: what the seed's 32 ranges have at its order. So much memory is out of
-/// everybody's reach while the host is at it.
+/// The most frames in one request: 32 ranges of one pageblock each. This memory cannot be allocated
+/// while the host handles the request.
 pub const REQUEST_FRAMES: u64 = REQUEST_RANGES as u64 * PAGEBLOCK_FRAMES;
 
-/// Whether all of a block was looked at.
+/// Whether [`ReportRequest::collect`] examined all of a pageblock.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Collected {
-    /// Nothing that should be reported is left in it.
+    /// The request has all ranges of the pageblock that should be reported.
     All,
-    /// The request is full: send it, then look again.
+    /// The request is full. Send it, then collect from the same pageblock again.
     Full,
 }
 
-/// A request being filled. What is in it is isolated.
+/// A report request that is being filled. Its ranges are isolated until [`Self::send`] puts them
+/// back.
 #[derive(Debug)]
 pub(crate) struct ReportRequest<'a, 'm> {
     allocator: &'a Allocator<'m>,
@@ -36,11 +38,13 @@ pub(crate) struct ReportRequest<'a, 'm> {
     ranges: [FrameRange; REQUEST_RANGES],
     len: usize,
     frames: u64,
-    /// Frames that may be in it.
+    /// The most frames that this request may hold.
     limit: u64,
 }
 
 impl<'a, 'm> ReportRequest<'a, 'm> {
+    /// Returns an empty request for ranges of `zone` of at least `order`. It takes at most `limit`
+    /// frames, and never more than [`REQUEST_FRAMES`].
     pub(crate) fn new(allocator: &'a Allocator<'m>, zone: usize, order: Order, limit: u64) -> Self {
         let none = FrameRange::new(Frame::new(0), 0);
         Self {
@@ -54,10 +58,12 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
     }
 
+    /// Returns the ranges collected so far.
     pub(crate) fn ranges(&self) -> &[FrameRange] {
         &self.ranges[..self.len]
     }
 
+    /// Returns the number of frames collected so far.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
@@ -66,12 +72,14 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         self.allocator.zone(self.zone)
     }
 
-    /// Whether the range can be added: it may follow on the last.
+    /// Returns whether there is space for `range`. It needs no entry of its own if it follows the
+    /// last range.
     fn fits(&self, range: FrameRange) -> bool {
         self.frames + range.frames <= self.limit
             && (self.len < REQUEST_RANGES || self.follows(range))
     }
 
+    /// Returns whether `range` begins at the end of the last range.
     fn follows(&self, range: FrameRange) -> bool {
         self.ranges()
             .last()
@@ -89,8 +97,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
     }
 
-    /// Takes what should be reported of these blocks of one tree. Returns the first block that was
-    /// not looked at because the request is full.
+    /// Isolates and collects the free ranges to report in `blocks`, which must be in one tree.
+    /// Returns the first block that was not finished because the request is full, or `None` if all
+    /// were.
     pub(crate) fn collect_in_tree(&mut self, blocks: Range<usize>) -> Option<usize> {
         let fits = |request: &mut Self, block| request.collect(block) == Collected::All;
         if self.order != Order::PAGEBLOCK {
@@ -110,13 +119,14 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         if taken != whole {
             return Some(first + (whole & !taken).trailing_zeros() as usize);
         }
-        // Those whose frames have marks of their own, one by one; those above are isolated.
+        // Pageblocks whose frames have their own touched bits follow one by one. The others are
+        // isolated by now.
         let mut rest = blocks.filter(|_| fine);
         rest.find(|&block| !fits(self, block))
     }
 
-    /// The lowest of these blocks of one tree, a bit for each, that the request has room for. There
-    /// are ranges enough for any: a request has as many as blocks.
+    /// Returns the lowest of `blocks` (a bit for each pageblock of a tree) for which the request
+    /// has space left. Ranges cannot run out, as a request has as many ranges as pageblocks.
     fn fitting(&self, blocks: u32) -> u32 {
         const { assert!(REQUEST_FRAMES <= REQUEST_RANGES as u64 * PAGEBLOCK_FRAMES) };
         let room = self.limit.saturating_sub(self.frames) / PAGEBLOCK_FRAMES;
@@ -127,13 +137,14 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         blocks & !left
     }
 
-    /// Takes those of `blocks` of a tree that are free and touched as a whole.
+    /// Isolates and collects those of `blocks` (a bit for each pageblock of `tree`) that are free
+    /// and touched as a whole.
     fn take_in_tree(&mut self, tree: usize, blocks: u32) {
         if blocks == 0 {
             return;
         }
         let mut left = self.at().isolate_in_tree(tree, blocks);
-        // Bounded by the blocks of a tree: each turn takes some away.
+        // Bounded by the pageblocks of a tree: each turn removes some.
         while left != 0 {
             let start = left.trailing_zeros();
             let blocks = (left >> start).trailing_ones();
@@ -145,7 +156,8 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
     }
 
-    /// Takes what should be reported of a block (of the pair that starts there, for order 10).
+    /// Isolates and collects the free ranges of `block` that should be reported. At order 10 it
+    /// examines the pair of pageblocks that starts at `block`.
     pub(crate) fn collect(&mut self, block: usize) -> Collected {
         let state = self.at().zone.arrays.states[block].load();
         if self.order > Order::PAGEBLOCK {
@@ -169,6 +181,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
     }
 
+    /// Isolates and collects a free pageblock if it is touched.
     fn collect_whole(&mut self, block: usize, state: State) -> Collected {
         if !state.is_touched() {
             return Collected::All;
@@ -181,12 +194,12 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
             .allocator
             .isolate_block(self.zone, block, State::is_touched)
         else {
-            // Somebody took it: it is in use, and announced when it is free again.
+            // The pageblock was allocated in the meantime. A free after this announces it again.
             return Collected::All;
         };
         let at = self.at().block(block);
         if at.state.load().is_fine() && at.touched.is_some_and(|marks| marks.count_ones() == 0) {
-            // All its frames were reported one by one.
+            // All its frames were reported one by one before.
             self.allocator.put_back(isolated, PutBack::Reported);
         } else {
             self.push(range);
@@ -194,6 +207,8 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         Collected::All
     }
 
+    /// Isolates and collects the pair of pageblocks from `block` on, if both are free and one is
+    /// touched.
     fn collect_pair(&mut self, block: usize) -> Collected {
         let states = self.at().zone.arrays.states;
         let [low, high] = [block, block + 1].map(|block| states[block].load());
@@ -215,7 +230,8 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         Collected::All
     }
 
-    /// Frames of a word that the host may hold.
+    /// Returns the frames of bitmap word `word` that the host may hold memory for. Without exact
+    /// touched bits that is every frame.
     fn touched(&self, block: usize, word: usize) -> u64 {
         let at = self.at().block(block);
         match at.touched {
@@ -224,7 +240,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
     }
 
-    /// Runs of orders that fit a word, in a block of which a part is in use.
+    /// Collects free runs of orders 0 to 6, which fit a bitmap word, in a partly used pageblock.
     fn collect_in_words(&mut self, block: usize) -> Collected {
         let order = self.order.get();
         let first = self.at().zone.first_frame(block);
@@ -253,7 +269,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         Collected::All
     }
 
-    /// Runs of orders that span words.
+    /// Collects free runs of orders 7 and 8, which span bitmap words, in a partly used pageblock.
     fn collect_spans(&mut self, block: usize) -> Collected {
         let frames = 1 << self.order.get();
         let span = (frames / WORD_FRAMES) as usize;
@@ -277,6 +293,8 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         Collected::All
     }
 
+    /// Takes `frames` frames out of a partly used pageblock with `take`, and counts them as
+    /// isolated. Returns `false` if one of them was allocated in the meantime.
     fn borrow(&self, block: usize, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
         let zone = self.at().zone;
         zone.count_isolation();
@@ -288,7 +306,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         borrowed
     }
 
-    /// Sends it, unless there is nothing in it, and puts everything back.
+    /// Sends the request to `sink` unless it is empty, puts all ranges back and adds the request to
+    /// the counts in `poll`. If the sink fails, the ranges go back unchanged and still count as
+    /// touched.
     pub(crate) fn send<S: ReportSink>(
         self,
         sink: &mut S,
@@ -311,7 +331,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         Ok(())
     }
 
-    /// Puts everything back: as reported, or as it was.
+    /// Puts all ranges back into the allocator: as reported, or unchanged.
     fn put_back(mut self, how: PutBack) {
         for range in &self.ranges[..self.len] {
             let mut frame = range.start;
@@ -323,8 +343,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         self.len = 0;
     }
 
-    /// Puts the first of `frames` frames from `start` on back: the isolated blocks of a tree, or the
-    /// frames of one block. Returns how many frames these were.
+    /// Puts the first of `frames` isolated frames from `start` on back: either adjacent isolated
+    /// pageblocks of one tree, or frames of one pageblock. Returns the number of frames that were
+    /// put back.
     fn put_back_some(&self, start: Frame, frames: u64, how: PutBack) -> u64 {
         let zone = self.at().zone;
         let Some(block) = zone.block_of(start) else {
@@ -340,7 +361,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         if isolated != 0 {
             let last = start.offset((isolated - 1) * PAGEBLOCK_FRAMES);
             if zone.block_of(last) != Some(block + index(isolated - 1)) {
-                // Another extent begins in between.
+                // The pageblocks are not adjacent in memory: another extent begins between them.
                 isolated = 1;
             }
             let blocks = run_of(offset, isolated);
@@ -360,7 +381,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     }
 }
 
-/// `blocks` bits from `start` on, which a tree has.
+/// Returns a mask of `blocks` bits from bit `start` on, a bit for each pageblock of a tree.
 fn run_of(start: usize, blocks: u64) -> u32 {
     let all = (1_u64 << blocks) - 1;
     #[expect(clippy::cast_possible_truncation, reason = "a tree has 32 blocks")]

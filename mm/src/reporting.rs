@@ -1,12 +1,13 @@
-//! Free page reporting: an asynchronous scan that gives free blocks to the host.
+//! Free page reporting: a background scan that reports free blocks to the host.
 //!
-//! The semantics are those of Linux's free page reporting (Alexander Duyck, v16, 2020). A block of
-//! the reporting order becomes free while the reporter sleeps → [`Events::report_requested`] →
-//! two seconds later a pass → while it leaves work, another every two seconds → sleep.
+//! The semantics are those of Linux's free page reporting (Alexander Duyck, v16, 2020). When a
+//! block of the reporting order becomes free while the reporter sleeps,
+//! [`Events::report_requested`] is called. A pass follows two seconds later, and further passes
+//! every two seconds while there is more to report. Then the reporter sleeps again.
 //!
-//! A pass looks at each zone once, from where the last one stopped. It isolates up to
-//! [`REQUEST_RANGES`] ranges, hands them to the sink, puts them back and goes on with the next,
-//! until nothing is left or its budget is used up.
+//! A pass visits each zone once, from where the last pass stopped. It isolates up to
+//! [`REQUEST_RANGES`] ranges, hands them to the sink, puts them back and continues, until no range
+//! is left or its budget is used up.
 //!
 //! [`Events::report_requested`]: crate::Events::report_requested
 //! [`REQUEST_RANGES`]: crate::REQUEST_RANGES
@@ -18,47 +19,49 @@ use crate::{
     report::ReportRequest, state::Class, summary::TREE_BLOCKS,
 };
 
-/// From the free that calls for a pass to the pass, and from one pass to the next.
+/// The time from the free that requests a pass to the pass, and from one pass to the next.
 pub const REPORTING_DELAY: Duration = Duration::from_secs(2);
 
-/// A pass reports at least this part of a zone's free frames, if they are to be reported.
+/// The budget of a pass is the zone's free frames divided by this number, but at least
+/// [`PASS_FRAMES`].
 const PASS_PART: u64 = 16;
-/// And at least so many frames: half a GiB, so that a small zone is done in few passes.
+/// The smallest budget of a pass in frames: half a GiB, so that a small zone needs few passes.
 const PASS_FRAMES: u64 = 256 * PAGEBLOCK_FRAMES;
-/// And in no more ranges than this: small orders make many small ones.
+/// The most ranges of a pass, which limits passes at small orders.
 const PASS_RANGES: u64 = 8192;
 
-/// Who tells the host.
+/// The way to the host, for example a balloon driver. It tells the host which ranges are free.
 pub trait ReportSink {
-    /// Why it could not.
+    /// The error of a report that failed.
     type Error;
 
-    /// Tells the host that these ranges are free, and returns when it has taken note: their
-    /// contents are gone then. The ranges are isolated meanwhile.
+    /// Tells the host that `ranges` are free, and returns when the host is done with them. Their
+    /// contents are lost then. The ranges are isolated during the call.
     ///
     /// # Errors
-    /// If the host did not take them: they stay to be reported.
+    /// If the host did not take the ranges. They keep their contents and are reported again later.
     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Self::Error>;
 }
 
-/// What a call to [`Reporter::poll`] did.
+/// The result of a call to [`Reporter::poll`] or [`Hinter::poll`](crate::Hinter::poll).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use = "says when to poll next"]
 pub struct Poll<E> {
-    /// When it wants to be polled next; none: when `Events::report_requested` is called.
+    /// The time of the next poll. `None` means that the next poll is due when
+    /// `Events::report_requested` is called.
     pub next: Option<Duration>,
-    /// Requests that the sink has taken.
+    /// The number of requests that the sink has taken.
     pub requests: u64,
-    /// Ranges in them.
+    /// The number of ranges in these requests.
     pub ranges: u64,
-    /// Frames in those.
+    /// The number of frames in these ranges.
     pub frames: u64,
-    /// What the sink failed with, which ended the pass.
+    /// The error of the sink, which ended the pass, or `None`.
     pub error: Option<E>,
 }
 
 impl<E> Poll<E> {
-    /// Nothing was done yet, and nothing is to come.
+    /// Returns a result without any work done and without a next poll.
     pub(crate) const fn nothing() -> Self {
         Self {
             next: None,
@@ -70,41 +73,43 @@ impl<E> Poll<E> {
     }
 }
 
-/// The reporter: a state machine without a thread or a clock of its own. There must be one at
-/// most for each allocator.
+/// Reports free memory to the host. It is a state machine without a thread or a clock of its own.
+/// Use at most one for each allocator.
 #[derive(Debug)]
 pub struct Reporter {
     stage: Stage,
     delay: Duration,
-    /// For each zone, the block at which the next pass starts.
+    /// For each zone, the index of the pageblock at which the next pass starts.
     cursors: [usize; MAX_ZONES],
 }
 
+/// The state of the reporter.
 #[derive(Copy, Clone, Debug)]
 enum Stage {
-    /// Waits for a block to be freed.
+    /// Waits until a block is freed.
     Asleep,
-    /// Makes a pass then.
+    /// Makes a pass at this time.
     Due(Duration),
 }
 
-/// Why a pass ended.
+/// Why a pass over the zones ended.
 pub(crate) enum PassEnd<E> {
-    /// Every block was looked at.
+    /// Every pageblock was examined.
     Done,
-    /// The budget is used up, the reserve must be kept, or somebody needs what is isolated.
+    /// The budget is used up, the zone is at its low watermark, or an allocation failed for lack of
+    /// isolated memory.
     WorkLeft,
     /// The sink failed.
     Failed(E),
 }
 
 impl Reporter {
-    /// A reporter with the delay of [`REPORTING_DELAY`].
+    /// Returns a reporter with the delay [`REPORTING_DELAY`].
     pub const fn new() -> Self {
         Self::with_delay(REPORTING_DELAY)
     }
 
-    /// A reporter with another delay.
+    /// Returns a reporter that waits `delay` before a pass and between passes.
     pub const fn with_delay(delay: Duration) -> Self {
         Self {
             stage: Stage::Asleep,
@@ -113,7 +118,8 @@ impl Reporter {
         }
     }
 
-    /// Makes a pass if one is due. `now` is the time of any clock that does not run backwards.
+    /// Makes a pass if one is due, and returns when to poll next. `now` is the time of any clock
+    /// that does not run backwards. Does nothing while reporting is off.
     pub fn poll<S: ReportSink>(
         &mut self,
         now: Duration,
@@ -138,8 +144,10 @@ impl Reporter {
         poll
     }
 
-    /// Makes one pass over all memory now, whether or not one is due, and with reporting off, too. False: there is more
-    /// than a pass may report, or somebody needed what was isolated.
+    /// Makes one pass over all memory now, whether or not one is due, and even if reporting is off.
+    /// The `bool` is `true` if every pageblock was examined. It is `false` if the budget of a pass
+    /// was used up, a zone is at its low watermark, an allocation failed for lack of the isolated
+    /// memory, or the sink failed.
     pub fn pass_now<S: ReportSink>(
         &mut self,
         allocator: &Allocator<'_>,
@@ -158,6 +166,7 @@ impl Reporter {
         (poll, done)
     }
 
+    /// Makes one pass, and chooses the next state.
     fn pass<S: ReportSink>(
         &mut self,
         now: Duration,
@@ -167,8 +176,8 @@ impl Reporter {
         poll: &mut Poll<S::Error>,
     ) {
         allocator.hub.work();
-        // What fronts hold keeps blocks from being free; what they give back now, the next pass
-        // finds.
+        // Frames in per-CPU caches keep pageblocks from being free. The caches return them now, and
+        // the next pass finds them.
         allocator.request_drain();
         let work_left = match self.pass_zones(order, allocator, sink, poll) {
             PassEnd::Done => false,
@@ -188,7 +197,8 @@ impl Reporter {
         }
     }
 
-    /// Looks at each zone once.
+    /// Reports free ranges of at least `order` in each zone once, and adds the requests sent to
+    /// `poll`.
     pub(crate) fn pass_zones<S: ReportSink>(
         &mut self,
         order: Order,
@@ -208,6 +218,8 @@ impl Reporter {
         end
     }
 
+    /// Reports free ranges of one zone. Ends early if `misses` is not the allocator's count of
+    /// failed allocations any more.
     fn pass_zone<S: ReportSink>(
         &mut self,
         zone: usize,
@@ -269,6 +281,7 @@ struct Budget {
 }
 
 impl Budget {
+    /// Returns the budget for a zone with `free_frames` free frames.
     fn new(free_frames: u64) -> Self {
         Self {
             frames: free_frames.div_ceil(PASS_PART).max(PASS_FRAMES),
@@ -276,7 +289,8 @@ impl Budget {
         }
     }
 
-    /// A request of what the budget and the zone's low watermark allow.
+    /// Returns an empty request. Its limit is the budget, and the zone's free frames above its low
+    /// watermark.
     fn request<'a, 'm>(
         &self,
         allocator: &'a Allocator<'m>,
@@ -293,6 +307,8 @@ impl Budget {
         ReportRequest::new(allocator, zone, order, limit)
     }
 
+    /// Sends `request`, and subtracts its frames and ranges from the budget. Fails if the sink
+    /// fails.
     fn send<S: ReportSink>(
         &mut self,
         request: ReportRequest<'_, '_>,
@@ -309,7 +325,7 @@ impl Budget {
 }
 
 impl Allocator<'_> {
-    /// Whether a tree may have anything to report, by its summary.
+    /// Returns whether the tree of `block` may have free memory to report, by its summary.
     fn may_report(&self, zone: usize, block: usize, order: Order) -> bool {
         let summary = self.zone(zone).zone.summary(block / TREE_BLOCKS);
         let partial = crate::Mobility::ALL.map(|mobility| summary.count(Class::Partial(mobility)));

@@ -1,34 +1,36 @@
-//! What is asked of the allocator.
+//! The parameters of an allocation.
 
 use crate::{Mobility, NodePolicy, Order, ZoneKind};
 
-/// How far a request may go into a zone's last frames.
+/// Whether a request may use the last frames of a zone.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Reserve {
-    /// Fails rather than take a zone below its `min` watermark, or below what it
-    /// [keeps](crate::Allocator::set_lowmem_reserve_ratio) for those who can use no other.
+    /// The request fails rather than take a zone below its `min` watermark, or below the [lowmem
+    /// reserve](crate::Allocator::set_lowmem_reserve_ratio) that the zone keeps from it.
     Keep,
-    /// May take the last frame: for those who free memory, and for faults that cannot fail.
+    /// The request may take the last frame. For tasks that free memory, and for faults that cannot
+    /// fail.
     Use,
 }
 
-/// A request for one block.
+/// The parameters of an allocation of one block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// How many frames, as a power of two; the block is aligned to its size.
+    /// The size of the block. The block is aligned to its size.
     pub order: Order,
-    /// What will be done with it.
+    /// The mobility of the block: whether its contents can be moved or dropped.
     pub mobility: Mobility,
-    /// The highest kind of zone that it may come from.
+    /// The highest kind of zone that the block may come from.
     pub zone: ZoneKind,
-    /// Whether it may use the reserve.
+    /// Whether the request may use a zone's reserve.
     pub reserve: Reserve,
-    /// The NUMA node that it should come from.
+    /// The NUMA node that the block should come from.
     pub node: NodePolicy,
 }
 
 impl Request {
-    /// A block from any zone, near the front, above the reserve.
+    /// Returns a request for a block from any zone on or near the node of the per-CPU cache. It
+    /// leaves the reserve untouched.
     #[inline]
     pub const fn new(order: Order, mobility: Mobility) -> Self {
         Self {
@@ -40,28 +42,29 @@ impl Request {
         }
     }
 
-    /// The same from zones of this kind or below only.
+    /// Returns the same request, restricted to zones of the kind `zone` or below.
     #[inline]
     #[must_use]
     pub const fn zone(self, zone: ZoneKind) -> Self {
         Self { zone, ..self }
     }
 
-    /// The same with this use of the reserve.
+    /// Returns the same request with another use of the reserve.
     #[inline]
     #[must_use]
     pub const fn reserve(self, reserve: Reserve) -> Self {
         Self { reserve, ..self }
     }
 
-    /// The same from this node.
+    /// Returns the same request for another NUMA node.
     #[inline]
     #[must_use]
     pub const fn node(self, node: NodePolicy) -> Self {
         Self { node, ..self }
     }
 
-    /// Whether whatever a front holds will do: a block of any zone, near the front.
+    /// Returns whether any frame in the per-CPU cache will do: the request accepts every zone and
+    /// prefers the node of the cache.
     #[inline]
     pub(crate) const fn takes_any(self) -> bool {
         matches!(

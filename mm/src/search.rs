@@ -1,9 +1,10 @@
 //! The search for free frames.
 //!
-//! Small blocks go where they fit most tightly, so that what is whole stays whole: into a pageblock
-//! in use whose largest free runs are as small as will do, the fullest of a tree. Only then is a
-//! free pageblock broken up, and held by the front that does so: while others are to be had no
-//! other front takes frames from it, nor breaks up one in the same two trees, whose words share
+//! A request smaller than a pageblock goes to the tightest fit, so that large free runs stay whole:
+//! to a pageblock in use whose largest free runs are as small as possible, and to the fullest such
+//! pageblock of its tree (32 pageblocks). Only if there is none is a free pageblock broken up. The
+//! per-CPU cache that breaks it up holds it from then on: while there are others, no other cache
+//! takes frames from it, nor breaks up a pageblock of the same two trees, whose state words share
 //! cache lines.
 
 use core::{cell::Cell, ops::Range};
@@ -18,55 +19,56 @@ use crate::{
     zone::{Wanted, ZoneRef},
 };
 
-/// How many blocks in use are tried before a free block is broken up.
+/// The most pageblocks in use that are tried before a free one is broken up.
 const PARTIAL_ATTEMPTS: usize = 64;
-/// How many pairs of trees are looked at for one in which no other front holds a block.
+/// The most pairs of trees that are examined for one in which no other cache holds a pageblock.
 const APART_ATTEMPTS: usize = 8;
 
 /// Frames of one word of a zone's bitmap.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Word {
-    /// The block that they are in.
+    /// The index of their pageblock in the zone.
     pub(crate) block: usize,
-    /// Number of the frame of bit 0.
+    /// The number of the frame of bit 0.
     pub(crate) base: u64,
-    /// Which of the 64 frames from there.
+    /// A bit for each of the 64 frames from `base`; 1 = taken.
     pub(crate) mask: u64,
 }
 
-/// Where a front breaks up free blocks.
+/// Where a per-CPU cache breaks up free pageblocks.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Near {
-    /// The tree in which it last did: with its neighbour the first choice for the next. None if
-    /// another front does there.
+    /// The tree in which the cache last broke up a pageblock. This tree and the other one of its
+    /// pair are the first choice for the next. `None` if another cache does so there.
     pub(crate) home: Option<usize>,
-    /// The block that it broke up now, if it did.
+    /// The pageblock that this search broke up, if any.
     pub(crate) opened: Option<usize>,
 }
 
-/// Which of several blocks to take frames from.
+/// Which of several pageblocks a search prefers.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Prefer {
-    /// Of those whose largest runs are of the order sought the one with the fewest free frames: the
-    /// others may become free.
+    /// The pageblock with the fewest free frames, among those whose largest free runs have exactly
+    /// the order searched for. The others may become free as a whole.
     Fullest,
-    /// One whose largest runs are as small as will do, whatever order was sought: one that was
-    /// lowered a moment ago is one too.
+    /// The pageblock whose largest free runs are smallest, even if their order is not the one
+    /// searched for. That includes a pageblock whose reach was lowered a moment ago.
     Tightest,
-    /// The one with the most: for taking a block over from another mobility.
+    /// The pageblock with the most free frames. For taking over a pageblock of another mobility.
     Emptiest,
 }
 
-/// What a search is for, and how it chooses.
+/// The target of a search, and how it chooses.
 #[derive(Copy, Clone)]
 struct Sought {
     wanted: Wanted,
-    /// The order that is to be taken.
+    /// The order of the block to allocate.
     order: Order,
     prefer: Prefer,
 }
 
 impl Sought {
+    /// Returns a search for `wanted` that prefers the fullest pageblock.
     const fn fullest(wanted: Wanted, order: Order) -> Self {
         Self {
             wanted,
@@ -77,6 +79,8 @@ impl Sought {
 }
 
 impl ZoneRef<'_, '_> {
+    /// Returns the conditions under which frames of `mobility` may be allocated from a pageblock:
+    /// of the same mobility or free, and not held afterwards.
     #[inline]
     fn admission(self, mobility: Mobility) -> Admission {
         Admission {
@@ -88,9 +92,10 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    /// Takes up to `most` frames of one word for a front, which holds their block from then on. Of
-    /// the block that the last came from if it has any, unless a block that no front holds has only
-    /// smaller runs.
+    /// Allocates up to `most` frames of one bitmap word for a per-CPU cache, which holds their
+    /// pageblock from then on. Takes them from `last`, the pageblock that the cache holds, unless a
+    /// pageblock that no cache holds has only smaller runs. Returns `None` if the zone has no
+    /// frame.
     pub(crate) fn take_word(
         self,
         last: Option<usize>,
@@ -106,7 +111,7 @@ impl ZoneRef<'_, '_> {
             let taken = self.block(block).take_word(most, admit)?;
             Some(self.word(block, taken))
         };
-        // Mostly there is none, so that is found out first, for all orders at once.
+        // Mostly there is none, so that is checked first, for all orders at once.
         let smaller = || {
             let largest = self.zone.arrays.reaches[last?].load().largest();
             if !self.may_have_runs(mobility, 0..largest) {
@@ -122,16 +127,16 @@ impl ZoneRef<'_, '_> {
             .or_else(|| self.place(Order::BASE, mobility, [None; 2], near, attempt))
     }
 
-    /// Whether a block in use that no front holds may have free runs of which the largest are of one
-    /// of these orders: a look at the map's top, for all of them at once.
+    /// Returns whether a pageblock in use that no cache holds may have largest free runs of one of
+    /// `orders`. Reads only the top level of the map.
     #[inline]
     fn may_have_runs(self, mobility: Mobility, orders: Range<u8>) -> bool {
         let from = Wanted::Partial(mobility, orders.start).kind();
         self.zone.arrays.map.may_have(from, orders.len())
     }
 
-    /// Takes from the first of these that there is, in blocks that no front holds. With those whose
-    /// largest runs are as small as will do first, that is the best fit.
+    /// Tries the searches in `sought` in order and returns the first result, in pageblocks that no
+    /// cache holds. If the searches for smaller runs come first, that is the best fit.
     #[inline]
     fn best_fit<T>(
         self,
@@ -142,7 +147,8 @@ impl ZoneRef<'_, '_> {
         sought.find_map(|sought| self.search(sought, attempts, &attempt))
     }
 
-    /// Takes one frame, for a front that holds no block for such.
+    /// Allocates one frame for a cache that holds no pageblock for such requests. Returns `None` if
+    /// the zone has none.
     pub(crate) fn take_frame(self, near: &mut Near, mobility: Mobility) -> Option<Frame> {
         let attempt = |block: usize, admit: Admission| {
             let admit = Admission {
@@ -158,6 +164,7 @@ impl ZoneRef<'_, '_> {
         self.place(Order::BASE, mobility, [None; 2], near, attempt)
     }
 
+    /// Returns the frames of `taken` with their frame numbers.
     fn word(self, block: usize, taken: Taken) -> Word {
         let first = self.zone.first_frame(block).number();
         Word {
@@ -167,8 +174,9 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    /// Takes a run below the order of a pageblock, for a front that holds `held` of this mobility.
-    /// If it breaks a block up it holds that from then on.
+    /// Allocates a free run of `order`, from 1 to 8, for a cache that holds the pageblocks `held`.
+    /// If the search breaks up a pageblock, the cache holds it from then on (`near.opened`).
+    /// Returns `None` if the zone has no such run.
     pub(crate) fn take_run(
         self,
         held: [Option<usize>; 2],
@@ -183,8 +191,8 @@ impl ZoneRef<'_, '_> {
         self.place(order, mobility, held, near, attempt)
     }
 
-    /// Tries the block that the last frames came from. Not if it is free: the search chooses
-    /// which free block is to be used.
+    /// Calls `attempt` for `last`, the pageblock that the last frames came from, if it is partly
+    /// used. Not if it is free: the search chooses which free pageblock to use.
     #[inline]
     fn try_last<T>(
         self,
@@ -203,9 +211,10 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    /// Finds a block for frames of this mobility: one in use by it that no front holds, else one
-    /// that the front holds (of `held`), else a free one that the host already has memory for, else
-    /// one that it has not, else one that another front holds, else one of another mobility.
+    /// Finds a pageblock for a block of `order` and calls `attempt` for it. The candidates in
+    /// order: pageblocks in use by `mobility` that no cache holds, those in `held`, free ones that
+    /// the host has memory for, other free ones, those that other caches hold, and those of another
+    /// mobility. Returns `None` if no attempt succeeded.
     fn place<T>(
         self,
         order: Order,
@@ -230,7 +239,8 @@ impl ZoneRef<'_, '_> {
             self.best_fit(sought, &Cell::new(attempts), |block| attempt(block, own))
         };
         let free = |near: &mut Near| {
-            // Not one that another front has broken up meanwhile: the two would share its lines.
+            // Not a pageblock that another cache has broken up since: the two would share its cache
+            // lines.
             let open = Admission {
                 hold: true,
                 open: true,
@@ -240,7 +250,7 @@ impl ZoneRef<'_, '_> {
                 .free_parts(mobility)
                 .find_map(|part| self.search_free(&part, order, near, |block| attempt(block, open)))
         };
-        // The worst fit for taking a block over: it is to be as free as there is.
+        // To take a pageblock over, use the worst fit: the pageblock with the most free frames.
         let take_over = |other: Mobility| {
             let some = runs(other);
             let partial = (order.get()..RUN_ORDERS)
@@ -274,8 +284,8 @@ impl ZoneRef<'_, '_> {
             })
             .or_else(|| mobility.fallbacks().into_iter().find_map(take_over))
             .or_else(|| {
-                // Counts of classes are out for an instant while blocks change. A single frame
-                // must not be missed for that: the state words are not.
+                // Counts of classes are wrong for an instant while pageblocks change, and state
+                // words are not. A single frame must not be missed for that.
                 if order != Order::BASE {
                     return None;
                 }
@@ -283,7 +293,8 @@ impl ZoneRef<'_, '_> {
             })
     }
 
-    /// Takes a whole pageblock, or two.
+    /// Allocates a free pageblock (order 9) or an aligned pair (order 10). Returns its first frame,
+    /// or `None` if there is none.
     pub(crate) fn take_whole(self, order: Order, mobility: Mobility) -> Option<Frame> {
         let take = |block: usize| {
             if order == Order::PAGEBLOCK {
@@ -312,7 +323,8 @@ impl ZoneRef<'_, '_> {
         })
     }
 
-    /// Takes whole pageblocks, all that are free of one tree before those of the next; how many.
+    /// Allocates free pageblocks into `blocks`, all of one tree before those of the next. Returns
+    /// the number allocated, which is smaller than `blocks` if the zone has no more.
     pub(crate) fn take_wholes(self, mobility: Mobility, blocks: &mut [(Frame, Contents)]) -> usize {
         let mut taken = 0;
         for part in self.zone.free_parts(mobility) {
@@ -345,8 +357,9 @@ impl ZoneRef<'_, '_> {
         taken
     }
 
-    /// Tries free blocks of a part: those of the two trees around the home of a front first, then those of
-    /// trees that are no other's, then all. Where one was found is its home from then on.
+    /// Calls `attempt` for free pageblocks of `part`: first in the pair of trees around
+    /// `near.home`, then in trees in which no other cache holds a pageblock, then in all. Stores in
+    /// `near` where it was successful.
     fn search_free<T>(
         self,
         part: &FreePart,
@@ -361,7 +374,7 @@ impl ZoneRef<'_, '_> {
             let home = near.home?;
             let mut trees = [home, home ^ 1].into_iter();
             trees.find_map(|tree| {
-                // Not by its summary, which others write to as well.
+                // Does not read the tree's summary, as other CPUs write to it.
                 part.has(tree)
                     .then(|| self.try_blocks(tree, sought, &unlimited(), attempt))?
             })
@@ -371,8 +384,8 @@ impl ZoneRef<'_, '_> {
             .map(stays)
             .or_else(|| {
                 let (block, found) = self.search_apart(trees(), sought, attempt)?;
-                // Of two that came at once, neither of which saw the other hold a block before, the
-                // one that was later has the higher one, and goes elsewhere for the next.
+                // Two caches may come at the same time and not see each other hold a pageblock.
+                // Then the later one has the higher pageblock, and goes elsewhere for the next.
                 Some((block, !self.is_held_below(block), found))
             })
             .or_else(|| {
@@ -386,7 +399,7 @@ impl ZoneRef<'_, '_> {
         Some(found)
     }
 
-    /// Tries blocks of the first trees around which no front holds any.
+    /// Calls `attempt` for pageblocks of the first trees in whose pair no cache holds a pageblock.
     fn search_apart<T>(
         self,
         trees: FreeTrees<'_, '_>,
@@ -394,7 +407,7 @@ impl ZoneRef<'_, '_> {
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
         let mut seen = None;
-        // The first of each two trees speaks for both.
+        // The first tree of each pair represents both.
         let mut firsts = trees.filter(|tree| seen.replace(tree / 2) != Some(tree / 2));
         firsts.by_ref().take(APART_ATTEMPTS).find_map(|tree| {
             if self.is_held_around(tree) {
@@ -404,25 +417,28 @@ impl ZoneRef<'_, '_> {
         })
     }
 
-    /// Whether a front holds a block in one of the two trees whose words share cache lines.
+    /// Returns whether a cache holds a pageblock in the pair of trees of `tree`, whose state words
+    /// share cache lines.
     fn is_held_around(self, tree: usize) -> bool {
         let first = (tree & !1) * TREE_BLOCKS;
         let end = (first + 2 * TREE_BLOCKS).min(self.zone.blocks());
         self.is_held_among(first..end)
     }
 
-    /// Whether a front holds a lower block of those two trees.
+    /// Returns whether a cache holds a pageblock below `block` in its pair of trees.
     fn is_held_below(self, block: usize) -> bool {
         let first = ((block / TREE_BLOCKS) & !1) * TREE_BLOCKS;
         self.is_held_among(first..block)
     }
 
+    /// Returns whether a cache holds one of `blocks`.
     fn is_held_among(self, blocks: Range<usize>) -> bool {
         let mut states = self.zone.arrays.states[blocks].iter();
         states.any(|state| state.load().is_held())
     }
 
-    /// Tries blocks in use that are wanted, tree by tree, at most `attempts` of them.
+    /// Calls `attempt` for the pageblocks in use that `sought` wants, tree by tree, at most
+    /// `attempts` times. Returns the first result.
     fn search<T>(
         self,
         sought: Sought,
@@ -438,7 +454,8 @@ impl ZoneRef<'_, '_> {
         self.search_trees(trees, sought, attempts, attempt)
     }
 
-    /// Tries blocks that are wanted, of these trees.
+    /// Calls `attempt` for the wanted pageblocks of `trees`, at most `attempts` times, and corrects
+    /// the map for trees without any. Returns the first result.
     fn search_trees<T>(
         self,
         mut trees: impl Iterator<Item = usize>,
@@ -458,6 +475,7 @@ impl ZoneRef<'_, '_> {
         None
     }
 
+    /// Calls `attempt` for the wanted pageblocks of `tree` if its summary counts any.
     fn search_tree<T>(
         self,
         tree: usize,
@@ -471,7 +489,8 @@ impl ZoneRef<'_, '_> {
         self.try_blocks(tree, sought, attempts, attempt)
     }
 
-    /// Tries the blocks of a tree that are wanted, the best first.
+    /// Calls `attempt` for the wanted pageblocks of `tree`, the best first. Returns the first
+    /// result.
     fn try_blocks<T>(
         self,
         tree: usize,
@@ -483,7 +502,7 @@ impl ZoneRef<'_, '_> {
             self.settle_tree(tree);
         }
         let mut untried = !0;
-        // Bounded by the blocks of a tree: each turn tries one.
+        // Bounded by the pageblocks of a tree: each turn tries one.
         while attempts.get() != 0
             && let Some(offset) = self.best_block(tree, sought, untried)
         {
@@ -496,8 +515,8 @@ impl ZoneRef<'_, '_> {
         None
     }
 
-    /// The block of a tree that should be tried next. One of a free class is as good as another:
-    /// the lowest.
+    /// Returns the offset in `tree` of the best pageblock among `untried` (a bit for each). Of free
+    /// ones the lowest is as good as any. Returns `None` if no pageblock is wanted.
     fn best_block(self, tree: usize, sought: Sought, untried: u32) -> Option<usize> {
         let Sought { wanted, order, .. } = sought;
         let (class, free) = (
@@ -529,9 +548,10 @@ impl ZoneRef<'_, '_> {
                 continue;
             }
             let count = state.count();
-            // Never 0: the count of a partial block is 1 to 511.
+            // Never 0: a partly used pageblock counts 1 to 511 frames.
             let worth = match (sought.prefer, wanted) {
-                // Not others of this tree in its place: another tree may have one that fits.
+                // Other pageblocks of this tree are no substitute, as another tree may have one
+                // that fits.
                 (Prefer::Fullest, Wanted::Partial(_, largest)) if reach.largest() != largest => 0,
                 (Prefer::Fullest, _) => count,
                 (Prefer::Tightest, _) => reach.tightness() * BLOCK_FRAMES + count,
@@ -546,6 +566,7 @@ impl ZoneRef<'_, '_> {
     }
 }
 
+/// Returns a count of attempts without a limit.
 const fn unlimited() -> Cell<usize> {
     Cell::new(usize::MAX)
 }

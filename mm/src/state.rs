@@ -1,4 +1,5 @@
-//! The state word of a pageblock.
+//! The state word of a pageblock: 16 bits with its count of used frames, its mobility and its
+//! marks.
 
 use core::fmt;
 
@@ -7,11 +8,11 @@ use crate::{
     sync::{AtomicU16, Ordering},
 };
 
-/// Frames in a block, as the state word counts them.
+/// The number of frames in a pageblock, as the state word counts them.
 pub(crate) const BLOCK_FRAMES: u32 = 512;
 
 const COUNT: u16 = 0x3ff;
-/// Values of the count above that of a full block.
+/// Values of the count above that of a full pageblock.
 const HUGE: u16 = 0x3ff;
 const ISOLATED: u16 = 0x3fe;
 const MISSING: u16 = 0x3fd;
@@ -22,63 +23,66 @@ const FINE: u16 = 1 << 11;
 const HELD: u16 = 1 << 12;
 const MOBILITY_SHIFT: u32 = 13;
 const MOBILITY: u16 = 3 << MOBILITY_SHIFT;
-/// Above all other bits: with it a count is that of a block of which nothing can be taken.
+/// Above all other bits: with this bit set, a comparison of the count finds a pageblock without
+/// free frames.
 const EMPTYING: u16 = 1 << 15;
 
-/// A number of frames of a block, at most [`BLOCK_FRAMES`], as the word counts them.
+/// Converts a number of frames of a pageblock, at most [`BLOCK_FRAMES`], to the word's type.
 #[expect(clippy::cast_possible_truncation, reason = "at most 512")]
 const fn frames_of(frames: u32) -> u16 {
     frames as u16
 }
 
-/// A block that takes frames of another mobility changes over to it while at most so many of its
-/// frames are in use (Linux: half of the block).
+/// A pageblock that gets frames of another mobility changes to that mobility if at most this many
+/// of its frames are in use. Half of the pageblock, as in Linux.
 const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
 
 /// A value of the state word.
 ///
 /// | bits | field | values |
 /// |---|---|---|
-/// | 0–9 | count | frames that cannot be taken: 0 = the block is free, 512 = none is left |
-/// | | | 1023 = huge: allocated whole; its bits are all zero |
-/// | | | 1022 = isolated: taken out whole by `isolate`; its bits are all zero |
-/// | | | 1021 = missing: no memory is there: part of no range, for ever |
+/// | 0–9 | count | frames that cannot be allocated: 0 = free, 512 = no frame is left |
+/// | | | 1023 = huge: allocated as one block; its bitmap is all zero |
+/// | | | 1022 = isolated: taken out whole by `isolate`; its bitmap is all zero |
+/// | | | 1021 = missing: it has no memory, as it is in no range of the zone |
 /// | | | 1020 = offline: its memory was taken from the allocator and may come back |
-/// | | | 1019 = taken: taken out whole by an attached host; its bits are all zero |
-/// | 10 | touched | 0 = the host holds nothing of it (never used, or reported since) |
+/// | | | 1019 = taken: taken out whole by an attached host; its bitmap is all zero |
+/// | 10 | touched | 0 = the host holds no memory for it (never used, or reported since) |
 /// | 11 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
-/// | 12 | held | 1 = a front takes its frames here: others look elsewhere first |
-/// | 13–14 | mobility | that of its frames in use; means nothing while the count is 0 |
-/// | 15 | emptying | 1 = somebody moves what is in use elsewhere: nothing of it can be taken, and it is not free at a count of 0 |
+/// | 12 | held | 1 = a per-CPU cache takes frames from it, and others look elsewhere first |
+/// | 13–14 | mobility | mobility of its frames in use; without meaning while the count is 0 |
+/// | 15 | emptying | 1 = being emptied: no frame can be allocated; not free at a count of 0 |
 ///
-/// The count is raised before bits are set and lowered after they are cleared, so it is never less
-/// than the number of bits set, and a count of 0 means that no operation on its frames is under
-/// way.
+/// The count is raised before bits of the bitmap are set, and lowered after they are cleared. So it
+/// is never less than the number of bits set, and at a count of 0 no operation on the frames is in
+/// progress.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) struct State(u16);
 
-/// What a block is good for to one who searches.
+/// The class of a pageblock, as searches and summaries distinguish them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// Free, and nothing of it is on the host.
+    /// Free, and the host holds no memory for it.
     Untouched,
-    /// Free, and the host holds memory for it.
+    /// Free, and the host may hold memory for it.
     Touched,
-    /// Some frames are in use, some free.
+    /// Some frames are in use and some are free. The mobility is that of the frames in use.
     Partial(Mobility),
     /// No frame is free.
     Full(Mobility),
-    /// Taken out whole by `isolate`, or being emptied.
+    /// Isolated, taken out by an attached host, or being emptied.
     Isolated,
 }
 
 impl State {
+    /// Returns the state with these bits, which may be any.
     #[cfg(not(ebb_model))]
     pub(crate) const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// Frames that cannot be taken: all of a block that is being emptied.
+    /// Returns the number of frames that cannot be allocated, 0 to 512. That is 512 while the
+    /// pageblock is being emptied or is out of use as a whole.
     pub(crate) const fn count(self) -> u32 {
         let count = (self.0 & (COUNT | EMPTYING)) as u32;
         if count < BLOCK_FRAMES {
@@ -88,74 +92,87 @@ impl State {
         }
     }
 
-    /// Frames that are in use, or out of reach as a whole, of a block that is being emptied too.
+    /// Returns the number of frames in use, 0 to 512, also of a pageblock that is being emptied.
+    /// That is 512 if the pageblock is out of use as a whole.
     pub(crate) const fn used(self) -> u32 {
         Self(self.0 & COUNT).count()
     }
 
+    /// Returns whether all frames are free and the pageblock is not being emptied.
     pub(crate) const fn is_free(self) -> bool {
         self.0 & (COUNT | EMPTYING) == 0
     }
 
+    /// Returns whether the frames in use are being migrated out of the pageblock.
     pub(crate) const fn is_emptying(self) -> bool {
         self.0 & EMPTYING != 0
     }
 
+    /// Returns whether the pageblock is allocated as one block.
     pub(crate) const fn is_huge(self) -> bool {
         self.0 & COUNT == HUGE
     }
 
-    /// Whether it is allocated whole, and nobody is about to empty it.
+    /// Returns whether the pageblock is allocated as one block and is not being emptied.
     pub(crate) const fn stays_huge(self) -> bool {
         self.0 & (COUNT | EMPTYING) == HUGE
     }
 
-    /// Whether so many of its frames are allocated in parts, and nobody is about to move them.
+    /// Returns whether at least `frames` single frames are allocated and the pageblock is not being
+    /// emptied.
     pub(crate) const fn stays_in_use(self, frames: u32) -> bool {
         let count = (self.0 & (COUNT | EMPTYING)) as u32;
         frames <= count && count <= BLOCK_FRAMES
     }
 
-    /// Whether it is taken out whole, by whomever.
+    /// Returns whether the pageblock is isolated by the guest or taken out by an attached host.
     pub(crate) const fn is_isolated(self) -> bool {
         self.0 & COUNT == ISOLATED || self.is_taken()
     }
 
-    /// Whether an attached host has taken it out.
+    /// Returns whether an attached host has taken the pageblock out.
     pub(crate) const fn is_taken(self) -> bool {
         self.0 & COUNT == TAKEN
     }
 
+    /// Returns whether the pageblock has no memory.
     pub(crate) const fn is_missing(self) -> bool {
         self.0 & COUNT == MISSING
     }
 
+    /// Returns whether the memory of the pageblock is offline.
     pub(crate) const fn is_offline(self) -> bool {
         self.0 & COUNT == OFFLINE
     }
 
-    /// Whether it is out of reach as a whole: huge, isolated, taken, missing or offline.
+    /// Returns whether the pageblock is out of use as a whole: huge, isolated, taken, missing or
+    /// offline.
     pub(crate) const fn is_whole(self) -> bool {
         (self.0 & COUNT) as u32 > BLOCK_FRAMES
     }
 
-    /// Whether it is free and touched, and the touched bits of its frames say nothing.
+    /// Returns whether the pageblock is free and touched, and has no exact touched bits for its
+    /// frames.
     pub(crate) const fn is_touched_whole(self) -> bool {
         self.0 & (COUNT | TOUCHED | FINE | EMPTYING) == TOUCHED
     }
 
+    /// Returns whether the host may hold memory for the pageblock.
     pub(crate) const fn is_touched(self) -> bool {
         self.0 & TOUCHED != 0
     }
 
+    /// Returns whether the touched bits of the single frames are exact.
     pub(crate) const fn is_fine(self) -> bool {
         self.0 & FINE != 0
     }
 
+    /// Returns whether a per-CPU cache takes frames from the pageblock.
     pub(crate) const fn is_held(self) -> bool {
         self.0 & HELD != 0
     }
 
+    /// Returns the mobility of the frames in use. Without meaning if the pageblock is free.
     pub(crate) const fn mobility(self) -> Mobility {
         match (self.0 & MOBILITY) >> MOBILITY_SHIFT {
             0 => Mobility::Unmovable,
@@ -164,6 +181,7 @@ impl State {
         }
     }
 
+    /// Returns the class of the pageblock.
     pub(crate) const fn class(self) -> Class {
         if self.is_free() {
             if self.is_touched() {
@@ -180,7 +198,8 @@ impl State {
         }
     }
 
-    /// Whether its class is this one; for the classes that are searched for.
+    /// Returns whether the pageblock has the class `class`. Only for classes that searches look
+    /// for: always `false` for full and isolated ones.
     #[inline]
     pub(crate) const fn is(self, class: Class) -> bool {
         match class {
@@ -194,29 +213,31 @@ impl State {
         }
     }
 
-    /// The same free block, taken out by an attached host.
+    /// Returns the state of this free pageblock after an attached host has taken it out.
     #[cfg(not(ebb_model))]
     pub(crate) const fn taken(self) -> Self {
         self.with_count(TAKEN)
     }
 
-    /// The same isolated block, put back.
+    /// Returns the state of this isolated pageblock after it was put back. With `reported` it is
+    /// untouched.
     pub(crate) const fn put_back(self, reported: bool) -> Self {
         let marks = if reported { TOUCHED | FINE } else { 0 };
         Self(self.0 & !(COUNT | marks))
     }
 
-    /// The same block, for which the host holds memory.
+    /// Returns the state with the touched bit set.
     #[cfg(not(ebb_model))]
     pub(crate) const fn touched(self) -> Self {
         Self(self.0 | TOUCHED)
     }
 
-    /// The same block with this in place of its count.
+    /// Returns the state with another count.
     const fn with_count(self, count: u16) -> Self {
         Self(self.0 & !COUNT | count)
     }
 
+    /// Returns the state with another mobility.
     const fn with_mobility(self, mobility: Mobility) -> Self {
         Self(self.0 & !MOBILITY | (mobility as u16) << MOBILITY_SHIFT)
     }
@@ -236,68 +257,74 @@ impl fmt::Debug for State {
     }
 }
 
-/// What one atomic step made of a state word.
+/// The state words before and after one atomic step.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) old: State,
     pub(crate) new: State,
 }
 
-/// Why frames were not reserved.
+/// Why [`AtomicState::reserve`] did not reserve frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
-    /// The block is free, and the caller has not entered its giant.
+    /// The pageblock is free, and the caller has not raised the count of its GiB before.
     Free,
-    /// It has too little room, or is not of the mobility.
+    /// The pageblock has too few free frames, or another mobility.
     Unsuited,
 }
 
-/// In which blocks frames may be reserved.
+/// The conditions under which frames of a pageblock may be reserved, and what the step changes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Admission {
-    /// What the frames are for.
+    /// The mobility of the frames.
     pub(crate) mobility: Mobility,
-    /// Whether a block of another mobility will do.
+    /// Whether a pageblock of another mobility will do.
     pub(crate) any: bool,
-    /// Whether a block touched for the first time gets exact touched bits: while blocks below
-    /// order 9 are reported.
+    /// Whether a pageblock that is touched for the first time gets exact touched bits for its
+    /// frames. Set while blocks below order 9 are reported.
     pub(crate) fine: bool,
-    /// Whether the block becomes one that a front takes its frames from.
+    /// Whether a per-CPU cache holds the pageblock from then on.
     pub(crate) hold: bool,
-    /// Whether only a free block will do.
+    /// Whether the pageblock must be free.
     pub(crate) open: bool,
 }
 
-/// The state word in memory. Every change is one atomic read-modify-write with `AcqRel` at least:
-/// the `Release` of one who lowers the count to 0 is what the `Acquire` of one who then takes the
-/// block whole pairs with, so he sees all bits cleared and nobody's stores to the frames after.
+/// The state word of a pageblock in memory. Every change is one atomic read-modify-write with at
+/// least `AcqRel`. The `Release` of the CPU that lowers the count to 0 pairs with the `Acquire` of
+/// the CPU that then takes the pageblock whole. So the second CPU sees all bits cleared, and all
+/// stores of the frames' last owners come before its own.
 ///
-/// Changes that others may be waiting for are `SeqCst`, for the sake of
-/// [`AtomicReach`](crate::reach::AtomicReach): who changes the state looks at the reach then, who
-/// changes the reach looks at the state then, and of two at once one announces what both made.
+/// Changes that another CPU may wait for are `SeqCst`, for
+/// [`AtomicReach`](crate::reach::AtomicReach): a CPU that changes the state reads the reach
+/// afterwards, and a CPU that changes the reach reads the state afterwards. Of two CPUs at the same
+/// time, one announces the result of both.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicState(AtomicU16);
 
 impl AtomicState {
+    /// Returns the state word of a free, untouched pageblock.
     #[cfg(all(test, ebb_model))]
     pub(crate) fn zero() -> Self {
         Self(AtomicU16::new(0))
     }
 
-    /// `Acquire`, as whoever sees a count that another lowered may rely on the cleared bits.
+    /// Returns the state. `Acquire`: a caller that sees a lowered count may rely on the cleared
+    /// bits.
     #[inline]
     pub(crate) fn load(&self) -> State {
         State(self.0.load(Ordering::Acquire))
     }
 
-    /// For one who has changed the block's reach before.
+    /// Returns the state, for a caller that has just changed the pageblock's reach. `SeqCst`, see
+    /// the type.
     #[inline]
     pub(crate) fn load_after_reach(&self) -> State {
         State(self.0.load(Ordering::SeqCst))
     }
 
-    /// One exchange, for one who bounds how often he tries.
+    /// Tries one compare-and-swap from `old` to `new`. Returns `false` if the word was not `old`.
+    /// For callers that limit their attempts.
     #[cfg(not(ebb_model))]
     pub(crate) fn exchange(&self, old: State, new: State) -> bool {
         self.0
@@ -305,8 +332,9 @@ impl AtomicState {
             .is_ok()
     }
 
-    /// Retries until `step` refuses the value it is shown. Bounded by the progress of others: a
-    /// failed exchange means that another's succeeded.
+    /// Applies `step` in a compare-and-swap loop. Returns `None` if `step` refuses the current
+    /// state. Bounded by the progress of others: a failed exchange means that another CPU's
+    /// succeeded.
     #[inline]
     fn update(&self, mut step: impl FnMut(State) -> Option<State>) -> Option<Change> {
         let mut old = self.load();
@@ -322,8 +350,13 @@ impl AtomicState {
         }
     }
 
-    /// Raises the count by `least` to `most` frames: they are the caller's to take from the bits.
-    /// `entered`: he has entered the block's giant, so that a free block will do.
+    /// Raises the count of used frames by `least` to `most` frames, which the caller may then take
+    /// from the bitmap. Returns the number of frames reserved, and the states before and after. Set
+    /// `entered` if the caller has raised the count of the pageblock's GiB, which a free pageblock
+    /// needs.
+    ///
+    /// Fails with `Free` if the pageblock is free and `entered` is false, and with `Unsuited` if it
+    /// has fewer than `least` free frames or does not meet `admit`.
     pub(crate) fn reserve(
         &self,
         (least, most): (u32, u32),
@@ -364,8 +397,9 @@ impl AtomicState {
         Ok((change.new.count() - change.old.count(), change))
     }
 
-    /// Raises the count by exactly `frames` for one who takes free frames out to report them:
-    /// nothing else changes, and only a block that is in use and touched will do.
+    /// Raises the count of used frames by exactly `frames` for a caller that takes free frames out
+    /// to report them. Changes nothing else. Returns `None` if the pageblock is free, untouched, or
+    /// has fewer free frames.
     pub(crate) fn borrow(&self, frames: u32) -> Option<Change> {
         self.update(|old| {
             (!old.is_free() && old.is_touched() && old.count() + frames <= BLOCK_FRAMES)
@@ -373,10 +407,11 @@ impl AtomicState {
         })
     }
 
-    /// Lowers the count by frames whose bits the caller has cleared, or never set.
+    /// Lowers the count of used frames by `frames`, whose bits the caller has cleared or never set.
+    /// Returns the states before and after.
     ///
     /// # Panics
-    /// If fewer frames are in use: the caller freed what it did not own.
+    /// If fewer frames are in use: the caller freed frames that it did not own.
     #[inline]
     pub(crate) fn release(&self, frames: u32) -> Change {
         let old = State(self.0.fetch_sub(frames_of(frames), Ordering::SeqCst));
@@ -390,8 +425,8 @@ impl AtomicState {
         }
     }
 
-    /// Raises the count by up to `most` frames of a block that is in use for this mobility, and by at
-    /// least one: never of one that is free.
+    /// Raises the count of used frames by 1 to `most` frames. Returns their number, and the states
+    /// before and after. Returns `None` unless the pageblock is partly used and of `mobility`.
     pub(crate) fn join(&self, most: u32, mobility: Mobility) -> Option<(u32, Change)> {
         let change = self.update(|old| {
             let room = BLOCK_FRAMES - old.count();
@@ -401,7 +436,9 @@ impl AtomicState {
         Some((change.new.used() - change.old.used(), change))
     }
 
-    /// Begins to empty a block, if `wanted` says so. Of a free one the caller has entered the giant.
+    /// Marks the pageblock as being emptied, if `wanted` accepts its state. Returns `None` if it
+    /// does not, or if the pageblock is isolated, taken, missing, offline or being emptied already.
+    /// If the pageblock is free, the caller must have raised the count of its GiB.
     pub(crate) fn begin_emptying(&self, wanted: impl Fn(State) -> bool) -> Option<Change> {
         self.update(|old| {
             let there = !old.is_whole() || old.is_huge();
@@ -409,10 +446,10 @@ impl AtomicState {
         })
     }
 
-    /// Ends that: what is free of it can be taken from here on.
+    /// Clears the emptying mark. Free frames of the pageblock can be allocated again.
     ///
     /// # Panics
-    /// If it is not being emptied.
+    /// If the pageblock is not being emptied.
     pub(crate) fn end_emptying(&self) -> Change {
         let old = State(self.0.fetch_and(!EMPTYING, Ordering::SeqCst));
         assert!(old.is_emptying(), "{old:?} is not being emptied");
@@ -422,7 +459,8 @@ impl AtomicState {
         }
     }
 
-    /// Takes a block whole that is being emptied and has nothing in use.
+    /// Allocates a pageblock as one block that is being emptied and has no frame in use. Returns
+    /// `None` if it is not such a pageblock.
     pub(crate) fn take_emptied(&self, mobility: Mobility) -> Option<Change> {
         self.update(|old| {
             let empty = old.is_emptying() && old.used() == 0;
@@ -431,7 +469,7 @@ impl AtomicState {
         })
     }
 
-    /// Takes a free block whole.
+    /// Allocates a free pageblock as one block. Returns `None` if it is not free.
     pub(crate) fn take_whole(&self, mobility: Mobility) -> Option<Change> {
         self.update(|old| {
             old.is_free()
@@ -439,10 +477,10 @@ impl AtomicState {
         })
     }
 
-    /// Gives a block back that was taken whole.
+    /// Frees a pageblock that is allocated as one block.
     ///
     /// # Panics
-    /// If it was not.
+    /// If it is not allocated as one block.
     pub(crate) fn free_whole(&self) -> Change {
         let change = self.update(|old| {
             assert!(
@@ -454,13 +492,14 @@ impl AtomicState {
         change.expect("the step never refuses")
     }
 
-    /// Takes a free block out, if `wanted` says so.
+    /// Isolates a free pageblock, if `wanted` accepts its state. Returns `None` if it is not free
+    /// or not wanted.
     pub(crate) fn isolate(&self, wanted: impl Fn(State) -> bool) -> Option<Change> {
         self.update(|old| (old.is_free() && wanted(old)).then_some(old.with_count(ISOLATED)))
     }
 
-    /// Puts an isolated block back. `reported`: the host has dropped it, and the touched bits of
-    /// its frames, if they were in use, are zero again.
+    /// Puts an isolated pageblock back. Set `reported` if the host has dropped its memory. The
+    /// touched bits of its frames, if they were in use, must be zero again in that case.
     ///
     /// # Panics
     /// If it is not isolated.
@@ -475,7 +514,8 @@ impl AtomicState {
         change.expect("the step never refuses")
     }
 
-    /// The touched bits of its frames are exact from here on, or (false) zero and mute.
+    /// Says whether the touched bits of the pageblock's frames are exact from now on. If `fine` is
+    /// false they must be zero, and say nothing.
     pub(crate) fn set_fine(&self, fine: bool) {
         if fine {
             self.0.fetch_or(FINE, Ordering::AcqRel);
@@ -484,7 +524,7 @@ impl AtomicState {
         }
     }
 
-    /// A front takes its frames elsewhere from here on.
+    /// Clears the held mark: the per-CPU cache takes its frames from another pageblock from now on.
     pub(crate) fn let_go(&self) -> Change {
         let old = State(self.0.fetch_and(!HELD, Ordering::SeqCst));
         Change {
@@ -493,7 +533,8 @@ impl AtomicState {
         }
     }
 
-    /// Takes frames out for ever, before anybody else uses the block: there is no memory.
+    /// Removes `frames` frames for ever, as there is no memory for them. Only before the first use
+    /// of the pageblock.
     pub(crate) fn set_missing(&self, frames: u32) -> Change {
         let change = self.update(|old| {
             let new = State(old.0 + frames_of(frames));
@@ -506,7 +547,7 @@ impl AtomicState {
         change.expect("the step never refuses")
     }
 
-    /// Takes the memory of a free block away.
+    /// Takes a free pageblock offline. Returns `None` if it is not free.
     pub(crate) fn set_offline(&self) -> Option<Change> {
         self.update(|old| {
             old.is_free()
@@ -514,8 +555,8 @@ impl AtomicState {
         })
     }
 
-    /// Gives a block its memory back; `dropped`: the host holds nothing of it. None if the block
-    /// is not offline.
+    /// Brings an offline pageblock back as free. Set `dropped` if the host holds no memory for it.
+    /// Returns `None` if the pageblock is not offline.
     pub(crate) fn set_online(&self, dropped: bool) -> Option<Change> {
         self.update(|old| {
             let marks = if dropped { TOUCHED | FINE } else { 0 };
@@ -523,8 +564,8 @@ impl AtomicState {
         })
     }
 
-    /// Gives a block its memory back, all of it in use, whose bits the caller has set. None if the
-    /// block is not offline.
+    /// Brings an offline pageblock back with all frames in use, whose bits the caller has set.
+    /// Returns `None` if the pageblock is not offline.
     pub(crate) fn set_admitted(&self) -> Option<Change> {
         self.update(|old| {
             old.is_offline()
@@ -532,11 +573,11 @@ impl AtomicState {
         })
     }
 
-    /// Frames of a block that is allocated whole, whose bits the caller has set, are allocated one
-    /// by one from here on.
+    /// Turns a pageblock that is allocated as one block into 512 frames allocated one by one. The
+    /// caller has set their bits.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the pageblock is not allocated as one block.
     pub(crate) fn split_whole(&self) {
         _ = self.update(|old| {
             assert!(
@@ -547,7 +588,7 @@ impl AtomicState {
         });
     }
 
-    /// Marks a free block as touched.
+    /// Marks a free pageblock as touched. Returns `None` if it is not free or is touched already.
     pub(crate) fn set_touched(&self) -> Option<Change> {
         self.update(|old| (old.is_free() && !old.is_touched()).then_some(State(old.0 | TOUCHED)))
     }

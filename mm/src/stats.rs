@@ -1,5 +1,5 @@
-//! What the allocator can say of itself: the figures behind `/proc/meminfo`, `/proc/zoneinfo`,
-//! `/proc/buddyinfo` and `/proc/pagetypeinfo`.
+//! Statistics of the allocator, for `/proc/meminfo`, `/proc/zoneinfo`, `/proc/buddyinfo` and
+//! `/proc/pagetypeinfo`.
 
 use crate::{
     Allocator, Mobility, Order, Watermarks, ZoneKind,
@@ -10,63 +10,66 @@ use crate::{
     sync::Ordering,
 };
 
-/// Figures of one zone. Frames that fronts hold count as in use, and the free frames are off by
-/// up to 256 for each front that has not told of its latest.
+/// Statistics of one zone. Frames in per-CPU caches count as in use. Each cache may be ahead of the
+/// zone's count of free frames by up to 256 frames or, in zones with much free memory, by a 1024th
+/// of it up to 4096 frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ZoneStats {
-    /// What the zone is good for.
+    /// The kind of the zone.
     pub kind: ZoneKind,
-    /// Its NUMA node.
+    /// The NUMA node of the zone.
     pub node: u16,
-    /// Frames that there are.
+    /// The number of frames that the zone manages, without those that are offline.
     pub managed_frames: u64,
-    /// Frames that are free.
+    /// The number of free frames.
     pub free_frames: u64,
-    /// Frames of free pageblocks that the host may hold memory for.
+    /// The number of frames in free pageblocks that the host may hold memory for.
     pub unreported_free_frames: u64,
-    /// Frames taken out by `isolate`, free but not to be had.
+    /// The number of free frames that are isolated and cannot be allocated now.
     pub isolated_frames: u64,
-    /// Pageblocks with any memory.
+    /// The number of pageblocks that have any memory.
     pub blocks: u64,
-    /// Pageblocks all of whose frames are free.
+    /// The number of pageblocks whose frames are all free.
     pub free_blocks: u64,
-    /// Pageblocks in use, by mobility.
+    /// The number of pageblocks in use, by mobility.
     pub blocks_of: [u64; Mobility::COUNT],
-    /// The marks.
+    /// The watermarks of the zone.
     pub watermarks: Watermarks,
 }
 
-/// Figures of all zones.
+/// Sums of the statistics of several zones.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Frames that there are.
+    /// The number of managed frames, without those that are offline.
     pub managed_frames: u64,
-    /// Frames that are free.
+    /// The number of free frames.
     pub free_frames: u64,
-    /// Frames of free pageblocks that the host may hold memory for.
+    /// The number of frames in free pageblocks that the host may hold memory for.
     pub unreported_free_frames: u64,
-    /// Frames taken out by `isolate`.
+    /// The number of free frames that are isolated and cannot be allocated now.
     pub isolated_frames: u64,
-    /// The sums of all zones' marks.
+    /// The sums of the zones' watermarks.
     pub watermarks: Watermarks,
 }
 
-/// How many free blocks a zone has, by order and mobility, each counted once at the largest order
-/// that it is aligned for.
+/// The number of free blocks of a zone by order and mobility. Each free block counts once, at the
+/// largest order that it is aligned for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct FreeAreas {
-    /// By order, then by mobility. Free pageblocks are of no mobility and counted as movable.
+    /// The counts by order, then by mobility. Free pageblocks have no mobility and count as
+    /// movable.
     pub counts: [[u64; Mobility::COUNT]; Order::COUNT],
 }
 
 impl FreeAreas {
-    /// Blocks of this order, of one mobility or of all.
+    /// Returns the number of free blocks of `order`: of one mobility, or of all if `mobility` is
+    /// `None`.
     pub fn count(&self, order: Order, mobility: Option<Mobility>) -> u64 {
         let counts = &self.counts[usize::from(order.get())];
         mobility.map_or_else(|| counts.iter().sum(), |mobility| counts[mobility.index()])
     }
 
-    /// Frames in all of them.
+    /// Returns the number of frames in all free blocks.
     pub fn frames(&self) -> u64 {
         Order::all()
             .map(|order| self.count(order, None) * order.frames())
@@ -75,18 +78,20 @@ impl FreeAreas {
 }
 
 impl Allocator<'_> {
-    /// Figures of all zones. Reads the summaries: 8 bytes for each 64 MiB.
+    /// Returns the statistics of all zones. Reads their summaries, 8 bytes for each 64 MiB.
     pub fn stats(&self) -> Stats {
         self.stats_of(|_| true)
     }
 
-    /// Frames that there are in all zones, as [`Stats::managed_frames`], without a look at anything else.
+    /// Returns the number of managed frames of all zones, as in [`Stats::managed_frames`]. Reads
+    /// nothing else.
     pub fn managed_frames(&self) -> u64 {
         (0..self.zones())
             .map(|zone| self.zone(zone).zone.managed())
             .sum()
     }
 
+    /// Returns the sums over the zones for whose number `wanted` returns `true`.
     pub(crate) fn stats_of(&self, wanted: impl Fn(usize) -> bool) -> Stats {
         (0..self.zones())
             .filter(|&zone| wanted(zone))
@@ -108,7 +113,7 @@ impl Allocator<'_> {
             })
     }
 
-    /// Figures of one zone.
+    /// Returns the statistics of one zone.
     ///
     /// # Panics
     /// If there is no such zone.
@@ -124,7 +129,7 @@ impl Allocator<'_> {
             free_blocks += at_most(summary.free());
             touched += at_most(summary.count(Class::Touched));
         }
-        // Where there is no memory, the state says full and unmovable.
+        // The state of a pageblock without memory says full and unmovable.
         let missing = zone.record.missing.load(Ordering::Relaxed);
         blocks_of[0] = blocks_of[0].saturating_sub(missing);
         let isolated_frames = zone.isolated_frames();
@@ -142,14 +147,18 @@ impl Allocator<'_> {
         }
     }
 
-    /// Free blocks of this order in a zone, of one mobility or of all. Looks through the zone: see
-    /// [`free_areas`](Self::free_areas), which counts all orders at once.
+    /// Returns the number of free blocks of `order` in a zone: of one mobility, or of all if
+    /// `mobility` is `None`. Reads as much as [`free_areas`](Self::free_areas), which counts all
+    /// orders at once.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn free_blocks(&self, zone: usize, order: Order, mobility: Option<Mobility>) -> u64 {
         self.free_areas(zone).count(order, mobility)
     }
 
-    /// All free blocks of a zone by order and mobility. Looks through the bits of every pageblock
-    /// in partial use; not at trees of 64 MiB that were never used or are all free.
+    /// Counts all free blocks of a zone by order and mobility. Reads the bitmaps of all partly used
+    /// pageblocks, but not those of trees (64 MiB) that are free as a whole.
     ///
     /// # Panics
     /// If there is no such zone.
@@ -188,7 +197,8 @@ impl Allocator<'_> {
     }
 }
 
-/// Calls `found` with the order of each free block that is not part of a larger one.
+/// Calls `found` with the order of each free block in the bitmap `free` (1 = free) that is not part
+/// of a larger free block.
 fn count_runs(mut free: [u64; WORDS], mut found: impl FnMut(usize)) {
     for (order, span) in [(8, 4), (7, 2)] {
         for words in free.chunks_exact_mut(span) {

@@ -1,4 +1,5 @@
-//! What a search knows of 32 pageblocks without looking at them.
+//! The summary of a tree: how many of its 32 pageblocks are in each class, so that a search can
+//! skip the tree without reading their state words.
 
 use crate::{
     Mobility,
@@ -6,18 +7,19 @@ use crate::{
     sync::{AtomicU64, Ordering},
 };
 
-/// Pageblocks in a tree.
+/// The number of pageblocks in a tree, the unit for which searches have a summary.
 pub(crate) const TREE_BLOCKS: usize = 32;
-/// Its binary logarithm.
+/// The binary logarithm of [`TREE_BLOCKS`].
 pub(crate) const TREE_BLOCKS_SHIFT: u32 = TREE_BLOCKS.trailing_zeros();
-/// The most that a lane counts at rest: all blocks of a tree.
+/// The largest count of a class while no change is in progress: all pageblocks of a tree.
 const LANE_MOST: u8 = 32;
 const _: () = assert!(LANE_MOST as usize == TREE_BLOCKS);
-/// Frames in a tree: 64 MiB.
+/// The number of frames in a tree: 64 MiB.
 pub(crate) const TREE_FRAMES: u64 = TREE_BLOCKS as u64 * crate::PAGEBLOCK_FRAMES;
 
-/// The unit of a class's lane: eight lanes of eight bits; a free untouched block has none, so
-/// that a tree that was never used is zero.
+/// Returns the value that counts one pageblock of `class` in a summary. A summary has eight lanes
+/// of eight bits. Free untouched pageblocks have no lane, so that the summary of an unused tree is
+/// zero.
 #[inline]
 const fn unit(class: Class) -> u64 {
     let lane = match class {
@@ -30,35 +32,37 @@ const fn unit(class: Class) -> u64 {
     1 << (8 * lane)
 }
 
-/// How many blocks of each class a tree has. Lanes sum up changes that arrive in any order, so
-/// while changes are under way a lane can be off by them; at rest all are exact.
+/// The number of pageblocks of each class in a tree. Each lane sums up changes that arrive in any
+/// order. So a lane can be wrong while changes are in progress, and is exact otherwise.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Summary(u64);
 
 impl Summary {
-    /// A tree all of whose blocks are of this class.
+    /// Returns the summary of a tree whose pageblocks are all of `class`.
     pub(crate) const fn all(class: Class) -> Self {
         Self(unit(class) * LANE_MOST as u64)
     }
 
+    /// Returns the summary with these bits, which may be any.
     #[cfg(not(ebb_model))]
     #[inline]
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// What has to be added to the other to make it this.
+    /// Returns the number that has to be added to `other` to make it equal to this summary.
     #[cfg(not(ebb_model))]
     pub(crate) const fn minus(self, other: Self) -> u64 {
         self.0.wrapping_sub(other.0)
     }
 
+    /// Returns the count in lane 0 to 7.
     #[inline]
     const fn lane(self, lane: usize) -> u8 {
         self.0.to_le_bytes()[lane]
     }
 
-    /// Blocks of this class, if no change is under way.
+    /// Returns the number of pageblocks of `class`. Exact if no change is in progress.
     #[inline]
     pub(crate) const fn count(self, class: Class) -> u8 {
         match class {
@@ -67,50 +71,51 @@ impl Summary {
             Class::Touched => self.lane(6),
             Class::Isolated => self.lane(7),
             Class::Untouched => {
-                // The sum of all lanes, in the highest.
+                // The sum of all lanes, in the highest lane.
                 let sum = self.0.wrapping_mul(0x0101_0101_0101_0101).to_le_bytes()[7];
                 LANE_MOST.saturating_sub(sum)
             }
         }
     }
 
-    /// Blocks all of whose frames are free.
+    /// Returns the number of pageblocks whose frames are all free.
     pub(crate) const fn free(self) -> u8 {
         self.count(Class::Touched)
             .saturating_add(self.count(Class::Untouched))
     }
 
-    /// Whether some frames of a block are in use, and some free.
+    /// Returns whether the tree has a partly used pageblock.
     pub(crate) fn has_partial(self) -> bool {
         let partial = |mobility| self.count(Class::Partial(mobility)) != 0;
         Mobility::ALL.into_iter().any(partial)
     }
 
-    /// Blocks whose frames in use, if any, have this mobility.
+    /// Returns the number of partly used and full pageblocks of `mobility`.
     pub(crate) const fn of(self, mobility: Mobility) -> u8 {
         self.count(Class::Partial(mobility))
             .saturating_add(self.count(Class::Full(mobility)))
     }
 }
 
-/// The summary in memory.
+/// The summary of a tree in memory.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicSummary(AtomicU64);
 
 impl AtomicSummary {
-    /// The summary of blocks that are all free and untouched.
+    /// Returns the summary of a tree whose pageblocks are all free and untouched.
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// `Relaxed`: a hint; the state words decide.
+    /// Returns the summary. `Relaxed`: it is a hint, and the state words decide.
     #[inline]
     pub(crate) fn load(&self) -> Summary {
         Summary(self.0.load(Ordering::Relaxed))
     }
 
-    /// Counts so many of the same change, at most those of a tree.
+    /// Counts the change of `blocks` pageblocks (at most those of a tree) from class `old` to
+    /// `new`.
     #[inline]
     pub(crate) fn count_many(&self, old: Class, new: Class, blocks: u64) {
         let one = unit(new).wrapping_sub(unit(old));
@@ -118,13 +123,14 @@ impl AtomicSummary {
             .fetch_add(one.wrapping_mul(blocks), Ordering::Relaxed);
     }
 
-    /// Corrects it by what [`Summary::minus`] said.
+    /// Adds `by`, a difference from [`Summary::minus`].
     #[cfg(not(ebb_model))]
     pub(crate) fn correct(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Counts a change. `Relaxed`: nothing is published through a summary.
+    /// Counts the change of one pageblock from class `old` to `new`. `Relaxed`: no data is
+    /// published through a summary.
     #[inline]
     pub(crate) fn count(&self, old: Class, new: Class) {
         self.0

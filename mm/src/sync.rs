@@ -1,5 +1,5 @@
-//! The atomics that the allocator is built on: the machine's, or loom's where its model checker
-//! explores their interleavings (the crate `ebb-mm-models`).
+//! The atomic types that the allocator uses: those of `core`, or loom's in the crate
+//! `ebb-mm-models`, where loom explores their interleavings.
 
 #[cfg(not(ebb_model))]
 pub(crate) use core::sync::atomic::{

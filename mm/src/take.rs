@@ -1,12 +1,14 @@
-//! How an attached host takes free pageblocks out of the guest's allocator, and puts them back.
+//! The steps by which an attached host takes free pageblocks out of the guest's allocator and puts
+//! them back.
 //!
-//! The host enters one GiB at a time, by one exchange of its word; then it may take blocks of it, one exchange each, and
-//! leaves it when they are back. It may be killed between any two of these steps. So each of them says by itself that
-//! it was done: the GiB's word that the host is in it, the block's word that it was the host who took it. Whoever
-//! attaches next, and knows that the host before is gone, puts all of it right ([`Attached::recover`]). Only the summary
-//! of a tree cannot tell whether a change was counted; it is counted again.
+//! The host enters one GiB at a time by one exchange of the GiB's word. Then it may take its free
+//! pageblocks, one exchange each, and it leaves the GiB when all are back. The host may be killed
+//! between any two of these steps. So each step leaves a mark: the GiB's word says that a host is
+//! in it, the state word of a pageblock says that a host took it. The next host repairs both
+//! ([`Attached::recover`]) once it knows that the host before is gone. Only the summary of a tree
+//! has no such mark, so recovery counts it again.
 //!
-//! There must be one such host at a time.
+//! Only one such host may be attached at a time.
 
 use core::{error, fmt};
 
@@ -24,31 +26,34 @@ use crate::{
     zone::{FREE_GIANTS, Wanted, Zone},
 };
 
-/// The most blocks that are taken out at one time: 64 MiB, so much memory is out of the guest's reach.
+/// The most pageblocks that are taken out at one time: 64 MiB, which the guest cannot allocate
+/// then.
 pub const TAKE_BLOCKS: usize = 32;
-/// How often a word is exchanged before its other users are taken to be hostile. An honest guest
-/// makes an exchange fail a few times at most: once for each of its CPUs that is at the same word.
+/// The most attempts to exchange a word before the guest counts as hostile. An honest guest makes a
+/// few attempts fail: one for each of its CPUs that uses the same word.
 const ATTEMPTS: usize = 1 << 10;
-/// How often the blocks of a GiB are told what its word says, before the same is thought: each time
-/// all 512 are. An honest guest makes it necessary again only by using and freeing the GiB
-/// meanwhile.
+/// The most times that the 512 state words of a GiB are updated from its word before the guest
+/// counts as hostile. An honest guest makes a repetition necessary only if it uses and frees the
+/// GiB in between.
 const HAND_DOWNS: usize = 4;
-/// A summary that is off by the same so often in a row, with a pause between, is wrong for good: what a CPU of the guest
-/// is about to count differs from one look to the next.
+/// A summary that is wrong by the same amount in this many looks, with pauses between them, is
+/// wrong for good. A change that a CPU of the guest is about to count differs from one look to the
+/// next.
 const LOOKS_ALIKE: u32 = 4;
-/// Looks at a tree of a guest that changes it all the time.
+/// The most looks at a tree that the guest changes all the time.
 const LOOKS: u32 = 64;
 
-/// Why a block could not be taken out, or put back.
+/// Why a pageblock could not be taken out or put back.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum TakeError {
-    /// No such frame is in the metadata.
+    /// The metadata has no such frame.
     NotManaged,
-    /// The block is not free, or (when it is put back) not taken: its owner broke the rules.
+    /// The pageblock is not free. For a pageblock to be put back: it is not marked as taken, so the
+    /// guest broke the rules.
     State,
-    /// Others changed its words again and again.
+    /// The guest kept changing the words of the pageblock or its GiB.
     Contended,
-    /// So many blocks are out as may be at one time.
+    /// No more pageblocks may be out at one time ([`TAKE_BLOCKS`]).
     Full,
 }
 
@@ -65,54 +70,61 @@ impl fmt::Display for TakeError {
 
 impl error::Error for TakeError {}
 
-/// A GiB that the host is in, and what it has taken out of it. Nobody can allocate that until it is put back; dropping
-/// this leaves it to [`Attached::recover`].
+/// One GiB whose free pageblocks an attached host may take out, and the pageblocks that it has
+/// taken. The guest cannot allocate those until [`close`](Self::close) puts them back. A value that
+/// is dropped leaves that to [`Attached::recover`].
 #[derive(Debug)]
 #[must_use = "the guest lacks what was taken unless it is closed"]
 pub struct OpenGiant<'a, 'm> {
     zone: &'a Zone<'m>,
     giant: usize,
-    /// Indices of blocks.
+    /// The indices of the pageblocks that are out; the first `len` are valid.
     taken: [usize; TAKE_BLOCKS],
     len: usize,
 }
 
 impl Attached<'_> {
-    /// The host waits to be called when a block becomes free. It looks once more after this, and calls [`Self::wake`] if
-    /// it finds something.
+    /// Asks the guest to call its `Events::report_requested` when a pageblock becomes free, for a
+    /// host that has found no free memory and waits. The host must look once more after this, and
+    /// call [`Self::wake`] if it finds some.
     pub fn sleep(&self) {
-        // SeqCst, as in the guest's `freed_for_host`.
+        // `SeqCst`, as in the guest's `freed_for_host`.
         self.header.host.swap(HOST_ASLEEP, Ordering::SeqCst);
     }
 
-    /// The host looks by itself.
+    /// Tells the guest that the host looks for free memory itself and needs no call.
     pub fn wake(&self) {
         self.header.host.swap(HOST_AWAKE, Ordering::SeqCst);
     }
 
-    /// How often the guest has failed to get memory for which blocks were out: a number to compare with what it was.
+    /// Returns how often an allocation of the guest failed while pageblocks were out. Compare it
+    /// with an earlier result; it wraps around.
     pub fn misses(&self) -> u32 {
         self.header.misses.load(Ordering::Relaxed)
     }
 
-    /// Whether a GiB says that a host is in it: this one, or one that is no more and left it so.
+    /// Returns whether the word of a GiB says that a host is in it: this one, or one that was
+    /// killed.
     pub fn is_left_open(&self) -> bool {
         let zones = (0..).map_while(|zone| self.zone(zone));
         let mut giants = zones.flat_map(|zone| zone.arrays.giants);
         giants.any(|giant| giant.load().has_host())
     }
 
-    /// Puts back what a host has left out that is no more, and calls `pause` between two looks at what it may have
-    /// counted; how many blocks. The caller knows that no other host is at it.
+    /// Puts back all pageblocks that a killed host has left out, and returns their number. Calls
+    /// `pause` between two looks at a summary that the killed host may not have updated. The caller
+    /// must know that no other host is attached.
     pub fn recover(&self, mut pause: impl FnMut()) -> u64 {
         let zones = (0..).map_while(|zone| self.zone(zone));
         zones.map(|zone| recover_zone(zone, &mut pause)).sum()
     }
 
-    /// Enters the GiB of this frame, of whose zone so many blocks at most will be out.
+    /// Enters the GiB of `frame`: raises its count of used pageblocks and marks that a host is in
+    /// it. Then its free pageblocks can be taken out.
     ///
     /// # Errors
-    /// If it is in use as a whole, a host is in it, or others do not leave its word alone.
+    /// `NotManaged` if no zone has the frame. `State` if the GiB is allocated as a whole or a host
+    /// is in it. `Contended` if the guest keeps changing its word.
     pub fn open(&self, frame: Frame) -> Result<OpenGiant<'_, '_>, TakeError> {
         let (zone, block) = self.locate(frame).ok_or(TakeError::NotManaged)?;
         let zone = self.zone(zone).ok_or(TakeError::NotManaged)?;
@@ -121,10 +133,11 @@ impl Attached<'_> {
 }
 
 impl<'a, 'm> OpenGiant<'a, 'm> {
-    /// Enters the GiB of a tree.
+    /// Enters the GiB of `tree`. Fails as [`Attached::open`] does.
     pub(crate) fn enter(zone: &'a Zone<'m>, tree: usize) -> Result<Self, TakeError> {
         let giant = zone.giant_of(tree);
-        // Before anything is out: whoever fails for want of it finds this.
+        // Counted before any block is out: an allocation of the guest that fails for lack of it
+        // must find the count.
         let most = TAKE_BLOCKS as u64 * PAGEBLOCK_FRAMES;
         let before = zone.record.taken.swap(most, Ordering::Relaxed);
         zone.count_isolation();
@@ -140,23 +153,25 @@ impl<'a, 'm> OpenGiant<'a, 'm> {
         })
     }
 
-    /// Whether no more blocks may be taken.
+    /// Returns whether [`TAKE_BLOCKS`] pageblocks are out, so that no more may be taken.
     pub fn is_full(&self) -> bool {
         self.len == TAKE_BLOCKS
     }
 
-    /// The first frames of the blocks that are out, as the metadata says: whoever wrote it may have described memory that
-    /// it was not given, so the caller checks.
+    /// Returns the first frames of the pageblocks that are out. They come from the guest's
+    /// metadata, which may describe memory that the guest was not given: the caller must check.
     pub fn blocks(&self) -> impl Iterator<Item = Frame> {
         let zone = self.zone;
         let taken = self.taken[..self.len].iter();
         taken.map(move |&block| zone.first_frame(block))
     }
 
-    /// Takes the pageblock of this frame, if all of it is free.
+    /// Takes the pageblock of `frame` out, if all of it is free.
     ///
     /// # Errors
-    /// If it is of another GiB or not free, if others do not leave its word alone, or if no more may be out.
+    /// `NotManaged` if the frame is not in this GiB. `State` if the pageblock is not free.
+    /// `Contended` if the guest keeps changing its state word. `Full` if [`TAKE_BLOCKS`] pageblocks
+    /// are out.
     pub fn take(&mut self, frame: Frame) -> Result<(), TakeError> {
         let block = self.zone.block_of(frame).ok_or(TakeError::NotManaged)?;
         if self.zone.giant_of(block / TREE_BLOCKS) != self.giant {
@@ -165,7 +180,8 @@ impl<'a, 'm> OpenGiant<'a, 'm> {
         self.take_block(block, State::is_free)
     }
 
-    /// Takes a block of the GiB that is free and wanted.
+    /// Takes a pageblock of the GiB out, if it is free and `wanted` accepts its state. Fails as
+    /// [`Self::take`] does.
     pub(crate) fn take_block(
         &mut self,
         block: usize,
@@ -180,19 +196,22 @@ impl<'a, 'm> OpenGiant<'a, 'm> {
         Ok(())
     }
 
-    /// Puts all blocks back and leaves the GiB; how many the guest has not meddled with. Reported: they are zero.
+    /// Puts all pageblocks back and leaves the GiB. Returns the number of pageblocks put back,
+    /// which is smaller only if the guest has tampered with the state words. [`PutBack::Reported`]
+    /// says that the memory was dropped and reads as zero.
     pub fn close(self, how: PutBack) -> usize {
         let put_back = |&block: &usize| self.put_back(block, how).is_ok();
         let done = self.taken[..self.len]
             .iter()
             .filter(|block| put_back(block));
         let done = done.count();
-        // If the guest does not let it, it is the guest's GiB that can never be had whole.
+        // If this fails, only the guest's own GiB can never be allocated whole.
         let _ = leave(self.zone, self.giant);
         self.zone.record.taken.store(0, Ordering::Relaxed);
         done
     }
 
+    /// Puts one pageblock back. Fails if its state word does not say that a host took it.
     fn put_back(&self, block: usize, how: PutBack) -> Result<(), TakeError> {
         let arrays = &self.zone.arrays;
         let state = arrays.states[block].load();
@@ -212,7 +231,8 @@ impl<'a, 'm> OpenGiant<'a, 'm> {
     }
 }
 
-/// Changes a block's state, as long as others let it.
+/// Changes the state of a pageblock by `step`, in a bounded number of attempts. Fails with `State`
+/// if `step` refuses, and with `Contended` if the guest keeps changing the word.
 fn exchange(
     zone: &Zone<'_>,
     block: usize,
@@ -229,7 +249,7 @@ fn exchange(
     Err(TakeError::Contended)
 }
 
-/// Enters a GiB.
+/// Raises the count of a GiB and marks that a host is in it.
 fn enter(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
     let word: &AtomicGiant = &zone.arrays.giants[giant];
     let mut hand_downs = 0;
@@ -255,7 +275,7 @@ fn enter(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
     Err(TakeError::Contended)
 }
 
-/// Leaves it.
+/// Lowers the count of a GiB and clears the mark of the host.
 fn leave(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
     let word = &zone.arrays.giants[giant];
     for _ in 0..ATTEMPTS {
@@ -271,9 +291,9 @@ fn leave(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
     Err(TakeError::Contended)
 }
 
-/// Tells the blocks of a GiB that was used whole that they are touched.
+/// Marks the free pageblocks of a GiB that was allocated whole as touched.
 fn hand_down(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
-    // One that lacks trees is never used whole.
+    // A GiB without all its trees is never allocated whole.
     let first = zone.first_tree(giant).ok_or(TakeError::State)?;
     for block in blocks_from(first) {
         let touch = |old: State| (old.is_free() && !old.is_touched()).then_some(old.touched());
@@ -286,7 +306,8 @@ fn hand_down(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
     Ok(())
 }
 
-/// Counts a change of a block that is free or taken before and after.
+/// Counts a change of a pageblock, which is free or taken before and after, in the summary and the
+/// map.
 fn count(zone: &Zone<'_>, block: usize, change: Change) {
     let tree = block / TREE_BLOCKS;
     let (old, new) = (change.old.class(), change.new.class());
@@ -296,7 +317,7 @@ fn count(zone: &Zone<'_>, block: usize, change: Change) {
     }
 }
 
-/// Puts back what a host that is no more has taken of a zone.
+/// Puts back the pageblocks of a zone that a killed host has taken. Returns their number.
 fn recover_zone(zone: &Zone<'_>, pause: &mut impl FnMut()) -> u64 {
     let mut blocks = 0;
     let giants = zone.arrays.giants;
@@ -309,7 +330,7 @@ fn recover_zone(zone: &Zone<'_>, pause: &mut impl FnMut()) -> u64 {
         if word.load().has_host() {
             let _ = leave(zone, giant);
         } else if word.load().count() == 0 {
-            // It may have left it and not said so.
+            // The killed host may have left the GiB without announcing it.
             zone.arrays.giant_map.announce(FREE_GIANTS, giant);
         }
     }
@@ -317,10 +338,12 @@ fn recover_zone(zone: &Zone<'_>, pause: &mut impl FnMut()) -> u64 {
     blocks
 }
 
+/// Puts back the pageblocks of a tree that a killed host has taken, and repairs the summary.
 fn recover_tree(zone: &Zone<'_>, tree: usize, pause: &mut impl FnMut()) -> u64 {
     let mut blocks = 0;
     for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
-        // What it holds is as it was, or zero: that it is touched is right, or costs a look.
+        // Its contents are unchanged or zero. Marking it as touched is right or costs one more
+        // report.
         let back = |old: State| old.is_taken().then_some(old.put_back(false));
         if let Ok(change) = exchange(zone, block, back) {
             count(zone, block, change);
@@ -334,7 +357,7 @@ fn recover_tree(zone: &Zone<'_>, tree: usize, pause: &mut impl FnMut()) -> u64 {
     blocks
 }
 
-/// Sets the summary of a tree right, if a change was made and not counted.
+/// Corrects the summary of a tree, if a change was made and not counted.
 fn count_again(zone: &Zone<'_>, tree: usize, pause: &mut impl FnMut()) {
     let (mut alike, mut last) = (0, 0);
     for _ in 0..LOOKS {
@@ -353,7 +376,8 @@ fn count_again(zone: &Zone<'_>, tree: usize, pause: &mut impl FnMut()) {
     }
 }
 
-/// What has to be added to the summary of a tree, if nobody changed the tree meanwhile.
+/// Returns the number that has to be added to the summary of a tree, or `None` if the guest changed
+/// the tree during the count.
 fn off_by(zone: &Zone<'_>, tree: usize) -> Option<u64> {
     let states = &zone.arrays.states[tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS];
     let before = zone.arrays.summaries[tree].load();

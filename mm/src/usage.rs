@@ -1,42 +1,43 @@
-//! What a pageblock is used for, as a reader from outside sees it.
+//! The use of a pageblock, as a reader of the metadata from outside sees it.
 
 use crate::{Frame, Mobility, frame::PAGEBLOCK_FRAMES, giant::Giant, state::State};
 
-/// What a pageblock says of itself.
+/// The use of a pageblock, decoded from its state word and its GiB's word.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Usage {
-    /// No memory is there, or it is offline.
+    /// The pageblock has no memory, or its memory is offline.
     Missing,
-    /// All of it is free. `unreported`: the host may hold memory for it.
+    /// All of the pageblock is free.
     Free {
         /// Whether the host may hold memory for it.
         unreported: bool,
     },
-    /// So many of its frames cannot be had, 1 to 511: they are in use or in a front.
+    /// The number of frames, 1 to 511, that are in use or in a per-CPU cache. The others are free.
     Partial(u16),
-    /// None of its frames is free.
+    /// No frame is free.
     Full,
-    /// It is allocated as a whole, alone or with the GiB that it is in.
+    /// The pageblock is allocated as one block, alone or with its GiB.
     Whole,
-    /// Somebody has taken it out.
+    /// The pageblock is isolated by the guest, or taken out by a host.
     Isolated,
-    /// Somebody moves what is in use of it elsewhere: still so many frames, 0 to 512.
+    /// The frames in use are being migrated out of the pageblock. The number of frames still in
+    /// use, 0 to 512.
     Emptying(u16),
 }
 
-/// A pageblock, as it was when it was looked at.
+/// The state of a pageblock at the moment of the look.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BlockView {
-    /// Its first frame.
+    /// The first frame of the pageblock.
     pub start: Frame,
-    /// What it is used for.
+    /// The use of the pageblock.
     pub usage: Usage,
-    /// The mobility of its frames in use; means nothing where none is.
+    /// The mobility of the frames in use. Without meaning if no frame is in use.
     pub mobility: Mobility,
 }
 
 impl BlockView {
-    /// The block whose first frame is `start`, in this state, in a GiB whose word is this.
+    /// Decodes the pageblock that begins at `start` from its GiB's word and its state word.
     pub(crate) fn new(start: Frame, giant: Giant, state: State) -> Self {
         let usage = if giant.is_huge() {
             Usage::Whole

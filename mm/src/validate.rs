@@ -1,4 +1,4 @@
-//! Every invariant of the metadata, checked.
+//! Checks the invariants of the metadata, for tests.
 
 use core::{error, fmt};
 
@@ -10,74 +10,75 @@ use crate::{
     zone::{FREE_GIANTS, Wanted, Zone},
 };
 
-/// An invariant that does not hold.
+/// The invariant that does not hold, and where.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Broken {
-    /// A block's count is not the number of its bits.
+    /// The count of a pageblock is not the number of its bits that are set.
     Count {
-        /// The zone.
+        /// The number of the zone.
         zone: usize,
-        /// The block in it.
+        /// The index of the pageblock in the zone.
         block: usize,
-        /// What its state word says.
+        /// The count in its state word.
         count: u32,
-        /// How many bits are set.
+        /// The number of bits that are set.
         bits: u32,
     },
-    /// A block that is in use, isolated or missing as a whole has bits set.
+    /// A pageblock that is allocated whole, isolated, missing or offline has bits set.
     WholeWithBits {
-        /// The zone.
+        /// The number of the zone.
         zone: usize,
-        /// The block in it.
+        /// The index of the pageblock in the zone.
         block: usize,
     },
-    /// Frames of a block that is untouched, or has no exact marks, are marked as touched.
+    /// Frames are marked as touched in a pageblock that is untouched or has no exact touched bits.
     TouchedMarks {
-        /// The zone.
+        /// The number of the zone.
         zone: usize,
-        /// The block in it.
+        /// The index of the pageblock in the zone.
         block: usize,
     },
-    /// The summary of a tree does not count its blocks.
+    /// The summary of a tree does not match the classes of its pageblocks.
     Summary {
-        /// The zone.
+        /// The number of the zone.
         zone: usize,
-        /// The tree in it.
+        /// The index of the tree in the zone.
         tree: usize,
     },
-    /// A search would not come to a tree that has what it is for, or to a free GiB.
+    /// The map hides a tree that has pageblocks of a kind that is searched for, or hides a free
+    /// GiB.
     Hidden {
-        /// The zone.
+        /// The number of the zone.
         zone: usize,
-        /// The tree, or the first tree of the GiB.
+        /// The index of the tree, or of the first tree of the GiB.
         tree: usize,
     },
-    /// A free run of a block is larger than what the block is said to have.
+    /// A free run of a pageblock is larger than its reach allows.
     Reach {
-        /// The zone.
+        /// The number of the zone.
         zone: usize,
-        /// The block in it.
+        /// The index of the pageblock in the zone.
         block: usize,
     },
-    /// A GiB's count is not the number of its blocks that are in use.
+    /// The count of a GiB is not the number of its pageblocks in use.
     Giant {
-        /// The zone.
+        /// The number of the zone.
         zone: usize,
-        /// The GiB in it.
+        /// The index of the GiB in the zone.
         giant: usize,
-        /// What its word says.
+        /// The count in the GiB's word.
         count: u32,
-        /// How many are in use.
+        /// The number of its pageblocks in use.
         used: u32,
     },
-    /// A zone's count of free frames is not what its blocks add up to. Also if a front was not
-    /// drained before.
+    /// The zone's count of free frames does not match the sum over its pageblocks. Also returned if
+    /// a per-CPU cache was not drained before.
     Free {
-        /// The zone.
+        /// The number of the zone.
         zone: usize,
-        /// What its count says.
+        /// The zone's count of free frames.
         count: u64,
-        /// What its blocks add up to.
+        /// The sum over its pageblocks.
         sum: u64,
     },
 }
@@ -91,11 +92,11 @@ impl fmt::Display for Broken {
 impl error::Error for Broken {}
 
 impl Allocator<'_> {
-    /// Checks every invariant. Only while nobody else uses the allocator and all fronts are
-    /// drained. Reads all metadata.
+    /// Checks every invariant of the metadata, for tests. Reads all of it. The caller must have
+    /// drained all per-CPU caches, and no other thread may use the allocator.
     ///
     /// # Errors
-    /// The first invariant that does not hold.
+    /// The first invariant found broken.
     pub fn validate(&self) -> Result<(), Broken> {
         (0..self.zones()).try_for_each(|zone| self.validate_zone(zone))
     }
@@ -103,7 +104,7 @@ impl Allocator<'_> {
     fn validate_zone(&self, index: usize) -> Result<(), Broken> {
         let zone = self.zone(index).zone;
         let arrays = &zone.arrays;
-        // Signed: of a block that is being emptied the room for what is in use is set aside.
+        // Signed: frames are set aside for those in use in a pageblock that is being emptied.
         let mut free = 0;
         for (tree, summary) in arrays.summaries.iter().enumerate() {
             let counted = AtomicSummary::new();
@@ -163,12 +164,13 @@ impl Allocator<'_> {
     }
 }
 
+/// Checks the word of each GiB of a zone.
 fn validate_giants(index: usize, zone: &Zone<'_>) -> Result<(), Broken> {
     let arrays = &zone.arrays;
     for (giant, word) in arrays.giants.iter().enumerate() {
         let count = word.load().count();
         let Some(tree) = zone.first_tree(giant) else {
-            // On the edge of an extent: what it lacks counts as used.
+            // On the edge of an extent: its missing pageblocks count as used.
             if count == 0 {
                 let (zone, used) = (index, GIANT_BLOCKS);
                 return Err(Broken::Giant {

@@ -1,7 +1,7 @@
-//! The metadata as a reader in another address space sees it: the host, over the guest's RAM.
+//! A read-only view of the metadata for another address space: the host, over the guest's RAM.
 //!
-//! Everything read is an allegation of whoever writes it: counts are capped by what there can be,
-//! offsets are checked, and no bytes whatever make a reader panic or leave the memory it was given.
+//! The reader trusts no byte. Counts are limited to the maximum possible, offsets are checked, and
+//! no contents make a reader panic or leave the memory it was given.
 
 use core::{
     error, fmt,
@@ -20,20 +20,21 @@ use crate::{
     usage::BlockView,
 };
 
-/// What the metadata's first words are: a magic number of 64 bits, then the version in 32.
+/// The start of valid metadata: a magic number of 64 bits, then the layout version in 32 bits.
 pub use crate::header::{MAGIC, VERSION};
 
-/// Memory that can be read in words while others write it.
+/// Memory that can be read in 8-byte words while others write it.
 pub trait Memory {
-    /// The eight bytes at this offset, which is a multiple of 8; none beyond the end.
+    /// Returns the eight bytes at `offset`, a multiple of 8. Returns `None` beyond the end of the
+    /// memory.
     fn word(&self, offset: u64) -> Option<u64>;
 }
 
 impl Memory for [AtomicU64] {
     fn word(&self, offset: u64) -> Option<u64> {
         let word = self.get(usize::try_from(offset / 8).ok()?)?;
-        // `Acquire` for the magic, which pairs with the `Release` of the allocator; the rest is
-        // out of date at once anyway.
+        // `Acquire` for the magic, which pairs with the `Release` of the allocator. The other words
+        // may be out of date at once in any case.
         Some(word.load(Ordering::Acquire))
     }
 }
@@ -44,18 +45,18 @@ impl<M: Memory + ?Sized> Memory for &M {
     }
 }
 
-/// Why the memory is not metadata that can be read.
+/// Why the memory cannot be read as metadata.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ViewError {
-    /// It does not start with the magic number, but with this.
+    /// The memory starts with this number, not with the magic number.
     Magic(u64),
-    /// It has a layout that this crate does not know.
+    /// The metadata has this version, which this crate does not know.
     Version(u32),
-    /// It says that it has so many zones.
+    /// The metadata claims this number of zones, which is more than [`MAX_ZONES`].
     Zones(u32),
-    /// A zone says that it has so many trees of 64 MiB: more than there is memory for.
+    /// A zone claims this number of trees of 64 MiB, which is more than there is memory for.
     Trees(u64),
-    /// Something would be at this offset, beyond its end.
+    /// Data would be at this offset, which is beyond the end of the memory.
     OutOfBounds(u64),
 }
 
@@ -75,38 +76,38 @@ impl fmt::Display for ViewError {
 
 impl error::Error for ViewError {}
 
-/// A reader of an allocator's metadata.
+/// A reader of an allocator's metadata in the memory `M`.
 #[derive(Debug)]
 pub struct View<M> {
     memory: M,
     zones: u32,
-    /// Trees that all zones can have.
+    /// The most trees that all zones together can have.
     trees: u64,
 }
 
-/// Trees at the ends of extents, of which only a part is memory.
+/// The number of trees at the ends of extents, which may have memory only in part.
 const EDGES: u64 = 2 * (MAX_ZONES * MAX_EXTENTS) as u64;
 
-/// What one zone says of itself.
+/// The statistics of one zone, as the metadata states them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ZoneView {
-    /// What it is good for.
+    /// The kind of the zone.
     pub kind: ZoneKind,
-    /// Its NUMA node.
+    /// The NUMA node of the zone.
     pub node: u16,
-    /// Frames that there are: no more than its trees can hold.
+    /// The number of managed frames, at most what the zone's trees can hold.
     pub managed_frames: u64,
-    /// Frames that are free: no more than there are.
+    /// The number of free frames, at most `managed_frames`.
     pub free_frames: u64,
-    /// Frames of free pageblocks.
+    /// The number of frames in free pageblocks.
     pub free_block_frames: u64,
-    /// Of those, frames that the host may hold memory for.
+    /// The number of frames in free pageblocks that the host may hold memory for.
     pub unreported_free_frames: u64,
-    /// Frames that are isolated.
+    /// The number of isolated frames, which cannot be allocated now.
     pub isolated_frames: u64,
 }
 
-/// The low and the high half of a word, as `u32` fields that share it.
+/// Splits a word into its low and its high half, for two `u32` fields that share it.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the halves are what is wanted"
@@ -116,10 +117,11 @@ const fn halves(word: u64) -> [u32; 2] {
 }
 
 impl<M: Memory> View<M> {
-    /// A reader of the metadata at the start of this memory.
+    /// Returns a reader of the metadata at the start of `memory`.
     ///
     /// # Errors
-    /// If it is not metadata of this version.
+    /// `Magic`, `Version` or `Zones` if the memory does not start with metadata of this version.
+    /// `OutOfBounds` if it ends before the header does.
     pub fn new(memory: M) -> Result<Self, ViewError> {
         let mut view = Self {
             memory,
@@ -142,8 +144,8 @@ impl<M: Memory> View<M> {
         Ok(view)
     }
 
-    /// The same for a reader who knows how many frames there are. Metadata that claims more is
-    /// inconsistent, so what is read of it is bounded by what there is.
+    /// Limits the reader to metadata of `frames` frames of memory. Metadata that claims more is
+    /// inconsistent and makes [`Self::zones`] fail before it reads more.
     #[must_use]
     pub fn within(self, frames: u64) -> Self {
         let trees = frames.div_ceil(TREE_FRAMES).saturating_add(EDGES);
@@ -153,10 +155,12 @@ impl<M: Memory> View<M> {
         }
     }
 
+    /// Returns the word at `offset`. Fails if that is not in the memory.
     fn word(&self, offset: usize) -> Result<u64, ViewError> {
         self.at(offset as u64)
     }
 
+    /// Returns the word at `offset`. Fails if that is not a multiple of 8 or not in the memory.
     fn at(&self, offset: u64) -> Result<u64, ViewError> {
         let misaligned = !offset.is_multiple_of(8);
         let word = if misaligned {
@@ -167,23 +171,24 @@ impl<M: Memory> View<M> {
         word.ok_or(ViewError::OutOfBounds(offset))
     }
 
-    /// The zones. Reads two words for each 64 MiB that they claim, and of metadata that claims more
-    /// than [`Self::within`] allows none of those. A caller stops at the first error.
+    /// Returns the statistics of all zones. Reads two words for each 64 MiB that they claim. Yields
+    /// an error for a zone that claims more memory than [`Self::within`] allows, or that is not in
+    /// the memory. Stop at the first error.
     pub fn zones(&self) -> impl Iterator<Item = Result<ZoneView, ViewError>> {
         let mut left = self.trees;
         (0..self.zones as usize).map(move |zone| self.zone(zone, &mut left))
     }
 
-    /// Free frames of all zones, and of those the frames of free pageblocks that the host may hold
-    /// memory for.
+    /// Returns two numbers, summed over all zones: the free frames, and the frames in free
+    /// pageblocks that the host may hold memory for.
     ///
     /// # Errors
-    /// If the metadata is not consistent.
+    /// If the metadata is not consistent, as in [`Self::zones`].
     pub fn free_frames(&self) -> Result<(u64, u64), ViewError> {
         self.zones()
             .try_fold((0, 0), |(free, unreported): (u64, u64), zone| {
                 let zone = zone?;
-                // Each is below 2^40 + 2^14, and there are at most 8.
+                // Each is below 2^40 + 2^14, and there are at most 8 zones.
                 Ok((
                     free + zone.free_frames,
                     unreported + zone.unreported_free_frames,
@@ -191,10 +196,11 @@ impl<M: Memory> View<M> {
             })
     }
 
-    /// All pageblocks, zone by zone, upwards: a map of the memory. Reads two bytes for each.
+    /// Returns all pageblocks, zone by zone in ascending order: a map of the memory. Reads two
+    /// bytes for each pageblock.
     ///
-    /// Metadata that lies can claim more blocks than there is memory, so the caller takes no more
-    /// than there can be, and stops at the first error.
+    /// Metadata may claim more pageblocks than there is memory. Take no more than there can be, and
+    /// stop at the first error.
     pub fn blocks(&self) -> impl Iterator<Item = Result<BlockView, ViewError>> {
         (0..self.zones as usize).flat_map(move |zone| {
             let record = offset_of!(Header, zone) + zone * size_of::<ZoneRecord>();
@@ -211,7 +217,7 @@ impl<M: Memory> View<M> {
                     .flat_map(|extent| (0..extent.blocks()).map(move |inside| (extent, inside)))
                     .map(move |(extent, inside)| {
                         let block = extent.base() + inside;
-                        // Of a tree it is looked at once, by the first of its blocks.
+                        // Read once for each tree, at the first of its pageblocks.
                         if inside == 0 || block.is_multiple_of(TREE_BLOCKS as u64) {
                             giant = giants.of(self, block / TREE_BLOCKS as u64);
                         }
@@ -224,12 +230,14 @@ impl<M: Memory> View<M> {
         })
     }
 
+    /// Returns the GiB words of the zone whose record is at `record`, and the offset of its state
+    /// words.
     fn giants_and_states(&self, record: usize) -> Result<(Giants, u64), ViewError> {
         let states = self.word(record + offset_of!(ZoneRecord, states))?;
         Ok((Giants::read(self, record)?, states))
     }
 
-    /// The state word of a block of a zone whose state words begin at this offset.
+    /// Returns the state word of pageblock `block` in the array at offset `states`.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "its part of the word is wanted"
@@ -240,14 +248,15 @@ impl<M: Memory> View<M> {
         Ok(State::from_bits((word >> ((offset & 6) * 8)) as u16))
     }
 
-    /// A zone, which takes its trees from those that are `left`.
+    /// Returns the statistics of zone number `zone`, and subtracts its trees from `left`. Fails if
+    /// it claims more trees than that.
     fn zone(&self, zone: usize, left: &mut u64) -> Result<ZoneView, ViewError> {
         let record = offset_of!(Header, zone) + zone * size_of::<ZoneRecord>();
         let field = |offset: usize| self.word(record + offset);
         const { assert!(offset_of!(ZoneRecord, node) == offset_of!(ZoneRecord, kind) + 4) }
         let [kind, node] = halves(field(offset_of!(ZoneRecord, kind))?);
         let trees = field(offset_of!(ZoneRecord, trees))?;
-        // Before any of them is looked at: no zone makes a reader look at what there cannot be.
+        // Checked before any tree is read: no zone makes a reader examine trees that cannot exist.
         *left = left.checked_sub(trees).ok_or(ViewError::Trees(trees))?;
         let summaries = field(offset_of!(ZoneRecord, summaries))?;
         let giants = Giants::read(self, record)?;
@@ -278,18 +287,19 @@ impl<M: Memory> View<M> {
     }
 }
 
-/// Where the words of a zone's giants are, and which trees are whose.
+/// The offset of a zone's GiB words, and the extents that say which trees belong to which GiB.
 struct Giants {
     offset: u64,
     extents: [Extent; MAX_EXTENTS],
 }
 
 impl Giants {
+    /// Reads the zone record at `record`, and limits its extents to the maximum possible.
     fn read<M: Memory>(view: &View<M>, record: usize) -> Result<Self, ViewError> {
         let offset = view.word(record + offset_of!(ZoneRecord, giants))?;
         let mut extents = [Extent::default(); MAX_EXTENTS];
         const LIMIT: u64 = FRAME_LIMIT / PAGEBLOCK_FRAMES;
-        // No more in all than there can be in one zone.
+        // Limited to the pageblocks that one zone can have.
         let (mut left, mut trees) = (LIMIT, 0);
         for (number, extent) in extents.iter_mut().enumerate() {
             let at = record + offset_of!(ZoneRecord, extent) + number * size_of::<ExtentRecord>();
@@ -304,7 +314,8 @@ impl Giants {
         Ok(Self { offset, extents })
     }
 
-    /// The giant of a tree; a free one where there is none.
+    /// Returns the word of the GiB that has `tree`. Returns that of a free GiB if no extent has the
+    /// tree.
     fn of<M: Memory>(&self, view: &View<M>, tree: u64) -> Result<Giant, ViewError> {
         let mut base = 0;
         for extent in self.extents.iter().filter(|extent| extent.blocks() != 0) {

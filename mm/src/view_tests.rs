@@ -1,11 +1,11 @@
-//! How much a reader looks at, whatever it is told.
+//! Tests how much of the metadata a reader reads if it claims too much.
 
 use core::cell::Cell;
 use std::{vec, vec::Vec};
 
 use super::*;
 
-/// Words, and how many were read.
+/// Memory that counts how often words are read.
 struct Counted {
     words: Vec<u64>,
     read: Cell<u64>,
@@ -19,11 +19,11 @@ impl Memory for Counted {
     }
 }
 
-/// What the header's and zones' own words are, of all zones.
+/// An upper bound on the reads of the header and the zone records.
 const RECORDS: u64 = (size_of::<Header>() / 8) as u64 * 2;
 
-/// As many zones as there can be, each of which claims `trees` trees in one extent, with words that
-/// say `giant` of all giants and are there for as long as `words` last.
+/// Metadata with the maximum number of zones. Each claims `trees` trees in one extent. All other
+/// words are `giant`, and the memory ends after `words` words.
 fn hostile(words: usize, trees: u64, giant: u64) -> Counted {
     let mut all = vec![giant; words];
     let mut put = |offset: usize, value: u64| all[offset / 8] = value;
@@ -72,7 +72,7 @@ fn a_lie_about_trees_costs_no_more_than_the_memory_that_there_is() {
                 let view = View::new(&memory).expect("a header").within(frames);
                 let managed: u64 = view.zones().flatten().map(|zone| zone.managed_frames).sum();
                 let read = memory.read.get();
-                // A word of a giant and a summary for each tree.
+                // One GiB word and one summary for each tree.
                 assert!(
                     read <= 2 * most + RECORDS,
                     "{giant:#x} {trees}: {read} words"
@@ -91,6 +91,6 @@ fn a_map_of_lies_ends_where_its_reader_does() {
     let memory = hostile(1 << 16, u64::MAX, 0);
     let view = View::new(&memory).expect("a header");
     assert_eq!(view.blocks().take(1000).filter(Result::is_ok).count(), 1000);
-    // A state for each, and a giant for each tree.
+    // One state word for each pageblock, and one GiB word for each tree.
     assert!(memory.read.get() <= 1000 + 1000 / TREE_BLOCKS as u64 + 1 + RECORDS);
 }

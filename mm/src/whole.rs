@@ -1,4 +1,5 @@
-//! Giants as a zone sees them, and the parting of blocks that were taken whole.
+//! Allocates and frees whole GiB regions of a zone, frees pageblocks in bulk, and splits allocated
+//! blocks.
 
 use crate::{
     Allocator, Frame, Mobility, Order,
@@ -11,20 +12,21 @@ use crate::{
     zone::{FREE_GIANTS, Wanted, ZoneRef},
 };
 
-/// The blocks of a giant, by its first tree.
+/// Returns the indices of the 512 pageblocks of the GiB whose first tree is `first_tree`.
 pub(crate) fn blocks_from(first_tree: usize) -> core::ops::Range<usize> {
     let first = first_tree * TREE_BLOCKS;
     first..first + GIANT_BLOCKS as usize
 }
 
 impl ZoneRef<'_, '_> {
-    /// Takes an aligned GiB that is free.
+    /// Allocates an aligned GiB that is free as a whole. Returns its first frame, or `None` if
+    /// there is none.
     pub(crate) fn take_giant(self, mobility: Mobility) -> Option<Frame> {
         let (map, giants) = (&self.zone.arrays.giant_map, self.zone.arrays.giants);
         let mut from = 0;
         while let Some(giant) = map.next(FREE_GIANTS, from) {
             from = giant + 1;
-            // One that lacks trees counts them as used, so it is never taken.
+            // A GiB without all its trees counts the missing ones as used, so it is never taken.
             if giants[giant].take(mobility)
                 && let Some(tree) = self.zone.first_tree(giant)
             {
@@ -35,8 +37,9 @@ impl ZoneRef<'_, '_> {
         None
     }
 
-    /// Gives pageblocks of one tree back that were taken whole, of one mobility; how many of the first of these they
-    /// are. What stands above them hears of all at once.
+    /// Frees pageblocks that are allocated whole: the first of `blocks` that are in one tree and of
+    /// one mobility. Returns their number. Updates the summary, the map and the GiB once for all of
+    /// them.
     pub(crate) fn give_wholes(self, blocks: &[Frame]) -> usize {
         let Some(first) = blocks.first().and_then(|&frame| self.zone.block_of(frame)) else {
             return 0;
@@ -57,7 +60,7 @@ impl ZoneRef<'_, '_> {
             }
             let change = state.free_whole();
             given += 1;
-            // One that is being emptied is not free yet.
+            // A pageblock that is being emptied is not free yet.
             if change.new.is_free() {
                 changed = Some(change);
                 freed += 1;
@@ -77,6 +80,8 @@ impl ZoneRef<'_, '_> {
         crate::frame::index(given.into())
     }
 
+    /// Returns the index of the GiB of `frame` and its first tree. Panics if the zone does not have
+    /// the whole GiB.
     fn giant_at(self, frame: Frame) -> (usize, usize) {
         let tree = self.zone.block_of(frame).map(|block| block / TREE_BLOCKS);
         let giant = tree.map(|tree| self.zone.giant_of(tree));
@@ -87,11 +92,12 @@ impl ZoneRef<'_, '_> {
         (giant, first)
     }
 
-    /// Gives a GiB back that was taken whole.
+    /// Frees a GiB that is allocated as one block. Panics if it is not.
     pub(crate) fn give_giant(self, frame: Frame) {
         let (giant, first) = self.giant_at(frame);
         if !self.zone.arrays.touched.is_empty() {
-            // What the host holds of single frames was noted before; now it may hold all.
+            // The exact touched bits are older than this use of the GiB. The host may hold all of
+            // it now.
             for block in blocks_from(first) {
                 self.block(block).coarsen();
             }
@@ -105,8 +111,8 @@ impl ZoneRef<'_, '_> {
         self.hub.freed_giant(frame);
     }
 
-    /// Tells the blocks of a giant that was used whole that they are touched. Anybody may do so,
-    /// at any time: it is true, or was a moment ago, and then costs a report.
+    /// Marks the free pageblocks of a GiB that was allocated whole as touched. Any CPU may do so at
+    /// any time: the mark is right, or was right a moment ago and costs one more report.
     #[cold]
     pub(crate) fn hand_down(self, giant: usize) {
         let Some(first) = self.zone.first_tree(giant) else {
@@ -119,6 +125,7 @@ impl ZoneRef<'_, '_> {
         }
     }
 
+    /// Counts a change of a free pageblock's class in the summary and the map.
     pub(crate) fn count_free_class(self, block: usize, change: Change) {
         let tree = block / TREE_BLOCKS;
         let (old, new) = (change.old.class(), change.new.class());
@@ -128,7 +135,7 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    /// Sees to it that the words of a tree's blocks say what their giant says.
+    /// Copies the touched mark of the GiB of `tree` to the GiB's pageblocks, if the GiB has one.
     pub(crate) fn settle_tree(self, tree: usize) {
         let giant = self.zone.giant_of(tree);
         let word = &self.zone.arrays.giants[giant];
@@ -139,7 +146,8 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    /// A GiB that was taken whole is one of pageblocks taken whole from here on.
+    /// Turns a GiB that is allocated as one block into 512 pageblocks that are each allocated
+    /// whole.
     fn split_giant(self, frame: Frame) {
         let (giant, first) = self.giant_at(frame);
         let word = &self.zone.arrays.giants[giant];
@@ -160,15 +168,15 @@ impl ZoneRef<'_, '_> {
 }
 
 impl Allocator<'_> {
-    /// Parts a block that is allocated: it may be freed in blocks of order `into` from here on.
+    /// Splits an allocated block of `order`, so that it may be freed in blocks of order `into`.
     ///
-    /// Costs nothing below the order of a pageblock, whose runs may be freed in parts anyway; one
-    /// cache line and one exchange for each pageblock that is parted; an exchange and an addition
-    /// for each pageblock of a GiB.
+    /// Costs nothing below the order of a pageblock, as such runs may be freed in parts in any
+    /// case. Costs one cache line and one exchange for each pageblock that is split, and an
+    /// exchange and an addition for each pageblock of a GiB.
     ///
     /// # Panics
-    /// If the block is not allocated at this order, as far as that can be seen, or `into` is not
-    /// below it.
+    /// If `frame` is not aligned to `order`, or `into` is not below `order`. Also if the block is
+    /// not allocated at this order, as far as the metadata shows that.
     pub fn split(&self, frame: Frame, order: Order, into: Order) {
         assert!(
             into < order && frame.is_aligned(order),

@@ -1,43 +1,46 @@
-//! The words of the bitmap of which a front holds frames.
+//! The bitmap words whose free frames a per-CPU cache holds. A word has 64 frames.
 //!
-//! Frames are handed out from a word and, when they are freed, go back into it, for the word keeps
-//! its place in the front while frames are handed out from it. So whoever takes and frees again and
-//! again touches nothing shared, whatever the front held before and however few frames of a word
-//! there were: words are exchanged with the bitmap only when frames of more words go round than there
-//! are places.
+//! The cache hands out the frames of one word, and frames freed to that word go back into it: the
+//! word keeps its entry in the cache while its frames are handed out. So a CPU that allocates and
+//! frees again and again touches no shared memory. That does not depend on the contents of the
+//! cache, nor on how few frames of a word were free. The cache exchanges words with the bitmap only
+//! if frames of more words are in circulation than it has entries.
 //!
-//! What else is freed is gathered in the other places, a word in each, and goes back to the bitmap
-//! word by word as places are needed.
+//! Other freed frames are gathered in the other entries, one word in each. They go back to the
+//! bitmap word by word when their entry is needed.
 
 use crate::{
     Frame, Mobility,
     bitmap::{WORD_FRAMES, WORDS},
 };
 
-/// Words of which a front holds frames at a time. Frames are handed out from three of them at most,
-/// one for each mobility. A word's home is its number modulo this, so that looking costs one
-/// comparison; it is elsewhere if another with the same home was freed later.
+/// The number of entries (the code calls them places). A cache holds frames of at most this many
+/// words. At most three of them are words that frames are handed out from, one for each mobility.
+///
+/// The home of a word is the entry with the word's number modulo this constant, so that a lookup
+/// costs one comparison. A word is in another entry if a second word with the same home was freed
+/// later.
 pub(crate) const PLACES: usize = 8;
-/// The place of no word: it is always empty.
+/// The entry of no word, which is always empty.
 const NOWHERE: usize = PLACES;
 
-/// Frames of one word.
+/// A set of frames of one bitmap word.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
-    /// The word: the frames' numbers divided by 64.
+    /// The number of the word: the number of its first frame divided by 64.
     pub(crate) word: u64,
-    /// Which of its frames.
+    /// A bit for each of its frames; 1 = in the set.
     pub(crate) mask: u64,
 }
 
 impl Piece {
-    /// Of no word.
+    /// The empty set, of no word.
     pub(crate) const NONE: Self = Self {
         word: u64::MAX,
         mask: 0,
     };
 
-    /// The piece that is this frame.
+    /// Returns the set with just `frame`.
     #[inline]
     pub(crate) const fn of(frame: Frame) -> Self {
         Self {
@@ -46,13 +49,13 @@ impl Piece {
         }
     }
 
-    /// Number of the frame of bit 0, if there is any frame.
+    /// Returns the number of the frame of bit 0. Without meaning for the empty set of no word.
     #[inline]
     pub(crate) const fn base(self) -> u64 {
         self.word.wrapping_mul(WORD_FRAMES as u64)
     }
 
-    /// Takes the lowest frame out.
+    /// Removes the lowest frame and returns it, or `None` if the set is empty.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Frame> {
         if self.mask == 0 {
@@ -63,7 +66,7 @@ impl Piece {
         Some(Frame::new(frame))
     }
 
-    /// Panics if it has one of these frames, which are freed: they were freed before.
+    /// Panics if the set has one of the frames in `freed`, as that frame was freed twice.
     #[inline]
     pub(crate) fn check_without(self, freed: u64) {
         let twice = self.mask & freed;
@@ -73,28 +76,30 @@ impl Piece {
     }
 }
 
-/// Out of line, so that the common free has nothing to prepare for it.
+/// Panics because `frame` was freed twice. Out of line, so that the common free path prepares
+/// nothing for it.
 #[cold]
 #[inline(never)]
 pub(crate) fn freed_twice(frame: Frame) -> ! {
     panic!("{frame:?} was freed twice")
 }
 
-/// A word that frames are handed out from.
+/// The word that frames of one mobility are handed out from.
 #[derive(Copy, Clone, Debug)]
 struct Slot {
-    /// Number of a freed frame, which is handed out next. To take a frame and free it again and again
-    /// is to load and store this, with nothing to work out in between. `NO_FRAME` if there is none.
+    /// The number of the frame that was freed last and is handed out next, or `NO_FRAME`. To
+    /// allocate and free a frame again and again is just a load and a store here, without any
+    /// computation in between.
     latest: u64,
-    /// Frames that are handed out then.
+    /// The frames that are handed out after `latest`.
     mask: u64,
-    /// Number of the frame of bit 0.
+    /// The number of the frame of bit 0.
     base: u64,
-    /// The word's place. It keeps it, empty or not.
+    /// The index of the word's entry. The word keeps it even if it has no frames.
     place: usize,
 }
 
-/// The number of no frame, nor of the first of a word.
+/// The number of no frame, and not of the first frame of a word either.
 const NO_FRAME: u64 = u64::MAX;
 
 impl Slot {
@@ -105,7 +110,7 @@ impl Slot {
         place: NOWHERE,
     };
 
-    /// All that there is.
+    /// Returns all frames of the slot.
     fn piece(self) -> Piece {
         let latest = if self.latest == NO_FRAME {
             0
@@ -118,30 +123,32 @@ impl Slot {
         }
     }
 
+    /// Returns whether the slot has no frame.
     const fn is_empty(self) -> bool {
         self.mask == 0 && self.latest == NO_FRAME
     }
 }
 
-/// The words, each in one place.
+/// The single frames of a per-CPU cache by their bitmap words, each word in one entry.
 #[derive(Debug)]
 pub(crate) struct Words {
-    /// For each mobility the word that frames are handed out from.
+    /// For each mobility, the word that frames are handed out from.
     slots: [Slot; Mobility::COUNT],
-    /// The places of these words, a bit for each.
+    /// The entries of these words, a bit for each.
     slot_places: u16,
-    /// The mobility that a frame was last handed out for: it is likely to be the next that is freed.
+    /// The mobility of the last allocation, which is likely to be that of the next free.
     recent: Mobility,
-    /// In each place freed frames of a word.
+    /// The entries: in each the freed frames of one word.
     places: [Piece; PLACES + 1],
-    /// For each mobility the places, a bit for each, of words that frames were handed out from:
-    /// those that come back are handed out again, however few.
+    /// For each mobility, the entries of words that frames were handed out from, a bit for each.
+    /// Frames freed to these words are handed out again, however few they are.
     own: [u16; Mobility::COUNT],
-    /// The places of words that are not at home.
+    /// The entries whose word is not at home, a bit for each.
     away: u16,
 }
 
 impl Words {
+    /// Returns an empty set of words.
     pub(crate) const fn new() -> Self {
         Self {
             slots: [Slot::NONE; Mobility::COUNT],
@@ -153,13 +160,15 @@ impl Words {
         }
     }
 
-    /// Takes a frame of the word that frames are handed out from.
+    /// Takes a frame out of the bitmap word that this cache hands out frames of `mobility` from.
+    /// Returns `None` if the cache has no frame of that word.
     #[inline]
     pub(crate) fn pop(&mut self, mobility: Mobility) -> Option<Frame> {
         self.pop_left(mobility).or_else(|| self.pop_freed(mobility))
     }
 
-    /// Takes the latest that was freed, or the lowest.
+    /// Takes the frame freed last, or else the lowest frame, out of the slot of `mobility`. Returns
+    /// `None` if the slot is empty, even if the entry of its word has freed frames.
     #[inline]
     pub(crate) fn pop_left(&mut self, mobility: Mobility) -> Option<Frame> {
         self.recent = mobility;
@@ -177,8 +186,9 @@ impl Words {
         Some(Frame::new(frame))
     }
 
-    /// Goes on with those that were freed to its place. Out of line, or the common case would look
-    /// at them as well.
+    /// Moves the frames that were freed to the entry of the slot's word into the slot of
+    /// `mobility`, and takes one. Returns `None` if the entry has none. Out of line, or the common
+    /// case would look at them as well.
     #[cold]
     #[inline(never)]
     pub(crate) fn pop_freed(&mut self, mobility: Mobility) -> Option<Frame> {
@@ -192,54 +202,60 @@ impl Words {
         frame
     }
 
-    /// Whether no frame of the word that frames are handed out from is left.
+    /// Returns whether this cache has no frame left of the bitmap word that it hands out frames of
+    /// `mobility` from.
     pub(crate) fn is_used_up(&self, mobility: Mobility) -> bool {
         let slot = self.slots[mobility.index()];
         slot.is_empty() && self.places[slot.place].mask == 0
     }
 
-    /// At least as many frames as there are of the pageblock with this number: what there is in places
-    /// counts as whole words.
+    /// Returns an upper bound on the number of frames that this cache holds of the pageblock number
+    /// `block`. Counts every entry with a word of the pageblock as 64 frames.
     #[inline]
     pub(crate) fn most_of_block(&self, block: u64) -> u64 {
         let inside = |word: u64| u64::from(word / WORDS as u64 == block);
         let places = self.places[..PLACES].iter();
         let words = places.map(|piece| inside(piece.word)).sum::<u64>();
-        // A word that frames are handed out from is in a place, too.
+        // A word that frames are handed out from has an entry too.
         words * u64::from(WORD_FRAMES)
     }
 
-    /// What there is: each frame once, but for words in several pieces.
+    /// Returns all frames that this cache holds. Each occurs once, but those of one bitmap word may
+    /// be in several sets.
     #[inline]
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let slots = self.slots.iter().map(|slot| slot.piece());
         slots.chain(self.places[..PLACES].iter().copied())
     }
 
-    /// The freed frames in a place. Those of a word that frames are handed out from come with it.
+    /// Returns the freed frames in the entry `place`. If the cache hands out frames from its word,
+    /// those in the slot are not included.
     #[inline]
     pub(crate) fn freed(&self, place: usize) -> Piece {
         self.places[place]
     }
 
-    /// Takes one of these.
+    /// Takes a freed frame out of the entry `place`. Returns `None` if it has none.
     pub(crate) fn pop_at(&mut self, place: usize) -> Option<Frame> {
         self.places[place].pop()
     }
 
-    /// Whether frames of this place were handed out for this mobility.
+    /// Returns whether this cache handed out frames of the word in the entry `place` for
+    /// `mobility`.
     #[inline]
     pub(crate) fn is_own(&self, place: usize, mobility: Mobility) -> bool {
         self.own[mobility.index()] & 1 << place != 0
     }
 
-    /// What comes back to this place is handed out again for this mobility.
+    /// Notes that frames freed to the entry `place` are to be handed out again for `mobility`.
     #[inline]
     pub(crate) fn note_own(&mut self, place: usize, mobility: Mobility) {
         self.own[mobility.index()] |= 1 << place;
     }
 
-    /// Frames are handed out from this place from here on: these, and what is freed there.
+    /// Makes the cache hand out frames of `mobility` from the word in the entry `place`: the frames
+    /// in `mask`, and then those freed to the entry. The cache must have no frame left of the word
+    /// before.
     #[inline]
     pub(crate) fn hand_out_from(&mut self, place: usize, mask: u64, mobility: Mobility) {
         debug_assert!(self.is_used_up(mobility), "refilled while it holds frames");
@@ -253,25 +269,28 @@ impl Words {
         self.note_own(place, mobility);
     }
 
-    /// Notes which places the slots' words are in.
+    /// Updates the set of entries of the words that frames are handed out from.
     #[inline]
     fn note_slots(&mut self) {
         let slots = self.slots.iter();
         self.slot_places = slots.fold(0, |places, slot| places | 1 << slot.place);
     }
 
+    /// Returns the index of the entry in which a word is looked up first.
     #[inline]
     fn home(word: u64) -> usize {
         crate::frame::index(word) % PLACES
     }
 
-    /// Notes a freed frame of the word that frames were last handed out from, or whose word is at
-    /// home; false if it is neither, or if with this frame all of the word may have been freed.
+    /// Adds a freed frame to this cache, if its bitmap word is the one that frames were last handed
+    /// out from or is in its home entry. Returns `false` if the caller must do more: the word is
+    /// neither, and the frame was not added, or all frames of the word may be in the cache now.
+    /// Panics if the cache has the frame already.
     #[inline]
     pub(crate) fn note_freed(&mut self, frame: Frame) -> bool {
         let freed = Piece::of(frame);
-        // Where the frame is stored must not depend on which it is, or whoever takes it next waits for
-        // that to be worked out.
+        // The location of the store must not depend on the frame: the next allocation would wait
+        // until it is computed.
         let slot = &mut self.slots[self.recent.index()];
         if slot.base == freed.base() {
             if slot.mask & freed.mask != 0 || slot.latest == frame.number() {
@@ -285,7 +304,7 @@ impl Words {
             }
             slot.mask |= freed.mask;
             let here = slot.mask | at.mask;
-            // The latest is not among them.
+            // `latest` is not among them.
             return here | here.wrapping_add(1) != !0;
         }
         let home = Self::home(freed.word);
@@ -301,8 +320,9 @@ impl Words {
         at.mask != !0
     }
 
-    /// The same for a word at home of which a slot may have some: what was freed to it before frames
-    /// were handed out for another mobility.
+    /// Adds freed frames to a word in its home entry, if a slot may have frames of it too: frames
+    /// freed before frames were handed out for another mobility. Returns `false` if all frames of
+    /// the word are in the cache now.
     #[inline(never)]
     fn note_freed_beside(&mut self, freed: Piece) -> bool {
         let home = Self::home(freed.word);
@@ -310,36 +330,39 @@ impl Words {
         self.all_at(home) != !0
     }
 
-    /// Notes freed frames of the word in this place.
+    /// Adds the freed frames in `mask` to the entry `place`. Panics if the cache has one of them
+    /// already.
     pub(crate) fn note_freed_at(&mut self, place: usize, mask: u64) {
         let at = &mut self.places[place];
         at.check_without(mask);
         at.mask |= mask;
-        // Frames that are about to be handed out have not been, so nobody can free them.
+        // The frames in slots are not allocated, so no caller can free them.
         let slots = self.slots.iter().filter(|slot| slot.place == place);
         slots.for_each(|slot| slot.piece().check_without(mask));
     }
 
-    /// Whether [`note_freed`](Self::note_freed) notes frames of this word.
+    /// Returns whether [`note_freed`](Self::note_freed) adds frames of this word.
     pub(crate) fn notes(&self, word: u64) -> bool {
         let recent = self.slots[self.recent.index()].base;
         self.places[Self::home(word)].word == word || recent == Piece { word, mask: 0 }.base()
     }
 
-    /// Whether all of a word is here.
+    /// Returns whether this cache holds all 64 frames of bitmap word `word`.
     pub(crate) fn is_whole(&self, word: u64) -> bool {
         let place = self.places.iter().position(|place| place.word == word);
         place.is_some_and(|place| self.all_at(place) == !0)
     }
 
-    /// What there is of the word in a place: freed frames, and those that are handed out next.
+    /// Returns the frames of the word in an entry: the freed ones, and those that are handed out
+    /// next.
     fn all_at(&self, place: usize) -> u64 {
         let slots = self.slots.iter().filter(|slot| slot.place == place);
         slots.fold(self.places[place].mask, |all, slot| all | slot.piece().mask)
     }
 
-    /// The place of a word, its home, which it has from here on if it had none: what was displaced
-    /// then is the caller's to give back.
+    /// Returns the entry of bitmap word `word`, which is its home. A word without an entry gets
+    /// one. The second result has the frames of the word that lost its entry: the caller must
+    /// return them to the bitmap.
     #[inline]
     pub(crate) fn place(&mut self, word: u64) -> (usize, Piece) {
         let home = Self::home(word);
@@ -349,7 +372,7 @@ impl Words {
         }
         let is_slot = self.slot_places & 1 << home != 0;
         if at.mask == 0 && !is_slot && self.find_away(word).is_none() {
-            // Mostly its home is nobody's.
+            // Mostly its home is unused.
             self.forget(home);
             self.places[home] = Piece { word, mask: 0 };
             return (home, Piece::NONE);
@@ -357,6 +380,8 @@ impl Words {
         self.place_anew(word)
     }
 
+    /// Finds or makes an entry for a word that is not at home, and exchanges it with that at its
+    /// home.
     fn place_anew(&mut self, word: u64) -> (usize, Piece) {
         let mut displaced = Piece::NONE;
         let place = self.find_away(word).unwrap_or_else(|| {
@@ -373,8 +398,8 @@ impl Words {
         (home, displaced)
     }
 
-    /// Lets the words in two places change them: who comes next to the word that comes home finds it
-    /// at once.
+    /// Exchanges the words of two entries. The next lookup of the word that moves to `home` finds
+    /// it at once.
     fn exchange(&mut self, place: usize, home: usize) {
         self.places.swap(place, home);
         for own in &mut self.own {
@@ -396,7 +421,7 @@ impl Words {
         }
     }
 
-    /// The place of a word that has one and is not at home.
+    /// Returns the entry of a word that has one and is not at home, or `None`.
     #[inline]
     fn find_away(&self, word: u64) -> Option<usize> {
         let mut away = self.away;
@@ -410,8 +435,8 @@ impl Words {
         None
     }
 
-    /// Which place a word without one gets: its home, or if something is there an empty one, or if
-    /// there is none its home after all; never one that frames are handed out from.
+    /// Returns the entry for a word without one: its home if that is empty, else an empty entry,
+    /// else its home, else any. Never an entry that frames are handed out from.
     fn vacant(&self, word: u64) -> usize {
         let home = Self::home(word);
         let may = !self.slot_places;
@@ -432,7 +457,8 @@ impl Words {
         choice.trailing_zeros() as usize
     }
 
-    /// Takes all that there is of the word in a place, which is no word's from here on.
+    /// Takes all frames of the bitmap word in the entry `place` out of the cache, and frees the
+    /// entry.
     pub(crate) fn empty(&mut self, place: usize) -> Piece {
         self.forget(place);
         let mut piece = core::mem::replace(&mut self.places[place], Piece::NONE);
@@ -448,7 +474,7 @@ impl Words {
         piece
     }
 
-    /// Forgets whose word is in a place.
+    /// Clears the marks of an entry.
     #[inline]
     fn forget(&mut self, place: usize) {
         let others = !(1 << place);
@@ -458,7 +484,8 @@ impl Words {
         }
     }
 
-    /// Takes what is left of the word that frames are handed out from.
+    /// Takes all frames of the bitmap word that frames of `mobility` are handed out from out of the
+    /// cache, and frees its entry.
     pub(crate) fn empty_slot(&mut self, mobility: Mobility) -> Piece {
         match self.slots[mobility.index()].place {
             NOWHERE => Piece::NONE,
@@ -466,7 +493,8 @@ impl Words {
         }
     }
 
-    /// Whether there is any frame of the word in a place, as far as `inside` takes it.
+    /// Returns whether the entry `place` has frames, and `inside` accepts the number of its word's
+    /// first frame.
     pub(crate) fn has(&self, place: usize, inside: impl Fn(u64) -> bool) -> bool {
         self.all_at(place) != 0 && inside(self.places[place].base())
     }

@@ -1,4 +1,4 @@
-//! Frames for the page tables of the crate `x86_64`.
+//! An adapter that allocates frames for the page tables of the crate `x86_64`.
 #![allow(unsafe_code, reason = "the traits are unsafe to implement, or to call")]
 
 use ::x86_64::{
@@ -10,8 +10,9 @@ use ::x86_64::{
 
 use crate::{Allocator, Frame, Front, Mobility, Order, Request};
 
-/// An allocator with the front of a CPU, as `x86_64::structures::paging::Mapper` wants it. Pages of 4 KiB, 2 MiB and 1 GiB
-/// are blocks of the orders 0, 9 and 18.
+/// An allocator with the per-CPU cache of one CPU, as `x86_64::structures::paging::Mapper` expects
+/// it. It implements `FrameAllocator` and `FrameDeallocator` for pages of 4 KiB, 2 MiB and 1 GiB,
+/// which are blocks of the orders 0, 9 and 18.
 #[derive(Debug)]
 pub struct PageFrames<'a, 'm> {
     allocator: &'a Allocator<'m>,
@@ -20,13 +21,13 @@ pub struct PageFrames<'a, 'm> {
 }
 
 impl<'a, 'm> PageFrames<'a, 'm> {
-    /// Unmovable frames of any zone, as page tables are.
+    /// Returns an adapter that allocates unmovable frames of any zone, as page tables need them.
     pub fn new(allocator: &'a Allocator<'m>, front: &'a mut Front) -> Self {
         let request = Request::new(Order::BASE, Mobility::Unmovable);
         Self::with_request(allocator, front, request)
     }
 
-    /// Frames as this request says, but for its order, which is that of the page.
+    /// Returns an adapter that allocates by `request`. Its order is replaced by that of the page.
     pub fn with_request(
         allocator: &'a Allocator<'m>,
         front: &'a mut Front,
@@ -39,6 +40,7 @@ impl<'a, 'm> PageFrames<'a, 'm> {
         }
     }
 
+    /// Allocates a block of `order`. Returns `None` if the allocator has none.
     fn take<S: PageSize>(&mut self, order: Order) -> Option<PhysFrame<S>> {
         let request = Request {
             order,
@@ -49,6 +51,7 @@ impl<'a, 'm> PageFrames<'a, 'm> {
         PhysFrame::from_start_address(address).ok()
     }
 
+    /// Frees a block of `order`.
     fn give<S: PageSize>(&mut self, frame: PhysFrame<S>, order: Order) {
         let frame = Frame::containing(frame.start_address().as_u64());
         self.allocator.free(self.front, frame, order);
@@ -57,7 +60,8 @@ impl<'a, 'm> PageFrames<'a, 'm> {
 
 macro_rules! pages {
     ($($size:ty: $order:expr),*) => {$(
-        // SAFETY: a block that was allocated is nobody else's until it is freed.
+        // SAFETY: an allocated block belongs to the caller alone until it is freed. The allocator
+        // guarantees that.
         unsafe impl FrameAllocator<$size> for PageFrames<'_, '_> {
             fn allocate_frame(&mut self) -> Option<PhysFrame<$size>> {
                 self.take($order)

@@ -1,4 +1,4 @@
-//! A zone: where its frames are, and what a search for free ones goes by.
+//! A zone: where its frames are, and the summaries that a search for free frames uses.
 
 use crate::{
     Frame, Mobility, ZoneKind,
@@ -19,34 +19,41 @@ use crate::{
     watermark::AtomicWatermarks,
 };
 
-/// One zone.
+/// One zone of the allocator, with its metadata.
 #[derive(Debug)]
 pub(crate) struct Zone<'m> {
     pub(crate) kind: ZoneKind,
     pub(crate) node: u16,
+    /// The ranges of trees that the zone has.
     pub(crate) extents: Extents,
     pub(crate) arrays: Arrays<'m>,
+    /// The zone's counters, which other address spaces share.
     pub(crate) record: &'m ZoneRecord,
+    /// The watermarks.
     pub(crate) marks: AtomicWatermarks,
+    /// The frames kept from requests that can use more general zones.
     pub(crate) lowmem_reserve: LowmemReserve,
+    /// Whether the zone is low on memory.
     pub(crate) low_memory: LowMemory,
 }
 
-/// What a search looks for: blocks that are as good as each other.
+/// The kind of pageblock that a search looks for. Pageblocks of one kind are equally good.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Wanted {
-    /// Free, and the host holds memory for it.
+    /// Free, and the host may hold memory for it.
     Touched,
-    /// Free, and nothing of it is on the host.
+    /// Free, and the host holds no memory for it.
     Untouched,
-    /// In partial use, its largest free runs of this order; no front takes its frames from it.
+    /// Partly used by this mobility, with largest free runs of this order. No per-CPU cache holds
+    /// it.
     Partial(Mobility, u8),
-    /// In partial use, and a front takes its frames from it.
+    /// Partly used by this mobility, and held: a per-CPU cache takes frames from it.
     Held(Mobility),
 }
 
 impl Wanted {
-    /// What a block is good for, if anything.
+    /// Returns the kind of a pageblock in this state and with this reach. Returns `None` if it is
+    /// full, isolated or being emptied.
     #[inline]
     pub(crate) const fn of(state: State, reach: Reach) -> Option<Self> {
         match state.class() {
@@ -58,7 +65,7 @@ impl Wanted {
         }
     }
 
-    /// The class of such blocks.
+    /// Returns the state class of pageblocks of this kind.
     #[inline]
     pub(crate) const fn class(self) -> Class {
         match self {
@@ -68,7 +75,7 @@ impl Wanted {
         }
     }
 
-    /// Its place in the map of trees.
+    /// Returns the words of the map that stand for this kind.
     #[inline]
     pub(crate) const fn kind(self) -> Kind {
         const HELD: usize = Mobility::COUNT * RUN_ORDERS as usize;
@@ -87,7 +94,7 @@ impl Wanted {
         }
     }
 
-    /// Everything that is searched for.
+    /// Returns all kinds.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let partial = Mobility::ALL
             .into_iter()
@@ -97,13 +104,14 @@ impl Wanted {
     }
 }
 
-/// The one kind of the map of giants.
+/// The only kind in the map of GiB regions: free as a whole.
 pub(crate) const FREE_GIANTS: Kind = Kind {
     index: 0,
     inverted: true,
 };
 
 impl<'m> Zone<'m> {
+    /// Returns a zone with these arrays, without watermarks and lowmem reserve.
     pub(crate) fn new(
         (kind, node): (ZoneKind, u16),
         extents: Extents,
@@ -122,11 +130,13 @@ impl<'m> Zone<'m> {
         }
     }
 
+    /// Returns the number of pageblocks that the zone's trees have.
     pub(crate) fn blocks(&self) -> usize {
         self.arrays.states.len()
     }
 
-    /// The index of the block that holds this frame.
+    /// Returns the index of the pageblock that has `frame`, or `None` if no extent of the zone has
+    /// it.
     #[inline]
     pub(crate) fn block_of(&self, frame: Frame) -> Option<usize> {
         let block = frame.number() / PAGEBLOCK_FRAMES;
@@ -136,27 +146,30 @@ impl<'m> Zone<'m> {
         })
     }
 
-    /// The first frame of a block. Of the first and the last tree of an extent it may be another zone's.
+    /// Returns the first frame of a pageblock. In the first and the last tree of an extent the
+    /// frame may belong to another zone.
     #[inline]
     pub(crate) fn first_frame(&self, block: usize) -> Frame {
         let (block, trees) = (block as u64, TREE_BLOCKS as u64);
         for extent in self.extents.as_slice() {
             if (block / trees).wrapping_sub(extent.base_tree()) < extent.trees() {
-                // Both are as far from the start of a tree, so this is not below 0.
+                // Both are equally far from the start of a tree, so this is not below 0.
                 return Frame::new((extent.first() + block - extent.base()) * PAGEBLOCK_FRAMES);
             }
         }
         unreachable!("block {block} of {}", self.blocks())
     }
 
-    /// Free frames by the shared count, which fronts tell late.
+    /// Returns the number of free frames by the zone's shared count, which per-CPU caches update
+    /// late.
     #[inline]
     pub(crate) fn free_frames(&self) -> u64 {
-        // `Relaxed`: a sum that is out of date at once anyway.
+        // `Relaxed`: the sum may be out of date at once in any case.
         u64::try_from(self.record.free.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Counts frames that became free (positive) or are free no longer; how many are free now.
+    /// Adds `frames` to the count of free frames: positive for frees, negative for allocations.
+    /// Returns the new count.
     #[inline]
     pub(crate) fn count_free(&self, frames: i64) -> i64 {
         // `SeqCst` for `LowMemory::rose`, which comes after it.
@@ -172,39 +185,44 @@ impl<'m> Zone<'m> {
         free
     }
 
-    /// Looks whether it has as many free frames as its high mark, however it came by them.
+    /// Ends the state of low memory if the zone has reached its high watermark. Needed for frames
+    /// that another address space has put back.
     pub(crate) fn look_whether_it_rose(&self) {
         self.low_memory
             .rose(self.free_frames(), || self.marks.load().high);
     }
 
-    /// Whether it is to be told that it ran low.
+    /// Marks the zone as low on memory if its free frames are below the low watermark. Returns
+    /// `true` if the caller must call `Events::low_memory`: the zone was not marked before, and has
+    /// not reached its high watermark since.
     pub(crate) fn fell(&self) -> bool {
         self.low_memory.fell(self.marks.load(), || {
             u64::try_from(self.record.free.load(Ordering::SeqCst)).unwrap_or(0)
         })
     }
 
+    /// Adds `frames` to the count of isolated frames. Negative for frames that were put back.
     #[inline]
     pub(crate) fn count_isolated(&self, frames: i64) {
-        // Wraps around for negative ones. `Relaxed`: who fails for want of these tries again.
+        // Wraps around for negative numbers. `Relaxed`: an allocation that fails for lack of these
+        // frames tries again.
         self.record
             .isolated
             .fetch_add(frames.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// How often free frames were taken out. `Acquire` pairs with the `Release` of
-    /// `count_isolation`: who finds frames isolated finds them counted.
+    /// Returns how often free frames were isolated. `Acquire` pairs with the `Release` of
+    /// `count_isolation`: a CPU that finds frames isolated finds the isolation counted.
     pub(crate) fn isolations(&self) -> u64 {
         self.record.isolations.load(Ordering::Acquire)
     }
 
-    /// Counts a taking out, before it happens.
+    /// Counts an isolation. Call it before the frames are isolated.
     pub(crate) fn count_isolation(&self) {
         self.record.isolations.fetch_add(1, Ordering::Release);
     }
 
-    /// Forgets what the host holds of single frames of a block.
+    /// Clears the touched bits of the pageblock's single frames.
     pub(crate) fn forget_touched(&self, block: usize) {
         if let Some(touched) = self.arrays.touched.get(block) {
             for word in 0..crate::bitmap::WORDS {
@@ -213,24 +231,27 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// Free frames that are taken out at this moment, by whomever.
+    /// Returns the number of free frames that are isolated or taken out by a host at this moment.
     pub(crate) fn isolated_frames(&self) -> u64 {
-        // Who finds what a host has taken is told so by `isolations`, if this was too early.
+        // If this value is too old, `isolations` shows the failing allocation that a host took
+        // frames.
         let taken = self.record.taken.load(Ordering::Relaxed);
         let isolated = self.record.isolated.load(Ordering::Relaxed);
         isolated.saturating_add(taken).min(self.managed())
     }
 
-    /// Frames that there are. `Relaxed`: changes only when memory goes offline or comes online.
+    /// Returns the number of managed frames. `Relaxed`: it changes only when memory goes offline or
+    /// comes online.
     pub(crate) fn managed(&self) -> u64 {
         self.record.managed.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of trees (32 pageblocks each).
     pub(crate) fn trees(&self) -> usize {
         self.arrays.summaries.len()
     }
 
-    /// The index of the giant that has this tree.
+    /// Returns the index of the GiB that contains `tree` (32 pageblocks).
     #[inline]
     pub(crate) fn giant_of(&self, tree: usize) -> usize {
         let mut base = 0;
@@ -245,13 +266,14 @@ impl<'m> Zone<'m> {
         unreachable!("tree {tree} of {}", self.trees())
     }
 
-    /// The giant that has this tree.
+    /// Returns the word of the GiB that contains `tree` (32 pageblocks).
     #[inline]
     pub(crate) fn giant(&self, tree: usize) -> &'m AtomicGiant {
         &self.arrays.giants[self.giant_of(tree)]
     }
 
-    /// The trees of the giant that has this tree, as many as there are.
+    /// Returns the trees (32 pageblocks each) of the zone that are in the same GiB as `tree`. They
+    /// may be fewer than a GiB has.
     pub(crate) fn giant_trees(&self, tree: usize) -> core::ops::Range<usize> {
         let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree());
         let of = |extent: &&Extent| inside(extent) < extent.trees();
@@ -265,7 +287,8 @@ impl<'m> Zone<'m> {
         at(first.max(extent.first_tree()))..at(end)
     }
 
-    /// The first tree of a giant that has all of its.
+    /// Returns the first tree (32 pageblocks) of the GiB with index `giant`. Returns `None` if the
+    /// zone lacks a tree of it.
     pub(crate) fn first_tree(&self, giant: usize) -> Option<usize> {
         let mut base = 0;
         for extent in self.extents.as_slice() {
@@ -281,7 +304,9 @@ impl<'m> Zone<'m> {
         None
     }
 
-    /// What a tree has. Where a giant is, or was, used as a whole, its word overrules those below.
+    /// Returns how many of the 32 pageblocks of `tree` are in each class. If the tree's GiB is
+    /// allocated whole, or was and is not yet settled, the GiB's word overrides the summary in
+    /// memory.
     #[inline]
     pub(crate) fn summary(&self, tree: usize) -> Summary {
         let giant = self.giant(tree).load();
@@ -294,18 +319,19 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// Says that a tree may have what is wanted.
+    /// Notes in the map that `tree` may have a pageblock of the kind `wanted`.
     #[inline]
     pub(crate) fn announce(&self, wanted: Wanted, tree: usize) {
         self.arrays.map.announce(wanted.kind(), tree);
     }
 
-    /// Whether a search for it would come to the tree.
+    /// Returns whether the map leads a search for `wanted` to `tree`.
     pub(crate) fn shows(&self, wanted: Wanted, tree: usize) -> bool {
         self.arrays.map.shows(wanted.kind(), tree)
     }
 
-    /// Whether a tree has a block that may be what is wanted.
+    /// Returns whether `tree` has a pageblock of the kind `wanted`. For free pageblocks only its
+    /// summary is read.
     pub(crate) fn has(&self, wanted: Wanted, tree: usize) -> bool {
         if self.summary(tree).count(wanted.class()) == 0 {
             return false;
@@ -315,13 +341,13 @@ impl<'m> Zone<'m> {
             || (first..first + TREE_BLOCKS).any(|block| self.offers(block) == Some(wanted))
     }
 
-    /// What a block is good for.
+    /// Returns the kind of a pageblock, or `None` if no search looks for it.
     fn offers(&self, block: usize) -> Option<Wanted> {
         let state = self.arrays.states[block].load();
         Wanted::of(state, self.arrays.reaches[block].load())
     }
 
-    /// Notes that a search for it found nothing in the tree, if that is how it is.
+    /// Removes `tree` from the map for `wanted`, if it has no such pageblock.
     #[cold]
     pub(crate) fn retire(&self, wanted: Wanted, tree: usize) {
         if !self.has(wanted, tree) {
@@ -332,15 +358,15 @@ impl<'m> Zone<'m> {
     }
 }
 
-/// A zone and those who must hear of what happens in it.
+/// A zone, with the state that all zones share.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct ZoneRef<'a, 'm> {
     pub(crate) zone: &'a Zone<'m>,
     pub(crate) hub: &'a Hub<'m>,
 }
 
-/// A block's place: hears of changes of its state and tells the summary, the search and the
-/// reporter.
+/// The [`Watch`] of a pageblock in a zone: passes changes of its state on to the summary, the map,
+/// the GiB and the reporter.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Seat<'a, 'm> {
     at: ZoneRef<'a, 'm>,
@@ -397,6 +423,7 @@ impl Watch for Seat<'_, '_> {
 }
 
 impl<'a, 'm> ZoneRef<'a, 'm> {
+    /// Returns the pageblock with index `block`.
     #[inline]
     pub(crate) fn block(self, block: usize) -> Block<'a, Seat<'a, 'm>> {
         let arrays = &self.zone.arrays;

@@ -1,4 +1,4 @@
-//! The allocator by example.
+//! Tests of the allocator by example.
 
 mod arena;
 
@@ -234,7 +234,7 @@ fn mobilities_do_not_share_a_block_while_others_are_free() {
     });
 }
 
-/// Pages of metadata that are not zero after `run`, in a guest of so many GiB.
+/// Returns the number of metadata pages that are not zero after `run`, in a guest of `gib` GiB.
 fn pages_written(gib: u64, run: impl FnOnce(&ebb_mm::Allocator<'_>)) -> usize {
     let low = [range(0, 160), range(MIB, 3071 * MIB)];
     let high = [range(1 << 20, (gib - 3) * 1024 * MIB)];
@@ -272,7 +272,7 @@ fn a_large_guest_starts_in_the_metadata_of_a_small_one() {
                 }
             }
         });
-        // What moves and what does not lie in pages of their own.
+        // Movable and unmovable frames are in different pages.
         assert!(
             pages <= 10,
             "{pages} pages at {gib} GiB with 117 MiB in use"
@@ -312,13 +312,13 @@ fn a_front_hands_the_block_out_again_that_it_freed_whole() {
         a.validate().expect("valid");
         assert_eq!(a.stats().free_frames, 64 * MIB);
         assert_eq!(a.stats().unreported_free_frames, 512);
-        // One that waits for a block to be reported is told at once.
+        // A reporter that waits for a block is called at once.
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
         let other = one(a, front, Order::PAGEBLOCK);
         a.free(front, other, Order::PAGEBLOCK);
         assert_eq!(front.held(), 512, "a pass is due anyway");
-        // A request of another mobility, or for the last frame, is not kept from it.
+        // A request of another mobility, or for the last frame, gets the block all the same.
         let mut held: Vec<_> = (0..31 * 512).map(|_| one(a, front, Order::BASE)).collect();
         let last = Request::new(Order::PAGEBLOCK, Mobility::Unmovable).reserve(Reserve::Use);
         held.push(a.allocate(front, last).expect("it was drained"));
@@ -349,7 +349,7 @@ fn an_order_that_no_block_can_serve_is_refused_until_one_can() {
             assert!(a.allocate(front, request).is_err(), "order {of}");
             validate_after(a, front);
         }
-        // One run of eight in the middle is found, by its order and those below.
+        // One run of eight frames in the middle is found, by its order and those below.
         let middle = held[held.len() / 2].number() / 8 * 8;
         for frame in (middle..middle + 8).filter(|frame| frame % 2 == 1) {
             a.free(front, Frame::new(frame), Order::BASE);

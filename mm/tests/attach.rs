@@ -1,4 +1,4 @@
-//! A second participant over the same bytes: right on right bytes, harmless on any.
+//! Tests of an attached host over the same metadata: correct on valid bytes, harmless on any bytes.
 
 mod arena;
 #[path = "attach/exercise.rs"]
@@ -24,7 +24,7 @@ fn request(order: Order) -> Request {
     Request::new(order, Mobility::Movable).reserve(Reserve::Use)
 }
 
-/// An allocator and an attachment to it.
+/// Calls `test` with an allocator and an attachment to it.
 fn both(test: impl FnOnce(&Allocator<'_>, &Attached<'_>)) {
     let ranges = [range(0, FRAMES)];
     let zones = [ZoneConfig {
@@ -47,7 +47,7 @@ fn usage(attached: &Attached<'_>, frame: Frame) -> Usage {
     attached.block(frame).expect("managed").usage
 }
 
-/// What is free in blocks that are in use in part is seen frame by frame, and nothing else.
+/// The runs of free frames in partly used blocks are complete, and contain no other frame.
 #[test]
 fn it_sees_what_is_free_in_pieces() {
     both(|a, attached| {
@@ -135,14 +135,14 @@ fn it_sees_what_the_allocator_does() {
 fn a_block_that_it_takes_out_is_not_allocated() {
     both(|a, attached| {
         let mut front = Front::new();
-        // Through a GiB that was used as a whole, whose blocks do not know of it yet.
+        // Through a GiB that was allocated whole, whose state words are not settled yet.
         let giant = a
             .allocate(&mut front, request(Order::GIANT))
             .expect("memory");
         assert_eq!(attached.open(giant).err(), Some(TakeError::State));
         a.free(&mut front, giant, Order::GIANT);
         a.drain(&mut front);
-        // All but the blocks of one GiB are in use.
+        // All blocks are in use except those of one GiB.
         let first = FRAMES / 2 / 512;
         let other = a
             .allocate(&mut front, request(Order::GIANT))
@@ -197,7 +197,7 @@ fn a_guest_that_meddles_is_refused() {
     });
 }
 
-/// Both take and give back at once; every block has one owner.
+/// Guest and host allocate and free at once. Every block has one owner.
 #[test]
 fn both_take_part_at_once() {
     both(|a, attached| {
@@ -254,7 +254,7 @@ fn both_take_part_at_once() {
 #[test]
 fn bytes_that_are_no_metadata_are_refused() {
     let memory = Memory::new(4096);
-    // SAFETY: the memory is valid for so many bytes.
+    // SAFETY: the memory is valid for `bytes` bytes.
     let attach = |bytes| unsafe { Attached::new(memory.base(), bytes) }.err();
     assert_eq!(attach(4096), Some(AttachError::Magic(0)));
     assert_eq!(attach(4095), Some(AttachError::Misplaced));
@@ -268,13 +268,13 @@ fn bytes_that_are_no_metadata_are_refused() {
     // The header alone.
     let short = Memory::new(4096);
     short.fill(&metadata[..512]);
-    // SAFETY: the memory is valid for so many bytes.
+    // SAFETY: the memory is valid for this number of bytes.
     let attached = unsafe { Attached::new(short.base(), short.bytes()) };
     assert!(matches!(attached.err(), Some(AttachError::Length(_))));
 }
 
 proptest! {
-    /// The same that `fuzz/fuzz_targets/attach.rs` does.
+    /// Runs the same code as `fuzz/fuzz_targets/attach.rs`.
     #[test]
     fn no_bytes_make_it_panic_or_leave_its_memory(
         input in prop::collection::vec(any::<u8>(), 0..600),
@@ -282,7 +282,7 @@ proptest! {
         exercise(&input);
     }
 
-    /// The words behind a valid header: maps, summaries, states and bits.
+    /// Changes the words behind a valid header: maps, summaries, states and bits.
     #[test]
     fn no_body_makes_it_panic_or_leave_its_memory(
         patches in prop::collection::vec((any::<u16>(), any::<u64>(), any::<u64>()), 1..200),
@@ -290,8 +290,8 @@ proptest! {
     ) {
         let mut input = Vec::new();
         for (word, value, mask) in patches {
-            // Most of what is looked at is near the start, and half of the bits are as they were
-            // likely to be: none set.
+            // Most words that are read are near the start. Half of the changes set no bits, the
+            // likely value.
             let word = 512 + u32::from(word) % exercise::BODY_WORDS;
             input.extend(u16::try_from(word).expect("few words").to_le_bytes());
             input.extend((value & mask).to_le_bytes());
@@ -308,8 +308,8 @@ proptest! {
     ) {
         let mut input = Vec::new();
         for (word, shift, value) in patches {
-            // The magic, the version and the length stay, so that the rest is read at all; and
-            // small numbers are of more interest than large ones.
+            // The magic, the version and the length stay, so that the rest is read. Small numbers
+            // are more interesting than large ones.
             input.extend(word.max(3).to_le_bytes());
             input.extend((value >> (15 * u32::from(shift))).to_le_bytes());
         }

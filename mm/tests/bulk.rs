@@ -1,4 +1,4 @@
-//! Many blocks in one call, and exactly these frames.
+//! Tests of bulk calls and of allocations of a given range.
 
 mod arena;
 
@@ -90,7 +90,7 @@ fn a_range_is_had_whole_or_not_at_all() {
         a.allocate_range(&mut front, wanted, Mobility::Movable)
             .expect("all is free");
         assert_eq!(a.stats().free_frames, FRAMES - 3000);
-        // The second is refused and names the frame; nothing of it is taken.
+        // The second call fails and names the frame. It takes no frame.
         let overlap = FrameRange::new(Frame::new(0), 5000);
         assert_eq!(
             a.allocate_range(&mut front, overlap, Mobility::Movable),
@@ -130,7 +130,7 @@ fn a_range_says_why_it_is_refused() {
             Err(RangeError::InUse(huge.offset(17)))
         );
         a.free(&mut front, huge, Order::PAGEBLOCK);
-        // What this front holds is no obstacle.
+        // Frames in this CPU's own cache are no obstacle.
         let frame = a
             .allocate(&mut front, request(Order::BASE))
             .expect("memory");
@@ -148,7 +148,7 @@ fn pageblocks_come_and_go_in_bulk() {
         let mut front = Front::new();
         let blocks = usize::try_from(FRAMES / 512).expect("small");
         let mut taken = vec![(Frame::new(0), Contents::Fresh); blocks];
-        // One is held in between, of another mobility, and one is in use in part.
+        // In between, one block is in use by another mobility, and one is partly used.
         let held = a
             .allocate(
                 &mut front,

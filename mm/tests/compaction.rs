@@ -1,4 +1,4 @@
-//! Compaction: what the planner says against every possible choice, what it does against a model, and
+//! Tests of compaction: the plan against every possible choice, the results against a model, and
 //! threads that allocate and free while blocks are emptied.
 
 mod arena;
@@ -24,7 +24,7 @@ use proptest::prelude::*;
 const BLOCKS: usize = 32;
 const NOW: Duration = Duration::from_secs(100);
 
-/// The frames in use of a memory of which each block has so many, spread over it.
+/// Allocates `used[i]` frames of pageblock `i`, spread over it. Returns the frames in use.
 fn fill(a: &Allocator<'_>, front: &mut Front, used: &[u64]) -> Vec<Frame> {
     let mut held = Vec::new();
     for (block, &used) in (0..).zip(used) {
@@ -43,7 +43,7 @@ fn block_of(frame: Frame) -> u64 {
     frame.number() / PAGEBLOCK_FRAMES
 }
 
-/// Moves what is in use of a block, but for frames that do not move.
+/// Migrates the frames in use out of a block, except those that do not move.
 fn clear(
     (a, front): (&Allocator<'_>, &mut Front),
     compactor: &mut Compactor,
@@ -121,7 +121,7 @@ fn nothing_of_a_block_that_is_emptied_is_handed_out_and_what_is_freed_stays_in_i
             }
         };
         assert!(matches!(error, AllocError::Isolated { .. }), "{error}");
-        // Room for the two that are left is set aside.
+        // Frames are set aside for the two that are left.
         assert_eq!(taken.len() as u64, 12 - 2 + 30 * PAGEBLOCK_FRAMES);
         assert!(taken.iter().all(|&frame| block_of(frame) != 0));
         assert_eq!(a.frames_left(*block), 2);
@@ -204,7 +204,7 @@ fn where_nothing_is_to_be_had_nothing_is_looked_at() {
             assert_eq!(compactor.plan(now, a, 1, Compacts::Direct), None);
         }
         assert_eq!(compactor.counters().migrate_scanned, looked);
-        // A block's worth more, and it looks again.
+        // After 512 more frees it looks again.
         for frame in held[BLOCKS * 512 - 1400..].iter().step_by(2) {
             a.free(front, *frame, Order::BASE);
         }
@@ -243,7 +243,8 @@ fn whole_blocks_and_parts_of_them_are_freed_while_they_are_emptied() {
     });
 }
 
-/// The fewest frames that have to be moved to free so many of these blocks.
+/// Returns the fewest frames that have to move to free `blocks` of these blocks, or `None` if there
+/// is not enough space.
 fn cheapest(used: &[u64], blocks: u32) -> Option<u64> {
     let mut best = None;
     for set in 0_u32..1 << used.len() {
@@ -267,8 +268,8 @@ fn cheapest(used: &[u64], blocks: u32) -> Option<u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Of every number of blocks: the plan is the cheapest choice that there is, and it is carried
-    /// out at that price, or no choice has room.
+    /// For every number of blocks the plan is the cheapest choice, and it costs what it says, or no
+    /// choice has enough space.
     #[test]
     fn no_other_choice_is_cheaper(used in prop::collection::vec(1..512_u64, 1..9), wanted in 1..9_u32) {
         in_small_memory(|a, front| {
@@ -301,19 +302,19 @@ proptest! {
     }
 }
 
-/// What a page holds that programs see, and where it is.
+/// The contents of a page, and the frame that it is in.
 struct Page {
     frame: Option<Frame>,
     contents: u64,
 }
 
-/// Memory that programs use while it is compacted.
+/// Memory that programs use during compaction.
 struct Shared<'a, 'm> {
     a: &'a Allocator<'m>,
     pages: Vec<Mutex<Page>>,
-    /// Which page a frame holds: what a reverse mapping says.
+    /// The page that each frame holds, as a reverse mapping would say.
     owners: Vec<AtomicU32>,
-    /// A word of each frame.
+    /// One word of the contents of each frame.
     memory: Vec<AtomicU64>,
     end: AtomicBool,
 }
@@ -337,7 +338,7 @@ impl Shared<'_, '_> {
         assert_eq!(self.owners[at].swap(NOBODY, Ordering::AcqRel), page);
     }
 
-    /// A program that touches and frees its pages.
+    /// Runs a program that touches and frees its pages.
     fn churn(&self, seed: u64) {
         let mut front = ManuallyDrop::new(Front::new());
         let mut random = seed;
@@ -368,7 +369,8 @@ impl Shared<'_, '_> {
         self.a.drain(&mut front);
     }
 
-    /// Moves the page in this frame to that one, if there is one that nobody is at.
+    /// Moves the page in frame `from` to frame `to`. Returns `false` if there is no page that is
+    /// unused at this moment.
     fn migrate(&self, front: &mut Front, from: Frame, to: Frame) -> bool {
         let page = self.owners[self.frame(from)].load(Ordering::Acquire);
         let held = self.pages.get(page as usize).map(|page| page.try_lock());
@@ -385,7 +387,7 @@ impl Shared<'_, '_> {
         true
     }
 
-    /// Empties blocks until it is over; how many became free.
+    /// Empties blocks until the programs end. Returns the number of blocks that became free.
     fn compact(&self) -> u64 {
         let mut front = ManuallyDrop::new(Front::new());
         let mut compactor = Compactor::new(0);
@@ -491,8 +493,9 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Blocks of all orders come and go while any of them are being emptied: nothing is handed out
-    /// that is taken out, in use, or (as a target) in a free block, and in the end nothing is missing.
+    /// Blocks of all orders are allocated and freed while other blocks are emptied. No allocation
+    /// returns a frame that is taken out or in use, no target frame is in a free block, and in the
+    /// end no frame is missing.
     #[test]
     fn nothing_is_lost_whatever_happens(events in prop::collection::vec(event(), 1..250)) {
         in_small_memory(|a, front| {
@@ -510,7 +513,7 @@ proptest! {
                 match *event {
                     Event::Allocate { order: of, mobility } => {
                         if let Ok(frame) = a.allocate(front, Request::new(order(of), mobility)) {
-                            // Frames that the front held before may be of any block.
+                            // Frames that were in the cache before may be in any block.
                             let inside = emptying.iter().any(|block| block.range().contains(frame));
                             assert!(!inside || of != 9, "a block that is being emptied");
                             for at in frames(frame, order(of)) {
@@ -525,7 +528,7 @@ proptest! {
                         a.free(front, frame, order);
                     }
                     Event::Begin(which) if !held.is_empty() => {
-                        // So that from here on nothing of it can come out of the front.
+                        // After this the cache has no frame of the block.
                         a.drain(front);
                         emptying.extend(a.begin_emptying(held[which % held.len()].0));
                     }

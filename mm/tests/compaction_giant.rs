@@ -1,4 +1,4 @@
-//! A GiB made of memory in use.
+//! Tests of compaction that frees a whole GiB.
 
 mod arena;
 
@@ -15,7 +15,7 @@ const NOW: Duration = Duration::from_secs(9);
 /// The first frame of the first whole GiB.
 const FIRST: u64 = (1 << 20) + GIB;
 
-/// Takes every so many-th frame of so many.
+/// Allocates every `step`th of `frames` frames from `start` on.
 fn hold(a: &Allocator<'_>, front: &mut Front, start: u64, frames: u64, step: u64) -> Vec<Frame> {
     let starts = (start..start + frames).step_by(usize::try_from(step).expect("small"));
     let take = |start| {
@@ -26,7 +26,7 @@ fn hold(a: &Allocator<'_>, front: &mut Front, start: u64, frames: u64, step: u64
     starts.map(take).collect()
 }
 
-/// Moves everything out that `moves`.
+/// Migrates all frames for which `moves` returns `true` out of the GiB.
 fn clear(
     (a, front): (&Allocator<'_>, &mut Front),
     compactor: &mut Compactor,
@@ -67,7 +67,7 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
         .into_iter()
         .map(|frame| (frame, Order::BASE))
         .collect();
-        // The second would be cheaper if it were not for a frame that does not move.
+        // The second GiB would be cheaper, but has a frame that does not move.
         a.claim(range(FIRST + GIB + 77 * PAGEBLOCK_FRAMES, 1))
             .expect("free");
         let request = Request::new(Order::GIANT, Mobility::Movable);
@@ -116,7 +116,7 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
             Frame::new(frame)
         });
         let mut held = Vec::new();
-        // The higher ones are taken before anything of the lowest is.
+        // The higher GiB regions are used before the lowest.
         let lowest = FrameRange::new(Frame::new(FIRST), GIB);
         while !held.iter().any(|&(frame, _)| lowest.contains(frame)) {
             held.push((one(a, front, Order::PAGEBLOCK), Order::PAGEBLOCK));

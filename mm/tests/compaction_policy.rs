@@ -1,5 +1,5 @@
-//! The policies of compaction and the compactor together, in virtual time: the seed's memory, memory
-//! that does not move, and memory that the host gets.
+//! Tests of the policies of compaction with the compactor, in virtual time: with the memory of the
+//! original experiments, with memory that does not move, and with memory that the host gets.
 
 mod arena;
 
@@ -13,10 +13,10 @@ use ebb_mm::{
 };
 
 const BLOCKS: u64 = 256;
-/// What it takes to move a frame.
+/// The time to move a frame.
 const MOVE: Duration = Duration::from_micros(2);
 
-/// A machine whose frames move, or do not.
+/// A machine whose frames all move, or all do not.
 struct Machine<'a, 'm> {
     a: &'a Allocator<'m>,
     front: ManuallyDrop<Front>,
@@ -26,7 +26,7 @@ struct Machine<'a, 'm> {
     moved: u64,
 }
 
-/// Calls `test` with 512 MiB, `used` frames of each block of which are in use.
+/// Calls `test` with a machine of 512 MiB. In each block `used` frames are in use.
 fn machine(used: u64, moves: bool, test: impl FnOnce(&mut Machine<'_, '_>)) {
     let ranges = [range(1 << 20, BLOCKS * PAGEBLOCK_FRAMES)];
     let zones = [ZoneConfig {
@@ -66,7 +66,8 @@ impl Machine<'_, '_> {
             .plan(self.now, self.a, blocks, Compacts::Daemon)
     }
 
-    /// Empties the next block of the plan; whether it became free.
+    /// Empties the next block of the plan. Returns whether it became free, or `None` at the end of
+    /// the plan.
     fn empty(&mut self) -> Option<bool> {
         let block = self.compactor.next(self.a)?;
         self.now += MOVE * block.used();
@@ -85,8 +86,8 @@ impl Machine<'_, '_> {
     }
 }
 
-/// Drives the daemon until then; how often it woke up for its own sake, how often it tried and how
-/// long it worked.
+/// Runs the daemon until the time `until`. Returns how often it woke up by itself, how often it
+/// tried to compact, and how long it worked.
 fn run_proactive(
     m: &mut Machine<'_, '_>,
     until: Duration,
@@ -112,7 +113,7 @@ fn run_proactive(
             continue;
         }
         wakes += u32::from(poll.next.is_some());
-        // Something runs all the time, so somebody looks as often as may be.
+        // Other code runs all the time, so the daemon looks at every chance.
         m.now = poll.next.unwrap_or(poll.look_after);
     }
     (wakes, tries, busy)
@@ -130,15 +131,15 @@ fn the_seeds_memory_is_brought_to_the_low_threshold_and_no_further() {
         assert_eq!(m.a.zone_stats(0).free_blocks, wanted);
         assert_eq!(m.moved, wanted * 128);
         assert!(busy <= Duration::from_secs(6));
-        // From here on there is nothing to do, and nobody is woken.
+        // From here on there is no work, and the daemon does not wake.
         let start = m.now;
         let (wakes, tries, _) = run_proactive(m, start + Duration::from_secs(60), 20);
         assert_eq!((wakes, tries), (0, 0));
-        // Nearly all that the free memory makes up, if it is wanted.
+        // Nearly all blocks that the free memory could make, if they are wanted.
         let start = m.now;
         run_proactive(m, start + Duration::from_secs(600), 100);
         assert_eq!(m.score(), 5);
-        // What is left is below 7 %: the percentage is cut, and cut again when it is weighted.
+        // The rest is below 7 %: the percentage is rounded down, and once more when it is weighted.
         assert!(m.a.zone_stats(0).free_blocks * 100 > BLOCKS * 3 / 4 * 93);
     });
 }

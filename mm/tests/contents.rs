@@ -1,4 +1,4 @@
-//! A frame that is said to be fresh was never handed out before.
+//! Tests that a frame reported as never handed out was indeed never handed out.
 
 mod arena;
 
@@ -99,7 +99,7 @@ proptest! {
                 } else if event == 1 {
                     a.drain(&mut front);
                 } else if event == 2 {
-                    // One who does not ask gets frames of fresh words as well.
+                    // A request that does not ask may get such frames too.
                     if let Ok(frame) = a.allocate(&mut front, request(order)) {
                         ever.extend((0..1 << order).map(|offset| frame.offset(offset)));
                         held.push((frame, order));

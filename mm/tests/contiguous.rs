@@ -1,4 +1,5 @@
-//! Any number of adjacent frames, beside a model with one entry a frame.
+//! Tests of allocations of any number of adjacent frames, against a model with one entry for each
+//! frame.
 
 mod arena;
 
@@ -11,7 +12,7 @@ use ebb_mm::{
 };
 use proptest::prelude::*;
 
-/// A zone from 0 with two holes in it, one not of whole words, and one above.
+/// A zone from 0 with two holes, one of them not of whole bitmap words, and a second zone above.
 const LOW: [(u64, u64); 3] = [(0, 160), (256, 5000), (6000, 64 * MIB - 6000)];
 const HIGH: (u64, u64) = (1 << 20, 20 * MIB + 77);
 
@@ -31,7 +32,8 @@ fn machine(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
     });
 }
 
-/// Free or not, for each frame of a zone from its start on; what is not there is in use.
+/// For each zone its first frame, and for each of its frames whether it is free. Frames without
+/// memory are in use.
 struct Model([(u64, Vec<bool>); 2]);
 
 impl Model {
@@ -56,7 +58,7 @@ impl Model {
         }
     }
 
-    /// Whether so many are free somewhere.
+    /// Returns whether `frames` aligned adjacent frames are free.
     fn has(&self, frames: u64, align: u64, within: Option<FrameRange>, zone: ZoneKind) -> bool {
         let zones = if zone == ZoneKind::Normal { 2 } else { 1 };
         self.0[..zones].iter().any(|(start, free)| {
@@ -65,7 +67,7 @@ impl Model {
                 let inside = within.is_none_or(|within| within.contains(Frame::new(frame)));
                 let begins = run != 0 || frame.is_multiple_of(align);
                 run = if free && inside && begins { run + 1 } else { 0 };
-                // A run that began too early may go on from an aligned frame in it.
+                // A run that begins too early may contain an aligned frame.
                 run >= frames
             })
         })
@@ -81,7 +83,7 @@ enum Step {
         dma: bool,
     },
     One(u8),
-    /// All of a range, or a part of it.
+    /// Frees a range or a part of it.
     Give {
         which: usize,
         part: Option<(u64, u64)>,
@@ -209,7 +211,7 @@ fn memory_for_isa_dma_is_below_16_mib() {
     machine(|a, front| {
         let below = Some(range(0, 16 * MIB));
         let request = Request::new(Order::BASE, Mobility::Unmovable).zone(ZoneKind::Dma32);
-        // Rings of 48 KiB until there is no room for one.
+        // Allocates rings of 48 KiB until there is no space for one.
         let mut taken = 0;
         while let Ok(ring) = a.allocate_contiguous(front, 12, below, request) {
             assert!(ring.end().address() <= 16 << 20);
@@ -233,7 +235,7 @@ fn what_cannot_be_is_refused() {
         let nowhere = Some(range(u64::MAX - 5, u64::MAX));
         let refused = Err(ContiguousError::Exhausted(1));
         assert_eq!(a.allocate_contiguous(front, 1, nowhere, request), refused);
-        // The reserve is kept, and used where that is asked for.
+        // The reserve is kept, and used by requests that may use it.
         let zone = request.zone(ZoneKind::Dma32);
         let min = 1000;
         let marks = ebb_mm::Watermarks {

@@ -1,4 +1,4 @@
-//! What the summaries say of fragmentation, against the walk over all bits.
+//! Tests of the fragmentation estimate from the summaries, against the walk over all bits.
 
 mod arena;
 
@@ -8,11 +8,11 @@ use ebb_mm::{
 };
 use proptest::prelude::*;
 
-/// Frames of 64 MiB.
+/// The number of frames in 64 MiB.
 const TREE: u64 = 1 << 14;
 
 fn memory<R>(trees: u64, test: impl FnOnce(&Allocator<'_>) -> R) -> R {
-    // A hole, so that a block is of missing memory and one begins in use.
+    // With a hole, so that one block has no memory and one begins with frames in use.
     let ranges = [range(0, 700), range(1024, trees * TREE - 1024)];
     let zones = [ZoneConfig {
         kind: ZoneKind::Dma32,
@@ -69,7 +69,7 @@ proptest! {
                     let order = Order::new(order).expect("an order");
                     let request = Request::new(order, Mobility::ALL[mobility])
                         .reserve(Reserve::Use);
-                    // Many of the small ones, so that blocks fill up.
+                    // Many small blocks, so that pageblocks fill up.
                     for _ in 0..=(most >> order.get()) {
                         held.extend(a.allocate(&mut front, request).map(|frame| (frame, order)));
                     }
@@ -103,7 +103,7 @@ fn memory_that_is_full_or_a_sieve_has_exact_figures() {
         a.drain(&mut front);
         compare(a);
         assert_eq!(a.estimate(0).fragmentation_index(Order::PAGEBLOCK), 0..=0);
-        // Every second one free: none is next to another.
+        // Every second frame is free: no two free frames are adjacent.
         frames.sort_unstable();
         let (odd, even): (Vec<_>, Vec<_>) = frames.iter().partition(|f| f.number() % 2 == 1);
         for &frame in &odd {
@@ -113,7 +113,7 @@ fn memory_that_is_full_or_a_sieve_has_exact_figures() {
         compare(a);
         let estimate = a.estimate(0);
         assert_eq!(estimate.unusable_index(Order::PAGEBLOCK), 1000..=1000);
-        // So many single frames: the request fails for fragmentation alone.
+        // Enough single frames are free: the request fails only because of fragmentation.
         let index = estimate.fragmentation_index(Order::PAGEBLOCK);
         assert!(*index.start() > 900, "{index:?}");
         for frame in even {

@@ -1,6 +1,6 @@
-//! Long random runs of a few fronts against the least that their owner could know: which frames are
-//! his. Memory is small and few words of it go round, so that they take each other's places in the
-//! fronts again and again.
+//! Long random runs of a few per-CPU caches against a simple model of the frames in use. The memory
+//! is small, so that few bitmap words are in circulation and often compete for the entries of the
+//! caches.
 
 mod arena;
 
@@ -17,14 +17,14 @@ use ebb_mm::{
 
 /// The first frame of the upper zone.
 const HIGH: u64 = 1 << 20;
-/// Frames of the lower zone, which ends within a block, and of the upper one.
+/// The number of frames of the lower zone, which ends within a block, and of the upper zone.
 const FRAMES: [u64; 2] = [3 * PAGEBLOCK_FRAMES + 200, 2 * PAGEBLOCK_FRAMES];
 const MANAGED: u64 = FRAMES[0] + FRAMES[1];
-/// Phases of a run. In each the same is done again and again.
+/// The number of phases in a run. Each phase repeats one kind of operation.
 const PHASES: usize = if cfg!(debug_assertions) { 100 } else { 400 };
 const SEEDS: u64 = if cfg!(debug_assertions) { 2 } else { 24 };
 
-/// Xorshift.
+/// A random number generator: xorshift.
 struct Random(u64);
 
 impl Random {
@@ -32,7 +32,7 @@ impl Random {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        // The low bits are the worst.
+        // The low bits are the least random.
         usize::try_from(self.0 >> 33).expect("31 bits") % end
     }
 
@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// Says which run it was that failed.
+/// Prints the seed of the run if it fails.
 struct Seed(u64, usize);
 
 impl Drop for Seed {
@@ -52,15 +52,15 @@ impl Drop for Seed {
     }
 }
 
-/// What the model knows of a frame.
+/// The model's state of a frame.
 #[derive(Copy, Clone, Default)]
 struct Page {
     owned: bool,
-    /// Somebody was handed it once.
+    /// Whether the frame was ever allocated.
     used: bool,
 }
 
-/// Where a frame is in the model.
+/// Returns the index of a frame in the model.
 fn at(frame: Frame) -> usize {
     let number = frame.number();
     let at = if number < HIGH {
@@ -78,14 +78,14 @@ struct Model<'a, 'm> {
     fronts: Vec<ManuallyDrop<Front>>,
     pages: Vec<Page>,
     owned: Vec<(Frame, Order)>,
-    /// Frames that a batch holds.
+    /// The number of frames in a batch.
     in_batch: u64,
     reporter: Reporter,
     now: Duration,
     random: Random,
 }
 
-/// Whoever hears of frames that are free.
+/// A host that receives free ranges.
 struct Host<'a>(&'a [Page]);
 
 impl ReportSink for Host<'_> {
@@ -167,7 +167,7 @@ impl Model<'_, '_> {
         true
     }
 
-    /// Whether a request had to fail, all fronts being drained.
+    /// Asserts that `request` has to fail once all caches are drained.
     fn assert_out_of(&self, request: Request) {
         let low = usize::try_from(FRAMES[0]).expect("small");
         let size = usize::try_from(request.order.frames()).expect("small");
@@ -180,7 +180,7 @@ impl Model<'_, '_> {
         assert!(out, "{request:?} failed and there is one");
     }
 
-    /// Frees a block whole, or a run now and then frame by frame.
+    /// Frees a block whole, or sometimes a run frame by frame.
     fn free(&mut self, front: usize, which: usize) {
         let (frame, of) = self.give(which);
         let parts = of < Order::PAGEBLOCK && self.random.one_in(4);
@@ -200,7 +200,7 @@ impl Model<'_, '_> {
         let which = match self.random.below(3) {
             0 => self.random.below(count),
             1 => count - 1,
-            // One of those that came last, so that the same words go round.
+            // One of the latest, so that the same words stay in circulation.
             _ => count - 1 - self.random.below(count.min(20)),
         };
         self.free(front, which);
@@ -213,7 +213,7 @@ impl Model<'_, '_> {
         }
     }
 
-    /// Takes a few and frees them, over and over.
+    /// Allocates a few blocks and frees them, repeatedly.
     fn pairs(&mut self, of: Order) {
         let (front, depth) = (self.front(), 1 + self.random.below(4));
         let kinds: Vec<_> = (0..=self.random.below(3))
@@ -245,7 +245,7 @@ impl Model<'_, '_> {
         }
     }
 
-    /// Takes and frees at random, with about so many blocks owned.
+    /// Allocates and frees at random, with at most about `most` blocks in use.
     fn churn(&mut self, most: usize, orders: usize) {
         let zone = self.zone();
         for _ in 0..self.random.below(600) {
@@ -259,7 +259,7 @@ impl Model<'_, '_> {
         }
     }
 
-    /// Takes all that there is, and gives most of it back.
+    /// Allocates all memory, and frees most of it.
     fn exhaust(&mut self) {
         let of = if self.random.one_in(2) {
             0
@@ -300,8 +300,8 @@ impl Model<'_, '_> {
         self.free_together();
     }
 
-    /// Frees single frames that were taken last, by slice or by batch; with a batch others are taken
-    /// and freed in between.
+    /// Frees the latest single frames, as a slice or in a batch. Between the frees of a batch other
+    /// frames are allocated and freed.
     fn free_together(&mut self) {
         let (front, count) = (self.front(), self.random.below(300));
         let between = self.random.one_in(2);
@@ -347,7 +347,7 @@ impl Model<'_, '_> {
         }
     }
 
-    /// Every frame is free, held by a front or owned.
+    /// Asserts that every frame is free, in a cache or in use.
     fn check(&self) {
         let free: u64 = (0..2).map(|zone| self.a.free_areas(zone).frames()).sum();
         let held: u64 = self.fronts.iter().map(|front| front.held()).sum();
@@ -385,7 +385,7 @@ impl Model<'_, '_> {
         self.check();
     }
 
-    /// All is given back; every frame and every block can be had again.
+    /// Frees everything. Then every frame and every block can be allocated again.
     fn finish(&mut self) {
         while !self.owned.is_empty() {
             self.free_any();

@@ -1,5 +1,5 @@
-//! What fronts hold: apart from each other, found when nothing else is left, and given back when
-//! a pageblock is whole but for it.
+//! Tests of per-CPU caches: they use different blocks, their frames are found if no other frame is
+//! left, and they return a pageblock if they hold everything in use of it.
 
 mod arena;
 
@@ -17,7 +17,7 @@ use ebb_mm::{
     PAGEBLOCK_FRAMES, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
 };
 
-/// Frames of 64 MiB.
+/// The number of frames in 64 MiB.
 const TREE: u64 = 32 * PAGEBLOCK_FRAMES;
 
 #[derive(Default)]
@@ -108,8 +108,8 @@ fn fronts_break_up_blocks_in_trees_of_their_own() {
     });
 }
 
-/// Two that begin at the same moment both find the same trees with nobody in them. Past the block
-/// that each breaks up then they are apart.
+/// Two caches that begin at the same time both find the same unused trees. Each breaks up one block
+/// there, and after that they use different trees.
 #[test]
 fn fronts_that_begin_at_once_come_apart() {
     const BLOCK: usize = 512;
@@ -126,10 +126,10 @@ fn fronts_that_begin_at_once_come_apart() {
                 let mut front = Front::new();
                 meet(2);
                 let mut frames = many(a, &mut front, 1);
-                // Neither uses its block up before the other has one.
+                // Neither uses up its block before the other has one.
                 meet(4);
                 frames.extend(many(a, &mut front, 4 * BLOCK as u64 - 1));
-                // Nor gives it back while the other looks around.
+                // Neither returns its block during the other's search.
                 meet(6);
                 free(a, &mut front, &frames);
                 a.drain(&mut front);
@@ -155,7 +155,7 @@ fn what_a_front_holds_is_found_when_nothing_else_is_left() {
             whole.push(block);
         }
         assert_eq!(whole.len(), 31);
-        // The rest of the word is in the front: seven runs of this order are in the block.
+        // The rest of the word is in the cache: the block has seven runs of this order.
         let runs: Vec<_> = std::iter::from_fn(|| get(a, &mut other, order(6)).ok()).collect();
         assert_eq!(runs.len(), 7);
         assert_eq!(
@@ -168,7 +168,7 @@ fn what_a_front_holds_is_found_when_nothing_else_is_left() {
         for run in runs {
             a.free(&mut other, run, order(6));
         }
-        // All of another mobility as well.
+        // Everything, also for another mobility.
         let request = Request::new(order(3), Mobility::Unmovable).reserve(Reserve::Use);
         let run = a.allocate(&mut other, request).expect("it is taken over");
         a.free(&mut other, run, order(3));
@@ -193,7 +193,7 @@ fn a_block_that_is_whole_but_for_a_front_is_given_back() {
         assert!(a.isolate(block).is_none(), "frames of it are in use");
         free(a, &mut front, &frames);
         assert!(a.isolate(block).is_none(), "words of it are in the front");
-        // Needs the place of one of the words.
+        // Needs the entry of one of the words.
         free(a, &mut front, &elsewhere[128..129]);
         let isolated = a.isolate(block).expect("all of it was given back");
         a.put_back(isolated, ebb_mm::PutBack::Unchanged);
@@ -228,11 +228,12 @@ fn the_reporter_need_not_wait_for_a_front_to_be_drained() {
     });
 }
 
-/// The frames of one word, freed before and after one of another mobility was taken: what is freed
-/// before goes to the slot, what is freed after to the word's place.
+/// The frames of one word, freed before and after one of another mobility is allocated. Frames
+/// freed before go to the slot, those freed after go to the word's entry.
 #[test]
 fn a_word_is_whole_wherever_in_the_front_its_frames_are() {
-    // How many of the word's frames are taken, freed before, freed after, and taken again then.
+    // The number of the word's frames that are allocated, freed before, freed after, and then
+    // allocated again.
     let cases = [
         (64, 1, 63, 0),
         (64, 40, 24, 0),
@@ -284,7 +285,7 @@ fn a_run_taken_again_and_again_stays_in_the_front() {
                 assert_eq!(front.held(), of.frames());
                 assert_eq!(get(a, &mut front, of), Ok(first));
             }
-            // Of another mobility it is not what is wanted.
+            // A request of another mobility does not get it.
             a.free(&mut front, first, of);
             let request = Request::new(of, Mobility::Unmovable).reserve(Reserve::Use);
             let other = a.allocate(&mut front, request).expect("there is memory");

@@ -1,4 +1,4 @@
-//! Whole GiB, blocks that are split, and memory that goes offline.
+//! Tests of whole GiB regions, split blocks and offline memory.
 
 mod arena;
 
@@ -27,7 +27,7 @@ fn a_gib_is_taken_whole_and_given_back() {
         assert_eq!(a.zone_stats(0).blocks_of[1], 3 * 512);
         assert_eq!(a.zone_stats(0).free_blocks, 15 * 32);
         assert_eq!(a.free_areas(0).frames(), total - 3 * GIB);
-        // What is left is handed out, and no frame of the three.
+        // The rest is allocated, without a frame of the three.
         let mut rest = Vec::new();
         while let Ok(frame) = a.allocate(front, Request::new(Order::PAGEBLOCK, Mobility::Movable)) {
             assert!(
@@ -114,7 +114,7 @@ fn a_block_is_split_and_freed_in_parts() {
 fn memory_goes_offline_and_comes_back() {
     with_giants(|a, front| {
         let total = a.stats().managed_frames;
-        // What does not move is in the lowest GiB.
+        // Unmovable frames are in the lowest GiB.
         let request = Request::new(Order::BASE, Mobility::Unmovable);
         let low = |_| a.allocate(front, request).expect("memory");
         let held: Vec<_> = (0..600).map(low).collect();
@@ -188,7 +188,7 @@ fn memory_comes_online_in_parts() {
         }
         validate_after(a, front);
         assert_eq!(a.stats().free_frames, total - 1024 + 16);
-        // What it left out, and the other pageblock.
+        // The frames that the call left out, and the other pageblock.
         a.admit(range(away.start.number(), 8)).expect("left out");
         a.admit(range(away.start.number() + 24, 1000))
             .expect("left out");

@@ -1,4 +1,5 @@
-//! Page hinting with virtual time: how soon, nothing in use, nothing lost, no end of work.
+//! Tests of page hinting in virtual time: delays, no report of frames in use, no lost frame, no
+//! endless work.
 
 mod arena;
 
@@ -20,7 +21,7 @@ use proptest::prelude::*;
 const MIB: u64 = 256;
 const FRAMES: u64 = 2047 * MIB;
 
-/// One CPU's list, and how often the worker was called.
+/// The hint list of one CPU, and how often the worker was called.
 struct Cpu {
     list: [HintList; 1],
     calls: AtomicU64,
@@ -49,7 +50,7 @@ impl Events for Cpu {
     }
 }
 
-/// A host: it knows which frames it was told of, and what the guest does meanwhile.
+/// A host. It knows the frames that were reported, and runs code of the guest during a report.
 struct Host<'a> {
     given: BTreeSet<u64>,
     requests: Vec<Vec<FrameRange>>,
@@ -102,7 +103,7 @@ fn order(order: u8) -> Order {
     Order::new(order).expect("an order")
 }
 
-/// Polls from `now` on until the hinter sleeps; when that was.
+/// Polls from `now` on until the hinter sleeps. Returns the time of the last poll.
 fn settle(
     hinter: &mut Hinter,
     a: &Allocator<'_>,
@@ -176,7 +177,7 @@ fn what_was_allocated_since_drops_out() {
         a.set_hinting_order(Order::PAGEBLOCK)
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
-        // More than the front keeps by itself.
+        // More blocks than the cache keeps itself.
         let blocks = take(a, &mut front, Order::PAGEBLOCK, 8);
         for &block in &blocks {
             a.free(&mut front, block, Order::PAGEBLOCK);
@@ -205,7 +206,7 @@ fn what_the_threshold_is_above_waits_for_more_until_the_bound() {
         a.set_hint_limit(1).expect("a limit");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
         let blocks = take(a, &mut front, Order::PAGEBLOCK, 9);
-        // Every second: no two can be merged. The first stays with the front.
+        // Every second block, so that no two can be merged. The first stays in the cache.
         for &block in blocks.iter().step_by(2) {
             a.free(&mut front, block, Order::PAGEBLOCK);
         }
@@ -225,7 +226,7 @@ fn what_no_list_has_room_for_is_found() {
         a.set_hinting_order(order(0))
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
-        // A worker that does not come meanwhile.
+        // The worker does not run in the meantime.
         let words = HINT_ENTRIES as u64 + 100;
         let frames = take(a, &mut front, Order::BASE, 2 * 64 * words);
         for frame in frames.iter().filter(|frame| frame.number() / 64 % 2 == 0) {
@@ -279,7 +280,7 @@ fn memory_that_somebody_waits_for_is_left_alone() {
         a.set_hinting_order(Order::PAGEBLOCK)
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
-        // All memory, then some of it.
+        // All memory, then a part of it.
         let mut blocks = Vec::new();
         while let Ok(block) = a.allocate(&mut front, request) {
             blocks.push(block);
@@ -289,7 +290,7 @@ fn memory_that_somebody_waits_for_is_left_alone() {
         }
         a.drain(&mut front);
         host.meanwhile = Some(Box::new(|| {
-            // One who takes what is left, and then finds blocks isolated.
+            // Allocates the remaining memory, and then finds blocks isolated.
             let (front, taken, errors) = &mut *other.borrow_mut();
             loop {
                 match a.allocate(front, request) {
@@ -306,7 +307,7 @@ fn memory_that_somebody_waits_for_is_left_alone() {
         assert_eq!(host.requests.len(), 1, "no further one is begun");
         let next = poll.next.expect("memory is left alone for a while");
         assert!(next >= ms(300), "{next:?}");
-        // What was isolated is back, and nobody takes it out before it can be had.
+        // The isolated blocks are back, and are not isolated again before they can be allocated.
         taken.push(a.allocate(front, request).expect("it was put back"));
         let _ = hinter.poll(ms(200), a, &cpu.list, 1, &mut host);
         assert_eq!(host.requests.len(), 1);
@@ -335,7 +336,7 @@ fn a_gib_goes_back_as_one() {
     });
 }
 
-/// What a guest does.
+/// An operation of the guest.
 #[derive(Clone, Debug)]
 enum Step {
     Take(u8),
@@ -366,7 +367,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The host is told of no frame in use; and when all is quiet, of every free one.
+    /// No frame in use is reported. Once the guest is idle, every free frame was reported.
     #[test]
     fn modes_change_and_nothing_is_lost(steps in proptest::collection::vec(step(), 1..120)) {
         guest(|a, cpu| {
@@ -414,7 +415,7 @@ proptest! {
             settle(&mut hinter, a, cpu, &mut host, now);
             let left = a.stats().unreported_free_frames;
             prop_assert_eq!(left, 0);
-            // Nothing more to do, and nobody is called for nothing.
+            // No work is left, and the worker is not called.
             let calls = cpu.calls();
             settle(&mut hinter, a, cpu, &mut host, now + ms(100_000));
             prop_assert_eq!(cpu.calls(), calls);

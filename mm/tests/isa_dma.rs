@@ -1,5 +1,5 @@
-//! A zone of the first 16 MiB, which ISA devices can reach, beside the others of a PC: what is taken from it, what is
-//! kept for those who need it, and that all else works there as in a zone of any size.
+//! Tests of a zone of the first 16 MiB, for ISA devices, beside the other zones of a PC: the order
+//! of allocation, the lowmem reserve, and that everything else works there as in larger zones.
 
 mod arena;
 #[path = "attach/exercise.rs"]
@@ -20,13 +20,13 @@ use proptest::prelude::*;
 
 const GIB: u64 = 1 << 18;
 const DMA: usize = 0;
-/// Frames of the lowest zone: 640 KiB, and all above 1 MiB.
+/// The number of frames in the lowest zone: 640 KiB, and all above 1 MiB.
 const DMA_FRAMES: u64 = 160 + 15 * MIB;
-/// The frame that it ends before.
+/// The frame after the end of the lowest zone.
 const DMA_END: u64 = 16 * MIB;
 const ABOVE: u64 = 100 * MIB;
 
-/// Calls `test` with the configuration of a PC with so many frames from 4 GiB on, and 3 GiB below.
+/// Calls `test` with the configuration of a PC with `high` frames from 4 GiB on, and 3 GiB below.
 fn pc<R>(high: u64, test: impl FnOnce(&Config<'_>) -> R) -> R {
     let dma = [range(0, 160), range(MIB, 15 * MIB)];
     let dma32 = [range(DMA_END, 3 * GIB - DMA_END)];
@@ -44,8 +44,9 @@ fn pc<R>(high: u64, test: impl FnOnce(&Config<'_>) -> R) -> R {
     test(&Config::new(&zones).with_frame_marks())
 }
 
-/// A machine of 16 MiB and so many frames next to them, the zones in one tree. A front that is dropped while a test panics
-/// would end the test in an abort.
+/// Calls `test` with a machine of 16 MiB and `above` adjacent frames, whose zones share one tree.
+/// The cache is not dropped, as a panic in its `drop` while a test panics would end the test in an
+/// abort.
 fn small<R>(above: u64, test: impl FnOnce(&Allocator<'_>, &mut Front) -> R) -> R {
     let (dma, dma32) = ([range(0, DMA_END)], [range(DMA_END, above)]);
     let zones = [(ZoneKind::Dma, &dma), (ZoneKind::Dma32, &dma32)];
@@ -147,7 +148,7 @@ fn zones_meet_at_any_pageblock_and_nowhere_else() {
     let overlap = Some(ConfigError::Overlap(0, 1));
     assert_eq!(refused(&[range(0, 500)], &[range(500, 100)]), overlap);
     assert_eq!(refused(&[range(0, 513)], &[range(513, 600)]), overlap);
-    // In a gap of the other: too small, and large enough.
+    // In a gap of the other zone: once too small, once large enough.
     assert_eq!(
         refused(
             &[range(512, 512)],
@@ -171,7 +172,7 @@ fn zones_meet_at_any_pageblock_and_nowhere_else() {
     );
 }
 
-/// What a device driver does all day, beside a kernel that takes all that it gets.
+/// A device driver allocates and frees while the kernel takes all memory that it can get.
 #[test]
 fn ordinary_requests_leave_the_reserve_whatever_is_freed_between() {
     for of in 0..=10 {
@@ -183,7 +184,7 @@ fn ordinary_requests_leave_the_reserve_whatever_is_freed_between() {
             let left = a.zone_stats(DMA).free_frames;
             let floor = kept + a.watermarks(DMA).min;
             assert_eq!(left, floor, "of {DMA_END}");
-            // It gets a block, uses it, frees it; and then anybody asks.
+            // The driver allocates a block and frees it. Then ordinary requests ask for it.
             let of = order(of);
             for turn in 0..2000 {
                 let block = a.allocate(front, dma(of)).expect("kept for this");
@@ -201,7 +202,8 @@ fn ordinary_requests_leave_the_reserve_whatever_is_freed_between() {
             }
             a.drain(front);
             assert_eq!(a.zone_stats(DMA).free_frames, left, "order {}", of.get());
-            // Drivers get what is left but for the zone's own reserve, and whoever may use that gets all.
+            // Drivers get the rest except the zone's own reserve. Requests that may use the reserve
+            // get all.
             taken.extend(take_all(a, front, dma(Order::BASE)));
             assert_eq!(a.zone_stats(DMA).free_frames, a.watermarks(DMA).min);
             taken.extend(take_all(a, front, dma(Order::BASE).reserve(Reserve::Use)));
@@ -242,7 +244,7 @@ fn many_fronts_at_once_leave_it_too() {
         }
         fronts.iter_mut().for_each(|front| a.drain(front));
         let left = a.zone_stats(DMA).free_frames;
-        // Each may be off by what it has not told yet: a 256th of the zone.
+        // Each cache may have frames that the zone does not know of: a 256th of the zone.
         let unseen = FRONTS as u64 * DMA_END / 256;
         assert!(left + unseen >= floor, "{left} of {floor} frames");
         for frame in taken {
@@ -300,7 +302,7 @@ fn the_reserve_is_that_of_the_node_and_of_the_memory_that_there_is() {
         let mut front = ManuallyDrop::new(Front::on_node(1));
         let kept = |a: &Allocator<'_>| a.lowmem_reserve(DMA, ZoneKind::Normal);
         assert_eq!(kept(a), ABOVE / 256);
-        // A driver's frame is on node 0, wherever the CPU is.
+        // A driver's frame is on node 0, from every CPU.
         let frame = a
             .allocate(&mut front, dma(Order::BASE))
             .expect("of node 0's");
@@ -317,7 +319,7 @@ fn the_reserve_is_that_of_the_node_and_of_the_memory_that_there_is() {
     });
 }
 
-/// What the host was told.
+/// The ranges that were reported to the host.
 #[derive(Default)]
 struct Told(Vec<FrameRange>);
 
@@ -337,7 +339,7 @@ impl ReportSink for Told {
     }
 }
 
-/// Uses all of both zones and frees it.
+/// Allocates and frees all of both zones.
 fn touch(a: &Allocator<'_>, front: &mut Front) {
     let request = ordinary(Order::PAGEBLOCK).reserve(Reserve::Use);
     let blocks = take_all(a, front, request);
@@ -389,7 +391,7 @@ fn a_host_takes_free_memory_of_it_and_sees_each_block_once() {
         assert_eq!(kinds, ZoneKind::ALL);
 
         let mut front = ManuallyDrop::new(Front::new());
-        // Both zones of the first GiB are used.
+        // Both zones of the first GiB are in use.
         let mut blocks = take_all(&a, &mut front, dma(Order::PAGEBLOCK));
         let below = ordinary(Order::PAGEBLOCK).zone(ZoneKind::Dma32);
         blocks.extend((0..100).map(|_| a.allocate(&mut front, below).expect("memory")));
@@ -400,7 +402,7 @@ fn a_host_takes_free_memory_of_it_and_sees_each_block_once() {
         while reclaimer.step(&attached, u64::MAX, &mut told).end == StepEnd::More {}
         assert_eq!(told.frames(|_| true), used);
         assert_eq!(a.stats().unreported_free_frames, 0);
-        // One of each zone is out, and its host is gone.
+        // One block of each zone is out, and the host is gone.
         for start in [512, DMA_END] {
             let mut open = attached.open(Frame::new(start)).expect("free");
             open.take(Frame::new(start)).expect("free");
@@ -414,7 +416,7 @@ fn a_host_takes_free_memory_of_it_and_sees_each_block_once() {
 #[test]
 fn it_is_compacted_by_itself() {
     small(ABOVE, |a, front| {
-        // Each block of it half in use, and the first ones less.
+        // Half of each block is in use, and less of the first blocks.
         let mut held = Vec::new();
         for block in 0..8_u64 {
             for frame in 0..40 * (block + 1) {
@@ -459,7 +461,7 @@ fn blocks_of_it_are_isolated_and_go_offline() {
         assert_eq!(a.zone_stats(DMA).isolated_frames, 512);
         assert!(a.isolate(last).is_none());
         a.put_back(block, ebb_mm::PutBack::Unchanged);
-        // Across the border.
+        // Across the boundary of the zones.
         let both = range(DMA_END - 512, 1024);
         a.offline(front, both).expect("free");
         assert_eq!(a.zone_stats(DMA).managed_frames, DMA_END - 512);
@@ -481,7 +483,8 @@ fn blocks_of_it_are_isolated_and_go_offline() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any request gets what it may have: below its bound, above what is kept from it, and not "no" while there is some.
+    /// Every request gets a block if it may have one: below its limit, above the reserve. It does
+    /// not fail while there is such a block.
     #[test]
     fn each_request_gets_what_it_may_have(
         ratio in prop::sample::select(vec![0, 1, 7, 16, 256]),

@@ -1,5 +1,5 @@
-//! To take a frame and free it again and again touches nothing shared, whatever the front holds and
-//! whatever the memory went through: the metadata is not written to.
+//! Tests that repeated allocations and frees do not write to the metadata, for any number of frames
+//! in the cache and any earlier use of the memory.
 
 mod arena;
 
@@ -10,21 +10,21 @@ use ebb_mm::{
     Allocator, Config, Frame, Front, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
 };
 
-/// Highest level: so many frames are held.
+/// The highest level: the number of frames in use.
 const LEVELS: usize = 2000;
-/// How often the frames of a level are taken and freed before all must be at rest,
+/// The number of rounds before the metadata must not change any more.
 const WARM: usize = 4;
-/// and after.
+/// The number of rounds after that.
 const ROUNDS: usize = 70;
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
     Fresh,
-    /// Every eighth frame is free: eight of a word.
+    /// Every eighth frame is free: eight frames of a bitmap word.
     Holed,
-    /// One frame of a word is free.
+    /// One frame of each bitmap word is free.
     Sparse,
-    /// All was used before, and the front is drained before each level.
+    /// All memory was used before, and the cache is drained before each level.
     Drained,
 }
 
@@ -51,20 +51,20 @@ impl Test<'_> {
         words.map(|word| word.load(Ordering::Relaxed)).collect()
     }
 
-    /// Takes so many and frees them, in the same order.
+    /// Allocates `depth` frames and frees them in the same order.
     fn round(&mut self, depth: usize) {
         let frames: Vec<_> = (0..depth).map(|_| self.get()).collect();
         frames.into_iter().for_each(|frame| self.put(frame));
     }
 
-    /// As long as nothing changes the metadata, in between as little as in the end, nothing was
-    /// written to it: what is taken shows there.
+    /// Returns whether a number of rounds leaves the metadata unchanged, at the end and in between.
+    /// An allocation from shared memory would change it.
     fn is_at_rest(&mut self, depth: usize) -> bool {
         (0..WARM).for_each(|_| self.round(depth));
         let before = self.snapshot();
         (0..ROUNDS).all(|round| {
             let frames: Vec<_> = (0..depth).map(|_| self.get()).collect();
-            // Looking costs more than the rest.
+            // A look costs more than the rest.
             let look = round % 16 == 0 || round + 1 == ROUNDS;
             let same = !look || self.snapshot() == before;
             frames.into_iter().for_each(|frame| self.put(frame));
@@ -140,7 +140,7 @@ fn a_frame_taken_and_freed_again_and_again_touches_nothing_shared() {
     }
 }
 
-/// Several at once, of a word each where memory is sparse.
+/// Several frames at once, each of another word where memory is sparse.
 #[test]
 fn nor_do_a_few() {
     for state in STATES {
@@ -148,7 +148,7 @@ fn nor_do_a_few() {
     }
 }
 
-/// What a request for a lower zone frees, the next one takes.
+/// A frame of a lower zone that is freed serves the next request for that zone.
 #[test]
 fn nor_do_those_of_a_lower_zone() {
     let request = Request::new(Order::BASE, Mobility::Movable).zone(ZoneKind::Dma32);
@@ -157,7 +157,7 @@ fn nor_do_those_of_a_lower_zone() {
     }
 }
 
-/// Runs of several orders at once: each stays in the front.
+/// Runs of several orders at once: each stays in the cache.
 #[test]
 fn nor_do_runs_of_all_orders() {
     let ranges = [range(0, 64 * MIB)];

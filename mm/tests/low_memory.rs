@@ -1,4 +1,4 @@
-//! Low memory is told once for each time that a zone runs low.
+//! Tests that `Events::low_memory` is called once for each time that a zone runs low.
 
 mod arena;
 
@@ -38,7 +38,7 @@ const MARKS: Watermarks = Watermarks {
     high: 3000,
 };
 
-/// Calls `test` with one zone of 64 MiB below 4 GiB and one above, both with these marks.
+/// Calls `test` with one zone of 64 MiB below 4 GiB and one above, both with the same watermarks.
 fn two_zones(test: impl FnOnce(&Allocator<'_>, &Calls)) {
     let (below, above) = ([range(0, 64 * MIB)], [range(1 << 20, 64 * MIB)]);
     let zones = [(ZoneKind::Dma32, &below), (ZoneKind::Normal, &above)];
@@ -56,7 +56,7 @@ fn two_zones(test: impl FnOnce(&Allocator<'_>, &Calls)) {
     });
 }
 
-/// Requests that no front keeps anything of: so the zone's count is what the model says.
+/// Returns requests for blocks that no cache keeps, so that the zone's count matches the model.
 fn single(of: Order) -> Request {
     Request::new(of, Mobility::Movable)
         .zone(ZoneKind::Dma32)
@@ -89,12 +89,13 @@ proptest! {
     }
 }
 
-/// Does the steps near the marks, and says when a zone that is told at once would be told.
+/// Runs the steps near the watermarks, and compares the calls with a model that sees every change
+/// at once.
 fn follow(a: &Allocator<'_>, calls: &Calls, steps: &[Step]) -> Result<(), TestCaseError> {
     let front = &mut *ManuallyDrop::new(Front::new());
     let mut held: Vec<(Frame, Order)> = Vec::new();
     let (mut told, mut low, mut marks) = (0, false, MARKS);
-    // Most of the zone is gone: the steps are about what is left.
+    // Most of the zone is in use: the steps change the rest.
     for _ in 0..26 {
         let frame = a.allocate(front, single(Order::PAGEBLOCK)).expect("memory");
         held.push((frame, Order::PAGEBLOCK));
@@ -159,7 +160,7 @@ fn a_program_that_asks_again_and_again_is_told_of_once() {
             held.push(a.allocate(front, any).expect("memory"));
         }
         assert_eq!((calls.of(0), calls.of(1)), (1, 1));
-        // All back, all gone: one more of each.
+        // Everything is freed and allocated again: one more call for each zone.
         for frame in held.drain(..) {
             a.free(front, frame, Order::BASE);
         }
@@ -179,7 +180,7 @@ fn a_request_that_another_zone_can_meet_tells_nothing() {
             a.allocate(front, any).expect("memory");
         }
         assert_eq!((calls.of(0), calls.of(1)), (0, 0));
-        // A block of this order cannot be had above the mark, but nothing is below it.
+        // No block of this order is left above the watermark, but no zone is below it.
         let giant = Request::new(Order::GIANT, Mobility::Movable);
         a.allocate(front, giant).expect_err("no GiB");
         assert_eq!((calls.of(0), calls.of(1)), (0, 0));

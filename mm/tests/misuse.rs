@@ -1,4 +1,4 @@
-//! What is freed that is not in use is seen.
+//! Tests that frees of frames that are not in use are noticed.
 
 mod arena;
 

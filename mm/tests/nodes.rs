@@ -1,4 +1,4 @@
-//! NUMA nodes against a model: from which zone does a request get its block?
+//! Tests of NUMA nodes against a model: the zone that a request gets its block from.
 
 mod arena;
 
@@ -9,23 +9,23 @@ use ebb_mm::{
 };
 use proptest::prelude::*;
 
-/// Frames of 64 MiB: one zone's.
+/// The number of frames of one zone: 64 MiB.
 const TREE: u64 = 1 << 14;
-/// Frames of 16 MiB, where ISA DMA ends.
+/// The number of frames in 16 MiB, the limit of ISA DMA.
 const DMA: u64 = 1 << 12;
 
 #[derive(Clone, Debug)]
 struct Machine {
-    /// Kind and node of each zone: of a pageblock below 16 MiB, of 64 MiB above.
+    /// The kind and the node of each zone. A zone has one pageblock below 16 MiB, or 64 MiB above.
     zones: Vec<(ZoneKind, u16)>,
-    /// Square, or empty.
+    /// The distance table, which is square or empty.
     distances: Vec<u8>,
-    /// By kind: of the frames of more general zones of a node its zones keep one in so many. 0: none.
+    /// The lowmem reserve ratio of each kind. 0: no reserve.
     ratios: [u64; ZoneKind::COUNT],
 }
 
 impl Machine {
-    /// One whose zones keep nothing from anybody.
+    /// Returns a machine whose zones have no lowmem reserve.
     fn plain(zones: Vec<(ZoneKind, u16)>, distances: Vec<u8>) -> Self {
         Self {
             zones,
@@ -36,7 +36,7 @@ impl Machine {
 
     fn ranges(&self) -> Vec<[FrameRange; 1]> {
         let zones = (0_u64..).zip(&self.zones);
-        // No zone begins with a tree: it has a part of the last zone's.
+        // No zone begins at a tree: its first tree has a part of the zone before.
         zones
             .map(|(zone, &(kind, _))| match kind {
                 ZoneKind::Dma => [range(zone * 512, 512)],
@@ -46,7 +46,7 @@ impl Machine {
             .collect()
     }
 
-    /// What a zone keeps from requests that may use zones up to this kind.
+    /// Returns the frames that a zone keeps from requests for zones up to kind `highest`.
     fn kept(&self, zone: usize, highest: ZoneKind) -> u64 {
         let (kind, node) = self.zones[zone];
         let ratio = self.ratios[kind as usize];
@@ -78,7 +78,7 @@ impl Machine {
         )
     }
 
-    /// How far it is, said again in the plainest words.
+    /// Returns the distance between two nodes, computed in the simplest way.
     fn distance(&self, from: u16, to: u16) -> u32 {
         let side = (0..=MAX_NODES)
             .find(|side| side * side == self.distances.len())
@@ -93,7 +93,7 @@ impl Machine {
         }
     }
 
-    /// The zones that a request tries, in order.
+    /// Returns the zones that a request tries, in order.
     fn order(&self, from: u16, request: Request) -> Vec<usize> {
         let start = match request.node {
             NodePolicy::Local => from,
@@ -133,22 +133,22 @@ fn machine() -> impl Strategy<Value = Machine> {
     (zones, distances, ratio(), ratio()).prop_map(|(zones, distances, dma, dma32)| Machine {
         zones,
         distances,
-        // Nothing is above `Normal`.
+        // No kind is above `Normal`.
         ratios: [dma, dma32, 1],
     })
 }
 
-/// What is done next.
+/// One step of the test.
 #[derive(Clone, Debug)]
 enum Event {
-    /// The front of a node asks for a block.
+    /// The cache of a node allocates a block.
     Take {
         from: u16,
         zone: ZoneKind,
         node: NodePolicy,
         reserve: Reserve,
     },
-    /// One of those held is given back, by any front.
+    /// The cache of a node frees one of the blocks in use.
     Give { which: usize, from: u16 },
 }
 
@@ -173,7 +173,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whole blocks, so that it is plain what each zone still has: 32 at first, or one.
+    /// Whole pageblocks, so that the free memory of each zone is known: 32 at first, or one.
     #[test]
     fn blocks_come_from_the_nearest_zone_that_has_one(
         machine in machine(),
@@ -233,7 +233,7 @@ proptest! {
                     }
                     Event::Give { .. } => {}
                 }
-                // So that what fronts keep, and have not told of, plays no part.
+                // Frames in caches, and changes that the zones do not know of, must not matter.
                 fronts.iter_mut().for_each(|front| a.drain(front));
             }
             for (frame, _) in held {
@@ -245,7 +245,7 @@ proptest! {
         })?;
     }
 
-    /// The zones are tried in the order that the model has, whoever asks.
+    /// Requests from every node try the zones in the order of the model.
     #[test]
     fn the_order_of_zones_is_that_of_the_model(machine in machine()) {
         machine.with(|a| {
@@ -261,7 +261,7 @@ proptest! {
     }
 }
 
-/// Nodes 0 and 1, one zone of 64 MiB each.
+/// Calls `test` with nodes 0 and 1, with one zone of 64 MiB each.
 fn two_nodes(test: impl FnOnce(&Allocator<'_>)) {
     let zones = vec![(ZoneKind::Normal, 0), (ZoneKind::Normal, 1)];
     let distances = vec![10, 20, 20, 10];
@@ -277,7 +277,7 @@ fn single_frames_stay_on_their_node() {
     two_nodes(|a| {
         let request = Request::new(Order::BASE, Mobility::Movable);
         let mut fronts = [Front::on_node(0), Front::on_node(1)];
-        // More than a front holds, so that many words are taken.
+        // More frames than a cache holds, so that many bitmap words are used.
         let frames = [0, 1].map(|node| {
             let front = &mut fronts[node];
             let mut take = || a.allocate(front, request).expect("memory");
@@ -285,7 +285,7 @@ fn single_frames_stay_on_their_node() {
             assert!(frames.iter().all(|&frame| node_of(frame) == node as u64));
             frames
         });
-        // Given back on the other node, they must not be handed out there.
+        // Frames freed on the other node must not be allocated there.
         for (node, frames) in frames.into_iter().enumerate() {
             let front = &mut fronts[1 - node];
             for frame in frames {
@@ -340,7 +340,7 @@ fn a_strict_request_fails_while_the_other_node_has_memory() {
             assert_eq!(a.node_stats(1).free_frames, TREE);
             let elsewhere = a.allocate(&mut front, any).expect("node 1 has memory");
             assert_eq!(node_of(elsewhere), 1);
-            // What the front now holds of node 1 does not count as node 0's.
+            // Frames of node 1 in the cache do not count as those of node 0.
             a.allocate(&mut front, strict)
                 .expect_err("node 0 is used up");
             held.push(elsewhere);

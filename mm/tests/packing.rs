@@ -1,4 +1,4 @@
-//! What churn leaves of the whole pageblocks.
+//! Tests how many whole pageblocks are left after many allocations and frees.
 
 mod arena;
 
@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 const FRAMES: u64 = 512 * MIB;
 const LARGEST: u8 = 6;
 
-/// SplitMix64.
+/// A random number generator: SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// An order, half as often as the one below it.
+    /// Returns a random order, half as often as the order below it.
     fn order(&mut self) -> Order {
         loop {
             let of = u8::try_from(self.next().trailing_zeros()).expect("at most 64");
@@ -32,11 +32,12 @@ impl Random {
     }
 }
 
-/// Fills this part of the memory, in percent, with blocks of orders 0 to 6, then replaces a tenth of
-/// them so many times, one by one; the free pageblocks after, in percent of what is free.
+/// Fills `fill` percent of the memory with blocks of orders 0 to 6, then replaces a tenth of them
+/// one by one, `rounds` times. Returns the free pageblocks in percent of those that the free memory
+/// would fill.
 fn whole_after(a: &Allocator<'_>, fill: u64, rounds: u32, seed: u64) -> u64 {
     let mut random = Random(seed);
-    // A front that is dropped while a test panics would end the test in an abort.
+    // A panic in the drop of the cache while a test panics would end the test in an abort.
     let front = &mut *ManuallyDrop::new(Front::new());
     let (mut live, mut used) = (Vec::new(), 0);
     let fill_up = |live: &mut Vec<_>, used: &mut u64, random: &mut Random, front: &mut Front| {

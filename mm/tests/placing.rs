@@ -1,4 +1,4 @@
-//! Which GiB what moves, and what does not, is taken from.
+//! Tests which GiB movable and unmovable memory is taken from.
 
 mod arena;
 
@@ -20,7 +20,7 @@ fn with_gibs<R>(gibs: u64, test: impl FnOnce(&ebb_mm::Allocator<'_>, &mut Front)
         node: 0,
         ranges: &ranges,
     }];
-    // A front that is dropped while a test panics would end the test in an abort.
+    // A panic in the drop of the cache while a test panics would end the test in an abort.
     with(&Config::new(&zones), &(), |a| {
         test(a, &mut ManuallyDrop::new(Front::new()))
     })
@@ -43,7 +43,8 @@ fn what_moves_comes_from_above_and_what_does_not_from_below() {
     });
 }
 
-/// Where the host has memory above, and none below, what does not move goes below all the same.
+/// If the host has memory for high blocks only, unmovable memory is taken from low ones all the
+/// same.
 #[test]
 fn what_does_not_move_stays_below_though_memory_above_is_touched() {
     with_gibs(3, |a, front| {
@@ -56,12 +57,13 @@ fn what_does_not_move_stays_below_though_memory_above_is_touched() {
             let request = Request::new(order, Mobility::Unmovable);
             assert_eq!(gib_of(a.allocate(front, request).expect("memory")), 0);
         }
-        // And what moves takes what the host has, wherever.
+        // Movable memory takes a block that the host has memory for, wherever it is.
         assert_eq!(gib_of(one(a, front, Order::PAGEBLOCK)), 2);
     });
 }
 
-/// Memory full of what moves, with a frame that does not for each 64 of it: all but one GiB can be made whole.
+/// Memory is full of movable frames, with an unmovable frame for each 64 of them. All but one GiB
+/// can be freed as a whole.
 #[test]
 fn an_index_of_what_moves_lies_in_one_gib() {
     with_gibs(4, |a, front| {
@@ -80,7 +82,7 @@ fn an_index_of_what_moves_lies_in_one_gib() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is in use, all that is free is found.
+    /// Every free frame is found, for any frames in use.
     #[test]
     fn all_is_found(gibs in 1_u64..4, holes in prop::collection::vec(any::<u16>(), 0..40)) {
         with_gibs(gibs, |a, front| {

@@ -1,4 +1,5 @@
-//! A host that takes free memory: all of it, never what is in use, and nothing is lost when it is killed.
+//! Tests of a host that takes free memory: it takes all of it, takes no frame in use, and no frame
+//! is lost if the host is killed.
 
 #[path = "attach/exercise.rs"]
 mod exercise;
@@ -44,7 +45,7 @@ fn with<T>(
     test(&allocator, &attached, &memory)
 }
 
-/// Notes what it is told.
+/// Stores the ranges that are reported.
 #[derive(Default)]
 struct Told {
     ranges: Vec<FrameRange>,
@@ -60,7 +61,7 @@ impl ReportSink for Told {
     }
 }
 
-/// Steps to the end of a pass; frames that were dropped.
+/// Runs steps until the end of a pass. Returns the number of frames that were dropped.
 fn pass(attached: &Attached<'_>, sink: &mut Told) -> u64 {
     let mut reclaimer = Reclaimer::new();
     let mut frames = 0;
@@ -102,7 +103,7 @@ fn a_pass_takes_all_that_is_free_and_touched_in_large_ranges() {
         assert!(whole.count() >= 15, "{:?}", told.ranges);
         assert_eq!(a.stats().unreported_free_frames, 0);
         assert_eq!(pass(attached, &mut told), 0, "once is enough");
-        // What was dropped is zero again, and is told to be.
+        // Dropped memory is zero again, and counts as never handed out.
         let (_, contents) = a
             .allocate_known(&mut front, request(Order::GIANT))
             .expect("free");
@@ -116,7 +117,7 @@ fn a_pass_takes_all_that_is_free_and_touched_in_large_ranges() {
     });
 }
 
-/// Counts calls.
+/// Counts the calls.
 #[derive(Default)]
 struct Calls(AtomicU64);
 
@@ -162,7 +163,8 @@ fn a_host_is_called_once_and_only_while_it_sleeps() {
     });
 }
 
-/// Of a free and a host that goes to sleep at once, one sees the other: nothing is left that nobody takes.
+/// If the guest frees a block while the host goes to sleep, one of them sees the other: no block is
+/// left untaken.
 #[test]
 fn no_free_is_missed() {
     let calls = Calls::default();
@@ -194,7 +196,7 @@ fn no_free_is_missed() {
     });
 }
 
-/// Runs both at once; the result of the second.
+/// Runs both functions at once. Returns the result of the second.
 fn thread_pair<T>(first: impl FnOnce() + Send, second: impl FnOnce() -> T, shift: u32) -> T {
     let ready = &AtomicBool::new(false);
     thread::scope(|scope| {
@@ -210,7 +212,8 @@ fn thread_pair<T>(first: impl FnOnce() + Send, second: impl FnOnce() -> T, shift
     })
 }
 
-/// Kills a process that takes and puts back, at any moment, while the guest allocates and frees; a successor puts it right.
+/// Kills a host process at a random moment while the guest allocates and frees. The next host
+/// repairs the metadata.
 #[test]
 fn a_killed_host_loses_no_block() {
     let rounds = std::env::var("EBB_KILLS").ok().and_then(|n| n.parse().ok());
@@ -236,7 +239,8 @@ fn a_killed_host_loses_no_block() {
                 a.free(&mut front, block, Order::PAGEBLOCK);
             }
             a.drain(&mut front);
-            // SAFETY: the child uses no lock and no memory of its parent's but the metadata, and ends by a signal.
+            // SAFETY: the child uses no lock, and no memory of its parent except the metadata. It
+            // ends by a signal.
             let child = unsafe { libc::fork() };
             assert!(child >= 0, "{}", io::Error::last_os_error());
             if child == 0 {
@@ -250,7 +254,7 @@ fn a_killed_host_loses_no_block() {
                 }
             }
             let mut status = 0;
-            // SAFETY: our own child, whose number cannot be another's before it is waited for.
+            // SAFETY: our own child, whose number is not reused before it is waited for.
             let killed = unsafe {
                 libc::kill(child, libc::SIGKILL) == 0
                     && libc::waitpid(child, &raw mut status, 0) == child
@@ -273,7 +277,8 @@ fn a_killed_host_loses_no_block() {
     });
 }
 
-/// Takes and puts back for ever; in a child of `fork`, so without anything that allocates or locks.
+/// Takes blocks and puts them back for ever. Runs in a child of `fork`, so it must not allocate or
+/// lock.
 fn host(attached: &Attached<'_>) -> ! {
     struct Keep;
     impl ReportSink for Keep {
@@ -300,7 +305,8 @@ fn host(attached: &Attached<'_>) -> ! {
     }
 }
 
-/// Whoever writes at full speed into the words makes the host neither panic, nor hang, nor leave the memory.
+/// A hostile guest writes to the words at full speed. The host does not panic, hang or leave the
+/// memory.
 fn hostile(steps: u64) {
     with(FRAMES, &(), |_, attached, memory| {
         let (done, words) = (AtomicBool::new(false), memory.words());
@@ -312,7 +318,7 @@ fn hostile(steps: u64) {
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;
-                    // Mostly what is looked at, sometimes the whole.
+                    // Mostly words that the host reads, sometimes all words.
                     let span = if random.is_multiple_of(8) {
                         words.len()
                     } else {
@@ -355,14 +361,15 @@ fn a_hostile_writer_harms_itself_alone() {
     hostile(1_000_000);
 }
 
-/// `cargo test --release -p ebb-mm --test reclaim -- --ignored --nocapture`
+/// The same for minutes: `cargo test --release -p ebb-mm --test reclaim -- --ignored --nocapture`
 #[test]
 #[ignore = "takes minutes"]
 fn a_hostile_writer_harms_itself_alone_for_long() {
     hostile(10_000_000);
 }
 
-/// The same command prints what a pass costs where nothing is to be taken.
+/// Prints the time of a pass that finds no memory to take: `cargo test --release -p ebb-mm --test
+/// reclaim -- --ignored --nocapture`
 #[test]
 #[ignore = "prints a time"]
 fn a_look_at_a_tebibyte() {
@@ -392,7 +399,8 @@ fn a_look_at_a_tebibyte() {
     });
 }
 
-/// A guest that takes blocks back while the host drops them does not make the pass of a host that wants one block endless.
+/// The pass of a host that wants one block ends even if the guest takes blocks back during the
+/// drop.
 #[test]
 fn what_the_guest_takes_back_counts_as_taken() {
     struct Back<'a>(&'a Attached<'a>, u64);
@@ -421,13 +429,13 @@ fn what_the_guest_takes_back_counts_as_taken() {
     });
 }
 
-/// What does not move stays in the lowest GiB that has a free block, also while a host is at the memory that is freed:
-/// elsewhere it would be in the way of pages of 1 GiB.
+/// Unmovable memory stays in the lowest GiB that has a free block, even while a host takes freed
+/// memory. Elsewhere it would prevent pages of 1 GiB.
 #[test]
 fn what_does_not_move_is_not_pushed_upwards() {
     const GIB: u64 = 1 << 18;
     with(3 * GIB, &(), |allocator, attached, _| {
-        // A front that is dropped while a test panics would end the test in an abort.
+        // A panic in the drop of the cache while a test panics would end the test in an abort.
         let mut front = ManuallyDrop::new(Front::new());
         let movable = request(Order::PAGEBLOCK);
         let blocks: Vec<Frame> = (0..3 * 512)

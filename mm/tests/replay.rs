@@ -1,5 +1,5 @@
-//! Events replayed against a naive model: one entry a frame, every result compared. On failure
-//! proptest prints the shortest list of events that it found, and the seed.
+//! Replays random events against a naive model with one entry for each frame, and compares every
+//! result. On failure proptest prints the shortest list of events that it found, and the seed.
 
 mod arena;
 
@@ -16,9 +16,9 @@ const EVENTS: usize = 300;
 const FRONTS: usize = 2;
 const WORD: u64 = 64;
 const ZONES: usize = 3;
-/// Where the model's zones begin.
+/// The first frame of each zone of the model.
 const BASES: [u64; ZONES] = [0, 3 * 512, 1 << 20];
-/// Of the frames of more general zones each keeps one in so many.
+/// The lowmem reserve ratio of each zone.
 const RATIOS: [u64; ZONES] = [10, 30, 32];
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ enum Event {
         front: usize,
         which: usize,
     },
-    /// Frees so many, in the order of their addresses.
+    /// Frees several frames, in the order of their addresses.
     FreeMany {
         front: usize,
         count: usize,
@@ -95,19 +95,19 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What the model knows of a frame.
+/// The model's state of a frame.
 #[derive(Copy, Clone, Default)]
 struct Page {
     managed: bool,
     held: bool,
     isolated: bool,
-    /// The host was told that it is free, and nobody took a frame of its word since.
+    /// Whether the frame was reported, and no frame of its bitmap word was allocated since.
     reported: bool,
 }
 
 struct Model {
     zones: [(ZoneKind, Vec<FrameRange>); ZONES],
-    /// By frame number, less the zone's base.
+    /// The frames of each zone, by frame number minus the zone's base.
     pages: [Vec<Page>; ZONES],
     held: Vec<(Frame, Order)>,
 }
@@ -144,7 +144,8 @@ impl Model {
         &mut self.pages[zone][first..first + usize::try_from(range.frames).expect("small")]
     }
 
-    /// `fine`: marks are kept for each frame now, else for each block.
+    /// Allocates `frame`. `fine` says that touched marks are kept for each frame, and not for each
+    /// block.
     fn take(&mut self, frame: Frame, request: Request, fine: bool) {
         let order = request.order;
         assert!(frame.is_aligned(order), "{frame:?} of order {order:?}");
@@ -185,13 +186,13 @@ impl Model {
         self.zones[zone].1.iter().map(|range| range.frames).sum()
     }
 
-    /// What a zone keeps from a request for others' sake.
+    /// Returns the lowmem reserve that a zone keeps from a request.
     fn kept(&self, zone: usize, request: Request) -> u64 {
         let above = (zone + 1..ZONES).filter(|&above| self.zones[above].0 <= request.zone);
         above.map(|above| self.managed_frames(above)).sum::<u64>() / RATIOS[zone]
     }
 
-    /// Whether the request can be served by a zone at all, its reserve aside.
+    /// Returns whether a zone has a free run of `order`, regardless of its reserve.
     fn has_run(&self, zone: usize, order: Order) -> bool {
         let size = usize::try_from(order.frames()).expect("small");
         self.zones[zone].0 <= ZoneKind::Normal
@@ -201,7 +202,7 @@ impl Model {
             })
     }
 
-    /// Checks that an allocation had to fail, all fronts being drained.
+    /// Asserts that an allocation had to fail once all caches are drained.
     fn assert_out_of(&self, a: &Allocator<'_>, request: Request) {
         for zone in 0..ZONES {
             if self.zones[zone].0 > request.zone {
@@ -241,8 +242,8 @@ impl ReportSink for Host<'_> {
                     .all(|p| p.managed && !p.held && !p.isolated),
                 "{range:?} was reported and is not free"
             );
-            // A unit is reported if any word of it was used since the last report. Blocks of
-            // order 9 that came to be free in parts are reported whole.
+            // A unit is reported if a word of it was used since the last report. Blocks of order 9
+            // that became free in parts are reported whole.
             let mut start = range.start.number();
             while start < range.end().number() {
                 let whole = start.is_multiple_of(PAGEBLOCK_FRAMES)
@@ -481,7 +482,7 @@ impl Replay<'_, '_> {
 proptest! {
     #[test]
     fn the_allocator_does_as_the_model_says(events in prop::collection::vec(event(), 1..EVENTS)) {
-        // The first two share a tree, and a GiB.
+        // The first two zones share a tree and a GiB.
         let zones = [
             (ZoneKind::Dma, vec![range(0, 160), range(256, 2 * 512 + 77)]),
             (ZoneKind::Dma32, vec![range(BASES[1] + 20, 3 * 512 + 77), range(3700, 100)]),

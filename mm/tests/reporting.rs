@@ -1,4 +1,5 @@
-//! Free page reporting with virtual time: how many passes, nothing twice, nothing lost.
+//! Tests of free page reporting in virtual time: the number of passes, no double report, no lost
+//! frame.
 
 mod arena;
 
@@ -25,13 +26,13 @@ impl Events for Calls {
     }
 }
 
-/// A host: knows which frames it was told are free, and fails when it should.
+/// A host. It knows the frames that were reported, and fails on request.
 #[derive(Default)]
 struct Host {
     reported: HashSet<u64>,
     requests: u64,
     fail: bool,
-    /// Does not remember frames: there are too many.
+    /// Whether it does not store frames, as there are too many.
     blind: bool,
 }
 
@@ -68,7 +69,8 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Polls until the reporter sleeps; the times of passes that reported something, and their frames.
+/// Polls until the reporter sleeps. Returns the times in seconds of passes that reported memory,
+/// and their frames.
 fn drain_out(
     reporter: &mut Reporter,
     a: &Allocator<'_>,
@@ -93,7 +95,7 @@ fn two_gib(test: impl FnOnce(&Allocator<'_>, &Calls)) {
     memory(2, test);
 }
 
-/// So many GiB, with a hole in the first block.
+/// Calls `test` with `gib` GiB of memory, with a hole in the first block.
 fn memory(gib: u64, test: impl FnOnce(&Allocator<'_>, &Calls)) {
     let ranges = [range(0, 160), range(MIB, (1024 * gib - 1) * MIB)];
     let zones = [ZoneConfig {
@@ -138,7 +140,7 @@ fn what_a_program_frees_is_back_in_three_passes() {
         assert_eq!(a.stats().unreported_free_frames, 0);
         assert_eq!(host.reported.len() as u64, unreported);
         a.validate().expect("valid");
-        // At rest nothing is reported again; what is used again is.
+        // While the guest is idle no frame is reported again. Frames that are used again are.
         assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(200)), []);
         let frames = take(a, &mut front, Order::PAGEBLOCK, 3);
         for &frame in &frames {
@@ -213,7 +215,7 @@ fn blocks_that_lie_apart_fill_every_request() {
             .expect("an order that can be given back");
         let held = take(a, &mut front, Order::PAGEBLOCK, 600);
         let mut freed = HashSet::new();
-        // Some that follow each other and some that do not; no request takes all of three trees.
+        // Some blocks are adjacent and some are not. No request takes all blocks of three trees.
         for &frame in &held {
             let block = frame.number() / 512;
             if block % 4 == 1 || block % 8 == 2 {
@@ -267,7 +269,7 @@ fn a_zone_at_its_low_watermark_is_left_alone() {
 #[test]
 fn every_order_reports_every_free_frame_it_can() {
     for lowest in 0..=10 {
-        // One, so that what is taken lies where the hole is.
+        // One GiB, so that the allocated frames are where the hole is.
         memory(1, |a, calls| {
             let mut front = Front::new();
             let (mut reporter, mut host) = (Reporter::new(), Host::default());
@@ -275,7 +277,7 @@ fn every_order_reports_every_free_frame_it_can() {
                 .expect("an order that can be given back");
             drain_out(&mut reporter, a, &mut host, seconds(0));
             let before = calls.0.load(Ordering::Relaxed);
-            // Of each block of 2^lowest frames all are used, and every second one is freed.
+            // All frames are used, and then every second block of 2^lowest frames is freed.
             let frames = take(a, &mut front, Order::BASE, 64 * MIB);
             let (freed, kept): (Vec<_>, Vec<_>) = frames
                 .into_iter()
@@ -291,7 +293,7 @@ fn every_order_reports_every_free_frame_it_can() {
                 .iter()
                 .filter(|f| !host.reported.contains(&f.number()))
                 .count();
-            // Blocks on an edge, and those that were never whole.
+            // Blocks at an edge, and those that were never whole.
             assert!(missed <= 1024, "order {lowest}: {missed} frames");
             assert!(
                 kept.iter()
@@ -301,13 +303,13 @@ fn every_order_reports_every_free_frame_it_can() {
                 a.free(&mut front, frame, Order::BASE);
             }
             a.drain(&mut front);
-            // Frames reported one by one are not reported again with their block.
+            // Frames that were reported one by one are not reported again with their block.
             if lowest < 9 {
                 host.reported.clear();
             }
             drain_out(&mut reporter, a, &mut host, seconds(0));
             a.validate().expect("valid");
-            // At order 10 the buddy of the block that has the hole has nobody to go with.
+            // At order 10 the buddy of the block with the hole has no partner.
             let alone = if lowest == 10 { 512 } else { 0 };
             assert_eq!(a.stats().unreported_free_frames, alone);
         });
@@ -343,7 +345,8 @@ fn lowering_the_order_reports_what_was_left() {
             kept.iter()
                 .all(|frame| !host.reported.contains(&frame.number()))
         );
-        // Used again at order 9 and off: no marks are kept, and none is missing later.
+        // Used again with order 9 and with reporting off: no marks are kept, and none is missing
+        // later.
         a.set_reporting_order(None)
             .expect("an order that can be given back");
         assert_eq!(reporter.poll(seconds(50), a, &mut host).next, None);

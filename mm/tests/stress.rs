@@ -1,4 +1,4 @@
-//! Threads at mixed orders, with the owner of each frame checked.
+//! Stress tests with threads at mixed orders, which check the owner of each frame.
 
 mod arena;
 
@@ -32,7 +32,7 @@ thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A list for each thread.
+/// A hint list for each thread.
 struct Lists(Vec<HintList>);
 
 impl Events for Lists {
@@ -43,7 +43,7 @@ impl Events for Lists {
     }
 }
 
-/// SplitMix64.
+/// A random number generator: SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -64,7 +64,7 @@ impl Random {
     }
 }
 
-/// Who has each frame: 0 = nobody.
+/// The owner of each frame; 0 = free.
 struct Owners(Vec<AtomicU8>);
 
 impl Owners {
@@ -113,12 +113,13 @@ struct Stress<'a, 'm> {
     owners: &'a Owners,
     stop: &'a AtomicBool,
     operations: &'a AtomicU64,
-    /// Operations after which a thread stops by itself.
+    /// The number of operations after which a thread stops by itself.
     most: u64,
 }
 
 impl Stress<'_, '_> {
-    /// Takes and gives blocks of random orders until told to stop.
+    /// Allocates and frees blocks of random orders until `stop` is set or `most` operations are
+    /// done.
     fn allocate(&self, owner: u8, seed: u64, orders: &[u8]) {
         let mut random = Random(seed);
         let mut front = Front::new();
@@ -172,7 +173,7 @@ impl Stress<'_, '_> {
         self.a.free(front, frame, order);
     }
 
-    /// Parts a block into pageblocks, or into blocks of this order.
+    /// Splits a block into pageblocks, or into blocks of order `into`.
     fn split(&self, (frame, order): (Frame, Order), into: u64, held: &mut Vec<(Frame, Order)>) {
         let into = match u8::try_from(into).ok().and_then(Order::new) {
             Some(into) if order < Order::GIANT => into,
@@ -183,7 +184,7 @@ impl Stress<'_, '_> {
         held.extend((0..parts).map(|part| (frame.offset(part * into.frames()), into)));
     }
 
-    /// Takes free blocks out and puts them back until told to stop.
+    /// Isolates free blocks and puts them back until the end of the run.
     fn isolate(&self, owner: u8, seed: u64, lists: &[HintList]) {
         CPU.set(lists.len() - 2);
         let mut random = Random(seed);
@@ -201,7 +202,7 @@ impl Stress<'_, '_> {
         }
     }
 
-    /// Reports and hints at changing orders until told to stop.
+    /// Reports and hints at changing orders until the end of the run.
     fn report(&self, seed: u64, lists: &[HintList]) {
         CPU.set(lists.len() - 1);
         let mut random = Random(seed);
@@ -233,16 +234,16 @@ impl Stress<'_, '_> {
     }
 }
 
-/// How long threads run, and on what.
+/// The parameters of a stress test.
 struct Course {
     seed: u64,
     frames: u64,
-    /// 18 is a GiB.
+    /// The orders of blocks. 18 is a GiB.
     orders: &'static [u8],
     threads: u64,
-    /// Whether others report and isolate meanwhile.
+    /// Whether other threads report and isolate at the same time.
     report: bool,
-    /// Operations of each thread; none: until the time is over.
+    /// The number of operations of each thread. `None`: until the time has passed.
     operations: Option<u64>,
 }
 
@@ -265,7 +266,7 @@ impl Course {
             node: 0,
             ranges: &ranges,
         }];
-        // Those who report and isolate have theirs, too.
+        // The threads that report and isolate have lists too.
         let lists = Lists((0..self.threads + 3).map(|_| HintList::new()).collect());
         with(&Config::new(&zones).with_frame_marks(), &lists, |a| {
             let owners = Owners::new(self.frames);
@@ -352,7 +353,7 @@ fn a_gib_against_its_parts() {
     .run();
 }
 
-/// Two threads, as many operations as it takes for what is rare: `make stress`.
+/// Two threads, with enough operations for rare interleavings: `make stress`.
 #[test]
 #[ignore = "10^8 operations: `make stress` runs it"]
 fn a_hundred_million_operations() {

@@ -1,4 +1,4 @@
-//! The view of the metadata from outside: right on right bytes, harmless on any.
+//! Tests of the view of the metadata from outside: correct on valid bytes, harmless on any bytes.
 
 mod arena;
 
@@ -17,8 +17,8 @@ use proptest::prelude::*;
 
 const MIB: u64 = 256;
 
-/// Metadata of three zones, some of it in use, and the figures that a reader should find. The first two share
-/// a tree.
+/// Returns metadata of three zones, partly in use, and the statistics that a reader should find.
+/// The first two zones share a tree.
 fn used_metadata() -> (Vec<AtomicU64>, u64, u64) {
     let dma = [range(0, 160), range(256, 15 * MIB)];
     let low = [range(16 * MIB, 285 * MIB)];
@@ -88,13 +88,13 @@ fn the_map_is_that_of_one_who_takes_part() {
         .blocks()
         .collect::<Result<_, _>>()
         .expect("consistent metadata");
-    // One who takes part needs them at an aligned page.
+    // An attached host needs the metadata at an aligned page.
     let mut aligned: Vec<AtomicU64> = Vec::with_capacity(memory.len() + 512);
     let skip = aligned.as_ptr().align_offset(4096);
     aligned.resize_with(skip, || AtomicU64::new(0));
     aligned.extend(memory.iter().map(|word| AtomicU64::new(word.load(Relaxed))));
     let base = NonNull::from(&aligned[skip..]).cast::<u8>();
-    // SAFETY: the words are ours alone, aligned, as many as said, and accessed as atomics.
+    // SAFETY: the words are used only here, aligned, of this length, and accessed as atomics.
     let attached = unsafe { Attached::new(base, memory.len() * 8) }.expect("metadata");
     assert_eq!(seen, attached.blocks().collect::<Vec<_>>());
     let count = |wanted: fn(&Usage) -> bool| seen.iter().filter(|b| wanted(&b.usage)).count();
@@ -102,7 +102,7 @@ fn the_map_is_that_of_one_who_takes_part() {
     assert!(count(|usage| matches!(usage, Usage::Partial(_) | Usage::Full)) >= 10_000 / 512);
     assert!(count(|usage| matches!(usage, Usage::Free { unreported: true })) > 0);
     assert!(count(|usage| matches!(usage, Usage::Free { unreported: false })) > 0);
-    // The gap, and nothing of other zones or of no zone.
+    // The gap, and no block of other zones or outside of all zones.
     assert_eq!(count(|usage| matches!(usage, Usage::Missing)), 5);
     let mut starts: Vec<_> = seen.iter().map(|block| block.start).collect();
     starts.dedup();
@@ -141,7 +141,7 @@ proptest! {
     ) {
         let (mut memory, ..) = used_metadata();
         for (word, value) in changes {
-            // The magic and the version stay, so that the rest is read at all.
+            // The magic and the version stay, so that the rest is read.
             if word > 1 {
                 memory[word] = AtomicU64::new(value);
             }

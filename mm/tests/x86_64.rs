@@ -1,4 +1,4 @@
-//! Page tables of the crate `x86_64` on frames of the allocator.
+//! Tests of page tables of the crate `x86_64` on frames of the allocator.
 #![cfg(feature = "x86_64")]
 
 mod arena;
@@ -28,7 +28,7 @@ fn page_tables_are_built_and_taken_down() {
     // SAFETY: the layout is not empty.
     let memory = unsafe { alloc_zeroed(layout) };
     assert!(!memory.is_null());
-    // Physical addresses are what the frames are numbered by; the offset leads to the memory.
+    // Frames are numbered by physical addresses; the offset leads to the memory.
     let ranges = [FrameRange::inside(0, BYTES as u64)];
     let zones = [ZoneConfig {
         kind: ZoneKind::Dma32,
@@ -41,10 +41,10 @@ fn page_tables_are_built_and_taken_down() {
         let root = a.allocate(front, request).expect("memory");
         let at =
             |frame: Frame| memory.wrapping_add(usize::try_from(frame.address()).expect("small"));
-        // SAFETY: a frame of zeroed memory that nobody else has: an empty table.
+        // SAFETY: a frame of zeroed memory that is used only here: an empty table.
         let table = unsafe { &mut *at(root).cast::<PageTable>() };
         let offset = VirtAddr::new(memory.expose_provenance() as u64);
-        // SAFETY: all frames of the allocator are at this offset, and zeroed or tables.
+        // SAFETY: all frames of the allocator are at this offset, and are zeroed or tables.
         let mut tables = unsafe { OffsetPageTable::new(table, offset) };
         let mut frames = PageFrames::new(a, front);
         let flags = PageTableFlags::PRESENT | PageTableFlags::WRITABLE;
@@ -60,7 +60,7 @@ fn page_tables_are_built_and_taken_down() {
         let (unmapped, flush) = tables.unmap(page).expect("mapped");
         flush.ignore();
         assert_eq!(unmapped, frame);
-        // SAFETY: nobody uses them: the tables are not loaded.
+        // SAFETY: the frames are unused, as the tables are not loaded.
         unsafe {
             tables.clean_up(&mut frames);
             frames.deallocate_frame(frame);
@@ -82,7 +82,7 @@ fn large_pages_are_blocks_of_their_orders() {
         let huge: PhysFrame<Size2MiB> = frames.allocate_frame().expect("memory");
         let giant: PhysFrame<Size1GiB> = frames.allocate_frame().expect("memory");
         assert_eq!(a.stats().free_frames, free - 512 - (1 << 18));
-        // SAFETY: nobody uses them.
+        // SAFETY: the frames are unused.
         unsafe {
             frames.deallocate_frame(huge);
             frames.deallocate_frame(giant);

@@ -1,9 +1,9 @@
-//! Time that a thread was given, so that what else runs on the machine does not count.
+//! The CPU time of a thread, so that other load on the machine does not count.
 #![allow(unsafe_code, reason = "asks the kernel")]
 
 use std::time::Duration;
 
-/// Nanoseconds that this thread has run.
+/// Returns the nanoseconds that this thread has run.
 pub(crate) fn thread_ns() -> f64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -19,14 +19,14 @@ pub(crate) fn thread_ns() -> f64 {
     time.as_secs_f64() * 1e9
 }
 
-/// Nanoseconds that this thread runs in `run`.
+/// Returns the nanoseconds that this thread runs in `run`.
 pub(crate) fn time(run: impl FnOnce()) -> f64 {
     let start = thread_ns();
     run();
     thread_ns() - start
 }
 
-/// Keeps this thread on one CPU, if there is such a one.
+/// Pins this thread to one CPU, if the machine has it.
 pub(crate) fn pin(cpu: usize) {
     // SAFETY: an empty set of CPUs is all zeroes.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! One allocator in the contest.
+//! One allocator in the comparison: one column of the table.
 
 use std::time::{Duration, Instant};
 
@@ -10,26 +10,28 @@ use crate::{
 };
 
 const SMALL: u64 = 4 * GIB;
-/// A measurement that takes longer is not repeated more often than `SLOW_ROUNDS`.
+/// A measurement that takes longer runs in at most `SLOW_ROUNDS` rounds.
 const SLOW: Duration = Duration::from_millis(300);
 const SLOW_ROUNDS: usize = 3;
 
-/// An allocator, called statically inside.
+/// An allocator in the comparison. Its calls are static inside of each measurement.
 pub(crate) trait Column {
     fn name(&self) -> &'static str;
-    /// Whether it takes part in a stage on so much memory; on how much.
+    /// Returns the number of frames on which the allocator is measured in `stage`, or `None` if it
+    /// is not.
     fn size(&self, stage: Stage, large: u64) -> Option<u64>;
-    /// Makes what a stage is measured on.
+    /// Brings the memory into the state that `stage` is measured on.
     fn prepare(&mut self, stage: Stage, large: u64);
-    /// Measures once; `None` if it cannot, or need not again.
+    /// Measures once. Returns `None` if the allocator cannot be measured, or was measured often
+    /// enough.
     fn round(&mut self, measure: Measure, large: u64) -> Option<Vec<f64>>;
 }
 
-/// The column of an allocator.
+/// The column of the allocator `F`.
 pub(crate) struct Contestant<F> {
     frames: Option<F>,
     size: u64,
-    /// Runs a round, found in the first.
+    /// The number of runs in a round, found in the first round.
     count: (Option<Measure>, u64),
     slow: usize,
     metadata_kib: f64,
@@ -48,7 +50,7 @@ impl<F> Contestant<F> {
 }
 
 impl<F: Frames> Contestant<F> {
-    /// Takes everything, in the largest blocks of those of at most this order.
+    /// Allocates all memory, in the largest possible blocks up to `order`.
     fn take_all(frames: &F, order: u8) {
         let mut cpu = frames.cpu(0);
         for order in (0..=order.min(F::MAX_ORDER)).rev() {
@@ -73,7 +75,7 @@ impl<F: Frames> Contestant<F> {
             }
             Stage::Large => self.frames = Some(F::new(self.size)),
             Stage::Full => {
-                // What the stage before left: all of it free.
+                // The stage before leaves all memory free.
                 if let Some(frames) = &self.frames {
                     Self::take_all(frames, 9);
                 }
@@ -177,7 +179,7 @@ impl<F: Frames> Column for Contestant<F> {
     }
 }
 
-/// Fisher and Yates's, by xorshift.
+/// Shuffles by Fisher and Yates's method, with xorshift.
 fn shuffle(items: &mut [u64], seed: &mut u64) {
     for last in (1..items.len()).rev() {
         *seed ^= *seed << 13;

@@ -1,5 +1,6 @@
-//! A pair at order 0 at every fill level of a CPU's store: what it costs while so many frames are
-//! held. A store that gives back and takes again at some levels shows in the worst of them.
+//! Measures an allocation and a free of order 0 at every fill level of a per-CPU cache: while up to
+//! 2000 frames are allocated. A cache that exchanges frames with shared memory at some levels shows
+//! in the worst of them.
 
 use std::{
     hint::black_box,
@@ -14,29 +15,30 @@ use crate::{
     rows::{CPUS, Meeting},
 };
 
-/// The memory that it is measured on.
+/// The number of frames of the memory.
 const MEMORY: u64 = GIB;
-/// The highest level: so many frames are held.
+/// The highest level: the most frames that are allocated at a time.
 const LEVELS: usize = 2000;
-/// Pairs that are timed together,
+/// The number of pairs that are timed together.
 const PAIRS: u32 = 256;
-/// and how often: the fastest counts, for whatever else runs only slows them.
+/// The number of repetitions. The fastest counts, as other load only slows them.
 const REPEATS: usize = 3;
-/// Of memory with holes one in so many frames is free, anywhere: four in a word of 64.
+/// In memory with holes one frame in this many is free, at random: four in a bitmap word.
 const HOLES: u64 = 16;
 
-/// What was done with the memory before.
+/// What was done with the memory before the measurement.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Nothing.
+    /// The memory was never used.
     Fresh,
-    /// Most is in use, and frames are free here and there.
+    /// Most is in use, and frames are free at random.
     Holed,
-    /// All was used and given back, and before each level the CPU gives back what it keeps.
+    /// All was used and freed. Before each level the CPU drains its cache.
     Drained,
 }
 
-/// Mean and worst of all levels with one thread, then with two at once, of which the slower counts.
+/// Returns the mean and the worst of all levels with one thread, then of the slower of two threads
+/// at once.
 pub(crate) fn pairs<F: Frames>(state: State) -> [f64; 4] {
     let [one, two] = [1, CPUS].map(|threads| {
         let frames = prepare::<F>(state);
@@ -85,7 +87,7 @@ fn prepare<F: Frames>(state: State) -> F {
     frames
 }
 
-/// Mean and worst.
+/// Returns the mean and the worst of all levels.
 fn at_each_level<F: Frames>(
     frames: &F,
     number: usize,

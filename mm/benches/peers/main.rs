@@ -1,10 +1,10 @@
-//! Ebb's allocator beside the page-frame allocators of crates.io, in one interleaved run:
-//! each round measures every allocator once, so what the machine does meanwhile befalls all.
+//! Compares Ebb's allocator with the page-frame allocators of crates.io in one interleaved run.
+//! Each round measures every allocator once, so that other load on the machine affects all.
 //!
 //!     cargo bench -p ebb-mm --bench peers [-- --quick] [--json] [ROW…]
 //!
-//! `--quick` takes fewer rounds, and 64 GiB for a large memory instead of 1 TiB. `ROW` is a part of
-//! a row's name.
+//! `--quick` runs fewer rounds, and uses 64 GiB for a large memory instead of 1 TiB. `ROW` is a
+//! part of a row's name.
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measurements, which are the rows of the table.
 
 use std::{
     cell::RefCell,
@@ -17,37 +17,37 @@ use crate::{
     levels::State,
 };
 
-/// Frames of a bulk: 256 MiB.
+/// The number of frames in a bulk: 256 MiB.
 const BULK: usize = 1 << 16;
-/// Bulks before the one that counts.
+/// The number of bulks before the one that counts.
 const WARM: usize = 1;
-/// CPUs that take and give at once.
+/// The number of CPUs that allocate and free at once.
 pub(crate) const CPUS: usize = 2;
-/// Frames handed from one CPU to the other at a time, and how often.
+/// The number of frames that one CPU hands to the other at a time, and how often.
 const BATCH: usize = 1024;
 const BATCHES: usize = 32;
-/// A round of single operations lasts about so long.
+/// The approximate length of a round of single operations, in ns.
 const ROUND_NS: f64 = 1e6;
-/// Shots of which a round takes the median, where operations are timed one by one.
+/// The number of operations timed one by one in a round, which yields their median.
 const SHOTS: usize = 101;
 
 /// The unit of a row that is a ratio itself.
 pub(crate) const TIMES: &str = "×";
 
-/// The memory that a row is measured on.
+/// The state of the memory that a row is measured on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// A few GiB, all free but used before.
+    /// A few GiB, which were used and are free.
     Small,
-    /// None: it is made.
+    /// No memory: the row measures how it is made.
     None,
-    /// The large memory, all free.
+    /// The large memory, all of it free.
     Large,
-    /// The large memory, none free.
+    /// The large memory, all of it in use.
     Full,
-    /// The same but for one block of order 9 in the middle.
+    /// The large memory, in use except for one block of order 9 in the middle.
     OneBlock,
-    /// Every second frame of the large memory is free.
+    /// The large memory with every second frame free.
     EverySecond,
 }
 
@@ -56,11 +56,11 @@ pub(crate) enum Stage {
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
-    /// What Ebb's figure is to be at most.
+    /// The upper bound of Ebb's figure, or `None`.
     pub(crate) bar: Option<f64>,
 }
 
-/// What gives one row or several.
+/// A measurement, which yields one row or several.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Measure {
     Pair0,
@@ -77,7 +77,7 @@ pub(crate) enum Measure {
     Metadata,
 }
 
-/// All of it, in the order in which it is measured and printed.
+/// All measurements, in the order in which they run and are printed.
 pub(crate) const TABLE: [(Measure, Stage, &[Row]); 14] = {
     const fn row(name: &'static str, unit: &'static str, bar: Option<f64>) -> Row {
         Row { name, unit, bar }
@@ -188,7 +188,8 @@ pub(crate) const TABLE: [(Measure, Stage, &[Row]); 14] = {
     ]
 };
 
-/// Nanoseconds of one of `count` runs; `count` grows until they last long enough to be timed.
+/// Returns the nanoseconds of one of `count` runs. `count` grows until they are long enough to be
+/// timed.
 fn each(count: &mut u64, mut run: impl FnMut()) -> f64 {
     loop {
         let ns = time(|| (0..*count).for_each(|_| run()));
@@ -199,7 +200,7 @@ fn each(count: &mut u64, mut run: impl FnMut()) -> f64 {
     }
 }
 
-/// A block taken and given back.
+/// Measures one block allocated and freed. Returns `None` if there is no block.
 pub(crate) fn pair<F: Frames, const ORDER: u8>(frames: &F, count: &mut u64) -> Option<f64> {
     let mut cpu = frames.cpu(0);
     let block = frames.get(&mut cpu, ORDER);
@@ -216,7 +217,8 @@ pub(crate) fn pair<F: Frames, const ORDER: u8>(frames: &F, count: &mut u64) -> O
     done
 }
 
-/// Many frames taken after `begin`, then all given back in the order in which `arrange` puts them.
+/// Calls `begin`, allocates many frames, and frees them in the order in which `arrange` puts them.
+/// Returns the nanoseconds of one allocation and of one free.
 pub(crate) fn bulk<F: Frames>(
     frames: &F,
     number: usize,
@@ -242,10 +244,10 @@ pub(crate) fn bulk<F: Frames>(
     [get, put].map(|ns| ns / BULK as f64)
 }
 
-/// Bulks on each of two CPUs by itself and then on both at once: get and put by one thread, get and
-/// put by two, and how many times that is the former. Each is the slower of the two CPUs, and the
-/// last of as many bulks as `WARM` says and one more. It is the same two threads that do it all in
-/// a few milliseconds, so that both rows and their ratio are of the same machine in the same state.
+/// Measures bulks on each of two CPUs alone and then on both at once. Returns the times of get and
+/// put by one thread, of get and put by two threads, and the two ratios. Each time is that of the
+/// slower CPU, in the last of `WARM` + 1 bulks. The same two threads do it all in a few
+/// milliseconds, so that both rows and their ratio come from the same machine in the same state.
 pub(crate) fn bulks<F: Frames>(frames: &F) -> [f64; 6] {
     let arrived = AtomicU32::new(0);
     let times = thread::scope(|scope| {
@@ -272,7 +274,7 @@ pub(crate) fn bulks<F: Frames>(frames: &F) -> [f64; 6] {
     ]
 }
 
-/// What this CPU of two needs by itself, and what it needs while the other does the same.
+/// Returns the times of this CPU alone, and while the other CPU does the same.
 fn by_turns_and_together<F: Frames>(
     frames: &F,
     number: usize,
@@ -291,18 +293,19 @@ fn by_turns_and_together<F: Frames>(
     for _ in 0..=WARM {
         let meeting = RefCell::new(&mut *meeting);
         let meet = || meeting.borrow_mut().meet();
-        // Before the end as well: or one would begin while the other still gives back what it held.
+        // Also meets between get and put, so that no CPU begins while the other still frees its
+        // frames.
         meet();
         together = bulk(frames, number, meet, |_| meet());
     }
     [alone, together]
 }
 
-/// Where the threads wait for each other.
+/// A barrier at which the threads wait for each other.
 pub(crate) struct Meeting<'a> {
     arrived: &'a AtomicU32,
     threads: usize,
-    /// How often this thread was there.
+    /// How often this thread has met the others.
     nth: usize,
 }
 
@@ -315,10 +318,11 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// Waits without sleeping: one who is woken late has the memory for himself at the end.
+    /// Waits for the other threads. Does not sleep: a thread that is woken late would have the
+    /// memory for itself at the end.
     pub(crate) fn meet(&mut self) {
         self.nth += 1;
-        // `Relaxed`: says when to begin, and nothing else.
+        // `Relaxed`: it only says when to begin.
         self.arrived.fetch_add(1, Ordering::Relaxed);
         while (self.arrived.load(Ordering::Relaxed) as usize) < self.nth * self.threads {
             spin_loop();
@@ -326,7 +330,8 @@ impl<'a> Meeting<'a> {
     }
 }
 
-/// Frames taken by one CPU and given back by another, in batches: both parts of it.
+/// Measures frames that one CPU allocates and another CPU frees, in batches. Returns the sum of
+/// both times.
 pub(crate) fn cross<F: Frames>(frames: &F) -> f64 {
     let (filled, to_put) = mpsc::sync_channel::<Vec<u64>>(2);
     thread::scope(|scope| {
@@ -366,7 +371,7 @@ pub(crate) fn cross<F: Frames>(frames: &F) -> f64 {
     })
 }
 
-/// An allocation that fails.
+/// Measures an allocation that fails.
 pub(crate) fn fails<F: Frames, const ORDER: u8>(frames: &F, count: &mut u64) -> f64 {
     let mut cpu = frames.cpu(0);
     let ns = each(count, || {
@@ -377,8 +382,8 @@ pub(crate) fn fails<F: Frames, const ORDER: u8>(frames: &F, count: &mut u64) -> 
     ns
 }
 
-/// An allocation of the one block that there is, sought anew each time. `None` if a block given
-/// back cannot be had again.
+/// Measures the allocation of the only free block, with a new search each time. Returns `None` if a
+/// freed block cannot be allocated again.
 pub(crate) fn finds<F: Frames, const ORDER: u8>(frames: &F) -> Option<f64> {
     let mut cpu = frames.cpu(0);
     let clock = median((0..SHOTS).map(|_| {
@@ -392,7 +397,7 @@ pub(crate) fn finds<F: Frames, const ORDER: u8>(frames: &F) -> Option<f64> {
         let block = black_box(frames.get(&mut cpu, ORDER));
         shots.push(start.elapsed().as_nanos() as f64);
         let block = block?;
-        // While there is none, so that nothing is remembered of where it was.
+        // Fails, so that the allocator cannot remember where the block was.
         assert!(frames.get(&mut cpu, ORDER).is_none(), "there is one block");
         frames.put(&mut cpu, block, ORDER);
         frames.settle(&mut cpu);

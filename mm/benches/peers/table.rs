@@ -1,4 +1,4 @@
-//! The figures, printed.
+//! Prints the results.
 
 use std::fmt::{self, Write};
 
@@ -7,14 +7,14 @@ use crate::{
     rows::{Row, Stage, TIMES},
 };
 
-/// Medians and quartiles of one row for one allocator.
+/// The median and the quartiles of one row for one allocator.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Figure {
     median: f64,
     low: f64,
     high: f64,
     rounds: usize,
-    /// Measured on less memory than the row says.
+    /// Whether the memory was smaller than the row says.
     smaller: bool,
 }
 
@@ -31,7 +31,7 @@ impl Figure {
         })
     }
 
-    /// Half of the distance between the quartiles, of the median.
+    /// Returns half of the distance between the quartiles, in percent of the median.
     fn spread(self) -> f64 {
         if self.median == 0.0 {
             return 0.0;
@@ -46,7 +46,7 @@ struct Line {
     figures: Vec<Option<Figure>>,
 }
 
-/// The table. The first column is what the others are compared with.
+/// The table. The other columns are compared with the first.
 pub(crate) struct Table {
     columns: Vec<&'static str>,
     large: u64,
@@ -80,7 +80,7 @@ impl Table {
         format!("{}{on}, {}", line.row.name, line.row.unit)
     }
 
-    /// As JSON.
+    /// Returns the table as JSON.
     pub(crate) fn json(&self, rounds: usize) -> String {
         let mut out = format!(
             "{{\"rounds\":{rounds},\"large_gib\":{},\"rows\":[",
@@ -112,10 +112,10 @@ impl Table {
     }
 }
 
-/// Bars are compared to their own digits.
+/// The tolerance of upper bounds: they are compared at their own precision.
 const ROUNDING: f64 = 1.005;
 
-/// A figure to about three digits.
+/// Formats a number with about three digits.
 fn short(value: f64) -> String {
     match value {
         ..0.1 => format!("{value:.2}"),

@@ -1,9 +1,9 @@
-//! Metadata that somebody has tampered with, read and taken part in from outside:
+//! Reads and changes tampered metadata from outside, as an attached host does:
 //!
 //!     cd mm && cargo +nightly fuzz run attach
 //!
-//! The same runs with random input in `cargo test -p ebb-mm --test attach`. Memory that it must not
-//! touch is behind a page that ends the program.
+//! The same code runs with random input in `cargo test -p ebb-mm --test attach`. Memory that it
+//! must not touch is behind a page that ends the program.
 #![no_main]
 
 #[path = "../../tests/attach/exercise.rs"]

@@ -1,4 +1,4 @@
-//! Metadata for tests: zeroed memory that outlives the allocator in it.
+//! Metadata for tests: zeroed memory that outlives its allocator.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 use std::{
@@ -13,7 +13,7 @@ use ebb_mm::{
     ZoneConfig, ZoneKind, metadata_layout,
 };
 
-/// A range, by frame numbers.
+/// Returns a range of frames by numbers.
 pub fn range(start: u64, frames: u64) -> FrameRange {
     FrameRange::new(Frame::new(start), frames)
 }
@@ -32,17 +32,17 @@ pub fn with<R>(
     // SAFETY: zeroed memory of this layout, freed after the allocator is gone.
     let allocator = unsafe { Allocator::new(base, config, events) }.expect("a valid configuration");
     let result = test(&allocator);
-    // SAFETY: allocated above with this layout; nothing refers to it any more.
+    // SAFETY: allocated above with this layout, and no reference to it is left.
     unsafe { dealloc(base.as_ptr(), layout) };
     result
 }
 
-/// The metadata that an allocator leaves behind, as words.
+/// Runs `run` on a new allocator. Returns the metadata that it leaves, as words.
 pub fn words(config: &Config<'_>, run: impl FnOnce(&Allocator<'_>)) -> Vec<AtomicU64> {
     watched(config, |allocator, _| run(allocator))
 }
 
-/// The same for one who looks at the metadata meanwhile.
+/// Like [`words`], and lets `run` read the metadata during its run.
 pub fn watched(
     config: &Config<'_>,
     run: impl FnOnce(&Allocator<'_>, &[AtomicU64]),
@@ -59,15 +59,15 @@ pub fn watched(
     memory.into_iter().skip(skip).collect()
 }
 
-/// Frames of a MiB.
+/// The number of frames in a MiB.
 pub const MIB: u64 = 256;
 
-/// An order.
+/// Returns an order.
 pub fn order(order: u8) -> Order {
     Order::new(order).expect("an order")
 }
 
-/// Calls `test` with an allocator of 64 MiB and a front.
+/// Calls `test` with an allocator of 64 MiB and a per-CPU cache.
 pub fn in_small_memory(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
     let ranges = [range(0, 64 * MIB)];
     let zones = [ZoneConfig {
@@ -75,19 +75,19 @@ pub fn in_small_memory(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
         node: 0,
         ranges: &ranges,
     }];
-    // A front that is dropped while a test panics would end the test in an abort.
+    // A panic in the drop of the cache while a test panics would end the test in an abort.
     with(&Config::new(&zones), &(), |a| {
         test(a, &mut ManuallyDrop::new(Front::new()))
     });
 }
 
-/// A movable block.
+/// Allocates a movable block.
 pub fn one(a: &Allocator<'_>, front: &mut Front, of: Order) -> Frame {
     a.allocate(front, Request::new(of, Mobility::Movable))
         .expect("memory")
 }
 
-/// So many movable blocks, the reserve among them.
+/// Allocates `blocks` movable blocks. They may come from the reserve.
 pub fn take(a: &Allocator<'_>, front: &mut Front, order: Order, blocks: u64) -> Vec<Frame> {
     let request = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
     (0..blocks)
@@ -95,7 +95,8 @@ pub fn take(a: &Allocator<'_>, front: &mut Front, order: Order, blocks: u64) -> 
         .collect()
 }
 
-/// Calls `test` with an allocator of two GiB whose first half is a tree short of a GiB, then two whole ones.
+/// Calls `test` with an allocator of a GiB that lacks its first tree of 64 MiB, and three whole
+/// GiB, and with a cache.
 pub fn with_giants(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
     let ranges = [range((1 << 20) + 64 * MIB, 4032 * MIB)];
     let zones = [ZoneConfig {
@@ -111,7 +112,7 @@ pub fn with_giants(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
     });
 }
 
-/// Drains the front and checks every invariant.
+/// Drains the cache and checks every invariant of the metadata.
 pub fn validate_after(a: &Allocator<'_>, front: &mut Front) {
     a.drain(front);
     a.validate().expect("valid");

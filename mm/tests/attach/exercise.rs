@@ -1,4 +1,4 @@
-//! Attaches to metadata that somebody has tampered with, and does all that can be done with it.
+//! Attaches to tampered metadata, and uses every operation of an attached host.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -17,16 +17,16 @@ use ebb_mm::{
 };
 
 const PAGE: usize = 4096;
-/// Frames of the memory that the metadata is of: three zones. The first two share a tree, the last has a
-/// whole GiB.
+/// The number of frames in the lowest of three zones. The first two zones share a tree, and the
+/// last has a whole GiB.
 const DMA: u64 = 1 << 12;
 const LOW: u64 = 1 << 15;
 const HIGH: u64 = (1 << 18) + 5000;
 
-/// Words behind the header that are changed: all but the last of the bits.
+/// The number of words behind the header that are changed: all but the last of the bits.
 pub const BODY_WORDS: u32 = 4096;
 
-/// Zeroed memory that ends where touching it ends the program.
+/// Zeroed memory, behind which an access ends the program.
 pub struct Memory {
     whole: NonNull<u8>,
     mapped: usize,
@@ -34,12 +34,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// So many bytes, rounded up to whole pages.
+    /// Maps `bytes` bytes, rounded up to whole pages.
     pub fn new(bytes: usize) -> Self {
         Self::map(bytes, libc::MAP_PRIVATE)
     }
 
-    /// The same, that children of this process share.
+    /// Maps memory that children of this process share.
     pub fn shared(bytes: usize) -> Self {
         Self::map(bytes, libc::MAP_SHARED)
     }
@@ -79,7 +79,7 @@ impl Memory {
         self.bytes
     }
 
-    /// Its words.
+    /// Returns the memory as words.
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: mapped, aligned, and any bytes are atomics.
         unsafe {
@@ -97,12 +97,12 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`; nobody refers to it any more.
+        // SAFETY: mapped in `new`, and no reference to it is left.
         unsafe { libc::munmap(self.whole.as_ptr().cast(), self.mapped) };
     }
 }
 
-/// Metadata of memory some of which is in use.
+/// Returns metadata of partly used memory.
 fn used_metadata() -> Memory {
     let dma = [FrameRange::new(Frame::new(10), DMA - 10)];
     let low = [FrameRange::new(Frame::new(DMA), LOW)];
@@ -137,7 +137,7 @@ fn used_metadata() -> Memory {
     memory
 }
 
-/// Drops nothing.
+/// A sink that drops no memory.
 struct Nowhere;
 
 impl ReportSink for Nowhere {
@@ -149,8 +149,8 @@ impl ReportSink for Nowhere {
     }
 }
 
-/// Reads patches (two bytes: which word, eight: what is stored there) up to one that is out of the
-/// memory, then operations of one byte each.
+/// Runs the fuzz input. The first part are patches: two bytes for the index of a word and eight for
+/// its value, up to a patch beyond the memory. The rest are operations of one byte each.
 pub fn exercise(input: &[u8]) {
     let memory = used_metadata();
     let mut rest = input;
@@ -198,7 +198,7 @@ pub fn exercise(input: &[u8]) {
                 attached.recover(|| ());
             }
             _ => {
-                // The guest meddles meanwhile.
+                // The guest tampers with the metadata in between.
                 let word = memory.words().len() * usize::from(operation) / 256;
                 memory.words()[word].fetch_xor(0x0123_4567_89ab_cdef, Ordering::Relaxed);
             }
@@ -207,7 +207,7 @@ pub fn exercise(input: &[u8]) {
     if let Some(open) = open {
         open.close(PutBack::Unchanged);
     }
-    // Not beyond: what is seen of all blocks is always something.
+    // Checks only the number, as any content is a possible view of the blocks.
     assert_eq!(attached.blocks().count(), starts.len());
 }
 

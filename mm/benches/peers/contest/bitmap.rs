@@ -28,7 +28,7 @@ impl Frames for Bitmap {
         if memory.is_null() {
             handle_alloc_error(layout)
         }
-        // SAFETY: allocated as a box is, and zero is its `DEFAULT`: integers, all 0.
+        // SAFETY: allocated with the layout of a box, and zero is its `DEFAULT`: integers, all 0.
         let mut inner = unsafe { Box::from_raw(memory) };
         inner.insert(0..frames as usize);
         Self(Mutex::new(inner), frames)
@@ -58,7 +58,7 @@ impl Frames for Bitmap {
     }
 
     fn metadata(&self) -> u64 {
-        // It is made for 1 TiB; there are smaller ones.
+        // The type is for 1 TiB; there are smaller ones.
         size_of::<BitAlloc256M>() as u64 * self.1 / BitAlloc256M::CAP as u64
     }
 }

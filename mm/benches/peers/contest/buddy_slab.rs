@@ -1,5 +1,5 @@
-//! `buddy-slab-allocator`: the page allocator below its slabs, lists of free blocks through an
-//! array of 12 bytes a frame, behind a spin lock.
+//! `buddy-slab-allocator`: the page allocator below its slabs, with lists of free blocks in an
+//! array of 12 bytes for each frame, behind a spin lock.
 #![allow(unsafe_code, reason = "hands memory to the allocator")]
 
 use buddy_slab_allocator::BuddyAllocator;
@@ -26,7 +26,7 @@ impl Frames for BuddySlab {
 
     fn new(frames: u64) -> Self {
         let bytes = usize::try_from(frames << SHIFT).expect("64 bits");
-        // Its metadata goes before its frames, so that these are aligned for every order.
+        // The metadata goes before the frames, so that these are aligned for every order.
         let before = BuddyAllocator::<0x1000>::required_meta_size(bytes)
             .next_multiple_of(1 << SHIFT)
             + (1 << SHIFT);
@@ -34,10 +34,10 @@ impl Frames for BuddySlab {
         let mut inner = BuddyAllocator::new();
         // SAFETY: inside the mapping, of which `before` is less than `ALIGN`.
         let start = unsafe { memory.base().as_ptr().add(ALIGN - before) };
-        // SAFETY: the memory is mapped, zero, and used by nobody but this allocator, which goes
-        // before it does.
+        // SAFETY: the memory is mapped, zero, and used only by this allocator, which is dropped
+        // before the mapping.
         let region = unsafe { std::slice::from_raw_parts_mut(start, before + bytes) };
-        // SAFETY: as above.
+        // SAFETY: the memory is mapped, zero, and used only by this allocator.
         unsafe { inner.init(region) }.expect("a region");
         let base = memory.base().as_ptr().expose_provenance() + ALIGN;
         let section = inner.section(0).expect("the region");

@@ -1,5 +1,5 @@
-//! `frame-alloc`: a buddy tree of bitmaps with summaries, magazines for each CPU before it and a
-//! shared depot between. Its metadata lies in the memory that it manages.
+//! `frame-alloc`: a buddy tree of bitmaps with summaries, a magazine for each CPU and a shared
+//! depot. Its metadata lies in the memory that it manages.
 #![allow(unsafe_code, reason = "hands memory to the allocator")]
 
 use std::{cell::Cell, num::NonZeroUsize, ptr::NonNull};
@@ -54,7 +54,7 @@ pub struct Depot {
 }
 
 impl Depot {
-    /// Bytes of its bitmaps: a bit for each block of each order, and their summaries.
+    /// Returns the bytes of its bitmaps: a bit for each block of each order, and their summaries.
     fn bitmap_bytes(frames: u64) -> u64 {
         (0..ORDERS)
             .map(|order| {
@@ -76,8 +76,8 @@ impl Frames for Depot {
         let memory = Mapping::new(bytes, 1 << 30);
         let base = memory.base().as_ptr().expose_provenance();
         let inner = Box::new(Inner::new(BASE, SummaryBuddyAllocator::new(BASE)));
-        // SAFETY: the memory is the allocator's alone, reachable through `Exposed`, and nobody
-        // else calls it yet.
+        // SAFETY: only the allocator uses the memory, through `Exposed`, and no other thread calls
+        // it yet.
         unsafe { inner.init_region(base, bytes) };
         Self {
             inner,
@@ -105,7 +105,7 @@ impl Frames for Depot {
         let count = NonZeroUsize::MIN
             .saturating_mul(NonZeroUsize::new(1 << order).expect("a power of two is not 0"));
         let address = self.base + ((frame as usize) << SHIFT);
-        // SAFETY: the caller got it from `get` at this order, and does not use it after.
+        // SAFETY: the caller got the block from `get` at this order, and does not use it after.
         unsafe { self.inner.deallocate_physical(BASE, count, address) };
     }
 

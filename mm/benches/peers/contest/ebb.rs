@@ -27,7 +27,7 @@ fn order_of(order: u8) -> Option<Order> {
 
 impl Drop for Ebb {
     fn drop(&mut self) {
-        // SAFETY: not used after. It goes before the metadata that it refers to.
+        // SAFETY: not used after. It is dropped before the metadata that it refers to.
         unsafe { ManuallyDrop::drop(&mut self.allocator) };
     }
 }
@@ -62,7 +62,7 @@ impl Frames for Ebb {
 
     #[inline]
     fn get(&self, cpu: &mut Front, order: u8) -> Option<u64> {
-        // The last frame as well, as the peers know no reserve.
+        // Uses the reserve too, as the peers have none.
         let request = Request::new(order_of(order)?, Mobility::Movable).reserve(Reserve::Use);
         match self.allocator.allocate(cpu, request) {
             Ok(frame) => Some(frame.number()),

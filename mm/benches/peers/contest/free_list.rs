@@ -7,7 +7,7 @@ use spin::Mutex;
 use super::{Frames, heap};
 
 const SHIFT: u32 = 12;
-/// Its ranges must not start at address 0.
+/// The first frame, as its ranges must not start at address 0.
 const BASE: usize = 1 << 40;
 
 /// `free-list`.
@@ -24,14 +24,14 @@ fn range(frame: u64, frames: u64) -> PageRange {
 impl Frames for Ranges {
     const NAME: &'static str = "free-list 0.3";
     const MAX_ORDER: u8 = 18;
-    /// Each free moves the ranges behind it.
+    /// Not measured, as each free moves the ranges behind it.
     const MOST_FRAGMENTED: u64 = 0;
     type Cpu = ();
 
     fn new(frames: u64) -> Self {
         let heap_before = heap::in_use();
         let mut inner = FreeList::new();
-        // SAFETY: nothing is at these addresses; they are numbers here.
+        // SAFETY: no memory is at these addresses; they are only numbers here.
         unsafe { inner.deallocate(range(0, frames)) }.expect("the first range");
         Self {
             inner: Mutex::new(inner),
@@ -52,7 +52,7 @@ impl Frames for Ranges {
     #[inline]
     fn put(&self, (): &mut (), frame: u64, order: u8) {
         let range = range(frame, 1 << order);
-        // SAFETY: the caller got it from `get`, and does not use it after.
+        // SAFETY: the caller got the block from `get`, and does not use it after.
         unsafe { self.inner.lock().deallocate(range) }.expect("its range");
     }
 

@@ -1,11 +1,11 @@
-//! Zeroed memory from the host, present only where it is touched.
+//! Zeroed memory from the host, resident only where it was touched.
 #![allow(unsafe_code, reason = "maps memory")]
 
 use std::{io, ptr::NonNull};
 
 const PAGE: usize = 4096;
 
-/// Anonymous memory.
+/// An anonymous memory mapping.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -13,13 +13,14 @@ pub struct Mapping {
     whole: (usize, usize),
 }
 
-// SAFETY: it is memory, owned and not tied to a thread; what is shared in it is its users' affair.
+// SAFETY: the mapping is owned and not tied to a thread. The users of the memory synchronise their
+// accesses.
 unsafe impl Send for Mapping {}
-// SAFETY: as above: no method changes it through `&self`.
+// SAFETY: no method changes the mapping through `&self`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// So many bytes, aligned. Panics if there is no address space.
+    /// Maps `bytes` bytes, aligned to `align`. Panics if there is no address space.
     pub fn new(bytes: usize, align: usize) -> Self {
         let whole = bytes + align;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing.
@@ -38,11 +39,10 @@ impl Mapping {
             "no {whole} bytes of address space: {}",
             io::Error::last_os_error()
         );
-        // Huge pages would count memory as used that is not.
-        // SAFETY: advice for the mapping just made.
+        // Huge pages would count memory that is not used. SAFETY: advice for the mapping just made.
         unsafe { libc::madvise(address, whole, libc::MADV_NOHUGEPAGE) };
         let skip = address.addr().next_multiple_of(align) - address.addr();
-        // SAFETY: `skip` is below `align`, by which the mapping is longer than asked for.
+        // SAFETY: `skip` is below `align`, and the mapping is longer by `align` than requested.
         let base = unsafe { address.cast::<u8>().add(skip) };
         Self {
             base: NonNull::new(base).expect("a mapping is not at 0"),
@@ -51,12 +51,12 @@ impl Mapping {
         }
     }
 
-    /// Where it starts.
+    /// Returns the start of the memory.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// How many of its bytes are in memory, in whole pages.
+    /// Returns how many of its bytes are resident, in whole pages.
     pub fn resident(&self) -> u64 {
         let mut pages = vec![0u8; self.bytes.div_ceil(PAGE)];
         // SAFETY: the range is mapped, and there is a byte for each of its pages.
@@ -70,7 +70,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let (address, bytes) = self.whole;
-        // SAFETY: mapped in `new`, and nobody refers to it any more.
+        // SAFETY: mapped in `new`, and no reference to it is left.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(address), bytes) };
     }
 }

@@ -22,42 +22,42 @@ pub use self::{
 /// Frames in a GiB.
 pub const GIB: u64 = 1 << 18;
 
-/// A page-frame allocator. Frames are numbered from 0 in the memory that it was made for.
+/// A page-frame allocator. Frames are numbered from 0 in its memory.
 pub trait Frames: Sized + Sync {
     /// The crate and its version.
     const NAME: &'static str;
-    /// The largest order that it can be asked for.
+    /// The largest order that it supports.
     const MAX_ORDER: u8;
-    /// Whether it keeps something for each CPU.
+    /// Whether it has a cache for each CPU.
     const PER_CPU: bool = false;
-    /// The most memory, in frames, whose metadata this machine should be asked to hold.
+    /// The largest memory, in frames, for which this machine should hold its metadata.
     const MOST: u64 = 1024 * GIB;
-    /// The same where every second frame is free.
+    /// The largest memory, in frames, if every second frame is free.
     const MOST_FRAGMENTED: u64 = Self::MOST;
 
-    /// What a CPU holds.
+    /// The per-CPU cache of the allocator.
     type Cpu;
 
-    /// An allocator of so much memory, all of it free.
+    /// Returns an allocator of `frames` frames, all of them free.
     fn new(frames: u64) -> Self;
 
-    /// The state of the CPU that the calling thread plays.
+    /// Returns the cache of CPU `number`, which the calling thread acts as.
     fn cpu(&self, number: usize) -> Self::Cpu;
 
-    /// Takes a block.
+    /// Allocates a block. Returns its first frame, or `None` if there is none.
     fn get(&self, cpu: &mut Self::Cpu, order: u8) -> Option<u64>;
 
-    /// Gives a block back, at the order at which it was taken.
+    /// Frees a block at the order at which it was allocated.
     fn put(&self, cpu: &mut Self::Cpu, frame: u64, order: u8);
 
-    /// Gives back what the CPU holds, as far as there is a way to.
+    /// Drains the cache of the CPU, as far as the allocator can.
     fn settle(&self, _cpu: &mut Self::Cpu) {}
 
-    /// The first frame that is not its own metadata.
+    /// Returns the first frame that is not the allocator's own metadata.
     fn first(&self) -> u64 {
         0
     }
 
-    /// Bytes of metadata in use, memory that was never touched apart.
+    /// Returns the bytes of metadata in use, without memory that was never touched.
     fn metadata(&self) -> u64;
 }
