@@ -24,8 +24,9 @@ impl fmt::Debug for Disks {
 }
 
 impl Disks {
-    /// Finds the images that the user named, in this order; the first is `/dev/vda`. Fails if there
-    /// are too many or one is not found.
+    /// Finds the images that the user named, in this order; the first is `/dev/vda`. If there are
+    /// any, starts watching the host's memory pressure. Fails if there are too many or one is not
+    /// found.
     pub(crate) fn new(images: &[Spec]) -> Result<Self, Failure> {
         if images.len() > DISKS_MAX {
             let asked = images.len();

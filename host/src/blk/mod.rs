@@ -82,7 +82,8 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
 
 /// Serves disks until a signal arrives.
 fn serve(options: &ServeOptions) -> Result<u8, Failure> {
-    // Before the first thread starts, so that all threads leave the signals to the loop below.
+    // Before the first thread starts, so that no thread handles the signals but the loop at the
+    // end.
     let mut signals = Signals::new(TERM_SIGNALS).map_err(cannot("signals"))?;
     allow_descriptors();
     let folder = options.folder()?;

@@ -15,8 +15,8 @@ pub(crate) struct Cpus {
 }
 
 impl Cpus {
-    /// Restricts this thread to `count` CPUs. Does nothing if `count` is `None`, if there are no
-    /// more CPUs than that, or if the kernel refuses.
+    /// Restricts this thread to `count` CPUs until the result is dropped. Does nothing if `count`
+    /// is `None`, if there are no more CPUs than that, or if the kernel refuses.
     pub(crate) fn hold(count: Option<u32>) -> Self {
         let free = Self {
             before: None,

@@ -109,7 +109,8 @@ impl Kind {
         }
     }
 
-    /// Returns the host's compiler with its files, or `None` if the experiment does not use it.
+    /// Returns the host's compiler with its files. Returns `None` if the experiment does not use
+    /// it, or the host has none or it does not fit into `memory`.
     pub(crate) fn compiler(self, memory: Size) -> Option<&'static Program> {
         match self {
             Self::Build | Self::Builds => compiler(memory),

@@ -51,8 +51,8 @@ pub(crate) enum Pace {
     Apart,
     /// Both guests are up, and work in turns of a part of a second, each for the same time.
     Timed,
-    /// Both guests are up, and work in turns. Each turn, or the turns of each round, do the same
-    /// work.
+    /// Both guests are up, and work in turns. Each turn does the same work, or all turns of a round
+    /// together do.
     Fixed,
     /// Both guests are up and run the experiment once. Its first part is divided into turns.
     Once,

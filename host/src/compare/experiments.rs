@@ -529,7 +529,7 @@ const EXPERIMENTS: &[Experiment] = &[
 ];
 
 impl Experiment {
-    /// Returns whether `wanted` is this experiment's name or a prefix of it that ends at a `/`.
+    /// Returns whether `wanted` is this experiment's name, or the part of it before a `/`.
     fn is_meant_by(&self, wanted: &str) -> bool {
         self.name == wanted
             || self
@@ -695,7 +695,7 @@ impl Case {
         matches!(self.experiment.scope, Scope::Ways { .. }) && !self.shape.icount
     }
 
-    /// Returns the shape of the guest in `round`.
+    /// Returns the guest of `round`. With [`Words::Boots`] its number of CPUs depends on the round.
     pub(crate) fn shape(&self, round: u32) -> Shape {
         match self.experiment.words {
             Words::Workloads(_) | Words::Program(_) => self.shape,

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 /// A figure of a run: the value of a metric.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Figure {
+    /// The name of the metric, such as `qemu_cpu`.
     pub(crate) metric: String,
     pub(crate) unit: String,
     pub(crate) better: Better,
     pub(crate) value: f64,
+    /// Labels, which distinguish figures of one metric.
     pub(crate) labels: BTreeMap<String, String>,
     /// The absolute value up to which the figure is not different from zero.
     pub(crate) noise: f64,
@@ -17,7 +19,7 @@ pub(crate) struct Figure {
     pub(crate) comparable: bool,
 }
 
-/// Returns a figure without labels of which lower values are better.
+/// Returns a figure without labels, whose lower values are better.
 pub(super) fn lower(metric: &str, unit: &str, value: f64) -> Figure {
     Figure {
         metric: metric.to_owned(),

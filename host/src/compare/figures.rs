@@ -21,7 +21,7 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
     for event in &run.events {
         said(&event.what, &mut figures);
     }
-    // If instructions are counted, sleeping takes no time, so the host's clock is of no use.
+    // If instructions are counted, sleeping takes no time, so the host's clock has no meaning.
     if run.icount {
         spent(run, &mut figures);
         costs::returned(run, &mut figures);

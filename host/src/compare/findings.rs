@@ -1,5 +1,5 @@
-//! The findings that a reader needs beside the figures: where Ebb is behind, what reporting costs,
-//! and what failed, is not supported, or differs.
+//! The findings that a reader needs in addition to the figures: where Ebb is behind, what reporting
+//! costs, and what failed, is not supported, or differs.
 
 use super::schema::{Cell, Guest, Outcome, Report, Row};
 use super::statistics::{cost, spread};

@@ -6,7 +6,7 @@ use super::shape::Shape;
 
 /// The memory of the guests in MiB.
 const GUEST_MIB: &[u64] = &[512];
-/// The seconds of a turn. It has six slices, in each of which one task or all tasks work.
+/// The seconds of a turn. A turn has six slices, and either one task or all tasks work in each.
 const TURN_SECONDS: &str = "0.6";
 /// The number of batches of calls if instructions are counted.
 const COUNTED_ROUNDS: &str = "50r";

@@ -140,8 +140,8 @@ impl Plan {
         turn
     }
 
-    /// Returns more steps for cases whose ratios have not settled. `runs` are the runs of this plan
-    /// so far.
+    /// Returns one more boot for each case whose ratios have not settled and that may have more
+    /// rounds. `runs` are the runs of this plan so far.
     pub(crate) fn more(&self, runs: &[Run]) -> Vec<Step> {
         let table = statistics::rows(runs);
         let unsettled = |case: &Case| {

@@ -136,7 +136,7 @@ fn bar(share: f64, style: Style) -> String {
     };
     (0..BAR)
         .map(|cell| {
-            // Both are below a hundred, so the conversion is exact.
+            // Both numbers are below a hundred, so the conversion is exact.
             #[expect(clippy::cast_precision_loss, reason = "both are below a hundred")]
             let edge = (cell as f64 + 0.5) / BAR as f64;
             if edge < share { full } else { empty }

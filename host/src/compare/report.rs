@@ -96,7 +96,7 @@ impl Written for Report {
     }
 }
 
-/// Returns the facts about this host.
+/// Returns this host's CPU model, number of CPUs, kernel and memory.
 pub(crate) fn host() -> Host {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {

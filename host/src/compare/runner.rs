@@ -372,10 +372,10 @@ impl Runner<'_> {
         words
     }
 
-    /// Reads a guest's output until it waits for a turn or has closed its outputs. With `wanted`
-    /// `Ended`, only the latter.
+    /// Reads a guest's output until it waits for a turn or has closed its outputs. If `wanted` is
+    /// `Ended`, waits until the latter.
     ///
-    /// Ends the guest if its time is over or a signal arrived.
+    /// Ends the guest if its time limit has passed or a signal arrived.
     fn until(&self, guest: &mut Running, wanted: State, tick: &mut dyn FnMut()) {
         while guest.state == State::Works || (wanted == State::Ended && guest.state != State::Ended)
         {
@@ -396,7 +396,7 @@ impl Runner<'_> {
 }
 
 impl Running {
-    /// Records a line of output, and what it says about the guest's state.
+    /// Records a line of output, and the guest's state if the line shows it.
     fn heed(&mut self, message: Message) {
         match message {
             Message::Out(line) => {

@@ -24,7 +24,7 @@ impl Other<Saved> {
     /// Returns the report for a comparison with experiments on both kernels.
     ///
     /// # Errors
-    /// If the report is of columns.
+    /// If the report has columns.
     pub(crate) fn of_kernels(self) -> Result<Other<Report>, Failure> {
         match self.report {
             Saved::Kernels(report) => Ok(Other {
@@ -39,7 +39,7 @@ impl Other<Saved> {
     /// Returns the report for a comparison with columns.
     ///
     /// # Errors
-    /// If the report is of experiments on both kernels.
+    /// If the report has experiments on both kernels.
     pub(crate) fn of_columns(self) -> Result<Other<OwnReport>, Failure> {
         match self.report {
             Saved::Columns(report) => Ok(Other {
@@ -58,7 +58,7 @@ const REPORT_BYTES_MAX: u64 = 256 << 20;
 const KERNELS: &str = "experiments on both kernels";
 const COLUMNS: &str = "columns";
 
-/// Returns the failure that the report `name` is of another kind.
+/// Returns the failure that the report `name` has another kind.
 fn another_kind(name: &str, there: &str, here: &str) -> Failure {
     Failure::Usage(format!(
         "{name} is of {there}, and this comparison is of {here} (a program of one's own and variants are columns)"

@@ -152,8 +152,10 @@ pub(crate) enum What {
         name: String,
         /// Seconds of the guest's monotonic clock.
         at_s: f64,
+        /// Bytes that the phase used or freed, if the program reports them.
         #[serde(default)]
         bytes: Option<f64>,
+        /// Free memory of the guest in KiB, if the program reports it.
         #[serde(default)]
         mem_free_kib: Option<f64>,
     },
@@ -195,16 +197,22 @@ pub(crate) enum Better {
 pub(crate) struct Point {
     /// Host time since the guest's CPUs were started, in milliseconds.
     pub(crate) t_ms: f64,
+    /// Memory in use in the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) used: Option<f64>,
+    /// Resident memory of the guest's RAM on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resident: Option<f64>,
+    /// Free pageblocks that the host may still back with memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unreported: Option<f64>,
+    /// The sum of all ranges that the guest has reported as free so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reported: Option<f64>,
+    /// Memory of files in the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<f64>,
+    /// The number of page faults so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) faults: Option<f64>,
 }
@@ -231,7 +239,7 @@ pub(crate) struct Row {
 /// The interval in which the median of the ratios of many rounds lies.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Interval {
-    /// The number of ratios. Each is of a figure of Ebb and one of Linux next to it in time.
+    /// The number of ratios. Each compares a figure of Ebb with one of Linux next to it in time.
     pub(crate) pairs: u32,
     /// The lower bound.
     pub(crate) low: f64,

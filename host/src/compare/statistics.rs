@@ -73,7 +73,8 @@ struct Gathered {
     comparable: bool,
 }
 
-/// Returns the rows of all runs that ended well. Rows of one experiment and metric are together.
+/// Returns the rows of all runs that ended well, in the order in which their figures first appear.
+/// Rows of one experiment and metric are together.
 pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
     let mut rows: Vec<Gathered> = Vec::new();
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
@@ -189,9 +190,9 @@ fn ratio_of(
 /// The minimum confidence of an interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// Returns the interval that contains the median of the distribution from which `sorted` was drawn,
-/// whatever that distribution is. This is the sign test: the bounds are the k-th smallest and k-th
-/// largest value, and the confidence follows from the binomial distribution.
+/// Returns the interval that contains the median of the distribution from which `sorted` was drawn.
+/// No assumption about that distribution is needed. This is the sign test: the bounds are the k-th
+/// smallest and k-th largest value, and the confidence follows from the binomial distribution.
 ///
 /// Returns the range of the values if there are too few, and `None` if there are fewer than two.
 fn interval(sorted: &[f64]) -> Option<Interval> {

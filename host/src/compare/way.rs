@@ -5,7 +5,7 @@ use crate::machine::GiveBack;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::cmp::Ordering;
 
-/// A way in which memory of a guest goes back to the host.
+/// How memory of a guest goes back to the host: by the guest's own mode, or by the host's balloon.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// The guest's own mode, as in `ebb run --give-back`.

@@ -53,7 +53,7 @@ pub(crate) struct Probe {
     /// The guest kernel's command line.
     pub(crate) arguments: String,
     pub(crate) memory: Size,
-    /// The timeout of the boot, ten times of what it takes on a KVM that works.
+    /// The timeout of the boot. A working KVM needs a tenth of it.
     pub(crate) patience: Duration,
 }
 
@@ -81,10 +81,11 @@ pub(crate) trait Kernel: Debug {
     /// Returns the guest memory that the loaded kernel covers, in bytes.
     fn span_bytes(&self) -> u64;
 
-    /// Returns which variant of the board the kernel needs.
+    /// Returns which kernel's variant of the board is needed, Ebb's or Linux's.
     fn dialect(&self) -> Dialect;
 
-    /// Returns how the kernel wants its initramfs to be laid out.
+    /// Returns how files are aligned in the kernel's initramfs: to pages if the kernel uses their
+    /// pages in place, else to words.
     fn alignment(&self) -> Alignment;
 
     /// Adds the files that the kernel's guest needs in addition to the program. Fails if a file
@@ -105,7 +106,8 @@ pub(crate) trait Kernel: Debug {
         None
     }
 
-    /// Returns the view of a running guest with this kernel, whose memory is `ram`.
+    /// Returns the view of a running guest with this kernel, whose memory is `ram`. `icount` says
+    /// that QEMU counts instructions.
     fn guest(&self, ram: &Arc<GuestRam>, cpus: u32, icount: bool) -> Arc<dyn Guest>;
 
     /// Returns whether the kernel's guests publish their allocator's metadata

@@ -1,4 +1,4 @@
-//! The interface through which `ebb` observes a running guest, whatever its kernel.
+//! The interface through which `ebb` observes a running guest, independent of its kernel.
 
 use super::sample::Sample;
 use super::stage::Stage;

@@ -18,7 +18,7 @@ pub(crate) enum Stage {
 pub(crate) struct WaitStatus(u32);
 
 impl WaitStatus {
-    /// Wraps the status that a guest sent.
+    /// Wraps the Linux wait status `raw` that a guest sent.
     pub(crate) fn from_raw(raw: u32) -> Self {
         Self(raw)
     }

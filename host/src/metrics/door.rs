@@ -16,7 +16,7 @@ const TOKEN_MAX: usize = 4096;
 /// The maximum number of characters of a request that an answer repeats.
 const SHOWN_MAX: usize = 100;
 
-/// The rules by which a request is answered or refused.
+/// The rules by which requests are answered or refused.
 #[derive(Debug)]
 pub(super) struct Door {
     /// Host names that a request may use in addition to this machine's own.
@@ -25,7 +25,7 @@ pub(super) struct Door {
     pub(super) any_user: bool,
     /// The token that admits any user, or `None` if there is none.
     pub(super) token: Option<Token>,
-    /// The user whose guests are served, and who needs no token.
+    /// The user whose guests are served. This user needs no token.
     pub(super) user: u32,
 }
 

@@ -20,8 +20,8 @@ const BUSY_PATIENCE: Duration = Duration::from_millis(10);
 /// The delay before the next connection is accepted after one has failed.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Answers requests on `listener` until the process ends. `door` decides who is answered. `render`
-/// returns the metrics and is called for each request.
+/// Answers requests on `listener` until the process ends. `door` decides which requests are
+/// admitted. `render` returns the metrics and is called for each request.
 pub(super) fn serve(
     listener: &TcpListener,
     door: Door,

@@ -80,7 +80,8 @@ pub(crate) struct Told {
 
 impl Told {
     /// Reads the answer to a query of `guest-stats`. Returns `None` if the guest has not sent any
-    /// statistics yet, or has sent neither total nor available memory.
+    /// statistics yet, or has not sent its total memory or neither its available nor its free
+    /// memory.
     fn parse(answer: &Value) -> Option<Self> {
         let stats = answer.get("stats")?;
         // QEMU sets a statistic that the guest does not send to all ones.

@@ -174,7 +174,7 @@ const TRANSLATIONS_SHARE: u64 = 8;
 /// The minimum size of the buffer per CPU.
 const CPU_TRANSLATIONS_MIB: u64 = 8;
 
-/// Returns the value of `-smp`. A guest with one CPU gets room for a second one if the host changes
+/// Returns the value of `-smp`. A guest with one CPU may get a second one later if the host changes
 /// the guest's memory by atomic operations (`board.shared`).
 ///
 /// For a machine that can only ever have one CPU, QEMU's translator implements atomic instructions
@@ -187,7 +187,7 @@ fn smp(board: &Board) -> String {
 }
 
 /// Adds the port on which the guest sends files, if the host wants files. Ebb's kernel recognises
-/// this port by its place behind the others.
+/// this port by its position behind the others.
 fn port_for_files(line: &mut Arguments, board: &Board) {
     let Some(fd) = board.out else { return };
     line.option("-chardev", socket("out", fd));

@@ -19,7 +19,7 @@ impl Inquiries {
     /// Sends the short `command` without blocking.
     ///
     /// # Errors
-    /// `EAGAIN` or `WriteZero` if the socket has no room for the whole line, and `EPIPE` if QEMU
+    /// `EAGAIN` or `WriteZero` if the socket's buffer is too full for the line, and `EPIPE` if QEMU
     /// has ended.
     pub(super) fn ask_now(&mut self, command: &Value) -> io::Result<()> {
         let line = format!("{command}\n");

@@ -109,7 +109,7 @@ impl Qemu {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // Ctrl-C and Ctrl-Z of the terminal are meant for the program, not for QEMU.
+            // Ctrl-C and Ctrl-Z of the terminal must reach the program, but not QEMU.
             .process_group(0);
         let mut child = command.spawn().map_err(|source| match progress.failed() {
             Some(measure) => SpawnError::Confine {

@@ -101,14 +101,14 @@ unsafe impl Send for GuestRam {}
 unsafe impl Sync for GuestRam {}
 
 impl GuestRam {
-    /// Makes `size` bytes of RAM in base pages, with none of them resident yet. `size` is a
-    /// multiple of the page size. Fails if the kernel refuses.
+    /// Makes `size` bytes of RAM in base pages, and no page is resident yet. `size` is a multiple
+    /// of the page size. Fails if the kernel refuses.
     #[cfg(test)]
     pub(crate) fn new(machine: Machine, size: u64) -> Result<Self, Errno> {
         Self::made_by(&RamMaker::base(), machine, size)
     }
 
-    /// Makes `size` bytes of RAM in a file of `maker`, with none of them resident yet. `size` is a
+    /// Makes `size` bytes of RAM in a file of `maker`, and no page is resident yet. `size` is a
     /// multiple of the page size.
     ///
     /// # Errors
@@ -177,7 +177,8 @@ impl GuestRam {
     /// a part of such a block would split the huge page.
     ///
     /// Returns `false` if `address` is not RAM, RAM is in base pages, or the block is kept in base
-    /// pages. The host may have used base pages after all where it had no huge page.
+    /// pages. The answer is not exact: if the host had no huge page, a block for which this returns
+    /// `true` may be in base pages.
     pub(crate) fn is_one_page(&self, address: GuestAddress) -> bool {
         let Some(offset) = self.file_offset(address, 1) else {
             return false;

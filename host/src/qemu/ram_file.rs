@@ -87,8 +87,9 @@ pub(crate) struct RamMaker {
 }
 
 impl RamMaker {
-    /// Finds out which pages this host offers for a guest with `bytes` of RAM, as `asked`. Call
-    /// this while the process has all of its capabilities, which mounting a tmpfs needs.
+    /// Chooses the kind of pages for a guest with `bytes` of RAM, by the user's choice `asked` and
+    /// by what this host offers. Call this while the process has all of its capabilities, which
+    /// mounting a tmpfs needs.
     ///
     /// # Errors
     /// [`BackingError::NoHugePages`] if `asked` is `Huge` and this host has none.

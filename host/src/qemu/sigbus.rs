@@ -101,8 +101,8 @@ fn fill(start: usize, end: usize) -> bool {
     unsafe { libc::mmap(at, end - start, access, flags, -1, 0) != libc::MAP_FAILED }
 }
 
-/// Does what the process would have done without this handler: calls the previous handler, or sets
-/// the default action, which ends the process.
+/// Does what the process would have done without this handler: calls the previous handler if that
+/// takes a `siginfo_t`. Otherwise sets the default action, which ends the process.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS.get();
     let handler = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);

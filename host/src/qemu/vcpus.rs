@@ -87,7 +87,7 @@ impl State {
     /// Sends QEMU the command that the wish requires, if the CPUs' state and the holds allow it.
     ///
     /// # Errors
-    /// If QEMU's socket has no room, or QEMU has ended.
+    /// If the buffer of QEMU's socket is full, or QEMU has ended.
     fn step(&mut self) -> io::Result<()> {
         let (command, next) = match (self.phase, self.wish) {
             (Phase::Running, Wish::Pause) => ("stop", Phase::Stopping),
@@ -159,7 +159,7 @@ impl Vcpus {
     /// so.
     ///
     /// # Errors
-    /// If QEMU's socket has no room, or QEMU has ended. The previous wish stays then.
+    /// If the buffer of QEMU's socket is full, or QEMU has ended. The previous wish stays then.
     pub(crate) fn ask(&self, wish: Wish) -> io::Result<()> {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.wish, wish);
@@ -339,7 +339,7 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.holds -= 1;
-        // If QEMU's socket has no room, the next wish sends the command.
+        // If the buffer of QEMU's socket is full, the next wish sends the command.
         let _ = state.step();
     }
 }

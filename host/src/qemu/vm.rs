@@ -223,8 +223,7 @@ impl Spec<'_> {
 }
 
 impl Parts {
-    /// Makes the RAM file, the memfds and the sockets. Fails with a description of what could not
-    /// be made.
+    /// Makes the RAM file, the memfds and the sockets. The error names the part that failed.
     fn new(
         spec: &Spec<'_>,
         initramfs: &File,

@@ -34,51 +34,53 @@ struct State {
 }
 
 impl Control {
-    /// Queues a request to send `signal` to the program.
+    /// Queues a request that the guest sends `signal` to its program.
     pub(crate) fn signal(&self, signal: i32) {
         self.push(Request::Signal(signal));
     }
 
-    /// Queues the message that stdin ends after `total` bytes.
+    /// Queues a message to the guest: the program's stdin ends after `total` bytes.
     pub(crate) fn end_of_input(&self, total: u64) {
         self.push(Request::EndOfInput(total));
     }
 
-    /// Queues the message that `port`'s output is not read any more.
+    /// Queues a message to the guest: the host does not read the output of `port` any more.
     pub(crate) fn closed(&self, port: OutputPort) {
         self.push(Request::Closed(port));
     }
 
-    /// Queues a request to change how the guest gives free memory back.
+    /// Queues a request that the guest gives free memory back in this `mode`.
     pub(crate) fn give_back(&self, mode: GiveBack) {
         self.push(Request::GiveBack(mode));
     }
 
-    /// Queues a request to give memory back by one `step`. The guest publishes `number` in its
-    /// header when the step is done.
+    /// Queues a request that the guest gives memory back by one `step`. The guest publishes
+    /// `number` in its header when the step is done.
     pub(crate) fn reclaim(&self, number: u32, step: Reclaim) {
         self.push(Request::Reclaim(number, step));
     }
 
-    /// Queues the permission to end the machine.
+    /// Queues the permission that the guest may end its machine.
     pub(crate) fn end_of_machine(&self) {
         self.push(Request::End);
     }
 
-    /// Allows the guest to send up to `total` bytes on `port`, counted from its start.
+    /// Queues the permission that the guest may send up to `total` bytes on `port`, counted from
+    /// its start. Replaces an older one that is not sent yet.
     pub(crate) fn window(&self, port: OutputPort, total: u64) {
         self.lock().windows[port.number()] = Some(total);
         self.changed.notify_one();
     }
 
-    /// Tells the guest the size of the user's terminal.
+    /// Queues the size of the user's terminal for the guest. Replaces an older one that is not sent
+    /// yet.
     pub(crate) fn size(&self, size: Size) {
         self.lock().size = Some(size);
         self.changed.notify_one();
     }
 
-    /// Tells the guest the host's total memory stalls in microseconds: those of some and of all
-    /// tasks.
+    /// Queues the host's total memory stalls in microseconds for the guest: those of some and of
+    /// all tasks. Replaces older ones that are not sent yet.
     pub(crate) fn pressure(&self, stalls: [u64; 2]) {
         self.lock().pressure = Some(stalls);
         self.changed.notify_one();

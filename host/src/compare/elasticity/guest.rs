@@ -132,8 +132,8 @@ impl<'a> Guest<'a> {
         self.stdin = None;
     }
 
-    /// Waits until the guest begins a phase or ends, but at most for `patience`. Returns what
-    /// happened.
+    /// Waits until the guest begins a phase or ends, but at most for the time `patience`. Returns
+    /// what happened.
     pub(super) fn hear(&mut self, patience: Duration) -> Heard {
         let deadline = Instant::now() + patience;
         loop {

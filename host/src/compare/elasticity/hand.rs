@@ -1,4 +1,4 @@
-//! Takes memory from a guest and gives it back, in the way of its column.
+//! Takes memory from a guest and returns it to the guest, in the way of its column.
 
 use super::column::By;
 use crate::machine::GiveBack;
@@ -26,7 +26,7 @@ enum Reach {
     Nothing,
 }
 
-/// Takes memory from one guest and gives it back.
+/// Takes memory from one guest and returns it to the guest.
 pub(super) struct Hand {
     by: By,
     reach: Reach,
@@ -78,7 +78,8 @@ impl Hand {
         Ok(hand)
     }
 
-    /// Starts taking the memory, and returns at once. Fails if the guest cannot be reached.
+    /// Starts taking the memory from the guest. Does not wait for the end. Fails if the guest
+    /// cannot be reached.
     pub(super) fn leave(&mut self) -> Result<(), String> {
         match self.by {
             By::Shared => self.set(GiveBack::Shared),
@@ -96,7 +97,8 @@ impl Hand {
         }
     }
 
-    /// Starts giving the memory back, and returns at once. Fails if the guest cannot be reached.
+    /// Starts returning the memory to the guest. Does not wait for the end. Fails if the guest
+    /// cannot be reached.
     pub(super) fn come(&mut self) -> Result<(), String> {
         match self.by {
             By::Shared => self.set(GiveBack::Off),
@@ -133,7 +135,7 @@ impl Hand {
         }
     }
 
-    /// Returns whether giving memory back is an action of the host in this way.
+    /// Returns whether the host must act to return memory to the guest in this way.
     pub(super) fn grows(&self) -> bool {
         matches!(self.by, By::Balloon | By::Plug)
     }

@@ -146,9 +146,8 @@ fn shrink(
     }
 }
 
-/// Returns the rate at which the guest got its memory back with pages in place. This takes the
-/// host's time of growing plus the guest's time of filling. Returns `None` if the guest did not
-/// report its time.
+/// Returns the rate at which the guest got its memory with pages in place: by the host's time of
+/// growing plus the guest's time of filling. Returns `None` if the guest did not report its time.
 fn filled(events: &[Event], seen: &Seen, bytes: u64) -> Option<Event> {
     let fill = events.iter().rev().find_map(|event| match &event.what {
         What::Result { metric, value, .. } if metric == "fill_s" => Some(*value),

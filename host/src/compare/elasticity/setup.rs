@@ -146,7 +146,7 @@ pub(super) fn subject(kind: Kind, memory: Size, cpus: u32) -> String {
 }
 
 /// Returns the mode in which the guest gives memory back at its start. In the mode `Shared`,
-/// [`Hand`] changes it later, which needs a QEMU that was started for that mode.
+/// [`Hand`](super::hand::Hand) changes it later, which needs a QEMU that was started for that mode.
 fn give_back(by: By) -> GiveBack {
     match by {
         By::Shared => GiveBack::Shared,

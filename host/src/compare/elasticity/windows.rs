@@ -33,8 +33,8 @@ pub(super) fn run(
     Ok(setup.finished((kind, memory, column, round), end, events))
 }
 
-/// Takes memory and gives it back in the phases of the guest that ask for it. Fails if the guest
-/// ends early or cannot be reached.
+/// Takes memory from the guest and returns it, in the phases of the guest's program that ask for
+/// it. Fails if the guest ends early or cannot be reached.
 fn accompany(
     setup: &Setup<'_>,
     kind: Kind,

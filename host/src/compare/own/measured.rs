@@ -1,5 +1,5 @@
-//! Computes the figures that are measured for any program, whatever it prints: from the file of
-//! `ebb run --record`, and from the memory curve.
+//! Computes the figures that are measured for any program, independent of its output: from the file
+//! of `ebb run --record`, and from the memory curve.
 
 use super::super::figure::{Figure, lower};
 use super::super::figures;
@@ -61,7 +61,7 @@ fn of_record(run: &Run, record: &Value, seen: &mut impl FnMut(Figure)) {
             lower("program_s", "s", seconds)
         });
     }
-    // If instructions are counted, the host's clock is of no use.
+    // If instructions are counted, the host's clock has no meaning.
     if !run.icount
         && let Some(seconds) = number("/started_s")
     {

@@ -94,8 +94,8 @@ impl Header {
         self.ram.bytes()
     }
 
-    /// Returns the allocator's current counters. Returns `None` if its metadata is not valid, such
-    /// as before the allocator is initialised.
+    /// Returns the allocator's current counters. `reading` gives the address of its metadata.
+    /// Returns `None` if the metadata is not valid, such as before the allocator is initialised.
     pub(crate) fn counts(&self, reading: &Reading) -> Option<Counts> {
         let metadata = Metadata {
             ram: &self.ram,

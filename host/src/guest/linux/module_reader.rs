@@ -108,7 +108,8 @@ impl ModuleReader {
     /// and its bytes, unpacked and without debugging sections.
     ///
     /// # Errors
-    /// What is wrong with the module, or `Ended` if the confined process ended.
+    /// If the module cannot be unpacked, is too large, or is not valid; `Ended` if the confined
+    /// process ended.
     pub(super) fn read(
         &mut self,
         file: &File,
