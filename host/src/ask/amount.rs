@@ -1,8 +1,8 @@
-//! Amounts as people read them here: differences of one run, so all in one unit.
+//! Formats amounts for users. All are differences of one run, so all have the same unit.
 
-/// Bytes in MiB, to a tenth.
+/// Returns `bytes` in MiB with one decimal.
 pub(super) fn mebibytes(bytes: u64) -> String {
-    // The tenths of so many bytes fit: a guest has less than 2^60.
+    // The product fits, since a guest has less than 2^60 bytes.
     let tenths = bytes.saturating_mul(10) >> 20;
     format!("{}.{} MiB", tenths / 10, tenths % 10)
 }

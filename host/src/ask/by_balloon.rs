@@ -1,5 +1,8 @@
-//! Asking a QEMU that `ebb` need not have started, by its balloon: inflated as far as the guest has memory to spare,
-//! and deflated again, so that the guest keeps its size and what was in the balloon stays with the host until it is used.
+//! `ebb reclaim --qmp`: reclaims memory of any QEMU, which `ebb` need not have started, by its
+//! balloon.
+//!
+//! The balloon is inflated as far as the guest has memory to spare, and deflated again. So the
+//! guest keeps its size, and the host keeps the memory until the guest uses it again.
 
 use super::amount::mebibytes;
 use super::json::print_json;
@@ -15,25 +18,34 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The status for a target that was missed, and the first of those for signals.
+/// The exit status if the target was missed.
 const MISSED: u8 = 1;
+/// The exit status after a signal: that for SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// What came of it, in bytes.
+/// The result of reclaiming by the balloon, as it is written as JSON. Amounts are in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
 struct Outcome {
     pid: Option<i32>,
+    /// The target that the user asked for.
     target_bytes: Option<u64>,
+    /// The guest's memory after deflating.
     memory_bytes: u64,
-    /// The most that was in the balloon.
+    /// The largest size of the balloon.
     ballooned_bytes: u64,
-    /// What the guest did not take back: it is smaller than it was.
+    /// Memory that the guest has not taken back out of the balloon.
     missing_bytes: u64,
+    /// QEMU's resident memory before, or `None` if unknown.
     resident_before_bytes: Option<u64>,
+    /// QEMU's resident memory after, or `None` if unknown.
     resident_after_bytes: Option<u64>,
 }
 
-/// Asks for `target`, or for all that can be spared.
+/// Reclaims `target`, or all memory that the guest can spare, from the QEMU whose QMP socket is at
+/// `path`, and prints the result.
+///
+/// Returns the exit status: 0, `MISSED` if the target was missed, or `INTERRUPTED` after a signal.
+/// Fails if QEMU cannot be reached or has no balloon.
 pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, Failure> {
     let failed = |error: BalloonError| {
         Failure::Usage(format!("--qmp {}: {}", one_line(path), error.whole()))
@@ -78,17 +90,20 @@ pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, F
     }
 }
 
-/// What came of deflating, in bytes.
+/// The result of deflating, as it is written as JSON. Amounts are in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
 struct Deflated {
     pid: Option<i32>,
     memory_before_bytes: u64,
     memory_after_bytes: u64,
-    /// What the guest was started with.
+    /// The guest's memory with an empty balloon.
     memory_full_bytes: u64,
 }
 
-/// Has the guest take back all that is in its balloon.
+/// Deflates the balloon of the QEMU whose QMP socket is at `path`, and prints the result.
+///
+/// Returns the exit status: 0, `MISSED` if the balloon is not empty afterwards, or `INTERRUPTED`
+/// after a signal. Fails if QEMU cannot be reached or has no balloon.
 pub(super) fn deflate(path: &Path, json: bool) -> Result<u8, Failure> {
     let failed = |error: BalloonError| {
         Failure::Usage(format!("--qmp {}: {}", one_line(path), error.whole()))
@@ -119,10 +134,12 @@ pub(super) fn deflate(path: &Path, json: bool) -> Result<u8, Failure> {
     Ok(if after < full { MISSED } else { 0 })
 }
 
+/// Installs handlers for SIGINT, SIGTERM and SIGHUP. Returns the flag that the first signal sets.
 fn catch() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // The second one ends ebb at once, in the order in which these are registered.
+        // The second signal ends `ebb` at once, because the conditional default is registered
+        // first.
         let second = flag::register_conditional_default(signal, Arc::clone(&stop));
         second
             .and_then(|_| flag::register(signal, Arc::clone(&stop)))
@@ -134,7 +151,8 @@ fn catch() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Inflates and deflates, and says what QEMU held before and after.
+/// Inflates and deflates the balloon. Returns the result, with QEMU's resident memory before and
+/// after.
 fn reclaim(
     balloon: &mut Balloon,
     target: Option<Size>,

@@ -1,4 +1,4 @@
-//! `ebb pause` and `ebb resume`: stop the virtual CPUs of guests, and let them go on.
+//! `ebb pause` and `ebb resume`: stop and resume the virtual CPUs of guests.
 
 use super::amount::mebibytes;
 use crate::failure::Failure;
@@ -26,8 +26,10 @@ Examples:
   ebb resume --guest job                    by its name in `ebb top`, or by ebb's process number
   ebb resume --all                          every guest of yours";
 
-/// QEMU has stopped the CPUs, or let them go on, within `PATIENCE`, unless its disks do not answer.
+/// The timeout for QEMU to stop or resume the CPUs. It takes longer only if its disks do not
+/// answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The interval at which guests are polled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Options of `ebb pause`.
@@ -58,27 +60,30 @@ struct Which {
     all: bool,
 }
 
-/// Stops the virtual CPUs of the guests that are meant, and says what they hold.
+/// Stops the virtual CPUs of the chosen guests, and prints their resident memory. Returns the exit
+/// status 0. Fails if a guest is not found or has not stopped in time.
 pub(crate) fn pause(options: &PauseOptions) -> Result<u8, Failure> {
     all(&options.which, Wish::Pause)
 }
 
-/// Lets the virtual CPUs of the guests that are meant go on.
+/// Resumes the virtual CPUs of the chosen guests. Returns the exit status 0. Fails if a guest is
+/// not found or has not resumed in time.
 pub(crate) fn resume(options: &ResumeOptions) -> Result<u8, Failure> {
     all(&options.which, Wish::Resume)
 }
 
-/// How far a guest has come.
+/// Whether a guest has reached the wanted state.
 enum Outcome {
-    /// It is not there yet.
+    /// Not yet.
     Waits,
-    /// It is, and this is said of it.
+    /// Yes, with the text to print.
     Is(String),
-    /// It cannot be.
+    /// It cannot reach it, for this reason.
     Fails(String),
 }
 
-/// Asks all guests before it waits for one, and returns the first failure when all are through.
+/// Sends the wish to all chosen guests, then waits for all of them. Prints all failures but the
+/// first, which is returned when no guest is left to wait for.
 fn all(which: &Which, wish: Wish) -> Result<u8, Failure> {
     let mut fleet = Fleet::new();
     let guests = if which.all {
@@ -115,7 +120,8 @@ fn all(which: &Which, wish: Wish) -> Result<u8, Failure> {
     Err(Failure::Usage(first))
 }
 
-/// Waits for the guests that were asked, and says of each when it has followed.
+/// Polls the `waiting` guests until all have followed or the timeout has passed. Prints each that
+/// has followed, and appends the others to `failures`. Fails if stdout cannot be written.
 fn wait(
     fleet: &mut Fleet,
     mut waiting: Vec<(GuestId, String)>,
@@ -155,7 +161,8 @@ fn wait(
     Ok(())
 }
 
-/// What there is to say of a guest before it is asked.
+/// Returns whether the guest is in the wanted state already, or cannot reach it. Otherwise returns
+/// `Waits`, and the wish must be sent.
 fn before(standstill: Option<Standstill>, wish: Wish) -> Outcome {
     match (standstill.map(|standstill| standstill.by), wish) {
         (Some(StoppedBy::Signal), _) => Outcome::Fails(StoppedBy::BY_SIGNAL.into()),
@@ -165,8 +172,8 @@ fn before(standstill: Option<Standstill>, wish: Wish) -> Outcome {
     }
 }
 
-/// What there is to say of a guest that was asked and holds `resident` bytes; `over`: it is not
-/// waited for any longer.
+/// Returns whether a guest that got the wish has followed. `resident` is its resident memory in
+/// bytes. `over` says that the timeout has passed.
 fn after(standstill: Option<Standstill>, resident: u64, wish: Wish, over: bool) -> Outcome {
     match (standstill, wish) {
         (None, Wish::Resume) => Outcome::Is("runs".into()),

@@ -1,11 +1,11 @@
-//! What was reclaimed, for programs.
+//! JSON output of `ebb reclaim`.
 
 use crate::failure::Failure;
 use crate::stdout;
 use crate::text::printable_json;
 use serde::Serialize;
 
-/// Prints what came of it as one object.
+/// Prints `outcome` as one JSON object on a line. Fails if it cannot be converted or written.
 pub(super) fn print_json(outcome: &impl Serialize) -> Result<(), Failure> {
     let text = printable_json(outcome, false).map_err(|error| {
         Failure::Usage(format!("what was reclaimed cannot be written: {error}"))

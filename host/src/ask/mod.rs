@@ -1,4 +1,4 @@
-//! `ebb reclaim`: asks a guest for memory, by hand. `ebb pause` and `ebb resume` stand beside it.
+//! `ebb reclaim`, which asks a guest for memory, and `ebb pause` and `ebb resume`.
 
 mod amount;
 mod by_balloon;
@@ -32,11 +32,12 @@ Examples:
 The guest's mode (`ebb set give-back=MODE`) does not matter. Of a paused guest the host takes what is free; the other steps
 need the guest's CPUs, and are left out. The status is 1 if a target was missed or a step left out.";
 
-/// A guest that gives nothing back for so long, and is not through either, has stopped or is far too busy.
+/// The timeout for a step in which the guest gives nothing back. Such a guest is stopped or far too
+/// busy.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// As often as a run looks at its guest.
+/// The interval at which the guest is polled, the same as that of its run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The status for a target that was missed.
+/// The exit status if the target was missed.
 const MISSED: u8 = 1;
 
 /// Options of `ebb reclaim`.
@@ -69,26 +70,34 @@ pub(crate) struct ReclaimOptions {
     json: bool,
 }
 
-/// What came of asking. Amounts are bytes of the host's memory.
+/// The result of `ebb reclaim`, as it is written as JSON. Amounts are bytes of host memory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+/// The guest's name.
 struct Outcome {
     guest: String,
+    /// The process number of its `ebb run`.
     pid: u32,
     target_bytes: Option<u64>,
+    /// The guest's resident memory before the first step.
     resident_before_bytes: u64,
+    /// The guest's resident memory after the last step.
     resident_after_bytes: u64,
+    /// The difference of the two.
     reclaimed_bytes: u64,
     steps: Vec<Step>,
 }
 
-/// What came of one step.
+/// The result of one step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 struct Step {
+    /// The step's name.
     step: &'static str,
+    /// Bytes by which the resident memory shrank during the step.
     reclaimed_bytes: u64,
 }
 
 impl Outcome {
+    /// Creates the result before the first step.
     fn new(figures: &Figures, target: Option<Size>) -> Self {
         Self {
             guest: figures.name.clone(),
@@ -101,7 +110,8 @@ impl Outcome {
         }
     }
 
-    /// Puts down what the guest held after a step. What its program took meanwhile counts against the step.
+    /// Records the resident memory after `step`. Memory that the program allocates during the step
+    /// reduces its result.
     fn add(&mut self, step: Reclaim, resident: u64) {
         self.steps.push(Step {
             step: step.name(),
@@ -111,14 +121,17 @@ impl Outcome {
         self.reclaimed_bytes = self.resident_before_bytes.saturating_sub(resident);
     }
 
-    /// Whether the target, if there is one, is reached.
+    /// Returns whether the target is reached. Returns `true` if there is none.
     fn is_reached(&self) -> bool {
         self.target_bytes
             .is_none_or(|target| self.reclaimed_bytes >= target)
     }
 }
 
-/// Takes the steps, and says after each how far it came.
+/// Runs `ebb reclaim`: performs the steps one after the other, and prints the result of each.
+///
+/// Returns the exit status: 0, or `MISSED` if the target was missed or a step was left out. Fails
+/// if no guest is found or a step fails.
 pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     if let Some(path) = &options.qmp {
         return if options.deflate {
@@ -132,14 +145,15 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     let mut outcome = Outcome::new(&figures, options.target);
     let steps: &[_] = match (options.all, options.target) {
         (false, None) => &[Reclaim::Free],
-        // Each step of the balloon begins anew, and the last one takes what the first would.
+        // The balloon starts from empty in each step, so the last step takes what the first would.
         (true, _) if figures.kernel == KernelKind::Linux => &[Reclaim::Cache],
         _ => steps(figures.kernel),
     };
     let mut progress = Progress::new(!options.json);
     let mut left_out = None;
     for &step in steps {
-        // A request for a single step is sent anyway: the run itself says why it is refused.
+        // If the first step is refused, the run itself says why. So it is sent even to a stopped
+        // guest.
         if !outcome.steps.is_empty() && stands_still(&mut fleet, &id) {
             left_out = Some(step);
             break;
@@ -189,7 +203,8 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     Ok(MISSED)
 }
 
-/// Whether the guest's CPUs stand still.
+/// Returns whether the guest's virtual CPUs are stopped. Returns `false` if the guest does not
+/// answer.
 fn stands_still(fleet: &mut Fleet, id: &GuestId) -> bool {
     match fleet.figures().get(id) {
         Some(Presence::Here(figures)) => figures.standstill.is_some(),
@@ -197,7 +212,8 @@ fn stands_still(fleet: &mut Fleet, id: &GuestId) -> bool {
     }
 }
 
-/// Has the guest take one step, and waits for its end; what it holds of the host then.
+/// Asks the guest for one step and waits for its end. Returns the guest's resident memory in bytes
+/// afterwards. Fails if the guest refuses or ends, the step fails, or the timeout passes.
 fn take(
     fleet: &mut Fleet,
     id: &GuestId,
@@ -245,10 +261,10 @@ fn take(
     }
 }
 
-/// How far a step has come, on a terminal.
+/// The progress of a step, shown on a terminal.
 struct Progress {
     shown: bool,
-    /// What the guest held when the step began.
+    /// The guest's resident memory at the start of the step.
     before: Option<u64>,
 }
 
@@ -276,7 +292,8 @@ impl Progress {
     }
 }
 
-/// Whether a guest that is through with `done` is through with `number`; numbers go round.
+/// Returns whether the request `number` is finished, if `done` is the last finished one. Numbers
+/// wrap around.
 fn is_done(done: u32, number: u32) -> bool {
     done != 0 && done.wrapping_sub(number).cast_signed() >= 0
 }
@@ -298,7 +315,7 @@ mod tests {
         };
         outcome.add(Reclaim::Free, 900);
         assert!(!outcome.is_reached());
-        // The program took more than the step gave.
+        // The program allocated more than the step gave back.
         outcome.add(Reclaim::Cache, 950);
         assert_eq!((outcome.reclaimed_bytes, outcome.is_reached()), (50, false));
         outcome.add(Reclaim::Compact, 850);

@@ -1,4 +1,4 @@
-//! The disks of one `ebb run`: served by threads of this process, ended with the guest.
+//! The disks of one `ebb run`, served by threads of this process until the guest ends.
 
 use super::disk::found;
 use crate::failure::Failure;
@@ -8,10 +8,10 @@ use rustix::fd::OwnedFd;
 use std::fmt;
 use std::sync::Arc;
 
-/// Slots for them beside a guest's own devices, on the board that has the fewest.
+/// The maximum number of disks: the free device slots on the board that has the fewest.
 pub(crate) const DISKS_MAX: usize = 4;
 
-/// A guest's disks. Each start of its VM attaches them anew.
+/// A guest's disks. Each start of its VM opens new connections to them.
 pub(crate) struct Disks {
     disks: Vec<Disk>,
     server: Arc<Server>,
@@ -24,7 +24,9 @@ impl fmt::Debug for Disks {
 }
 
 impl Disks {
-    /// The images that the user named, in order: the first is `/dev/vda`.
+    /// Finds the images that the user named, in this order; the first is `/dev/vda`. If there are
+    /// any, starts watching the host's memory pressure. Fails if there are too many or one is not
+    /// found.
     pub(crate) fn new(images: &[Spec]) -> Result<Self, Failure> {
         if images.len() > DISKS_MAX {
             let asked = images.len();
@@ -53,17 +55,18 @@ impl Disks {
         })
     }
 
-    /// The images, found.
+    /// Returns the images, each with its open file.
     pub(crate) fn images(&self) -> impl Iterator<Item = &Spec> {
         self.disks.iter().map(|disk| &disk.spec)
     }
 
-    /// Who can be asked about them, if there are any.
+    /// Returns the server of the disks, or `None` if there are no disks.
     pub(crate) fn server(&self) -> Option<Arc<Server>> {
         (!self.disks.is_empty()).then(|| self.server.clone())
     }
 
-    /// The front-end's ends of the disks' sockets, for a QEMU that is about to start.
+    /// Starts serving the disks to a new VM. Returns the sockets that QEMU inherits, in the disks'
+    /// order. Fails if an image cannot be used.
     pub(crate) fn attach(&self) -> Result<Vec<OwnedFd>, Failure> {
         let attach = |disk| self.server.attach(disk).map(OwnedFd::from);
         let sockets: Result<_, _> = self.disks.iter().map(attach).collect();

@@ -1,4 +1,4 @@
-//! Disks as users write them: `data=disk.img,ro`, `scratch=ram:64M`.
+//! Parses disks as users write them: `data=disk.img,ro`, `scratch=ram:64M`.
 
 use crate::failure::Failure;
 use crate::system::open_named;
@@ -10,21 +10,25 @@ use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// An image: `PATH` or `ram:SIZE`, with `,ro` and `,cached` behind it.
+/// An image argument: `PATH` or `ram:SIZE`, followed by `,ro` or `,cached` if wanted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ImageArgument(pub(crate) Spec);
 
-/// A named image: `NAME=IMAGE`, with `,incoming` behind it for a guest that will migrate here.
+/// A named image argument: `NAME=IMAGE`, followed by `,incoming` for a guest that will migrate
+/// here.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskArgument {
+    /// The name and the image.
     pub(crate) disk: Disk,
+    /// Whether a guest will migrate here.
     pub(crate) incoming: bool,
 }
 
-/// Finds the image that the user named, and has it opened by its descriptor from now on.
+/// Opens the image that the user named, so that later opens use this descriptor and not the path.
+/// Returns a RAM disk unchanged.
 ///
 /// # Errors
-/// If the path leads nowhere, or along a link of another user that is not trusted.
+/// If the file does not exist, or the path contains another user's link that is not trusted.
 pub(crate) fn found(spec: &Spec) -> Result<Spec, Failure> {
     let Location::Path(path) = &spec.location else {
         return Ok(spec.clone());
@@ -47,7 +51,7 @@ impl FromStr for ImageArgument {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (mut path, mut read_only, mut cached) = (text, false, false);
-        // From the end, so that a path may have commas of its own.
+        // Suffixes are removed from the end, so that a path may contain commas.
         loop {
             if let Some(rest) = path.strip_suffix(",ro") {
                 (path, read_only) = (rest, true);

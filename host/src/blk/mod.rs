@@ -1,4 +1,4 @@
-//! `ebb blk`: disks for guests, with buffers that the host can have back.
+//! `ebb blk`: serves disks to guests, with buffers whose memory the host can reclaim.
 
 mod attached;
 mod disk;
@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-/// Does what `ebb blk` was asked to.
+/// Runs the action of `ebb blk` and returns the exit status. Fails if the action fails.
 pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
     match &options.action {
         Action::Serve(options) => serve(options),
@@ -80,8 +80,10 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
     }
 }
 
+/// Serves disks until a signal arrives.
 fn serve(options: &ServeOptions) -> Result<u8, Failure> {
-    // Before the first thread: each of them is to leave the signals to the loop below.
+    // Before the first thread starts, so that no thread handles the signals but the loop at the
+    // end.
     let mut signals = Signals::new(TERM_SIGNALS).map_err(cannot("signals"))?;
     allow_descriptors();
     let folder = options.folder()?;
@@ -115,28 +117,30 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     if let Some(name) = &options.xen {
         watcher::watch(server.clone(), name).map_err(cannot("disks for Xen domains"))?;
     }
-    // All that root alone may do is done, but for removing sockets from somebody's folder.
+    // Everything that needs root's privileges is done, except for removing sockets from another
+    // user's folder.
     keep_capabilities(CapabilitySet::DAC_OVERRIDE).map_err(cannot("fewer privileges"))?;
     control::serve(server.clone(), listener).map_err(cannot("the control socket"))?;
     stdout::print(&text)?;
     let _ = signals.forever().next();
     end_at_the_next(signals, control_path.clone());
-    // The control thread holds the server too, and clients may: ask the disks to end here.
+    // The control thread holds a reference to the server, and clients may hold one. So the disks
+    // are stopped explicitly.
     server.stop();
     Ok(0)
 }
 
-/// A disk takes several descriptors, and its front-end may hand in a hundred: as many as this process
-/// may have, not as few as shells give for programs that use `select`.
+/// Raises this process's limit of descriptors to its maximum. A disk takes several, and its
+/// front-end may send a hundred. The usual limit is low only for programs that use `select`.
 fn allow_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // It is less than what is asked for if the system thinks so; then opening fails by name.
+    // If the limit stays too low, the open that fails reports it.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// What guests were promised is being finished, which takes half a minute at most: the next signal ends
-/// the process at once.
+/// Makes the next signal end the process at once, while requests that guests were promised are
+/// being finished. Finishing takes at most half a minute.
 fn end_at_the_next(mut signals: Signals, control: PathBuf) {
     let spawned = thread::Builder::new()
         .name("signals".into())
@@ -146,16 +150,16 @@ fn end_at_the_next(mut signals: Signals, control: PathBuf) {
                 let _ = emulate_default_handler(signal);
             }
         });
-    // Without a thread it ends when the guests' requests do.
+    // Without the thread, the process ends when the guests' requests are finished.
     drop(spawned);
 }
 
-/// Turns an error into one of setting `what` up.
+/// Returns a function that turns an I/O error into the failure "cannot set up `what`".
 fn cannot(what: &str) -> impl FnOnce(io::Error) -> Failure {
     move |source| Failure::Disk(format!("cannot set up {what}: {source}"))
 }
 
-/// A path that is removed at the end.
+/// A path that is removed when this is dropped.
 struct Removed<'a>(&'a Path);
 
 impl Drop for Removed<'_> {
@@ -164,13 +168,15 @@ impl Drop for Removed<'_> {
     }
 }
 
+/// Sends `request` to the server that `whom` names, and returns its answer.
 fn ask(whom: &Whom, request: Request) -> Result<Answer, Failure> {
     let answer = match &whom.guest {
         Some(guest) => ask_guest(guest, request)?,
         None => {
             let path = whom.place.path()?;
             let named = open_named(&path, OFlags::PATH).map_err(io::Error::from);
-            // The socket that was found, whatever the path leads to by now.
+            // Connects to the socket that was opened, even if the path leads to another file by
+            // now.
             let asked =
                 named.and_then(|socket| control::ask(Path::new(&own_path(&socket)), &request));
             match asked {
@@ -182,11 +188,11 @@ fn ask(whom: &Whom, request: Request) -> Result<Answer, Failure> {
     refused(answer)
 }
 
-/// Characters of a server's error that are shown.
+/// The maximum number of characters of a server's error text that are shown.
 const ERROR_MAX: usize = 4096;
 
-/// Turns an answer that says why something was not done into a failure. Its text is the server's: it
-/// becomes one line.
+/// Turns an answer that reports an error into a failure. The server chose the text, so it is made
+/// printable.
 fn refused(answer: Answer) -> Result<Answer, Failure> {
     match answer {
         Answer::Error(why) => {
@@ -197,7 +203,8 @@ fn refused(answer: Answer) -> Result<Answer, Failure> {
     }
 }
 
-/// Asks the disks of the run that has this name or process number.
+/// Sends `request` to the disks of the run whose guest has this name or process number. Fails if
+/// there is no such guest or more than one.
 fn ask_guest(guest: &str, request: Request) -> Result<Answer, Failure> {
     let mut fleet = Fleet::new();
     let mut found = fleet.figures().into_iter().filter_map(|(id, presence)| {
@@ -224,10 +231,12 @@ fn ask_guest(guest: &str, request: Request) -> Result<Answer, Failure> {
     fleet.ask_disks(&id, request).map_err(failed)
 }
 
+/// Returns the failure for an answer that does not match the request.
 fn strange() -> Failure {
     Failure::Disk("the server answered something else than it was asked".into())
 }
 
+/// Returns the reports as JSON.
 fn as_json(reports: &[Report]) -> Result<String, Failure> {
     let text = printable_json(reports, true);
     text.map(|text| text + "\n")
@@ -237,6 +246,7 @@ fn as_json(reports: &[Report]) -> Result<String, Failure> {
         })
 }
 
+/// Returns the reports as a table.
 fn table(reports: &[Report]) -> String {
     let mut text = format!(
         "{:<20} {:>5} {:>10} {:>9} {:>7} {:>10} {:>10} {:>9} {:>17} {:>27} {:>22} {:>32}\n",

@@ -117,14 +117,15 @@ pub(crate) struct Whom {
 }
 
 impl Place {
-    /// The socket's path. Its folder is made if it is the default.
+    /// Returns the control socket's path. Creates the default folder if that is used. Fails if the
+    /// folder cannot be created or belongs to another user.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
         if let Some(path) = &self.control {
             return Ok(path.clone());
         }
         let user = rustix::process::getuid();
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        // The specification: a relative path is to be ignored.
+        // The XDG specification says that a relative path must be ignored.
         let folder = match runtime.filter(|folder| folder.is_absolute()) {
             Some(folder) => folder.join("ebb-blk"),
             None if user.is_root() => PathBuf::from("/run/ebb-blk"),
@@ -139,7 +140,7 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed(error)),
         }
-        // Somebody else's folder in /tmp would make our sockets theirs.
+        // The owner of a folder in /tmp could replace the sockets in it.
         let owner = rustix::fs::lstat(&folder)
             .map_err(|errno| failed(errno.into()))?
             .st_uid;
@@ -153,7 +154,8 @@ impl Place {
 }
 
 impl ServeOptions {
-    /// Where the disks' sockets go.
+    /// Returns the folder for the disks' sockets. Fails if the default control folder cannot be
+    /// used.
     pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
         if let Some(folder) = &self.socket_dir {
             return Ok(folder.clone());
@@ -163,7 +165,7 @@ impl ServeOptions {
     }
 }
 
-/// A knob and the value that it is to have.
+/// A knob argument, `KNOB=VALUE`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Setting {
     pub(crate) knob: Knob,
@@ -181,7 +183,7 @@ impl FromStr for Setting {
         let number = value
             .parse()
             .map_err(|_| format!("`{value}` is not a whole number"))?;
-        // Tried on a set of our own, so that the range is told before anybody is asked.
+        // Checked here, so that an invalid value is reported before the request is sent.
         Knobs::default()
             .set(knob, number)
             .map_err(|error| error.to_string())?;

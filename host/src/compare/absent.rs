@@ -1,10 +1,11 @@
-//! Why a figure is missing in a table.
+//! The text for a missing figure in a table.
 
 use super::column::Column;
 use super::schema::{Outcome, Row, Run};
 use super::way::Way;
 
-/// What stands in a row where a column has no figure.
+/// Returns the text for the cell of `row` and `column`, which has no figure: why it is missing, as
+/// far as `runs` tell, or a dash.
 pub(crate) fn word(runs: &[Run], row: &Row, column: Column) -> &'static str {
     let of_row = || runs.iter().filter(|run| run.experiment == row.experiment);
     let mut of_cell = of_row()
@@ -12,7 +13,8 @@ pub(crate) fn word(runs: &[Run], row: &Row, column: Column) -> &'static str {
         .peekable();
     let (guest, way) = column;
     if of_cell.peek().is_none() {
-        // A balloon that stays empty, or other pages of the host: the guest does the same.
+        // If the balloon stays empty or the host uses other pages, the guest does the same as with
+        // `off`.
         let as_off = matches!(way, Way::Balloon | Way::OffInBasePages)
             && of_row().any(|run| (run.guest, run.give_back) == (guest, Way::OFF));
         return if as_off { "as off" } else { "–" };

@@ -1,24 +1,27 @@
-//! Whether two comparisons agree: each ratio beside that of the other.
+//! Checks whether two comparisons agree, by their ratios.
 
 use super::schema::{Report, Row};
 use super::wording::{row_name, speaks_alone, times};
 use std::fmt::Write as _;
 
-/// The comparison of `--against`, and where it came from.
+/// The comparison that `--against` names.
 #[derive(Debug)]
 pub(crate) struct Other<R> {
+    /// Its report.
     pub(crate) report: R,
+    /// The name of the file that it was read from.
     pub(crate) name: String,
-    /// Nothing was run: whoever asks does not want the table once more.
+    /// Whether no experiment was run, so that only the agreement is printed and not the table
+    /// again.
     pub(crate) alone: bool,
 }
 
-/// So far may ratios lie apart that the machine has a say in.
+/// The maximum relative difference of ratios that depend on the machine.
 const MEASURED: f64 = 0.10;
-/// And so far those of counted instructions.
+/// The maximum relative difference of ratios of counted instructions.
 const COUNTED: f64 = 0.01;
 
-/// One ratio in both comparisons.
+/// The ratio of one figure in both comparisons.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Pair {
     experiment: String,
@@ -29,7 +32,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// A figure's ratios, here and there; those of counted instructions lie closer.
+    /// Creates the pair of a figure's ratios, in this comparison and in the other. `counted` says
+    /// that it is a number of instructions, for which the limit is stricter.
     pub(crate) fn new(
         experiment: String,
         name: String,
@@ -45,22 +49,22 @@ impl Pair {
         }
     }
 
-    /// How far the smaller ratio is exceeded by the greater one, with the sign of this one's
-    /// distance; `None` where one of them is missing.
+    /// Returns the relative difference of the larger ratio to the smaller one, negative if this one
+    /// is smaller. Returns `None` if a ratio is missing.
     fn difference(&self) -> Option<f64> {
         let (here, there) = (self.here?, self.there?);
         let apart = here.max(there) / here.min(there) - 1.0;
         Some(if here < there { -apart } else { apart })
     }
 
-    /// Whether the ratios agree; `None` where there is no pair of them.
+    /// Returns whether the ratios agree, or `None` if one is missing.
     fn agrees(&self) -> Option<bool> {
-        // What is printed as the bound is within it.
+        // The tolerance accepts a difference that is printed like the limit.
         Some(self.difference()?.abs() <= self.bound + 1e-9)
     }
 }
 
-/// All ratios of two comparisons.
+/// The pairs of ratios of two comparisons.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Agreement {
     pairs: Vec<Pair>,
@@ -68,8 +72,8 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// Holds every ratio of `here` against that of `there`, which was read from `with`, in the
-    /// experiments that both did.
+    /// Compares every ratio of `here` with that of `there`, for experiments that are in both.
+    /// `with` is the name of the file of `there`.
     pub(crate) fn of(here: &Report, there: &Report, with: String) -> Self {
         let (ours, theirs) = (here.experiments(), there.experiments());
         let both = |row: &Row| {
@@ -91,19 +95,21 @@ impl Agreement {
         Self::new(pairs, with)
     }
 
-    /// These ratios, of which one at least of each pair is there; the others were read from `with`.
+    /// Creates the comparison of `pairs`, without those that have no ratio at all. `with` is the
+    /// name of the file with the other ratios.
     pub(crate) fn new(mut pairs: Vec<Pair>, with: String) -> Self {
         pairs.retain(|pair| pair.here.is_some() || pair.there.is_some());
         Self { pairs, with }
     }
 
-    /// Whether all ratios that both have agree, and there is one.
+    /// Returns whether all ratios that are in both comparisons agree. Returns `false` if there are
+    /// none.
     pub(crate) fn holds(&self) -> bool {
         let verdicts: Vec<bool> = self.pairs.iter().filter_map(Pair::agrees).collect();
         !verdicts.is_empty() && verdicts.iter().all(|agrees| *agrees)
     }
 
-    /// The verdict in a sentence.
+    /// Returns a sentence with the number of ratios that agree.
     fn verdict(&self) -> String {
         let verdicts: Vec<bool> = self.pairs.iter().filter_map(Pair::agrees).collect();
         let agree = verdicts.iter().filter(|agrees| **agrees).count();
@@ -121,7 +127,7 @@ impl Agreement {
         text
     }
 
-    /// As text for a terminal.
+    /// Returns the comparison as text for a terminal.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("Ratios here, in {}, and how far apart\n", self.with);
         let mut experiment = "";
@@ -141,7 +147,7 @@ impl Agreement {
         text
     }
 
-    /// As a section of a document.
+    /// Returns the comparison as a section of a Markdown document.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!(
             "\n{}\n\n| | this run | another | apart | |\n|---|---|---|---|---|\n",
@@ -158,7 +164,7 @@ impl Agreement {
     }
 }
 
-/// What is printed of a pair.
+/// Returns the cells of a table for `pair`: both ratios, their difference, and whether they agree.
 fn cells(pair: &Pair) -> [String; 4] {
     let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "–".to_owned(), times);
     let decimals = if pair.bound < MEASURED { 2 } else { 1 };
@@ -179,15 +185,17 @@ fn cells(pair: &Pair) -> [String; 4] {
     ]
 }
 
-/// The rows that are held against others: those that a report shows.
+/// Returns the rows whose ratios are compared: those that a report shows.
 fn rows(report: &Report) -> impl Iterator<Item = &Row> {
     report.table.iter().filter(|row| speaks_alone(row))
 }
 
+/// Returns whether two rows have the same figure.
 fn same(row: &Row, other: &Row) -> bool {
     (&row.experiment, &row.metric, &row.labels) == (&other.experiment, &other.metric, &other.labels)
 }
 
+/// Returns the pair of ratios of `row`'s figure, with the name of that row in `report`.
 fn pair(report: &Report, row: &Row, here: Option<f64>, there: Option<f64>) -> Pair {
     let others: Vec<&Row> = report
         .table

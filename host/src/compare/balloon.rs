@@ -1,5 +1,6 @@
-//! The host's side of a balloon: whenever a program says that it has freed memory, the balloon takes
-//! what the guest has free, and lets it go again. What was in it is then on the host.
+//! The host's side of the experiments with a balloon. Whenever a program reports that it has freed
+//! memory, the balloon is inflated by the guest's free memory and deflated again, so that the host
+//! gets the memory.
 
 use super::schema::What;
 use crate::qemu::Monitor;
@@ -10,29 +11,30 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Phases of programs in which memory has just been freed.
+/// The phases of programs in which memory has just been freed.
 const FREED: [&str; 2] = ["freed", "released"];
-/// What is left to the guest: with less a stock kernel begins to reclaim.
+/// The bytes of free memory that are left to the guest. With less, a stock kernel starts to
+/// reclaim.
 const RESERVE_BYTES: u64 = 64 << 20;
-/// How often the balloon is looked at while it grows.
+/// The interval at which the balloon is polled while it inflates.
 const EVERY: Duration = Duration::from_millis(20);
-/// A balloon that has not grown for so long does not grow any more.
+/// The time without growth after which the balloon counts as stuck.
 const STUCK: Duration = Duration::from_secs(2);
-/// It is let go after this long, however far it came.
+/// The maximum time of inflating. The balloon is deflated after that in any case.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Hears what a program says, and works the balloon by a monitor of its own.
+/// Inflates and deflates a guest's balloon over a monitor of its own when the program frees memory.
 #[derive(Debug)]
 pub(crate) struct Balloon {
     orders: Sender<u64>,
 }
 
 impl Balloon {
-    /// The monitor that QEMU shall have for it, as arguments of `ebb run`. A confined QEMU listens at no socket in
-    /// the file system.
+    /// Returns the arguments of `ebb run` that give QEMU another monitor at `socket`. QEMU must run
+    /// unconfined, since a confined one cannot listen at a path.
     pub(crate) fn arguments(socket: &Path) -> [String; 5] {
         let option = "--qemu-arg".to_owned();
-        // A comma within a value is written twice.
+        // QEMU writes a comma within a value as two.
         let path = socket.display().to_string().replace(',', ",,");
         [
             "--unconfined".to_owned(),
@@ -43,17 +45,19 @@ impl Balloon {
         ]
     }
 
-    /// Waits for the first word of memory that was freed. QEMU has its socket by then.
+    /// Starts the thread that controls the balloon. It connects to `socket` when the program first
+    /// reports freed memory, at which time QEMU has created the socket.
     pub(crate) fn new(socket: PathBuf) -> Self {
         let (orders, taken) = mpsc::channel();
         thread::spawn(move || {
-            // Where it fails nothing comes back, which is what the figures then say.
+            // If this fails, no memory goes back, which the figures then show.
             let _ = work(&socket, &taken);
         });
         Self { orders }
     }
 
-    /// Takes a line of the program.
+    /// Reads a line of the program's output. If it reports freed memory, starts inflating the
+    /// balloon.
     pub(crate) fn hear(&self, line: &str) {
         if let Ok(What::Phase {
             name,
@@ -62,13 +66,13 @@ impl Balloon {
         }) = serde_json::from_str(line)
             && FREED.contains(&name.as_str())
         {
-            // Nobody listens once the monitor has failed.
+            // The send fails if the thread has ended because the monitor failed.
             let _ = self.orders.send(whole(kib) << 10);
         }
     }
 }
 
-/// KiB of a guest's memory, which are exact in a float.
+/// Converts KiB of a guest's memory to an integer. Such amounts are exact in an `f64`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -78,6 +82,7 @@ fn whole(kib: f64) -> u64 {
     kib.clamp(0.0, 1e12) as u64
 }
 
+/// Inflates and deflates the balloon for each amount of free bytes in `orders`.
 fn work(socket: &Path, orders: &Receiver<u64>) -> io::Result<()> {
     let mut monitor = None;
     while let Ok(free) = orders.recv() {
@@ -91,7 +96,7 @@ fn work(socket: &Path, orders: &Receiver<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// Inflates the balloon by what the guest has free, and deflates it.
+/// Inflates the balloon by `free` bytes minus the reserve, and deflates it again.
 fn squeeze(monitor: &mut Monitor, free: u64) -> io::Result<()> {
     let full = monitor.balloon().map_err(io::Error::other)?;
     let goal = full.saturating_sub(free.saturating_sub(RESERVE_BYTES));
@@ -122,7 +127,7 @@ mod tests {
         let socket = std::env::temp_dir().join(format!("ebb-balloon-{}", std::process::id()));
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).expect("a socket");
-        // A QEMU whose balloon follows at once.
+        // A QEMU whose balloon reaches its target at once.
         let qemu = thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("somebody comes");
             let greeting = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": []}}"#;

@@ -1,28 +1,28 @@
-//! The words that the program of an experiment is called with.
+//! The arguments of the experiments' program.
 
 use super::shape::Shape;
 
-/// Seconds that a rate is measured for in a guest that runs alone.
+/// The seconds for which a rate is measured in a guest that runs alone.
 pub(super) const RATE_SECONDS: &str = "2";
-/// Seconds that a rate is measured for in one turn. A machine that is shared keeps its speed for
-/// not much longer.
+/// The seconds for which a rate is measured in one turn. The speed of a shared machine is constant
+/// for not much longer.
 const TURN_SECONDS: &str = "0.3";
-/// Rounds of page faults in one round; they are cut into pieces with a turn for each.
+/// The rounds of page faults in a turn. The suffix lets the program split them over several turns.
 const TURN_ROUNDS: &str = "2r";
-/// Rounds of a rate where instructions are counted: the same work each time.
+/// The rounds of a rate if instructions are counted, so that the work is the same each time.
 pub(super) const RATE_ROUNDS: &str = "10r";
 
-/// Words of a call.
+/// Returns `words` as owned arguments.
 pub(super) fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// A share of the guest's memory, in whole MiB, as the program reads it.
+/// Returns `percent` of the guest's memory as an argument in whole MiB.
 pub(super) fn share(shape: &Shape, percent: u64) -> String {
     format!("{}M", (shape.memory.bytes() >> 20) * percent / 100)
 }
 
-/// For how long, or how many rounds, a rate is measured.
+/// Returns the argument for how long or how many rounds a rate is measured.
 pub(super) fn rate(shape: &Shape) -> &'static str {
     if shape.icount {
         RATE_ROUNDS
@@ -31,7 +31,7 @@ pub(super) fn rate(shape: &Shape) -> &'static str {
     }
 }
 
-/// Page faults of a kind, by a task on each CPU.
+/// Returns the arguments for page faults of the kind `kind`, by a task on each CPU.
 pub(super) fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
     let rounds = if shape.icount {
         RATE_ROUNDS
@@ -41,40 +41,44 @@ pub(super) fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
     words(["page-fault", kind, &shape.cpus.to_string(), rounds])
 }
 
-/// An experiment in memory that another one has fragmented: nearly all that is free, so that most huge
-/// pages must be made by compaction. Of 95 % Linux's OOM killer ends it.
+/// Returns the arguments for `experiment` with `size` in fragmented memory.
+///
+/// Another experiment has fragmented 92 % of memory for `seconds`, so that most huge pages need
+/// compaction. With 95 %, Linux's OOM killer ends the program.
 pub(super) fn fragmented(seconds: &str, [experiment, size]: [&str; 2]) -> Vec<String> {
     words(["fragment", "92%", seconds, "--", experiment, size])
 }
 
-/// Mebibytes of pages of 2 MiB that fit into a guest and leave a ninth of it to the rest.
+/// Returns the MiB of 2 MiB pages that fit into a guest, with a ninth of its memory left free.
 fn for_a_pool(shape: &Shape) -> u64 {
     (shape.memory.bytes() >> 20) / 9 * 8
 }
 
-/// So many huge pages, or what fits into a smaller guest that the user wants.
+/// Returns the arguments for a pool of `pages` huge pages, or of fewer if the guest is too small.
 pub(super) fn pool(shape: &Shape, pages: u64) -> Vec<String> {
     let pages = pages.min(for_a_pool(shape) / 2);
     words(["hugetlb", &pages.to_string()])
 }
 
-/// A pool of so many mebibytes, or of what fits, that is used and left alone.
+/// Returns the arguments for a pool of `mebibytes` MiB, or less in a small guest, that is used and
+/// then left idle.
 pub(super) fn idle_pool(shape: &Shape, mebibytes: u64) -> Vec<String> {
     let size = format!("{}M", mebibytes.min(for_a_pool(shape)));
     let (hold, stay) = hold_and_stay(shape);
     words(["memhog", &size, hold, stay, "--hugetlb"])
 }
 
-/// Most of memory is touched and freed.
+/// Returns the arguments for a program that touches and frees most of memory.
 pub(super) fn memhog(shape: &Shape) -> Vec<String> {
     let (hold, stay) = hold_and_stay(shape);
     words(["memhog", &share(shape, 70), hold, stay])
 }
 
-/// Seconds for which memory is held, and for which the program stays when it has freed it.
+/// Returns the seconds for which memory is held, and for which the program continues after freeing
+/// it.
 fn hold_and_stay(shape: &Shape) -> (&'static str, &'static str) {
-    // What is not reported does not come back, however long one waits. Sleep takes no time where
-    // instructions are counted.
+    // Without reporting no memory goes back, however long the program continues. If instructions
+    // are counted, sleeping takes no time.
     match (shape.icount, shape.give_back) {
         (true, _) => ("0", "0"),
         (false, way) if way.is_slow() => ("1", "20"),

@@ -1,4 +1,5 @@
-//! `ebb run …` as a child process: started so that it does not outlive us, listened to, ended.
+//! `ebb run …` as a child process: starting it, reading its output, and ending it. The child never
+//! outlives this process.
 
 use super::balloon::Balloon;
 use super::meter::last_time;
@@ -13,29 +14,38 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Signals after which `ebb run` ends its VM whatever the program does, and their distance.
+/// The number of SIGTERM signals after which `ebb run` ends its VM unconditionally.
 const INSISTENCE: u32 = 3;
+/// The interval between these signals.
 const INSIST_EVERY: Duration = Duration::from_millis(300);
-/// By then it has ended, or is killed.
+/// The time after the last signal at which the child is killed.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
+/// The maximum length of a line of output in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// Lines of a guest that wait until somebody listens to it again.
+/// The maximum number of lines that are queued until they are read.
 const QUEUE: usize = 64;
 
-/// A line of a child, and where the timeline stood when it came.
+/// A line of a child's stdout.
 pub(super) struct Line {
+    /// The line without its line break.
     pub(super) text: String,
+    /// The last time in the timeline's file when the line arrived, in seconds, or `None` if
+    /// unknown.
     pub(super) timeline_s: Option<f64>,
 }
 
-/// What a child says.
+/// A line of output of a child.
 pub(super) enum Message {
+    /// A line of stdout.
     Out(Line),
+    /// A line of stderr.
     Err(String),
 }
 
-/// Starts `ebb run …` so that it does not outlive us, out of reach of the terminal's Ctrl-C: the
-/// guest that is under way is ended by us, in order.
+/// Starts `ebb run …` with the arguments `words`. The child dies with this process.
+///
+/// It is in a process group of its own, so that Ctrl-C does not reach it: this process ends it in
+/// order. With `turns` its stdin is a pipe. Fails if it cannot be started.
 pub(super) fn spawn(executable: &Path, words: &[OsString], turns: bool) -> io::Result<Child> {
     let mut command = Command::new(executable);
     command
@@ -43,14 +53,18 @@ pub(super) fn spawn(executable: &Path, words: &[OsString], turns: bool) -> io::R
         .stdin(if turns { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // It is passed on to the program, and no run shall depend on where its user sits.
+        // `ebb run` passes this variable to the program, and no result may depend on the user's
+        // terminal.
         .env("TERM", "dumb")
         .process_group(0);
     crate::system::orphan::forbid(&mut command);
     command.spawn()
 }
 
-/// Reads both outputs of the child in threads of their own.
+/// Reads both outputs of the child in threads, and returns a channel with their lines.
+///
+/// `timeline` is the file of the run's timeline, from which each event's time is read. `balloon`
+/// gets each line of stdout.
 pub(super) fn listen(
     child: &mut Child,
     timeline: &Path,
@@ -61,7 +75,7 @@ pub(super) fn listen(
         let (sender, timeline) = (sender.clone(), timeline.to_owned());
         thread::spawn(move || {
             each_line(stdout, |text| {
-                // Only of what may be an event does anybody ask when it came.
+                // Only lines that may be events need a time.
                 let timeline_s = text
                     .starts_with('{')
                     .then(|| last_time(&timeline))
@@ -79,7 +93,8 @@ pub(super) fn listen(
     receiver
 }
 
-/// Hands over each line until the end, or until nobody wants more.
+/// Calls `take` with each line until the end, or until `take` returns `false`. Invalid UTF-8 is
+/// replaced.
 pub(super) fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
     let mut reader = BufReader::new(from);
     loop {
@@ -100,6 +115,7 @@ pub(super) fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
     }
 }
 
+/// Returns the points of the timeline in the file `path`. Invalid lines are left out.
 pub(super) fn read_timeline(path: &Path) -> Vec<Point> {
     let text = std::fs::read(path).unwrap_or_default();
     text.split(|byte| *byte == b'\n')
@@ -107,7 +123,7 @@ pub(super) fn read_timeline(path: &Path) -> Vec<Point> {
         .collect()
 }
 
-/// How a child is made to end.
+/// Makes a child end: some SIGTERM signals, then SIGKILL.
 #[derive(Debug, Default)]
 pub(super) struct Insistence {
     told: u32,
@@ -116,9 +132,10 @@ pub(super) struct Insistence {
 }
 
 impl Insistence {
-    /// Asks the child to end; kills it once it has been asked often enough.
+    /// Sends the next signal if it is time. Call this repeatedly until the child has ended.
     pub(super) fn insist(&mut self, child: &Child) {
-        // The child has not been waited for, so its number is still its own.
+        // The child has not been waited for, so its process number cannot belong to another
+        // process.
         let pid = Pid::from_child(child);
         let since = self.told_last.map_or(Duration::MAX, |last| last.elapsed());
         if self.told < INSISTENCE && since >= INSIST_EVERY {

@@ -1,13 +1,15 @@
-//! The columns of a table: guests, and their ways to give memory back.
+//! The columns of a table: guest kernels, and how they give memory back.
 
 use super::schema::{Cell, Guest, Row};
 use super::way::Way;
 
-/// A column of a table: a guest that gives memory back in one way.
+/// A column of a table: a guest kernel, and how it gives memory back.
 pub(crate) type Column = (Guest, Way);
 
-/// The columns that rows have cells for: Ebb beside Linux where both do the same, else the ways of
-/// one kernel beside each other.
+/// Returns the columns for which `rows` have cells, in the order of display.
+///
+/// If there are only the modes `reporting` and `off`, Ebb and Linux are next to each other for each
+/// mode. Otherwise the modes of one kernel are next to each other.
 pub(crate) fn columns<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     for cell in rows.into_iter().flat_map(|row| &row.cells) {
@@ -25,7 +27,7 @@ pub(crate) fn columns<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<Column
     columns
 }
 
-/// What a row says of a column.
+/// Returns the cell of `row` in `column`, or `None` if it has none.
 pub(crate) fn cell(row: &Row, column: Column) -> Option<&Cell> {
     row.cells
         .iter()

@@ -1,4 +1,4 @@
-//! How a comparison ends: what is printed, the files, the status.
+//! The end of a comparison: printing the table, writing the files, and the exit status.
 
 use super::agreement::Agreement;
 use super::files::{Files, Written};
@@ -6,10 +6,13 @@ use crate::failure::Failure;
 use crate::stdout;
 use crate::text::Styled;
 
-/// A run failed, or ratios do not agree with those of another comparison.
+/// The exit status if a run failed or ratios differ from those of another comparison.
 const STATUS_SOME_FAILED: u8 = 1;
 
-/// Prints a table and what `--against` found, writes the files, and returns the status of all that.
+/// Prints the table and the agreement with another comparison, and writes the files.
+///
+/// Returns the exit status: `STATUS_SOME_FAILED` if `failed` or the ratios do not agree, else 0.
+/// Fails if printing or writing fails.
 pub(crate) fn conclude(
     report: &impl Written,
     table: Styled,
@@ -24,7 +27,7 @@ pub(crate) fn conclude(
         }
         text.push(&agreement.text());
     }
-    // The files matter more than a table that nobody reads: `| head` must not lose them.
+    // The files are written even if printing fails, for example with `| head`.
     let printed = stdout::print_styled(&text);
     files.write(report, agreement)?;
     printed?;

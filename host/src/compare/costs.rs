@@ -1,5 +1,5 @@
-//! What giving memory back costs and brings, of one run: of the guest's instructions, of the host's
-//! CPUs, and of the time for which the host holds what nobody uses.
+//! Computes the costs and benefits of giving memory back in a run: the guest's instructions, the
+//! host's CPU time, and the memory that the host holds although it is unused.
 
 use super::column;
 use super::figure::{Figure, lower};
@@ -8,19 +8,22 @@ use super::ratio::ratio;
 use super::schema::{Better, Cell, Expense, Guest, Point, Row, Run, What};
 use super::way::Way;
 
-/// What a program tells, and what is made of it.
+/// The names of metrics: one that programs report, and those computed from it.
 const OTHERS: &str = "others_ns";
 const RETURNED: &str = "returned";
 const WORK: &str = "instructions_per_gib";
+/// Bytes per GiB.
 const GIB: f64 = 1_073_741_824.0;
-/// A share of what was freed that is no more than a kernel's own ups and downs: nothing came back.
+/// The share of the freed memory that must leave the host. Less is only noise, and counts as
+/// nothing.
 const NOTHING: f64 = 0.05;
-/// Of a guest that stays, the last part of its time says what it takes while nothing happens.
+/// The last part of an idle guest's time, as a share, in which the cost of idling is measured.
 const QUIET: f64 = 0.25;
-/// The part of a curve that may be missing at its start.
+/// The maximum share of a curve that may be missing at its start.
 const UNKNOWN: f64 = 0.01;
 
-/// What had left the host when a program ended that had it be counted what others took of its CPU.
+/// Adds the bytes that had left the host when the program ended. Only for programs that count the
+/// instructions of other tasks.
 pub(crate) fn returned(run: &Run, figures: &mut Vec<Figure>) {
     let counted = run
         .events
@@ -34,7 +37,7 @@ pub(crate) fn returned(run: &Run, figures: &mut Vec<Figure>) {
     }
 }
 
-/// Rows that are made from others: [`work_row`] of each shape of the guests.
+/// Returns the rows that are computed from other rows: [`work_row`] for each shape of guest.
 pub(crate) fn derived(rows: &[Row]) -> Vec<Row> {
     rows.iter()
         .filter(|row| row.metric == OTHERS)
@@ -42,8 +45,11 @@ pub(crate) fn derived(rows: &[Row]) -> Vec<Row> {
         .collect()
 }
 
-/// The row of what the guest's kernel works for each GiB that it gives back: what others took of the
-/// CPU after the program had freed its memory, less what they took where nothing is given back.
+/// Returns the row of instructions per GiB that the guest gives back, or `None` if no amount is
+/// known.
+///
+/// These are the instructions of other tasks after the program had freed its memory, minus those of
+/// a guest that gives nothing back.
 fn work_row(rows: &[Row], others: &Row) -> Option<Row> {
     let returned = rows.iter().find(|row| {
         row.metric == RETURNED
@@ -81,8 +87,8 @@ fn work_row(rows: &[Row], others: &Row) -> Option<Row> {
     })
 }
 
-/// What the host's CPUs took until memory was back, beyond what they take while nothing happens, a
-/// GiB.
+/// Adds the host's CPU time per GiB until the memory was back, beyond the CPU time of an idle
+/// guest. `back_after_s` is the time from the freeing until then, in seconds.
 pub(crate) fn host_cpu(run: &Run, back_after_s: Option<f64>, figures: &mut Vec<Figure>) {
     let figure = || {
         let freed = moment(run, "freed")?;
@@ -93,7 +99,7 @@ pub(crate) fn host_cpu(run: &Run, back_after_s: Option<f64>, figures: &mut Vec<F
         let last = run.expenses.iter().rev().find(|seen| seen.at_s <= end)?;
         let before = run.expenses.iter().rev().find(|seen| seen.at_s <= freed)?;
         let (after, calm) = (at(back)?, at(quiet)?);
-        // A guest that gives memory back to the end is never quiet.
+        // A guest that gives memory back until its end is never idle.
         if calm.at_s < after.at_s || last.at_s <= calm.at_s {
             return None;
         }
@@ -109,7 +115,8 @@ pub(crate) fn host_cpu(run: &Run, back_after_s: Option<f64>, figures: &mut Vec<F
     }
 }
 
-/// How often an idle guest wakes its host up.
+/// Adds the wakeups per second of QEMU and `ebb` while the guest is idle, and their share of CPU
+/// time.
 pub(crate) fn wakeups(run: &Run, figures: &mut Vec<Figure>) {
     let (Some(from), Some(to)) = (moment(run, "idle"), ended(run)) else {
         return;
@@ -137,7 +144,7 @@ pub(crate) fn wakeups(run: &Run, figures: &mut Vec<Figure>) {
     figures.push(lower("idle_cpu", "share", share));
 }
 
-/// The areas under resident and under used memory, over a program that builds up and lets go.
+/// Adds the areas under resident and used memory, for a program that builds up and frees memory.
 pub(crate) fn areas(run: &Run, figures: &mut Vec<Figure>) {
     let (Some(start), Some(_), Some(end)) =
         (moment(run, "start"), moment(run, "released"), ended(run))
@@ -149,7 +156,7 @@ pub(crate) fn areas(run: &Run, figures: &mut Vec<Figure>) {
         return;
     };
     let mut areas = vec![("resident_area", resident)];
-    // What is in the balloon counts as used.
+    // Memory in the balloon counts as used, so these areas would mean something else.
     if run.give_back != Way::Balloon {
         areas.extend([("used_area", used), ("excess_area", resident - used)]);
     }
@@ -159,14 +166,15 @@ pub(crate) fn areas(run: &Run, figures: &mut Vec<Figure>) {
     figures.push(lower("job_s", "s", end - start));
 }
 
-/// Byte seconds under a curve; an amount holds until the next one is known. Of what is known too late none.
+/// Returns the area under a curve from `start` to `end`, in byte seconds. Each amount holds until
+/// the next. Returns `None` if the first amount is known too late.
 fn area(points: &[Point], start: f64, end: f64, amount: fn(&Point) -> Option<f64>) -> Option<f64> {
     let known: Vec<(f64, f64)> = points
         .iter()
         .filter_map(|point| Some((point.t_ms / 1e3, amount(point)?)))
         .collect();
     let (first, _) = *known.first()?;
-    // A guest tells what it uses at intervals, the first time just after the start.
+    // A guest reports its used memory at intervals, the first time just after the start.
     if first > start + (end - start) * UNKNOWN {
         return None;
     }
@@ -178,7 +186,8 @@ fn area(points: &[Point], start: f64, end: f64, amount: fn(&Point) -> Option<f64
     Some(parts.sum())
 }
 
-/// GiB that had left the host at a moment, of what a program freed; `None` where nothing had.
+/// Returns the GiB of freed memory that had left the host at time `at`. Returns `None` if that is a
+/// negligible share.
 fn returned_gib(run: &Run, at: Option<f64>) -> Option<f64> {
     let left = resident_at(&run.timeline, at?)?;
     let bytes = peak(run)? - left;

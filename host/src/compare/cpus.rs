@@ -1,21 +1,22 @@
-//! Which CPUs of the host guests run on.
+//! Restricts guests to certain CPUs of the host.
 //!
-//! CPUs of one host differ in speed at any moment: each may share a core with somebody. Guests that
-//! take turns are held to the same ones.
+//! The CPUs of a host differ in speed at any moment, since each may share a core with other work.
+//! Guests that take turns are restricted to the same ones.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The CPUs of this thread, which the children that it starts inherit; they are given back when
-/// this is dropped.
+/// The CPU affinity of this thread, which its children inherit. Dropping this restores the
+/// affinity.
 #[derive(Debug)]
 pub(crate) struct Cpus {
     before: Option<CpuSet>,
-    /// The CPUs that children are held to; none if they are not held.
+    /// The CPUs to which children are restricted; empty if they are not restricted.
     pub(crate) held: Vec<u32>,
 }
 
 impl Cpus {
-    /// Holds this thread to as many CPUs as its guests have, where there are more.
+    /// Restricts this thread to `count` CPUs until the result is dropped. Does nothing if `count`
+    /// is `None`, if there are no more CPUs than that, or if the kernel refuses.
     pub(crate) fn hold(count: Option<u32>) -> Self {
         let free = Self {
             before: None,
@@ -45,13 +46,13 @@ impl Cpus {
 impl Drop for Cpus {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // It was the kernel that said so; a CPU that is gone since is no loss.
+            // The kernel reported this set before. A CPU that has gone offline since is no problem.
             let _ = sched_setaffinity(None, before);
         }
     }
 }
 
-/// The last `count` CPUs of a set: the first has most of a host's interrupts.
+/// Returns the last `count` CPUs of a set. The first CPUs handle most of a host's interrupts.
 fn last(set: &CpuSet, count: u32) -> Vec<u32> {
     let known = u32::try_from(CpuSet::MAX_CPU).unwrap_or(u32::MAX);
     let mut held: Vec<u32> = (0..known)

@@ -1,4 +1,5 @@
-//! `--csv` and `--timeline-csv`: figures and curves for other programs. docs/compare.md has the fields.
+//! `--csv` and `--timeline-csv`: figures and timelines for other programs. docs/compare.md lists
+//! the fields.
 
 use super::figure::Figure;
 use super::schema::{Better, Run};
@@ -6,7 +7,7 @@ use crate::failure::Failure;
 use csv::{Writer, WriterBuilder};
 use serde::Serialize;
 
-/// A figure of a run.
+/// A line of the CSV with a figure of a run.
 #[derive(Serialize)]
 struct FigureLine<'a> {
     experiment: &'a str,
@@ -24,7 +25,7 @@ struct FigureLine<'a> {
     labels: String,
 }
 
-/// A sample of a run.
+/// A line of the CSV with a sample of a run.
 #[derive(Serialize)]
 struct SampleLine<'a> {
     experiment: &'a str,
@@ -71,7 +72,8 @@ const SAMPLE_FIELDS: [&str; 12] = [
     "faults",
 ];
 
-/// The figures as CSV, a line each, below a line of names.
+/// Returns the figures as CSV with a header line, one figure per line. Each comes with the name of
+/// its column and its run. Fails if a line cannot be written.
 pub(crate) fn figures<'a>(
     figures: impl Iterator<Item = (impl AsRef<str>, &'a Run, Figure)>,
 ) -> Result<Vec<u8>, Failure> {
@@ -106,7 +108,8 @@ pub(crate) fn figures<'a>(
     bytes(writer)
 }
 
-/// The curves as CSV, a line a sample, below a line of names.
+/// Returns the timelines as CSV with a header line, one sample per line. Each run comes with the
+/// name of its column. Fails if a line cannot be written.
 pub(crate) fn timelines<'a>(
     runs: impl Iterator<Item = (impl AsRef<str>, &'a Run)>,
 ) -> Result<Vec<u8>, Failure> {
@@ -135,7 +138,7 @@ pub(crate) fn timelines<'a>(
     bytes(writer)
 }
 
-/// The names stand there where there is nothing else, too.
+/// Creates a writer and writes the header line, which is there even if no line follows.
 fn writer(fields: &[&str]) -> Result<Writer<Vec<u8>>, Failure> {
     let mut writer = WriterBuilder::new()
         .has_headers(false)
@@ -144,10 +147,12 @@ fn writer(fields: &[&str]) -> Result<Writer<Vec<u8>>, Failure> {
     Ok(writer)
 }
 
+/// Appends a line.
 fn put(writer: &mut Writer<Vec<u8>>, line: &impl Serialize) -> Result<(), Failure> {
     writer.serialize(line).map_err(failed)
 }
 
+/// Returns the written CSV.
 fn bytes(writer: Writer<Vec<u8>>) -> Result<Vec<u8>, Failure> {
     let written = writer.into_inner();
     written.map_err(|error| Failure::setup("the CSV")(error.into_error()))
@@ -178,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Lines of fields, by the name of each.
+    /// Returns the values of the field called `field`, one per line.
     fn read(bytes: &[u8], field: &str) -> Vec<String> {
         let mut reader = csv::Reader::from_reader(bytes);
         let at = reader

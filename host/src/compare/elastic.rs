@@ -1,4 +1,4 @@
-//! The experiments about elasticity, and what their guests' program is called with.
+//! The experiments about elasticity, and their programs' arguments.
 
 use super::experiment::{Experiment, Pace, Scope, Words};
 use super::program::Program;
@@ -7,21 +7,23 @@ use super::shape::Shape;
 use super::way::Way;
 use crate::text::Size;
 
-/// Rounds of each column, unless the user says otherwise.
+/// The default number of rounds of each column.
 pub(crate) const ROUNDS: u32 = 3;
-/// Rounds within a run of STREAM or FTQ, and seconds of each of their three windows.
+/// The number of rounds within a run of STREAM or FTQ.
 const WINDOWS: &str = "4";
+/// The seconds of each of the three windows of a round.
 const WINDOW_SECONDS: &str = "2";
-/// Rounds of a build, and how many times as long as a round the rest after it is: three guests take
-/// turns so.
+/// The number of rounds of a build.
 const BUILDS: &str = "2";
+/// The length of the rest after a build, as a multiple of the build. With 2, three guests take
+/// turns.
 const REST_SHARE: &str = "2";
-/// Below this the guest, its caches and what is taken do not fit beside each other.
+/// The smallest guest. Less does not fit the guest, its caches and the memory that is taken.
 const LEAST: Size = Size::mebibytes(192);
-/// A guest with the compiler in it takes this.
+/// The smallest guest in which the compiler fits.
 const COMPILER: Size = Size::mebibytes(768);
 
-/// One of the experiments.
+/// One of the experiments about elasticity.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Memory,
@@ -40,6 +42,7 @@ impl Kind {
         Self::Builds,
     ];
 
+    /// Returns the experiment's name, such as `elasticity/memory`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Memory => "elasticity/memory",
@@ -50,12 +53,12 @@ impl Kind {
         }
     }
 
-    /// The kind with this name.
+    /// Returns the experiment called `name`, or `None` if there is none.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Bytes that leave a guest with `memory`.
+    /// Returns the bytes that are taken from a guest with `memory`, a multiple of 2 MiB.
     pub(crate) fn leaving(self, memory: Size) -> u64 {
         let block = 2 << 20;
         let bytes = match self {
@@ -65,7 +68,7 @@ impl Kind {
         bytes / block * block
     }
 
-    /// Guests that run at once.
+    /// Returns the number of guests that run at once.
     pub(crate) fn guests(self) -> usize {
         match self {
             Self::Builds => 3,
@@ -73,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// What the guest's program is called with.
+    /// Returns the arguments of the guest's program.
     pub(crate) fn words(self, memory: Size) -> Vec<String> {
         let mebibytes = format!("{}M", self.leaving(memory) >> 20);
         let windows = |kind: &str| {
@@ -95,7 +98,8 @@ impl Kind {
                         let at = words.iter().position(|word| word == "--").unwrap_or(0);
                         words[at + 1..].to_vec()
                     }
-                    // The experiments' program itself, where there is no compiler or no room for it.
+                    // The experiments' program builds something itself if there is no compiler or
+                    // it does not fit.
                     None => ["/proc/self/exe", "build", &mebibytes, "1", "0"]
                         .map(str::to_owned)
                         .to_vec(),
@@ -105,7 +109,8 @@ impl Kind {
         }
     }
 
-    /// The compiler that the guest needs, and what belongs to it.
+    /// Returns the host's compiler with its files. Returns `None` if the experiment does not use
+    /// it, or the host has none or it does not fit into `memory`.
     pub(crate) fn compiler(self, memory: Size) -> Option<&'static Program> {
         match self {
             Self::Build | Self::Builds => compiler(memory),
@@ -113,7 +118,7 @@ impl Kind {
         }
     }
 
-    /// Refuses guests that are too small.
+    /// Fails with a message if a guest with `memory` is too small for the experiment.
     pub(crate) fn check(self, memory: Size) -> Result<(), String> {
         if memory.bytes() < LEAST.bytes() {
             return Err(format!(
@@ -125,13 +130,13 @@ impl Kind {
     }
 }
 
-/// The host's compiler, if it has one and a guest with `memory` has room for it.
+/// Returns the host's compiler, or `None` if the host has none or it does not fit into `memory`.
 fn compiler(memory: Size) -> Option<&'static Program> {
     (memory.bytes() >= COMPILER.bytes() && !programs::COMPILE.files().is_empty())
         .then_some(&programs::COMPILE)
 }
 
-/// An experiment; its own code runs it, so that little of the rest matters.
+/// Defines an experiment about elasticity. Most fields are unused, since its own code runs it.
 const fn experiment(
     name: &'static str,
     summary: &'static str,
@@ -155,7 +160,7 @@ const fn experiment(
     }
 }
 
-/// All of them, as `--list` shows them.
+/// All experiments about elasticity, in the order of `--list`.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     experiment(
         "elasticity/memory",

@@ -1,39 +1,43 @@
-//! What an experiment is.
+//! The definition of an experiment.
 
 use super::program::Program;
 use super::shape::Shape;
 use super::way::Way;
 
-/// What is compared under one name.
+/// An experiment of the comparison.
 #[derive(Debug)]
 pub(crate) struct Experiment {
-    /// `NAME` or `NAME/VARIANT`.
+    /// The name: `NAME` or `NAME/VARIANT`.
     pub(crate) name: &'static str,
-    /// One line for `--list`.
+    /// The description for `--list`, one line.
     pub(crate) summary: &'static str,
-    /// Part of a comparison that names no experiment.
+    /// Whether it runs if the user names no experiment.
     pub(crate) usual: bool,
-    /// Memory of its guests, in MiB; one run for each.
+    /// The memory of its guests in MiB; it runs once with each.
     pub(super) memory_mib: &'static [u64],
-    /// CPUs of its guests; one run for each.
+    /// The number of CPUs of its guests; it runs once with each.
     pub(super) cpus: &'static [u32],
-    /// How long one round of the program takes, about, for the first guess of the remaining time.
+    /// The approximate duration of one round of the program in seconds, for the first estimate of
+    /// the remaining time.
     pub(super) seconds: f64,
     /// How its guests share the machine.
     pub(crate) pace: Pace,
-    /// What stands on the stock kernel's command line besides; empty for nothing. Ebb gets none of it.
+    /// More arguments for the stock kernel's command line; empty for none. Ebb's kernel does not
+    /// get them.
     pub(crate) linux_boot: &'static str,
-    /// Which ways to give memory back it is done with.
+    /// The ways to give memory back with which it runs.
     pub(super) scope: Scope,
+    /// The program and its arguments.
     pub(super) words: Words,
 }
 
-/// Which ways to give memory back an experiment compares.
+/// The ways to give memory back that an experiment compares.
 #[derive(Debug)]
 pub(crate) enum Scope {
-    /// Reporting and nothing: what matters is the kernel.
+    /// Reporting and no giving back, for an experiment that compares kernels.
     Usual,
-    /// The ways themselves are the matter. So many rounds of each are enough beside each other.
+    /// The ways that `which` returns, for an experiment that compares these. `rounds` rounds of
+    /// each are enough.
     Ways {
         which: fn() -> Vec<Way>,
         rounds: u32,
@@ -47,19 +51,20 @@ pub(crate) enum Pace {
     Apart,
     /// Both guests are up, and work in turns of a part of a second, each for the same time.
     Timed,
-    /// Likewise, with the same work in each turn, or in the turns of a round.
+    /// Both guests are up, and work in turns. Each turn does the same work, or all turns of a round
+    /// together do.
     Fixed,
-    /// Both guests are up and do the experiment once; its first part is cut into turns.
+    /// Both guests are up and run the experiment once. Its first part is divided into turns.
     Once,
     /// Guests run at the same time, each from start to end.
     Together,
-    /// Likewise, of experiments whose instructions are counted, where neither time nor the machine's
-    /// speed is in the figures.
+    /// Guests run at the same time. Instructions are counted, so neither time nor the machine's
+    /// speed affects the figures.
     Counted,
 }
 
 impl Pace {
-    /// Whether a guest waits until it is its turn.
+    /// Returns whether a guest waits for its turns.
     pub(crate) fn takes_turns(self) -> bool {
         match self {
             Self::Timed | Self::Fixed | Self::Once => true,
@@ -68,13 +73,14 @@ impl Pace {
     }
 }
 
-/// How the program of an experiment is called.
+/// The program that an experiment runs in its guests.
 #[derive(Debug)]
 pub(super) enum Words {
-    /// The experiments' program.
+    /// The experiments' program, with the arguments that the function returns.
     Workloads(fn(&Shape) -> Vec<String>),
-    /// The same, which runs a program of the host.
+    /// The experiments' program, which runs a program of the host.
     Program(&'static Program),
-    /// A busybox shell, many times in a row on 1 to 8 CPUs: does the guest boot each time?
+    /// A busybox shell, many times in a row on 1 to 8 CPUs, to test whether the guest boots each
+    /// time.
     Boots,
 }

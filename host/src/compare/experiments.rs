@@ -1,4 +1,4 @@
-//! The experiments, and what each is called with.
+//! The list of experiments, and the arguments of each.
 
 use super::calls::{
     RATE_ROUNDS, RATE_SECONDS, fragmented, idle_pool, memhog, page_fault, pool, rate, share, words,
@@ -17,34 +17,38 @@ use crate::text::Size;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Guests of [`Words::Boots`], however many rounds the rest has.
+/// The number of guests of [`Words::Boots`], independent of the number of rounds.
 const BOOTS: u32 = 100;
+/// The maximum number of CPUs of a guest of [`Words::Boots`].
 const BOOTS_CPUS_MAX: u32 = 8;
 
-/// Rounds, unless the user says otherwise.
+/// The default number of rounds.
 const ROUNDS: u32 = 3;
-/// Counted instructions vary with what a guest takes for random alone, which is another throw in
-/// each round, the same in each comparison.
+/// The number of rounds if instructions are counted. The count varies only with the guest's random
+/// numbers. They differ between rounds, but are the same in each comparison.
 const ROUNDS_ICOUNT: u32 = 3;
-/// Rounds where guests take turns: so many, and then more until the ratios are settled.
+/// The minimum number of rounds if guests take turns.
 const TURNS_LEAST: u32 = 18;
+/// The maximum number of rounds if guests take turns, unless the ratios have settled before.
 const TURNS_MOST: u32 = 36;
-/// Twice as many where a round takes less than so many seconds: it is cheap, and chance has more of
-/// a say in it.
+/// Experiments whose round takes fewer seconds than this may have twice the maximum number of
+/// rounds. They are cheap, and vary more.
 const SHORT_SECONDS: f64 = 0.5;
+/// The number of rounds in turns if the guests give nothing back.
 const TURNS_UNREPORTED: u32 = 3;
 /// The option with which the experiments' program waits for its turns.
 const TURNS: &str = "--turns";
 
-/// How often something is done.
+/// The number of rounds of an experiment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Rounds {
     pub(crate) least: u32,
-    /// As often at most, where the figures are not settled before.
+    /// The maximum number, if the figures have not settled before.
     pub(crate) most: u32,
 }
 
 impl Rounds {
+    /// Returns exactly `rounds` rounds.
     fn fixed(rounds: u32) -> Self {
         Self {
             least: rounds,
@@ -53,7 +57,7 @@ impl Rounds {
     }
 }
 
-/// What is done with one shape of one experiment.
+/// An experiment in one shape of its guests.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) experiment: &'static Experiment,
@@ -63,10 +67,13 @@ pub(crate) struct Case {
 /// The experiment whose guest needs a disk.
 const DISK: &str = "disk";
 
+/// The memory of most guests in MiB.
 const GUEST_MIB: &[u64] = &[1024];
-/// Debian's kernel clears whatever it allocates, which would hide all else that a pool costs. Page
-/// descriptors are kept, its default, or given up.
+/// The command line for experiments with pools. Debian's kernel would clear all memory that it
+/// allocates, which would hide the other costs of a pool. Page descriptors of huge pages are kept,
+/// which is the default.
 const POOL_KEPT: &str = "init_on_alloc=0 hugetlb_free_vmemmap=off";
+/// The same command line, but page descriptors of huge pages are freed.
 const POOL_GIVEN_UP: &str = "init_on_alloc=0 hugetlb_free_vmemmap=on";
 
 /// The experiments that compare the kernels, in the order in which they run.
@@ -522,7 +529,7 @@ const EXPERIMENTS: &[Experiment] = &[
 ];
 
 impl Experiment {
-    /// Whether `wanted` means this experiment.
+    /// Returns whether `wanted` is this experiment's name, or the part of it before a `/`.
     fn is_meant_by(&self, wanted: &str) -> bool {
         self.name == wanted
             || self
@@ -532,7 +539,7 @@ impl Experiment {
     }
 }
 
-/// All experiments, in the order in which they run.
+/// Returns all experiments, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
     EXPERIMENTS
         .iter()
@@ -543,15 +550,16 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
         .chain(elastic::EXPERIMENTS)
 }
 
-/// The experiment called `name`, if this version has it.
+/// Returns the experiment called `name`, or `None` if this version does not have it.
 pub(crate) fn find(name: &str) -> Option<&'static Experiment> {
     all().find(|known| known.name == name)
 }
 
-/// The experiments that the user means, in the order of [`all`], each once.
+/// Returns the experiments that the user named, in the order of [`all`]. Returns the usual ones if
+/// `wanted` is empty.
 ///
 /// # Errors
-/// Why: the first name that means nothing, or one experiment that two names mean.
+/// If a name matches no experiment, or two names match the same one.
 pub(crate) fn select(wanted: &[String]) -> Result<Vec<&'static Experiment>, String> {
     for (index, name) in wanted.iter().enumerate() {
         let mut meant = all().filter(|known| known.is_meant_by(name)).peekable();
@@ -584,7 +592,8 @@ pub(crate) fn select(wanted: &[String]) -> Result<Vec<&'static Experiment>, Stri
     Ok(chosen.collect())
 }
 
-/// The shapes in which an experiment runs, with all ways to give memory back.
+/// Returns the cases of an experiment: each combination of memory, CPUs and way to give memory
+/// back.
 pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -> Vec<Case> {
     let memories: Vec<Size> = match options.memory {
         Some(memory) => vec![memory],
@@ -597,7 +606,7 @@ pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -
     };
     let icount = options.icount || experiment.pace == Pace::Counted;
     let cpus: Vec<u32> = match options.cpus {
-        // Instructions are counted on one CPU only.
+        // Instructions can only be counted on one CPU.
         _ if icount => vec![1],
         Some(cpus) => vec![cpus],
         None => experiment.cpus.to_vec(),
@@ -626,12 +635,12 @@ pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -
     cases
 }
 
-/// What a program is called with, and what it has to do.
+/// The program that a guest runs, and how its success is decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Call {
-    /// The experiments' program with these words; it prints events.
+    /// The experiments' program with these arguments; it prints events.
     Workloads(Vec<String>),
-    /// A shell script that has to say and return exactly this.
+    /// A shell script that must print exactly `says` and exit with the status `returns`.
     Script {
         script: String,
         says: String,
@@ -640,7 +649,7 @@ pub(crate) enum Call {
 }
 
 impl Case {
-    /// How its guests share the machine.
+    /// Returns how the guests of this case share the machine.
     pub(crate) fn pace(&self) -> Pace {
         if self.shape.icount {
             Pace::Counted
@@ -649,7 +658,7 @@ impl Case {
         }
     }
 
-    /// How often it is done, where the user wants so many rounds or leaves it open.
+    /// Returns the number of rounds. `wanted` is the user's choice, if there is one.
     pub(crate) fn rounds(&self, wanted: Option<u32>) -> Rounds {
         match (&self.experiment.words, wanted) {
             (Words::Boots, _) => Rounds::fixed(BOOTS),
@@ -658,7 +667,7 @@ impl Case {
             _ => match self.pace() {
                 Pace::Apart | Pace::Together => Rounds::fixed(ROUNDS),
                 Pace::Counted => Rounds::fixed(ROUNDS_ICOUNT),
-                // Where nothing is reported there is nothing to compare, but for the cost.
+                // Without reporting only the cost can be compared, for which one round is enough.
                 Pace::Once if self.shape.give_back.gives_back() => Rounds::fixed(ROUNDS),
                 Pace::Once => Rounds::fixed(1),
                 Pace::Timed | Pace::Fixed if self.shape.give_back.gives_back() => Rounds {
@@ -674,18 +683,19 @@ impl Case {
         }
     }
 
-    /// Whether a guest with this kernel runs it.
+    /// Returns whether the experiment can run on `guest`: the kernel supports it and the way to
+    /// give memory back.
     pub(crate) fn runs_on(&self, guest: Guest) -> bool {
         let kernel = guest == Guest::Ebb || !matches!(self.experiment.words, Words::Boots);
         kernel && self.shape.give_back.is_known_to(guest)
     }
 
-    /// Whether what its guests take of the host is looked at all the time.
+    /// Returns whether the host's costs are sampled during the whole run.
     pub(crate) fn is_metered(&self) -> bool {
         matches!(self.experiment.scope, Scope::Ways { .. }) && !self.shape.icount
     }
 
-    /// The guest of one round.
+    /// Returns the guest of `round`. With [`Words::Boots`] its number of CPUs depends on the round.
     pub(crate) fn shape(&self, round: u32) -> Shape {
         match self.experiment.words {
             Words::Workloads(_) | Words::Program(_) => self.shape,
@@ -700,7 +710,7 @@ impl Case {
         }
     }
 
-    /// What runs in one round.
+    /// Returns the program that runs in `round`.
     pub(crate) fn call(&self, round: u32) -> Call {
         match self.experiment.words {
             Words::Workloads(words) => {
@@ -725,7 +735,8 @@ impl Case {
         }
     }
 
-    /// What its program is called with where it runs alone, without turns; `None` where it is no program.
+    /// Returns the program's arguments without turns, for a guest that runs alone. Returns `None`
+    /// for a script.
     pub(crate) fn alone(&self) -> Option<Vec<String>> {
         match self.experiment.words {
             Words::Workloads(words) => Some(words(&self.shape)),
@@ -734,12 +745,12 @@ impl Case {
         }
     }
 
-    /// The disk that its guest has.
+    /// Returns the disk of the guest as an argument of `ebb run`, or `None` if it needs no disk.
     pub(crate) fn disk(&self) -> Option<&'static str> {
         (self.experiment.name == DISK).then_some("ram:64M")
     }
 
-    /// What its guest is packed with besides.
+    /// Returns the files that are packed into the guest in addition to the program.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         match self.experiment.words {
             Words::Program(program) => program.files(),
@@ -747,7 +758,7 @@ impl Case {
         }
     }
 
-    /// How long the program runs, about.
+    /// Returns the approximate duration of the program.
     pub(crate) fn guess(&self) -> Duration {
         Duration::from_secs_f64(self.experiment.seconds)
     }

@@ -1,23 +1,25 @@
-//! One figure of a run.
+//! A figure of a run.
 
 use super::schema::Better;
 use std::collections::BTreeMap;
 
-/// One figure.
+/// A figure of a run: the value of a metric.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Figure {
+    /// The name of the metric, such as `qemu_cpu`.
     pub(crate) metric: String,
     pub(crate) unit: String,
     pub(crate) better: Better,
     pub(crate) value: f64,
+    /// Labels, which distinguish figures of one metric.
     pub(crate) labels: BTreeMap<String, String>,
-    /// A figure that is not greater says no more than zero does.
+    /// The absolute value up to which the figure is not different from zero.
     pub(crate) noise: f64,
-    /// Whether one guest's figure may be held against another's.
+    /// Whether one guest's figure may be compared with another's.
     pub(crate) comparable: bool,
 }
 
-/// One of which less is better.
+/// Returns a figure without labels, whose lower values are better.
 pub(super) fn lower(metric: &str, unit: &str, value: f64) -> Figure {
     Figure {
         metric: metric.to_owned(),

@@ -1,4 +1,4 @@
-//! The figures of one run: what its program measured, and what the host saw.
+//! Computes the figures of one run: what its program measured, and what the host saw.
 
 use super::costs;
 use super::experiment::Pace;
@@ -8,20 +8,20 @@ use super::moments::{ended, freed_bytes, guest_clock, moment, peak, resident_at}
 use super::schema::{Run, What};
 use crate::text::Size;
 
-/// Of what was freed, a difference of less than this share is as good as none: a kernel's own
-/// memory grows and shrinks by more.
+/// A difference in resident memory that is less than this share of the freed memory counts as
+/// noise. A kernel's own memory varies by more.
 const NOISE_OF_FREED: f64 = 0.01;
 
-/// Percentiles of a distribution that stand in the table; all of them are in the plot.
+/// The percentiles of a distribution that are shown in the table. The plot shows all.
 const PERCENTILES: [f64; 3] = [50.0, 95.0, 100.0];
 
-/// All figures of a run, the program's own first.
+/// Returns all figures of a run, those that its program measured first.
 pub(crate) fn of(run: &Run) -> Vec<Figure> {
     let mut figures = Vec::new();
     for event in &run.events {
         said(&event.what, &mut figures);
     }
-    // Where instructions are counted sleep takes no time, so the host's clock says nothing.
+    // If instructions are counted, sleeping takes no time, so the host's clock has no meaning.
     if run.icount {
         spent(run, &mut figures);
         costs::returned(run, &mut figures);
@@ -58,9 +58,11 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
     figures
 }
 
-/// How a cost grows. Which guest's is the lower cost, the costs say: who is far ahead with little grows by more.
+/// The metric of how a cost grows. It is not compared between guests: a guest whose cost is much
+/// lower has a larger growth.
 const GROWTH: &str = "growth";
 
+/// Adds the figures that the program reported in `what`.
 fn said(what: &What, figures: &mut Vec<Figure>) {
     match what {
         What::Result {
@@ -111,7 +113,7 @@ fn said(what: &What, figures: &mut Vec<Figure>) {
     }
 }
 
-/// A nanosecond of the guest is then an instruction.
+/// Converts a figure from time to instructions, which take a nanosecond of guest time each.
 fn in_instructions(figure: &mut Figure) {
     let factor = match figure.unit.as_str() {
         "ns" => 1.0,
@@ -122,13 +124,13 @@ fn in_instructions(figure: &mut Figure) {
     figure.unit = "instructions".to_owned();
 }
 
-/// What using and freeing memory took the program itself.
+/// Adds the time that the program itself needed to touch and free its memory.
 fn spent(run: &Run, figures: &mut Vec<Figure>) {
     for (metric, from, to) in [
         ("touch_s", "start", "touched"),
         ("release_s", "free", "freed"),
     ] {
-        // The program knows better: it leaves out the time in which others had their turn.
+        // A time that the program reported is better: it excludes other guests' turns.
         if figures.iter().any(|figure| figure.metric == metric) {
             continue;
         }
@@ -140,13 +142,13 @@ fn spent(run: &Run, figures: &mut Vec<Figure>) {
     }
 }
 
-/// What ran in the guest.
+/// Returns the command line of the program in the guest.
 pub(crate) fn program(run: &Run) -> String {
     run.arguments.join(" ")
 }
 
-/// The command of a run without what differs from round to round: names of temporary files, and
-/// what is random.
+/// Returns the command of a run without the parts that differ between rounds: names of temporary
+/// files and random seeds.
 pub(crate) fn command_in_short(run: &Run) -> String {
     let mut words: Vec<&str> = Vec::new();
     let mut skip = false;
@@ -156,7 +158,7 @@ pub(crate) fn command_in_short(run: &Run) -> String {
         }
         match word.as_str() {
             "--timeline" | "--record" | "--timeout" | "--seed" => skip = true,
-            // The program's own words follow, and those are short.
+            // The program's own arguments follow, which [`program`] adds.
             "--" => break,
             word => words.push(word),
         }
@@ -164,15 +166,15 @@ pub(crate) fn command_in_short(run: &Run) -> String {
     format!("{} -- {}", words.join(" "), program(run))
 }
 
-/// What a guest takes before its program does anything; the program itself says what its own clock
-/// showed.
+/// Adds the guest's boot time and resident memory before its program does anything. The program
+/// itself reports what its own clock showed.
 fn started(run: &Run, figures: &mut Vec<Figure>) {
     let host = run.events.iter().find_map(|event| match &event.what {
         What::Result { metric, .. } if metric == "ready_s" => event.host_s,
         _ => None,
     });
     let Some(host) = host else { return };
-    // `ebb run` looks for the start more often than the timeline has samples.
+    // `ebb run` checks for the start more often than the timeline has samples.
     let host = run
         .record
         .as_ref()
@@ -184,14 +186,14 @@ fn started(run: &Run, figures: &mut Vec<Figure>) {
     }
 }
 
-/// What a program that holds what it touched holds of the host.
+/// Adds the resident memory while the program holds the memory that it touched.
 fn held(run: &Run, figures: &mut Vec<Figure>) {
     if let Some(bytes) = moment(run, "held").and_then(|at| resident_at(&run.timeline, at)) {
         figures.push(lower("resident_while_held", "B", bytes));
     }
 }
 
-/// When a program answered that was run as it is, and what it left in the guest.
+/// Adds the time after which an unmodified program answered, and the resident memory after its end.
 fn ran(run: &Run, figures: &mut Vec<Figure>) {
     if let Some(seconds) = moment(run, "answered") {
         figures.push(lower("answered_on_host", "s", seconds));
@@ -201,7 +203,8 @@ fn ran(run: &Run, figures: &mut Vec<Figure>) {
     }
 }
 
-/// How freed memory came back: `freed` is time 0. Returns when nearly all of it had.
+/// Adds how freed memory went back to the host. Returns the seconds after which nearly all had,
+/// counted from the phase `freed`. Returns `None` if it never did.
 fn returned(run: &Run, figures: &mut Vec<Figure>) -> Option<f64> {
     let (start, freed, end) = (moment(run, "start")?, moment(run, "freed")?, ended(run)?);
     let bytes = freed_bytes(run);
@@ -218,7 +221,7 @@ fn returned(run: &Run, figures: &mut Vec<Figure>) -> Option<f64> {
             })
         });
         if let Some(point) = reached {
-            // Before the end of a sample's step nobody knows; a figure of 0 would claim to.
+            // The time within a sample's step is unknown, so 0 would be wrong.
             let seconds = (point.t_ms / 1e3 - freed).max(1e-3);
             figures.push(lower(metric, "s", seconds));
             nearly_all = Some(seconds).filter(|_| share > 0.9);
@@ -236,9 +239,10 @@ fn returned(run: &Run, figures: &mut Vec<Figure>) -> Option<f64> {
     nearly_all
 }
 
-/// What each round cost the host's CPUs.
+/// Adds the host's CPU time of each round.
 fn qemu_by_round(run: &Run, figures: &mut Vec<Figure>) {
-    // In the same time guests do different work, and the time is all that the figure shows.
+    // In turns of equal time guests do different amounts of work, so the CPU times are not
+    // comparable.
     let timed = experiments::find(&run.experiment).is_some_and(|known| known.pace == Pace::Timed);
     figures.extend(run.turns.iter().filter_map(|turn| {
         Some(Figure {
@@ -248,7 +252,7 @@ fn qemu_by_round(run: &Run, figures: &mut Vec<Figure>) {
     }));
 }
 
-/// What the whole run cost the host's CPUs, boot included.
+/// Adds the host's CPU time of the whole run, boot included.
 fn qemu(run: &Run, figures: &mut Vec<Figure>) {
     if let Some(seconds) = run.record.as_ref().and_then(super::record::cpu_seconds) {
         figures.push(lower("qemu_cpu", "s", seconds));

@@ -1,4 +1,4 @@
-//! The files that the user wants of a comparison: room is kept for them before anything runs.
+//! The output files of a comparison. Space for them is reserved before any run.
 
 use super::agreement::Agreement;
 use super::markdown::Document;
@@ -8,23 +8,24 @@ use crate::failure::Failure;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// A page holds thinned curves.
+/// The space for the page in bytes. Its curves are thinned.
 const HTML_BYTES: u64 = 1 << 20;
+/// The space for a Markdown section in bytes.
 const MARKDOWN_BYTES: u64 = 1 << 16;
 
-/// A report that files are written of, each form of it made when it is wanted.
+/// A report that can be written to files. Each format is produced when it is needed.
 pub(crate) trait Written: Serialize {
-    /// The figures of all runs as CSV.
+    /// Returns the figures of all runs as CSV. Fails if a line cannot be written.
     fn figures(&self) -> Result<Vec<u8>, Failure>;
-    /// The curves of all runs as CSV.
+    /// Returns the timelines of all runs as CSV. Fails if a line cannot be written.
     fn timelines(&self) -> Result<Vec<u8>, Failure>;
-    /// A page that stands alone.
+    /// Returns a self-contained HTML page.
     fn page(&self) -> String;
-    /// A section of a document.
+    /// Returns a section for a Markdown document.
     fn document(&self) -> Document;
 }
 
-/// Files that have their room.
+/// Output files for which space is reserved.
 #[derive(Debug)]
 pub(crate) struct Files {
     json: Option<Output>,
@@ -36,7 +37,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Keeps room for all that is wanted, so many bytes for the JSON.
+    /// Reserves space for all files that the user wants, `json_bytes` for the JSON. Fails if a file
+    /// cannot be created or there is not enough space.
     pub(crate) fn reserve(options: &CompareOptions, json_bytes: u64) -> Result<Self, Failure> {
         let reserve = |path: &Option<PathBuf>, bytes| {
             let path = path.as_deref();
@@ -56,7 +58,8 @@ impl Files {
         })
     }
 
-    /// Writes them, in this order, up to the first that fails.
+    /// Writes the files in the order of the fields. Stops at the first that fails and returns its
+    /// error.
     pub(crate) fn write(
         self,
         report: &impl Written,

@@ -1,5 +1,5 @@
-//! What a reader must know beside the figures: where Ebb is behind, what reporting costs, what
-//! failed, what is not supported, what differs.
+//! The findings that a reader needs in addition to the figures: where Ebb is behind, what reporting
+//! costs, and what failed, is not supported, or differs.
 
 use super::schema::{Cell, Guest, Outcome, Report, Row};
 use super::statistics::{cost, spread};
@@ -15,10 +15,10 @@ pub(crate) struct Paragraph {
     pub(crate) items: Vec<String>,
 }
 
-/// Closer to 1 than this is neither ahead nor behind.
+/// Ratios closer to 1 than this are neither ahead nor behind.
 const EVEN: f64 = 0.02;
 
-/// All that is to be said, the most important first.
+/// Returns all findings, the most important first.
 pub(crate) fn paragraphs(report: &Report) -> Vec<Paragraph> {
     let mut all = Vec::new();
     let mut add = |title: &str, items: Vec<String>| {
@@ -48,7 +48,7 @@ pub(crate) fn paragraphs(report: &Report) -> Vec<Paragraph> {
     all
 }
 
-/// Name of a row within its experiment.
+/// Returns the name of a row, with its experiment.
 fn name_in(report: &Report, row: &Row) -> String {
     let others: Vec<&Row> = report
         .table
@@ -58,11 +58,11 @@ fn name_in(report: &Report, row: &Row) -> String {
     format!("{}: {}", row.experiment, row_name(row, &others))
 }
 
-/// Each way of failing once, with how often and in which guests.
+/// Returns each distinct failure once, with the number of runs, the experiment and the guest.
 fn failures(report: &Report, outcome: Outcome) -> Vec<String> {
     let mut seen: Vec<(String, u32)> = Vec::new();
     for run in report.runs.iter().filter(|run| run.outcome == outcome) {
-        // What follows the first line differs from run to run; the JSON has it.
+        // The lines behind the first differ from run to run; the JSON has them.
         let error = run.error.as_deref().and_then(|error| error.lines().next());
         let error = error.unwrap_or("no reason was given");
         let text = format!("{} on {}: {error}", run.experiment, run.guest.name());
@@ -79,6 +79,7 @@ fn failures(report: &Report, outcome: Outcome) -> Vec<String> {
         .collect()
 }
 
+/// Returns the rows in which Ebb is behind.
 fn behind(report: &Report) -> Vec<String> {
     let rows = report
         .table
@@ -103,7 +104,7 @@ fn behind(report: &Report) -> Vec<String> {
     .collect()
 }
 
-/// Ratios that another comparison need not give again.
+/// Returns the ratios that have not settled, which another comparison may not reproduce.
 fn unsettled(report: &Report) -> Vec<String> {
     let rows = report.table.iter().filter(|row| speaks_alone(row));
     rows.filter_map(|row| {
@@ -125,7 +126,7 @@ fn unsettled(report: &Report) -> Vec<String> {
     .collect()
 }
 
-/// The difference that reporting makes to each rate and cost that does not depend on it by design.
+/// Returns how reporting changes each cost that should not depend on it.
 fn cost_of_reporting(report: &Report) -> Vec<String> {
     let mut items = Vec::new();
     for row in report.table.iter().filter(|row| matters(row)) {
@@ -159,16 +160,16 @@ fn cost_of_reporting(report: &Report) -> Vec<String> {
     items
 }
 
-/// The cost of an operation; the figures of returning memory, and of memory that was returned a moment
-/// ago, are what reporting is for.
+/// Returns whether the row is the cost of an operation that should not depend on reporting. Figures
+/// of returning memory, and of touching it again, do depend on it.
 fn matters(row: &Row) -> bool {
     row.metric == "fault_ns" && row.experiment != super::give_back::AGAIN
 }
 
-/// Begins what is said of starts that did not come through.
+/// The beginning of the sentence about starts in which Linux hung.
 const HUNG: &str = "Linux hung before its first process";
 
-/// What is not the same in the guests of a report, from what each run says of itself.
+/// Returns the differences between the two kernels' guests, as far as the runs' records show them.
 pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
     type Read = fn(&serde_json::Value) -> Option<String>;
     const FACTS: [(&str, Read); 5] = [
@@ -219,13 +220,14 @@ pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
     all
 }
 
-/// Whether [`differences`] says such a thing: who has the runs can have it said again.
+/// Returns whether [`differences`] produced this sentence. It can then be computed again from the
+/// runs.
 pub(crate) fn is_of_runs(difference: &str) -> bool {
     difference.contains(": Ebb ") || difference.starts_with(HUNG)
 }
 
-/// A command line without what is measured for each start: Ebb is told the time of day, Linux how
-/// fast its clock runs.
+/// Returns a kernel command line without values that are measured at each start: Ebb's time of day,
+/// and Linux's clock frequency.
 pub(crate) fn without_measured(text: &str) -> String {
     const RATE: &str = "tsc_early_khz=";
     let words = text

@@ -5,15 +5,17 @@ use super::experiment::{Experiment, Pace, Scope, Words};
 use super::way::Way;
 use crate::machine::GiveBack;
 
-/// The experiment whose faults are on memory that may have left the host.
+/// The experiment whose page faults are on memory that may have left the host.
 pub(super) const AGAIN: &str = "give-back/again";
 
+/// The memory of most guests in MiB.
 const GUEST_MIB: &[u64] = &[1024];
 
-/// Seconds in which every kernel has given back what it ever will, where instructions are counted.
+/// The seconds within which every kernel has given back all that it will, if instructions are
+/// counted.
 const COUNTED_STAY: &str = "20";
 
-/// All of them; in the terminal they are one table.
+/// All these experiments. The terminal shows them in one table.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "give-back/memhog",
@@ -139,29 +141,30 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// The ways without the balloon, which does nothing while a program uses its memory.
+/// Returns all ways but the balloon, which does nothing while a program uses its memory.
 fn without_a_balloon() -> Vec<Way> {
     let mut ways = Way::all();
     ways.retain(|way| *way != Way::Balloon);
     ways
 }
 
-/// The ways that differ in what the guest does.
+/// Returns the ways that differ in what the guest does.
 fn by_the_guest() -> Vec<Way> {
     let mut ways = without_a_balloon();
     ways.retain(|way| *way != Way::OffInBasePages);
     ways
 }
 
-/// Those in which instructions can be counted. In the mode `shared` the host changes words of the
-/// guest while its CPU runs, for which QEMU must not count.
+/// Returns the ways of [`by_the_guest`] in which instructions can be counted. This excludes
+/// `shared`, in which the host changes words of the guest's memory while its CPU runs; QEMU cannot
+/// count then.
 fn by_the_guest_countable() -> Vec<Way> {
     let mut ways = by_the_guest();
     ways.retain(|way| *way != Way::Guest(GiveBack::Shared));
     ways
 }
 
-/// Those, and the balloon.
+/// Returns the ways of [`by_the_guest_countable`], and the balloon.
 fn countable() -> Vec<Way> {
     let mut ways = by_the_guest_countable();
     ways.push(Way::Balloon);

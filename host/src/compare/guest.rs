@@ -1,19 +1,19 @@
-//! The guests of a comparison.
+//! The guest kernels of a comparison.
 
 use serde::{Deserialize, Serialize};
 
-/// Which kernel a program runs on.
+/// The kernel that a program runs on.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Guest {
-    /// The kernel in this binary.
+    /// The kernel embedded in this binary.
     Ebb,
     /// A stock Linux kernel.
     Linux,
 }
 
 impl Guest {
-    /// Its name for people.
+    /// Returns the kernel's name for users.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ebb => "Ebb",

@@ -1,16 +1,17 @@
-//! Ctrl-C and its like end a comparison in order: the guest that runs, then a report of what was.
+//! Handles Ctrl-C and other signals that end a comparison: the running guest is ended, then the
+//! report is made of the runs so far.
 
 use crate::failure::Failure;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Whether somebody wants an end.
+/// A flag that records the last signal to end the comparison.
 #[derive(Debug)]
 pub(crate) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
-    /// Catches the signals from here on.
+    /// Installs handlers for SIGINT, SIGTERM, SIGHUP and SIGQUIT. Fails if the host refuses.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let caught = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
@@ -27,9 +28,9 @@ impl Interrupt {
         Ok(Self(caught))
     }
 
-    /// The signal that came, if one did.
+    /// Returns the last signal that arrived, or `None` if none has.
     pub(crate) fn signal(&self) -> Option<u8> {
-        // Relaxed: nobody reads other memory on the strength of it.
+        // Relaxed: no other memory is read because of this value.
         match u8::try_from(self.0.load(Ordering::Relaxed)) {
             Ok(0) | Err(_) => None,
             Ok(signal) => Some(signal),

@@ -1,4 +1,4 @@
-//! The report as Markdown, a section of a document, with the plots as files beside it.
+//! The report as Markdown: a section of a document, with the plots as files in a folder next to it.
 
 use super::absent;
 use super::column;
@@ -17,17 +17,18 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// The folder of the plots, beside the document.
+/// The folder of the plots, next to the document.
 pub(super) const PLOTS: &str = "plots";
 
-/// A section of a document, and its plots by the names of their files.
+/// A section of a document, and its plots with the names of their files.
 pub(crate) struct Document {
     pub(crate) text: String,
     pub(crate) plots: Vec<(String, Plot)>,
 }
 
 impl Document {
-    /// Writes it to `path`, which is reserved as `document`, and the plots beside it.
+    /// Writes the text to `document`, which was reserved for `path`, and the plots to a folder next
+    /// to it. Fails if a file cannot be written.
     pub(crate) fn write(&self, path: &Path, document: Output) -> Result<(), Failure> {
         let folder = path.with_file_name(PLOTS);
         fs::create_dir_all(&folder).map_err(|source| Failure::Write {
@@ -43,7 +44,7 @@ impl Document {
     }
 }
 
-/// The report as a document.
+/// Returns the report as a document with its plots.
 pub(crate) fn document(report: &Report) -> Document {
     let plots = plots::files(report);
     let shown: Vec<_> = plots
@@ -56,7 +57,7 @@ pub(crate) fn document(report: &Report) -> Document {
     }
 }
 
-/// The report; `plots` are names of files and what they show.
+/// Returns the report's text. `plots` are names of plot files and their titles.
 fn text(report: &Report, plots: &[(&str, &str)]) -> String {
     let mut text = String::new();
     let mut line = |content: &str| {
@@ -122,6 +123,7 @@ fn text(report: &Report, plots: &[(&str, &str)]) -> String {
     text
 }
 
+/// Appends the section of the experiment called `name`.
 fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
     let mut rows = report.rows_of(name);
     rows.retain(|row| speaks_alone(row));
@@ -132,7 +134,7 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
     }
     let commands: BTreeSet<String> = runs
         .iter()
-        // A hundred boots differ in a number each.
+        // The commands of a hundred boots, which only differ in a number, are left out.
         .filter(|run| run.arguments.first().is_some_and(|program| program != "sh"))
         .map(|run| figures::program(run))
         .collect();
@@ -186,7 +188,8 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
     }
 }
 
-/// A figure with its unit, and what it lies between.
+/// Returns the text of a table's cell: the median with its unit, and minimum and maximum if there
+/// is more than one round. All are divided by `divisor`.
 pub(super) fn cell(cell: Spread, unit: &str, divisor: f64) -> String {
     let median = format!("{} {unit}", number(cell.median / divisor));
     let median = median.trim_end();
@@ -198,7 +201,7 @@ pub(super) fn cell(cell: Spread, unit: &str, divisor: f64) -> String {
     }
 }
 
-/// Text that Markdown does not take for its own.
+/// Returns `text` with the characters escaped that have a meaning in Markdown.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::new();
     for letter in text.chars() {
@@ -213,7 +216,7 @@ pub(super) fn escaped(text: &str) -> String {
     safe
 }
 
-/// Text as code, which nothing in it can end.
+/// Returns `text` as inline code. Backticks and line breaks in it are replaced.
 pub(super) fn code(text: &str) -> String {
     let inner = text.replace('`', "'").replace(['\n', '\r'], " ");
     format!("`{inner}`")

@@ -1,4 +1,4 @@
-//! What a guest takes of the host while it runs: CPU time and wake-ups, of QEMU and of ebb.
+//! Samples the host's costs of a running guest: CPU time and wakeups of QEMU and `ebb`.
 
 use super::schema::{Expense, Point};
 use crate::qemu::cpu_time;
@@ -9,15 +9,16 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often somebody looks: seldom enough to cost nothing.
+/// The interval between samples, long enough to cost nothing.
 const EVERY: Duration = Duration::from_millis(250);
-/// More than a guest of a comparison lives for.
+/// The maximum number of samples. No guest of a comparison runs that long.
 const LOOKS_MAX: usize = 100_000;
 
-/// The last line of a timeline, its summary included, is shorter.
+/// The number of bytes at the end of a timeline that are read. Its last line is shorter, the
+/// summary included.
 const TIMELINE_TAIL: u64 = 8192;
 
-/// Looks at a guest from its start to its end.
+/// A thread that samples a guest's costs from its start to its end.
 #[derive(Debug)]
 pub(crate) struct Meter {
     stop: Sender<()>,
@@ -25,7 +26,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Begins to look at the `ebb run` with this process number, which writes `timeline`.
+    /// Starts sampling the `ebb run` with process number `ebb`, which writes the file `timeline`.
     pub(crate) fn start(ebb: u32, timeline: PathBuf) -> Self {
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = thread::spawn(move || {
@@ -41,13 +42,14 @@ impl Meter {
         Self { stop, thread }
     }
 
-    /// Ends it, and returns what was seen.
+    /// Stops sampling and returns the samples.
     pub(crate) fn finish(self) -> Vec<Expense> {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
     }
 }
 
+/// Returns one sample, or `None` if a process has ended.
 fn look(ebb: u32, at_s: f64) -> Option<Expense> {
     let qemu = child_of(ebb)?;
     Some(Expense {
@@ -59,7 +61,8 @@ fn look(ebb: u32, at_s: f64) -> Option<Expense> {
     })
 }
 
-/// The time of the last whole line of a timeline that is being written.
+/// Returns the time of the last whole line of a timeline that is being written, in seconds. Returns
+/// `None` if there is no such line yet.
 pub(crate) fn last_time(path: &Path) -> Option<f64> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
@@ -76,16 +79,17 @@ pub(crate) fn last_time(path: &Path) -> Option<f64> {
     Some(point.t_ms / 1e3)
 }
 
-/// The only child of `ebb run`.
+/// Returns the process number of `ebb run`'s only child, QEMU. Returns `None` if it has none.
 pub(crate) fn child_of(ebb: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{ebb}/task/{ebb}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()
 }
 
-/// How often the threads of a process, those that are there now, have waited for something.
+/// Returns the sum of the voluntary context switches of all present threads of a process. Returns
+/// `None` if the process has ended.
 fn wakeups(pid: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    // One that has ended meanwhile has no status any more.
+    // A thread that has ended since has no status any more.
     let counts = threads.flatten().filter_map(|thread| {
         let status = fs::read_to_string(thread.path().join("status")).ok()?;
         let count = status

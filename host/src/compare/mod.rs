@@ -1,4 +1,4 @@
-//! `ebb compare`: the same experiments in guests of both kernels, side by side.
+//! `ebb compare`: runs the same experiments in guests of both kernels and compares the figures.
 
 mod absent;
 mod agreement;
@@ -73,21 +73,29 @@ use scratch::{Scratch, Turn};
 use std::ffi::OsString;
 use std::time::Instant;
 
-/// Bytes that a sample and a run with its turns take in the report, for keeping space.
+/// The space that a sample takes in the report in bytes, for reserving space.
 const SAMPLE_BYTES: u64 = 160;
+/// The space that a run with its turns takes in the report in bytes, without samples.
 const RUN_BYTES: u64 = 24 << 10;
+/// The number of samples per second.
 const SAMPLES_A_SECOND: u64 = 20;
-/// A guest that has failed so often in a row, and never ended well, is not tried again.
+/// The number of failures after which a guest that never ended well is not tried again.
 const GIVE_UP: u32 = 3;
+/// The maximum width of the table in columns.
 const COLUMNS_MAX: usize = 110;
+/// The width of the table in columns if stdout is not a terminal.
 const COLUMNS_DEFAULT: usize = 80;
 
-/// Compares, and returns the status of ebb.
+/// Runs `ebb compare`: measures, prints the table and writes the files.
+///
+/// Returns the exit status: 0, 1 if a run failed or ratios differ from those of `--against`, or 128
+/// plus the signal that ended it early. Fails if the options are not valid or nothing can be
+/// measured.
 pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     if options.list {
         return stdout::print(&listing()).map(|()| 0);
     }
-    // Read before minutes are spent.
+    // Read first, so that an unusable file is reported before minutes are spent.
     let other = match options.against.as_slice() {
         [] => None,
         paths => Some(Other {
@@ -152,7 +160,7 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     let steps = u64::try_from(runs).unwrap_or(u64::MAX);
     let files = Files::reserve(
         options,
-        // Guests that take turns are sampled all the time.
+        // Guests that take turns are sampled all the time, even while they wait.
         steps * RUN_BYTES
             + expected.as_secs() * SAMPLES_A_SECOND * SAMPLE_BYTES * guests.len() as u64,
     )?;
@@ -183,6 +191,7 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     Ok(interrupt.signal().map_or(status, |signal| 128 + signal))
 }
 
+/// Checks options that depend on each other.
 fn check(options: &CompareOptions) -> Result<(), Failure> {
     for (index, way) in options.give_back.iter().enumerate() {
         if options.give_back[..index].contains(way) {
@@ -211,7 +220,7 @@ fn check(options: &CompareOptions) -> Result<(), Failure> {
     }
 }
 
-/// No guest knows the ways that the user wants.
+/// Returns the failure for options with which no experiment can run on any guest.
 fn nobody_does_it(options: &CompareOptions) -> Failure {
     let ways: Vec<_> = options.give_back.iter().map(|way| way.name()).collect();
     Failure::Usage(format!(
@@ -221,14 +230,15 @@ fn nobody_does_it(options: &CompareOptions) -> Failure {
     ))
 }
 
-/// The value of `--kernel` for the stock guest, found before anything runs.
+/// Returns the value of `--kernel` for the stock guest, or `None` if there is no Linux guest. Fails
+/// if the kernel is not found.
 fn linux(options: &CompareOptions) -> Result<Option<OsString>, Failure> {
     let image = match &options.linux {
         LinuxChoice::None => return Ok(None),
         LinuxChoice::Auto => None,
         LinuxChoice::Image(path) => Some(path.as_path()),
     };
-    // One kernel for all runs, also where another run brings a newer one into the cache.
+    // All runs use this file, even if another `ebb` fetches a newer one into the cache.
     let stock = Stock::find(image, Extras::default())?;
     let path = std::path::absolute(&stock.image).unwrap_or(stock.image);
     let mut value = OsString::from("linux:");
@@ -244,7 +254,9 @@ fn accel_name(accel: AccelChoice) -> &'static str {
     }
 }
 
-/// Runs the plan, and more of it where ratios are not settled; says whether all of it ran.
+/// Runs all steps of the plan, and more rounds of experiments whose ratios have not settled.
+/// Appends the runs to `runs`. Returns whether the plan was completed. Fails if a child process
+/// cannot be run.
 fn run_all(
     plan: &mut Plan,
     runner: &Runner<'_>,
@@ -318,7 +330,7 @@ fn boots(count: usize) -> String {
     }
 }
 
-/// The names of what some steps do.
+/// Returns the names of the experiments of `steps`.
 fn experiments_of(plan: &Plan, steps: &[Step]) -> String {
     let mut names: Vec<&str> = steps
         .iter()
@@ -328,7 +340,8 @@ fn experiments_of(plan: &Plan, steps: &[Step]) -> String {
     names.join(", ")
 }
 
-/// Whether a guest cannot be expected ever to run: minutes would be lost on each try.
+/// Returns whether a guest has failed too often to be tried again, since each attempt takes
+/// minutes.
 fn hopeless(runs: &[Run], guest: Guest) -> bool {
     let of_guest = || runs.iter().filter(|run| run.guest == guest);
     let failed = of_guest().filter(|run| run.events.is_empty()).count();
@@ -336,7 +349,8 @@ fn hopeless(runs: &[Run], guest: Guest) -> bool {
         && of_guest().all(|run| run.outcome == Outcome::Failed)
 }
 
-/// Prints the table, writes the files, and returns the status that the runs deserve.
+/// Prints the table, writes the files, and returns the exit status. Fails if printing or writing
+/// fails.
 fn finish(report: &Report, other: Option<&Other<Report>>, files: Files) -> Result<u8, Failure> {
     let on_terminal = termios::isatty(rustix::stdio::stdout());
     let columns = match termios::tcgetwinsize(rustix::stdio::stdout()) {
@@ -358,6 +372,7 @@ fn finish(report: &Report, other: Option<&Other<Report>>, files: Files) -> Resul
     conclude(report, table, agreement.as_ref(), failed, files)
 }
 
+/// Returns the text of `--list`.
 fn listing() -> String {
     let mut text = String::new();
     for experiment in experiments::all() {

@@ -1,8 +1,9 @@
-//! What a run's timeline and its program's phases say of moments.
+//! Finds moments of a run in its timeline and its program's phases.
 
 use super::schema::{Point, Run, What};
 
-/// When the guest's clock showed a phase.
+/// Returns when the phase `wanted` began, in seconds of the guest's clock. Returns `None` if it did
+/// not.
 pub(super) fn guest_clock(run: &Run, wanted: &str) -> Option<f64> {
     run.events.iter().find_map(|event| match &event.what {
         What::Phase { name, at_s, .. } if same_phase(name, wanted) => Some(*at_s),
@@ -10,7 +11,8 @@ pub(super) fn guest_clock(run: &Run, wanted: &str) -> Option<f64> {
     })
 }
 
-/// When a phase began, on the timeline's clock.
+/// Returns when the phase `wanted` began, in seconds of the timeline. Returns `None` if it did not,
+/// or its time is not known.
 pub(crate) fn moment(run: &Run, wanted: &str) -> Option<f64> {
     run.events.iter().find_map(|event| match &event.what {
         What::Phase { name, .. } if same_phase(name, wanted) => event.host_s,
@@ -18,12 +20,14 @@ pub(crate) fn moment(run: &Run, wanted: &str) -> Option<f64> {
     })
 }
 
-/// When the last phase of a program began that gives memory back and stays.
+/// Returns when the last phase of a program began, in seconds of the timeline. Returns `None` if it
+/// did not.
 pub(crate) fn ended(run: &Run) -> Option<f64> {
     moment(run, "end")
 }
 
-/// Programs of the same shape name their first and last phases differently.
+/// Returns whether two names mean the same phase. Similar programs name their first and last phases
+/// differently.
 fn same_phase(name: &str, wanted: &str) -> bool {
     name == wanted
         || matches!(
@@ -32,7 +36,7 @@ fn same_phase(name: &str, wanted: &str) -> bool {
         )
 }
 
-/// When the program's first line came, on the timeline's clock.
+/// Returns when the program's first line arrived, in seconds of the timeline. Returns 0 if unknown.
 pub(crate) fn began(run: &Run) -> f64 {
     run.events
         .iter()
@@ -40,7 +44,8 @@ pub(crate) fn began(run: &Run) -> f64 {
         .unwrap_or(0.0)
 }
 
-/// What the guest's RAM held of the host at a moment: the last sample not after it, else the first.
+/// Returns the resident bytes of the guest's RAM at a time in seconds: the last sample not after
+/// it, else the first. Returns `None` if no sample has an amount.
 pub(super) fn resident_at(timeline: &[Point], seconds: f64) -> Option<f64> {
     let before = timeline
         .iter()
@@ -51,7 +56,7 @@ pub(super) fn resident_at(timeline: &[Point], seconds: f64) -> Option<f64> {
         .and_then(|point| point.resident)
 }
 
-/// Bytes that a program says it freed.
+/// Returns the bytes that the program said it freed, or `None` if it did not say so.
 pub(super) fn freed_bytes(run: &Run) -> Option<f64> {
     run.events.iter().find_map(|event| match &event.what {
         What::Phase { name, bytes, .. } if name == "freed" => *bytes,
@@ -59,7 +64,8 @@ pub(super) fn freed_bytes(run: &Run) -> Option<f64> {
     })
 }
 
-/// The most that the guest's RAM held of the host until the program freed its memory.
+/// Returns the largest amount of resident bytes of the guest's RAM until the program freed its
+/// memory. Returns `None` if the phases or samples are missing.
 pub(super) fn peak(run: &Run) -> Option<f64> {
     let (start, freed) = (moment(run, "start")?, moment(run, "freed")?);
     let before = resident_at(&run.timeline, start)?;

@@ -1,4 +1,4 @@
-//! What `ebb compare` is told.
+//! The options of `ebb compare`.
 
 use super::variant::Variant;
 use super::way::Way;
@@ -155,14 +155,14 @@ pub(crate) struct CompareOptions {
     pub(crate) program: Vec<OsString>,
 }
 
-/// Which stock kernel.
+/// The choice of a stock kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LinuxChoice {
-    /// Debian's, from the cache or the network.
+    /// Debian's kernel, from the cache or the network.
     Auto,
     /// No Linux guest.
     None,
-    /// This image, its modules beside it.
+    /// The kernel image, or source tree, at this path.
     Image(PathBuf),
 }
 
@@ -176,7 +176,7 @@ impl From<OsString> for LinuxChoice {
     }
 }
 
-/// Reads a [`Way`] by its name.
+/// Returns clap's parser of a [`Way`] by its name.
 fn way_parser() -> impl TypedValueParser<Value = Way> {
     let names = Way::all().into_iter().map(Way::name);
     PossibleValuesParser::new(names).map(|name| Way::from_name(&name).unwrap_or(Way::REPORTING))

@@ -1,5 +1,5 @@
-//! Files of a comparison: found wanting before the long run where that can be, written whole or
-//! not at all.
+//! The output files of a comparison. Whether they can be written is checked before the long run as
+//! far as possible. A file is written as a whole or not at all.
 
 use crate::failure::Failure;
 use crate::system::new_file;
@@ -9,31 +9,35 @@ use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// Characters of a file's name in that of the one that will take its place.
+/// The maximum number of characters of a file's name that are used in the name of its temporary
+/// file.
 const PREFIX_MAX: usize = 48;
 
-/// A file that will be written when all is done.
+/// A file that is written when the comparison is done.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// As the user named it.
+    /// The path as the user named it.
     path: PathBuf,
+    /// How the file is written.
     way: Way,
 }
 
 #[derive(Debug)]
+/// How a file is written.
 enum Way {
-    /// Beside the target, and renamed over it.
+    /// To a temporary file in the same folder, which is then renamed.
     Renamed {
         file: File,
         new: PathBuf,
         target: PathBuf,
     },
-    /// A pipe or a device: there is nothing to rename.
+    /// Directly, for a pipe or a device, which cannot be replaced.
     Direct(File),
 }
 
 impl Output {
-    /// Makes sure that `path` can be written, and keeps `bytes` of the disk for it.
+    /// Checks that `path` can be written, and reserves `bytes` of disk space for it. Fails if the
+    /// file cannot be created or there is not enough space.
     pub(crate) fn reserve(path: &Path, bytes: u64) -> Result<Self, Failure> {
         Self::open(path, bytes).map_err(|source| Failure::Write {
             path: path.to_owned(),
@@ -41,8 +45,9 @@ impl Output {
         })
     }
 
+    /// Opens the file, or a temporary file next to it, and reserves space.
     fn open(path: &Path, bytes: u64) -> io::Result<Self> {
-        // A link stays one: what it points to is replaced.
+        // A link stays as it is; the file that it points to is replaced.
         let target = match fs::canonicalize(path) {
             Ok(target) => target,
             Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
@@ -75,16 +80,17 @@ impl Output {
         };
         if let Way::Renamed { file, .. } = &output.way {
             let kept = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes.max(1));
-            // A file system that cannot keep space tells at the end.
+            // On a file system that cannot reserve space, a lack of it is noticed by the write.
             if let Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = kept {
-                // Dropping it takes the file away.
+                // Dropping `output` removes the temporary file.
                 return Err(error.into());
             }
         }
         Ok(output)
     }
 
-    /// Writes the file. After an error the old one, if there was one, is still there.
+    /// Writes the file. If that fails, an existing file keeps its old contents, unless it is
+    /// written directly.
     pub(crate) fn write(mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.put(bytes).map_err(|source| Failure::Write {
             path: self.path.clone(),
@@ -92,6 +98,7 @@ impl Output {
         })
     }
 
+    /// Writes the file.
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.way {
             Way::Direct(file) => file.write_all(bytes),
@@ -99,7 +106,7 @@ impl Output {
                 file.rewind()?;
                 file.write_all(bytes)?;
                 file.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
-                // Some file systems find out only now that they are full.
+                // Some file systems notice only now that they are full.
                 file.sync_all()?;
                 fs::rename(new, target)
             }
@@ -110,7 +117,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Way::Renamed { new, .. } = &self.way {
-            // Gone already where it was renamed.
+            // The file is gone already if it was renamed.
             let _ = fs::remove_file(new);
         }
     }
@@ -143,7 +150,7 @@ mod tests {
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
 
-        // In a folder of all users, another one may foresee the number of a process.
+        // In a folder of all users, another user may predict the process number.
         let trap = directory.join(format!(".report.json.{}.new", std::process::id()));
         symlink("link.json", &trap).unwrap();
         let other = directory.join("victim");
@@ -186,7 +193,7 @@ mod tests {
     fn more_than_the_disk_has_is_refused_before_anything_runs() {
         let path = std::env::temp_dir().join(format!("ebb-huge-{}", std::process::id()));
         let error = Output::reserve(&path, 1 << 55);
-        // A file system that does not keep space may accept it.
+        // A file system that does not reserve space may accept the file.
         if let Err(error) = error {
             assert!(error.to_string().contains("ebb-huge"), "{error}");
         }

@@ -1,21 +1,24 @@
-//! The experiments that show what several CPUs share: `ebb compare parallel`.
+//! The experiments that show which resources CPUs share: `ebb compare parallel`.
 
 use super::calls::words;
 use super::experiment::{Experiment, Pace, Scope, Words};
 use super::shape::Shape;
 
+/// The memory of the guests in MiB.
 const GUEST_MIB: &[u64] = &[512];
-/// Seconds of one turn: in each of six slices one task works, or all do.
+/// The seconds of a turn. A turn has six slices, and either one task or all tasks work in each.
 const TURN_SECONDS: &str = "0.6";
-/// Batches of calls where instructions are counted.
+/// The number of batches of calls if instructions are counted.
 const COUNTED_ROUNDS: &str = "50r";
 
+/// The CPUs of guests for experiments with two tasks.
 const PAIR: &[u32] = &[2];
+/// The CPUs of guests for experiments with one task.
 const ONE: &[u32] = &[1];
-/// More CPUs than most hosts have that this is measured on.
+/// The CPUs of guests for an experiment with many tasks. Most hosts have fewer.
 const CROWD: &[u32] = &[1, 2, 4, 8];
 
-/// The program's `parallel` with as many tasks as the guest has CPUs.
+/// Returns the arguments for the program's `parallel`, with one task for each CPU of the guest.
 fn call(name: &str, shape: &Shape) -> Vec<String> {
     let time = if shape.icount {
         COUNTED_ROUNDS
@@ -25,7 +28,8 @@ fn call(name: &str, shape: &Shape) -> Vec<String> {
     words(["parallel", name, &shape.cpus.to_string(), time])
 }
 
-/// A call of the program's `parallel`. Guests take turns; counted it is on one CPU.
+/// Defines an experiment with the program's `parallel`. Guests take turns; if instructions are
+/// counted, it runs on one CPU.
 const fn part(
     name: &'static str,
     summary: &'static str,
@@ -46,7 +50,7 @@ const fn part(
     }
 }
 
-/// One for each call.
+/// An experiment for each system call.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     part(
         "parallel/dup",

@@ -1,4 +1,5 @@
-//! Which guest runs when: in turns, so that whatever else the machine does hits all alike.
+//! The order in which guests run. They take turns, so that other load on the machine affects all
+//! alike.
 
 use super::experiment::{Experiment, Pace};
 use super::experiments::{Case, cases};
@@ -9,37 +10,40 @@ use super::wording::speaks_alone;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// A boot's figures may have something in common, so that there is more than one boot; each costs
-/// seconds.
+/// The number of rounds in a boot. Figures of one boot may have a common error, so there are
+/// several boots, but each costs seconds.
 const ROUNDS_A_BOOT: u32 = 9;
-/// First guesses of what a run takes besides its program.
+/// The first estimates of a run's duration without its program.
 const EBB_OVERHEAD: Duration = Duration::from_millis(400);
 const LINUX_OVERHEAD: Duration = Duration::from_secs(7);
-/// Each GiB of memory has descriptors that Linux writes while it boots.
+/// The time in which Linux initialises the page descriptors of one GiB while it boots.
 const LINUX_OVERHEAD_GIB: Duration = Duration::from_millis(300);
-/// So much longer it takes on Linux, where it is the work that is fixed and not the time.
+/// The factor by which a program with fixed work takes longer on Linux, for the first estimate.
 const LINUX_FACTOR: u32 = 3;
-/// A whole run whose instructions are counted: a boot mostly, as sleep takes no time.
+/// The first estimates of a whole run whose instructions are counted. Most of it is the boot, since
+/// sleeping takes no time.
 const EBB_COUNTED: Duration = Duration::from_secs(4);
 const LINUX_COUNTED: Duration = Duration::from_secs(15);
 
-/// Guests that run together, or one that runs alone.
+/// One guest that runs alone, or guests that run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
-    /// Which of the plan's cases.
+    /// The index of the case in the plan.
     pub(crate) case: usize,
-    /// Who runs, in the order of their turns; whoever comes second finds a warmer machine.
+    /// The guests in the order of their turns. The second one finds a warmer machine.
     pub(crate) guests: Vec<Guest>,
     /// The number of this boot, from 1.
     pub(crate) boot: u32,
-    /// Rounds that each of them does in this boot.
+    /// The number of rounds of each guest in this boot.
     pub(crate) rounds: u32,
 }
 
-/// All that will run, in order.
+/// All runs of a comparison in their order.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    /// The experiments in all shapes.
     pub(crate) cases: Vec<Case>,
+    /// The steps in the order in which they run.
     pub(crate) steps: Vec<Step>,
     guests: Vec<Guest>,
     wanted: Option<u32>,
@@ -64,12 +68,13 @@ impl Plan {
         let mut boots: Vec<Vec<Step>> = (0..plan.cases.len())
             .map(|case| plan.boots_of(case))
             .collect();
-        // Of a way that no guest knows.
+        // A case in a way to give memory back that no guest supports has no guests.
         boots
             .iter_mut()
             .for_each(|steps| steps.retain(|step| !step.guests.is_empty()));
         let last = boots.iter().flatten().map(|step| step.boot).max();
-        // One boot of everything after the other, as the machine changes with the hours too.
+        // All cases run one boot before any runs the next one, since the machine also changes over
+        // hours.
         for boot in 1..=last.unwrap_or(0) {
             let of_boot = boots.iter().flatten().filter(|step| step.boot == boot);
             plan.steps.extend(of_boot.cloned());
@@ -77,12 +82,12 @@ impl Plan {
         plan
     }
 
-    /// How many runs steps are: guests that run together are a run each.
+    /// Returns the number of runs in `steps`. Guests that run together count as one run each.
     pub(crate) fn runs_of(&self, steps: &[Step]) -> usize {
         steps.iter().map(|step| step.guests.len()).sum()
     }
 
-    /// The steps of a case that are sure to come.
+    /// Returns the steps for the minimum number of rounds of a case.
     fn boots_of(&self, index: usize) -> Vec<Step> {
         let case = &self.cases[index];
         let rounds = case.rounds(self.wanted).least;
@@ -120,6 +125,8 @@ impl Plan {
         }
     }
 
+    /// Returns the guests of a step in the order of their turns, which is reversed in every other
+    /// boot.
     fn turn(&self, case: &Case, boot: u32) -> Vec<Guest> {
         let mut turn: Vec<Guest> = self
             .guests
@@ -133,7 +140,8 @@ impl Plan {
         turn
     }
 
-    /// What is to be added, as the ratios of `runs`, all of this plan, are not settled yet.
+    /// Returns one more boot for each case whose ratios have not settled and that may have more
+    /// rounds. `runs` are the runs of this plan so far.
     pub(crate) fn more(&self, runs: &[Run]) -> Vec<Step> {
         let table = statistics::rows(runs);
         let unsettled = |case: &Case| {
@@ -165,24 +173,24 @@ impl Plan {
     }
 }
 
-/// How long the rest of a plan takes: first guessed, then known from what has run.
+/// Estimates how long the rest of a plan takes: first by guesses, then by the steps that have run.
 #[derive(Debug)]
 pub(crate) struct Clock {
     known: HashMap<(usize, Vec<Guest>), (Duration, u32)>,
-    /// How many times longer than on an idle machine like ours it takes, before anything is known.
+    /// How many times longer than on an idle machine the first step takes, by the machine's load.
     busy: f64,
-    /// What the steps so far were guessed to take, and what they took.
+    /// The guesses for the steps so far, and the time that they took.
     guessed: Duration,
     took: Duration,
 }
 
-/// A machine is not believed to be slower or faster than this.
+/// The limits of how much slower or faster than the guess the machine is assumed to be.
 const PACE: std::ops::RangeInclusive<f64> = 0.2..=10.0;
-/// What the load may make of the first guess: it is that of the last minute, and not of the next one.
+/// The limit of the factor for load. The load is that of the last minute, not of the next one.
 const BUSY_MAX: f64 = 3.0;
 
 impl Clock {
-    /// One that has seen nothing but how busy the machine is.
+    /// Creates an estimate that only knows the machine's load.
     pub(crate) fn new() -> Self {
         Self::with_busy(busy().unwrap_or(1.0))
     }
@@ -196,7 +204,7 @@ impl Clock {
         }
     }
 
-    /// Learns what a step took.
+    /// Records the time that a step took.
     pub(crate) fn learn(&mut self, plan: &Plan, step: &Step, took: Duration) {
         self.guessed += guess(plan, step);
         self.took += took;
@@ -205,17 +213,17 @@ impl Clock {
         *count += 1;
     }
 
-    /// What `steps` will take together.
+    /// Returns the time that `steps` will take together.
     pub(crate) fn expect(&self, plan: &Plan, steps: &[Step]) -> Duration {
         steps.iter().map(|step| self.one(plan, step)).sum()
     }
 
-    /// What one step will take.
+    /// Returns the time that one step will take.
     pub(crate) fn one(&self, plan: &Plan, step: &Step) -> Duration {
         if let Some((sum, count)) = self.known.get(&key(step)) {
             return *sum / *count;
         }
-        // What ran so far says how fast this machine is.
+        // The steps so far show how fast this machine is.
         let pace = if self.guessed.is_zero() {
             self.busy
         } else {
@@ -225,7 +233,8 @@ impl Clock {
     }
 }
 
-/// How many times longer than alone a guest takes beside what others run; `None` where nobody knows.
+/// Returns how many times longer a guest takes because of the machine's load. Returns `None` if the
+/// load is not known.
 fn busy() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let load: f64 = text.split(' ').next()?.parse().ok()?;
@@ -234,7 +243,7 @@ fn busy() -> Option<f64> {
     Some(((load + 1.0) / cpus).clamp(1.0, BUSY_MAX))
 }
 
-/// What a step takes on a machine that does nothing else, of which nobody knows more.
+/// Returns the guess for a step on an idle machine.
 fn guess(plan: &Plan, step: &Step) -> Duration {
     let case = &plan.cases[step.case];
     let counted = case.pace() == Pace::Counted;
@@ -265,7 +274,7 @@ fn guess(plan: &Plan, step: &Step) -> Duration {
     work * step.rounds + boot
 }
 
-/// Steps that take the same time.
+/// Returns a key that is equal for steps which take the same time.
 fn key(step: &Step) -> (usize, Vec<Guest>) {
     let mut guests = step.guests.clone();
     guests.sort_unstable();
@@ -300,13 +309,13 @@ mod tests {
         let chosen = experiments::select(&options.experiments).expect("known");
         let guests = [Guest::Ebb, Guest::Linux];
         let plan = Plan::new(&chosen, &guests, &options);
-        // idle has two sizes of guests, one guest at a time; the guests of memhog run together.
+        // `idle` has two sizes of guests, one guest at a time; the guests of `memhog` run together.
         assert_eq!(plan.runs_of(&plan.steps), 2 * 2 * 2 + 2 * 2);
         let mut clock = Clock::with_busy(2.0);
         let all = |clock: &Clock| clock.expect(&plan, &plan.steps);
         let alone = all(&Clock::with_busy(1.0));
         assert!(all(&clock) > alone);
-        // A machine that is three times slower than it was guessed is so for what is to come.
+        // If a step took three times its guess, the rest is expected to do so, too.
         let step = &plan.steps[0];
         clock.learn(&plan, step, guess(&plan, step) * 3);
         let ratio = all(&clock).as_secs_f64() / alone.as_secs_f64();

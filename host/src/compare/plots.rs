@@ -1,4 +1,4 @@
-//! Which plots a report has: chosen here, drawn by [`svg`], for a page and for files alike.
+//! Selects the plots of a report. [`svg`] draws them, for a page and for files alike.
 
 use super::experiments;
 use super::figures;
@@ -9,7 +9,7 @@ use super::way::Way;
 use super::wording::{headline, metric, number, row_name};
 use std::collections::BTreeSet;
 
-/// Something that can be drawn at any width.
+/// A plot that can be drawn at any width.
 pub(crate) enum Picture<'a> {
     Ratios(Vec<(String, f64)>),
     Bars(Vec<&'a Row>, String),
@@ -22,7 +22,7 @@ pub(crate) enum Picture<'a> {
 }
 
 impl Picture<'_> {
-    /// Draws it.
+    /// Draws the plot `width` units wide.
     pub(crate) fn draw(&self, width: f64) -> Plot {
         match self {
             Self::Ratios(rows) => svg::ratios(rows, width),
@@ -33,7 +33,7 @@ impl Picture<'_> {
     }
 }
 
-/// All ratios at a glance.
+/// Returns the plot of all ratios, or `None` if there are none.
 pub(crate) fn overview(report: &Report) -> Option<Picture<'_>> {
     let rows: Vec<(String, f64)> = report
         .table
@@ -54,7 +54,7 @@ pub(crate) fn overview(report: &Report) -> Option<Picture<'_>> {
     (!rows.is_empty()).then_some(Picture::Ratios(rows))
 }
 
-/// The rows of an experiment as bars.
+/// Returns the rows of the experiment `name` as bars, or `None` if it has no suitable rows.
 pub(crate) fn bars<'a>(rows: &[&'a Row], name: &str) -> Option<Picture<'a>> {
     let rows: Vec<&Row> = rows
         .iter()
@@ -64,16 +64,17 @@ pub(crate) fn bars<'a>(rows: &[&'a Row], name: &str) -> Option<Picture<'a>> {
     (!rows.is_empty()).then(|| Picture::Bars(rows, format!("{name}: figures by guest")))
 }
 
-/// Whether an experiment is about memory over time, not about a rate.
+/// Returns whether an experiment is about memory over time and not about a rate.
 pub(crate) fn memory_is_the_matter(runs: &[&Run]) -> bool {
     runs.iter()
         .any(|run| moments::moment(run, "freed").is_some())
 }
 
-/// A run shorter than this has no curve worth looking at.
+/// The minimum duration of a run whose curve is shown, in seconds.
 const CURVE_MIN_S: f64 = 1.0;
 
-/// Memory over time, a picture for each shape of the guests, a panel for each way to give memory back; of each guest the first round that ended well.
+/// Returns the plots of memory over time: one for each shape of the guests, with a panel for each
+/// way to give memory back. Each guest's curve is that of the first round that ended well.
 pub(crate) fn memory<'a>(runs: &[&'a Run]) -> Vec<Picture<'a>> {
     let mut shapes: Vec<(u64, u32)> = Vec::new();
     let good: Vec<&Run> = runs
@@ -112,6 +113,7 @@ pub(crate) fn memory<'a>(runs: &[&'a Run]) -> Vec<Picture<'a>> {
         .collect()
 }
 
+/// Returns the panel of one way to give memory back, or `None` if there is no curve.
 fn panel<'a>(runs: &[&'a Run], way: Way, many: bool) -> Option<Panel<'a>> {
     let curves: Vec<Curve<'a>> = [Guest::Ebb, Guest::Linux]
         .into_iter()
@@ -134,6 +136,7 @@ fn panel<'a>(runs: &[&'a Run], way: Way, many: bool) -> Option<Panel<'a>> {
     (!curves.is_empty()).then_some(Panel { heading, curves })
 }
 
+/// Returns the curve of a run.
 fn curve(run: &Run) -> Curve<'_> {
     let freed = moments::moment(run, "freed");
     let zero_s = freed.unwrap_or_else(|| moments::began(run));
@@ -155,7 +158,8 @@ fn curve(run: &Run) -> Curve<'_> {
     }
 }
 
-/// Distributions by percentile: a picture for each figure, of each guest the first round.
+/// Returns the plots of distributions by percentile: one for each figure, with the first round of
+/// each guest.
 pub(crate) fn distributions(runs: &[&Run]) -> Vec<Picture<'static>> {
     let mut pictures: Vec<(String, Picture<'static>)> = Vec::new();
     let both = runs.iter().any(|run| run.give_back != Way::REPORTING);
@@ -209,14 +213,14 @@ pub(crate) fn distributions(runs: &[&Run]) -> Vec<Picture<'static>> {
     pictures.into_iter().map(|(_, picture)| picture).collect()
 }
 
-/// The plots of a report as files: name, SVG.
+/// Returns the plots of a report as files: names without extension, and SVG.
 pub(crate) fn files(report: &Report) -> Vec<(String, Plot)> {
     let mut files = Vec::new();
     if let Some(picture) = overview(report) {
         files.push(("ratios".to_owned(), picture.draw(svg::WIDE)));
     }
     for name in report.experiments() {
-        // A name of an experiment that this version does not know might be any text.
+        // An experiment that this version does not know may have any text as its name.
         if experiments::find(name).is_none() {
             continue;
         }

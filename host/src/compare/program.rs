@@ -1,4 +1,4 @@
-//! A program as the host has it, and how a guest runs it.
+//! A program of the host that runs in guests.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,19 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Program {
     /// Its path on the host.
     pub(super) path: &'static str,
-    /// What it needs besides its libraries; it is given the path without links.
+    /// Returns the files that it needs in addition to its libraries. The argument is its path
+    /// without links.
     pub(super) files: fn(&Path) -> Vec<PathBuf>,
-    /// A script of dash that calls it by `$0`; empty: it is called itself.
+    /// A script for dash that runs the program as `$0`. If it is empty, the program runs directly.
     pub(super) script: &'static str,
+    /// The program's arguments.
     pub(super) arguments: &'static [&'static str],
-    /// What it has to print; empty: whatever it likes.
+    /// The output that it must print. If this is empty, any output is fine.
     pub(super) says: &'static str,
 }
 
 impl Program {
-    /// The words of the experiments' program.
+    /// Returns the arguments of the experiments' program.
     pub(super) fn words(&self) -> Vec<String> {
         let mut words = vec!["program".to_owned()];
         if !self.says.is_empty() {
@@ -34,7 +36,8 @@ impl Program {
         words
     }
 
-    /// What its guest has to be packed with: nothing where the host has not got it, which the guest tells.
+    /// Returns the files that its guest is packed with. Returns none if the host does not have the
+    /// program, which the guest then reports.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let real = real_path(self.path);
         if !real.exists() {
@@ -50,10 +53,10 @@ impl Program {
     }
 }
 
-/// The shell of scripts.
+/// The shell that runs scripts.
 const DASH: &str = "/bin/dash";
 
-/// A path without links, where it is on this host.
+/// Returns the path without links, or `path` itself if it does not exist on this host.
 fn real_path(path: &str) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.into())
 }

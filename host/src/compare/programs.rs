@@ -1,4 +1,4 @@
-//! The experiments that run programs as the host has them: `ebb compare programs`.
+//! The experiments that run unmodified programs of the host: `ebb compare programs`.
 
 use super::experiment::{Experiment, Pace, Scope, Words};
 use super::program::Program;
@@ -6,11 +6,12 @@ use super::way::Way;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Returns no files, for a program that only needs its libraries.
 fn alone(_: &Path) -> Vec<PathBuf> {
     Vec::new()
 }
 
-/// `/usr/bin/python3.11` has its modules in `/usr/lib/python3.11`.
+/// Returns Python's module folder, which is `/usr/lib/python3.11` for `/usr/bin/python3.11`.
 fn modules(python: &Path) -> Vec<PathBuf> {
     let folder = python
         .file_name()
@@ -18,17 +19,18 @@ fn modules(python: &Path) -> Vec<PathBuf> {
     folder.into_iter().collect()
 }
 
-/// What the shell's script calls.
+/// Returns the programs that the shell's script runs.
 fn tools(_: &Path) -> Vec<PathBuf> {
     ["/usr/bin/true", "/usr/bin/seq", "/usr/bin/wc"]
         .map(PathBuf::from)
         .to_vec()
 }
 
-/// `BIN/java` lies in the folder of its runtime, whose settings may lie elsewhere.
+/// Returns the folder of Java's runtime, which contains `bin/java`, and the folders with its
+/// settings.
 fn runtime(java: &Path) -> Vec<PathBuf> {
     let home = java.parent().and_then(Path::parent).map(Path::to_owned);
-    // Links of the runtime's point there.
+    // Links in the runtime's folder lead there.
     let settings = std::fs::read_dir("/etc").into_iter().flatten().flatten();
     let settings = settings
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("java-"))
@@ -36,7 +38,8 @@ fn runtime(java: &Path) -> Vec<PathBuf> {
     home.into_iter().chain(settings).collect()
 }
 
-/// What the script calls, and what the compiler's driver starts and looks into, as it says itself.
+/// Returns the programs that the script and the compiler's driver run, and the folder of its
+/// headers. The driver itself names them.
 fn passes(gcc: &Path) -> Vec<PathBuf> {
     ["prog-name=cc1", "prog-name=as", "file-name=include"]
         .iter()
@@ -109,8 +112,9 @@ static SQLITE: Program = Program {
     ],
     says: "30000|450015000",
 };
-/// A build for `elasticity`: four compilers at once, each with a large table as of a generated parser, and
-/// some functions. Compilers take more memory than the guest does without them.
+/// A build for `elasticity`: four compilers at once, each with a large table like that of a
+/// generated parser, and some functions. Compilers use more memory than the guest does without
+/// them.
 pub(super) static COMPILE: Program = Program {
     path: "/usr/bin/gcc",
     files: passes,
@@ -150,6 +154,7 @@ static JAVA: Program = Program {
     says: "",
 };
 
+/// Defines an experiment that runs a program of the host.
 const fn part(name: &'static str, summary: &'static str, words: Words) -> Experiment {
     Experiment {
         name,
@@ -168,7 +173,7 @@ const fn part(name: &'static str, summary: &'static str, words: Words) -> Experi
     }
 }
 
-/// One for each program.
+/// An experiment for each program.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     part(
         "programs/python",

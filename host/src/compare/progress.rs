@@ -1,4 +1,4 @@
-//! How far a comparison is: a bar on a terminal, a line for each run elsewhere.
+//! Shows the progress of a comparison: a bar on a terminal, a line for each run otherwise.
 
 use super::plan::{Clock, Plan, Step};
 use super::way::Way;
@@ -6,20 +6,22 @@ use crate::text::Style;
 use crate::text::Terminal;
 use std::time::{Duration, Instant};
 
-/// Cells of the bar.
+/// The width of the bar in characters.
 const BAR: usize = 20;
-/// A bar need not be drawn more often.
+/// The minimum interval between drawings of the bar.
 const DRAW_EVERY: Duration = Duration::from_millis(400);
 
-/// What the user sees while guests run.
+/// Shows the user the progress while guests run.
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
     terminal: &'a Terminal,
     style: Style,
+    /// When the bar was last drawn.
     drawn: Option<Instant>,
 }
 
 impl<'a> Progress<'a> {
+    /// Creates the display. Nothing is drawn yet.
     pub(crate) fn new(terminal: &'a Terminal) -> Self {
         Self {
             terminal,
@@ -28,7 +30,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// The run `index` of the plan begins.
+    /// Shows that step `index` of the plan begins, if there is no terminal for a bar.
     pub(crate) fn begin(&mut self, plan: &Plan, clock: &Clock, index: usize) {
         self.drawn = None;
         if !self.terminal.interactive() {
@@ -42,7 +44,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// The run is under way since `since`.
+    /// Draws the bar if it is time. Step `index` has been running since `since`.
     pub(crate) fn tick(&mut self, plan: &Plan, clock: &Clock, index: usize, since: Instant) {
         if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_EVERY) {
             return;
@@ -51,7 +53,7 @@ impl<'a> Progress<'a> {
         let step = &plan.steps[index];
         let total = clock.expect(plan, &plan.steps);
         let this = clock.one(plan, step);
-        // A run that takes longer than expected is about to end for as long as it does.
+        // A step that takes longer than expected counts as almost done.
         let left =
             clock.expect(plan, &plan.steps[index + 1..]) + this.saturating_sub(since.elapsed());
         let done = total.saturating_sub(left);
@@ -68,18 +70,19 @@ impl<'a> Progress<'a> {
         self.terminal.draw(&line);
     }
 
-    /// Says something that stays.
+    /// Prints a line that stays above the bar.
     pub(crate) fn say(&self, text: &str) {
         self.terminal.message(text);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn end(&self) {
         self.terminal.clear();
     }
 }
 
-/// Which of all runs a step is: guests that run together are a run each.
+/// Returns the number of a step's run among all runs, or the numbers if several guests run
+/// together.
 fn place(plan: &Plan, index: usize) -> String {
     let before = plan.runs_of(&plan.steps[..index]);
     let of_step = plan.steps[index].guests.len();
@@ -90,7 +93,7 @@ fn place(plan: &Plan, index: usize) -> String {
     }
 }
 
-/// What a step runs.
+/// Returns a description of a step: the experiment, guests, and number of the boot.
 pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
     let case = &plan.cases[step.case];
     let shape = case.shape(step.boot);
@@ -124,6 +127,7 @@ pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
     )
 }
 
+/// Returns the bar, filled to `share`.
 fn bar(share: f64, style: Style) -> String {
     let (full, empty) = if style.unicode {
         ('█', '░')
@@ -132,7 +136,7 @@ fn bar(share: f64, style: Style) -> String {
     };
     (0..BAR)
         .map(|cell| {
-            // Both below a hundred: exact.
+            // Both numbers are below a hundred, so the conversion is exact.
             #[expect(clippy::cast_precision_loss, reason = "both are below a hundred")]
             let edge = (cell as f64 + 0.5) / BAR as f64;
             if edge < share { full } else { empty }
@@ -140,7 +144,7 @@ fn bar(share: f64, style: Style) -> String {
         .collect()
 }
 
-/// A time that nobody knows to the second.
+/// A duration that is displayed roughly, in seconds, minutes, or hours.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct About(pub(crate) Duration);
 

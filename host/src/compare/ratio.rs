@@ -1,10 +1,10 @@
-//! How many times better one figure is than another.
+//! The ratio of two figures.
 
 use super::schema::Better;
 
-/// How many times better `ebb` is than `linux`; above 1 where Ebb is ahead.
+/// Returns how many times better `ebb` is than `linux`; above 1 if Ebb is better.
 ///
-/// `None` where a figure is not positive, since "times" means nothing there.
+/// Returns `None` if a figure is not positive and finite, since a ratio has no meaning then.
 pub(crate) fn ratio(better: Better, ebb: f64, linux: f64) -> Option<f64> {
     if !(ebb > 0.0 && linux > 0.0 && ebb.is_finite() && linux.is_finite()) {
         return None;

@@ -1,27 +1,29 @@
-//! What is read of a run's `--record`. A field that is missing is a figure that nobody knows.
+//! Reads the JSON that `ebb run --record` wrote. Functions return `None` if a field is missing.
 
 use serde_json::Value;
 
+/// Returns the text in the field called `name`.
 fn text(record: &Value, name: &str) -> Option<String> {
     Some(record.get(name)?.as_str()?.to_owned())
 }
 
-/// Version of the guest's kernel.
+/// Returns the version of the guest's kernel, or `None` if it is not recorded.
 pub(crate) fn kernel(record: &Value) -> Option<String> {
     text(record.get("kernel")?, "version")
 }
 
-/// The `-machine` of QEMU's command line as it was, else the machine's name.
+/// Returns the value of `-machine` in QEMU's command line, else the machine's name. Returns `None`
+/// if neither is recorded.
 pub(crate) fn machine(record: &Value) -> Option<String> {
     qemu_option(record, &["-machine", "-M"]).or_else(|| text(record, "machine"))
 }
 
-/// The `-cpu` of QEMU's command line.
+/// Returns the value of `-cpu` in QEMU's command line, or `None` if it is not recorded.
 pub(crate) fn cpu(record: &Value) -> Option<String> {
     qemu_option(record, &["-cpu"])
 }
 
-/// QEMU's command line.
+/// Returns QEMU's command line, or `None` if it is not recorded.
 pub(crate) fn qemu_command(record: &Value) -> Option<Vec<String>> {
     let words = record.get("qemu")?.get("command")?.as_array()?;
     words
@@ -30,6 +32,7 @@ pub(crate) fn qemu_command(record: &Value) -> Option<Vec<String>> {
         .collect()
 }
 
+/// Returns the value of the option with one of these names in QEMU's command line.
 fn qemu_option(record: &Value, names: &[&str]) -> Option<String> {
     let command = qemu_command(record)?;
     let at = command
@@ -38,33 +41,34 @@ fn qemu_option(record: &Value, names: &[&str]) -> Option<String> {
     command.get(at + 1).cloned()
 }
 
-/// QEMU's version.
+/// Returns QEMU's version, or `None` if it is not recorded.
 pub(crate) fn qemu_version(record: &Value) -> Option<String> {
     text(record.get("qemu")?, "version")
 }
 
-/// What the guest's kernel was told.
+/// Returns the guest kernel's command line, or `None` if it is not recorded.
 pub(crate) fn kernel_arguments(record: &Value) -> Option<String> {
     text(record, "kernel_arguments")
 }
 
-/// What ran the guest's instructions.
+/// Returns `KVM` or `TCG`, or `None` if it is not recorded.
 pub(crate) fn accel(record: &Value) -> Option<String> {
     text(record, "accel").map(|name| name.to_ascii_uppercase())
 }
 
-/// Host time from the start of the guest's CPUs to the start of the program.
+/// Returns the host time from the start of the guest's CPUs to the start of the program in seconds,
+/// or `None` if it is not recorded.
 pub(crate) fn started_s(record: &Value) -> Option<f64> {
     record.get("started_s")?.as_f64()
 }
 
-/// CPU time of QEMU, user and system.
+/// Returns QEMU's CPU time in seconds, user and system, or `None` if it is not recorded.
 pub(crate) fn cpu_seconds(record: &Value) -> Option<f64> {
     let cpu = record.get("qemu_cpu_seconds")?;
     Some(cpu.get("user")?.as_f64()? + cpu.get("system")?.as_f64()?)
 }
 
-/// How often the guest had to be started until it spoke.
+/// Returns how many times the guest was started until it booted, or `None` if it is not recorded.
 pub(crate) fn attempts(record: &Value) -> Option<u64> {
     record.get("attempts")?.as_u64()
 }

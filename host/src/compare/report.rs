@@ -1,4 +1,4 @@
-//! Makes the report of what has run, and reads reports again.
+//! Makes the report of finished runs, and reads reports from files.
 
 use super::csv;
 use super::figures;
@@ -15,15 +15,17 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// What is known of a comparison while it goes on.
+/// The runs of a comparison so far, from which the report is made.
 #[derive(Debug)]
 pub(crate) struct Gathered {
     created: String,
+    /// Whether another comparison ran at the same time.
     disturbed: bool,
     pub(crate) runs: Vec<Run>,
 }
 
 impl Gathered {
+    /// Starts a comparison without runs. `disturbed` says that another comparison is running.
     pub(crate) fn begin(disturbed: bool) -> Self {
         Self {
             created: now(),
@@ -32,7 +34,7 @@ impl Gathered {
         }
     }
 
-    /// The report; `complete` says that all that was planned has run.
+    /// Returns the report. `complete` says whether all planned runs have run.
     pub(crate) fn report(self, complete: bool) -> Report {
         let mut differences = findings::differences(&self.runs);
         if self.disturbed {
@@ -60,13 +62,13 @@ impl Gathered {
     }
 }
 
-/// This moment, RFC 3339, UTC.
+/// Returns the current time in RFC 3339 and UTC.
 pub(crate) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
 impl Report {
-    /// The runs, each with the name of its column.
+    /// Returns the runs, each with the name of its column.
     fn named(&self) -> impl Iterator<Item = (String, &Run)> {
         let label = |run: &Run| run.give_back.label(run.guest, true);
         self.runs.iter().map(move |run| (label(run), run))
@@ -94,7 +96,7 @@ impl Written for Report {
     }
 }
 
-/// The host as it is.
+/// Returns this host's CPU model, number of CPUs, kernel and memory.
 pub(crate) fn host() -> Host {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
@@ -117,7 +119,7 @@ pub(crate) fn host() -> Host {
     }
 }
 
-/// What the guests were made of, by the first run of each.
+/// Returns the facts about each guest kernel, from the first run that has a record.
 fn guests(runs: &[Run]) -> Vec<GuestFacts> {
     let facts = |name: Guest| {
         let record = runs
@@ -141,7 +143,8 @@ fn guests(runs: &[Run]) -> Vec<GuestFacts> {
         .collect()
 }
 
-/// Reads reports from files' contents, and makes one of several.
+/// Reads reports from the contents of files, and joins them into one. Fails if a file is not a
+/// valid report or there are none.
 pub(crate) fn of_files(files: &[(&Path, Vec<u8>)]) -> Result<Report, Failure> {
     let mut whole: Option<Report> = None;
     for (path, bytes) in files {
@@ -152,7 +155,7 @@ pub(crate) fn of_files(files: &[(&Path, Vec<u8>)]) -> Result<Report, Failure> {
         });
     }
     let mut whole = whole.ok_or_else(|| Failure::Usage("no report to read".into()))?;
-    // Of the samples, not of what an older version made of them.
+    // Computed from the samples, and not as an older version may have computed it.
     whole.table = statistics::rows(&whole.runs);
     let known = guests(&whole.runs);
     if whole.runs.iter().any(|run| run.record.is_some()) {
@@ -165,12 +168,12 @@ pub(crate) fn of_files(files: &[(&Path, Vec<u8>)]) -> Result<Report, Failure> {
     Ok(whole)
 }
 
-/// A file that is no report.
+/// Returns the failure for the file `path`, which is not a usable report.
 pub(crate) fn unusable(path: &Path, why: &str) -> Failure {
     Failure::Usage(format!("cannot read {}: {why}", one_line(path)))
 }
 
-/// An error and what caused it.
+/// Returns an error's message, followed by those of its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -181,7 +184,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Two reports as one, the table apart.
+/// Joins two reports. The table is not updated.
 fn joined(mut whole: Report, more: Report) -> Report {
     whole.complete &= more.complete;
     if whole.host != more.host {

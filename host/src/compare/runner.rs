@@ -1,4 +1,4 @@
-//! Runs one guest as a child process, `ebb run …`, and gathers all that it says.
+//! Runs guests as child processes, `ebb run …`, and collects their output.
 
 use super::balloon::Balloon;
 use super::child::{Insistence, Line, Message, listen, read_timeline, spawn};
@@ -22,42 +22,47 @@ use std::process::{Child, ChildStdin, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often somebody looks for a signal and draws.
+/// The interval at which the interrupt flag is checked and the progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
-/// What a guest gets before it counts as hung, besides [`PATIENCE_FACTOR`] times what its program
-/// should take: a stock kernel may need several attempts, and the host may be busy.
+/// The time after which a guest counts as hung, in addition to [`PATIENCE_FACTOR`] times the
+/// expected time of its program. A stock kernel may need several attempts, and the host may be
+/// busy.
 const PATIENCE: Duration = Duration::from_secs(900);
+/// The multiple of a program's expected time after which its guest counts as hung.
 const PATIENCE_FACTOR: u32 = 20;
-/// A program that prints more has gone mad.
+/// The maximum number of lines of a program that are kept.
 const LINES_MAX: usize = 100_000;
-/// Lines of stderr that are kept for an error.
+/// The number of lines of stderr that are kept for an error message.
 const ERROR_LINES: usize = 24;
-/// `ebb-workloads` ends so where the guest lacks something.
+/// The exit status with which `ebb-workloads` ends if the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
-/// What all runs of a comparison have in common.
+/// The settings that all runs of a comparison share.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
     pub(crate) scratch: &'a Scratch,
+    /// The program to start as QEMU.
     pub(crate) qemu: &'a Path,
-    /// The name of `--accel`.
+    /// The value of `--accel`.
     pub(crate) accel: &'static str,
     /// The value of `--kernel` for the stock guest.
     pub(crate) linux: Option<OsString>,
     pub(crate) interrupt: &'a Interrupt,
 }
 
-/// Output that has come so far.
+/// The output of a guest so far.
 #[derive(Default)]
 struct Heard {
+    /// The lines of stdout.
     lines: Vec<Line>,
+    /// The last lines of stderr.
     errors: VecDeque<String>,
 }
 
-/// What a guest is doing, as far as its output tells.
+/// The state of a guest, as far as its output shows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
-    /// It boots, or has its turn.
+    /// It boots, or works in its turn.
     Works,
     /// It waits for the turn in which its next round begins.
     BetweenRounds,
@@ -67,36 +72,42 @@ enum State {
     Ended,
 }
 
-/// A guest that was started.
+/// A running guest.
 struct Running {
     guest: Guest,
     round: u32,
     shape: Shape,
     call: Call,
     words: Vec<OsString>,
+    /// The file of the timeline.
     timeline: PathBuf,
+    /// The file of the record.
     record: PathBuf,
+    /// The CPUs of the host to which the guest is restricted.
     host_cpus: Vec<u32>,
     child: Child,
     meter: Option<Meter>,
-    /// A line gives the guest its turn.
+    /// The program's stdin. A line gives the guest its turn.
     stdin: Option<ChildStdin>,
     messages: Receiver<Message>,
     heard: Heard,
     state: State,
     started: Instant,
+    /// The time from the start to the end, once the guest has ended.
     wall: Duration,
+    /// The time after the start at which the guest counts as hung.
     limit: Duration,
+    /// The cost of each round, if guests take turns.
     rounds: Vec<TurnCost>,
     insistence: Insistence,
 }
 
 impl Runner<'_> {
-    /// Runs `case` as a step of the plan says, and returns a run of each guest. `tick` is called
-    /// ten times a second.
+    /// Runs `case` as `step` says, and returns a run of each guest. Calls `tick` at least ten times
+    /// a second.
     ///
     /// # Errors
-    /// What keeps any child from running. A child that fails is no error but a failed run.
+    /// If a child process cannot be run. A child that fails is not an error but a failed run.
     pub(crate) fn run(
         &self,
         case: &Case,
@@ -110,7 +121,8 @@ impl Runner<'_> {
             match self.start(case, step, *guest, &cpus) {
                 Ok(started) => running.push(started),
                 Err(failure) => {
-                    // Nobody stays behind who waits for a turn that never comes.
+                    // Guests that started already would wait for turns that never come, so they are
+                    // ended.
                     for mut other in running {
                         other.stdin = None;
                         self.until(&mut other, State::Ended, tick);
@@ -139,6 +151,7 @@ impl Runner<'_> {
         Ok(runs)
     }
 
+    /// Starts one guest.
     fn start(
         &self,
         case: &Case,
@@ -164,7 +177,7 @@ impl Runner<'_> {
             words.splice(1..1, ["--file".into(), file.into()]);
         }
         if let Some(disk) = case.disk() {
-            // Behind `run`.
+            // Inserted behind `run`.
             words.splice(1..1, ["--disk".into(), disk.into()]);
         }
         if shape.icount {
@@ -215,10 +228,10 @@ impl Runner<'_> {
         })
     }
 
-    /// Lets the guests work one after the other, a round of each at a time; who comes first changes
-    /// with every round.
+    /// Lets the guests take turns until all rounds are done. The order is reversed in every other
+    /// round.
     fn take_turns(&self, running: &mut [Running], rounds: u32, tick: &mut dyn FnMut()) {
-        // They boot at the same time: none of that is timed.
+        // The guests boot at the same time; the boot is not timed.
         for guest in running.iter_mut() {
             self.until(guest, State::BetweenRounds, tick);
         }
@@ -252,11 +265,11 @@ impl Runner<'_> {
         }
     }
 
-    /// Lets a guest work until it waits again, and notes what that cost.
+    /// Lets a guest work until it waits again, and adds the cost to its current round.
     fn give_turn(&self, guest: &mut Running, tick: &mut dyn FnMut()) {
         let (since, cpu) = (Instant::now(), guest.qemu_cpu());
         guest.state = State::Works;
-        // Who does not read any more has ended, which shows by itself.
+        // The write fails only if the guest has ended, which is noticed elsewhere.
         if let Some(stdin) = &mut guest.stdin {
             let _ = stdin.write_all(b"\n");
         }
@@ -270,7 +283,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Makes a run of what a child said.
+    /// Creates a run of the report from a child's output.
     fn finish(&self, case: &Case, guest: Running, status: ExitStatus) -> Run {
         let (program, arguments) = match &guest.call {
             Call::Workloads(words) => ("ebb-workloads", words.clone()),
@@ -308,7 +321,7 @@ impl Runner<'_> {
             Call::Workloads(_) => judge(&mut run, &guest.heard, status),
             Call::Script { says, returns, .. } => {
                 judge_script(&mut run, &guest.heard, status, (&says, returns), guest.wall);
-                // A hundred of them say nothing that one does not.
+                // The timelines of a hundred boots show nothing that one does not.
                 run.timeline.clear();
             }
         }
@@ -319,6 +332,7 @@ impl Runner<'_> {
         run
     }
 
+    /// Returns the arguments of `ebb run`.
     fn words(
         &self,
         guest: Guest,
@@ -358,8 +372,10 @@ impl Runner<'_> {
         words
     }
 
-    /// Listens to a guest until it waits for a turn, `wanted` or sooner, or has closed its outputs;
-    /// ends it where it must be ended. A guest that is to end gets no more turns.
+    /// Reads a guest's output until it waits for a turn or has closed its outputs. If `wanted` is
+    /// `Ended`, waits until the latter.
+    ///
+    /// Ends the guest if its time limit has passed or a signal arrived.
     fn until(&self, guest: &mut Running, wanted: State, tick: &mut dyn FnMut()) {
         while guest.state == State::Works || (wanted == State::Ended && guest.state != State::Ended)
         {
@@ -380,6 +396,7 @@ impl Runner<'_> {
 }
 
 impl Running {
+    /// Records a line of output, and the guest's state if the line shows it.
     fn heed(&mut self, message: Message) {
         match message {
             Message::Out(line) => {
@@ -400,7 +417,7 @@ impl Running {
         }
     }
 
-    /// Whoever waits for a round may begin it in its next turn.
+    /// Starts a new round if the guest waits for one, so that it gets turns.
     fn begin_round(&mut self) {
         if self.state == State::BetweenRounds {
             self.state = State::Rests;
@@ -411,14 +428,15 @@ impl Running {
         }
     }
 
-    /// What QEMU, the only child of `ebb run`, has taken of the host's CPUs.
+    /// Returns the CPU time of QEMU, which is `ebb run`'s only child. Returns `None` if it has
+    /// ended.
     fn qemu_cpu(&self) -> Option<Duration> {
         let pid = self.child.id();
         Some(cpu_time(child_of(pid)?)?.sum())
     }
 }
 
-/// Whether a line says that the program waits for its turn.
+/// Returns the state if the line says that the program waits for a turn, and `None` otherwise.
 fn waits(line: &str) -> Option<State> {
     match serde_json::from_str(line) {
         Ok(What::Phase { name, .. }) if name == "turn" => Some(State::BetweenRounds),
@@ -427,7 +445,7 @@ fn waits(line: &str) -> Option<State> {
     }
 }
 
-/// Fills in the events of `ebb-workloads` and how it ended.
+/// Adds the events of `ebb-workloads` to the run, and its outcome.
 fn judge(run: &mut Run, heard: &Heard, status: ExitStatus) {
     let mut stray = None;
     for line in &heard.lines {
@@ -458,7 +476,8 @@ fn judge(run: &mut Run, heard: &Heard, status: ExitStatus) {
     };
 }
 
-/// Compares every byte of a script's output, and makes a figure of the time that the guest took.
+/// Compares a script's output and status with the expected ones, and adds the guest's total time as
+/// a figure.
 fn judge_script(
     run: &mut Run,
     heard: &Heard,
@@ -490,7 +509,7 @@ fn judge_script(
     });
 }
 
-/// Why a child failed, as far as it told.
+/// Returns why a child failed, with its last lines of stderr.
 fn why(heard: &Heard, status: ExitStatus) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

@@ -1,4 +1,4 @@
-//! Reports read again, of either kind.
+//! Reads saved reports of either kind.
 
 use super::agreement::Other;
 use super::own::OwnReport;
@@ -11,20 +11,20 @@ use serde::Deserialize;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// A report of `--from` or `--against`.
+/// A report that `--from` or `--against` names.
 #[derive(Debug)]
 pub(crate) enum Saved {
-    /// Experiments on both kernels.
+    /// Of experiments on both kernels.
     Kernels(Box<Report>),
-    /// A program of one's own, or variants.
+    /// Of the user's own program, or of variants, in columns.
     Columns(Box<OwnReport>),
 }
 
 impl Other<Saved> {
-    /// To be held against experiments on both kernels.
+    /// Returns the report for a comparison with experiments on both kernels.
     ///
     /// # Errors
-    /// If it is of columns.
+    /// If the report has columns.
     pub(crate) fn of_kernels(self) -> Result<Other<Report>, Failure> {
         match self.report {
             Saved::Kernels(report) => Ok(Other {
@@ -36,10 +36,10 @@ impl Other<Saved> {
         }
     }
 
-    /// To be held against columns.
+    /// Returns the report for a comparison with columns.
     ///
     /// # Errors
-    /// If it is of experiments on both kernels.
+    /// If the report has experiments on both kernels.
     pub(crate) fn of_columns(self) -> Result<Other<OwnReport>, Failure> {
         match self.report {
             Saved::Columns(report) => Ok(Other {
@@ -52,22 +52,23 @@ impl Other<Saved> {
     }
 }
 
-/// The most bytes of a report that is read again.
+/// The maximum size of a report that is read, in bytes.
 const REPORT_BYTES_MAX: u64 = 256 << 20;
 
 const KERNELS: &str = "experiments on both kernels";
 const COLUMNS: &str = "columns";
 
+/// Returns the failure that the report `name` has another kind.
 fn another_kind(name: &str, there: &str, here: &str) -> Failure {
     Failure::Usage(format!(
         "{name} is of {there}, and this comparison is of {here} (a program of one's own and variants are columns)"
     ))
 }
 
-/// Reads reports, and makes one of several.
+/// Reads reports from files, and joins them into one.
 ///
 /// # Errors
-/// For a file that is none, and for several that are not all of experiments on both kernels.
+/// If a file is not a report, or there are several that are not all of experiments on both kernels.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Saved, Failure> {
     let mut files = Vec::new();
     for path in paths {
@@ -90,10 +91,10 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Saved, Failure> {
     }
 }
 
-/// Reads all bytes of the regular file at `path`.
+/// Returns the contents of the regular file at `path`.
 ///
 /// # Errors
-/// The host's; `FileTooLarge` if there are more than `most`.
+/// The host's; `FileTooLarge` if it has more than `most` bytes.
 fn content(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let count = open_regular(path)?.take(most + 1).read_to_end(&mut bytes)?;
@@ -106,7 +107,7 @@ fn content(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     ))
 }
 
-/// Whether the JSON says that it is of columns. What is no report says nothing.
+/// Returns whether the JSON is a report of columns. Returns `false` if it is not a report.
 fn is_of_columns(bytes: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Kind {
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(content(&path, 5).unwrap(), b"12345");
         let error = content(&path, 4).unwrap_err();
         assert!(error.to_string().contains("more than 4 bytes"), "{error}");
-        // A hole takes no memory to be found too long.
+        // The file is a hole, so the test of its size takes no memory.
         let sparse = fs::File::options().write(true).open(&path).unwrap();
         sparse.set_len(REPORT_BYTES_MAX + 1).unwrap();
         let error = read(std::slice::from_ref(&path)).unwrap_err().to_string();

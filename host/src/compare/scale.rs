@@ -1,12 +1,13 @@
-//! The experiments that show how costs grow: `ebb compare scale`.
+//! The experiments that show how costs grow with numbers of objects: `ebb compare scale`.
 
 use super::calls::words;
 use super::experiment::{Experiment, Pace, Scope, Words};
 
-/// Room for 6,400 processes.
+/// The memory of the guests in MiB, enough for 6,400 processes.
 const SCALE_MIB: &[u64] = &[2048];
 
-/// A part of the program's `scale`. On four CPUs it is timed, on one counted.
+/// Defines an experiment with the program's `scale`. Timed runs have four CPUs, counted ones have
+/// one.
 const fn part(name: &'static str, summary: &'static str, seconds: f64, words: Words) -> Experiment {
     Experiment {
         name,
@@ -22,7 +23,7 @@ const fn part(name: &'static str, summary: &'static str, seconds: f64, words: Wo
     }
 }
 
-/// One for each part.
+/// An experiment for each kind of object.
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     part(
         "scale/areas",

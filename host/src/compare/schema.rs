@@ -1,7 +1,7 @@
-//! The report as JSON, schema 2: every run with its raw samples, and the table made from them.
+//! The report as JSON, schema 2: every run with its raw samples, and the table computed from them.
 //!
-//! What a guest or a child process said is kept as it was said. Fields that a later version adds
-//! are ignored; a report of another schema is refused by its number.
+//! The output of guests and child processes is kept unchanged. Fields that a later version adds are
+//! ignored; a report of another schema is refused by its number.
 
 pub(crate) use super::guest::Guest;
 use super::way::Way;
@@ -9,39 +9,46 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The number of the schema that this version writes and reads.
+/// The schema version that this version writes and reads.
 pub(crate) const SCHEMA: u32 = 2;
 
-/// One `ebb compare`.
+/// The report of one `ebb compare`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) schema: u32,
-    /// Every run that was planned took place, and none was cut short.
+    /// Whether all planned runs have run, and none was ended early.
     pub(crate) complete: bool,
-    /// When the first run began, RFC 3339, UTC.
+    /// When the first run began, in RFC 3339 and UTC.
     pub(crate) created: String,
+    /// The facts about the host.
     pub(crate) host: Host,
+    /// The version of `ebb` that measured.
     pub(crate) ebb_version: String,
     pub(crate) qemu_version: String,
     /// The command line of this comparison.
     pub(crate) options: Vec<String>,
+    /// The facts about each guest kernel.
     pub(crate) guests: Vec<GuestFacts>,
-    /// What is not the same in both guests, and whatever else a reader must know.
+    /// Sentences about differences between the guests, and anything else that a reader must know.
     pub(crate) differences: Vec<String>,
     pub(crate) runs: Vec<Run>,
     pub(crate) table: Vec<Row>,
 }
 
-/// What the runs took place on.
+/// The host of a comparison.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Host {
+    /// The CPU's model name.
     pub(crate) cpu: String,
+    /// The number of CPUs.
     pub(crate) cpus: u64,
+    /// The kernel's name and release.
     pub(crate) kernel: String,
+    /// The host's memory in bytes.
     pub(crate) memory_bytes: u64,
 }
 
-/// What one guest was made of.
+/// The facts about one guest kernel and its machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct GuestFacts {
     pub(crate) name: Guest,
@@ -50,56 +57,67 @@ pub(crate) struct GuestFacts {
     pub(crate) kernel_arguments: String,
 }
 
-/// One guest that ran one experiment once.
+/// One run of an experiment in one guest.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Run {
+    /// The experiment's name.
     pub(crate) experiment: String,
-    /// What the program was called with.
+    /// The program and its arguments.
     pub(crate) arguments: Vec<String>,
     pub(crate) guest: Guest,
+    /// How the guest gave memory back.
     pub(crate) give_back: Way,
+    /// Whether instructions were counted.
     pub(crate) icount: bool,
     pub(crate) cpus: u32,
     pub(crate) memory_bytes: u64,
+    /// The number of the round or boot.
     pub(crate) round: u32,
-    /// The `ebb run …` that did it.
+    /// The command line of `ebb run`.
     pub(crate) command: Vec<String>,
-    /// What `--record` wrote.
+    /// The JSON that `ebb run --record` wrote, if it could be read.
     #[serde(default)]
     pub(crate) record: Option<serde_json::Value>,
+    /// The program's events.
     pub(crate) events: Vec<Event>,
-    /// What each round cost the host, where guests take turns.
+    /// The cost of each round, if guests take turns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) turns: Vec<TurnCost>,
-    /// The CPUs of the host that the guest was held to; none if it was not held.
+    /// The CPUs of the host to which the guest was restricted; empty if it was not restricted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) host_cpus: Vec<u32>,
+    /// The samples of memory.
     pub(crate) timeline: Vec<Point>,
-    /// What it took of the host, where ways to give memory back are compared.
+    /// The host's costs over time, if the ways to give memory back are compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) expenses: Vec<Expense>,
+    /// How the run ended.
     pub(crate) outcome: Outcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
 
-/// What the turns of one round took, waiting apart.
+/// The cost of one round's turns, without the time in which the guest waited.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct TurnCost {
+    /// The elapsed time in seconds.
     pub(crate) wall_s: f64,
-    /// CPU time of QEMU, user and system.
+    /// QEMU's CPU time in seconds, user and system.
     pub(crate) qemu_cpu_s: Option<f64>,
 }
 
-/// What a guest has taken of the host so far.
+/// The host's total costs of a guest at one moment.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Expense {
-    /// On the timeline's clock.
+    /// Seconds on the timeline's clock.
     pub(crate) at_s: f64,
+    /// QEMU's CPU time in seconds.
     pub(crate) qemu_cpu_s: f64,
+    /// The CPU time of `ebb run` in seconds.
     pub(crate) ebb_cpu_s: f64,
-    /// How often their threads have waited for something.
+    /// The number of voluntary context switches of QEMU's threads.
     pub(crate) qemu_wakeups: u64,
+    /// The number of voluntary context switches of the threads of `ebb run`.
     pub(crate) ebb_wakeups: u64,
 }
 
@@ -107,37 +125,41 @@ pub(crate) struct Expense {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
+    /// The program ended well.
     Ok,
-    /// The guest lacks what the experiment needs; `error` says what.
+    /// The guest lacks something that the experiment needs; the run's `error` says what.
     Unsupported,
+    /// The run failed; its `error` says why.
     Failed,
 }
 
-/// A line of the program, and when it reached the host.
+/// A line of the program's output, and when it reached the host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
-    /// Host seconds on the timeline's clock, to the timeline's step.
+    /// Host seconds on the timeline's clock, with the resolution of the timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host_s: Option<f64>,
     #[serde(flatten)]
     pub(crate) what: What,
 }
 
-/// What a program says with `--json`.
+/// A line that a program prints with `--json`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum What {
     /// A part of the experiment begins.
     Phase {
         name: String,
-        /// The guest's monotonic clock.
+        /// Seconds of the guest's monotonic clock.
         at_s: f64,
+        /// Bytes that the phase used or freed, if the program reports them.
         #[serde(default)]
         bytes: Option<f64>,
+        /// Free memory of the guest in KiB, if the program reports it.
         #[serde(default)]
         mem_free_kib: Option<f64>,
     },
-    /// One figure.
+    /// A single figure.
     Result {
         metric: String,
         value: f64,
@@ -146,23 +168,23 @@ pub(crate) enum What {
         #[serde(default)]
         labels: BTreeMap<String, String>,
     },
-    /// Many figures, by percentile.
+    /// A distribution by percentile.
     Distribution {
         metric: String,
         unit: String,
         better: Better,
-        /// Percentile and the value that so many percent do not exceed.
+        /// Pairs of a percentage and the value that this percentage of all values does not exceed.
         percentiles: Vec<(f64, f64)>,
         #[serde(default)]
         count: u64,
         #[serde(default)]
         labels: BTreeMap<String, String>,
     },
-    /// This guest cannot do it.
+    /// The guest lacks something that the experiment needs.
     Unsupported { what: String },
 }
 
-/// Which direction of a figure is the good one.
+/// Whether higher or lower values of a figure are better.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
@@ -170,72 +192,82 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// One sample of a guest. Amounts are bytes; what a guest does not tell is absent.
+/// A sample of a guest. Amounts are in bytes; a value that the guest does not report is absent.
 #[derive(Copy, Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Point {
-    /// Host time since the guest's CPUs were started.
+    /// Host time since the guest's CPUs were started, in milliseconds.
     pub(crate) t_ms: f64,
+    /// Memory in use in the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) used: Option<f64>,
+    /// Resident memory of the guest's RAM on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resident: Option<f64>,
+    /// Free pageblocks that the host may still back with memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) unreported: Option<f64>,
+    /// The sum of all ranges that the guest has reported as free so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reported: Option<f64>,
+    /// Memory of files in the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<f64>,
+    /// The number of page faults so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) faults: Option<f64>,
 }
 
-/// One figure of one experiment, in every guest that gave it.
+/// A row of the table: one figure of an experiment, in every guest that has it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) experiment: String,
     pub(crate) metric: String,
     pub(crate) unit: String,
     pub(crate) better: Better,
-    /// What tells this row from its neighbours of the same metric, `icount` among it.
+    /// The labels that distinguish this row from others of the same metric, `icount` included.
     pub(crate) labels: BTreeMap<String, String>,
+    /// The values of each guest and way to give memory back.
     pub(crate) cells: Vec<Cell>,
-    /// How many times better Ebb is: the median of the ratios of all rounds. Absent where a figure
-    /// of either side is not clearly more than nothing.
+    /// How many times better Ebb is: the median of the ratios of all rounds. `None` if a value of
+    /// either guest is not clearly above zero, or the guests cannot be compared.
     pub(crate) ratio: Option<f64>,
-    /// Where the ratio lies; absent with one round.
+    /// The interval in which the ratio lies; `None` if there is only one round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) interval: Option<Interval>,
 }
 
-/// Where the median of the ratios of many rounds lies.
+/// The interval in which the median of the ratios of many rounds lies.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Interval {
-    /// Ratios of a figure of Ebb to one of Linux next to it in time.
+    /// The number of ratios. Each compares a figure of Ebb with one of Linux next to it in time.
     pub(crate) pairs: u32,
+    /// The lower bound.
     pub(crate) low: f64,
+    /// The upper bound.
     pub(crate) high: f64,
-    /// How sure that is, as a share; absent where there are too few pairs for more than the range
-    /// of the ratios.
+    /// The confidence, as a share. `None` if there are too few ratios; the interval is their range
+    /// then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) confidence: Option<f64>,
 }
 
 impl Interval {
-    /// A ratio is settled where its interval is not wider than this share to each side.
+    /// The maximum half width of a settled ratio, as a share.
     const SETTLED: f64 = 0.05;
 
-    /// Half the width, as a share.
+    /// Returns half the width of the interval, as a share of its middle.
     pub(crate) fn half_width(self) -> f64 {
         (self.high / self.low).sqrt() - 1.0
     }
 
-    /// Whether another comparison can be expected to give about the same ratio.
+    /// Returns whether the interval is narrow enough that another comparison should give about the
+    /// same ratio.
     pub(crate) fn is_settled(self) -> bool {
         self.half_width() <= Self::SETTLED
     }
 }
 
-/// The rounds of one guest.
+/// The values of one guest in all rounds.
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Cell {
     pub(crate) guest: Guest,
@@ -243,6 +275,7 @@ pub(crate) struct Cell {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+    /// The number of values.
     pub(crate) rounds: u32,
 }
 
@@ -264,7 +297,7 @@ pub(crate) enum ReadError {
 }
 
 impl Report {
-    /// Reads what was written of one.
+    /// Reads the JSON of a report. Fails if it is not valid or has another schema version.
     pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         struct Numbered {
@@ -280,19 +313,19 @@ impl Report {
         Ok(serde_json::from_slice(bytes)?)
     }
 
-    /// The rows of an experiment.
+    /// Returns the rows of the experiment called `experiment`.
     pub(crate) fn rows_of<'a>(&'a self, experiment: &str) -> Vec<&'a Row> {
         let rows = self.table.iter();
         rows.filter(|row| row.experiment == experiment).collect()
     }
 
-    /// The runs of an experiment.
+    /// Returns the runs of the experiment called `experiment`.
     pub(crate) fn runs_of<'a>(&'a self, experiment: &str) -> Vec<&'a Run> {
         let runs = self.runs.iter();
         runs.filter(|run| run.experiment == experiment).collect()
     }
 
-    /// The experiments in the order in which they first ran.
+    /// Returns the names of the experiments, in the order in which they first ran.
     pub(crate) fn experiments(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for run in &self.runs {
@@ -306,7 +339,7 @@ impl Report {
 
 #[cfg(test)]
 impl Run {
-    /// A run of which nothing is known but that it ended well: for tests, which say what matters to them.
+    /// Returns a run that ended well and has no other data, for tests that fill in what they need.
     pub(crate) fn blank(guest: Guest) -> Self {
         Self {
             experiment: "./mine".into(),

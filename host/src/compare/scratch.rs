@@ -1,4 +1,4 @@
-//! The folder of one comparison: the program that guests run, and what children write.
+//! The folder of one comparison: the program that guests run, and the files that children write.
 
 use crate::embedded;
 use crate::failure::Failure;
@@ -10,22 +10,23 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// The experiments' program, also beside the executable where it is not embedded.
+/// The file name of the experiments' program, in the folder or next to the executable.
 const WORKLOADS: &str = "ebb-workloads";
 
-/// A folder that goes when this is dropped.
+/// A folder that is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     directory: PathBuf,
-    /// The experiments' program.
+    /// The path of the experiments' program.
     pub(crate) workloads: PathBuf,
 }
 
 impl Scratch {
-    /// Makes the folder and finds the program: `given`, the embedded one, or one beside ebb.
+    /// Makes the folder, and finds the experiments' program: `given`, the embedded one, or the file
+    /// next to `ebb`. Fails if the folder cannot be made or there is no program.
     pub(crate) fn new(given: Option<&Path>) -> Result<Self, Failure> {
         let directory = runtime_folder()?.join(format!("compare-{}", std::process::id()));
-        // Left by a process that had this number before and was killed.
+        // A process that had this number before and was killed may have left the folder.
         let _ = fs::remove_dir_all(&directory);
         fs::DirBuilder::new()
             .mode(0o700)
@@ -66,12 +67,13 @@ impl Scratch {
         Ok(scratch)
     }
 
+    /// Writes the embedded program to the folder.
     fn unpack(&self) -> io::Result<()> {
         fs::write(&self.workloads, embedded::get().experiments)?;
         fs::set_permissions(&self.workloads, fs::Permissions::from_mode(0o755))
     }
 
-    /// A file in the folder.
+    /// Returns the path of the file `name` in the folder.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -83,17 +85,19 @@ impl Drop for Scratch {
     }
 }
 
-/// Held while guests are compared, so that a second comparison knows that it is not alone.
+/// A lock that is held during a comparison, so that a second comparison notices that it is
+/// disturbed.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// The lock goes with the file.
+    /// The locked file. Closing it frees the lock.
     _file: Option<File>,
-    /// Another comparison is under way.
+    /// Whether another comparison is running.
     pub(crate) disturbed: bool,
 }
 
 impl Turn {
-    /// Takes the lock, or finds it taken.
+    /// Takes the lock, or records that another comparison has it. Fails if the lock file cannot be
+    /// opened.
     pub(crate) fn take() -> Result<Self, Failure> {
         let path = runtime_folder()?.join("compare.lock");
         let file = File::options()
@@ -114,7 +118,8 @@ impl Turn {
     }
 }
 
-/// The folder of the user's guests, which nobody else can enter.
+/// Returns the folder of the user's guests, which no other user can enter. Fails if it cannot be
+/// made.
 fn runtime_folder() -> Result<PathBuf, Failure> {
     match Folder::for_runs() {
         Ok(folder) => Ok(folder.path().to_owned()),

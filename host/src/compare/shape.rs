@@ -1,13 +1,15 @@
-//! What kind of guest an experiment runs in.
+//! The kind of guest that an experiment runs in.
 
 use super::way::Way;
 use crate::text::Size;
 
-/// One guest of an experiment.
+/// The properties of a guest of an experiment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub(crate) memory: Size,
     pub(crate) cpus: u32,
+    /// How the guest gives memory back.
     pub(crate) give_back: Way,
+    /// Whether instructions are counted.
     pub(crate) icount: bool,
 }

@@ -1,4 +1,5 @@
-//! From runs to rows: medians with their spread, and how many times better Ebb is.
+//! Computes the rows of the table from runs: medians with their spread, and how many times better
+//! Ebb is.
 
 use super::costs;
 use super::figures;
@@ -7,17 +8,18 @@ use super::schema::{Better, Cell, Guest, Interval, Outcome, Row, Run};
 use super::way::Way;
 use std::collections::BTreeMap;
 
-/// What the figures of rounds came to.
+/// The values of several rounds.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+    /// The number of values.
     pub(crate) rounds: u32,
 }
 
 impl Cell {
-    /// Without whose figures they are.
+    /// Returns the cell's values without the guest.
     pub(crate) fn spread(&self) -> Spread {
         Spread {
             median: self.median,
@@ -28,7 +30,8 @@ impl Cell {
     }
 }
 
-/// The middle of some figures; of an even number, the mean of the two in the middle.
+/// Returns the median of `values`, which are sorted. For an even number it is the mean of the two
+/// in the middle. Returns `None` if there are none.
 pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -41,7 +44,7 @@ pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// What identifies a row.
+/// The identity of a row.
 #[derive(PartialEq, Debug)]
 struct Key {
     experiment: String,
@@ -51,30 +54,31 @@ struct Key {
     labels: BTreeMap<String, String>,
 }
 
-/// Which round a figure is of: the boot, the how-manieth such figure of that boot it is, and, where
-/// reports were put together, of which of them.
+/// The round of a figure: the boot, the number of the figure within the boot, and, if several
+/// reports were joined, the number of the report.
 type Round = (u32, u32, u32);
 
-/// The figures of one guest.
+/// The values of one guest by round.
 type Rounds = BTreeMap<Round, f64>;
 
-/// The figures of a row, in the order of the ways.
+/// The values of a row, in the order of the ways to give memory back.
 type Columns = BTreeMap<(Way, Guest), Rounds>;
 
-/// A row while its figures are gathered.
+/// A row while its values are collected.
 struct Gathered {
     key: Key,
     columns: Columns,
-    /// Figures that are smaller are no more than nothing.
+    /// The value up to which figures are not different from zero.
     noise: f64,
     comparable: bool,
 }
 
-/// The rows of all runs that ended well, in the order in which their figures first came.
+/// Returns the rows of all runs that ended well, in the order in which their figures first appear.
+/// Rows of one experiment and metric are together.
 pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
     let mut rows: Vec<Gathered> = Vec::new();
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
-        // How many figures of each row this run has had.
+        // The number of figures that this run has had for each row.
         let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
         for figure in figures::of(run) {
             let key = Key {
@@ -113,6 +117,7 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
     in_order(rows)
 }
 
+/// Returns the finished row.
 fn row(gathered: Gathered) -> Row {
     let Gathered {
         key,
@@ -121,7 +126,8 @@ fn row(gathered: Gathered) -> Row {
         comparable,
     } = gathered;
     let of = |guest, way| columns.get(&(way, guest));
-    // Both sides with reporting; without it only where it was not asked for.
+    // The guests are compared with reporting. They are compared without it only if none ran with
+    // it.
     let sides = [Way::REPORTING, Way::OFF]
         .into_iter()
         .find_map(|way| Some((of(Guest::Ebb, way)?, of(Guest::Linux, way)?)));
@@ -152,7 +158,8 @@ fn row(gathered: Gathered) -> Row {
     }
 }
 
-/// The median of the ratios of figures that stand next to each other in time, and where it lies.
+/// Returns the median of the ratios of figures that are next to each other in time, and its
+/// interval. Returns `None` for both if a figure is not above `noise`.
 fn ratio_of(
     better: Better,
     ebb: &Rounds,
@@ -168,7 +175,7 @@ fn ratio_of(
         .filter_map(|(round, ebb)| ratio(better, *ebb, *linux.get(round)?))
         .collect();
     if ratios.is_empty() {
-        // Of reports that share no round.
+        // The guests share no round, as in joined reports.
         let of = |rounds: &Rounds| median(&mut rounds.values().copied().collect::<Vec<_>>());
         let both = of(ebb).zip(of(linux));
         return (
@@ -180,16 +187,19 @@ fn ratio_of(
     (middle, interval(&ratios))
 }
 
-/// How sure an interval shall be.
+/// The minimum confidence of an interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// Where the median of what `sorted` is a sample of lies, whatever its distribution: between the
-/// k-th least and the k-th greatest with a probability that coins tell. The range where there are
-/// too few for that.
+/// Returns the interval that contains the median of the distribution from which `sorted` was drawn.
+/// No assumption about that distribution is needed. This is the sign test: the bounds are the k-th
+/// smallest and k-th largest value, and the confidence follows from the binomial distribution.
+///
+/// Returns the range of the values if there are too few, and `None` if there are fewer than two.
 fn interval(sorted: &[f64]) -> Option<Interval> {
     let count = u32::try_from(sorted.len()).ok().filter(|n| *n > 1)?;
     let (mut cut, mut confidence) = (0, None);
-    // The chance of at most `cut` heads of `count` coins, summed up from its first term.
+    // The probability of at most `cut` heads in `count` tosses of a coin, summed from its first
+    // term.
     let mut term = 0.5_f64.powi(i32::try_from(count).ok()?);
     let mut tail = term;
     for k in 0..count / 2 {
@@ -209,7 +219,7 @@ fn interval(sorted: &[f64]) -> Option<Interval> {
     })
 }
 
-/// Rows of one experiment stand together, and in it those of one metric.
+/// Sorts rows so that those of one experiment are together, and within it those of one metric.
 fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
     let mut order: Vec<(String, String)> = Vec::new();
     for row in &rows {
@@ -223,19 +233,22 @@ fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
         let metric = order
             .iter()
             .position(|(e, m)| *e == row.experiment && *m == row.metric);
-        // Guests that grow in the order of their rounds do not begin with the smallest.
+        // The number of CPUs may vary from round to round, so the first row need not have the
+        // smallest.
         let cpus = row.labels.get("cpus").and_then(|n| n.parse::<u32>().ok());
         (experiment, metric, row.labels.contains_key("icount"), cpus)
     });
     rows
 }
 
-/// Half the distance from least to most, as a share of the median; `None` with one round.
+/// Returns half the distance from minimum to maximum, as a share of the median. Returns `None` if
+/// there is one round or the median is 0.
 pub(crate) fn spread(cell: &Cell) -> Option<f64> {
     (cell.rounds > 1 && cell.median != 0.0).then(|| (cell.max - cell.min) / 2.0 / cell.median.abs())
 }
 
-/// By which share a figure is worse with reporting than without; negative where it is better.
+/// Returns the share by which a figure is worse with reporting (`on`) than without (`off`),
+/// negative if it is better. Returns `None` if a value is not positive.
 pub(crate) fn cost(better: Better, on: f64, off: f64) -> Option<f64> {
     if !(on > 0.0 && off > 0.0) {
         return None;
@@ -289,7 +302,7 @@ mod tests {
         assert_eq!(cost(Better::Lower, 0.0, 100.0), None);
     }
 
-    /// Runs of both guests in one boot, with a figure a round.
+    /// Returns runs of both guests in one boot, with a figure per round.
     fn boot(number: u32, ebb: &[f64], linux: &[f64]) -> [Run; 2] {
         [(Guest::Ebb, ebb), (Guest::Linux, linux)].map(|(guest, values)| {
             let runs = values
@@ -306,7 +319,8 @@ mod tests {
 
     #[test]
     fn a_ratio_is_of_figures_that_stand_next_to_each_other() {
-        // The machine is twice as fast in the second round; both guests show it, the ratio does not.
+        // The machine is twice as fast in the second round. Both guests show it, but the ratio does
+        // not.
         let mut runs = boot(1, &[40.0, 80.0, 42.0], &[10.0, 20.0, 10.0]).to_vec();
         runs.extend(boot(2, &[20.0], &[5.0]));
         runs.push(run(Guest::Ebb, Way::OFF, 90.0));
@@ -347,10 +361,10 @@ mod tests {
         let of = |n| interval(&sample(n)).map(|i| (i.low, i.high, i.confidence.is_some()));
         assert_eq!(of(0), None);
         assert_eq!(of(1), None);
-        // Five coins fall alike once in sixteen throws, which is not seldom enough.
+        // Five coins all show the same side once in sixteen tosses, which is too often.
         assert_eq!(of(5), Some((1.0, 5.0, false)));
         assert_eq!(of(6), Some((1.0, 6.0, true)));
-        // From the tables of the sign test.
+        // From tables of the sign test.
         assert_eq!(of(12), Some((3.0, 10.0, true)));
         assert_eq!(of(20), Some((6.0, 15.0, true)));
         let sure = interval(&sample(12)).and_then(|i| i.confidence);

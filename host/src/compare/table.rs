@@ -10,12 +10,12 @@ use super::wording::{number, percent, row_name, scale_of, speaks_alone, times};
 use crate::text::Styled;
 use std::fmt::Write as _;
 
-/// Widths of the columns; the name takes what is left.
+/// The widths of columns in characters; the name gets the rest.
 const CELL: usize = 11;
 const RATIO: usize = 12;
 const NAME_MIN: usize = 24;
 const NAME_MAX: usize = 46;
-/// Closer to 1 than this is neither ahead nor behind.
+/// Ratios closer to 1 than this are neither ahead nor behind.
 const EVEN: f64 = 0.02;
 
 const BOLD: u8 = 1;
@@ -26,11 +26,14 @@ const BEHIND: u8 = 31;
 /// How the table is printed.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Look {
+    /// The width in characters.
     pub(crate) columns: usize,
+    /// Whether colours are used.
     pub(crate) colour: bool,
 }
 
 impl Look {
+    /// Appends `text` in the colour or style `code`, if colours are used.
     fn paint(self, out: &mut Styled, code: u8, text: &str) {
         if self.colour && !text.trim().is_empty() {
             out.paint(code, text);
@@ -40,7 +43,7 @@ impl Look {
     }
 }
 
-/// The whole report as text.
+/// Returns the whole report as text.
 pub(crate) fn text(report: &Report, look: Look) -> Styled {
     let mut out = Styled::default();
     let columns = column::columns(&report.table);
@@ -80,6 +83,7 @@ pub(crate) fn text(report: &Report, look: Look) -> Styled {
     out
 }
 
+/// Appends the lines of column names.
 fn heads(out: &mut Styled, look: Look, name: usize, columns: &[Column]) {
     let many_ways = columns.iter().any(|(_, way)| *way != Way::REPORTING);
     let mut first = " ".repeat(name);
@@ -100,6 +104,7 @@ fn heads(out: &mut Styled, look: Look, name: usize, columns: &[Column]) {
     }
 }
 
+/// Appends the line of `row`.
 fn row_line(
     out: &mut Styled,
     look: Look,
@@ -111,7 +116,7 @@ fn row_line(
     let (unit, divisor) = scale_of(row);
     let title = format!("  {}, {unit}", row_name(row, others));
     let mut text = Styled::default();
-    // A long name gets a line of its own, so that figures stay below each other.
+    // A long name gets a line of its own, so that figures stay aligned.
     if title.chars().count() >= name {
         line(out, &title);
         text.push(&" ".repeat(name));
@@ -153,7 +158,7 @@ fn row_line(
     out.push("\n");
 }
 
-/// An item of a list, broken at blanks.
+/// Returns an item of a list, broken into lines at spaces.
 fn wrapped(item: &str, columns: usize) -> String {
     let mut text = String::from("  ");
     let mut column = 2;
@@ -172,6 +177,7 @@ fn wrapped(item: &str, columns: usize) -> String {
     text
 }
 
+/// Appends a line.
 fn line(out: &mut Styled, text: &str) {
     out.push(text);
     out.push("\n");

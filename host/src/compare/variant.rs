@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-/// Longest name of a variant, in characters: it heads a column.
+/// The maximum length of a variant's name in characters, since it is a column's heading.
 const NAME_MAX: usize = 24;
 
 /// Options of `ebb run` that may be given more than once.
 const REPEATABLE: [&str; 6] = ["file", "disk", "env", "sysctl", "append", "qemu-arg"];
-/// Those whose value may begin with a hyphen.
+/// Options whose value may begin with a hyphen.
 const ANY_VALUE: [&str; 2] = ["append", "qemu-arg"];
-/// Those that a comparison gives itself, or that run no guest.
+/// Options that a comparison sets itself, or with which no guest runs.
 const RESERVED: [&str; 8] = [
     "timeline",
     "record",
@@ -21,7 +21,7 @@ const RESERVED: [&str; 8] = [
     "verbose",
     "help",
 ];
-/// Their short names.
+/// The short names of options.
 const SHORT: [(char, &str); 5] = [
     ('m', "memory"),
     ('c', "cpus"),
@@ -30,22 +30,25 @@ const SHORT: [(char, &str); 5] = [
     ('h', "help"),
 ];
 
-/// A configuration by its name.
+/// A configuration of `ebb run` with a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Variant {
+    /// The name, which is a column's heading.
     pub(crate) name: String,
-    /// Words for `ebb run`, before `--`.
+    /// The arguments of `ebb run` before `--`.
     pub(crate) options: Vec<String>,
-    /// The options that it gives, by their long names.
+    /// The long names of the options in `options`.
     given: BTreeSet<String>,
 }
 
 impl Variant {
-    /// A guest of `ebb run` with nothing but these words.
+    /// Creates a variant with these arguments. Fails if an option is not allowed in a variant, or
+    /// is given twice.
     pub(crate) fn new(name: &str, options: &[&str]) -> Result<Self, String> {
         Self::with(name, options.iter().map(|&word| word.to_owned()).collect())
     }
 
+    /// Creates a variant with these arguments.
     fn with(name: &str, options: Vec<String>) -> Result<Self, String> {
         let mut given = BTreeSet::new();
         let mut words = options.iter();
@@ -78,12 +81,13 @@ impl Variant {
         })
     }
 
-    /// Whether it has an option, by its long name.
+    /// Returns whether the variant sets the option with this long name.
     pub(crate) fn gives(&self, option: &str) -> bool {
         self.given.contains(option)
     }
 
-    /// The value that it gives to the option with this long name.
+    /// Returns the value of the option with this long name, or `None` if the variant does not set
+    /// it by that name.
     pub(crate) fn value_of(&self, option: &str) -> Option<&str> {
         self.options.iter().enumerate().find_map(|(at, word)| {
             let rest = word.strip_prefix("--")?.strip_prefix(option)?;
@@ -94,7 +98,7 @@ impl Variant {
         })
     }
 
-    /// Whether its guest has a stock kernel.
+    /// Returns whether the variant's guest has a stock kernel.
     pub(crate) fn is_linux(&self) -> bool {
         self.options.iter().enumerate().any(|(at, word)| {
             let value = match word.strip_prefix("--kernel") {
@@ -107,7 +111,7 @@ impl Variant {
     }
 }
 
-/// The long name of the option that a word is.
+/// Returns the long name of the option `word`, or `None` if it is not an option.
 fn option_name(word: &str) -> Option<String> {
     if let Some(long) = word.strip_prefix("--") {
         let name = long.split_once('=').map_or(long, |(name, _)| name);
@@ -145,7 +149,7 @@ impl FromStr for Variant {
     }
 }
 
-/// Refuses what two columns share: a name.
+/// Fails with a message if two variants have the same name, ignoring case.
 pub(crate) fn apart(variants: &[Variant]) -> Result<(), String> {
     for (index, variant) in variants.iter().enumerate() {
         let same = |other: &&Variant| other.name.eq_ignore_ascii_case(&variant.name);

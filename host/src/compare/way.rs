@@ -5,35 +5,34 @@ use crate::machine::GiveBack;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::cmp::Ordering;
 
-/// A way to give memory back.
+/// How memory of a guest goes back to the host: by the guest's own mode, or by the host's balloon.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// The guest does it by itself, as `ebb run --give-back` says.
+    /// The guest's own mode, as in `ebb run --give-back`.
     Guest(GiveBack),
-    /// The guest gives nothing back and its RAM is in base pages of the host. Other ways are compared
-    /// with this one.
+    /// The guest gives nothing back and its RAM is in base pages of the host. Other ways are
+    /// compared with this one.
     OffInBasePages,
-    /// The host takes it by the balloon: inflates it when the program has freed memory, and lets
-    /// it go again.
+    /// The host inflates the balloon when the program has freed memory, and deflates it again.
     Balloon,
 }
 
 impl Way {
-    /// Not at all.
+    /// Memory is not given back.
     pub(crate) const OFF: Self = Self::Guest(GiveBack::Off);
-    /// Free page reporting, as guests do it unless told otherwise.
+    /// Free page reporting, the usual mode of guests in a comparison.
     pub(crate) const REPORTING: Self = Self::Guest(GiveBack::Reporting);
     const OFF_IN_BASE_PAGES: &str = "off-base";
     const BALLOON: &str = "balloon";
 
-    /// All ways, those first that a table begins with.
+    /// Returns all ways, in the order of a table.
     pub(crate) fn all() -> Vec<Self> {
         let guests = GiveBack::ALL.into_iter().map(Self::Guest);
         let first = std::iter::once(Self::OffInBasePages);
         first.chain(guests).chain([Self::Balloon]).collect()
     }
 
-    /// Its name for users and files.
+    /// Returns the name for users and files.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Guest(mode) => mode.name(),
@@ -42,12 +41,12 @@ impl Way {
         }
     }
 
-    /// The way of this name.
+    /// Returns the way called `name`, or `None` if there is none.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|way| way.name() == name)
     }
 
-    /// The value of `--give-back` for it.
+    /// Returns the value of `--give-back` for this way.
     pub(crate) fn mode(self) -> GiveBack {
         match self {
             Self::Guest(mode) => mode,
@@ -55,22 +54,22 @@ impl Way {
         }
     }
 
-    /// The value of `--host-pages` for it; `None`: what `ebb run` takes by itself.
+    /// Returns the value of `--host-pages` for this way, or `None` to use the default of `ebb run`.
     pub(crate) fn host_pages(self) -> Option<&'static str> {
         (self == Self::OffInBasePages).then_some("base")
     }
 
-    /// Whether memory goes back at all.
+    /// Returns whether memory goes back at all.
     pub(crate) fn gives_back(self) -> bool {
         !matches!(self, Self::OFF | Self::OffInBasePages)
     }
 
-    /// Whether it takes the guest's kernel seconds to come to it.
+    /// Returns whether it takes seconds until memory goes back.
     pub(crate) fn is_slow(self) -> bool {
         matches!(self, Self::Guest(GiveBack::Reporting) | Self::Balloon)
     }
 
-    /// Whether a guest with this kernel can do it.
+    /// Returns whether a guest with this kernel supports this way.
     pub(crate) fn is_known_to(self, guest: Guest) -> bool {
         match (guest, self) {
             (_, Self::OffInBasePages)
@@ -82,7 +81,7 @@ impl Way {
         }
     }
 
-    /// The place among other ways: reporting first, as it is how guests run unless told otherwise.
+    /// Returns the position in the order of ways. Reporting is first, as the usual mode.
     fn rank(self) -> u32 {
         match self {
             Self::REPORTING => 0,
@@ -93,8 +92,8 @@ impl Way {
         }
     }
 
-    /// A guest that gives memory back in this way, as labels have it; `many` says that others do
-    /// it in another way.
+    /// Returns the label of a guest that gives memory back in this way. `many` says that others of
+    /// the same kernel use another way.
     pub(crate) fn label(self, guest: Guest, many: bool) -> String {
         match (many, self) {
             (false, _) | (_, Self::REPORTING) => guest.name().to_owned(),
@@ -103,7 +102,7 @@ impl Way {
         }
     }
 
-    /// What happens with free memory, as a heading.
+    /// Returns a heading about free memory in this way.
     pub(crate) fn heading(self) -> String {
         match self {
             Self::REPORTING => "Free memory is reported".to_owned(),
@@ -156,7 +155,7 @@ mod tests {
             for other in &all[..index] {
                 assert_ne!(way.cmp(other), Ordering::Equal);
             }
-            // A guest somewhere does it.
+            // At least one guest supports each way.
             assert!(way.is_known_to(Guest::Ebb) || way.is_known_to(Guest::Linux));
         }
         assert_eq!(Way::from_name("on"), None);

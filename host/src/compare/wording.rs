@@ -1,8 +1,8 @@
-//! Figures as people read them: names, units, numbers.
+//! How figures are presented to users: names, units, numbers.
 
 use super::schema::{Interval, Row};
 
-/// Metrics whose name needs more than its underscores replaced.
+/// The names of metrics for which replacing underscores is not enough.
 const NAMES: [(&str, &str); 67] = [
     ("shrink", "shrunk"),
     ("grow", "grown"),
@@ -73,14 +73,15 @@ const NAMES: [(&str, &str); 67] = [
     ("pool_before_use", "taken by the pool, unused"),
 ];
 
-/// A figure's unit as printed, and what its values are divided by for it.
+/// The unit in which a figure is printed, and the divisor for it.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Scale {
     pub(crate) unit: &'static str,
     pub(crate) divisor: f64,
 }
 
-/// The scale that suits `typical` of a figure in `unit`; `None` leaves an unknown unit as it is.
+/// Returns a scale that suits the value `typical` of a figure in `unit`. Returns `None` for an
+/// unknown unit.
 pub(crate) fn scale(unit: &str, typical: f64) -> Option<Scale> {
     let typical = typical.abs();
     let steps: &[(&str, f64)] = match unit {
@@ -99,13 +100,13 @@ pub(crate) fn scale(unit: &str, typical: f64) -> Option<Scale> {
         ],
         _ => return None,
     };
-    // Four digits before the point read better than one with three decimals.
+    // Four digits before the point are easier to read than one digit with three decimals.
     let (unit, divisor) = steps
         .iter()
         .rev()
         .find(|(_, divisor)| typical >= divisor * if *divisor > 1.0 { 10.0 } else { 1.0 })
         .or(steps.first())?;
-    // Seconds are what everybody knows.
+    // Seconds are more familiar than milliseconds.
     let (unit, divisor) = if *unit == "ms" && *divisor < 1.0 && typical >= 0.02 {
         ("s", 1.0)
     } else {
@@ -114,7 +115,7 @@ pub(crate) fn scale(unit: &str, typical: f64) -> Option<Scale> {
     Some(Scale { unit, divisor })
 }
 
-/// What the values of a row are printed in.
+/// Returns the unit in which a row's values are printed, and the divisor for it.
 pub(crate) fn scale_of(row: &Row) -> (String, f64) {
     let typical = row
         .cells
@@ -127,7 +128,7 @@ pub(crate) fn scale_of(row: &Row) -> (String, f64) {
     }
 }
 
-/// A metric's name in words, without its unit.
+/// Returns a metric's name in words, without its unit.
 pub(crate) fn metric(name: &str) -> String {
     if let Some((_, words)) = NAMES.iter().find(|(known, _)| *known == name) {
         return (*words).to_owned();
@@ -139,15 +140,15 @@ pub(crate) fn metric(name: &str) -> String {
     bare.replace("_per_", " a ").replace('_', " ")
 }
 
-/// The name of a row: its metric, and the labels in which it differs from `others`, the rows of
-/// the same metric in its experiment.
+/// Returns the name of a row: its metric, and the labels in which it differs from `others`. These
+/// are the rows of the same metric in its experiment.
 pub(crate) fn row_name(row: &Row, others: &[&Row]) -> String {
     let mut name = metric(&row.metric);
     for (label, value) in &row.labels {
         let all_have_it = others
             .iter()
             .all(|other| other.labels.get(label) == Some(value));
-        // A task on each CPU is what the CPUs are there for.
+        // With one task on each CPU, the number of tasks follows from that of CPUs.
         let one_a_cpu = label == "tasks"
             && others
                 .iter()
@@ -172,7 +173,7 @@ pub(crate) fn row_name(row: &Row, others: &[&Row]) -> String {
     name
 }
 
-/// A number with three or four digits that count, and blanks between thousands.
+/// Returns a number with three or four significant digits, and spaces between thousands.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     let decimals = if size >= 100.0 || value == 0.0 {
@@ -190,7 +191,7 @@ pub(crate) fn number(value: f64) -> String {
         .map_or((text.as_str(), None), |(w, f)| (w, Some(f)));
     let mut grouped = String::new();
     for (index, digit) in whole.chars().enumerate() {
-        // Four digits stand well without a gap.
+        // Four digits are easy to read without a space.
         if index > 0 && (whole.len() - index).is_multiple_of(3) && whole.len() > 4 {
             grouped.push('\u{202f}');
         }
@@ -208,7 +209,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// How many times better, to three digits.
+/// Returns a ratio with three digits and `×`.
 pub(crate) fn times(ratio: f64) -> String {
     let decimals = match ratio {
         r if r >= 100.0 => 0,
@@ -218,7 +219,7 @@ pub(crate) fn times(ratio: f64) -> String {
     format!("{ratio:.decimals$}×")
 }
 
-/// Where a ratio lies.
+/// Returns the bounds of an interval as text.
 pub(crate) fn range(interval: Interval) -> String {
     format!(
         "{} to {}",
@@ -227,7 +228,7 @@ pub(crate) fn range(interval: Interval) -> String {
     )
 }
 
-/// A summary as a sentence.
+/// Returns a summary as a sentence, with a capital letter and a full stop.
 pub(crate) fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters
@@ -238,7 +239,7 @@ pub(crate) fn sentence(text: &str) -> String {
     format!("{first}{}{end}", letters.as_str())
 }
 
-/// A share as a percentage, as short as it can be.
+/// Returns a share as a percentage, with few decimals.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent < 0.05 {
@@ -250,7 +251,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Figures that say once more what another of the same experiment says.
+/// Metrics that only repeat another metric of the same experiment.
 const DOUBLES: [&str; 7] = [
     "faults_per_second",
     "fault_ns",
@@ -260,7 +261,7 @@ const DOUBLES: [&str; 7] = [
     "first_fault_ns",
     "clear_ns",
 ];
-/// Figures that lead to another one, or that explain it.
+/// Metrics that lead to another one or explain it.
 const SECONDARY: [&str; 6] = [
     "huge_share",
     "resident_at_peak",
@@ -270,20 +271,21 @@ const SECONDARY: [&str; 6] = [
     "touch_s",
 ];
 
-/// Whether a row says what no other row says.
+/// Returns whether a row has information that no other row has. The tables and the comparison of
+/// ratios only use such rows.
 pub(crate) fn speaks_alone(row: &Row) -> bool {
-    // How much was free in each phase is no figure of merit.
+    // The free memory in each phase does not say how good a guest is.
     if row.labels.contains_key("phase") {
         return false;
     }
-    // Instructions are what one counts them for; a rate says the same once more.
+    // If instructions are counted, they are the figure; a rate would only repeat it.
     if row.labels.contains_key("icount") && row.metric.contains("fault") {
         return row.metric == "fault_ns";
     }
     !DOUBLES.contains(&row.metric.as_str())
 }
 
-/// Whether a row is worth a place in pictures.
+/// Returns whether a row is important enough for plots.
 pub(crate) fn headline(row: &Row) -> bool {
     speaks_alone(row) && !SECONDARY.contains(&row.metric.as_str())
 }

@@ -1,4 +1,4 @@
-//! The kernel that was asked for.
+//! Loads the guest kernel that the user chose.
 
 use super::ebb::{EbbKernel, ImageError};
 use super::kernel::{Extras, Kernel};
@@ -7,7 +7,7 @@ use crate::machine::KernelChoice;
 use crate::text::Size;
 use std::path::Path;
 
-/// Why there is none.
+/// Why the chosen kernel cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KernelError {
     #[error(transparent)]
@@ -16,7 +16,7 @@ pub(crate) enum KernelError {
     Linux(#[from] LinuxKernelError),
 }
 
-/// The least memory with which such a kernel boots.
+/// Returns the smallest memory with which the chosen kernel boots.
 pub(crate) fn memory_min(choice: &KernelChoice) -> Size {
     match choice {
         KernelChoice::Ebb => EbbKernel::MEMORY_MIN,
@@ -24,8 +24,10 @@ pub(crate) fn memory_min(choice: &KernelChoice) -> Size {
     }
 }
 
-/// The kernel that was asked for; `image` is one of ours to take instead of the one in this binary.
-/// A guest that has more needs drivers for it.
+/// Loads the chosen kernel. `image` replaces the embedded kernel if the choice is Ebb's own.
+/// `extras` says which drivers a Linux guest needs in addition.
+///
+/// Fails if the kernel, its modules or the first process of its guests cannot be found or read.
 pub(crate) fn load(
     choice: &KernelChoice,
     image: Option<&Path>,

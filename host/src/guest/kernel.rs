@@ -1,4 +1,4 @@
-//! A kernel that a guest can have, and what it wants.
+//! The interface of a kernel that a guest can run.
 
 use super::running::Guest;
 use crate::archive::{Alignment, Initramfs, PackError};
@@ -10,104 +10,114 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a kernel may take to begin, and how often it may try.
+/// The limits on a kernel's attempts to boot.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Patience {
+    /// The maximum number of attempts.
     pub(crate) attempts: u32,
-    /// Time of the host's CPUs that an attempt may take.
+    /// The maximum host CPU time of an attempt.
     pub(crate) work: Duration,
-    /// Time that an attempt may take.
+    /// The maximum wall-clock time of an attempt.
     pub(crate) wait: Duration,
 }
 
-/// What a kernel's command line depends on.
+/// The options that a kernel's command line depends on.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BootOptions {
     pub(crate) accel: Accel,
     pub(crate) machine: Machine,
+    /// How the guest gives free memory back.
     pub(crate) give_back: GiveBack,
+    /// Whether QEMU counts instructions.
     pub(crate) icount: bool,
+    /// Whether the kernel shows its messages.
     pub(crate) verbose: bool,
-    /// The host tells the guest of its memory stalls.
+    /// Whether the host informs the guest about its memory stalls (PSI).
     pub(crate) host_pressure: bool,
 }
 
-/// What a guest has besides what every guest has, for which a stock kernel needs drivers.
+/// The optional devices of a guest, for which a stock kernel needs more drivers.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Extras {
-    /// Disks.
+    /// Whether the guest has disks.
     pub(crate) disks: bool,
-    /// The host's files: a root, or volumes.
+    /// Whether the guest sees files of the host, as its root or as volumes.
     pub(crate) files: bool,
-    /// Memory that is plugged in and out, by a virtio-mem device among QEMU's arguments.
+    /// Whether QEMU's arguments have a virtio-mem device, by which memory is plugged and unplugged.
     pub(crate) plugged: bool,
 }
 
-/// A guest on KVM that only has to show that it boots.
+/// A guest that only has to show that its kernel boots on KVM.
 #[derive(Clone, Debug)]
 pub(crate) struct Probe {
-    /// Its command line.
+    /// The guest kernel's command line.
     pub(crate) arguments: String,
     pub(crate) memory: Size,
-    /// On a KVM that works it boots in a tenth of this.
+    /// The timeout of the boot. A working KVM needs a tenth of it.
     pub(crate) patience: Duration,
 }
 
 /// A kernel that can be booted and watched.
 pub(crate) trait Kernel: Debug {
-    /// Which one it is.
+    /// Returns which kernel this is.
     fn kind(&self) -> KernelKind;
 
-    /// Its version.
+    /// Returns the kernel's version.
     fn release(&self) -> &str;
 
-    /// How messages call it, where it is not ebb's own.
+    /// Returns the kernel's name for messages, or `None` for Ebb's own.
     fn title(&self) -> Option<String> {
         None
     }
 
-    /// The file that it was found in, where it is not in this binary.
+    /// Returns the file from which the kernel was read, or `None` if it is embedded in this binary.
     fn origin(&self) -> Option<&Path> {
         None
     }
 
-    /// The file that QEMU loads.
+    /// Returns the contents of the file that QEMU loads.
     fn bytes(&self) -> &[u8];
 
-    /// Guest memory that it covers once loaded.
+    /// Returns the guest memory that the loaded kernel covers, in bytes.
     fn span_bytes(&self) -> u64;
 
-    /// What of the board it must have in its own way.
+    /// Returns which kernel's variant of the board is needed, Ebb's or Linux's.
     fn dialect(&self) -> Dialect;
 
-    /// How its initramfs is laid out.
+    /// Returns how files are aligned in the kernel's initramfs: to pages if the kernel uses their
+    /// pages in place, else to words.
     fn alignment(&self) -> Alignment;
 
-    /// Adds what it needs beside the program.
+    /// Adds the files that the kernel's guest needs in addition to the program. Fails if a file
+    /// does not fit into `_tree`.
     fn furnish(&self, _tree: &mut Initramfs) -> Result<(), PackError> {
         Ok(())
     }
 
-    /// What its command line begins with.
+    /// Returns the beginning of the kernel's command line.
     fn arguments(&self, options: &BootOptions) -> String;
 
-    /// The guest that shows whether it boots on KVM here.
+    /// Returns the guest that tests whether this kernel boots on KVM here.
     fn probe(&self) -> Probe;
 
-    /// Names for the addresses in its log, where it does not write names itself.
+    /// Returns a lookup of function names for the addresses in the kernel's log. Returns `None` if
+    /// the kernel writes names itself.
     fn symbols(&self) -> Option<Box<dyn Names>> {
         None
     }
 
-    /// The guest that has it, with its memory in `ram`.
+    /// Returns the view of a running guest with this kernel, whose memory is `ram`. `icount` says
+    /// that QEMU counts instructions.
     fn guest(&self, ram: &Arc<GuestRam>, cpus: u32, icount: bool) -> Arc<dyn Guest>;
 
-    /// Whether its guests tell where their allocator's metadata is ([`Guest::metadata`]).
+    /// Returns whether the kernel's guests publish their allocator's metadata
+    /// ([`Guest::metadata`]).
     fn shows_metadata(&self) -> bool {
         false
     }
 
-    /// How often it may be started until it speaks; `None`: it speaks or is broken.
+    /// Returns the limits on attempts to start the kernel. Returns `None` if the kernel is never
+    /// started again, since its boot does not depend on luck.
     fn patience(&self, _memory: Size, _cpus: u32, _icount: bool) -> Option<Patience> {
         None
     }

@@ -1,7 +1,8 @@
-//! The guests: which kernels they can have, what those want, and what a running guest tells.
+//! Guests: the kernels that they can run, what those kernels need, and what a running guest
+//! reports.
 //!
-//! `kernel` and `running` say what ebb asks of any of them. `ebb` and `linux` stand side by side and
-//! answer; `choice` alone knows both.
+//! `kernel` and `running` define the interfaces that `ebb` and `linux` implement. Only `choice`
+//! knows both implementations.
 
 mod choice;
 mod ebb;

@@ -1,41 +1,46 @@
-//! Whom the guest's kernel killed because memory was out.
+//! The processes that the guest's kernel killed because memory ran out.
 
 use ebb_wire::header::{NAME_BYTES, OOM_RECORDS};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A victim, as the guest has it. The program chose its name.
+/// A process that the guest's OOM killer ended. The program chose its own name, so it may contain
+/// anything.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Victim {
-    /// By the guest's clock.
+    /// When it was killed, on the guest's clock.
     pub(crate) at: Duration,
     pub(crate) pid: u64,
-    /// Bytes that it had resident.
+    /// Its resident memory in bytes.
     pub(crate) resident: u64,
+    /// Its name in bytes, padded with zeros.
     pub(crate) name: [u8; NAME_BYTES],
 }
 
-/// How many were killed, and the last of them.
+/// The number of OOM kills, and the most recent victims.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct OomKills {
+    /// The number of kills so far.
     pub(crate) kills: u64,
-    /// In their order. Fewer where the kernel does not name them, or is just writing.
+    /// The most recent victims in order. Entries are `None` if the kernel names no victim or is
+    /// writing its record.
     pub(crate) last: [Option<Victim>; OOM_RECORDS],
 }
 
-/// A victim, as it is told to people and programs.
+/// An OOM victim in the form that is shown to users and written as JSON.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Killed {
-    /// Seconds of the guest's clock.
+    /// When it was killed, in seconds of the guest's clock.
     pub(crate) at_s: f64,
     pub(crate) pid: u64,
-    /// Without control characters.
+    /// Its name, without control characters.
     pub(crate) name: String,
+    /// Its resident memory in bytes.
     pub(crate) resident_bytes: u64,
 }
 
 impl Victim {
-    /// One of this name, of which as much is kept as there is room for.
+    /// Creates a victim called `name`, which is cut to `NAME_BYTES` bytes.
     pub(crate) fn named(name: &str, at: Duration, pid: u64, resident: u64) -> Self {
         let mut bytes = [0; NAME_BYTES];
         for (to, from) in bytes.iter_mut().zip(name.bytes()) {
@@ -49,6 +54,7 @@ impl Victim {
         }
     }
 
+    /// Returns the name with control characters replaced.
     fn name(&self) -> String {
         let len = self.name.iter().position(|byte| *byte == 0);
         let bytes = &self.name[..len.unwrap_or(NAME_BYTES)];
@@ -64,7 +70,8 @@ impl Victim {
 }
 
 impl OomKills {
-    /// One more was killed.
+    /// Counts one more kill and records its victim, in place of the oldest one if all entries are
+    /// used.
     pub(crate) fn add(&mut self, victim: Victim) {
         self.kills = self.kills.saturating_add(1);
         if self.last[OOM_RECORDS - 1].is_some() {
@@ -75,7 +82,7 @@ impl OomKills {
         }
     }
 
-    /// The last victims, to be told.
+    /// Returns the most recent victims in the form for users, oldest first.
     pub(crate) fn told(&self) -> Vec<Killed> {
         let told = |victim: &Victim| Killed {
             at_s: (victim.at.as_secs_f64() * 1e6).round() / 1e6,

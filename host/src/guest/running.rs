@@ -1,4 +1,4 @@
-//! What ebb can learn of a running guest, whichever kernel runs in it.
+//! The interface through which `ebb` observes a running guest, independent of its kernel.
 
 use super::sample::Sample;
 use super::stage::Stage;
@@ -9,82 +9,91 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Why a guest did not run its program, in its own words.
+/// Why a guest did not run its program, in the guest's words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Complaint {
     /// The program could not be started.
     CannotRun(String),
-    /// The guest is at fault.
+    /// The guest itself failed.
     Failed(String),
 }
 
-/// Where a guest's allocator has its metadata.
+/// The location of the allocator's metadata in guest memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Metadata {
     pub(crate) address: GuestAddress,
+    /// The size in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Where a guest has the table of its pools of huge pages: a list of the addresses of its pages.
+/// The location of the table of the guest's hugetlb pools, which lists the addresses of their
+/// pages.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PoolTable {
     pub(crate) address: GuestAddress,
-    /// Entries of the list.
+    /// The number of entries.
     pub(crate) pages: u64,
 }
 
-/// A running guest, as its host sees it. All of it is what the guest alleges.
+/// A running guest as its host sees it. All values are claims of the guest.
 pub(crate) trait Guest: Debug + Send + Sync {
-    /// Where it is in its life; `None` while its kernel does not speak yet.
+    /// Returns whether the guest boots, runs its program, or has ended. Returns `None` until its
+    /// kernel has reported anything.
     fn stage(&self) -> Option<Stage>;
 
-    /// Its figures now; time and resident memory are not its to tell.
+    /// Returns the guest's current figures, without the time and the resident memory.
     fn look(&self) -> Sample;
 
-    /// Begins to listen to what it says by other ways than its memory.
+    /// Starts threads that read what the guest sends other than by its memory: on the `_control`
+    /// port, and through QEMU by `_inquiries`. Fails if a thread cannot be started.
     fn attend(self: Arc<Self>, _control: &UnixStream, _inquiries: Inquiries) -> io::Result<()> {
         Ok(())
     }
 
-    /// Takes in QEMU's answer to an inquiry.
+    /// Records QEMU's answer to a command that was sent by an [`Inquiries`].
     fn learn(&self, _answer: &serde_json::Value) {}
 
-    /// Notes that the virtual CPUs stand still, so that no request is sent to the guest, or that they run.
+    /// Records whether the virtual CPUs are stopped. While they are, no request is sent to the
+    /// guest.
     fn stand(&self, _still: bool) {}
 
-    /// Waits until it can take input; false if it ended before.
+    /// Blocks until the guest can take input. Returns `false` if it ended before.
     fn wait_until_up(&self) -> bool {
         true
     }
 
-    /// Whether it waits to be told that its machine may end, since all that the program wrote to
-    /// stdout and stderr is `received`.
+    /// Returns whether the guest waits for permission to end its machine. `_received` has the bytes
+    /// that arrived from stdout and stderr; permission must wait until all bytes that the program
+    /// wrote are there.
     fn is_to_be_ended(&self, _received: [u64; 2]) -> bool {
         false
     }
 
-    /// Why it could not run the program, if it says so.
+    /// Returns why the guest could not run the program, or `None` if it has not said so.
     fn complaint(&self) -> Option<Complaint> {
         None
     }
 
-    /// Where its allocator's metadata is; `None` until it works, and where no host can read it.
+    /// Returns the location of the allocator's metadata. Returns `None` until the allocator works,
+    /// and for kernels that do not publish it.
     fn metadata(&self) -> Option<Metadata> {
         None
     }
 
-    /// How it gives memory back now; `None` where it has not decided yet, or does not say.
+    /// Returns how the guest gives free memory back now. Returns `None` if it has not decided yet
+    /// or does not say.
     fn give_back(&self) -> Option<GiveBack> {
         None
     }
 
-    /// Where it has the descriptors of frames, as its header's `descriptors` says.
+    /// Returns the guest-physical addresses of the page descriptors for frames below 4 GiB and
+    /// above, as in the header's `descriptors`. An address is 0 if there is none.
     fn descriptors(&self) -> [u64; 2] {
         [0; 2]
     }
 
-    /// Where the table of its pools of huge pages is; `None` while there was never a page in them, and where no host can
-    /// read it.
+    /// Returns the location of the table of the guest's hugetlb pools. Returns `None` until a pool
+    /// has had a page, and for kernels that do not publish it.
     fn pool_table(&self) -> Option<PoolTable> {
         None
     }

@@ -1,4 +1,4 @@
-//! One look at a guest.
+//! One sample of a guest's figures.
 
 use super::oom::OomKills;
 use super::stage::Stage;
@@ -7,79 +7,87 @@ use crate::qemu::StoppedBy;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What the pool of huge pages of one size counts, in pages.
+/// The counters of the hugetlb pool of one page size, in pages.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct HugePages {
-    /// Bytes of a page.
+    /// The size of a page in bytes.
     pub(crate) page_bytes: u64,
-    /// All pages, surplus ones included.
+    /// All pages, including surplus ones.
     pub(crate) total: u64,
-    /// Those that nobody has.
+    /// Pages that are not in use.
     pub(crate) free: u64,
-    /// Of the free ones, those that are promised.
+    /// Free pages that are reserved for mappings.
     pub(crate) reserved: u64,
-    /// Those beyond the size that was asked for.
+    /// Pages beyond the size to which the pool was set.
     pub(crate) surplus: u64,
 }
 
-/// A guest whose virtual CPUs stand still.
+/// The state of a guest whose virtual CPUs are stopped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Standstill {
-    /// What has stopped them.
+    /// What stopped them.
     pub(crate) by: StoppedBy,
-    /// What the guest's RAM occupied on the host when they stopped.
+    /// The resident bytes of the guest's RAM when they stopped.
     pub(crate) resident_bytes: u64,
-    /// Whether all that goes back by itself has gone.
+    /// Whether the host has already taken all memory that goes back during a stop.
     pub(crate) settled: bool,
 }
 
-/// One look. All amounts are bytes. What is `None` is not known: yet, or of this kernel.
+/// One sample of a guest's figures. Amounts are in bytes. A value is `None` if it is not known yet,
+/// or if this kernel does not report it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Sample {
-    /// Since the guest's CPUs were started.
+    /// The time since the guest's CPUs were started.
     pub(crate) at: Duration,
-    /// Frames that the guest's allocator has handed out, and the kernel image; `None` until the
-    /// allocator works. Its metadata is not counted: the guest never asked for it.
+    /// Memory in use. For Ebb's kernel: the frames that its allocator has handed out, plus the
+    /// kernel image, without the allocator's metadata. `None` until the allocator works.
     ///
-    /// Of a Linux guest, its total memory less what is free, as it last told its balloon.
+    /// For a Linux guest: its total memory minus its free memory, as it last reported to its
+    /// balloon.
     pub(crate) used: Option<u64>,
-    /// Memory that its allocator could hand out.
+    /// Free memory of the guest's allocator.
     pub(crate) free: Option<u64>,
-    /// Free pageblocks that the host may still hold memory for.
+    /// Free pageblocks that the host may still back with memory.
     pub(crate) unreported: Option<u64>,
-    /// What the guest's RAM occupies on the host.
+    /// Resident memory of the guest's RAM on the host.
     pub(crate) resident: u64,
-    /// Sum of all ranges reported so far.
+    /// The sum of all ranges that free page reporting has reported so far.
     pub(crate) reported: Option<u64>,
-    /// Sum of all that the host took by itself.
+    /// The sum of all memory that the host has reclaimed by itself so far.
     pub(crate) taken: Option<u64>,
+    /// The number of reports so far.
     pub(crate) reports: Option<u64>,
+    /// The number of reported ranges so far.
     pub(crate) reported_ranges: Option<u64>,
-    /// What files in the guest occupy.
+    /// Memory of files in the guest.
     pub(crate) file: Option<u64>,
+    /// The number of page faults in the guest.
     pub(crate) faults: Option<u64>,
-    /// The pools of huge pages that there are, the smaller pages first.
+    /// The hugetlb pools that exist: 2 MiB pages first, then 1 GiB pages.
     pub(crate) huge_pages: [Option<HugePages>; 2],
-    /// What the descriptors of huge pages would take that are given up.
+    /// The page descriptors of huge pages that were freed.
     pub(crate) given_up: Option<u64>,
-    /// How memory goes back, as the guest says.
+    /// How the guest gives free memory back, as it says itself.
     pub(crate) give_back: Option<GiveBack>,
-    /// The last request for memory that is done, of a guest that can be asked.
+    /// The number of the last finished request for memory. `None` if the guest takes no requests.
     pub(crate) reclaimed: Option<u32>,
-    /// The last of them that failed, 0 if none has.
+    /// The number of the last failed request for memory; 0 if none has failed.
     pub(crate) reclaim_failed: Option<u32>,
-    /// Whom its kernel killed because memory was out; `None` of a kernel that does not tell, or not yet.
+    /// The OOM kills in the guest. `None` if none are known yet or this kernel does not report
+    /// them.
     pub(crate) oom: Option<OomKills>,
-    /// Whether a program had to wait for its standard input; never so where the kernel does not tell.
+    /// Whether a program had to wait for its standard input. `false` if the kernel does not report
+    /// it.
     pub(crate) awaited_input: bool,
     pub(crate) cpus: u32,
     /// Guest time at which the program started.
     pub(crate) first_user: Option<Duration>,
-    /// Guest time at which the program had ended.
+    /// Guest time at which the program ended.
     pub(crate) ended: Option<Duration>,
-    /// Page faults of the program and its children, as far as they are known by now.
+    /// Page faults of the program and its children, as far as known.
     pub(crate) program_faults: Option<u64>,
+    /// Whether the guest boots, runs the program, or has ended.
     pub(crate) stage: Option<Stage>,
-    /// `None` while its virtual CPUs run.
+    /// The stop of the virtual CPUs; `None` while they run.
     pub(crate) standstill: Option<Standstill>,
 }

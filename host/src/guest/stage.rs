@@ -1,6 +1,6 @@
-//! Where a guest is in its life, and how its program ended.
+//! The stages of a guest's life, and how its program ended.
 
-/// Where the guest says it is in its life.
+/// The stage of a guest's life, as the guest says.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// No user program has run yet.
@@ -18,12 +18,12 @@ pub(crate) enum Stage {
 pub(crate) struct WaitStatus(u32);
 
 impl WaitStatus {
-    /// The status that a guest tells.
+    /// Wraps the Linux wait status `raw` that a guest sent.
     pub(crate) fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
 
-    /// The status as shells give it: the exit code, or 128 + the signal.
+    /// Returns the status as a shell shows it: the exit code, or 128 plus the signal's number.
     pub(crate) fn code(self) -> u8 {
         let [low, code, ..] = self.0.to_le_bytes();
         match low & 0x7f {
@@ -32,7 +32,7 @@ impl WaitStatus {
         }
     }
 
-    /// The signal that ended the program, if one did.
+    /// Returns the signal that ended the program, or `None` if it exited.
     pub(crate) fn signal(self) -> Option<i32> {
         match self.0 & 0x7f {
             0 => None,

@@ -1,4 +1,4 @@
-//! Who is answered: by the name that a request asks for, and by its user or its token.
+//! Access control of `ebb metrics`: by the host name in a request, and by its user or its token.
 
 use super::peer;
 use crate::failure::Failure;
@@ -9,39 +9,44 @@ use std::net::{IpAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Bytes of a token. Fewer can be guessed.
+/// The minimum length of a token in bytes. Shorter ones can be guessed.
 const TOKEN_MIN: usize = 16;
+/// The maximum length of a token in bytes.
 const TOKEN_MAX: usize = 4096;
-/// Characters of a request that an answer repeats.
+/// The maximum number of characters of a request that an answer repeats.
 const SHOWN_MAX: usize = 100;
 
-/// What a request has to say to be answered.
+/// The rules by which requests are answered or refused.
 #[derive(Debug)]
 pub(super) struct Door {
-    /// Names that a request may ask for besides this machine's own.
+    /// Host names that a request may use in addition to this machine's own.
     pub(super) hosts: Vec<String>,
-    /// All who reach the address are answered.
+    /// Whether requests of any user are answered.
     pub(super) any_user: bool,
+    /// The token that admits any user, or `None` if there is none.
     pub(super) token: Option<Token>,
-    /// The user who is served.
+    /// The user whose guests are served. This user needs no token.
     pub(super) user: u32,
 }
 
-/// Why a request is not answered.
+/// The answer to a request that is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Refusal {
+    /// The HTTP status line, without the version.
     pub(super) status: &'static str,
+    /// The text for the client.
     pub(super) text: String,
 }
 
 impl Door {
-    /// Returns whether the other end of a connection needs no token: it belongs to the user who is
-    /// served or to root, or users do not matter.
+    /// Returns whether a client with this `user` needs no token: it is the served user or root, or
+    /// any user is admitted.
     pub(super) fn knows(&self, user: Option<u32>) -> bool {
         self.any_user || user.is_some_and(|user| user == self.user || user == 0)
     }
 
-    /// Returns the user at the other end, if it matters.
+    /// Returns the local user at the other end of `stream`. Returns `None` if it is unknown, or any
+    /// user is admitted.
     pub(super) fn user_of(&self, stream: &TcpStream) -> Option<u32> {
         if self.any_user {
             return None;
@@ -49,10 +54,11 @@ impl Door {
         peer::user_of(stream)
     }
 
-    /// Returns whether a request may be answered that came to the address `at`.
+    /// Checks whether `request` may be answered. `at` is the local address that it came to, and
+    /// `user` the client's user.
     ///
     /// # Errors
-    /// Why not, for the program that asks.
+    /// The answer to send, if the host name, the user and the token do not admit it.
     pub(super) fn admit(
         &self,
         request: &httparse::Request<'_, '_>,
@@ -92,15 +98,17 @@ impl Door {
         })
     }
 
-    /// Refuses a request that names another machine. A page in a browser can ask here under a name
-    /// of its own, whose address it changes to this one (DNS rebinding). The browser takes the
-    /// answer for that page's, and says the name.
+    /// Refuses a request whose `Host` header names another machine.
+    ///
+    /// A page in a browser can change the address of its own name to this one (DNS rebinding) and
+    /// then send requests here. The browser would take the answer for the page's own. But it sends
+    /// the page's name.
     fn admit_host(&self, request: &httparse::Request<'_, '_>, at: IpAddr) -> Result<(), Refusal> {
         let mut hosts = values(request, "host");
         let (host, second) = (hosts.next(), hosts.next());
         let host = match (host, second, request.version) {
             (Some(host), None, _) => String::from_utf8_lossy(host),
-            // Browsers do not speak that.
+            // Browsers do not use HTTP/1.0.
             (None, _, Some(0)) => return Ok(()),
             _ => {
                 return Err(Refusal {
@@ -130,7 +138,7 @@ impl Door {
     }
 }
 
-/// Returns the values of the headers of this name.
+/// Returns the values of all headers called `name`.
 fn values<'a>(
     request: &'a httparse::Request<'_, '_>,
     name: &'a str,
@@ -141,7 +149,7 @@ fn values<'a>(
         .map(|header| header.value.trim_ascii())
 }
 
-/// Returns the name in `NAME:PORT`, `[::1]:PORT`, or in one of them without its port.
+/// Returns the name in `NAME:PORT` or `[::1]:PORT`. Returns `host` unchanged if it has no port.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port))
@@ -154,7 +162,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// What others than the user say to be answered.
+/// The secret that admits users other than the served one.
 pub(super) struct Token(Vec<u8>);
 
 impl std::fmt::Debug for Token {
@@ -164,10 +172,11 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// Reads the token that a file holds.
+    /// Reads the token in the file `path`.
     ///
     /// # Errors
-    /// The file cannot be read, all users may read or write it, or it holds no token.
+    /// If the file cannot be read, all users may read or write it, or its token is too short, too
+    /// long, or not printable ASCII.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let bad = |why: String| Failure::Usage(format!("--token-file {}: {why}", one_line(path)));
         let failed = |error: std::io::Error| bad(error.to_string());
@@ -189,8 +198,8 @@ impl Token {
         Ok(Self(token.to_vec()))
     }
 
-    /// Returns whether the value of `Authorization` is this token. Takes as long wherever they
-    /// differ.
+    /// Returns whether the header value is `Bearer` and this token. The time does not depend on
+    /// where they differ.
     fn is_in(&self, value: &[u8]) -> bool {
         let Some((scheme, given)) = value.split_at_checked(7) else {
             return false;
@@ -211,7 +220,7 @@ pub(super) mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    /// A door that is closed to all but one user.
+    /// Returns rules that only admit one user.
     pub(in super::super) fn door(user: u32) -> Door {
         Door {
             hosts: vec!["metrics.example".into()],
@@ -323,7 +332,7 @@ pub(super) mod tests {
             let refusal = admit(&door, &with(value), Some(1001)).unwrap_err();
             assert!(refusal.status.starts_with("401"), "{value}: {refusal:?}");
         }
-        // A token is no way around the name.
+        // A token does not replace the check of the host name.
         let evil = "HTTP/1.1\r\nHost: evil\r\nAuthorization: Bearer 0123456789abcdef";
         assert!(
             admit(&door, evil, None)

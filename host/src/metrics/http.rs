@@ -1,4 +1,4 @@
-//! As much HTTP as Prometheus needs: `GET /metrics`, one request a connection.
+//! A minimal HTTP server, sufficient for Prometheus: `GET /metrics`, one request per connection.
 
 use super::door::Door;
 use super::openmetrics::CONTENT_TYPE;
@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A longer head of a request is refused.
+/// The maximum size of a request's head in bytes.
 const HEAD_MAX: usize = 8 << 10;
+/// The maximum number of headers in a request.
 const HEADERS_MAX: usize = 64;
-/// How long a client gets for its request, and again to take the answer.
+/// The timeout for a client's request, and again for the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one gets to take the answer that there is no place for it.
+/// The timeout for sending the answer that the server is busy.
 const BUSY_PATIENCE: Duration = Duration::from_millis(10);
-/// Until the next connection is tried after one could not be taken.
+/// The delay before the next connection is accepted after one has failed.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Serves what `render` makes until the process ends, to whom `door` admits. `render` is called for
-/// each request.
+/// Answers requests on `listener` until the process ends. `door` decides which requests are
+/// admitted. `render` returns the metrics and is called for each request.
 pub(super) fn serve(
     listener: &TcpListener,
     door: Door,
@@ -30,7 +31,7 @@ pub(super) fn serve(
     let slots = Slots::default();
     loop {
         let Ok((stream, _)) = listener.accept() else {
-            // Out of descriptors, or a connection that is gone already.
+            // The process has no descriptor left, or the connection is closed already.
             thread::sleep(RETRY);
             continue;
         };
@@ -43,15 +44,15 @@ pub(super) fn serve(
             continue;
         };
         let (render, door) = (Arc::clone(&render), Arc::clone(&door));
-        // Should there be no thread, the closure goes, and `ticket` with it.
+        // If no thread can be started, the closure is dropped, and `ticket` with it.
         let _ = thread::Builder::new().name("http".into()).spawn(move || {
-            // A client that hung up needs no answer.
+            // An error is ignored, since a client that hung up needs no answer.
             let _ = answer(&stream, &ticket, &door, user, &*render);
         });
     }
 }
 
-/// What a client is told.
+/// The answer to a request.
 struct Reply {
     status: &'static str,
     kind: &'static str,
@@ -68,6 +69,7 @@ impl Reply {
     }
 }
 
+/// Reads a request and answers it. Returns early if `ticket` was revoked.
 fn answer(
     stream: &TcpStream,
     ticket: &Ticket,
@@ -93,7 +95,7 @@ fn answer(
     respond(stream, &reply, body)
 }
 
-/// Returns what a request gets, and whether it gets the body, too.
+/// Returns the reply to the request in `head`, and whether to send its body.
 fn reply(
     head: &[u8],
     stream: &TcpStream,
@@ -125,12 +127,13 @@ fn reply(
     Ok((reply, method != "HEAD"))
 }
 
-/// Reads to the empty line; `None` if it does not come within [`HEAD_MAX`].
+/// Reads until the empty line behind the headers. Returns `None` if the head is longer than
+/// [`HEAD_MAX`]. Fails if the client hangs up or is too slow.
 fn read_head(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     let deadline = Instant::now() + PATIENCE;
     let mut head = Vec::new();
     let mut bytes = [0; 1024];
-    // Bounded: each turn takes a byte at least.
+    // The number of rounds is bounded, since each adds at least a byte.
     while head.len() <= HEAD_MAX {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -152,6 +155,7 @@ fn read_head(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
+/// Sends `reply`, with its text if `body` is set.
 fn respond(mut stream: &TcpStream, reply: &Reply, body: bool) -> io::Result<()> {
     let Reply { status, kind, text } = reply;
     let more = match &status[..3] {
@@ -185,7 +189,7 @@ mod tests {
     fn start_for(user: u32) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Ends with the test's process.
+        // The thread ends with the test's process.
         thread::spawn(move || serve(&listener, door(user), || "# EOF\n".to_owned()));
         address
     }
@@ -242,7 +246,7 @@ mod tests {
         assert!(say(address, &long).starts_with("HTTP/1.1 431"));
     }
 
-    /// Each place is taken by a client that says nothing, or half of a request.
+    /// Each slot is taken by a client that sends nothing or half a request.
     #[test]
     fn clients_that_wait_make_room() {
         let address = start();
@@ -255,7 +259,7 @@ mod tests {
             .collect();
         let text = say(address, b"GET /metrics HTTP/1.0\r\n\r\n");
         assert!(text.starts_with("HTTP/1.1 200"), "{text}");
-        // The first ones were let go, and did not have to wait for that.
+        // The first clients were disconnected without waiting for their timeout.
         let mut first = &slow[0];
         assert!(
             !matches!(first.read(&mut [0; 8]), Ok(1..)),
@@ -267,7 +271,7 @@ mod tests {
     #[test]
     fn other_users_are_told_why_they_are_refused() {
         let own = rustix::process::geteuid().as_raw();
-        // Root is served everywhere, so a test that root runs sees no refusal.
+        // Root is always admitted, so a test that runs as root sees no refusal.
         let address = start_for(own + 1);
         let text = say(address, b"GET /metrics HTTP/1.0\r\n\r\n");
         if own == 0 {

@@ -1,4 +1,4 @@
-//! `ebb metrics`: the guests for Prometheus.
+//! `ebb metrics`: the guests' figures for Prometheus.
 
 mod door;
 mod http;
@@ -16,7 +16,8 @@ use door::{Door, Token};
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
-/// Prints or serves the metrics and returns the status.
+/// Runs `ebb metrics`: prints the metrics once, or serves them. Returns the exit status 0. Fails if
+/// the address cannot be used.
 pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     if options.once {
         stdout::offer(&render(&mut Fleet::new()))?;
@@ -32,7 +33,7 @@ pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     }
     let door = Door {
         hosts: options.host.clone(),
-        // Other machines have no users that this one knows.
+        // Users of other machines are unknown here.
         any_user: options.any_user || (!address.ip().is_loopback() && options.token_file.is_none()),
         token: options.token_file.as_deref().map(Token::read).transpose()?,
         user: rustix::process::geteuid().as_raw(),
@@ -40,9 +41,9 @@ pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     let failed = |source| Failure::Listen { address, source };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    // On stdout, so that a script that asked for port 0 can read it.
+    // Printed on stdout, so that a script that asked for port 0 can read the port.
     stdout::offer(&format!("serving http://{address}/metrics\n"))?;
-    // One scrape at a time asks the guests; connections to them are kept.
+    // Requests ask the guests one at a time; the connections to the guests stay open.
     let fleet = Mutex::new(Fleet::new());
     http::serve(&listener, door, move || {
         render(&mut fleet.lock().unwrap_or_else(PoisonError::into_inner))
@@ -50,6 +51,7 @@ pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Returns the metrics of all guests as OpenMetrics text.
 fn render(fleet: &mut Fleet) -> String {
     let found = fleet.figures();
     let guests: Vec<_> = found

@@ -1,29 +1,31 @@
-//! The guests as OpenMetrics text (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
+//! Formats the guests' figures as OpenMetrics text
+//! (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
 
 use crate::guest::HugePages;
 use crate::registry::{Figures, Life};
 use std::fmt::Write;
 
-/// What an HTTP answer calls it.
+/// The media type of the text in an HTTP answer.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What a family of metrics measures.
+/// The type of a metric family.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Kind {
     Gauge,
     Counter,
 }
 
-/// A family: one sample for each guest that has the figure.
+/// A metric family, with one sample for each guest that has the figure.
 struct Family {
     name: &'static str,
     kind: Kind,
-    /// The last word of the name, where the specification asks for one.
+    /// The last part of the name, if it is a unit.
     unit: &'static str,
     help: &'static str,
     value: fn(&Figures) -> Option<Value>,
 }
 
+/// The value of a sample.
 #[derive(Copy, Clone, PartialEq, Debug)]
 enum Value {
     Whole(u64),
@@ -177,7 +179,7 @@ const FAMILIES: [Family; 20] = [
     },
 ];
 
-/// A family with a sample for each pool of huge pages of each guest.
+/// A metric family with a sample for each hugetlb pool of each guest.
 struct PoolFamily {
     name: &'static str,
     help: &'static str,
@@ -207,7 +209,7 @@ const POOL_FAMILIES: [PoolFamily; 4] = [
     },
 ];
 
-/// The text for these guests; so many more did not answer.
+/// Returns the text for these guests. `silent` is the number of guests that did not answer.
 pub(super) fn render(guests: &[&Figures], silent: usize) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -278,7 +280,7 @@ fn write_all(text: &mut String, guests: &[&Figures], silent: usize) -> std::fmt:
     writeln!(text, "# EOF")
 }
 
-/// What tells one guest from all others: names need not be unique, process numbers are.
+/// Returns the labels that identify a guest. Names need not be unique, but process numbers are.
 fn identity(figures: &Figures) -> String {
     format!(
         "guest=\"{}\",pid=\"{}\"",
@@ -287,7 +289,7 @@ fn identity(figures: &Figures) -> String {
     )
 }
 
-/// A label's value: backslash, quote and line feed are escaped, all else stands for itself.
+/// Returns a label's value with backslash, quote and line feed escaped.
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for c in value.chars() {
@@ -307,7 +309,7 @@ mod tests {
     use crate::top::tests::figures;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// What a strict reader makes of the text.
+    /// The contents of the text as a strict parser reads them.
     #[derive(Debug, Default)]
     struct Read {
         kinds: BTreeMap<String, String>,
@@ -315,7 +317,7 @@ mod tests {
         samples: Vec<(String, BTreeMap<String, String>, f64)>,
     }
 
-    /// Reads as the specification's grammar has it; panics with the line that breaks it.
+    /// Parses the text by the specification's grammar. Panics with the line that violates it.
     fn read(text: &str) -> Read {
         let mut read = Read::default();
         let mut current: Option<String> = None;

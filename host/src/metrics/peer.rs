@@ -1,4 +1,4 @@
-//! Which local user stands at the other end of a connection.
+//! Finds the local user at the other end of a TCP connection.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 
 /// The kernel's lists of TCP sockets. A program may reach an IPv4 address by an IPv6 socket.
 const LISTS: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-/// Bytes of a list that are read: a million sockets.
+/// The maximum number of bytes of a list that are read: those of a million sockets.
 const LIST_MAX: u64 = 150 << 20;
 
-/// Returns the user whose socket the other end of a connection is. Returns `None` if that is on
-/// another machine or in another network namespace, or is closed already.
+/// Returns the user who owns the other end of `stream`. Returns `None` if it is on another machine
+/// or in another network namespace, or is closed already.
 pub(super) fn user_of(stream: &TcpStream) -> Option<u32> {
     let ends = [stream.peer_addr().ok()?, stream.local_addr().ok()?];
     LISTS.into_iter().find_map(|list| {
@@ -19,7 +19,8 @@ pub(super) fn user_of(stream: &TcpStream) -> Option<u32> {
     })
 }
 
-/// Looks for the socket whose own address is `ends[0]` and whose other end is `ends[1]`.
+/// Returns the owner of the socket in `list` whose own address is `ends[0]` and whose peer is
+/// `ends[1]`.
 fn user_in(list: impl BufRead, ends: [SocketAddr; 2]) -> Option<u32> {
     let ends = ends.map(|end| (end.ip().to_canonical(), end.port()));
     list.lines().map_while(Result::ok).find_map(|line| {
@@ -27,14 +28,15 @@ fn user_in(list: impl BufRead, ends: [SocketAddr; 2]) -> Option<u32> {
         let [_, own, other, _, _, _, _, user, _, inode, ..] = words[..] else {
             return None;
         };
-        // A socket that no process has any more is shown as root's, with no inode.
+        // A socket that no process has open any more is listed with user 0 and inode 0.
         let is_open = inode != "0";
         let found = is_open && address(own)? == ends[0] && address(other)? == ends[1];
         found.then(|| user.parse().ok()).flatten()
     })
 }
 
-/// Reads `0100007F:2604`: words of the address in the order of this CPU, and the port.
+/// Parses an address like `0100007F:2604`: the words of the IP address in this CPU's byte order,
+/// and the port.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| u32::from_str_radix(ip.get(8 * at..8 * at + 8)?, 16).ok();
@@ -74,7 +76,7 @@ mod tests {
         assert_eq!(user("127.0.0.1:40000"), Some(1001));
         assert_eq!(user("[::ffff:127.0.0.1]:40000"), Some(1001));
         assert_eq!(user("127.0.0.1:40002"), Some(1002));
-        // Closed: the kernel says 0, which is not root.
+        // A closed socket is listed with user 0, which does not mean root.
         assert_eq!(user("127.0.0.1:40001"), None);
         assert_eq!(user("127.0.0.1:40003"), None);
         assert_eq!(user("10.0.0.1:40000"), None);
@@ -84,7 +86,7 @@ mod tests {
     fn this_process_is_found_as_this_user() {
         let own = rustix::process::geteuid().as_raw();
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            // A machine need not have IPv6.
+            // The machine may lack IPv6.
             let Ok(listener) = TcpListener::bind(address) else {
                 continue;
             };

@@ -1,48 +1,52 @@
-//! Places for connections: a few, of which those that only wait are given to new ones.
+//! The slots for connections of `ebb metrics`. If all are in use, a new connection may take the
+//! slot of one that only waits.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections at a time.
+/// The maximum number of connections at a time.
 pub(super) const CONNECTIONS_MAX: usize = 8;
 
-/// What the thread of a connection does.
+/// The state of a connection's thread.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// Waits for the rest of a request.
+    /// It waits for the rest of the request.
     Reading,
-    /// Puts the answer together.
+    /// It prepares the answer.
     Working,
-    /// Waits until the answer is taken.
+    /// It waits until the client has received the answer.
     Sending,
 }
 
 #[derive(Debug)]
+/// A connection that has a slot.
 struct Slot {
     number: u64,
     stream: Arc<TcpStream>,
-    /// It has to show a token.
+    /// Whether the client must send a token.
     stranger: bool,
     stage: Stage,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// In order of their beginning.
+    /// The connections, the oldest first.
     slots: Vec<Slot>,
+    /// The number of the next connection.
     next: u64,
 }
 
-/// All places.
+/// All slots. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots(Arc<Mutex<State>>);
 
 impl Slots {
-    /// Takes a place. If all are taken, the connection goes that has waited for a request longest,
-    /// else the one that has waited longest for its answer to be taken; strangers first. A stranger
-    /// takes no place of others.
+    /// Takes a slot for the connection `stream`. `stranger` says that its client must send a token.
     ///
-    /// Returns `None` if no connection can go.
+    /// If all slots are in use, one connection is closed: the one that has waited longest for a
+    /// request, else the one that has waited longest for its answer to be received. Connections of
+    /// strangers are closed first, and a stranger never displaces another client. Returns `None` if
+    /// no connection can be closed.
     pub(super) fn take(&self, stream: &Arc<TcpStream>, stranger: bool) -> Option<Ticket> {
         let mut state = self.lock();
         if state.slots.len() >= CONNECTIONS_MAX {
@@ -59,7 +63,7 @@ impl Slots {
                 })
                 .min_by_key(|(_, order)| *order)?;
             let gone = state.slots.remove(place);
-            // Its thread sees the end.
+            // Its thread notices the closed connection.
             let _ = gone.stream.shutdown(Shutdown::Both);
         }
         let number = state.next;
@@ -81,7 +85,7 @@ impl Slots {
     }
 }
 
-/// A place, until it is dropped.
+/// A slot, which is freed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     slots: Slots,
@@ -89,7 +93,8 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    /// Says what the connection does from here on. Returns `false` if another one has its place.
+    /// Records the new state of the connection. Returns `false` if its slot was taken by another
+    /// connection.
     pub(super) fn set(&self, stage: Stage) -> bool {
         let mut state = self.slots.lock();
         let own = state

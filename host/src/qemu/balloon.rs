@@ -1,6 +1,7 @@
-//! The balloon of a QEMU that runs already, over a monitor socket of its own.
+//! A client for the virtio balloon of a QEMU that already runs, over a QMP socket of its own.
 //!
-//! The other end may be anything: lines are bounded, whoever is silent is given up, what it says is an allegation.
+//! The peer is not trusted. The length of a line, the number of events before an answer and the
+//! time of an answer are bounded, and every value it sends is treated as a claim.
 
 use crate::system::open_named;
 use crate::system::opened::own_path;
@@ -13,19 +14,20 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// QEMU answers within this, or it is stopped or no QEMU.
+/// The timeout of each read and write on the monitor socket.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longer than any line of QEMU's that we ask for.
+/// The maximum length of one line from the monitor, in bytes. All answers used here are shorter.
 const LINE_MAX: usize = 1 << 20;
-/// Events that come before an answer, at most.
+/// The maximum number of other messages, such as events, before the answer to a command.
 const EVENTS_MAX: usize = 1000;
-/// Characters of an error of QEMU's that are shown.
+/// The maximum number of characters of QEMU's error text that are shown.
 const ERROR_MAX: usize = 200;
-/// Where QEMU has its devices.
+/// The folders of QEMU's object model (QOM) that are searched for the balloon device.
 const DEVICES: [&str; 2] = ["/machine/peripheral", "/machine/peripheral-anon"];
+/// The balloon's property for the interval at which QEMU polls the guest's statistics, in seconds.
 const INTERVAL: &str = "guest-stats-polling-interval";
 
-/// Why there is no answer.
+/// Why the balloon cannot be reached or a command to it failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BalloonError {
     #[error("no monitor can be reached there")]
@@ -49,7 +51,7 @@ pub(crate) enum BalloonError {
 }
 
 impl BalloonError {
-    /// The error with what it came from.
+    /// Returns the error's message, followed by that of its source if it has one.
     pub(crate) fn whole(&self) -> String {
         match std::error::Error::source(self) {
             Some(source) => format!("{self}: {source}"),
@@ -58,27 +60,31 @@ impl BalloonError {
     }
 }
 
-/// What the guest told its balloon, in bytes.
+/// Memory statistics that the guest sent to its balloon device. Amounts are in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Told {
+    /// All memory that the guest's kernel manages.
     pub(crate) total: u64,
-    /// What could be had without harm; what is free, of guests that do not tell.
+    /// Memory that programs can get without swapping. For guests that do not send this statistic,
+    /// the free memory.
     pub(crate) available: u64,
-    /// What nothing uses.
+    /// Free memory, or `None` if the guest does not send this statistic.
     pub(crate) free: Option<u64>,
-    /// What files take, of guests that tell.
+    /// Memory of the page cache, or `None` if the guest does not send this statistic.
     pub(crate) files: Option<u64>,
-    /// Page faults so far.
+    /// Page faults since boot, or `None` if the guest does not send this statistic.
     pub(crate) faults: Option<u64>,
-    /// Seconds since 1970 at which it told.
+    /// When the statistics arrived, in seconds since 1970.
     pub(crate) at: u64,
 }
 
 impl Told {
-    /// Reads `guest-stats`; `None` while the guest has told nothing.
+    /// Reads the answer to a query of `guest-stats`. Returns `None` if the guest has not sent any
+    /// statistics yet, or has not sent its total memory or neither its available nor its free
+    /// memory.
     fn parse(answer: &Value) -> Option<Self> {
         let stats = answer.get("stats")?;
-        // What the guest does not tell is all ones.
+        // QEMU sets a statistic that the guest does not send to all ones.
         let tag = |name: &str| stats.get(name)?.as_u64().filter(|value| *value != u64::MAX);
         let at = answer.get("last-update")?.as_u64().filter(|at| *at != 0)?;
         Some(Self {
@@ -86,34 +92,41 @@ impl Told {
             available: tag("stat-available-memory").or_else(|| tag("stat-free-memory"))?,
             free: tag("stat-free-memory"),
             files: tag("stat-disk-caches"),
-            // Linux counts a major fault among all of them, which it calls minor here.
+            // Linux includes major faults in this count, although the statistic is named minor
+            // faults.
             faults: tag("stat-minor-faults"),
             at,
         })
     }
 }
 
-/// A balloon that can be asked.
+/// A connection to the monitor of a running QEMU, which has a virtio balloon.
 #[derive(Debug)]
 pub(crate) struct Balloon {
     lines: Lines<UnixStream>,
     device: String,
-    /// The process at the other end.
+    /// The process at the other end of the socket, or `None` if the host does not say which.
     pub(crate) pid: Option<i32>,
 }
 
 impl Balloon {
-    /// Connects to the monitor at `path` and finds the balloon.
+    /// Connects to the QMP socket at `path` and finds the balloon device of that QEMU.
+    ///
+    /// Fails if the connection fails, the peer does not speak QMP or does not answer in 10 s, or
+    /// QEMU has no balloon device.
     pub(crate) fn connect(path: &Path) -> Result<Self, BalloonError> {
         let connect = || {
-            // The socket that was found, whatever the path leads to by now.
+            // Connects to the socket that was opened, even if `path` leads to another file by now.
             let socket = open_named(path, OFlags::PATH)?;
             UnixStream::connect(own_path(&socket))
         };
         Self::over(connect().map_err(BalloonError::Connect)?)
     }
 
-    /// Finds the balloon of the QEMU whose monitor is at the other end.
+    /// Performs the QMP handshake on `stream` and finds the balloon device of that QEMU.
+    ///
+    /// Fails if the peer does not speak QMP or does not answer in 10 s, or QEMU has no balloon
+    /// device.
     pub(crate) fn over(stream: UnixStream) -> Result<Self, BalloonError> {
         let timeouts = stream
             .set_read_timeout(Some(PATIENCE))
@@ -131,31 +144,37 @@ impl Balloon {
         Ok(Self { lines, device, pid })
     }
 
-    /// What the guest is called, if it was given a name.
+    /// Returns the guest's name, or `None` if QEMU was started without `-name`. Fails if the
+    /// monitor does not answer.
     pub(crate) fn name(&mut self) -> Result<Option<String>, BalloonError> {
         let answer = self.lines.ask("query-name", &json!({}))?;
         Ok(answer["name"].as_str().map(str::to_owned))
     }
 
-    /// Virtual CPUs.
+    /// Returns the number of virtual CPUs. Fails if the monitor does not answer.
     pub(crate) fn cpus(&mut self) -> Result<usize, BalloonError> {
         let answer = self.lines.ask("query-cpus-fast", &json!({}))?;
         Ok(answer.as_array().map_or(0, Vec::len))
     }
 
-    /// Whether KVM runs it.
+    /// Returns whether the guest runs on KVM. Fails if the monitor does not answer.
     pub(crate) fn is_on_kvm(&mut self) -> Result<bool, BalloonError> {
         let answer = self.lines.ask("query-kvm", &json!({}))?;
         Ok(answer["enabled"].as_bool().unwrap_or(false))
     }
 
-    /// What QEMU's process holds of the host's memory: the guest's memory and its own.
+    /// Returns the resident set size of the QEMU process in bytes: the guest's memory and QEMU's
+    /// own.
+    ///
+    /// Fails with `Nobody` if the process is not known, and with `Process` if its
+    /// `/proc/PID/smaps_rollup` cannot be read.
     pub(crate) fn resident(&self) -> Result<u64, BalloonError> {
         let pid = self.pid.ok_or(BalloonError::Nobody)?;
         resident(pid).ok_or(BalloonError::Process(pid))
     }
 
-    /// Bytes of memory that the guest has now.
+    /// Returns the guest's current amount of memory in bytes, without the frames in the balloon.
+    /// Fails if the monitor does not answer or QEMU refuses.
     pub(crate) fn memory(&mut self) -> Result<u64, BalloonError> {
         let answer = self.lines.ask("query-balloon", &json!({}))?;
         answer["actual"]
@@ -163,7 +182,8 @@ impl Balloon {
             .ok_or(BalloonError::Protocol("`query-balloon` has no `actual`"))
     }
 
-    /// Bytes of memory that the guest has with an empty balloon.
+    /// Returns the guest's amount of memory in bytes with an empty balloon. Fails if the monitor
+    /// does not answer or QEMU refuses.
     pub(crate) fn full_memory(&mut self) -> Result<u64, BalloonError> {
         let answer = self.lines.ask("query-memory-size-summary", &json!({}))?;
         let base = answer["base-memory"].as_u64();
@@ -174,34 +194,39 @@ impl Balloon {
             ))
     }
 
-    /// Has the guest come to have so many bytes.
+    /// Sets the balloon's target, so that the guest is left with `bytes` of memory. Returns as soon
+    /// as QEMU accepts the target; the guest inflates or deflates afterwards. Fails if the monitor
+    /// does not answer or QEMU refuses.
     pub(crate) fn set_memory(&mut self, bytes: u64) -> Result<(), BalloonError> {
         let answer = self.lines.ask("balloon", &json!({ "value": bytes }));
         answer.map(drop)
     }
 
-    /// What the guest told last.
+    /// Returns the memory statistics that the guest sent last, or `None` if it has not sent any.
+    /// Fails if the monitor does not answer or QEMU refuses.
     pub(crate) fn told(&mut self) -> Result<Option<Told>, BalloonError> {
         let property = json!({"path": self.device, "property": "guest-stats"});
         let answer = self.lines.ask("qom-get", &property)?;
         Ok(Told::parse(&answer))
     }
 
-    /// How often QEMU asks the guest, in seconds; 0: never.
+    /// Returns the interval at which QEMU polls the guest's statistics, in seconds. 0 means never.
+    /// Fails if the monitor does not answer or QEMU refuses.
     pub(crate) fn interval(&mut self) -> Result<u64, BalloonError> {
         let property = json!({"path": self.device, "property": INTERVAL});
         let answer = self.lines.ask("qom-get", &property)?;
         Ok(answer.as_u64().unwrap_or(0))
     }
 
-    /// Has QEMU ask the guest as often.
+    /// Has QEMU poll the guest's statistics every `seconds`, or never if `seconds` is 0. Fails if
+    /// the monitor does not answer or QEMU refuses.
     pub(crate) fn set_interval(&mut self, seconds: u64) -> Result<(), BalloonError> {
         let property = json!({"path": self.device, "property": INTERVAL, "value": seconds});
         self.lines.ask("qom-set", &property).map(drop)
     }
 }
 
-/// The path of the balloon among the devices.
+/// Returns the QOM path of the balloon device. Fails with `BalloonError::None` if QEMU has none.
 fn find(lines: &mut Lines<UnixStream>) -> Result<String, BalloonError> {
     for folder in DEVICES {
         let devices = lines.ask("qom-list", &json!({ "path": folder }))?;
@@ -216,7 +241,7 @@ fn find(lines: &mut Lines<UnixStream>) -> Result<String, BalloonError> {
     Err(BalloonError::None)
 }
 
-/// What a process holds of the host's memory.
+/// Returns the resident set size of process `pid` in bytes, or `None` if `/proc` does not tell.
 fn resident(pid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
@@ -224,12 +249,13 @@ fn resident(pid: i32) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Lines of JSON.
+/// A QMP connection as a sequence of lines of JSON.
 #[derive(Debug)]
 struct Lines<S> {
     stream: S,
+    /// Bytes that were received but not returned as a line yet.
     input: Vec<u8>,
-    /// Questions so far.
+    /// The number of commands sent so far, which is the `id` of the last one.
     asked: u64,
 }
 
@@ -242,7 +268,7 @@ impl<S: Read + Write> Lines<S> {
         }
     }
 
-    /// Asks, and passes over what happens meanwhile.
+    /// Executes `command` and returns its answer. Events that arrive before the answer are dropped.
     fn ask(&mut self, command: &'static str, arguments: &Value) -> Result<Value, BalloonError> {
         self.asked += 1;
         let line = json!({"execute": command, "arguments": arguments, "id": self.asked});
@@ -250,7 +276,7 @@ impl<S: Read + Write> Lines<S> {
         written.map_err(failed)?;
         for _ in 0..EVENTS_MAX {
             let mut answer = self.next()?;
-            // One that came too late for the question before.
+            // An answer to an earlier command, which arrived after its timeout.
             if answer.get("id").is_some_and(|id| *id != self.asked) {
                 continue;
             }
@@ -269,6 +295,8 @@ impl<S: Read + Write> Lines<S> {
         Err(BalloonError::Protocol("it sends events without an end"))
     }
 
+    /// Returns the next line as JSON. Fails if the peer closed the connection, sent no whole line
+    /// in time, or the line is too long or not JSON.
     fn next(&mut self) -> Result<Value, BalloonError> {
         let mut bytes = [0; 4096];
         let mut searched = 0;
@@ -293,6 +321,7 @@ impl<S: Read + Write> Lines<S> {
     }
 }
 
+/// Turns an I/O error of the socket into a [`BalloonError`]; a timeout becomes `Silent`.
 fn failed(error: io::Error) -> BalloonError {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, WouldBlock};
     match error.kind() {
@@ -306,7 +335,7 @@ fn failed(error: io::Error) -> BalloonError {
 mod tests {
     use super::*;
 
-    /// Says what it was given, and takes everything.
+    /// A peer that sends the given bytes and accepts everything that is written to it.
     struct Peer<'a>(&'a [u8]);
 
     impl Read for Peer<'_> {

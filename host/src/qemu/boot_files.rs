@@ -1,26 +1,31 @@
-//! The files that a guest boots from, which are memory of the host's.
+//! The kernel image and the initramfs, which QEMU reads from memfds of the host.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
 use rustix::io::Errno;
 use rustix::param::page_size;
 
-/// The kernel and the initramfs. QEMU has them open, and mapped, until it ends.
+/// The memfds of the kernel image and the initramfs. QEMU has them open and mapped until it ends.
 #[derive(Debug)]
 pub(crate) struct BootFiles([OwnedFd; 2]);
 
 impl BootFiles {
+    /// Wraps the memfds of the kernel image and the initramfs.
     pub(super) fn new(kernel: OwnedFd, initramfs: OwnedFd) -> Self {
         Self([kernel, initramfs])
     }
 
-    /// Gives their memory back to the host once the guest has read them. The sizes stay, so that QEMU's mappings hold: a
-    /// guest that asks its firmware's device for them again gets zeros, and no more memory than before.
+    /// Punches holes over both files, so that the host gets their memory back. Call this once the
+    /// guest has read them.
+    ///
+    /// The sizes of the files stay, so QEMU's mappings remain valid. A guest that asks the
+    /// firmware's device for the files again gets zeros, and no host memory is allocated for them.
+    /// Fails if the host refuses to punch a hole.
     pub(crate) fn give_back(self) -> Result<(), Errno> {
         for file in &self.0 {
             let bytes = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
             if bytes > 0 {
-                // A page is only given back as a whole.
+                // `fallocate` frees whole pages only.
                 let bytes = bytes.next_multiple_of(page_size() as u64);
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 fallocate(file, flags, 0, bytes)?;

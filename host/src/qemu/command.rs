@@ -1,50 +1,66 @@
-//! QEMU's command line for a guest. Everything is handed over as an open file: nothing is left on
-//! disk, and nobody else can connect.
+//! Builds QEMU's command line for a guest.
+//!
+//! QEMU gets every file and socket as an open descriptor. So no file is left on disk, and no other
+//! process can connect to the sockets.
 
 use crate::machine::{Accel, Dialect, Machine};
 use ebb_wire::port;
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 
-/// The hardware of a guest, and the descriptors that QEMU inherits for it.
+/// The hardware of a guest, and the numbers of the descriptors that QEMU inherits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
+    /// The guest kernel that boots, Ebb's or Linux.
     pub(crate) dialect: Dialect,
     pub(crate) machine: Machine,
     pub(crate) accel: Accel,
+    /// The guest's RAM in bytes.
     pub(crate) memory_bytes: u64,
-    /// The host keeps its memory in huge pages.
+    /// Whether the host backs the guest's RAM with huge pages.
     pub(crate) huge: bool,
     pub(crate) cpus: u32,
+    /// Whether the balloon device offers free page reporting.
     pub(crate) reporting: bool,
-    /// The host changes words of the guest's while it runs.
+    /// Whether the host changes words of the guest's memory by atomic operations while the guest
+    /// runs.
     pub(crate) shared: bool,
+    /// Whether QEMU counts instructions (`-icount`), which makes runs repeatable.
     pub(crate) icount: bool,
-    /// Of what the guest takes for random, where instructions are counted.
+    /// The seed of the guest's random numbers if `icount` is set.
     pub(crate) seed: u32,
+    /// The guest kernel's command line.
     pub(crate) kernel_arguments: String,
+    /// The file that is the guest's RAM.
     pub(crate) ram: RawFd,
+    /// The guest kernel's image.
     pub(crate) kernel: RawFd,
+    /// The initramfs.
     pub(crate) initramfs: RawFd,
+    /// The socket of the QMP monitor.
     pub(crate) monitor: RawFd,
-    /// Another monitor, for questions that are waited for.
+    /// The socket of a second QMP monitor, for commands that the caller waits for.
     pub(crate) second_monitor: RawFd,
+    /// The socket of the serial console.
     pub(crate) console: RawFd,
-    /// Stdin and stdout, stderr, control: the order by which the kernel knows them.
+    /// The sockets of the virtio ports: stdin and stdout, stderr, control. The guest kernel tells
+    /// them apart by this order.
     pub(crate) ports: [RawFd; port::PORTS],
-    /// Files for the host, if it wants any.
+    /// The socket on which the guest sends files to the host, or `None` if the host wants no files.
     pub(crate) out: Option<RawFd>,
-    /// Questions about the host's tree, if the guest has one.
+    /// The socket on which the guest asks for files of the host, or `None` if its root does not
+    /// show them.
     pub(crate) root: Option<RawFd>,
+    /// More arguments for QEMU, added at the end.
     pub(crate) extra: Vec<OsString>,
-    /// Sockets of the disks' back-ends, `/dev/vda` first.
+    /// The vhost-user sockets of the disks' back-ends. `/dev/vda` is first.
     pub(crate) disks: Vec<RawFd>,
 }
 
-/// Slots on a PCI bus below this hold the chipset.
+/// The first PCI slot that is free. The chipset uses those below.
 const FIRST_PCI_SLOT: usize = 2;
 
-/// The arguments for `board`.
+/// Returns QEMU's arguments for `board`, without the name of the program.
 pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     let mut line = Arguments(Vec::new());
     line.flag("-nodefaults")
@@ -53,7 +69,7 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         .flag("-S");
     line.option("-name", "ebb".into());
     line.option("-display", "none".into());
-    // QEMU keeps to the transport of 2011 unless told otherwise.
+    // Without this QEMU offers only the legacy interface of virtio-mmio.
     line.option("-global", "virtio-mmio.force-legacy=false".into());
     line.option("-machine", machine(board));
     line.option(
@@ -68,8 +84,8 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         "-cpu",
         match board.accel {
             Accel::Kvm => "host".into(),
-            // QEMU counts each round of a `rep` as an instruction, and on a CPU with ERMS Linux
-            // clears pages byte by byte: 4,096 instead of 512.
+            // QEMU counts each round of a `rep` as an instruction. On a CPU with ERMS Linux clears
+            // a page byte by byte, which takes 4,096 rounds instead of 512.
             Accel::Tcg if board.icount && board.dialect == Dialect::Linux => "max,-erms".into(),
             Accel::Tcg => "max".into(),
         },
@@ -77,13 +93,13 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     line.option("-smp", smp(board));
     if board.icount {
         line.option("-icount", "shift=0,sleep=off".into());
-        // A run must not depend on when it happens, nor on what its machine throws the dice for:
-        // the seed that Linux is handed at its start, and what RDRAND gives.
+        // A run must depend neither on the time of day nor on random numbers of the host. The seed
+        // is used for the one that Linux gets at boot and for RDRAND.
         line.option("-rtc", "base=2023-11-14T22:13:20,clock=vm".into());
         line.option("-seed", board.seed.to_string());
     }
     line.option("-m", format!("{}k", board.memory_bytes >> 10));
-    // Huge pages are mapped as such where file and address are aligned alike.
+    // The host maps a huge page as one entry only if file offset and address are aligned alike.
     let align = if board.huge { ",align=2M" } else { "" };
     line.option(
         "-object",
@@ -106,7 +122,8 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     let reporting = if board.reporting { "on" } else { "off" };
     let mut balloon = format!("id=balloon,free-page-reporting={reporting},deflate-on-oom=on");
     if board.icount && board.dialect == Dialect::Linux {
-        // Asked for by the host, figures would come at a moment that differs each time.
+        // If the host asked for the statistics, they would arrive at a different moment in each
+        // run.
         balloon.push_str(",guest-stats-polling-interval=1");
     }
     line.option(
@@ -126,16 +143,20 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     line.0
 }
 
-/// On KVM a kernel ends this board by a fault that nothing serves, and QEMUs without the device can run it.
+/// Returns whether the guest can end QEMU without the device `isa-debug-exit`. On KVM and microvm
+/// the guest kernel ends the board by a triple fault, and QEMUs without the device can run it.
 fn ends_by_itself(board: &Board) -> bool {
     board.accel == Accel::Kvm && board.machine == Machine::Microvm
 }
 
-/// What of guest code QEMU keeps translated, in MiB: an eighth of the guest's memory, within bounds. Once it is full, QEMU begins
-/// anew; of translations that nobody needs any more none goes before that, so left to itself (1 GiB) QEMU grows with every
-/// program that starts. A program that has more code in use than fits is translated again and again: a compiler takes three
-/// times as long. Each CPU has parts of the buffer for itself, of 2 MiB at least. `make translations-test` shows what other sizes
-/// cost.
+/// Returns the size of QEMU's buffer for translated guest code in MiB: an eighth of the guest's
+/// memory, within bounds.
+///
+/// When the buffer is full, QEMU drops all translations. It drops none before that, even if they
+/// are not used any more. So with its default of 1 GiB, QEMU grows with every program that starts.
+/// A program whose code does not fit is translated again and again, which makes a compiler three
+/// times slower. Each CPU has regions of the buffer for itself, of at least 2 MiB each. `make
+/// translations-test` shows what other sizes cost.
 fn translations_mib(board: &Board) -> u64 {
     let share = (board.memory_bytes / TRANSLATIONS_SHARE) >> 20;
     let least = u64::from(board.cpus) * CPU_TRANSLATIONS_MIB;
@@ -144,15 +165,20 @@ fn translations_mib(board: &Board) -> u64 {
         .max(least)
 }
 
-/// The boot of a stock Linux fits with room to spare.
+/// The minimum size of the buffer. The translations of a boot of stock Linux fit well.
 const LEAST_TRANSLATIONS_MIB: u64 = 32;
-/// A Java compiler fits.
+/// The maximum size of the buffer. The translations of a Java compiler fit.
 const MOST_TRANSLATIONS_MIB: u64 = 256;
+/// The buffer gets one part in this number of the guest's memory.
 const TRANSLATIONS_SHARE: u64 = 8;
+/// The minimum size of the buffer per CPU.
 const CPU_TRANSLATIONS_MIB: u64 = 8;
 
-/// The CPUs. Of a machine that can never have a second one QEMU's translator makes atomic instructions of plain loads and
-/// stores, between which an exchange by another process is lost.
+/// Returns the value of `-smp`. A guest with one CPU may get a second one later if the host changes
+/// the guest's memory by atomic operations (`board.shared`).
+///
+/// For a machine that can only ever have one CPU, QEMU's translator implements atomic instructions
+/// as plain loads and stores. A compare-and-swap of another process in between would be lost.
 fn smp(board: &Board) -> String {
     match (board.accel, board.cpus) {
         (Accel::Tcg, 1) if board.shared && !board.icount => "1,maxcpus=2".into(),
@@ -160,7 +186,8 @@ fn smp(board: &Board) -> String {
     }
 }
 
-/// The port that a guest has only where files are wanted of it. Ebb's kernel knows it as the last one, so it comes last.
+/// Adds the port on which the guest sends files, if the host wants files. Ebb's kernel recognises
+/// this port by its position behind the others.
 fn port_for_files(line: &mut Arguments, board: &Board) {
     let Some(fd) = board.out else { return };
     line.option("-chardev", socket("out", fd));
@@ -176,7 +203,8 @@ fn port_for_files(line: &mut Arguments, board: &Board) {
     line.option("-device", "virtconsole,bus=serialout.0,chardev=out".into());
 }
 
-/// The port of the host's tree comes behind all others, by which Ebb's kernel knows its number.
+/// Adds the port for files of the host, if the guest shows them. It is the last port, by which
+/// Ebb's kernel knows its number.
 fn port_for_root(line: &mut Arguments, board: &Board) {
     let Some(fd) = board.root else { return };
     line.option("-chardev", socket("root", fd));
@@ -195,13 +223,14 @@ fn port_for_root(line: &mut Arguments, board: &Board) {
     );
 }
 
+/// Adds the ports for stdin and stdout, stderr, and control.
 fn ports(line: &mut Arguments, board: &Board) {
     for (index, fd) in board.ports.iter().enumerate() {
         line.option("-chardev", socket(&format!("port{index}"), *fd));
     }
     if board.dialect == Dialect::Linux {
-        // Linux makes terminals of consoles, which change bytes; ports it leaves alone.
-        // One more than there are: the first is for a console.
+        // Linux turns a console into a terminal, which changes bytes. A plain port passes bytes on
+        // as they are. `max_ports` includes port 0, which is reserved for a console.
         let most = port::OUT + 2 + usize::from(board.root.is_some());
         let properties = format!("id=serial0,max_ports={most}");
         line.option("-device", virtio(board, "serial", 0, &properties));
@@ -231,10 +260,11 @@ fn ports(line: &mut Arguments, board: &Board) {
     }
 }
 
+/// Returns the value of `-machine`.
 fn machine(board: &Board) -> String {
     match board.machine {
         Machine::Microvm => {
-            // Linux calibrates its clocks against the PIT, unless KVM tells it their rates.
+            // Linux calibrates its clocks against the PIT unless KVM gives it their frequencies.
             let legacy = match board.dialect {
                 Dialect::Ebb => "off",
                 Dialect::Linux => "on",
@@ -248,7 +278,8 @@ fn machine(board: &Board) -> String {
     }
 }
 
-/// A virtio device in the slot `index`: the kernel tells devices of a kind apart by their slots.
+/// Returns the description of a virtio device in slot `index`. The guest kernel tells devices of
+/// one kind apart by their slots.
 fn virtio(board: &Board, kind: &str, index: usize, properties: &str) -> String {
     match board.machine {
         Machine::Microvm => {
@@ -261,21 +292,22 @@ fn virtio(board: &Board, kind: &str, index: usize, properties: &str) -> String {
     }
 }
 
-/// A disk whose back-end is elsewhere, in a slot behind the balloon's.
+/// Returns the description of disk `index`, whose vhost-user back-end is another process or thread.
+/// Its slot is behind the balloon's.
 fn disk(board: &Board, index: usize) -> String {
     let place = match (board.dialect, board.machine) {
-        // Linux finds the windows of this board from the last one on, and what it finds first is
-        // its first disk.
+        // Linux scans the virtio-mmio windows of this board from the last one down. The first disk
+        // it finds becomes `/dev/vda`.
         (Dialect::Linux, Machine::Microvm) => board.disks.len() - 1 - index,
         _ => index,
     };
     let slot = board.ports.len() + 1 + place;
     let properties = format!("chardev=disk{index},id=disk{index}");
     match board.machine {
-        // It has no name of its own for this board: it plugs into the transport itself.
+        // QEMU has no special name of this device for virtio-mmio; it is plugged into the bus.
         Machine::Microvm => {
-            // Drivers take the largest queue that this transport has; QEMU has to know it, to
-            // keep account of what is under way.
+            // Drivers use the largest queue that this transport offers. QEMU must know the size to
+            // keep track of the requests in flight.
             format!("vhost-user-blk,bus=virtio-mmio-bus.{slot},queue-size=1024,{properties}")
         }
         Machine::Q35 => {
@@ -287,14 +319,17 @@ fn disk(board: &Board, index: usize) -> String {
     }
 }
 
+/// Returns the description of a character device for the socket `fd`.
 fn socket(id: &str, fd: RawFd) -> String {
     format!("socket,id={id},fd={fd}")
 }
 
+/// Returns a path by which QEMU opens its inherited descriptor `fd`.
 fn fd_path(fd: RawFd) -> String {
     format!("/proc/self/fd/{fd}")
 }
 
+/// A command line that grows.
 struct Arguments(Vec<OsString>);
 
 impl Arguments {
@@ -351,7 +386,7 @@ mod tests {
         assert!(microvm.contains("virtio-serial-device,bus=virtio-mmio-bus.2,id=serial2"));
         assert!(microvm.contains("virtio-balloon-device,bus=virtio-mmio-bus.3,id=balloon"));
         assert!(microvm.contains("free-page-reporting=on"));
-        // It would put on a filter of its own, which no QEMU may.
+        // QEMU would install a seccomp filter of its own, which the confinement forbids.
         assert!(!microvm.contains("-sandbox"));
         assert!(microvm.contains("-m 1048576k") && !microvm.contains("align="));
         assert!(
@@ -403,7 +438,8 @@ mod tests {
         assert!(q35.contains("free-page-reporting=off"));
         board.dialect = Dialect::Linux;
         let linux = text(&board);
-        // The balloon stands where Ebb has it, so that the guests differ in as little as can be.
+        // The balloon has the same slot as with Ebb's kernel, so that the guests differ as little
+        // as possible.
         assert!(linux.contains("virtio-balloon-pci,addr=0x5,"));
         assert!(linux.contains("virtserialport,bus=serial0.0,nr=3,chardev=port2,name=ebb.control"));
         assert!(!linux.contains("virtconsole"));
@@ -420,7 +456,7 @@ mod tests {
         assert!(text(&board).contains("-cpu max "));
         board.icount = true;
         let counted = text(&board);
-        // What is counted must not depend on when translations go.
+        // Counted instructions must not depend on when QEMU drops translations.
         assert!(counted.contains("-accel tcg -"));
         assert!(counted.contains("-cpu max,-erms "));
         assert!(counted.contains("-seed 7 "));

@@ -1,30 +1,31 @@
-//! Commands to QEMU's monitor whose answers another thread reads.
+//! Sends commands to QEMU's monitor while another thread reads the answers.
 
 use rustix::net::{SendFlags, send};
 use serde_json::Value;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 
-/// Asks QEMU; the answers come to [`Monitor::wait_for_end`](super::monitor::Monitor::wait_for_end),
-/// as many as were asked for.
+/// The sending half of QEMU's monitor. Each command causes one answer, which
+/// [`Monitor::wait_for_end`](super::monitor::Monitor::wait_for_end) hands to its caller.
 #[derive(Debug)]
 pub(crate) struct Inquiries(UnixStream);
 
 impl Inquiries {
-    /// Sends a command.
+    /// Sends `command` and blocks until it is written. Fails if QEMU has ended.
     pub(crate) fn ask(&mut self, command: &Value) -> io::Result<()> {
         self.0.write_all(format!("{command}\n").as_bytes())
     }
 
-    /// Sends a short command, unless QEMU leaves too much unread.
+    /// Sends the short `command` without blocking.
     ///
     /// # Errors
-    /// If there is no room for all of it, or QEMU has ended.
+    /// `EAGAIN` or `WriteZero` if the socket's buffer is too full for the line, and `EPIPE` if QEMU
+    /// has ended.
     pub(super) fn ask_now(&mut self, command: &Value) -> io::Result<()> {
         let line = format!("{command}\n");
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let sent = send(&self.0, line.as_bytes(), flags)?;
-        // The kernel takes a line of this length whole or not at all.
+        // The kernel takes a line of this length either whole or not at all.
         if sent == line.len() {
             Ok(())
         } else {
@@ -32,7 +33,7 @@ impl Inquiries {
         }
     }
 
-    /// Asks over this socket.
+    /// Sends commands over `socket`, a duplicate of the monitor's socket.
     pub(super) fn over(socket: UnixStream) -> Self {
         Self(socket)
     }

@@ -1,4 +1,5 @@
-//! QEMU: what it is told, the process that it is, its monitor, the RAM that it shares with us.
+//! Running QEMU: its command line, its process, its QMP monitor, its virtual CPUs, and the guest's
+//! RAM, which QEMU and `ebb` share.
 
 mod balloon;
 mod boot_files;

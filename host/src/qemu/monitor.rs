@@ -1,4 +1,4 @@
-//! QEMU's monitor: says hello, starts the VM, and tells afterwards why it ended.
+//! QEMU's QMP monitor: the handshake, the start of the VM, commands, and why the VM ended.
 
 use super::inquiries::Inquiries;
 use super::process::Handle;
@@ -10,30 +10,32 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// QEMU answers its monitor within this, or something is badly wrong.
+/// The timeout of one answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Events that are read, and bytes of one: far more than a guest of ours causes.
+/// The maximum number of events that are read. A guest of ours causes far fewer.
 const EVENTS_MAX: usize = 1_000_000;
+/// The maximum length of one line once the CPUs run, in bytes. All events and answers are shorter.
 const EVENT_BYTES_MAX: u64 = 1 << 20;
 
-/// What QEMU may say at once, in bytes: a greeting, and an answer with the events before it, are a few
-/// hundred.
+/// The maximum size of one answer with the events before it, in bytes. The greeting and the answers
+/// are a few hundred bytes.
 const GREETING_MAX: u64 = 1 << 20;
 
-/// QEMU's side of its monitor. An answer is bounded, and so is what comes until the CPUs run.
+/// The receiving half of the monitor. `bound` limits each answer until the CPUs run.
 struct Words {
     socket: UnixStream,
     bound: Option<Bound>,
 }
 
-/// How much may be said, and until when.
+/// A limit on the size and the time of one answer.
 struct Bound {
+    /// The number of bytes that may still arrive.
     left: u64,
     deadline: Instant,
 }
 
 impl Bound {
-    /// That of one answer.
+    /// Returns the limit for one answer, which starts now.
     fn new() -> Self {
         Self {
             left: GREETING_MAX,
@@ -69,14 +71,15 @@ impl Read for Words {
     }
 }
 
-/// A connected monitor.
+/// A connection to QEMU's monitor after the handshake.
 pub(crate) struct Monitor {
     words: BufReader<Words>,
     /// QEMU's version, like `7.2.22`.
     pub(crate) version: String,
 }
 
-/// A line from QEMU: one of the four is there. Other keys, which a later QEMU may add, are ignored.
+/// A line from QEMU, in which one of the first four keys is present. Other keys, which a later QEMU
+/// may add, are ignored.
 #[derive(Debug, Deserialize)]
 struct Line {
     #[serde(rename = "QMP")]
@@ -90,6 +93,7 @@ struct Line {
     data: Value,
 }
 
+/// The description of a failed command.
 #[derive(Debug, Deserialize)]
 struct Refusal {
     desc: String,
@@ -112,7 +116,7 @@ struct Numbers {
     micro: u32,
 }
 
-/// Why the monitor does not work.
+/// Why the monitor cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MonitorError {
     #[error("QEMU ended before its monitor answered")]
@@ -122,7 +126,8 @@ pub(crate) enum MonitorError {
 }
 
 impl Monitor {
-    /// Waits for QEMU's greeting and answers it.
+    /// Performs the QMP handshake on `socket`. Fails if QEMU ends before, or does not answer
+    /// properly within 60 s.
     pub(crate) fn connect(socket: UnixStream) -> Result<Self, MonitorError> {
         let mut monitor = Self {
             words: BufReader::new(Words {
@@ -144,7 +149,8 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Reads what QEMU says next, within the bound of one answer.
+    /// Reads the next line, within the limit of the current answer. Fails with `Ended` if QEMU
+    /// closed the connection.
     fn line(&mut self) -> Result<Line, MonitorError> {
         let mut line = Vec::new();
         self.words.read_until(b'\n', &mut line).map_err(protocol)?;
@@ -154,14 +160,14 @@ impl Monitor {
         serde_json::from_slice(&line).map_err(|error| protocol(error.into()))
     }
 
-    /// Has QEMU do a command, and returns its answer. Events before it are passed over.
+    /// Executes `command` and returns its answer. Events that arrive before the answer are dropped.
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, MonitorError> {
         let words = self.words.get_mut();
         words.bound = Some(Bound::new());
         let asked = json!({"execute": command, "arguments": arguments});
         let sent = words.socket.write_all(format!("{asked}\n").as_bytes());
         sent.map_err(protocol)?;
-        // Ends: bytes and time are bounded.
+        // This loop ends because bytes and time are limited.
         loop {
             let line = self.line()?;
             if let Some(answer) = line.answer {
@@ -174,32 +180,37 @@ impl Monitor {
         }
     }
 
-    /// Lets the CPUs run (QEMU was started with them stopped).
+    /// Starts the virtual CPUs, with which QEMU was started stopped. Fails if QEMU refuses or has
+    /// ended.
     pub(crate) fn start(&mut self) -> Result<(), MonitorError> {
         self.execute("cont", &json!({})).map(drop)
     }
 
-    /// Returns what the balloon leaves to the guest, in bytes.
+    /// Returns the guest's current amount of memory in bytes, without the frames in the balloon.
+    /// Fails if QEMU refuses or has ended.
     pub(crate) fn balloon(&mut self) -> Result<u64, MonitorError> {
         let answer = self.execute("query-balloon", &json!({}))?;
         let strange = || protocol(io::Error::other("query-balloon: no amount"));
         answer["actual"].as_u64().ok_or_else(strange)
     }
 
-    /// Has the balloon leave `bytes` to the guest, as far as the guest goes along.
+    /// Sets the balloon's target, so that the guest is left with `bytes`. The guest may ignore it.
+    /// Fails if QEMU refuses or has ended.
     pub(crate) fn set_balloon(&mut self, bytes: u64) -> Result<(), MonitorError> {
-        // QEMU's number has a sign.
+        // QEMU reads the number as a signed one.
         let bytes = bytes.min(i64::MAX as u64);
         self.execute("balloon", &json!({ "value": bytes }))
             .map(drop)
     }
 
-    /// Returns what QEMU says of the property `name` of its object `object`.
+    /// Returns the value of the property `name` of the QOM object at the path `object`. Fails if
+    /// QEMU refuses or has ended.
     pub(crate) fn property(&mut self, object: &str, name: &str) -> Result<Value, MonitorError> {
         self.execute("qom-get", &json!({"path": object, "property": name}))
     }
 
-    /// Sets the property `name` of QEMU's object `object`.
+    /// Sets the property `name` of the QOM object at the path `object` to `value`. Fails if QEMU
+    /// refuses or has ended.
     pub(crate) fn set_property(
         &mut self,
         object: &str,
@@ -210,13 +221,17 @@ impl Monitor {
         self.execute("qom-set", &arguments).map(drop)
     }
 
-    /// A way to ask QEMU while [`Self::wait_for_end`] reads, once the CPUs run.
+    /// Returns a handle that sends commands while [`Self::wait_for_end`] reads the answers. Use it
+    /// only once the CPUs run. Fails if the socket cannot be duplicated.
     pub(crate) fn inquiries(&self) -> io::Result<Inquiries> {
         Ok(Inquiries::over(self.words.get_ref().socket.try_clone()?))
     }
 
-    /// Reads events until QEMU ends, and hands its answers to `learn`. A guest that stops without our
-    /// asking `vcpus` for it never goes on (KVM met what it cannot do), so it is ended then.
+    /// Reads events until QEMU ends, and calls `learn` with each answer to a command of an
+    /// [`Inquiries`]. Returns why the VM ended.
+    ///
+    /// If the CPUs stop although `vcpus` did not ask for that, KVM met an instruction or a state
+    /// that it cannot handle. The guest could never continue, so QEMU is killed.
     pub(crate) fn wait_for_end(
         mut self,
         qemu: &Handle,
@@ -224,7 +239,7 @@ impl Monitor {
         mut learn: impl FnMut(&Value),
     ) -> End {
         let mut end = End::default();
-        // Lines are bounded from here on.
+        // From here on only the length of a line is limited, not the time.
         let words = self.words.get_mut();
         words.bound = None;
         let _ = words.socket.set_read_timeout(None);
@@ -244,7 +259,8 @@ impl Monitor {
             let said = said.and_then(|line| Some((line.event?, line.data)));
             let (event, data) = said.unwrap_or_default();
             match event.as_str() {
-                // Users may ask for any number of these.
+                // These are not counted as events: users may stop and resume the guest any number
+                // of times.
                 "STOP" if vcpus.have_stopped() => {}
                 "RESUME" => vcpus.go_on(),
                 name => {
@@ -262,20 +278,22 @@ impl Monitor {
     }
 }
 
-/// What the monitor told of a VM's end.
+/// What the monitor reported about the end of a VM.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// Why the guest shut down, if it did.
+    /// QEMU's reason for the shutdown, such as `guest-reset`, or `None` if the guest did not shut
+    /// down.
     pub(crate) cause: Option<String>,
-    /// QEMU could not run the guest any further.
+    /// Whether QEMU could not run the guest any further and was killed.
     pub(crate) stopped: bool,
 }
 
+/// Turns an I/O error of the socket into a [`MonitorError`]. A closed connection becomes `Ended`.
 fn protocol(error: io::Error) -> MonitorError {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     match error.kind() {
         BrokenPipe | ConnectionReset | UnexpectedEof => MonitorError::Ended,
-        // A refusal may quote as much as an answer has.
+        // QEMU's error text may be as long as an answer and may contain control characters.
         kind => {
             let text = one_line(&error.to_string()).to_string();
             MonitorError::Protocol(io::Error::new(kind, text))
@@ -299,7 +317,8 @@ mod tests {
         assert!(!quoted.to_string().contains('\u{1b}'));
     }
 
-    /// Connects to a QEMU that says `words` and then nothing more. Returns QEMU's end, too.
+    /// Connects to a QEMU that sends `words` and then nothing more. Returns QEMU's end of the
+    /// socket, too.
     fn connect(words: &str) -> (UnixStream, Result<Monitor, MonitorError>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(words.as_bytes()).unwrap();
@@ -358,7 +377,7 @@ mod tests {
     fn a_greeting_without_an_end_is_an_error() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let flood = thread::spawn(move || {
-            // Ends once nothing reads it.
+            // The loop ends when the socket is closed at the other end.
             while theirs.write_all(&[b' '; 4096]).is_ok() {}
         });
         let error = Monitor::connect(ours).err().unwrap();

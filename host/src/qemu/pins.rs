@@ -1,35 +1,37 @@
-//! Holds single pages of a guest's RAM, so that the host does not join the pages around them to a huge page.
+//! Takes references to single pages of a guest's RAM, so that the host does not build huge pages
+//! there.
 //!
-//! The host's `khugepaged` makes a huge page of 2 MiB in which one page is used. It leaves alone a page
-//! that something else refers to, such as a pipe into which the page was spliced. What
-//! the guest writes to the page is seen as before.
+//! The host's `khugepaged` would otherwise build a huge page of any 2 MiB in which a page is used.
+//! It skips a page to which something else refers, such as a pipe into which the page was spliced.
+//! Writes of the guest to the page are visible as before.
 
 use rustix::io::Errno;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
-/// Pages of one pipe: as many as a user without rights may have.
+/// The number of pages in one pipe: the maximum that an unprivileged user may have.
 const PIPE_PAGES: usize = 256;
 const PAGE: usize = 4096;
 
-/// Pages that are held until this is dropped.
+/// Pipes that hold references to pages until this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Pins(Vec<(PipeReader, PipeWriter)>);
 
 impl Pins {
-    /// Holds the pages at these addresses.
+    /// Takes a reference to each page in `pages`.
     ///
     /// # Errors
-    /// The kernel's: the host has no descriptor left, or no more pipes for this user. The pages before are held.
+    /// The kernel's, for example if the process has no descriptor left or the user has too many
+    /// pipes. The pages that came earlier stay referenced.
     ///
     /// # Safety
-    /// Each address is in a mapping of this process that may be read.
+    /// Each address in `pages` is inside a readable mapping of this process.
     pub(super) unsafe fn hold(&mut self, pages: &[NonNull<u8>]) -> io::Result<()> {
         for pages in pages.chunks(PIPE_PAGES) {
             let (reader, writer) = io::pipe()?;
             let bytes = libc::c_int::try_from(pages.len() * PAGE).map_err(|_| Errno::INVAL)?;
-            // SAFETY: numbers alone. Without it the pipe has room for a few.
+            // SAFETY: passes only integers. If the call fails, the pipe keeps its default size.
             unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) };
             let parts: Vec<_> = pages
                 .iter()
@@ -39,8 +41,8 @@ impl Pins {
                 })
                 .collect();
             let flags = libc::SPLICE_F_NONBLOCK;
-            // SAFETY: `parts` names single bytes that may be read, by the caller's promise. The kernel refers to
-            // their pages, and writes nothing.
+            // SAFETY: each entry of `parts` is one byte that the caller guarantees to be readable.
+            // The kernel takes references to the pages and writes nothing.
             let held =
                 unsafe { libc::vmsplice(writer.as_raw_fd(), parts.as_ptr(), parts.len(), flags) };
             if held < 0 {

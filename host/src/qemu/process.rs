@@ -1,4 +1,4 @@
-//! QEMU as a child process that never outlives ebb.
+//! QEMU as a child process that never outlives `ebb`.
 
 use super::vcpus::Vcpus;
 use crate::confine::{Cage, Measure, Needs};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A running QEMU. Dropping it kills and reaps it.
+/// A running QEMU process. Dropping this kills and reaps the process.
 #[derive(Debug)]
 pub(crate) struct Qemu {
     child: Child,
@@ -28,18 +28,19 @@ pub(crate) struct Qemu {
     cpu: Option<CpuTime>,
 }
 
-/// Sends signals to QEMU from any thread, and never to another process that got its number.
+/// A handle that sends signals to QEMU from any thread. It holds a pidfd, so a signal never reaches
+/// another process that got QEMU's process number.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle(Arc<OwnedFd>);
 
-/// How QEMU ended.
+/// How the QEMU process ended: with an exit status or by a signal.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     Exit(i32),
     Signal(i32),
 }
 
-/// Time that its threads took of the host's CPUs, to the hundredth of a second.
+/// The CPU time that a process's threads have taken, with the resolution of a clock tick (10 ms).
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CpuTime {
     pub(crate) user: Duration,
@@ -47,7 +48,7 @@ pub(crate) struct CpuTime {
 }
 
 impl CpuTime {
-    /// Both together.
+    /// Returns user and system time added up.
     pub(crate) fn sum(self) -> Duration {
         self.user + self.system
     }
@@ -69,10 +70,14 @@ pub(crate) enum SpawnError {
 }
 
 impl Qemu {
-    /// Starts `program` in `cage`, where it may take what it `needs`. It inherits `files` under their present numbers and nothing else.
+    /// Starts `program` with `arguments`, confined by `cage` to the resources in `needs`.
+    ///
+    /// The process inherits `files` under their present descriptor numbers, and no other files. A
+    /// thread keeps the last lines of its stderr, and shows them on `shown_on` if that is given.
     ///
     /// # Errors
-    /// If there is no such program, if it cannot be started, or if it cannot be confined.
+    /// `NotFound` if there is no such program, `Start` if it cannot be started, and `Confine` if it
+    /// cannot be confined.
     pub(crate) fn spawn(
         program: &Path,
         arguments: &[OsString],
@@ -88,7 +93,8 @@ impl Qemu {
                 source,
             },
         };
-        // It is looked for here: the new process has no PATH and another folder.
+        // The path is resolved here, since the new process has no `PATH` and another working
+        // folder.
         let path = if program.components().count() > 1 {
             std::path::absolute(program).map_err(failed)?
         } else {
@@ -103,7 +109,7 @@ impl Qemu {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // The terminal's Ctrl-C and Ctrl-Z are for the program, not for QEMU.
+            // Ctrl-C and Ctrl-Z of the terminal must reach the program, but not QEMU.
             .process_group(0);
         let mut child = command.spawn().map_err(|source| match progress.failed() {
             Some(measure) => SpawnError::Confine {
@@ -113,8 +119,8 @@ impl Qemu {
             },
             None => failed(source),
         })?;
-        // A child that has been started can only be missing from the process table if the kernel
-        // is out of something; then it must not be left behind either.
+        // `pidfd_open` of a running child fails only if the kernel lacks some resource. The child
+        // must not be left running in that case either.
         let pid = rustix::process::Pid::from_child(&child);
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
@@ -138,22 +144,26 @@ impl Qemu {
         })
     }
 
-    /// What it took of the host's CPUs, once [`Self::wait`] has seen its end.
+    /// Returns the CPU time that QEMU took in total. Returns `None` until [`Self::wait`] has
+    /// returned how QEMU ended.
     pub(crate) fn cpu_time(&self) -> Option<CpuTime> {
         self.cpu
     }
 
-    /// For sending signals from elsewhere.
+    /// Returns a handle that sends signals to QEMU from any thread.
     pub(crate) fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Its process number.
+    /// Returns QEMU's process number.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits at most `timeout` for it to end, and for less if the bell of `vcpus` rings. Returns how it ended, if it has.
+    /// Waits at most `timeout` until QEMU ends, or until the eventfd `vcpus.bell()` is signalled.
+    ///
+    /// Returns how QEMU ended, or `None` if it still runs. Reaps the process and records its CPU
+    /// time. Fails if `timeout` is too large or the kernel refuses to wait.
     pub(crate) fn wait(&mut self, timeout: Duration, vcpus: &Vcpus) -> io::Result<Option<Ended>> {
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
         let pidfd = self.handle.0.as_fd();
@@ -166,7 +176,8 @@ impl Qemu {
             Ok(0) | Err(Errno::INTR) => Ok(None),
             Ok(_) if awaited[0].revents().is_empty() => Ok(None),
             Ok(_) => {
-                // It has ended and is not reaped yet: all its threads are in the sum.
+                // QEMU has ended but is not reaped yet, so this includes the time of all its
+                // threads.
                 self.cpu = cpu_time(self.pid());
                 Ok(Some(self.child.wait()?.into()))
             }
@@ -174,18 +185,20 @@ impl Qemu {
         }
     }
 
-    /// The last lines that it said on its stderr; waits for the end of that.
+    /// Returns the last `lines` lines of QEMU's stderr. Blocks until QEMU has closed its stderr.
     pub(crate) fn last_words(&mut self, lines: usize) -> Vec<String> {
         self.words().last(lines)
     }
 
-    /// The first of the lines that are kept: a dump of registers follows the reason for it.
+    /// Returns the first `lines` of the lines of QEMU's stderr that are kept. Blocks until QEMU has
+    /// closed its stderr. If QEMU dumps registers, the reason for it precedes the dump.
     pub(crate) fn first_words(&mut self, lines: usize) -> Vec<String> {
         let mut words = self.words().last(usize::MAX);
         words.truncate(lines);
         words
     }
 
+    /// Returns the log after QEMU has closed its stderr.
     fn words(&mut self) -> &Log {
         if let Some(reader) = self.log_reader.take() {
             let _ = reader.join();
@@ -196,24 +209,24 @@ impl Qemu {
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // Fails only if it was reaped before, which is what we want.
+        // Fails only if the process was reaped before, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Handle {
-    /// Ends QEMU at once. It holds nothing that could be lost.
+    /// Kills QEMU. Nothing is lost, since QEMU keeps no state that outlives the run.
     pub(crate) fn kill(&self) {
         let _ = pidfd_send_signal(&*self.0, Signal::KILL);
     }
 
-    /// Stops all its threads.
+    /// Stops all of QEMU's threads with SIGSTOP.
     pub(crate) fn pause(&self) {
         let _ = pidfd_send_signal(&*self.0, Signal::STOP);
     }
 
-    /// Lets them go on.
+    /// Lets QEMU's threads continue with SIGCONT.
     pub(crate) fn resume(&self) {
         let _ = pidfd_send_signal(&*self.0, Signal::CONT);
     }
@@ -228,13 +241,15 @@ impl From<ExitStatus> for Ended {
     }
 }
 
-/// What the process `pid` took of the host's CPUs so far.
+/// Returns the CPU time that process `pid` has taken so far, or `None` if `/proc` does not tell.
 pub(crate) fn cpu_time(pid: u32) -> Option<CpuTime> {
     parse_cpu_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// Reads user and system time out of the contents of `/proc/PID/stat`.
 fn parse_cpu_time(stat: &str) -> Option<CpuTime> {
-    // The second field is a name that may hold anything; user time is the 14th.
+    // The second field is the program's name, which may contain any character; user time is the
+    // 14th.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let ticks = rustix::param::clock_ticks_per_second();
@@ -248,14 +263,16 @@ fn parse_cpu_time(stat: &str) -> Option<CpuTime> {
     })
 }
 
-/// Memory that the process `pid` holds beside the guest's RAM: its own pages and the files that it
-/// maps, without shared memory.
+/// Returns the bytes that process `pid` holds in addition to the guest's RAM: its anonymous pages
+/// and the files it maps, but no shared memory. Returns `None` if `/proc` does not tell.
 pub(crate) fn overhead_bytes(pid: u32) -> Option<u64> {
     parse_overhead(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
-/// The same by its part in what it shares with other processes: what would be free without it. `None` where the host does not
-/// tell. The kernel looks at every page for this.
+/// Returns the same amount as [`overhead_bytes`] in bytes, but counts a page that several processes
+/// share only in proportion (PSS). Returns `None` if `/proc` does not tell.
+///
+/// This is slower: the kernel looks at every page of the process.
 pub(crate) fn overhead_pss(pid: u32) -> Option<u64> {
     parse_pss(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
 }
@@ -264,6 +281,7 @@ fn parse_pss(rollup: &str) -> Option<u64> {
     Some((kibibytes(rollup, "Pss_Anon:")? + kibibytes(rollup, "Pss_File:")?) << 10)
 }
 
+/// Returns the value of the line that begins with `name`, in KiB.
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()

@@ -1,7 +1,7 @@
-//! The guest's RAM: a file of ours that QEMU maps too.
+//! The guest's RAM: a file that `ebb` makes, and that both `ebb` and QEMU map.
 //!
-//! The guest writes this memory while we read it. So it is only ever read through atomics, each
-//! address is checked against the size that we gave, and every value is an allegation.
+//! The guest writes this memory while `ebb` reads it. So `ebb` reads it through atomics only,
+//! checks each address against the size of the RAM, and trusts no value in it.
 
 use super::pins::Pins;
 use super::ram_file::{Backing, HUGE_PAGE, RamMaker};
@@ -16,47 +16,49 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// A guest-physical address.
+/// A guest-physical address in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct GuestAddress(pub(crate) u64);
 
 impl GuestAddress {
-    /// The address `bytes` further on, unless that overflows.
+    /// Returns the address `bytes` higher, or `None` if that overflows.
     pub(crate) fn checked_add(self, bytes: u64) -> Option<Self> {
         self.0.checked_add(bytes).map(Self)
     }
 }
 
-/// Where the part of RAM that does not fit below the devices begins.
+/// The guest-physical address from which RAM continues if it does not fit below the devices.
 const HIGH: u64 = 4 << 30;
 
-/// [`HUGE_PAGE`], as a step of ranges.
+/// [`HUGE_PAGE`] as a `usize`, to step through ranges.
 const HUGE_STEP: usize = 2 << 20;
 const _: () = assert!(HUGE_STEP as u64 == HUGE_PAGE);
 
-/// Which guest-physical addresses the bytes of the RAM file have.
+/// The mapping between guest-physical addresses and offsets in the RAM file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Layout {
-    /// Bytes from address 0 up; the rest stands from [`HIGH`] up.
+    /// Bytes of RAM from address 0 on. The rest starts at [`HIGH`].
     low: u64,
+    /// Bytes of RAM in total.
     size: u64,
 }
 
 impl Layout {
-    /// The split that QEMU's machine makes for `size` bytes.
+    /// Returns the layout that QEMU gives `machine` with `size` bytes of RAM.
     fn new(machine: Machine, size: u64) -> Self {
         let low = match machine {
             // hw/i386/microvm.c: MICROVM_MAX_BELOW_4G
             Machine::Microvm => size.min(0xc000_0000),
-            // hw/i386/pc_q35.c: the hole starts lower as soon as RAM reaches it, so that what
-            // stands above 4 GiB is aligned to 1 GiB.
+            // hw/i386/pc_q35.c: the hole for devices starts lower as soon as RAM reaches it, so
+            // that the part above 4 GiB is aligned to 1 GiB.
             Machine::Q35 if size >= 0xb000_0000 => 0x8000_0000,
             Machine::Q35 => size,
         };
         Self { low, size }
     }
 
-    /// Where in the file `len` bytes from `address` stand, if they are RAM and contiguous.
+    /// Returns the file offset of the `len` bytes at `address`. Returns `None` if they are not all
+    /// RAM or not contiguous in the file.
     fn offset(self, address: GuestAddress, len: u64) -> Option<u64> {
         let end = address.0.checked_add(len)?;
         if end <= self.low {
@@ -67,43 +69,47 @@ impl Layout {
     }
 }
 
-/// Guest-physical memory without a hole.
+/// A contiguous range of guest-physical RAM.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Region {
     pub(crate) start: GuestAddress,
     pub(crate) bytes: u64,
 }
 
-/// The guest's RAM, shared with QEMU, mapped here for reading.
+/// The guest's RAM file, shared with QEMU and mapped read-only in this process.
 #[derive(Debug)]
 pub(crate) struct GuestRam {
     fd: OwnedFd,
     backing: Backing,
     layout: Layout,
     base: NonNull<u8>,
+    /// The length of the mapping in bytes, at least the size of RAM.
     len: usize,
-    /// Dropped by hand, before the mapping goes.
+    /// The protection from SIGBUS. `drop` sets this to `None` before it unmaps.
     watched: Option<Watched>,
-    /// Pages by which parts of it stay in base pages.
+    /// References to pages that keep parts of the RAM in base pages.
     pins: Pins,
-    /// Where in the file these parts are.
+    /// The ranges of file offsets that are kept in base pages.
     kept: Vec<Range<u64>>,
 }
 
-// SAFETY: the mapping belongs to this value alone until it is dropped, is never written through
+// SAFETY: this value owns the mapping until it is dropped. The mapping is never written through
 // `base`, and is read through atomics only.
 unsafe impl Send for GuestRam {}
-// SAFETY: as for `Send`: shared access gives out shared atomics only.
+// SAFETY: shared access only hands out `&AtomicU32` and `&AtomicU64`, and the mapping is never
+// written through `base`.
 unsafe impl Sync for GuestRam {}
 
 impl GuestRam {
-    /// `size` bytes of RAM in base pages, none of them resident yet. `size` is a multiple of the page size.
+    /// Makes `size` bytes of RAM in base pages, and no page is resident yet. `size` is a multiple
+    /// of the page size. Fails if the kernel refuses.
     #[cfg(test)]
     pub(crate) fn new(machine: Machine, size: u64) -> Result<Self, Errno> {
         Self::made_by(&RamMaker::base(), machine, size)
     }
 
-    /// `size` bytes of RAM from `maker`, none of them resident yet. `size` is a multiple of the page size.
+    /// Makes `size` bytes of RAM in a file of `maker`, and no page is resident yet. `size` is a
+    /// multiple of the page size.
     ///
     /// # Errors
     /// The kernel's; `ENOMEM` if its pool has fewer huge pages than the guest needs.
@@ -113,7 +119,8 @@ impl GuestRam {
         let mut len = usize::try_from(size).map_err(|_| Errno::OVERFLOW)?;
         let mut flags = MapFlags::SHARED | MapFlags::NORESERVE;
         if backing == Backing::Pool {
-            // Reserves all pages, so that none is missing when the guest touches it.
+            // Without `NORESERVE` the kernel reserves all huge pages of the pool now, so that no
+            // page is missing when the guest touches it.
             flags -= MapFlags::NORESERVE;
             let huge = usize::try_from(HUGE_PAGE).map_err(|_| Errno::OVERFLOW)?;
             len = len.next_multiple_of(huge);
@@ -134,35 +141,44 @@ impl GuestRam {
         };
         ram.watched = Some(sigbus::watch(base.addr().get(), len)?);
         if matches!(backing, Backing::Huge | Backing::Advised) {
-            // A word that is read where nothing is costs a base page, not a huge one.
-            // SAFETY: the mapping is ours, and no advice of this kind changes what is in it.
+            // Without huge pages, a read of a word in a hole costs one base page and not 2 MiB.
+            //
+            // SAFETY: this value owns the mapping, and this advice changes no contents.
             let _ = unsafe { rustix::mm::madvise(address, len, Advice::LinuxNoHugepage) };
         }
         Ok(ram)
     }
 
-    /// Has the blocks of 2 MiB that `bytes` from `offset` of the file on touch stay in base pages, so that a
-    /// part of one does not cost a whole huge page. The first base page of each becomes resident and is held: the
-    /// host makes no huge page of such a block, now or later.
+    /// Keeps each block of 2 MiB that overlaps `bytes` from file offset `offset` in base pages, so
+    /// that using a part of a block does not cost a whole huge page.
+    ///
+    /// The first base page of each block becomes resident and is pinned, so the host never builds a
+    /// huge page of the block. Blocks whose page cannot be pinned are kept only until the host
+    /// joins their pages.
     pub(crate) fn keep_in_base_pages(&mut self, offset: u64, bytes: u64) {
         let end = offset.saturating_add(bytes).min(self.layout.size);
         let first = (offset - offset % HUGE_PAGE..end).step_by(HUGE_STEP);
         let pages = first.filter_map(|at| usize::try_from(at).ok()).map(|at| {
-            // SAFETY: `at` is below the size of RAM, which is the length of the mapping at least.
+            // SAFETY: `at` is below the size of RAM, and the mapping is at least that long.
             let page = unsafe { self.base.add(at) };
-            // SAFETY: inside the mapping. The byte may change at any time, and is not used.
+            // SAFETY: the page is inside the mapping. The byte may change at any time, and is not
+            // used.
             unsafe { page.read_volatile() };
             page
         });
         let pages: Vec<_> = pages.collect();
-        // SAFETY: the pages are in the mapping, which may be read. Blocks whose page cannot be held are base pages
-        // until the host joins them.
+        // SAFETY: the pages are in the mapping, which is readable. A failure is harmless: the
+        // blocks are base pages until the host joins them.
         let _ = unsafe { self.pins.hold(&pages) };
         self.kept.push(offset..end);
     }
 
-    /// Returns whether the block of 2 MiB around `address` is in one huge page, as far as the host had one: to
-    /// punch a part of it would split that.
+    /// Returns whether the host backs the 2 MiB block around `address` with one huge page. Punching
+    /// a part of such a block would split the huge page.
+    ///
+    /// Returns `false` if `address` is not RAM, RAM is in base pages, or the block is kept in base
+    /// pages. The answer is not exact: if the host had no huge page, a block for which this returns
+    /// `true` may be in base pages.
     pub(crate) fn is_one_page(&self, address: GuestAddress) -> bool {
         let Some(offset) = self.file_offset(address, 1) else {
             return false;
@@ -174,54 +190,58 @@ impl GuestRam {
         self.backing.is_huge() && !self.kept.iter().any(inside)
     }
 
-    /// Whether the page at `offset` of the file is resident for no other reason than that the block around it is kept
-    /// in base pages, as far as the host knows.
+    /// Returns whether `offset` of the file is the first page of a block that
+    /// [`Self::keep_in_base_pages`] keeps in base pages. Such a page is resident even if the guest
+    /// has not used it.
     pub(crate) fn is_first_of_kept(&self, offset: u64) -> bool {
         let block = offset..offset.saturating_add(HUGE_PAGE);
         let touches = |kept: &Range<u64>| kept.start < block.end && block.start < kept.end;
         offset.is_multiple_of(HUGE_PAGE) && self.kept.iter().any(touches)
     }
 
-    /// What the host keeps it in.
+    /// Returns the kind of pages that the host backs this RAM with.
     pub(crate) fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// The file itself, for QEMU.
+    /// Returns the RAM file's descriptor, which QEMU inherits.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// What the guest was given: whatever it says, it has no more.
+    /// Returns the size of the guest's RAM in bytes. It does not depend on anything the guest says.
     pub(crate) fn bytes(&self) -> u64 {
         self.layout.size
     }
 
-    /// The same in frames of 4 KiB.
+    /// Returns the size of the guest's RAM in frames of 4 KiB.
     pub(crate) fn frames(&self) -> u64 {
         self.bytes() / ebb_mm::FRAME_SIZE as u64
     }
 
-    /// Bytes of the host's memory that the guest's RAM holds now, exact to the page.
+    /// Returns the bytes of the guest's RAM that are resident on the host now, exact to the page.
+    /// Fails if `fstat` fails.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Errno> {
         let stat = rustix::fs::fstat(&self.fd)?;
         Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
     }
 
-    /// Where in the file so many bytes stand, if RAM has them all without a hole.
+    /// Returns the file offset of the `bytes` bytes at `address`. Returns `None` if they are not
+    /// all RAM or not contiguous in the file.
     pub(crate) fn file_offset(&self, address: GuestAddress, bytes: u64) -> Option<u64> {
         self.layout.offset(address, bytes)
     }
 
-    /// Drops what the host holds of these bytes: they are zero from here on.
+    /// Punches a hole over the `bytes` bytes at `address`: the host's memory for them is freed, and
+    /// they read as zeros.
     ///
     /// # Errors
-    /// `EINVAL` if RAM does not have them all, and what the host says.
+    /// `EINVAL` if they are not all RAM, and the kernel's of `fallocate`.
     pub(crate) fn punch(&self, address: GuestAddress, bytes: u64) -> Result<(), Errno> {
         let offset = self.layout.offset(address, bytes).ok_or(Errno::INVAL)?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         loop {
-            // Bounded by the signals that come meanwhile.
+            // The number of retries is bounded by the number of signals that arrive.
             match rustix::fs::fallocate(&self.fd, flags, offset, bytes) {
                 Err(Errno::INTR) => {}
                 done => return done,
@@ -229,7 +249,8 @@ impl GuestRam {
         }
     }
 
-    /// Where RAM is, upwards; the file has the regions in this order without a gap.
+    /// Returns the ranges of guest-physical RAM in ascending order. In the file they follow each
+    /// other without a gap.
     pub(crate) fn regions(&self) -> Vec<Region> {
         let Layout { low, size } = self.layout;
         let high = size.saturating_sub(low);
@@ -243,13 +264,15 @@ impl GuestRam {
             .collect()
     }
 
-    /// Where in the file the part of RAM below 4 GiB ends.
+    /// Returns the bytes of RAM below 4 GiB, which is also where they end in the file.
     pub(super) fn low_bytes(&self) -> u64 {
         self.layout.low
     }
 
-    /// Copies from `address` on, if RAM has it all. Unlike a load through the mapping this makes
-    /// nothing resident.
+    /// Copies guest memory from `address` on into `bytes`. Returns `None` if the range is not all
+    /// RAM or cannot be read.
+    ///
+    /// Unlike a load through the mapping, this makes no page resident.
     pub(crate) fn read_at(&self, address: GuestAddress, bytes: &mut [u8]) -> Option<()> {
         let mut offset = self
             .layout
@@ -269,29 +292,34 @@ impl GuestRam {
         Some(())
     }
 
-    /// The 32-bit word at `address`, if RAM has it there.
+    /// Returns the 32-bit word at `address`. Returns `None` if the address is not RAM or not
+    /// aligned.
     pub(crate) fn atomic_u32(&self, address: GuestAddress) -> Option<&AtomicU32> {
         let word = self.checked(address, size_of::<AtomicU32>(), align_of::<AtomicU32>())?;
-        // SAFETY: `checked` put the word inside the mapping, aligned; the mapping lives as long as
-        // `self`. The guest writes it with aligned stores, which agree with atomic loads, and we
-        // never store.
+        // SAFETY: `checked` ensures that the word is aligned and inside the mapping, which lives as
+        // long as `self`. The guest writes the word with aligned stores, which are compatible with
+        // atomic loads, and this process never stores to it.
         Some(unsafe { word.cast::<AtomicU32>().as_ref() })
     }
 
-    /// The 64-bit word at `address`, if RAM has it there.
+    /// Returns the 64-bit word at `address`. Returns `None` if the address is not RAM or not
+    /// aligned.
     pub(crate) fn atomic_u64(&self, address: GuestAddress) -> Option<&AtomicU64> {
         let word = self.checked(address, size_of::<AtomicU64>(), align_of::<AtomicU64>())?;
-        // SAFETY: as in `atomic_u32`.
+        // SAFETY: `checked` ensures that the word is aligned and inside the mapping, which lives as
+        // long as `self`. This process never stores to it.
         Some(unsafe { word.cast::<AtomicU64>().as_ref() })
     }
 
+    /// Returns a pointer to the `len` bytes at `address` in the mapping. Returns `None` if they are
+    /// not all RAM or not aligned to `align`.
     fn checked(&self, address: GuestAddress, len: usize, align: usize) -> Option<NonNull<u8>> {
         let offset = self.layout.offset(address, u64::try_from(len).ok()?)?;
         let offset = usize::try_from(offset).ok()?;
         if !offset.is_multiple_of(align) || offset.checked_add(len)? > self.len {
             return None;
         }
-        // SAFETY: `offset + len <= self.len`, the length of the one mapping at `base`.
+        // SAFETY: `offset + len <= self.len`, the length of the mapping at `base`.
         Some(unsafe { self.base.add(offset) })
     }
 }
@@ -299,8 +327,8 @@ impl GuestRam {
 impl Drop for GuestRam {
     fn drop(&mut self) {
         self.watched = None;
-        // SAFETY: the mapping was made by `made_by` with this length, and no reference into it
-        // outlives `self`.
+        // SAFETY: `made_by` made the mapping with this length, and no reference into it outlives
+        // `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
         debug_assert!(unmapped.is_ok(), "the mapping is ours");
     }

@@ -1,4 +1,4 @@
-//! The file that is a guest's RAM, and the pages that the host keeps it in.
+//! The file that backs a guest's RAM, and the kind of pages that the host uses for it.
 
 use crate::confine::{HugePageAdvice, huge_tmpfs};
 use crate::machine::HostPages;
@@ -10,34 +10,36 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::fmt;
 use std::io;
 
-/// A huge page of the host's.
+/// The size of a huge page of the host in bytes.
 pub(crate) const HUGE_PAGE: u64 = 2 << 20;
-/// A guest with less memory than this is left in base pages by `auto`.
+/// The smallest guest, in bytes of RAM, for which `--host-pages auto` uses huge pages.
 const HUGE_LEAST: u64 = 128 << 20;
-/// So is one with more than this, whose memory does not fit below the devices: it would hold some 10 MiB
-/// more from the start, for each part of its memory has blocks with a little in them.
+/// The largest guest, in bytes of RAM, for which `--host-pages auto` uses huge pages. The RAM of a
+/// larger guest does not fit below the devices. It would hold some 10 MiB more from the start,
+/// since each of its parts has blocks with little in them.
 const HUGE_MOST: u64 = 0xb000_0000 - 1;
 
-/// What the host keeps a guest's RAM in.
+/// The kind of file and pages that back a guest's RAM on the host.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Backing {
-    /// A file on a tmpfs of `ebb`'s own, in huge pages.
+    /// A file on a tmpfs that `ebb` mounts, in huge pages.
     Huge,
-    /// A memfd, in huge pages, since the host gives them to shared memory.
+    /// A memfd, in huge pages, because the host's settings allow them for shared memory.
     Advised,
-    /// A memfd, in base pages.
+    /// A memfd in base pages of 4 KiB.
     Base,
-    /// A memfd of huge pages from the host's pool, reserved while the guest runs.
+    /// A memfd of huge pages from the host's hugetlb pool, reserved while the guest runs.
     Pool,
 }
 
 impl Backing {
-    /// Whether memory comes and goes by whole huge pages.
+    /// Returns whether the host uses huge pages, so that memory is allocated and freed 2 MiB at a
+    /// time.
     pub(crate) fn is_huge(self) -> bool {
         self != Self::Base
     }
 
-    /// Returns what QEMU's advice about huge pages does, for a guest with `bytes` of RAM.
+    /// Returns the effect of QEMU's `madvise` for huge pages on a guest with `bytes` of RAM.
     pub(crate) fn advice(self, bytes: u64) -> HugePageAdvice {
         match self {
             Self::Advised | Self::Huge => HugePageAdvice::HeededFor(bytes),
@@ -45,7 +47,7 @@ impl Backing {
         }
     }
 
-    /// One word for tables and records.
+    /// Returns a short name for tables and records: `huge`, `base`, or `pool`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Huge | Self::Advised => "huge",
@@ -66,28 +68,31 @@ impl fmt::Display for Backing {
     }
 }
 
-/// Why a guest's RAM cannot be had as it was asked for.
+/// Why the kind of pages that the user asked for is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackingError {
     #[error("--host-pages huge: this host gives a guest no huge pages: {0}")]
     NoHugePages(io::Error),
 }
 
-/// Makes the files of guests' RAM.
+/// Makes RAM files of one kind for guests.
 #[derive(Debug)]
+/// The kind of file and pages of each file.
 pub(crate) struct RamMaker {
     backing: Backing,
+    /// The tmpfs for [`Backing::Huge`].
     mount: Option<OwnedFd>,
-    /// Why there are no huge pages, where they were wanted.
+    /// Why the files are in base pages although huge pages were wanted.
     lack: Option<String>,
 }
 
 impl RamMaker {
-    /// Finds out which pages this host has for a guest with `bytes` of RAM. Call this while the process
-    /// has all of its capabilities.
+    /// Chooses the kind of pages for a guest with `bytes` of RAM, by the user's choice `asked` and
+    /// by what this host offers. Call this while the process has all of its capabilities, which
+    /// mounting a tmpfs needs.
     ///
     /// # Errors
-    /// [`BackingError::NoHugePages`] if huge pages alone will do, and there are none.
+    /// [`BackingError::NoHugePages`] if `asked` is `Huge` and this host has none.
     pub(crate) fn prepare(asked: HostPages, bytes: u64) -> Result<Self, BackingError> {
         let plain = |backing| Self {
             backing,
@@ -120,7 +125,7 @@ impl RamMaker {
         }
     }
 
-    /// Base pages.
+    /// Returns a maker of files in base pages.
     pub(crate) fn base() -> Self {
         Self {
             backing: Backing::Base,
@@ -129,12 +134,12 @@ impl RamMaker {
         }
     }
 
-    /// What the files are kept in.
+    /// Returns the kind of file and pages that this maker uses.
     pub(crate) fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// What cannot be set up where a file cannot be made.
+    /// Returns a description of the guest's memory for the error message if a file cannot be made.
     pub(super) fn what(&self) -> &'static str {
         match self.backing {
             Backing::Pool => {
@@ -144,12 +149,13 @@ impl RamMaker {
         }
     }
 
-    /// Why there are no huge pages, if they were wanted.
+    /// Returns why the files are in base pages although huge pages were wanted. Returns `None` if
+    /// they are in huge pages or none were wanted.
     pub(crate) fn lack(&self) -> Option<&str> {
         self.lack.as_deref()
     }
 
-    /// Makes a file of `bytes` for one guest. No memory is in it yet.
+    /// Makes a RAM file of `bytes` bytes for one guest, with no page resident yet.
     ///
     /// # Errors
     /// The kernel's.
@@ -158,7 +164,7 @@ impl RamMaker {
         let memfd = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let name = "ebb-guest-ram";
         if let Some(mount) = &self.mount {
-            // Its size is not sealed, which a tmpfs cannot do: see `sigbus` and `confine/calls`.
+            // A tmpfs cannot seal the size of a file: see `sigbus` and `confine/calls`.
             let file = new_file(mount)?;
             rustix::fs::ftruncate(&file, bytes)?;
             return Ok(file);
@@ -177,8 +183,8 @@ impl RamMaker {
     }
 }
 
-/// Makes a file without a name. QEMU, which is another user, opens it by its descriptor; the folder that it is in
-/// is open to no process but this one.
+/// Makes a file without a name on `mount`. QEMU runs as another user and opens the file by its
+/// descriptor, so its mode is 0666. No other process can reach the folder.
 fn new_file(mount: &OwnedFd) -> Result<OwnedFd, Errno> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::openat(mount, ".", flags, Mode::RUSR | Mode::WUSR)?;
@@ -186,7 +192,8 @@ fn new_file(mount: &OwnedFd) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
-/// Checks that touching one byte of `file` makes a whole huge page resident.
+/// Checks that a write of one byte to `file` makes a whole huge page resident. Fails with `ENOMEM`
+/// if it does not.
 fn probe(file: &OwnedFd) -> Result<(), Errno> {
     rustix::fs::ftruncate(file, HUGE_PAGE)?;
     let len = usize::try_from(HUGE_PAGE).map_err(|_| Errno::OVERFLOW)?;
@@ -194,7 +201,7 @@ fn probe(file: &OwnedFd) -> Result<(), Errno> {
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
     let address =
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0)? };
-    // SAFETY: the mapping is `len` bytes long, and of a file as long that no other process has.
+    // SAFETY: the mapping has `len` bytes, and so has the file, which no other process has open.
     unsafe { address.cast::<u8>().write_volatile(1) };
     // SAFETY: no reference into the mapping was made.
     unsafe { rustix::mm::munmap(address, len)? };
@@ -221,7 +228,7 @@ mod tests {
         (maker, ram)
     }
 
-    /// Maps all of RAM as QEMU does, and writes a byte.
+    /// Maps all of RAM as QEMU does, and writes one byte at `at`.
     fn touch(ram: &GuestRam, at: u64) {
         let len = usize::try_from(RAM).unwrap();
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -239,9 +246,9 @@ mod tests {
         let address = address.unwrap();
         let at = usize::try_from(at).unwrap();
         assert!(at < len);
-        // SAFETY: inside the mapping, which no reference points into.
+        // SAFETY: the address is inside the mapping, into which no reference points.
         unsafe { address.cast::<u8>().add(at).write_volatile(1) };
-        // SAFETY: as for the write.
+        // SAFETY: the mapping was made above with this length, and no reference points into it.
         unsafe { rustix::mm::munmap(address, len) }.unwrap();
     }
 
@@ -254,7 +261,7 @@ mod tests {
         assert_eq!(ram.resident_bytes().unwrap(), HUGE_PAGE);
         ram.punch(GuestAddress(5 * HUGE_PAGE), HUGE_PAGE).unwrap();
         assert_eq!(ram.resident_bytes().unwrap(), 0);
-        // A word that is read where nothing is.
+        // Reading a word in a hole costs one base page.
         let word = ram.atomic_u64(GuestAddress(9 * HUGE_PAGE)).unwrap();
         assert_eq!(word.load(Relaxed), 0);
         assert_eq!(ram.resident_bytes().unwrap(), 4096);
@@ -287,7 +294,7 @@ mod tests {
         assert_eq!(word.load(Relaxed), 0);
         let far = ram.atomic_u64(GuestAddress(RAM - 8)).unwrap();
         assert_eq!(far.load(Relaxed), 0);
-        // SAFETY: inside the window, which no reference points into.
+        // SAFETY: the address is inside the window, into which no reference points.
         let byte = unsafe { window.base().add(4096).read_volatile() };
         assert_eq!(byte, 0);
         let mut bytes = [0; 8];
@@ -309,7 +316,7 @@ mod tests {
     #[test]
     fn a_pool_has_all_pages_of_a_guest_or_none() {
         let maker = RamMaker::prepare(HostPages::Pool, RAM).unwrap();
-        // No machine of the tests has 4 TiB.
+        // No machine that runs these tests has 4 TiB of memory.
         let error = GuestRam::made_by(&maker, Machine::Q35, 4 << 40).unwrap_err();
         assert_eq!(error, Errno::NOMEM);
     }

@@ -1,8 +1,9 @@
-//! Stops a guest's virtual CPUs and lets them go on, by QEMU's monitor, and notices when a signal
-//! has stopped QEMU itself.
+//! Stops and resumes a guest's virtual CPUs over QEMU's monitor, and detects that a signal has
+//! stopped QEMU itself.
 //!
-//! QEMU answers in its own time, so a wish is put down and carried out as its events come: a guest
-//! that is resumed while QEMU still stops it goes on after that. Callers never wait for QEMU here.
+//! QEMU answers when it likes. So the user's wish is stored, and the next command is sent when
+//! QEMU's event arrives. For example, a guest that is resumed while QEMU is still stopping it
+//! resumes after the stop. No caller waits for QEMU here.
 
 use super::inquiries::Inquiries;
 use rustix::event::{EventfdFlags, eventfd};
@@ -14,13 +15,13 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a user wants of the virtual CPUs.
+/// What the user wants the virtual CPUs to do.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wish {
-    /// They stop.
+    /// Stop.
     Pause,
-    /// They go on.
+    /// Continue.
     Resume,
 }
 
@@ -28,25 +29,25 @@ pub(crate) enum Wish {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StoppedBy {
-    /// QEMU's monitor, as `ebb pause` asked.
+    /// QEMU's monitor, for `ebb pause`.
     Ebb,
     /// A signal to QEMU, such as `SIGSTOP`.
     Signal,
 }
 
 impl StoppedBy {
-    /// What a user is told who asks a QEMU for something that a signal has stopped.
+    /// The error text for a command that a QEMU stopped by a signal cannot answer.
     pub(crate) const BY_SIGNAL: &str =
         "a signal has stopped QEMU, which cannot be asked; SIGCONT lets it go on";
 }
 
-/// The virtual CPUs of one guest.
+/// Stops, resumes and watches the virtual CPUs of one guest.
 #[derive(Debug)]
 pub(crate) struct Vcpus {
     pid: u32,
     state: Mutex<State>,
     changed: Condvar,
-    /// Readable when something has changed that the thread that watches the guest should look at.
+    /// An eventfd that is readable when the thread that watches the guest should check it at once.
     bell: OwnedFd,
 }
 
@@ -55,34 +56,38 @@ struct State {
     monitor: Inquiries,
     phase: Phase,
     wish: Wish,
-    /// Uses of the guest's memory that need the CPUs to stay stopped.
+    /// The number of live [`Hold`]s, which keep the CPUs stopped.
     holds: u32,
-    /// A signal has stopped QEMU, when it was last looked at.
+    /// Whether a signal had stopped QEMU at the last check.
     stopped_by_signal: bool,
+    /// When the CPUs stopped, or `None` while they run.
     since: Option<Instant>,
+    /// How long the CPUs were stopped, without the time since `since`.
     total: Duration,
-    /// Raised by [`Vcpus::nudge`], and when the CPUs stop.
+    /// Incremented by [`Vcpus::nudge`] and when the CPUs stop.
     nudges: u64,
-    /// How often the CPUs have been stopped.
+    /// How often the CPUs have stopped for `ebb pause`.
     pauses: u64,
+    /// Whether the guest has ended.
     ended: bool,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+/// The state of the CPUs, according to QEMU's events.
 enum Phase {
     Running,
-    /// QEMU has been asked to stop them.
+    /// QEMU was asked to stop the CPUs.
     Stopping,
     Stopped,
-    /// QEMU has been asked to let them go on.
+    /// QEMU was asked to resume the CPUs.
     Resuming,
 }
 
 impl State {
-    /// Asks QEMU for what is wanted, if it is time for that.
+    /// Sends QEMU the command that the wish requires, if the CPUs' state and the holds allow it.
     ///
     /// # Errors
-    /// If QEMU does not read its monitor.
+    /// If the buffer of QEMU's socket is full, or QEMU has ended.
     fn step(&mut self) -> io::Result<()> {
         let (command, next) = match (self.phase, self.wish) {
             (Phase::Running, Wish::Pause) => ("stop", Phase::Stopping),
@@ -94,6 +99,7 @@ impl State {
         Ok(())
     }
 
+    /// Returns what has stopped the CPUs, or `None` if they run.
     fn stopped_by(&self) -> Option<StoppedBy> {
         match self.phase {
             Phase::Stopped => Some(StoppedBy::Ebb),
@@ -102,7 +108,7 @@ impl State {
         }
     }
 
-    /// Keeps count of the time for which the CPUs stand still.
+    /// Starts or ends the measurement of stopped time, after the state has changed.
     fn count_time(&mut self) {
         match (self.stopped_by().is_some(), self.since) {
             (true, None) => self.since = Some(Instant::now()),
@@ -116,10 +122,10 @@ impl State {
 }
 
 impl Vcpus {
-    /// The virtual CPUs of the QEMU with this process number, which run.
+    /// Creates the control of the running virtual CPUs of the QEMU with process number `pid`.
     ///
     /// # Errors
-    /// If the host has no descriptor left.
+    /// If the process has no descriptor left.
     pub(crate) fn new(monitor: Inquiries, pid: u32) -> io::Result<Self> {
         Ok(Self {
             pid,
@@ -140,7 +146,8 @@ impl Vcpus {
         })
     }
 
-    /// The virtual CPUs of a QEMU whose monitor is what is returned with them.
+    /// Returns the control of virtual CPUs for a test, and the socket on which its QEMU would read
+    /// commands.
     #[cfg(test)]
     pub(crate) fn of_test() -> (Self, std::os::unix::net::UnixStream) {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -148,10 +155,11 @@ impl Vcpus {
         (vcpus, theirs)
     }
 
-    /// Has the CPUs stop or go on, as soon as QEMU does so.
+    /// Stores the user's wish and asks QEMU to stop or resume the CPUs. Returns before QEMU does
+    /// so.
     ///
     /// # Errors
-    /// If QEMU does not read its monitor. The wish is then forgotten.
+    /// If the buffer of QEMU's socket is full, or QEMU has ended. The previous wish stays then.
     pub(crate) fn ask(&self, wish: Wish) -> io::Result<()> {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.wish, wish);
@@ -162,7 +170,8 @@ impl Vcpus {
         asked
     }
 
-    /// QEMU says that the CPUs have stopped. Returns `false` if no wish has asked for it.
+    /// Records QEMU's event that the CPUs have stopped. Returns `false` if `ebb` had not asked for
+    /// a stop.
     pub(crate) fn have_stopped(&self) -> bool {
         let mut state = self.lock();
         let asked = state.phase == Phase::Stopping;
@@ -172,12 +181,13 @@ impl Vcpus {
         asked
     }
 
-    /// QEMU says that the CPUs go on. The first such event, of the start, is passed over.
+    /// Records QEMU's event that the CPUs have resumed. The event of the guest's start changes
+    /// nothing.
     pub(crate) fn go_on(&self) {
         let mut state = self.lock();
         match state.phase {
             Phase::Resuming => self.enter(&mut state, Phase::Running),
-            // Another monitor of this QEMU has let them go on.
+            // Another client of this QEMU has resumed the CPUs.
             Phase::Stopped => {
                 state.wish = Wish::Resume;
                 self.enter(&mut state, Phase::Running);
@@ -186,21 +196,24 @@ impl Vcpus {
         }
     }
 
+    /// Changes the state, sends the next command, and wakes all waiting threads.
     fn enter(&self, state: &mut State, phase: Phase) {
         state.phase = phase;
         if phase == Phase::Stopped {
             state.pauses += 1;
-            // Who waits for a QEMU that a signal had stopped looks again.
+            // This wakes a thread that waits for a QEMU that a signal had stopped; the cause is
+            // another one now.
             state.nudges += 1;
         }
-        // What cannot be asked for now is asked for with the next wish.
+        // If the command cannot be sent now, the next wish sends it.
         let _ = state.step();
         state.count_time();
         self.changed.notify_all();
         self.ring();
     }
 
-    /// Looks whether a signal has stopped QEMU, and returns what has stopped the CPUs now.
+    /// Checks whether a signal has stopped QEMU. Returns what has stopped the CPUs, or `None` if
+    /// they run.
     pub(crate) fn look(&self) -> Option<StoppedBy> {
         let stopped = is_stopped(self.pid);
         let mut state = self.lock();
@@ -212,15 +225,17 @@ impl Vcpus {
         state.stopped_by()
     }
 
-    /// For how long the CPUs have stood still in all.
+    /// Returns how long the CPUs have been stopped in total.
     pub(crate) fn stood_still(&self) -> Duration {
         let state = self.lock();
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Keeps CPUs that `ebb pause` has stopped as they are, until what is returned is dropped.
-    /// Returns `None` if they run or are to go on, or if a signal has stopped QEMU, which may be within
-    /// an instruction then.
+    /// Keeps CPUs that `ebb pause` has stopped as they are, until the returned [`Hold`] is dropped.
+    /// A resume waits until then.
+    ///
+    /// Returns `None` if the CPUs run or are about to resume. Also returns `None` if a signal has
+    /// stopped QEMU, since a CPU may then be in the middle of an instruction.
     pub(crate) fn hold(&self) -> Option<Hold<'_>> {
         let mut state = self.lock();
         (state.phase == Phase::Stopped && state.wish == Wish::Pause).then(|| {
@@ -229,7 +244,8 @@ impl Vcpus {
         })
     }
 
-    /// Waits until the CPUs stand still. Returns `None` when the guest has ended.
+    /// Blocks until the CPUs are stopped, and returns what stopped them. Returns `None` if the
+    /// guest has ended.
     pub(crate) fn wait_until_stopped(&self) -> Option<StoppedBy> {
         let state = self
             .changed
@@ -240,8 +256,10 @@ impl Vcpus {
         state.stopped_by().filter(|_| !state.ended)
     }
 
-    /// Waits until the CPUs go on, the guest has ended, or [`Self::nudge`] was called more often
-    /// than `nudges` says, for `most` at most. Returns whether they still stand still.
+    /// Blocks while the CPUs are stopped, but at most for `most` if that is given. Also returns if
+    /// the guest ends, or once [`Self::nudges`] differs from `nudges`.
+    ///
+    /// Returns `true` if the CPUs are still stopped and the guest has not ended.
     pub(crate) fn wait_while_stopped(&self, nudges: u64, most: Option<Duration>) -> bool {
         let stands = |state: &State| state.stopped_by().is_some() && !state.ended;
         let mut waits = |state: &mut State| stands(state) && state.nudges == nudges;
@@ -259,58 +277,59 @@ impl Vcpus {
         stands(&state)
     }
 
-    /// How often [`Self::nudge`] was called.
+    /// Returns the number of calls of [`Self::nudge`] plus the number of stops.
     pub(crate) fn nudges(&self) -> u64 {
         self.lock().nudges
     }
 
-    /// Ends [`Self::wait_while_stopped`] early, since something else has changed.
+    /// Wakes the threads in [`Self::wait_while_stopped`], so that they notice another change.
     pub(crate) fn nudge(&self) {
         self.lock().nudges += 1;
         self.changed.notify_all();
     }
 
-    /// Ends all waiting: the guest is gone.
+    /// Records that the guest has ended, and wakes all waiting threads.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// Has the thread that watches the guest look at once.
+    /// Makes the eventfd readable, so that the thread that watches the guest checks it at once.
     pub(crate) fn ring(&self) {
-        // It fails only where it is readable already.
+        // This fails only if the eventfd is readable already and its counter is full.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// What [`Self::ring`] makes readable.
+    /// Returns the eventfd that [`Self::ring`] makes readable, for `poll`.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Makes the bell quiet again. Returns whether it had rung.
+    /// Resets the eventfd. Returns whether [`Self::ring`] was called since the last reset.
     pub(crate) fn heed(&self) -> bool {
-        // It fails if the bell has not rung.
+        // The read fails with `EAGAIN` if the counter is 0.
         rustix::io::read(&self.bell, &mut [0; 8]).is_ok()
     }
 
-    // A panic elsewhere cannot leave the state half-changed, so poison says nothing.
+    // A panic elsewhere cannot leave the state half-changed, so a poisoned lock is used as it is.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Keeps the virtual CPUs stopped.
+/// Keeps virtual CPUs that `ebb pause` has stopped from resuming until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold<'a>(&'a Vcpus);
 
 impl Hold<'_> {
-    /// Returns whether the CPUs are to go on, which this delays, or the guest has ended.
+    /// Returns whether this hold should end: the user wants the CPUs to resume, or the guest has
+    /// ended.
     pub(crate) fn is_unwanted(&self) -> bool {
         let state = self.0.lock();
         state.wish == Wish::Resume || state.ended
     }
 
-    /// Returns the number of the pause that lasts: 1 is the guest's first.
+    /// Returns the number of the current stop, counted from 1 for the guest's first.
     pub(crate) fn pause(&self) -> u64 {
         self.0.lock().pauses
     }
@@ -320,19 +339,21 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.holds -= 1;
-        // If QEMU does not read, the next wish asks again.
+        // If the buffer of QEMU's socket is full, the next wish sends the command.
         let _ = state.step();
     }
 }
 
-/// Whether a signal has stopped the process `pid`.
+/// Returns whether a signal has stopped the process `pid`. Returns `false` if `/proc` does not
+/// tell.
 fn is_stopped(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| stops(&stat))
 }
 
+/// Returns whether the contents of a `/proc/PID/stat` describe a stopped process.
 fn stops(stat: &str) -> bool {
-    // The second field is a name that may hold anything.
+    // The second field is the program's name, which may contain any character.
     let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
     state.is_some_and(|state| state.starts_with('T'))
 }
@@ -343,7 +364,7 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixStream;
 
-    /// Virtual CPUs, and what QEMU would read.
+    /// Returns virtual CPUs, and a function that returns the commands that QEMU would read.
     fn vcpus() -> (Vcpus, impl FnMut() -> String) {
         let (vcpus, theirs) = Vcpus::of_test();
         theirs.set_nonblocking(true).unwrap();
@@ -365,7 +386,7 @@ mod tests {
         vcpus.ask(Wish::Pause).unwrap();
         assert_eq!(read(), "{\"execute\":\"stop\"}\n");
         assert_eq!(read(), "", "it is asked once");
-        // The event of the start comes late.
+        // The event of the guest's start may arrive late.
         vcpus.go_on();
         assert_eq!(vcpus.look(), None);
         vcpus.ask(Wish::Resume).unwrap();

@@ -1,4 +1,4 @@
-//! One virtual machine: its memory, its sockets, its QEMU.
+//! One virtual machine: its RAM, its sockets and its QEMU process.
 
 use super::boot_files::BootFiles;
 use super::command::{Board, command_line};
@@ -21,58 +21,74 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a VM is made of.
+/// The description of a VM to start.
 #[derive(Debug)]
 pub(crate) struct Spec<'a> {
+    /// The program to start as QEMU.
     pub(crate) qemu: &'a Path,
-    /// What confines it.
+    /// The confinement of the QEMU process.
     pub(crate) cage: &'a Cage,
-    /// The kernel's file.
+    /// The contents of the kernel's file.
     pub(crate) kernel: &'a [u8],
-    /// What of the board that kernel must have in its own way.
+    /// The guest kernel that boots, Ebb's or Linux, which decides some details of the board.
     pub(crate) dialect: Dialect,
+    /// The board that QEMU emulates.
     pub(crate) machine: Machine,
+    /// What runs the guest's instructions, KVM or TCG.
     pub(crate) accel: Accel,
+    /// The size of the guest's RAM.
     pub(crate) memory: Size,
-    /// What makes the file of its memory.
+    /// Makes the RAM file.
     pub(crate) ram: &'a RamMaker,
     pub(crate) cpus: u32,
+    /// Whether the balloon device offers free page reporting.
     pub(crate) reporting: bool,
-    /// The host takes part in the guest's allocator from the start.
+    /// Whether the host changes words of the guest's allocator by atomic operations while the guest
+    /// runs.
     pub(crate) shared: bool,
+    /// Whether QEMU counts instructions (`-icount`), which makes runs repeatable.
     pub(crate) icount: bool,
+    /// The seed of the guest's random numbers if `icount` is set.
     pub(crate) seed: u32,
-    /// Files are wanted of the guest.
+    /// Whether the guest sends files to the host.
     pub(crate) out: bool,
-    /// The guest has a tree of the host's.
+    /// Whether the guest can ask for files of the host.
     pub(crate) root: bool,
+    /// The guest kernel's command line.
     pub(crate) kernel_arguments: String,
+    /// More arguments for QEMU, added at the end.
     pub(crate) extra: Vec<OsString>,
 }
 
-/// A VM whose CPUs do not run yet, and our ends of its sockets.
+/// A VM whose CPUs do not run yet, and the host's ends of its sockets.
 pub(crate) struct Vm {
     pub(crate) qemu: Qemu,
     pub(crate) ram: Arc<GuestRam>,
     pub(crate) monitor: Monitor,
-    /// Stops the virtual CPUs as soon as they run and the monitor is read.
+    /// Stops and resumes the virtual CPUs. Usable once the CPUs run and a thread reads the monitor.
     pub(crate) vcpus: Arc<Vcpus>,
+    /// The guest's serial console.
     pub(crate) console: UnixStream,
+    /// The program's stdin and stdout.
     pub(crate) stdio: UnixStream,
+    /// The program's stderr.
     pub(crate) stderr: UnixStream,
+    /// The control port, on which the host sends requests.
     pub(crate) control: UnixStream,
-    /// Where files come, if any are wanted.
+    /// The socket on which the guest sends files, or `None` if no files are wanted.
     pub(crate) out: Option<UnixStream>,
-    /// Where the guest asks for the host's tree, if it has one.
+    /// The socket on which the guest asks for files of the host, or `None` if its root does not
+    /// show them.
     pub(crate) root: Option<UnixStream>,
-    /// A monitor on which nobody has said anything yet.
+    /// A second QMP monitor, on which the handshake has not happened yet.
     pub(crate) second_monitor: UnixStream,
+    /// The memory of the kernel image and the initramfs.
     pub(crate) boot_files: BootFiles,
     /// The arguments with which QEMU was started.
     pub(crate) line: Vec<OsString>,
 }
 
-/// Why there is none.
+/// Why a VM could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VmError {
     #[error("cannot set up the guest: {what}")]
@@ -89,7 +105,7 @@ pub(crate) enum VmError {
     },
 }
 
-/// What QEMU inherits, and our ends of it.
+/// What QEMU inherits, and the host's ends of the sockets.
 struct Parts {
     board: Board,
     ram: GuestRam,
@@ -100,12 +116,16 @@ struct Parts {
     root: Option<UnixStream>,
 }
 
-/// Lines of QEMU's that go into an error.
+/// The maximum number of lines of QEMU's stderr in an error.
 const QEMU_LINES: usize = 10;
 
 impl Vm {
-    /// Starts QEMU with its CPUs stopped. `disks` are sockets of their back-ends; `shown_on` gets
-    /// QEMU's own messages. `started` gets QEMU's process before its monitor answers, which may take long.
+    /// Starts QEMU with its CPUs stopped, and connects to its monitor.
+    ///
+    /// `disks` are the vhost-user sockets of the disks' back-ends. `shown_on` shows QEMU's own
+    /// messages. `started` gets the handle of the QEMU process before its monitor answers, which
+    /// may take long. Fails if memory or sockets cannot be set up, QEMU cannot be started, or its
+    /// monitor does not answer.
     pub(crate) fn new(
         spec: &Spec<'_>,
         initramfs: &File,
@@ -122,13 +142,14 @@ impl Vm {
             kvm: spec.accel == Accel::Kvm,
             memory_bytes: spec.memory.bytes(),
             cpus: spec.cpus,
-            // QEMU may open a memfd by its number anyway.
+            // A memfd needs no permission; QEMU may open it by its descriptor anyway.
             ram: (parts.ram.backing() == Backing::Huge).then_some(parts.board.ram),
         };
         let mut qemu = Qemu::spawn(program, &arguments, inherited, spec.cage, needs, shown_on)?;
         started(qemu.handle());
         let (ports, out) = (parts.board.ports, parts.board.out);
-        // Our copies of QEMU's ends must go, or its death would not end our reads.
+        // Close this process's copies of QEMU's ends. Otherwise reads here would not end when QEMU
+        // ends.
         let (blocking, rest): (Vec<_>, Vec<_>) = parts.inherited.into_iter().partition(|fd| {
             let fd = fd.as_raw_fd();
             ports[..2].contains(&fd) || out == Some(fd)
@@ -142,10 +163,11 @@ impl Vm {
                 qemu: qemu.last_words(QEMU_LINES),
             }
         })?;
-        // QEMU has set its ends to non-blocking by now, and drops the output of a console whose
-        // socket is full. The flag belongs to the open file, which we share: without it QEMU
-        // waits instead. The kernel keeps to a window, so this is for kernels that do not. Ports
-        // that are no consoles make the guest wait.
+        // By now QEMU has set its ends to non-blocking. It drops output of a console whose socket
+        // is full. The flag belongs to the open file description, which this process shares, so it
+        // can be cleared here; QEMU then blocks instead. Ebb's kernel keeps to a window, so this
+        // only protects against kernels that do not. Linux guests use ports instead of consoles,
+        // which make the guest wait.
         let consoles = parts.board.dialect == Dialect::Ebb;
         for fd in blocking.into_iter().filter(|_| consoles) {
             let block = || {
@@ -177,7 +199,9 @@ impl Vm {
 }
 
 impl Spec<'_> {
-    /// Whether what the guest's CPUs do atomically is atomic for other processes, too.
+    /// Returns whether the guest's atomic operations are also atomic with respect to other
+    /// processes on the host. `false` with `-icount`, and on TCG for a machine that can only have
+    /// one CPU.
     pub(crate) fn is_atomic_for_others(&self) -> bool {
         match self.accel {
             Accel::Kvm => true,
@@ -185,7 +209,8 @@ impl Spec<'_> {
         }
     }
 
-    /// The arguments with which QEMU would be started.
+    /// Returns the arguments with which QEMU would be started. Makes the same files and sockets as
+    /// [`Vm::new`]; fails if that fails.
     pub(crate) fn command_line(
         &self,
         initramfs: &File,
@@ -198,6 +223,7 @@ impl Spec<'_> {
 }
 
 impl Parts {
+    /// Makes the RAM file, the memfds and the sockets. The error names the part that failed.
     fn new(
         spec: &Spec<'_>,
         initramfs: &File,
@@ -279,28 +305,33 @@ impl Parts {
     }
 }
 
-/// Keeps in base pages the parts of RAM that Ebb's kernel touches only here and there: itself, the
-/// descriptors of most frames with its first tables, and the place of the initramfs. The descriptors
-/// of the first 128 MiB are in a huge page, since every program that grows needs all of them.
+/// Keeps the parts of RAM in base pages that Ebb's kernel uses sparsely. These are the kernel
+/// itself, the page descriptors of most frames with the first tables behind them, and the end of
+/// the initramfs.
+///
+/// The descriptors of the first 128 MiB are left in a huge page, since every program that grows
+/// needs all of them.
 fn keep_sparse_parts(ram: &mut GuestRam) {
     ram.keep_in_base_pages(0, KERNEL_END);
     let sparse = DESCRIPTORS + HUGE_PAGE;
     let end = DESCRIPTORS + ram.bytes() / DESCRIBED + BEHIND_DESCRIPTORS;
     ram.keep_in_base_pages(sparse, end.saturating_sub(sparse));
-    // QEMU puts the initramfs at the end.
+    // QEMU loads the initramfs at the end of low RAM.
     let end = ram.low_bytes();
     ram.keep_in_base_pages(end.saturating_sub(1), 1);
 }
 
-/// Where the last block ends that the kernel's image is in.
+/// The guest-physical end of the last 2 MiB block that contains a part of the kernel's image.
 const KERNEL_END: u64 = 6 << 20;
-/// Where a kernel puts the descriptors of frames: behind what firmware may leave of itself.
+/// The guest-physical address at which Ebb's kernel puts the page descriptors. The memory below may
+/// contain remains of the firmware.
 const DESCRIPTORS: u64 = 16 << 20;
-/// The descriptors of this number of bytes of RAM take one byte.
+/// The number of bytes of RAM per byte of page descriptors.
 const DESCRIBED: u64 = 64;
-/// Bytes of what stands behind the descriptors: tables, and the allocator's metadata.
+/// The size of the tables and allocator metadata behind the page descriptors, in bytes.
 const BEHIND_DESCRIPTORS: u64 = 2 << 20;
 
+/// Returns the error that `what` could not be set up.
 fn setup(what: &'static str, errno: Errno) -> VmError {
     VmError::Setup {
         what,
@@ -308,6 +339,7 @@ fn setup(what: &'static str, errno: Errno) -> VmError {
     }
 }
 
+/// Returns the error number of `error`, or `EIO` if it has none.
 fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }

@@ -1,6 +1,6 @@
-//! A part of the guest's RAM that is mapped for writing, too.
+//! A part of the guest's RAM that is mapped read-write.
 //!
-//! The guest writes it at the same time, so it is accessed through atomics only.
+//! The guest writes this memory at the same time, so it is accessed through atomics only.
 
 use super::ram::{GuestAddress, GuestRam};
 use super::sigbus::{self, Watched};
@@ -9,31 +9,34 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-/// Guest-physical memory without a hole, mapped here until this is dropped.
+/// A read-write mapping of a contiguous range of guest-physical memory, unmapped when this is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Window {
     base: NonNull<u8>,
     len: usize,
-    /// Dropped by hand, before the mapping goes.
+    /// The protection from SIGBUS. `drop` sets this to `None` before it unmaps.
     watched: Option<Watched>,
 }
 
-// SAFETY: the mapping belongs to this value alone until it is dropped; it hands out its address and nothing else.
+// SAFETY: this value owns the mapping until it is dropped, and only hands out its address.
 unsafe impl Send for Window {}
 
 impl Window {
-    /// So many bytes from a page's first byte on.
+    /// Maps the `bytes` bytes of guest memory at `address` for reading and writing.
     ///
     /// # Errors
-    /// `EINVAL` if they are no whole pages of RAM that stand together in the file, and what the host says.
+    /// `EINVAL` if the range is empty, does not start at a page, is not all RAM, or is not
+    /// contiguous in the file; `ENOMEM` if too many mappings are watched; and the kernel's of
+    /// `mmap`.
     pub(crate) fn new(ram: &GuestRam, address: GuestAddress, bytes: u64) -> Result<Self, Errno> {
         let offset = ram.file_offset(address, bytes).ok_or(Errno::INVAL)?;
         let len = usize::try_from(bytes).map_err(|_| Errno::INVAL)?;
         if len == 0 || !offset.is_multiple_of(4096) {
             return Err(Errno::INVAL);
         }
-        // SAFETY: a new mapping at an address of the host's choice replaces nothing. Where the file's size
-        // is not sealed, an access behind its end finds zeroes: see `sigbus`.
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing. If the file
+        // is truncated, the SIGBUS handler replaces the mapping with zeroes: see `sigbus`.
         let address = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -54,12 +57,12 @@ impl Window {
         Ok(window)
     }
 
-    /// Where it begins here.
+    /// Returns the address of the mapping in this process. It is valid until `self` is dropped.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// How long it is.
+    /// Returns the length of the mapping in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -68,7 +71,8 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         self.watched = None;
-        // SAFETY: the mapping was made by `new` with this length, and who got its address keeps this alive.
+        // SAFETY: `new` made the mapping with this length. Every user of its address keeps this
+        // value alive.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
         debug_assert!(unmapped.is_ok(), "the mapping is ours");
     }

@@ -1,4 +1,4 @@
-//! The control port: requests on their way to the guest ([`ebb_wire::request`]).
+//! The control port, on which requests are sent to the guest ([`ebb_wire::request`]).
 
 use ebb_wire::port::OutputPort;
 use ebb_wire::request::Request;
@@ -9,11 +9,12 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// More requests than this wait only in a guest that does not read; the oldest is then dropped.
+/// The maximum number of queued requests. Only a guest that does not read reaches it; the oldest
+/// request is dropped then.
 const WAITING_MAX: usize = 64;
 
-/// Requests on their way to the guest. Callers never wait for it: a guest that does not read its
-/// control port must not stop ebb's own threads.
+/// The queue of requests to the guest. Methods that add a request never block, since a guest that
+/// does not read its control port must not stop `ebb`'s own threads.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     state: Mutex<State>,
@@ -23,71 +24,76 @@ pub(crate) struct Control {
 #[derive(Debug, Default)]
 struct State {
     requests: VecDeque<Request>,
-    // The newest window replaces an unsent one, since totals only grow.
+    // The newest window of each port replaces an unsent one, since totals only grow.
     windows: [Option<u64>; 2],
-    // Likewise.
+    // The newest size replaces an unsent one.
     size: Option<Size>,
-    // Likewise: some and full, in microseconds.
+    // The newest stalls replace unsent ones: some and full, in microseconds.
     pressure: Option<[u64; 2]>,
     ended: bool,
 }
 
 impl Control {
-    /// Sends a signal to the program.
+    /// Queues a request that the guest sends `signal` to its program.
     pub(crate) fn signal(&self, signal: i32) {
         self.push(Request::Signal(signal));
     }
 
-    /// Says that stdin ends after `total` bytes.
+    /// Queues a message to the guest: the program's stdin ends after `total` bytes.
     pub(crate) fn end_of_input(&self, total: u64) {
         self.push(Request::EndOfInput(total));
     }
 
-    /// Says that nobody reads `port` any more.
+    /// Queues a message to the guest: the host does not read the output of `port` any more.
     pub(crate) fn closed(&self, port: OutputPort) {
         self.push(Request::Closed(port));
     }
 
-    /// Has memory go back in this way.
+    /// Queues a request that the guest gives free memory back in this `mode`.
     pub(crate) fn give_back(&self, mode: GiveBack) {
         self.push(Request::GiveBack(mode));
     }
 
-    /// Has the guest give memory back by a step; it says so by `number` when it is through.
+    /// Queues a request that the guest gives memory back by one `step`. The guest publishes
+    /// `number` in its header when the step is done.
     pub(crate) fn reclaim(&self, number: u32, step: Reclaim) {
         self.push(Request::Reclaim(number, step));
     }
 
-    /// Says that the machine may end.
+    /// Queues the permission that the guest may end its machine.
     pub(crate) fn end_of_machine(&self) {
         self.push(Request::End);
     }
 
-    /// Allows the guest to have sent `total` bytes on `port`.
+    /// Queues the permission that the guest may send up to `total` bytes on `port`, counted from
+    /// its start. Replaces an older one that is not sent yet.
     pub(crate) fn window(&self, port: OutputPort, total: u64) {
         self.lock().windows[port.number()] = Some(total);
         self.changed.notify_one();
     }
 
-    /// Says how large the user's terminal is.
+    /// Queues the size of the user's terminal for the guest. Replaces an older one that is not sent
+    /// yet.
     pub(crate) fn size(&self, size: Size) {
         self.lock().size = Some(size);
         self.changed.notify_one();
     }
 
-    /// Tells the guest the host's memory stalls so far, those of some and of all tasks in microseconds.
+    /// Queues the host's total memory stalls in microseconds for the guest: those of some and of
+    /// all tasks. Replaces older ones that are not sent yet.
     pub(crate) fn pressure(&self, stalls: [u64; 2]) {
         self.lock().pressure = Some(stalls);
         self.changed.notify_one();
     }
 
-    /// Lets [`Self::pump`] return.
+    /// Makes [`Self::pump`] return.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_one();
     }
 
-    /// Writes them to the port, a line each, until [`Self::end`] is called or the guest is gone.
+    /// Writes queued requests to the port, one per line. Returns when [`Self::end`] is called or
+    /// the guest is gone.
     pub(crate) fn pump(&self, mut port: UnixStream) {
         while let Some(request) = self.next() {
             if port.write_all(format!("{request}\n").as_bytes()).is_err() {
@@ -96,6 +102,7 @@ impl Control {
         }
     }
 
+    /// Blocks until a request is queued and returns it. Returns `None` after [`Self::end`].
     fn next(&self) -> Option<Request> {
         let mut state = self.lock();
         loop {
@@ -123,6 +130,7 @@ impl Control {
         }
     }
 
+    /// Appends a request, and drops the oldest if the queue is full.
     fn push(&self, request: Request) {
         let mut state = self.lock();
         if state.requests.len() == WAITING_MAX {
@@ -132,7 +140,7 @@ impl Control {
         self.changed.notify_one();
     }
 
-    // A panic elsewhere cannot leave the state half-changed, so poison says nothing.
+    // A panic elsewhere cannot leave the state half-changed, so a poisoned lock is used as it is.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! The program's stdin, carried to its port.
+//! Copies `ebb`'s stdin to the port of the program's stdin.
 
 use super::control::Control;
 use crate::text::{Terminal, raw};
@@ -12,13 +12,13 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-/// Moved by one read.
+/// The maximum number of bytes per read.
 const CHUNK: usize = 64 << 10;
-/// The device that is empty whenever it is read, `/dev/null`: major and minor number.
+/// The major and minor number of `/dev/null`, which is empty whenever it is read.
 const NULL: (u32, u32) = (1, 3);
 
-/// Whether our stdin has nothing to give, now and later. A guest that is told so at its start need
-/// not be told at a moment that the host's scheduler chooses.
+/// Returns whether stdin is `/dev/null`, which never has input. The guest is then told so at its
+/// start, and not at a moment that depends on the host's scheduler.
 pub(crate) fn input_is_empty() -> bool {
     rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(|stat| {
         let device = (major(stat.st_rdev), minor(stat.st_rdev));
@@ -26,22 +26,23 @@ pub(crate) fn input_is_empty() -> bool {
     })
 }
 
-/// Whether our stdin is a terminal, where somebody types.
+/// Returns whether stdin is a terminal, at which a user types.
 pub(crate) fn input_is_terminal() -> bool {
     termios::isatty(rustix::stdio::stdin())
 }
 
-/// How often a job in the background looks whether it is in the foreground again.
+/// How often a background job checks whether it is in the foreground again.
 const BACKGROUND_TICK: Duration = Duration::from_millis(200);
-/// The same for `poll`.
+/// The same interval for `poll`.
 const TICK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,
 };
 
-/// Waits until stdin has something, or has ended, for us. We read ahead of the program, and a job
-/// in the background that reads its terminal is stopped: so the program would be stopped for
-/// input that it never asked for.
+/// Blocks until stdin has input or has ended, and `ebb` is in the foreground.
+///
+/// `ebb` reads ahead of the program. A background job that reads its terminal is stopped by the
+/// kernel. So without this check the program would be stopped for input that it never requested.
 fn wait_for_input(stdin: BorrowedFd<'_>) -> Result<(), Errno> {
     let terminal = termios::isatty(stdin);
     loop {
@@ -58,7 +59,7 @@ fn wait_for_input(stdin: BorrowedFd<'_>) -> Result<(), Errno> {
         let background = terminal
             && termios::tcgetpgrp(stdin).is_ok_and(|group| group != rustix::process::getpgrp());
         if !background {
-            // What is typed counts even where the terminal cannot be set.
+            // A failure is ignored, since typed input counts even if the terminal cannot be set.
             let _ = raw::make_raw();
             return Ok(());
         }
@@ -66,15 +67,16 @@ fn wait_for_input(stdin: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Carries our stdin to the guest until it ends or the guest is gone.
+/// Copies stdin to `port` until stdin ends or the guest is gone. Then tells the guest the number of
+/// bytes.
 ///
-/// Whoever types at a terminal needs the line on which `terminal` shows the guest's state.
+/// If the user types at a terminal, `terminal` stops showing the guest's state in the user's line.
 pub(crate) fn feed(mut port: UnixStream, control: &Control, terminal: &Terminal) {
     let stdin = rustix::stdio::stdin();
     let typed = input_is_terminal();
     let mut chunk = vec![0; CHUNK];
     let mut total = 0u64;
-    // A stream that cannot be read has nothing more to give, as a hung-up terminal.
+    // A stream that cannot be read, such as a hung-up terminal, counts as ended.
     while wait_for_input(stdin).is_ok() {
         match rustix::io::read(stdin, &mut chunk) {
             Ok(0) => break,

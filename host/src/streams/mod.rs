@@ -1,4 +1,4 @@
-//! What goes between ebb and a guest while it runs: the program's streams, and requests to the guest.
+//! The data between `ebb` and a running guest: the program's streams, and requests to the guest.
 
 mod control;
 mod input;

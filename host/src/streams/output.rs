@@ -1,8 +1,8 @@
-//! The program's stdout and stderr, carried from their ports to ours.
+//! Copies the program's stdout and stderr from their ports to `ebb`'s own.
 //!
-//! QEMU drops what a guest writes to a console whose socket is full. So a thread for each output
-//! takes everything off the socket at once, and the guest kernel is told how far it may write
-//! ([`Control::window`]): it then blocks the program that writes, as a full pipe would.
+//! QEMU drops output of a console whose socket is full. So a thread for each output empties the
+//! socket at once. The guest kernel gets a window ([`Control::window`]), beyond which it blocks the
+//! program that writes, as a full pipe would.
 
 use super::control::Control;
 use crate::text::Terminal;
@@ -15,14 +15,16 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The window moves in steps of this, so that a line of control serves many writes.
+/// The step by which the window grows, so that one control message serves many writes.
 const WINDOW_STEP: u64 = 64 << 10;
-/// Held here of a guest that ignores its window; then its socket fills and the VM waits.
+/// The maximum number of bytes that are buffered for a guest that ignores its window. Beyond that
+/// its socket fills and the VM blocks.
 const BUFFER_MAX: usize = 1 << 20;
-/// Moved by one read or write.
+/// The maximum number of bytes per read or write.
 const CHUNK: usize = 64 << 10;
 
-/// One output of the program.
+/// One output of the program, with a buffer between the thread that receives and the one that
+/// writes.
 #[derive(Debug)]
 pub(crate) struct Output {
     port: OutputPort,
@@ -34,15 +36,15 @@ pub(crate) struct Output {
 #[derive(Debug, Default)]
 struct State {
     bytes: VecDeque<u8>,
-    // Of all that has arrived.
+    // The number of bytes that have arrived in total.
     received: u64,
     ended: bool,
-    // Somebody waits in a write to ours.
+    // A write of taken bytes to `ebb`'s own output is in progress.
     writing: bool,
 }
 
 impl Output {
-    /// The output that arrives on `port`.
+    /// Creates the output that arrives on `port`.
     pub(crate) fn new(port: OutputPort, terminal: &Terminal) -> Self {
         let shared_with_terminal = terminal.interactive() && termios::isatty(target(port));
         Self {
@@ -53,7 +55,7 @@ impl Output {
         }
     }
 
-    /// Takes what the guest writes until QEMU ends.
+    /// Buffers the bytes from `socket` until QEMU closes it. Blocks while the buffer is full.
     pub(crate) fn receive(&self, mut socket: UnixStream) {
         let mut chunk = vec![0; CHUNK];
         loop {
@@ -78,9 +80,11 @@ impl Output {
         self.changed.notify_all();
     }
 
-    /// Writes to our own stream until the guest has ended and all is written. An error other than
-    /// a closed pipe is returned at the end; what could not be written is dropped, so that the
-    /// guest goes on.
+    /// Writes the buffered bytes to `ebb`'s own output until the guest has ended and all is
+    /// written.
+    ///
+    /// After a failed write the remaining output is dropped, so that the guest continues. Returns
+    /// that error at the end, unless it is a closed pipe.
     pub(crate) fn deliver(&self, terminal: &Terminal, control: &Control) -> Result<(), Errno> {
         let mut chunk = Vec::with_capacity(CHUNK);
         let mut result = Ok(());
@@ -109,18 +113,19 @@ impl Output {
         result
     }
 
-    /// Bytes that have arrived.
+    /// Returns the number of bytes that have arrived.
     pub(crate) fn received(&self) -> u64 {
         self.lock().received
     }
 
-    /// Whether all that has arrived was written.
+    /// Returns whether all bytes that have arrived were written.
     pub(crate) fn idle(&self) -> bool {
         let state = self.lock();
         state.bytes.is_empty() && !state.writing
     }
 
-    /// Waits for bytes; false once there will be none.
+    /// Blocks until bytes are buffered and moves them to `chunk`. Returns `false` once the output
+    /// has ended.
     fn take(&self, chunk: &mut Vec<u8>) -> bool {
         let mut state = self.lock();
         state.writing = false;
@@ -148,6 +153,7 @@ impl Output {
     }
 }
 
+/// Returns `ebb`'s own output for `port`.
 fn target(port: OutputPort) -> BorrowedFd<'static> {
     match port {
         OutputPort::Stdout => rustix::stdio::stdout(),
@@ -155,8 +161,7 @@ fn target(port: OutputPort) -> BorrowedFd<'static> {
     }
 }
 
-/// Whether stdout and stderr lead to the same place, so that what a program writes to one and the
-/// other must arrive in that order.
+/// Returns whether stdout and stderr are the same file, so that output to both must keep its order.
 pub(crate) fn outputs_are_one() -> bool {
     let stat = |port| rustix::fs::fstat(target(port)).ok();
     match (stat(OutputPort::Stdout), stat(OutputPort::Stderr)) {

@@ -1,4 +1,5 @@
-//! One guest that builds and rests, or three of them, and what the host holds of all of them meanwhile.
+//! The experiment with one guest, or three, that builds and rests: what the host holds for all of
+//! them.
 
 use super::super::elastic::Kind;
 use super::super::schema::{Better, Outcome, Run};
@@ -11,10 +12,11 @@ use crate::failure::Failure;
 use crate::text::Size;
 use std::time::{Duration, Instant};
 
-/// How often what is held is looked at, shared among the guests.
+/// The interval at which the host's memory is sampled, divided among the guests.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs one guest or three.
+/// Runs one guest or three, and returns the run's figures. Fails if a guest cannot be started or
+/// waited for.
 pub(super) fn run(
     setup: &Setup<'_>,
     kind: Kind,
@@ -48,7 +50,9 @@ pub(super) fn run(
     Ok(setup.finished((kind, memory, column, round), end, events))
 }
 
-/// Lets the guests build, each from when the one before has built its first round, and watches what is held.
+/// Lets the guests build, and returns the curve of the host's memory. Each guest starts when the
+/// one before has finished its first round. Fails if a guest ends too early or its RAM file is not
+/// found.
 fn watch(guests: &mut [Guest<'_>]) -> Result<Curve, Stop> {
     let mut held = Vec::new();
     for guest in guests.iter_mut() {
@@ -71,7 +75,7 @@ fn watch(guests: &mut [Guest<'_>]) -> Result<Curve, Stop> {
             }
             match guest.hear(LOOK) {
                 Heard::Phase(name) if name == "built" => built[index] += 1,
-                // Its turn after all rounds: there is no other.
+                // The guest asks for a turn after its last round. It gets no more turns.
                 Heard::Phase(name) if name == "turn" => guest.dismiss(),
                 Heard::Ended if !over[index] => {
                     over[index] = true;
@@ -82,7 +86,7 @@ fn watch(guests: &mut [Guest<'_>]) -> Result<Curve, Stop> {
             let sum = held.iter().map(Held::bytes).sum();
             curve.add(begin.elapsed(), sum);
         }
-        // A share of the round's own time lies between the guests, whatever the machine's speed.
+        // The guests start a part of a round apart, however fast the machine is.
         if started < guests.len() && built[started - 1] > 0 {
             guests[started].go();
             started += 1;

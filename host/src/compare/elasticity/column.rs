@@ -1,4 +1,4 @@
-//! The columns: a kernel, and the way in which the host takes memory from it.
+//! The columns: a kernel, and how the host takes memory from its guest.
 
 use super::super::elastic::Kind;
 use super::super::variant::Variant;
@@ -8,39 +8,41 @@ use std::ffi::OsStr;
 /// How memory leaves a guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum By {
-    /// The host reads the allocator's words and takes what is free.
+    /// The host reads the allocator's bitmap and takes free memory.
     Shared,
-    /// `ebb reclaim` asks for what is free.
+    /// `ebb reclaim` asks the guest for free memory.
     Reclaim,
     /// The host inflates a balloon.
     Balloon,
     /// The host unplugs blocks of a virtio-mem device.
     Plug,
-    /// The guest gives it back by itself.
+    /// The guest gives memory back by itself.
     Itself,
-    /// It does not leave.
+    /// No memory leaves.
     Nothing,
 }
 
 impl By {
-    /// Whether memory leaves without anything that the host does at that moment.
+    /// Returns whether memory leaves without an action of the experiment at that moment.
     fn is_by_itself(self) -> bool {
         matches!(self, Self::Shared | Self::Itself | Self::Nothing)
     }
 }
 
-/// One column.
+/// A column of the table.
 #[derive(Debug)]
 pub(super) struct Column {
+    /// The options of `ebb run`.
     pub(super) variant: Variant,
     pub(super) by: By,
-    /// It is one of the comparison's own, not a variant of the user's.
+    /// Whether the column is one of the comparison's own, not a variant that the user defined.
     pub(super) is_ours: bool,
-    /// The column with the same kernel that gives nothing back.
+    /// The index of the column with the same kernel in which no memory leaves.
     none: Option<usize>,
 }
 
 impl Column {
+    /// Creates one of the comparison's own columns. Fails if the options are not valid.
     fn ours(name: &str, kernel: Option<&str>, options: &[&str], by: By) -> Result<Self, String> {
         let mut words = Vec::new();
         if let Some(kernel) = kernel {
@@ -55,7 +57,7 @@ impl Column {
         })
     }
 
-    /// A variant of the user's. How memory leaves it follows from its options.
+    /// Creates the column of a variant that the user defined. Its options decide how memory leaves.
     fn theirs(variant: &Variant) -> Self {
         let mode = variant.value_of("give-back");
         let by = match (mode, variant.is_linux()) {
@@ -72,7 +74,7 @@ impl Column {
         }
     }
 
-    /// Why `kind` cannot be done here; `None` if it can.
+    /// Returns why `kind` cannot be run in this column, or `None` if it can.
     pub(super) fn cannot(&self, kind: Kind) -> Option<&'static str> {
         if self.variant.gives("icount") {
             return Some("--icount has no time of the host's");
@@ -92,16 +94,18 @@ impl Column {
         }
     }
 
-    /// The column with the same kernel that gives nothing back.
+    /// Returns the index of the column with the same kernel in which no memory leaves, if there is
+    /// one.
     pub(super) fn none_of(&self) -> Option<usize> {
         self.none
     }
 }
 
-/// All columns in which one of `kinds` can be done, and the user's variants.
+/// Returns all columns in which one of `kinds` can be run, and the user's variants. `linux` is the
+/// kernel for the Linux columns; without it there are none.
 ///
 /// # Errors
-/// If two have the same name.
+/// If the path of the kernel is not UTF-8 or the options of a column are not valid.
 pub(super) fn all(
     linux: Option<&OsStr>,
     variants: &[Variant],

@@ -1,4 +1,4 @@
-//! One guest that works in turns, from its start to its end.
+//! One guest whose program works in turns, from its start to its end.
 
 use super::super::child::{Insistence, Message, listen, spawn};
 use super::super::interrupt::Interrupt;
@@ -13,20 +13,21 @@ use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often the signal is looked at.
+/// The interval at which the interrupt flag is checked.
 const TICK: Duration = Duration::from_millis(50);
-/// A program that says more has gone mad.
+/// The maximum number of events of a program that are kept.
 const EVENTS_MAX: usize = 10_000;
+/// The maximum number of lines of stderr that are kept.
 const ERROR_LINES: usize = 16;
-/// `ebb-workloads` ends so where the guest lacks something.
+/// The exit status with which `ebb-workloads` ends if the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
-/// What a guest was found to do.
+/// The result of waiting for a guest's output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Heard {
-    /// A part of its experiment begins.
+    /// A phase of its experiment begins.
     Phase(String),
-    /// It is silent.
+    /// No phase began in time.
     Nothing,
     /// Its outputs are closed.
     Ended,
@@ -35,12 +36,12 @@ pub(super) enum Heard {
 /// How a guest ended: the outcome, and the error if there was one.
 pub(super) type End = (Outcome, Option<String>);
 
-/// Why the host's side of an experiment stopped.
+/// Why the host's side of an experiment stopped early.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The guest ended; it says why by itself.
+    /// The guest ended; its own error says why.
     Ended,
-    /// The host's hand failed.
+    /// The host's action failed, for this reason.
     Hand(String),
 }
 
@@ -57,10 +58,11 @@ impl From<&str> for Stop {
 }
 
 impl Stop {
-    /// What comes of a run that stopped so, where the guest ended as `end` says.
+    /// Returns the result of a run that stopped for this reason, in which the guest ended with
+    /// `end`.
     pub(super) fn over(self, end: End) -> End {
         match (self, end) {
-            // A signal cuts everything short, and the hand only notices.
+            // A signal ends everything. The host's action fails only as a result.
             (_, end @ (Outcome::Failed, Some(_)))
                 if end.1.as_ref().is_some_and(|why| why.starts_with(CUT)) =>
             {
@@ -76,10 +78,10 @@ impl Stop {
     }
 }
 
-/// How the error of a run begins that a signal ended.
+/// The beginning of the error of a run that a signal ended.
 const CUT: &str = "cut short by signal";
 
-/// A guest that was started.
+/// A running guest.
 pub(super) struct Guest<'a> {
     interrupt: &'a Interrupt,
     child: Child,
@@ -92,6 +94,8 @@ pub(super) struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
+    /// Starts a guest with the arguments `words` of `ebb run`. Fails if the process cannot be
+    /// started.
     pub(super) fn start(interrupt: &'a Interrupt, words: Vec<OsString>) -> Result<Self, Failure> {
         let executable =
             std::env::current_exe().map_err(Failure::setup("the path of ebb itself"))?;
@@ -110,25 +114,26 @@ impl<'a> Guest<'a> {
         })
     }
 
-    /// The process number of its `ebb run`.
+    /// Returns the process number of its `ebb run`.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets it go on.
+    /// Gives the guest's program its next turn.
     pub(super) fn go(&mut self) {
-        // A guest that does not read any more has ended, which shows by itself.
+        // The write fails only if the guest has ended, which is noticed elsewhere.
         if let Some(stdin) = &mut self.stdin {
             let _ = stdin.write_all(b"\n");
         }
     }
 
-    /// Gives it no more turns: it ends when its program is through.
+    /// Closes the guest's stdin, so that its program gets no more turns and ends.
     pub(super) fn dismiss(&mut self) {
         self.stdin = None;
     }
 
-    /// Listens until it says something, for `patience` at most.
+    /// Waits until the guest begins a phase or ends, but at most for the time `patience`. Returns
+    /// what happened.
     pub(super) fn hear(&mut self, patience: Duration) -> Heard {
         let deadline = Instant::now() + patience;
         loop {
@@ -170,7 +175,7 @@ impl<'a> Guest<'a> {
         }
     }
 
-    /// Waits for the phase `wanted`. Returns `false` if the guest ends before.
+    /// Waits until the guest begins the phase `wanted`. Returns `false` if it ends before.
     pub(super) fn until(&mut self, wanted: &str) -> bool {
         loop {
             match self.hear(TICK) {
@@ -181,7 +186,8 @@ impl<'a> Guest<'a> {
         }
     }
 
-    /// Waits for its end. Returns how it ended and what it said.
+    /// Waits until the guest ends. Returns how it ended, and its events. Fails if it cannot be
+    /// waited for.
     pub(super) fn finish(mut self) -> Result<(End, Vec<Event>), Failure> {
         self.dismiss();
         while !self.ended {

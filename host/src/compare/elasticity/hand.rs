@@ -1,4 +1,4 @@
-//! The host's hand: it takes memory from a guest, and gives it back.
+//! Takes memory from a guest and returns it to the guest, in the way of its column.
 
 use super::column::By;
 use crate::machine::GiveBack;
@@ -11,35 +11,39 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The virtio-mem device.
+/// The QOM path of the virtio-mem device.
 const DEVICE: &str = "/machine/peripheral/vm0";
-/// How often a run's server or QEMU is asked how far it is.
+/// The minimum interval between queries of a run's server or QEMU.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
-/// How long a guest may take to follow a change of its mode.
+/// The timeout for a guest to change its mode.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How the host reaches the guest.
+/// The connection to the guest.
 enum Reach {
     Fleet(Box<Fleet>, GuestId),
     Monitor(Box<Monitor>),
     Nothing,
 }
 
-/// One hand on one guest.
+/// Takes memory from one guest and returns it to the guest.
 pub(super) struct Hand {
     by: By,
     reach: Reach,
-    /// What is taken, and what the guest has when all is back.
+    /// The bytes that are taken.
     bytes: u64,
+    /// The bytes of the guest, or of its virtio-mem device, when nothing is taken.
     full: u64,
     /// The number of the last request to the guest.
     number: u32,
+    /// When the guest was last queried.
     asked: Option<Instant>,
 }
 
 impl Hand {
-    /// Takes hold of the guest of the `ebb run` with number `pid`, which is up.
+    /// Connects to the guest of the `ebb run` with process number `pid`, which is up. `socket` is
+    /// that of QEMU's monitor, and `bytes` the amount to take later. Fails if the guest cannot be
+    /// reached.
     pub(super) fn on(by: By, pid: u32, socket: &Path, bytes: u64) -> Result<Self, String> {
         let reach = match by {
             By::Shared | By::Reclaim => {
@@ -67,14 +71,15 @@ impl Hand {
         };
         match by {
             By::Balloon => hand.full = hand.left_to_guest()?,
-            // Nothing leaves before it is time.
+            // The mode is off until memory is to leave.
             By::Shared => hand.set_and_wait(GiveBack::Off)?,
             By::Reclaim | By::Plug | By::Itself | By::Nothing => {}
         }
         Ok(hand)
     }
 
-    /// Has the memory leave. Does not wait.
+    /// Starts taking the memory from the guest. Does not wait for the end. Fails if the guest
+    /// cannot be reached.
     pub(super) fn leave(&mut self) -> Result<(), String> {
         match self.by {
             By::Shared => self.set(GiveBack::Shared),
@@ -92,17 +97,20 @@ impl Hand {
         }
     }
 
-    /// Has the memory return. Does not wait.
+    /// Starts returning the memory to the guest. Does not wait for the end. Fails if the guest
+    /// cannot be reached.
     pub(super) fn come(&mut self) -> Result<(), String> {
         match self.by {
             By::Shared => self.set(GiveBack::Off),
             By::Balloon | By::Plug => self.want(self.full),
-            // The guest has never lost it.
+            // In these modes the guest keeps its memory all the time.
             By::Reclaim | By::Itself | By::Nothing => Ok(()),
         }
     }
 
-    /// Whether the way itself says that all has left; `None` if it says nothing.
+    /// Returns whether all memory has left, or `None` if this way does not report it. Returns
+    /// `Some(false)` without a query if the last one was too recent. Fails if the guest cannot be
+    /// reached.
     pub(super) fn has_left(&mut self) -> Result<Option<bool>, String> {
         if !self.may_ask() {
             return Ok(Some(false));
@@ -118,7 +126,8 @@ impl Hand {
         }
     }
 
-    /// Whether the guest has all of it again.
+    /// Returns whether the guest has all of its memory again. Returns `false` without a query if
+    /// the last one was too recent. Fails if the guest cannot be reached.
     pub(super) fn has_come(&mut self) -> Result<bool, String> {
         match self.by {
             By::Balloon | By::Plug => Ok(self.may_ask() && self.left_to_guest()? >= self.full),
@@ -126,12 +135,13 @@ impl Hand {
         }
     }
 
-    /// Whether growing is an act of the host's at all.
+    /// Returns whether the host must act to return memory to the guest in this way.
     pub(super) fn grows(&self) -> bool {
         matches!(self.by, By::Balloon | By::Plug)
     }
 
-    /// Not oftener than QEMU or a run's server can bear.
+    /// Returns whether a query is allowed now, and records it. QEMU and a run's server get only one
+    /// per interval.
     fn may_ask(&mut self) -> bool {
         let now = Instant::now();
         if self.asked.is_some_and(|asked| now - asked < ASK_EVERY) {
@@ -141,6 +151,7 @@ impl Hand {
         true
     }
 
+    /// Sets the guest's mode of giving memory back. Does not wait.
     fn set(&mut self, mode: GiveBack) -> Result<(), String> {
         let Reach::Fleet(fleet, id) = &mut self.reach else {
             return Ok(());
@@ -149,7 +160,7 @@ impl Hand {
         set.map_err(|error| error.to_string())
     }
 
-    /// Sets the mode, and waits until the guest's figures show it.
+    /// Sets the mode, and waits until the guest's figures show it. Fails after a timeout.
     fn set_and_wait(&mut self, mode: GiveBack) -> Result<(), String> {
         self.set(mode)?;
         let since = Instant::now();
@@ -168,7 +179,7 @@ impl Hand {
         ))
     }
 
-    /// Whether the guest is through with the last request.
+    /// Returns whether the guest has finished the last request. Fails if the request failed.
     fn is_through(&mut self) -> Result<bool, String> {
         let Reach::Fleet(fleet, id) = &mut self.reach else {
             return Ok(true);
@@ -178,7 +189,7 @@ impl Hand {
                 if figures.reclaim_failed == Some(self.number) {
                     return Err("the request for memory failed".into());
                 }
-                // Numbers go round, and 0 is before the first.
+                // Numbers wrap around, and 0 means that no request has finished.
                 Ok(figures.reclaimed.is_some_and(|done| {
                     done != 0 && done.wrapping_sub(self.number).cast_signed() >= 0
                 }))
@@ -188,8 +199,8 @@ impl Hand {
         }
     }
 
-    /// Returns the bytes that the balloon leaves to the guest, or those of the virtio-mem device that are
-    /// plugged in.
+    /// Returns the bytes that the balloon leaves to the guest, or the plugged bytes of the
+    /// virtio-mem device. Fails if the monitor fails.
     fn left_to_guest(&mut self) -> Result<u64, String> {
         let Reach::Monitor(monitor) = &mut self.reach else {
             return Ok(0);
@@ -205,6 +216,7 @@ impl Hand {
         }
     }
 
+    /// Sets the target of the balloon or of the virtio-mem device to `bytes`.
     fn want(&mut self, bytes: u64) -> Result<(), String> {
         let Reach::Monitor(monitor) = &mut self.reach else {
             return Ok(());

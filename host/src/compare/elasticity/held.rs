@@ -1,4 +1,4 @@
-//! What the host holds of a guest's RAM, seen from outside: the blocks of its files.
+//! Measures the resident memory of a guest's RAM from outside, by the blocks of its RAM files.
 
 use super::super::meter::child_of;
 use rustix::fs::statfs;
@@ -7,21 +7,22 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// File systems whose files are memory.
+/// The magic numbers of file systems whose files are in memory.
 const TMPFS: i64 = 0x0102_1994;
 const HUGETLBFS: i64 = 0x9584_58f6;
-/// No other file of QEMU's or of ebb's in memory is as large.
+/// The minimum size of a RAM file in bytes. All other files of QEMU and `ebb` in memory are
+/// smaller.
 const LEAST: u64 = 32 << 20;
 
 /// The files of one guest's RAM.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// A path to each by its device and inode.
+    /// A path to each file, by its device and inode.
     files: BTreeMap<(u64, u64), PathBuf>,
 }
 
 impl Held {
-    /// Finds the files of the `ebb run` with this process number, and of its QEMU.
+    /// Finds the RAM files of the `ebb run` with process number `ebb`, and of its QEMU.
     ///
     /// # Errors
     /// If there is none.
@@ -50,7 +51,7 @@ impl Held {
         Ok(Self { files })
     }
 
-    /// Bytes that the host holds now; 0 once the guest has ended.
+    /// Returns the resident bytes of the files. Returns 0 once the guest has ended.
     pub(super) fn bytes(&self) -> u64 {
         self.files
             .iter()

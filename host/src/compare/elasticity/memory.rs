@@ -1,4 +1,5 @@
-//! How fast a guest shrinks and grows: memory that it has never touched, and memory that it has.
+//! The experiment that measures how fast a guest shrinks and grows, with memory that it has never
+//! touched and with memory that it has.
 
 use super::super::elastic::Kind;
 use super::super::schema::{Better, Event, Run, What};
@@ -13,16 +14,17 @@ use crate::text::Size;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often the RAM's file is looked at.
+/// The interval at which the RAM file is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// A way that goes no further for this long does not get there.
+/// The time without progress after which shrinking counts as stuck.
 const STUCK: Duration = Duration::from_secs(20);
-/// All but this share of what was touched has to be back on the host: a kernel keeps a little.
+/// The share of the touched memory that must go back to the host. A kernel keeps a little.
 const NEARLY_ALL: f64 = 0.95;
-/// How long a guest may take to have all of its memory plugged in at first.
+/// The timeout for a guest to plug in all of its memory.
 const READY: Duration = Duration::from_secs(120);
 
-/// Runs one guest once.
+/// Runs one guest once, and returns the run's figures. Fails if the guest cannot be started or
+/// waited for.
 pub(super) fn run(
     setup: &Setup<'_>,
     memory: Size,
@@ -43,13 +45,15 @@ pub(super) fn run(
     Ok(setup.finished((kind, memory, column, round), end, events))
 }
 
-/// What the host saw.
+/// The host's measurements.
 struct Seen {
     events: Vec<Event>,
-    /// How long it took until the touched memory was the guest's again.
+    /// The time until the guest had the touched memory again.
     grown: Duration,
 }
 
+/// Shrinks and grows the guest for untouched and for touched memory. Fails if the guest ends early
+/// or cannot be reached.
 fn measure(
     setup: &Setup<'_>,
     memory: Size,
@@ -109,7 +113,8 @@ fn measure(
     Ok(seen)
 }
 
-/// Has memory leave. Returns how long it took; `None` where it does not get there, or where nothing says so.
+/// Takes `bytes` from the guest and returns how long that took. Returns `None` if it does not
+/// complete, or if its completion cannot be seen. Fails if the guest cannot be reached.
 fn shrink(
     hand: &mut Hand,
     held: &Held,
@@ -122,7 +127,8 @@ fn shrink(
     let (mut least, mut moved) = (before, begin);
     loop {
         let now = held.bytes();
-        // In steps, so that a guest whose kernel frees a page now and then counts as stuck.
+        // Only steps of 1 MiB count, so that a guest which frees a page now and then counts as
+        // stuck.
         if now + (1 << 20) <= least {
             (least, moved) = (now, Instant::now());
         }
@@ -131,7 +137,7 @@ fn shrink(
         }
         match hand.has_left()? {
             Some(true) => return Ok(Some(begin.elapsed())),
-            // The host holds none of it, so there is nothing to see.
+            // The host holds no memory for untouched pages, so nothing can be seen.
             None if !touched => return Ok(None),
             _ if moved.elapsed() > STUCK => return Ok(None),
             _ => {}
@@ -140,7 +146,8 @@ fn shrink(
     }
 }
 
-/// How fast the guest had the memory again with its pages in place, by the host's time and its own.
+/// Returns the rate at which the guest got its memory with pages in place: by the host's time of
+/// growing plus the guest's time of filling. Returns `None` if the guest did not report its time.
 fn filled(events: &[Event], seen: &Seen, bytes: u64) -> Option<Event> {
     let fill = events.iter().rev().find_map(|event| match &event.what {
         What::Result { metric, value, .. } if metric == "fill_s" => Some(*value),
@@ -156,12 +163,12 @@ fn filled(events: &[Event], seen: &Seen, bytes: u64) -> Option<Event> {
     ))
 }
 
-/// GiB a second.
+/// Returns the rate in GiB per second.
 fn per_second(bytes: u64, took: Duration) -> f64 {
     float(bytes) / float(1 << 30) / took.as_secs_f64().max(1e-9)
 }
 
-/// Bytes of one machine are exact in a float.
+/// Converts bytes to a float. Amounts of one machine are exact in an `f64`.
 #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
 fn float(bytes: u64) -> f64 {
     bytes as f64

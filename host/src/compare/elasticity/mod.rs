@@ -1,7 +1,7 @@
 //! `ebb compare elasticity`: the experiments of the HyperAlloc paper with an unmodified QEMU.
 //!
-//! Each column is a kernel with one way to take memory from it. The host's side takes the memory and
-//! watches the file that is the guest's RAM; the guest's side is `ebb-workloads elastic`.
+//! Each column is a kernel with one way to take memory from its guest. The host's side takes the
+//! memory and watches the guest's RAM file; the guest's side is `ebb-workloads elastic`.
 
 mod builds;
 mod column;
@@ -30,15 +30,15 @@ use column::Column;
 use setup::Setup;
 use std::ffi::OsString;
 
-/// Bytes that a run takes in the report, for keeping space.
+/// The space that a run takes in the report in bytes, for reserving space.
 const RUN_BYTES: u64 = 64 << 10;
-/// What the names of all of them begin with.
+/// The prefix of the names of these experiments.
 const PREFIX: &str = "elasticity/";
 
-/// Returns whether the user chose experiments of this kind.
+/// Returns whether the user chose experiments about elasticity.
 ///
 /// # Errors
-/// If others are chosen too, or options that make no sense here.
+/// If other experiments are chosen, too, or options that do not apply to these.
 pub(super) fn is_meant(
     chosen: &[&'static Experiment],
     options: &CompareOptions,
@@ -67,18 +67,21 @@ pub(super) fn is_meant(
     Ok(true)
 }
 
-/// What was found before this was called.
+/// The arguments of [`compare`] that its caller has found out already.
 #[derive(Debug)]
 pub(super) struct Given {
+    /// The experiments that the user chose.
     pub(super) chosen: Vec<&'static Experiment>,
     /// The value of `--kernel` for the stock guest.
     pub(super) linux: Option<OsString>,
+    /// The name of the accelerator.
     pub(super) accel: &'static str,
-    /// The comparison of `--against`.
+    /// The comparison that `--against` names.
     pub(super) other: Option<Other<OwnReport>>,
 }
 
-/// Measures, and returns the status of ebb.
+/// Runs the experiments, prints the table and writes the files. Returns the exit status. Fails if
+/// the options are not valid, or a file or child process fails.
 pub(super) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Failure> {
     let kinds: Vec<(Kind, Size)> = given
         .chosen
@@ -132,7 +135,8 @@ pub(super) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
     Ok(interrupt.signal().map_or(status, |signal| 128 + signal))
 }
 
-/// Runs everything, round by round. Returns whether nothing is missing.
+/// Runs every experiment in every column, round by round, and appends the runs with their columns'
+/// indices. Returns `false` if a signal ended it early.
 fn all(
     setup: &Setup<'_>,
     terminal: &Terminal,
@@ -144,7 +148,7 @@ fn all(
     for round in 1..=rounds {
         for &(kind, memory) in kinds {
             for place in 0..columns.len() {
-                // What runs later finds a warmer machine, so the order turns.
+                // Later runs find a warmer machine, so the order is reversed every other round.
                 let index = match round % 2 {
                     0 => columns.len() - 1 - place,
                     _ => place,
@@ -184,6 +188,7 @@ fn all(
     Ok(true)
 }
 
+/// Runs one experiment once in `column`.
 fn one(
     setup: &Setup<'_>,
     kind: Kind,

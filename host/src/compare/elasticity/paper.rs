@@ -1,10 +1,12 @@
-//! The paper's figures, as its authors published them, in columns of their own.
+//! The figures that the authors of the paper published, as columns of their own.
 //!
-//! HyperAlloc: Efficient VM Memory De/Inflation via Hypervisor-Shared Page-Frame Allocators, EuroSys '25.
-//! The figures are those of its artifact, <https://github.com/luhsra/hyperalloc-bench>:
-//! `inflate/inflate.dref`, `stream/stream_percentile.dref`, `stream/ftq_percentile.dref`,
-//! `compiling/clang-auto_extra.dref`, `compiling/clang-baseline_extra.dref` and `multivm/clang_extra.dref`.
-//! They are of guests of 20 GiB (16 GiB for builds) on KVM and a machine with two sockets.
+//! HyperAlloc: Efficient VM Memory De/Inflation via Hypervisor-Shared Page-Frame Allocators,
+//! EuroSys '25. The figures are those of its artifact,
+//! <https://github.com/luhsra/hyperalloc-bench>: `inflate/inflate.dref`,
+//! `stream/stream_percentile.dref`, `stream/ftq_percentile.dref`,
+//! `compiling/clang-auto_extra.dref`, `compiling/clang-baseline_extra.dref` and
+//! `multivm/clang_extra.dref`. They were measured with guests of 20 GiB (16 GiB for builds) on KVM
+//! and a machine with two sockets.
 
 use super::super::elastic::Kind;
 use super::super::guest::Guest;
@@ -15,22 +17,22 @@ use super::setup::subject;
 use super::sums::result;
 use crate::text::Size;
 
-/// GiB/s of one way: reclaim, reclaim untouched, return, return and install.
+/// Rates in GiB/s: reclaim, reclaim untouched, return, return and install.
 type Rates = [f64; 4];
 
-/// What was published of one way.
+/// The published figures of one way to take memory.
 struct Way4 {
     name: &'static str,
     rates: Rates,
     /// The slowest hundredth of STREAM with one thread, in GB/s.
     stream_low: f64,
-    /// That of FTQ with one thread, in its own units.
+    /// The slowest hundredth of FTQ with one thread, in its own units.
     quantum_low: f64,
-    /// Area under a compile in one guest and in three, in GiB·min.
+    /// The area under the memory of a compile in one guest and in three, in GiB·min.
     areas: [Option<f64>; 2],
 }
 
-/// The medians of the first series of each.
+/// The medians of the first series of each figure.
 const PUBLISHED: [Way4; 3] = [
     Way4 {
         name: "paper: HyperAlloc",
@@ -54,13 +56,13 @@ const PUBLISHED: [Way4; 3] = [
         areas: [None, None],
     },
 ];
-/// The areas without giving back.
+/// The areas without giving memory back, in GiB·min.
 const WITHOUT: [f64; 2] = [645.04, 21_934.62];
 
-/// Adds a column for each way, with its figures of `kinds`.
+/// Adds a column for each published way, with its figures for `kinds`.
 ///
 /// # Errors
-/// If a name is no variant's.
+/// If a column's name is not valid.
 pub(super) fn add(
     kinds: &[(Kind, Size)],
     variants: &mut Vec<Variant>,
@@ -70,7 +72,8 @@ pub(super) fn add(
         let column = variants.len();
         variants.push(Variant::new(way.name, &[])?);
         for &(kind, memory) in kinds {
-            // The table has a row for each figure of the guests; the same row has the paper's.
+            // Only experiments that have runs get the paper's figures, so that they are in the same
+            // rows.
             let Some((_, ours)) = runs
                 .iter()
                 .find(|(_, run)| run.experiment.starts_with(kind.name()))
@@ -88,7 +91,8 @@ pub(super) fn add(
                     icount: false,
                     cpus,
                     memory_bytes: memory.bytes(),
-                    // Of no round of ours, so that no ratio is made of two machines' figures.
+                    // No real round has this number, so no ratio is computed from two machines'
+                    // figures.
                     round: 0,
                     command: Vec::new(),
                     record: None,
@@ -107,6 +111,7 @@ pub(super) fn add(
 }
 
 impl Way4 {
+    /// Returns the figures of the experiment `kind`, as events.
     fn events(&self, kind: Kind) -> Vec<Event> {
         let higher = |metric: &str, value: f64, unit: &str, label: (&str, &str)| {
             result(metric, value, unit, Better::Higher, &[label])

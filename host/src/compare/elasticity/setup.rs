@@ -1,4 +1,5 @@
-//! What all runs have in common: the words of `ebb run`, and what becomes a run of the report.
+//! Code that all runs share: the arguments of `ebb run`, and turning results into a run of the
+//! report.
 
 use super::super::balloon::Balloon;
 use super::super::elastic::Kind;
@@ -14,23 +15,28 @@ use crate::text::Size;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// How this comparison's guests are started.
+/// How the guests of this comparison are started.
 pub(super) struct Setup<'a> {
     pub(super) scratch: &'a Scratch,
     pub(super) interrupt: &'a Interrupt,
+    /// The name of the accelerator.
     pub(super) accel: &'static str,
+    /// The program to start as QEMU.
     pub(super) qemu: &'a Path,
     pub(super) cpus: u32,
+    /// The timeout of a run in seconds.
     pub(super) timeout: u64,
 }
 
 impl Setup<'_> {
-    /// The socket of the monitor that the host's hand uses.
+    /// Returns the path of the monitor's socket, by which the host controls the balloon or
+    /// virtio-mem device.
     pub(super) fn socket(&self) -> PathBuf {
         self.scratch.file("elasticity-qmp")
     }
 
-    /// Starts a guest, which waits for a line before it begins.
+    /// Starts a guest, whose program waits for its first turn. Fails if the process cannot be
+    /// started.
     pub(super) fn start(
         &self,
         kind: Kind,
@@ -41,7 +47,7 @@ impl Setup<'_> {
         Guest::start(self.interrupt, self.words(kind, memory, column))
     }
 
-    /// The words of `ebb run`.
+    /// Returns the arguments of `ebb run`.
     pub(super) fn words(&self, kind: Kind, memory: Size, column: &Column) -> Vec<OsString> {
         let mut words: Vec<OsString> = ["run", "--root", "none"].map(OsString::from).into();
         let mut option = |name: &str, value: OsString| {
@@ -82,7 +88,7 @@ impl Setup<'_> {
         words
     }
 
-    /// Makes a run of what a guest did.
+    /// Creates a run of the report from a guest's result.
     pub(super) fn finished(
         &self,
         (kind, memory, column, round): (Kind, Size, &Column, u32),
@@ -118,7 +124,7 @@ impl Setup<'_> {
         }
     }
 
-    /// A run that does not take place, and says why.
+    /// Returns a run that was not done, with the reason `why`.
     pub(super) fn unsupported(&self, kind: Kind, memory: Size, column: &Column, why: &str) -> Run {
         self.finished(
             (kind, memory, column, 1),
@@ -128,7 +134,7 @@ impl Setup<'_> {
     }
 }
 
-/// What the table calls an experiment.
+/// Returns the experiment's name in the table, with the guest's memory, CPUs and compiler.
 pub(super) fn subject(kind: Kind, memory: Size, cpus: u32) -> String {
     let plural = if cpus == 1 { "" } else { "s" };
     let compiler = match (kind, kind.compiler(memory)) {
@@ -139,8 +145,8 @@ pub(super) fn subject(kind: Kind, memory: Size, cpus: u32) -> String {
     format!("{}, {memory}, {cpus} CPU{plural}{compiler}", kind.name())
 }
 
-/// How the guest gives memory back when it starts. The host's hand changes `Shared` while the guest runs,
-/// which needs a QEMU that was started for it.
+/// Returns the mode in which the guest gives memory back at its start. In the mode `Shared`,
+/// [`Hand`](super::hand::Hand) changes it later, which needs a QEMU that was started for that mode.
 fn give_back(by: By) -> GiveBack {
     match by {
         By::Shared => GiveBack::Shared,
@@ -149,7 +155,7 @@ fn give_back(by: By) -> GiveBack {
     }
 }
 
-/// A virtio-mem device that has `leaving` of the guest's `memory`.
+/// Returns the arguments for a virtio-mem device that has `leaving` of the guest's `memory` bytes.
 fn plug(memory: u64, leaving: u64) -> Vec<OsString> {
     let arguments = [
         "-m".to_owned(),
@@ -163,7 +169,7 @@ fn plug(memory: u64, leaving: u64) -> Vec<OsString> {
     for argument in arguments {
         words.extend(["--qemu-arg".into(), argument.into()]);
     }
-    // What is movable can be unplugged again.
+    // Only memory in a movable zone can be unplugged again.
     words.extend(["--append", "memhp_default_state=online_movable"].map(OsString::from));
     words
 }

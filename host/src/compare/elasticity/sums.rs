@@ -1,17 +1,19 @@
-//! From samples to figures: areas and peaks, losses, and shares of what a guest holds that gives nothing back.
+//! Computes figures from samples: areas and peaks, losses, and shares of a guest that gives nothing
+//! back.
 
 use super::super::schema::{Better, Event, Outcome, Run, What};
 use super::super::statistics::median;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Bytes per GiB.
 const GIB: f64 = 1_073_741_824.0;
-/// Figures of builds, and what their shares are called.
+/// Figures of builds, and the names of their shares.
 const SHARES: [(&str, &str); 2] = [("held_area", "area_of_off"), ("held_peak", "peak_of_off")];
-/// Figures of windows whose loss is computed.
+/// The figures of windows whose loss is computed.
 const WORK: [&str; 2] = ["stream", "quantum_work"];
 
-/// An event with one figure.
+/// Returns an event with one figure.
 pub(super) fn result(
     metric: &str,
     value: f64,
@@ -34,7 +36,7 @@ pub(super) fn result(
     }
 }
 
-/// What was held over time: each sample holds until the next one.
+/// The curve of the host's memory over time. Each sample holds until the next one.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Held {
     last: Option<(Duration, f64)>,
@@ -44,7 +46,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Adds a sample, not before the last one.
+    /// Adds a sample of `bytes` at time `at`, which is not before that of the last sample.
     #[expect(clippy::cast_precision_loss, reason = "memory is below 2^53 bytes")]
     pub(super) fn add(&mut self, at: Duration, bytes: u64) {
         let bytes = bytes as f64;
@@ -56,26 +58,27 @@ impl Held {
         self.last = Some((at, bytes));
     }
 
-    /// The area below the curve, in GiB·s.
+    /// Returns the area below the curve in GiB·s.
     pub(super) fn area(&self) -> f64 {
         self.bytes_s / GIB
     }
 
-    /// The most that was held at once, in bytes.
+    /// Returns the largest sample in bytes.
     pub(super) fn peak(&self) -> f64 {
         self.peak
     }
 
-    /// From the first sample to the last one.
+    /// Returns the seconds from the first sample to the last.
     pub(super) fn seconds(&self) -> f64 {
         let end = self.last.map_or(self.begin, |(at, _)| at);
         end.saturating_sub(self.begin).as_secs_f64()
     }
 }
 
-/// What was lost in each round while memory left and returned, as a share of what the quiet window had.
+/// Returns the loss in each round while memory left and returned, as a share of the rate in the
+/// quiet window.
 pub(super) fn losses(events: &[Event]) -> Vec<Event> {
-    // By the figure and its kernel, then by window: a value a round.
+    // The values per round, by figure and kernel, then by window.
     let mut seen: BTreeMap<(String, String), BTreeMap<String, Vec<f64>>> = BTreeMap::new();
     for event in events {
         let What::Result {
@@ -113,8 +116,8 @@ pub(super) fn losses(events: &[Event]) -> Vec<Event> {
     losses
 }
 
-/// Adds to each run of builds what its area and its peak are of those of the same round and kernel without
-/// giving back. `none_of` says in which column that is.
+/// Adds to each run of builds its area and peak as shares of those without giving back, in the same
+/// round and with the same kernel. `none_of` returns the index of the column without giving back.
 pub(super) fn add_shares(runs: &mut [(usize, Run)], none_of: impl Fn(usize) -> Option<usize>) {
     let mut known: BTreeMap<(usize, String, u32, &str), f64> = BTreeMap::new();
     for (column, run) in runs.iter() {
@@ -141,6 +144,7 @@ pub(super) fn add_shares(runs: &mut [(usize, Run)], none_of: impl Fn(usize) -> O
     }
 }
 
+/// Returns the value of the figure called `wanted`, or `None` if the run does not have it.
 fn figure(run: &Run, wanted: &str) -> Option<f64> {
     run.events.iter().find_map(|event| match &event.what {
         What::Result { metric, value, .. } if metric == wanted => Some(*value),

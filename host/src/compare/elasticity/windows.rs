@@ -1,4 +1,4 @@
-//! STREAM and FTQ while memory leaves and returns.
+//! The experiments with STREAM and FTQ, while memory leaves and returns.
 
 use super::super::elastic::Kind;
 use super::super::schema::Run;
@@ -11,10 +11,11 @@ use crate::failure::Failure;
 use crate::text::Size;
 use std::time::Duration;
 
-/// How long one look for the next phase takes at most.
+/// The timeout of one wait for the next phase.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Runs one guest once: all rounds of its windows.
+/// Runs one guest once, with all rounds of its windows, and returns the run's figures. Fails if the
+/// guest cannot be started or waited for.
 pub(super) fn run(
     setup: &Setup<'_>,
     kind: Kind,
@@ -32,7 +33,8 @@ pub(super) fn run(
     Ok(setup.finished((kind, memory, column, round), end, events))
 }
 
-/// Takes memory and gives it back when the guest's phases say so.
+/// Takes memory from the guest and returns it, in the phases of the guest's program that ask for
+/// it. Fails if the guest ends early or cannot be reached.
 fn accompany(
     setup: &Setup<'_>,
     kind: Kind,
@@ -51,7 +53,7 @@ fn accompany(
             Heard::Phase(name) => match name.as_str() {
                 "leave" => hand.leave()?,
                 "return" => hand.come()?,
-                // All rounds are through.
+                // All rounds are done.
                 "end" => return Ok(()),
                 _ => {}
             },

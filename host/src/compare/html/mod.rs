@@ -1,4 +1,4 @@
-//! The report as one HTML page that needs nothing beside itself.
+//! The report as one self-contained HTML page.
 
 use super::absent;
 use super::column;
@@ -15,7 +15,7 @@ use crate::text::{Rounded, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The page.
+/// Returns the HTML page of `report`.
 pub(crate) fn page(report: &Report) -> String {
     let paragraphs = findings::paragraphs(report);
     Page {
@@ -40,21 +40,26 @@ pub(crate) fn page(report: &Report) -> String {
     .text()
 }
 
-/// A page, whatever it is about.
+/// The parts of a page that all reports have.
 pub(crate) struct Page<'a> {
+    /// The heading and title.
     pub(crate) title: &'a str,
-    /// What the figures are.
+    /// The paragraph below the heading, which explains the figures.
     pub(crate) lead: &'a str,
+    /// Whether all planned rounds have run.
     pub(crate) complete: bool,
-    /// What all of it was taken with, by name.
+    /// The conditions of the measurement, as names and values.
     pub(crate) facts: Vec<(&'static str, String)>,
+    /// The contents between header and footer.
     pub(crate) main: Markup,
+    /// The version of `ebb` that measured.
     pub(crate) ebb_version: &'a str,
+    /// When the report was made.
     pub(crate) created: &'a str,
 }
 
 impl Page<'_> {
-    /// As a file.
+    /// Returns the page as the text of a file.
     pub(crate) fn text(self) -> String {
         html! {
             (DOCTYPE)
@@ -93,6 +98,7 @@ impl Page<'_> {
     }
 }
 
+/// Returns the page's title.
 fn title(report: &Report) -> &'static str {
     let linux = report
         .guests
@@ -104,7 +110,7 @@ fn title(report: &Report) -> &'static str {
     }
 }
 
-/// The day, and what the runs took place on.
+/// Returns the date and the facts about the host, as names and values.
 pub(crate) fn host_facts(host: &Host, created: &str) -> Vec<(&'static str, String)> {
     let day = created.split('T').next().unwrap_or(created);
     vec![
@@ -115,6 +121,7 @@ pub(crate) fn host_facts(host: &Host, created: &str) -> Vec<(&'static str, Strin
     ]
 }
 
+/// Returns the conditions of the measurement, as names and values.
 fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let guests = report.guests.iter();
     let mut facts: Vec<_> = guests
@@ -122,11 +129,12 @@ fn facts(report: &Report) -> Vec<(&'static str, String)> {
         .collect();
     facts.push(("QEMU", qemu(report)));
     let mut all = host_facts(&report.host, &report.created);
-    // Behind the date.
+    // Inserted behind the date.
     all.splice(1..1, facts);
     all
 }
 
+/// Returns QEMU's version, and what ran the guests' instructions.
 fn qemu(report: &Report) -> String {
     let accels: BTreeSet<String> = report
         .runs
@@ -141,7 +149,7 @@ fn qemu(report: &Report) -> String {
     }
 }
 
-/// A plot in both of its widths.
+/// Draws a plot in both of its widths. `id` is the prefix of the ids in the page.
 pub(crate) fn picture(picture: &Picture, id: &str) -> Markup {
     html! {
         (picture.draw(WIDE).inline(&format!("{id}-w"), "wide"))
@@ -149,6 +157,7 @@ pub(crate) fn picture(picture: &Picture, id: &str) -> Markup {
     }
 }
 
+/// Returns the section with the plot of all ratios.
 fn overview(report: &Report) -> Markup {
     let Some(overview) = plots::overview(report) else {
         return html! {};
@@ -164,6 +173,7 @@ fn overview(report: &Report) -> Markup {
     }
 }
 
+/// Returns the section of the experiment called `name`.
 fn experiment(report: &Report, name: &str, index: usize) -> Markup {
     let rows = report.rows_of(name);
     let runs = report.runs_of(name);
@@ -198,6 +208,7 @@ fn experiment(report: &Report, name: &str, index: usize) -> Markup {
     }
 }
 
+/// Returns a sentence about the guests and the number of rounds.
 fn circumstances(runs: &[&Run]) -> String {
     let mut rounds: BTreeMap<_, usize> = BTreeMap::new();
     for run in runs {
@@ -232,6 +243,7 @@ fn circumstances(runs: &[&Run]) -> String {
     )
 }
 
+/// Returns the table of `rows`.
 fn table(rows: &[&Row], all: &[Run]) -> Markup {
     let columns = column::columns(rows.iter().copied());
     let ratio = rows.iter().any(|row| row.ratio.is_some());
@@ -282,7 +294,8 @@ fn table(rows: &[&Row], all: &[Run]) -> Markup {
     }
 }
 
-/// A figure with its unit, and what it lies between.
+/// Returns the contents of a table's cell: the median with its unit, and minimum and maximum if
+/// there is more than one round. All are divided by `divisor`.
 pub(crate) fn cell(cell: Spread, unit: &str, divisor: f64) -> Markup {
     html! {
         (number(cell.median / divisor)) " " span class="unit" { (unit) }
@@ -307,6 +320,7 @@ fn ratio_class(ratio: f64) -> &'static str {
     }
 }
 
+/// Returns the list of the runs' commands.
 fn commands(runs: &[&Run]) -> Markup {
     let mut seen: Vec<String> = Vec::new();
     for run in runs {
@@ -323,6 +337,7 @@ fn commands(runs: &[&Run]) -> Markup {
     }
 }
 
+/// Returns the section with a list of findings.
 fn list(paragraph: &Paragraph) -> Markup {
     html! {
         section {
@@ -332,6 +347,7 @@ fn list(paragraph: &Paragraph) -> Markup {
     }
 }
 
+/// Returns the section about the options, the kernels, and QEMU's command lines.
 fn conditions(report: &Report) -> Markup {
     html! {
         section {
@@ -358,6 +374,7 @@ fn conditions(report: &Report) -> Markup {
     }
 }
 
+/// Returns QEMU's command line of the first run with this kernel, or `None` if no run has it.
 fn first_qemu(report: &Report, guest: Guest) -> Option<String> {
     let run = report.runs.iter().find(|run| {
         let usual = run.give_back.host_pages().is_none();

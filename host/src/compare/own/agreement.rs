@@ -1,4 +1,4 @@
-//! Whether two comparisons of columns agree: each ratio to the first column beside that of the other.
+//! Checks whether two comparisons of columns agree, by their ratios to the first column.
 
 use super::super::agreement::{Agreement, Pair};
 use super::report::OwnReport;
@@ -7,11 +7,11 @@ use super::wording;
 use crate::failure::Failure;
 use crate::text::printable;
 
-/// Holds every ratio of `here` against that of `there`, which was read from `with`, of the subjects and columns that both
-/// have.
+/// Compares every ratio of `here` with that of `there`, for the subjects and columns that both
+/// have. `with` is the name of the file of `there`.
 ///
 /// # Errors
-/// If their ratios are to different columns.
+/// If the two reports have different first columns.
 pub(crate) fn of(here: &OwnReport, there: &OwnReport, with: String) -> Result<Agreement, Failure> {
     let first = |report: &OwnReport| report.names().first().map(|name| (*name).to_owned());
     let (ours, theirs) = (first(here), first(there));
@@ -53,14 +53,14 @@ pub(crate) fn of(here: &OwnReport, there: &OwnReport, with: String) -> Result<Ag
     Ok(Agreement::new(pairs, with))
 }
 
-/// All cells with a ratio.
+/// Returns all cells that have a ratio.
 fn cells(report: &OwnReport) -> impl Iterator<Item = (&OwnRow, &OwnCell)> {
     let rows = report.table.iter();
     let cells = rows.flat_map(|row| row.cells.iter().map(move |cell| (row, cell)));
     cells.filter(|(_, cell)| cell.ratio.is_some())
 }
 
-/// The ratio that a report has in the same place.
+/// Returns the ratio in the same row and column of another report, or `None` if it has none.
 fn ratio(report: &OwnReport, row: &OwnRow, cell: &OwnCell) -> Option<f64> {
     let same = report.table.iter().find(|other| other.is_same(row))?;
     let mut cells = same.cells.iter();

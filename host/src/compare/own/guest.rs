@@ -1,4 +1,4 @@
-//! One guest of one column, from its start to its end.
+//! Runs one guest of one column, from its start to its end.
 
 use super::super::child::{Insistence, Message, listen, read_timeline, spawn};
 use super::super::guest::Guest;
@@ -18,40 +18,45 @@ use std::process::{Command, ExitStatus};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-/// How often somebody looks for a signal and draws.
+/// The interval at which the interrupt flag is checked and the progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
-/// Lines of each output that are kept for an error.
+/// The number of lines of each output that are kept for an error message.
 const LAST_LINES: usize = 8;
-/// Events of a program that are kept; what comes after is counted and said.
+/// The maximum number of events of a program that are kept. More are counted and reported.
 const EVENTS_MAX: usize = 10_000;
-/// `ebb-workloads` ends so where the guest lacks something.
+/// The exit status with which `ebb-workloads` ends if the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
-/// What all guests of a comparison have in common.
+/// The settings that all guests of a comparison share.
 #[derive(Debug)]
 pub(crate) struct Guests<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) interrupt: &'a Interrupt,
-    /// Options of `ebb run` by their long names, for columns that do not give them.
+    /// Options of `ebb run` by their long names, for columns that do not set them.
     pub(crate) common: Vec<(&'static str, OsString)>,
 }
 
-/// What a program has said.
+/// The output of a program so far.
 #[derive(Default)]
 struct Heard {
+    /// The events.
     events: Vec<Event>,
+    /// The number of events that were not kept.
     events_lost: usize,
-    /// The first line that says that it is an event and is none.
+    /// The first line that has the form of an event but is not valid.
     no_event: Option<String>,
+    /// The last other lines of stdout.
     said: VecDeque<String>,
+    /// The last lines of stderr.
     errors: VecDeque<String>,
 }
 
 impl Guests<'_> {
-    /// Asks `ebb run` whether it can do it at all: its options, its kernel, its program. Nothing is started.
+    /// Checks by `ebb run --print-qemu` that `column`'s options, kernel and program are valid.
+    /// Starts no guest.
     ///
     /// # Errors
-    /// What it says.
+    /// The message of `ebb run`.
     pub(crate) fn try_out(&self, subject: &Subject, column: &Variant) -> Result<(), Failure> {
         let mut words = subject.words(column, &self.common);
         words.extend(["--print-qemu".into(), "--".into()]);
@@ -71,10 +76,10 @@ impl Guests<'_> {
         Err(Failure::Usage(format!("{}: {told}", column.name)))
     }
 
-    /// Runs it once.
+    /// Runs `subject` once in a guest of `column`. Calls `tick` about ten times a second.
     ///
     /// # Errors
-    /// What keeps any child from running. A child that fails is no error but a failed run.
+    /// If no child process can be run. A child that fails is not an error but a failed run.
     pub(crate) fn run(
         &self,
         subject: &Subject,
@@ -164,16 +169,18 @@ impl Guests<'_> {
     }
 }
 
+/// Returns the path of this `ebb`.
 fn executable() -> Result<std::path::PathBuf, Failure> {
     std::env::current_exe().map_err(Failure::setup("the path of ebb itself"))
 }
 
 impl Heard {
+    /// Records a line of output.
     fn heed(&mut self, message: Message) {
         match message {
             Message::Out(line) => {
                 match serde_json::from_str::<Value>(&line.text) {
-                    // An event says so; anything else is the program's own business.
+                    // An event has this field. All other JSON is the program's own output.
                     Ok(Value::Object(fields)) if fields.contains_key("event") => {
                         match serde_json::from_str::<What>(&line.text) {
                             Ok(_) if self.events.len() == EVENTS_MAX => self.events_lost += 1,
@@ -194,6 +201,7 @@ impl Heard {
         }
     }
 
+    /// Returns the outcome of the run and the error if there is one.
     fn judge(
         &self,
         subject: &Subject,
@@ -229,6 +237,7 @@ impl Heard {
         (Outcome::Ok, None)
     }
 
+    /// Returns why a run failed, with the last lines of output.
     fn why(&self, program_ended: bool, status: ExitStatus) -> String {
         let mut text = match (status.code(), status.signal()) {
             (Some(code), _) if program_ended && code > 128 => format!(
@@ -241,7 +250,7 @@ impl Heard {
             (Some(code), _) => format!("no program ran to its end; status {code} of ebb run"),
             (None, signal) => format!("ebb run ended by signal {}", signal.unwrap_or(0)),
         };
-        // What it said last tells most where it said nothing on stderr.
+        // If there is nothing on stderr, the last lines of stdout say most.
         let lines = if self.errors.is_empty() {
             &self.said
         } else {
@@ -258,6 +267,7 @@ impl Heard {
     }
 }
 
+/// Appends a line, and drops the oldest if there are enough.
 fn keep(lines: &mut VecDeque<String>, line: &str) {
     if lines.len() == LAST_LINES {
         lines.pop_front();
@@ -265,7 +275,7 @@ fn keep(lines: &mut VecDeque<String>, line: &str) {
     lines.push_back(shown(line));
 }
 
-/// A line for people, not longer than a screen is wide or so.
+/// Returns the beginning of a line without control characters.
 fn shown(line: &str) -> String {
     let line: String = line.chars().take(200).collect();
     printable(&line)

@@ -1,4 +1,4 @@
-//! The report of columns as one HTML page that needs nothing beside itself.
+//! The report of columns as one self-contained HTML page.
 
 use super::super::html::{Page, cell, host_facts, picture};
 use super::super::wording::times;
@@ -10,7 +10,7 @@ use crate::text::{Size, printable};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 
-/// The page.
+/// Returns the HTML page of `report`.
 pub(crate) fn page(report: &OwnReport) -> String {
     let subjects = wording::subjects(&report.table);
     let title = match subjects.as_slice() {
@@ -49,6 +49,7 @@ pub(crate) fn page(report: &OwnReport) -> String {
     .text()
 }
 
+/// Returns the section of the subject called `name`.
 fn subject(report: &OwnReport, name: &str, index: usize) -> Markup {
     let id = format!("s{index}");
     let rows: Vec<&OwnRow> = report
@@ -69,7 +70,7 @@ fn subject(report: &OwnReport, name: &str, index: usize) -> Markup {
     }
 }
 
-/// What the guests were, and how often they ran.
+/// Returns a sentence about the guests and the number of rounds.
 fn circumstances(report: &OwnReport, subject: &str) -> String {
     let runs = || {
         let runs = report.runs.iter().map(|(_, run)| run);
@@ -94,6 +95,7 @@ fn circumstances(report: &OwnReport, subject: &str) -> String {
     )
 }
 
+/// Returns the table of `rows`.
 fn table(report: &OwnReport, rows: &[&OwnRow]) -> Markup {
     html! {
         div class="scroll" tabindex="0" role="region" aria-label="Figures" {
@@ -130,6 +132,7 @@ fn table(report: &OwnReport, rows: &[&OwnRow]) -> Markup {
     }
 }
 
+/// Returns the CSS class of a ratio.
 fn class(row: &OwnRow, ratio: f64) -> &'static str {
     match wording::verdict(row, ratio) {
         Verdict::Better => "ahead-text",
@@ -138,6 +141,7 @@ fn class(row: &OwnRow, ratio: f64) -> &'static str {
     }
 }
 
+/// Returns the section with the runs that failed.
 fn failures(report: &OwnReport) -> Markup {
     let told = report.failures();
     html! {
@@ -147,6 +151,7 @@ fn failures(report: &OwnReport) -> Markup {
     }
 }
 
+/// Returns the section with the options and commands.
 fn conditions(report: &OwnReport) -> Markup {
     html! {
         section {

@@ -1,4 +1,5 @@
-//! The report of columns as Markdown, a section of a document, with the curves as files beside it.
+//! The report of columns as Markdown: a section of a document, with the memory curves as files in a
+//! folder next to it.
 
 use super::super::markdown::{Document, PLOTS, cell, code, escaped};
 use super::super::svg::WIDE;
@@ -10,7 +11,7 @@ use super::wording::{self, Place};
 use crate::text::{Rounded, printable};
 use std::fmt::Write as _;
 
-/// The document.
+/// Returns the report as a document with its plots.
 pub(crate) fn document(report: &OwnReport) -> Document {
     let mut text = String::new();
     let mut line = |content: &str| {
@@ -56,7 +57,7 @@ pub(crate) fn document(report: &OwnReport) -> Document {
         line(&format!("\n### {}\n", escaped(&printable(name))));
         table(&mut line, report, rows);
         if let Some(picture) = plots::memory(report, name) {
-            // A program may be called anything.
+            // The file's name has a number, since a program's name may contain any character.
             let file = format!("columns-memory-{}", index + 1);
             let plot = picture.draw(WIDE);
             line(&format!("\n![{}]({PLOTS}/{file}.svg)", plot.title()));
@@ -74,6 +75,7 @@ pub(crate) fn document(report: &OwnReport) -> Document {
     Document { text, plots: files }
 }
 
+/// Appends the table of `rows`.
 fn table<'a>(
     line: &mut dyn FnMut(&str),
     report: &OwnReport,

@@ -1,22 +1,27 @@
-//! What is measured of any program, whatever it prints: from what `ebb run --record` wrote, and from the curve of its
-//! memory.
+//! Computes the figures that are measured for any program, independent of its output: from the file
+//! of `ebb run --record`, and from the memory curve.
 
 use super::super::figure::{Figure, lower};
 use super::super::figures;
 use super::super::schema::Run;
 use serde_json::Value;
 
+/// Bytes per GiB.
 const GIB: f64 = 1_073_741_824.0;
-/// The program's exit status, as a shell has it.
+/// The metric of the program's exit status, as a shell shows it.
 pub(crate) const EXIT_STATUS: &str = "exit_status";
 
-/// A figure, and whether the program itself told it.
+/// A figure of a run, and where it comes from.
 pub(crate) struct Told {
+    /// The figure.
     pub(crate) figure: Figure,
+    /// Whether it is one of [`figures::of`], which are mostly the program's own. `false` for a
+    /// figure from the record or the memory curve.
     pub(crate) by_program: bool,
 }
 
-/// All figures of a run: what the host and the guest's kernel saw, then what the program told.
+/// Returns all figures of a run: those from the record and the memory curve, then those of
+/// [`figures::of`].
 pub(crate) fn of(run: &Run) -> Vec<Told> {
     let mut told: Vec<Told> = Vec::new();
     let mut seen = |figure: Figure| {
@@ -29,11 +34,11 @@ pub(crate) fn of(run: &Run) -> Vec<Told> {
         of_record(run, record, &mut seen);
     }
     for mut figure in figures::of(run) {
-        // The same as above, under another name.
+        // The record has the same figure under another name.
         if figure.metric == "qemu_cpu" {
             continue;
         }
-        // Columns may differ in these, and the row is the same.
+        // These labels would put columns that differ in them into different rows.
         for label in ["cpus", "memory", "icount"] {
             figure.labels.remove(label);
         }
@@ -45,6 +50,7 @@ pub(crate) fn of(run: &Run) -> Vec<Told> {
     told
 }
 
+/// Passes the figures from the record and the memory curve to `seen`.
 fn of_record(run: &Run, record: &Value, seen: &mut impl FnMut(Figure)) {
     let number = |path: &str| record.pointer(path).and_then(Value::as_f64);
     if let (Some(from), Some(to)) = (number("/started_guest_s"), number("/ended_guest_s")) {
@@ -55,7 +61,7 @@ fn of_record(run: &Run, record: &Value, seen: &mut impl FnMut(Figure)) {
             lower("program_s", "s", seconds)
         });
     }
-    // The host's clock says nothing of a guest whose instructions are counted.
+    // If instructions are counted, the host's clock has no meaning.
     if !run.icount
         && let Some(seconds) = number("/started_s")
     {
@@ -99,7 +105,8 @@ fn of_record(run: &Run, record: &Value, seen: &mut impl FnMut(Figure)) {
     }
 }
 
-/// The area between resident and used memory while the program ran; samples hold until the next one.
+/// Returns the area between resident and used memory from the program's start on, in GiB·s. Each
+/// sample holds until the next. Returns `None` if no sample has both amounts.
 fn stranded_area(run: &Run, record: &Value) -> Option<f64> {
     let from_ms = record.get("started_s")?.as_f64()? * 1e3;
     let points = &run.timeline;
@@ -175,7 +182,7 @@ mod tests {
         let counted = of(&run(true, record));
         assert!(counted.contains(&("program".into(), 1_500_000_001.0)));
         assert!(!counted.iter().any(|(name, _)| name == "boot_s"));
-        // What nobody knows is no figure.
+        // An unknown value is not a figure.
         assert_eq!(of(&run(false, json!({"faults": null}))), []);
     }
 }

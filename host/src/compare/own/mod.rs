@@ -1,4 +1,5 @@
-//! One's own program, and configurations of guests against each other: each a column, with ratios to the first.
+//! Compares the user's own program, or experiments, in several configurations of guests. Each
+//! configuration is a column, with ratios to the first one.
 
 mod agreement;
 mod guest;
@@ -33,25 +34,28 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 use subject::Subject;
 
-/// Rounds, unless the user says otherwise.
+/// The default number of rounds.
 const ROUNDS: u32 = 3;
+/// The interval at which the progress is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(400);
-/// Bytes that a run takes in the report, for keeping space.
+/// The space that a run takes in the report in bytes, for reserving space.
 const RUN_BYTES: u64 = 1 << 20;
 
-/// What was asked for besides: found before this was called.
+/// The arguments of [`compare`] that its caller has found out already.
 #[derive(Debug)]
 pub(crate) struct Given {
-    /// The experiments, where there is no program of one's own.
+    /// The experiments to run if the user did not name a program.
     pub(crate) experiments: Vec<&'static Experiment>,
     /// The value of `--kernel` for the stock guest.
     pub(crate) linux: Option<OsString>,
+    /// The name of the accelerator.
     pub(crate) accel: &'static str,
-    /// The comparison of `--against`.
+    /// The comparison that `--against` names.
     pub(crate) other: Option<Other<OwnReport>>,
 }
 
-/// Measures, and returns the status of ebb.
+/// Runs the program or the experiments in all columns, prints the table and writes the files.
+/// Returns the exit status. Fails if the options are not valid, or a file or child process fails.
 pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Failure> {
     let columns = columns(options, given)?;
     let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
@@ -113,7 +117,8 @@ pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
     Ok(interrupt.signal().map_or(status, |signal| 128 + signal))
 }
 
-/// Ebb, Linux, and what the user wants besides.
+/// Returns the columns: Ebb, Linux, and the user's variants. Fails if two have the same name or
+/// there are too many.
 fn columns(options: &CompareOptions, given: &Given) -> Result<Vec<Variant>, Failure> {
     let usage = |why: String| Failure::Usage(why);
     let mut columns = vec![Variant::new("Ebb", &[]).map_err(usage)?];
@@ -132,29 +137,33 @@ fn columns(options: &CompareOptions, given: &Given) -> Result<Vec<Variant>, Fail
     Ok(columns)
 }
 
-/// A comparison while it goes on.
+/// A comparison that is running.
 struct UnderWay<'a> {
     guests: &'a Guests<'a>,
     terminal: &'a Terminal,
     subjects: &'a [Subject],
     columns: &'a [Variant],
     rounds: u32,
-    /// What the last run of a subject in a column took.
+    /// The time that the last run of a subject in a column took, by their indices.
     took: HashMap<(usize, usize), Duration>,
+    /// The number of runs that are done or skipped.
     done: usize,
+    /// The number of planned runs.
     count: usize,
+    /// The finished runs, each with the index of its column.
     runs: Vec<(usize, Run)>,
 }
 
 impl UnderWay<'_> {
-    /// Runs all of it, round by round; says whether nothing is missing.
+    /// Runs everything, round by round. Returns `false` if runs are missing, because of a signal or
+    /// a program that could not run.
     fn all(&mut self) -> Result<bool, Failure> {
         let mut hopeless = vec![false; self.subjects.len() * self.columns.len()];
         let mut complete = true;
         for round in 1..=self.rounds {
             for subject in 0..self.subjects.len() {
                 for place in 0..self.columns.len() {
-                    // Who comes later finds a warmer machine, so the order turns.
+                    // Later runs find a warmer machine, so the order is reversed every other round.
                     let column = if round % 2 == 0 {
                         self.columns.len() - 1 - place
                     } else {
@@ -179,7 +188,7 @@ impl UnderWay<'_> {
         Ok(complete)
     }
 
-    /// Runs one guest; says whether its program ran at all.
+    /// Runs one guest. Returns whether its program ran to its end.
     fn one(&mut self, subject: usize, column: usize, round: u32) -> Result<bool, Failure> {
         let name = &self.columns[column].name;
         let number = self.done + 1;
@@ -232,7 +241,7 @@ impl UnderWay<'_> {
         Ok(ran)
     }
 
-    /// How long the rest takes, once each run of a round has been seen.
+    /// Returns the remaining time, or `None` until each run of a round has been timed.
     fn left(&self, round: u32) -> Option<Duration> {
         let of_round = self.subjects.len() * self.columns.len();
         if self.took.len() < of_round || of_round == 0 {
@@ -240,14 +249,15 @@ impl UnderWay<'_> {
         }
         let whole: Duration = self.took.values().sum();
         let more = self.rounds.saturating_sub(round);
-        // What is left of this round, as its mean.
+        // The rest of this round is estimated by the mean.
         let of_this = of_round * round as usize - self.done;
         let share = u32::try_from(of_this).ok()?;
         Some(whole * more + whole / u32::try_from(of_round).ok()? * share)
     }
 }
 
-/// Prints the table, writes the files, and returns the status that the runs deserve.
+/// Prints the table, writes the files, and returns the exit status. Fails if printing or writing
+/// fails, or if `other` has another first column.
 pub(crate) fn finish(
     report: &OwnReport,
     other: Option<&Other<OwnReport>>,

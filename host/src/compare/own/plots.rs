@@ -1,4 +1,5 @@
-//! The curves of a comparison of columns: a panel for each column, all on the same axes.
+//! Plots the memory curves of a comparison of columns: a panel for each column, all with the same
+//! axes.
 
 use super::super::plots::Picture;
 use super::super::record;
@@ -7,10 +8,11 @@ use super::super::svg::{Curve, Panel};
 use super::report::OwnReport;
 use crate::text::printable;
 
-/// A program that ran for less has no curve worth looking at.
+/// The minimum duration of a program whose curve is shown, in seconds.
 const CURVE_MIN_S: f64 = 0.5;
 
-/// Memory over time of a subject, of each column the first round that ended well.
+/// Returns the plot of a subject's memory over time: for each column the first round that ended
+/// well. Returns `None` if there is no curve.
 pub(crate) fn memory<'a>(report: &'a OwnReport, subject: &str) -> Option<Picture<'a>> {
     let panels: Vec<Panel<'a>> = report
         .columns
@@ -33,7 +35,8 @@ pub(crate) fn memory<'a>(report: &'a OwnReport, subject: &str) -> Option<Picture
     (!panels.is_empty()).then_some(Picture::Memory(panels, "the program began"))
 }
 
-/// The curve from the program's start on, which the record knows.
+/// Returns the curve from the program's start on. Returns `None` if the record does not have the
+/// start, or the run is too short.
 fn curve(run: &Run) -> Option<Curve<'_>> {
     let zero_s = record::started_s(run.record.as_ref()?)?;
     let end_s = run.timeline.last()?.t_ms / 1e3;

@@ -1,4 +1,5 @@
-//! The report as JSON: every run with its curve, and the table. Read again it is made anew of its runs.
+//! The report as JSON: every run with its curve, and the table. When a file is read, the table is
+//! computed again from its runs.
 
 use super::super::figures;
 use super::super::report::host;
@@ -8,40 +9,48 @@ use super::rows::{OwnRow, rows};
 use crate::text::printable;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What kind of report this is; one of experiments on both kernels has none.
+/// The kind of this report in JSON. A report of experiments on both kernels has no kind.
 const KIND: &str = "columns";
-/// Columns beyond these are no table any more.
+/// The maximum number of columns.
 pub(crate) const COLUMNS_MAX: usize = 16;
-/// The number of the schema that this version writes and reads.
+/// The schema version that this version writes and reads.
 const SCHEMA: u32 = 2;
 
-/// One comparison of columns.
+/// The report of a comparison of columns.
 #[derive(Debug, Serialize)]
 pub(crate) struct OwnReport {
     kind: &'static str,
     schema: u32,
+    /// Whether all planned runs are there.
     pub(crate) complete: bool,
-    /// When the first run began, RFC 3339, UTC.
+    /// When the first run began, in RFC 3339 and UTC.
     pub(crate) created: String,
+    /// The facts about the host.
     pub(crate) host: Host,
+    /// The version of `ebb` that measured.
     pub(crate) ebb_version: String,
     /// The command line of this comparison.
     pub(crate) options: Vec<String>,
+    /// The columns.
     pub(crate) columns: Vec<ColumnFacts>,
-    /// Each with the number of its column.
+    /// The runs, each with the index of its column.
     #[serde(serialize_with = "flat")]
     pub(crate) runs: Vec<(usize, Run)>,
+    /// The figures of all runs.
     pub(crate) table: Vec<OwnRow>,
 }
 
+/// A column of the report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ColumnFacts {
+    /// The column's name.
     pub(crate) name: String,
-    /// Options of `ebb run` that it has beside those of all.
+    /// Options of `ebb run` that this column has in addition to those of all columns.
     pub(crate) options: Vec<String>,
 }
 
 impl OwnReport {
+    /// Creates the report of these runs, each with the index of its column in `columns`.
     pub(crate) fn new(
         complete: bool,
         created: String,
@@ -68,7 +77,7 @@ impl OwnReport {
         })
     }
 
-    /// Reads what was written.
+    /// Reads the JSON of a report. Fails if it is not valid, or of another kind or schema version.
     pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         struct Kind {
@@ -124,7 +133,7 @@ impl OwnReport {
         }
     }
 
-    /// The columns' names, in order.
+    /// Returns the columns' names, in order.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.columns
             .iter()
@@ -132,7 +141,8 @@ impl OwnReport {
             .collect()
     }
 
-    /// Whether instructions are counted in all runs that a column's ratios of a subject are made of.
+    /// Returns whether instructions are counted in all runs that the ratio of `column` to the first
+    /// column is computed from, for `subject`.
     pub(crate) fn is_counted(&self, subject: &str, column: &str) -> bool {
         let names = self.names();
         let mut runs = self.runs.iter().filter(|(of, run)| {
@@ -141,13 +151,13 @@ impl OwnReport {
         runs.all(|(_, run)| run.icount)
     }
 
-    /// Whether a run of it failed.
+    /// Returns whether a run has failed.
     pub(crate) fn has_failed(&self) -> bool {
         let mut runs = self.runs.iter();
         runs.any(|(_, run)| run.outcome == Outcome::Failed)
     }
 
-    /// What did not end well, a line for each run.
+    /// Returns a line for each run that has an error.
     pub(crate) fn failures(&self) -> Vec<String> {
         let names = self.names();
         let failed = self.runs.iter().filter_map(|(column, run)| {
@@ -161,7 +171,7 @@ impl OwnReport {
         failed.collect()
     }
 
-    /// The `ebb run` of every column and subject, each once.
+    /// Returns the `ebb run` commands of all columns and subjects, each once.
     pub(crate) fn commands(&self) -> Vec<String> {
         let mut commands: Vec<String> = Vec::new();
         for (_, run) in &self.runs {
@@ -173,14 +183,14 @@ impl OwnReport {
         commands
     }
 
-    /// The runs, each with the name of its column.
+    /// Returns the runs, each with the name of its column.
     pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &Run)> {
         let runs = self.runs.iter();
         runs.map(|(column, run)| (self.columns[*column].name.as_str(), run))
     }
 }
 
-/// What a file has, but for what is made of it.
+/// The fields of a report that are read from a file. The table is not read.
 #[derive(Deserialize)]
 struct Stored {
     complete: bool,
@@ -192,7 +202,7 @@ struct Stored {
     runs: Vec<Numbered<Run>>,
 }
 
-/// A run with the number of its column among its fields.
+/// A run with the index of its column as one of its fields.
 #[derive(Serialize, Deserialize)]
 struct Numbered<R> {
     column: usize,
@@ -200,6 +210,7 @@ struct Numbered<R> {
     run: R,
 }
 
+/// Serialises the runs with the indices of their columns.
 fn flat<S: Serializer>(runs: &[(usize, Run)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(runs.iter().map(|(column, run)| Numbered {
         column: *column,

@@ -1,4 +1,4 @@
-//! From runs to rows: what each column came to, and how it relates to the first.
+//! Computes the rows of the table from runs: the median of each column, and its ratio to the first.
 
 use super::super::schema::{Better, Run};
 use super::super::statistics::Spread;
@@ -7,25 +7,27 @@ use super::measured;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Figures of a program that stand in a table; a program that tells more has gone mad.
+/// The maximum number of rows. Figures of a program that reports more are left out.
 const ROWS_MAX: usize = 500;
 
-/// One figure of one subject.
+/// A row of the table: one figure of one subject in all columns.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct OwnRow {
+    /// The program or experiment that ran.
     pub(crate) subject: String,
     pub(crate) metric: String,
     pub(crate) unit: String,
     pub(crate) better: Better,
-    /// The program told it.
+    /// Whether it is one of [`figures::of`](super::super::figures::of), which are mostly the
+    /// program's own.
     pub(crate) by_program: bool,
     pub(crate) labels: BTreeMap<String, String>,
-    /// One for each column that has it.
+    /// The cells of those columns that have the figure.
     pub(crate) cells: Vec<OwnCell>,
 }
 
 impl OwnRow {
-    /// Whether another is of the same figure.
+    /// Returns whether `other` is a row of the same figure.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let of = |row: &Self| (row.better, row.by_program);
         of(self) == of(other)
@@ -36,22 +38,25 @@ impl OwnRow {
     }
 }
 
-/// What the rounds of one column came to.
+/// The figure's values in all rounds of one column.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct OwnCell {
+    /// The column's name.
     pub(crate) column: String,
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+    /// The number of values.
     pub(crate) rounds: u32,
-    /// This column's figure divided by the first column's: the median of the quotients of all rounds. Absent in the first
-    /// column, and where one of the figures is not above zero.
+    /// The figure divided by that of the first column: the median of the quotients of all rounds.
+    /// `None` in the first column, if a figure is not above zero, and if the figure must not be
+    /// compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
 }
 
 impl OwnCell {
-    /// Without its ratio.
+    /// Returns the cell's values without the ratio.
     pub(crate) fn spread(&self) -> Spread {
         Spread {
             median: self.median,
@@ -62,14 +67,14 @@ impl OwnCell {
     }
 }
 
-/// A row while its figures are gathered: by column, then by round and place in it.
+/// A row while its values are collected: by column, then by round and position in it.
 struct Gathered {
     row: OwnRow,
     comparable: bool,
     columns: Vec<BTreeMap<(u32, u32), f64>>,
 }
 
-/// The rows of all runs; `columns` in the order of the table. Of a run that failed, only what it told of itself.
+/// Returns the rows of all runs. `columns` are the names in the order of the table.
 pub(crate) fn rows(runs: &[(usize, Run)], columns: &[String]) -> Vec<OwnRow> {
     let mut rows: Vec<Gathered> = Vec::new();
     for (column, run) in runs {
@@ -107,6 +112,7 @@ pub(crate) fn rows(runs: &[(usize, Run)], columns: &[String]) -> Vec<OwnRow> {
     rows.into_iter().map(|row| finished(row, columns)).collect()
 }
 
+/// Returns the finished row.
 fn finished(gathered: Gathered, columns: &[String]) -> OwnRow {
     let Gathered {
         mut row,
@@ -135,6 +141,7 @@ fn finished(gathered: Gathered, columns: &[String]) -> OwnRow {
     row
 }
 
+/// Returns the quotient, or `None` if a value is not above zero.
 fn quotient(value: f64, first: f64) -> Option<f64> {
     let quotient = value / first;
     (value > 0.0 && first > 0.0 && quotient.is_finite()).then_some(quotient)

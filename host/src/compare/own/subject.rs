@@ -1,4 +1,4 @@
-//! What runs in every column: one's own program, or an experiment.
+//! The subjects of a comparison of columns: the user's own program, or experiments.
 
 use super::super::experiment::Experiment;
 use super::super::experiments::cases;
@@ -7,31 +7,33 @@ use super::super::scratch::Scratch;
 use super::super::variant::Variant;
 use std::ffi::OsString;
 
-/// One program with its arguments.
+/// A program with its arguments, which runs in every column.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    /// What the table calls it.
+    /// The name in the table.
     pub(crate) name: String,
     /// The program and its arguments.
     pub(crate) program: Vec<OsString>,
-    /// Options of `ebb run` for it, each by its long name with its value; a variant that gives the same has its own way.
+    /// Options of `ebb run` for this subject, by their long names with their values. A variant's
+    /// own options replace them.
     options: Vec<(&'static str, Option<String>)>,
-    /// What stands on a stock kernel's command line besides.
+    /// More arguments for a stock kernel's command line.
     linux_boot: &'static str,
-    /// It must print events.
+    /// Whether it is an experiment, whose program must print events.
     pub(crate) is_experiment: bool,
+    /// Whether instructions are counted.
     pub(crate) icount: bool,
 }
 
 impl Subject {
-    /// One's own program.
+    /// Returns the subject of the user's own program.
     pub(crate) fn own(options: &CompareOptions) -> Self {
         let words = options.program.iter().map(|word| word.to_string_lossy());
         let mut given = Vec::new();
         if let Some(memory) = options.memory {
             given.push(("memory", Some(memory.to_string())));
         }
-        // The same for all, and the same whatever the host has.
+        // All columns have the same number of CPUs, independent of the host's.
         let cpus = options.cpus.unwrap_or(1);
         given.push(("cpus", Some(cpus.to_string())));
         if options.icount {
@@ -47,14 +49,15 @@ impl Subject {
         }
     }
 
-    /// An experiment in each of its shapes, one guest at a time and without turns.
+    /// Returns a subject for each shape of an experiment's guests. Guests run one at a time and
+    /// without turns.
     pub(crate) fn of_experiment(
         experiment: &'static Experiment,
         options: &CompareOptions,
         scratch: &Scratch,
     ) -> Vec<Self> {
         let mut cases = cases(experiment, options);
-        // How memory goes back is the columns' matter.
+        // The columns decide how memory is given back, so only one way is needed here.
         let way = cases.first().map(|case| case.shape.give_back);
         cases.retain(|case| Some(case.shape.give_back) == way);
         let subject = |case: &super::super::experiments::Case| {
@@ -90,13 +93,14 @@ impl Subject {
         cases.iter().filter_map(subject).collect()
     }
 
-    /// The words for `ebb run` before `--`, of a column; `common` are given for all, by their long names.
+    /// Returns the arguments of `ebb run` before `--` for `column`. `common` are options for all
+    /// columns, by their long names.
     pub(crate) fn words(
         &self,
         column: &Variant,
         common: &[(&'static str, OsString)],
     ) -> Vec<OsString> {
-        // Unless a column says otherwise, all have the same files: those that are packed.
+        // Unless a column says otherwise, all guests have the same files, which are packed.
         let mut words: Vec<OsString> = ["run", "--root", "none"].map(OsString::from).into();
         for (name, value) in &self.options {
             if !column.gives(name) {

@@ -1,4 +1,4 @@
-//! The table in the terminal: a row a figure, a column a configuration.
+//! The table in the terminal: a row for each figure, a column for each configuration.
 
 use super::super::schema::Run;
 use super::super::wording::{number, percent, times};
@@ -7,12 +7,15 @@ use super::wording::{self, Place, Verdict};
 use crate::text::{Styled, printable};
 use std::fmt::Write as _;
 
+/// The width of the row names in characters.
 const NAME: usize = 30;
+/// The width of a cell without a ratio in characters.
 const CELL: usize = 13;
-/// A figure and its ratio.
+/// The width of a cell with a ratio in characters.
 const WITH_RATIO: usize = 22;
 
-/// The report as text.
+/// Returns the table as text. `columns` are the columns' names; `colour` adds colours for better
+/// and worse.
 pub(crate) fn text(
     rows: &[OwnRow],
     runs: &[(usize, Run)],
@@ -25,7 +28,7 @@ pub(crate) fn text(
         .iter()
         .map(|subject| shown(subject, rows, runs, columns))
         .collect();
-    // One head, where all subjects have the same columns.
+    // The heading is printed once if all subjects have the same columns.
     let one = shown.windows(2).all(|pair| pair[0] == pair[1]);
     for (index, (name, columns)) in subjects.iter().zip(&shown).enumerate() {
         if index == 0 || !one {
@@ -41,10 +44,11 @@ pub(crate) fn text(
     out
 }
 
-/// A column by its number and name.
+/// A column by its index and name.
 type Column<'a> = (usize, &'a str);
 
-/// The columns in which a subject ran or has a figure; all if nothing ran at all.
+/// Returns the columns in which a subject ran or has a figure. Returns all columns if there are no
+/// runs.
 fn shown<'a>(
     subject: &str,
     rows: &[OwnRow],
@@ -63,11 +67,12 @@ fn shown<'a>(
     columns.filter(is_shown).collect()
 }
 
-/// What a cell takes: those of the first column have no ratio.
+/// Returns the width of a cell in characters. Cells of the first column have no ratio.
 fn width(index: usize) -> usize {
     if index == 0 { CELL } else { WITH_RATIO }
 }
 
+/// Appends the line of column names.
 fn heads(out: &mut Styled, columns: &[Column<'_>]) {
     let mut line = " ".repeat(NAME);
     for (index, column) in columns {
@@ -77,6 +82,7 @@ fn heads(out: &mut Styled, columns: &[Column<'_>]) {
     let _ = writeln!(out, "{}", line.trim_end());
 }
 
+/// Appends the line of `row`.
 fn row_line(
     out: &mut Styled,
     row: &OwnRow,
@@ -115,7 +121,8 @@ fn row_line(
     out.push("\n");
 }
 
-/// The median, its spread, and its ratio to the first column.
+/// Returns a cell's text and colour code: the median, its spread, and its ratio to the first
+/// column.
 fn figure(row: &OwnRow, cell: &OwnCell, divisor: f64) -> (String, Option<u8>) {
     let mut text = number(cell.median / divisor);
     if cell.rounds > 1 && cell.median != 0.0 {

@@ -1,4 +1,5 @@
-//! How rows of columns are called, and what stands in their cells: the same in the terminal, on a page and in a document.
+//! The names of rows and the contents of cells for columns, which are the same in the terminal, on
+//! a page and in a document.
 
 use super::super::schema::{Better, Outcome, Run};
 use super::super::wording::{metric, number, scale};
@@ -6,10 +7,10 @@ use super::measured::EXIT_STATUS;
 use super::rows::{OwnCell, OwnRow};
 use crate::text::printable;
 
-/// Closer to 1 than this is neither better nor worse.
+/// Ratios closer to 1 than this are neither better nor worse.
 const EVEN: f64 = 0.02;
 
-/// What the metrics of any program are called here.
+/// The names of the metrics that are measured for any program.
 const NAMES: [(&str, &str); 11] = [
     ("program_s", "time of the program"),
     ("program", "instructions"),
@@ -24,7 +25,7 @@ const NAMES: [(&str, &str); 11] = [
     (EXIT_STATUS, "exit status"),
 ];
 
-/// Whether a column is better than the first.
+/// Whether a column's figure is better than that of the first column.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Better,
@@ -32,7 +33,7 @@ pub(crate) enum Verdict {
     Worse,
 }
 
-/// What a figure divided by the first column's says.
+/// Returns whether `ratio`, a figure divided by that of the first column, is better or worse.
 pub(crate) fn verdict(row: &OwnRow, ratio: f64) -> Verdict {
     let better = match row.better {
         Better::Lower => 1.0 / ratio,
@@ -45,7 +46,7 @@ pub(crate) fn verdict(row: &OwnRow, ratio: f64) -> Verdict {
     }
 }
 
-/// The name of a row, on one line whatever the program called it.
+/// Returns the name of a row, without control characters.
 pub(crate) fn name(row: &OwnRow) -> String {
     let known = NAMES
         .iter()
@@ -60,7 +61,7 @@ pub(crate) fn name(row: &OwnRow) -> String {
     title
 }
 
-/// What the values of a row are printed in, and divided by for it.
+/// Returns the unit in which a row's values are printed, and the divisor for it.
 pub(crate) fn unit(row: &OwnRow) -> (String, f64) {
     let least = row.cells.iter().map(|cell| cell.median.abs());
     let typical = least.fold(f64::INFINITY, f64::min);
@@ -71,7 +72,7 @@ pub(crate) fn unit(row: &OwnRow) -> (String, f64) {
     )
 }
 
-/// Subjects in the order of their first rows.
+/// Returns the subjects in the order of their first rows.
 pub(crate) fn subjects(rows: &[OwnRow]) -> Vec<&str> {
     let mut subjects: Vec<&str> = Vec::new();
     for row in rows {
@@ -82,15 +83,15 @@ pub(crate) fn subjects(rows: &[OwnRow]) -> Vec<&str> {
     subjects
 }
 
-/// What a column has of a row.
+/// The contents of a cell.
 pub(crate) enum Place<'a> {
     /// A figure.
     Figure(&'a OwnCell),
-    /// Words in its place.
+    /// A text instead of a figure.
     Words(String),
 }
 
-/// What stands in a column, by its number and name.
+/// Returns the contents of the cell of `row` in a column, given by its index and name.
 pub(crate) fn place<'a>(
     row: &'a OwnRow,
     runs: &[(usize, Run)],
@@ -103,7 +104,7 @@ pub(crate) fn place<'a>(
     }
 }
 
-/// All exit statuses of a column, each once.
+/// Returns all exit statuses of a column, each once.
 fn statuses(row: &OwnRow, runs: &[(usize, Run)], column: usize, cell: &OwnCell) -> String {
     let mut seen: Vec<String> = Vec::new();
     for (of, run) in runs {
@@ -125,7 +126,7 @@ fn statuses(row: &OwnRow, runs: &[(usize, Run)], column: usize, cell: &OwnCell) 
     }
 }
 
-/// What stands where a column has no figure.
+/// Returns the text for a column that does not have the figure.
 fn absent(row: &OwnRow, runs: &[(usize, Run)], column: usize) -> &'static str {
     let of_column = || {
         runs.iter()

@@ -1,4 +1,4 @@
-//! The files of a comparison of columns.
+//! Writes the files of a comparison of columns.
 
 use super::super::csv;
 use super::super::files::Written;

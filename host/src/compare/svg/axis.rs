@@ -1,13 +1,16 @@
-//! Scales and their ticks.
+//! Scales of plots, and their ticks.
 
-/// From values to coordinates, linear.
+/// A linear map from values to coordinates.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Linear {
+    /// The first and the last value.
     pub(super) from: (f64, f64),
+    /// The coordinates of these values.
     pub(super) to: (f64, f64),
 }
 
 impl Linear {
+    /// Returns the coordinate of `value`.
     pub(super) fn at(self, value: f64) -> f64 {
         let span = self.from.1 - self.from.0;
         let share = if span == 0.0 {
@@ -19,14 +22,17 @@ impl Linear {
     }
 }
 
-/// From positive values to coordinates, logarithmic.
+/// A logarithmic map from positive values to coordinates.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Logarithmic {
+    /// The first and the last value.
     pub(super) from: (f64, f64),
+    /// The coordinates of these values.
     pub(super) to: (f64, f64),
 }
 
 impl Logarithmic {
+    /// Returns the coordinate of `value`.
     pub(super) fn at(self, value: f64) -> f64 {
         let linear = Linear {
             from: (self.from.0.ln(), self.from.1.ln()),
@@ -36,10 +42,10 @@ impl Logarithmic {
     }
 }
 
-/// Most ticks that a scale has.
+/// The maximum number of ticks of a scale.
 const TICKS_MAX: usize = 64;
 
-/// Round values from 0 or `low` to `high`, about `count` of them.
+/// Returns about `count` round values from `low` to `high` in ascending order.
 pub(super) fn ticks(low: f64, high: f64, count: u32) -> Vec<f64> {
     let span = high - low;
     if !(span > 0.0 && span.is_finite()) {
@@ -55,14 +61,15 @@ pub(super) fn ticks(low: f64, high: f64, count: u32) -> Vec<f64> {
     let mut all = Vec::new();
     let mut value = (low / step).ceil() * step;
     while value <= high + step * 1e-9 && all.len() < TICKS_MAX {
-        // Not −0, and no crumbs of the division.
+        // Rounding removes the error of the division, and adding 0 turns −0 into 0.
         all.push((value / step).round() * step + 0.0);
         value += step;
     }
     all
 }
 
-/// Round values of a logarithmic scale: 1, 2, 5 where there is room, else powers of ten.
+/// Returns at most `count` round values of a logarithmic scale: 1, 2 and 5 times powers of ten, or
+/// fewer.
 pub(super) fn log_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     if !(low > 0.0 && high >= low && high.is_finite()) {
         return Vec::new();
@@ -92,7 +99,8 @@ pub(super) fn log_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
         })
 }
 
-/// Moves labels apart so that none is nearer to the next than `gap`; keeps their order.
+/// Returns positions for labels near `wanted`, between `low` and `high`, at least `gap` apart if
+/// they fit. The order stays the same.
 pub(super) fn spread_out(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|a, b| wanted[*a].total_cmp(&wanted[*b]));

@@ -1,4 +1,4 @@
-//! Rows of the table as bars, each row on a scale of its own, with the spread of the rounds.
+//! Draws rows of the table as bars, each row on a scale of its own, with the spread of the rounds.
 
 use super::{Number, Plot, class, text_width};
 use crate::compare::schema::{Better, Row};
@@ -100,6 +100,7 @@ pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
     }
 }
 
+/// Returns the name of a bar.
 fn label(guest: crate::compare::schema::Guest, way: Way, both: bool, narrow: bool) -> String {
     if narrow && both && way == Way::OFF {
         format!("{}, off", guest.name())
@@ -108,7 +109,7 @@ fn label(guest: crate::compare::schema::Guest, way: Way, both: bool, narrow: boo
     }
 }
 
-/// The class of a ratio; nobody is ahead by less than two percent.
+/// Returns the CSS class of a ratio. Less than two percent counts as even.
 pub(super) fn standing(ratio: f64) -> &'static str {
     match ratio {
         ratio if ratio > 1.02 => "ahead",
@@ -117,6 +118,7 @@ pub(super) fn standing(ratio: f64) -> &'static str {
     }
 }
 
+/// Returns the text for a ratio.
 fn verdict(ratio: f64) -> String {
     match standing(ratio) {
         "ahead" => format!("{} better", times(ratio)),

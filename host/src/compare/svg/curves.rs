@@ -1,4 +1,4 @@
-//! Memory over time: what the guest used, and what it held of the host.
+//! Draws memory over time: used memory in the guest, and resident memory on the host.
 
 use super::axis::{Linear, ticks};
 use super::{Number, Plot, class, text_width};
@@ -7,20 +7,20 @@ use crate::compare::wording::number;
 use maud::{Markup, html};
 use std::fmt::Write as _;
 
-/// One guest's curve.
+/// The curve of one guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve<'a> {
     pub(crate) guest: Guest,
     pub(crate) points: &'a [Point],
-    /// The moment on the timeline that is 0 here, in seconds.
+    /// The time on the timeline that is 0 in the plot, in seconds.
     pub(crate) zero_s: f64,
-    /// Seconds after `zero_s` that deserve a mark, and what it says.
+    /// A time to mark, in seconds after `zero_s`, and its text.
     pub(crate) mark: Option<(f64, String)>,
-    /// Seconds after `zero_s` at which the program ended; what follows is not drawn.
+    /// When the program ended, in seconds after `zero_s`. Later samples are not drawn.
     pub(crate) end_s: Option<f64>,
 }
 
-/// Curves over one pair of axes.
+/// Curves on one pair of axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel<'a> {
     pub(crate) heading: String,
@@ -34,14 +34,15 @@ const TOP: f64 = 62.0;
 const BOTTOM: f64 = 40.0;
 const HEIGHT: f64 = 236.0;
 const GAP: f64 = 24.0;
-/// Side by side from this width on.
+/// The minimum width of a plot whose panels are side by side.
 const BESIDE: f64 = 600.0;
-/// Seconds before 0 that are drawn at most: a stock kernel boots for long.
+/// The maximum number of seconds before 0 that are drawn, since a stock kernel boots for long.
 const BEFORE: f64 = 6.0;
 
-/// A sample on the panel's own axes: seconds, MiB.
+/// A sample on the panel's axes: seconds and MiB.
 type Place = (f64, f64);
 
+/// Returns the samples of a curve that are drawn.
 fn places(curve: &Curve<'_>, what: fn(&Point) -> Option<f64>) -> Vec<Place> {
     let end = curve.end_s.unwrap_or(f64::INFINITY);
     curve
@@ -52,7 +53,7 @@ fn places(curve: &Curve<'_>, what: fn(&Point) -> Option<f64>) -> Vec<Place> {
         .collect()
 }
 
-/// Draws panels that share their scales; `zero` names the moment 0.
+/// Draws panels with common scales. `zero` describes the time 0.
 pub(crate) fn curves(panels: &[Panel<'_>], zero: &str, width: f64) -> Plot {
     let mut low: f64 = 0.0;
     let (mut high, mut most) = (0.1, 1.0);
@@ -105,6 +106,7 @@ fn used(point: &Point) -> Option<f64> {
     point.used
 }
 
+/// Draws one panel.
 fn draw(panel: &Panel<'_>, (low, high): (f64, f64), most: f64, zero: &str, width: f64) -> Markup {
     let x = Linear {
         from: (low, high),
@@ -158,7 +160,7 @@ fn draw(panel: &Panel<'_>, (low, high): (f64, f64), most: f64, zero: &str, width
     }
 }
 
-/// What each line is, in one row or, where that is too narrow, a row for each guest.
+/// Draws the legend, in one row, or in a row for each guest if the panel is too narrow.
 fn legend(panel: &Panel<'_>, top: f64, width: f64) -> Markup {
     const KEY: f64 = 18.0;
     const SPACE: f64 = 14.0;
@@ -201,7 +203,7 @@ fn legend(panel: &Panel<'_>, top: f64, width: f64) -> Markup {
     }
 }
 
-/// Tick labels: whole where they are whole.
+/// Returns the text of a tick, without decimals if it is a whole number.
 fn number_plain(value: f64) -> String {
     if value == value.round() {
         let sign = if value < 0.0 { "−" } else { "" };
@@ -211,7 +213,8 @@ fn number_plain(value: f64) -> String {
     }
 }
 
-/// Coordinates with at most the least and the most of each pixel column: no peak is lost.
+/// Returns the coordinates of samples, reduced to the minimum and maximum of each column of pixels,
+/// so that no peak is lost.
 fn thinned(places: &[Place], x: Linear, y: Linear) -> Vec<Place> {
     let mut kept: Vec<Place> = Vec::new();
     let mut column: Vec<Place> = Vec::new();
@@ -240,6 +243,7 @@ fn thinned(places: &[Place], x: Linear, y: Linear) -> Vec<Place> {
     kept
 }
 
+/// Returns the path through these coordinates.
 fn path(places: &[Place]) -> String {
     let mut text = String::new();
     for (index, (x, y)) in places.iter().enumerate() {
@@ -249,6 +253,7 @@ fn path(places: &[Place]) -> String {
     text
 }
 
+/// Appends a description of a panel for readers who cannot see it.
 fn describe(text: &mut String, panel: &Panel<'_>) {
     for curve in &panel.curves {
         let held = places(curve, resident);

@@ -1,7 +1,7 @@
-//! Plots as SVG: each is drawn for a given width, so that its letters keep their size on a phone.
+//! Plots as SVG. Each is drawn for a given width, so that its text has the same size on a phone.
 //!
-//! Colours and fonts come from classes, which the page defines once ([`STYLE`]); a plot that stands
-//! alone in a file carries them itself.
+//! CSS classes define colours and fonts. A page has them once ([`STYLE`]); a plot in a file of its
+//! own contains them.
 
 mod axis;
 mod bars;
@@ -17,11 +17,12 @@ pub(crate) use ratios::ratios;
 use super::schema::Guest;
 use maud::{Markup, PreEscaped, Render, html};
 
-/// Classes and colours of all plots.
+/// The CSS of all plots.
 pub(crate) const STYLE: &str = include_str!("style.css");
 
-/// Widths that plots are drawn for: a page of its own, and a phone.
+/// The width of a plot on a wide page, in pixels.
 pub(crate) const WIDE: f64 = 880.0;
+/// The width of a plot on a phone, in pixels.
 pub(crate) const NARROW: f64 = 344.0;
 
 /// A drawn plot.
@@ -29,15 +30,16 @@ pub(crate) const NARROW: f64 = 344.0;
 pub(crate) struct Plot {
     width: f64,
     height: f64,
-    /// What it shows, in a few words.
+    /// A short title.
     title: String,
-    /// What is to be seen in it, for who cannot see it.
+    /// A description for readers who cannot see the plot.
     description: String,
     body: Markup,
 }
 
 impl Plot {
-    /// Part of a page; `id` must be unique in it.
+    /// Returns the plot as a part of a page. `id` must be unique in the page; `class` is a CSS
+    /// class.
     pub(crate) fn inline(&self, id: &str, class: &str) -> Markup {
         let (title, description) = (format!("{id}-title"), format!("{id}-desc"));
         let size = format!("0 0 {} {}", Number(self.width), Number(self.height));
@@ -51,7 +53,7 @@ impl Plot {
         }
     }
 
-    /// A file of its own.
+    /// Returns the plot as the text of an SVG file.
     pub(crate) fn standalone(&self) -> String {
         let size = format!("0 0 {} {}", Number(self.width), Number(self.height));
         let markup = html! {
@@ -68,13 +70,13 @@ impl Plot {
         markup.into_string() + "\n"
     }
 
-    /// What it shows.
+    /// Returns the title.
     pub(crate) fn title(&self) -> &str {
         &self.title
     }
 }
 
-/// A coordinate: a tenth of a pixel is more than anybody sees.
+/// A coordinate, which is written with one decimal.
 #[derive(Copy, Clone, Debug)]
 struct Number(f64);
 
@@ -91,7 +93,7 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// The class that colours what belongs to a guest.
+/// Returns the CSS class that colours the parts of a guest.
 fn class(guest: Guest) -> &'static str {
     match guest {
         Guest::Ebb => "ebb",
@@ -99,7 +101,7 @@ fn class(guest: Guest) -> &'static str {
     }
 }
 
-/// About what a text of the plots' size takes, since nobody measures it here.
+/// Returns an estimate of a text's width in pixels.
 fn text_width(text: &str) -> f64 {
     const LETTER: f64 = 7.0;
     let letters = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);

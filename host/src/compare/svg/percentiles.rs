@@ -1,4 +1,4 @@
-//! Distributions by percentile, on a logarithmic scale.
+//! Draws distributions by percentile, on a logarithmic scale.
 
 use super::axis::{Linear, Logarithmic, log_ticks, spread_out};
 use super::{Number, Plot, class, text_width};
@@ -14,6 +14,7 @@ pub(crate) struct Line {
     pub(crate) guest: Guest,
     pub(crate) give_back: Way,
     pub(crate) name: String,
+    /// Pairs of a percentage and the value that this percentage of all values does not exceed.
     pub(crate) percentiles: Vec<(f64, f64)>,
 }
 
@@ -23,7 +24,7 @@ const HEIGHT: f64 = 240.0;
 const BOTTOM: f64 = 38.0;
 const TICKS: [f64; 6] = [5.0, 25.0, 50.0, 75.0, 95.0, 100.0];
 
-/// Draws the lines; `name` and `unit` say what the values are.
+/// Draws the lines. `name` and `unit` describe the values.
 pub(crate) fn percentiles(lines: &[Line], name: &str, unit: &str, width: f64) -> Plot {
     let positive = || {
         lines
@@ -106,6 +107,7 @@ pub(crate) fn percentiles(lines: &[Line], name: &str, unit: &str, width: f64) ->
     }
 }
 
+/// Returns the path of a line.
 fn path(line: &Line, x: Linear, y: Logarithmic) -> String {
     let mut text = String::new();
     for (share, value) in line.percentiles.iter().filter(|(_, value)| *value > 0.0) {

@@ -1,4 +1,4 @@
-//! The overview: how many times better or worse Ebb is, row by row, on a logarithmic scale.
+//! Draws the overview: how many times better or worse Ebb is in each row, on a logarithmic scale.
 
 use super::axis::{Logarithmic, log_ticks};
 use super::bars::standing;
@@ -10,7 +10,7 @@ const ROW: f64 = 22.0;
 const ROW_NARROW: f64 = 36.0;
 const TOP: f64 = 26.0;
 
-/// Draws names with their ratios.
+/// Draws rows of a name and its ratio.
 pub(crate) fn ratios(rows: &[(String, f64)], width: f64) -> Plot {
     let narrow = width < 500.0;
     let names = if narrow {
@@ -61,6 +61,7 @@ pub(crate) fn ratios(rows: &[(String, f64)], width: f64) -> Plot {
     }
 }
 
+/// Returns the text of a tick.
 fn tick(value: f64) -> String {
     if value >= 1.0 {
         format!("{value:.0}×")

@@ -1,4 +1,4 @@
-//! Reads the page that the guest kernel shows its host.
+//! Reads the header page in which Ebb's kernel publishes its state to the host.
 
 use crate::guest::oom::{OomKills, Victim};
 use crate::guest::running::PoolTable;
@@ -15,54 +15,68 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 use std::time::Duration;
 
-/// How much of the allocator's metadata is looked at: its header and 8 bytes for each 64 MiB of
-/// the largest guest, with room for their alignment. What lies beyond is never read, so a header
-/// that lies about it costs a bounded time, and no pages that were not there.
+/// The maximum number of bytes of the allocator's metadata that are read. These are its header and
+/// 8 bytes for each 64 MiB of the largest guest, with alignment.
+///
+/// Nothing behind this is ever read. So a wrong header costs a bounded time, and makes no page
+/// resident.
 const METADATA_MAX: u64 = 132 << 10;
 
-/// Counts of more CPUs than a guest can have are not looked at.
+/// The maximum number of CPUs of a guest. Per-CPU counters beyond this are ignored.
 const CPUS_MAX: u32 = 64;
 
-/// What the guest told at one moment. Counts are allegations; nothing here indexes anything.
+/// The values of the guest's header at one moment. They are claims of the guest and are never used
+/// as an index.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Reading {
+    /// Whether the guest boots, runs the program, or has ended.
     pub(crate) stage: Stage,
+    /// The number of CPUs.
     pub(crate) cpus: u32,
-    /// Guest time at which the first user instruction ran; `None` before.
+    /// Guest time at which the first user instruction ran, in nanoseconds; `None` before.
     pub(crate) first_user_ns: Option<u64>,
-    /// Guest time at which the program had ended; `None` before.
+    /// Guest time at which the program ended, in nanoseconds; `None` before.
     pub(crate) ended_ns: Option<u64>,
+    /// The address of the allocator's metadata.
     pub(crate) metadata: GuestAddress,
+    /// The size of the allocator's metadata in bytes.
     pub(crate) metadata_bytes: u64,
+    /// The number of reports of free pages.
     pub(crate) reports: u64,
+    /// The number of ranges in these reports.
     pub(crate) reported_ranges: u64,
+    /// The number of frames in these reports.
     pub(crate) reported_frames: u64,
+    /// The number of frames that files occupy.
     pub(crate) file_frames: u64,
+    /// The number of page faults.
     pub(crate) faults: u64,
-    /// The pools of huge pages that there are.
+    /// The counters of the hugetlb pools of 2 MiB and of 1 GiB pages; `None` for a pool that does
+    /// not exist.
     pub(crate) huge_pages: [Option<HugePages>; 2],
-    /// Bytes of the descriptors of huge pages that are given up.
+    /// The bytes of page descriptors of huge pages that were freed; `None` if the guest does not
+    /// count them.
     pub(crate) given_up: Option<u64>,
-    /// How memory goes back, once the guest has decided.
+    /// How the guest gives free memory back; `None` while it boots.
     pub(crate) give_back: Option<GiveBack>,
-    /// The last request for memory that is done; 0 before there was one.
+    /// The number of the last finished request for memory; 0 before the first.
     pub(crate) reclaimed: u32,
     /// Whether a program had to wait for its standard input.
     pub(crate) awaited_input: bool,
 }
 
-/// What the guest's allocator tells, in frames.
+/// The counters of the guest's allocator, in frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Counts {
-    /// Frames handed out.
+    /// Allocated frames.
     pub(crate) used: u64,
-    /// Frames that are free.
+    /// Free frames.
     pub(crate) free: u64,
-    /// Free frames that the host may still hold memory for.
+    /// Free frames that the host may still back with memory.
     pub(crate) unreported: u64,
 }
 
-/// The header of one guest.
+/// Access to the header page of one guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     ram: Arc<GuestRam>,
@@ -70,17 +84,18 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The header at `address` of `ram`.
+    /// Creates access to the header at guest-physical `address` of `ram`.
     pub(crate) fn new(ram: Arc<GuestRam>, address: GuestAddress) -> Self {
         Self { ram, address }
     }
 
-    /// Memory that the guest was given.
+    /// Returns the size of the guest's RAM in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.ram.bytes()
     }
 
-    /// What the allocator says now; `None` until it works.
+    /// Returns the allocator's current counters. `reading` gives the address of its metadata.
+    /// Returns `None` if the metadata is not valid, such as before the allocator is initialised.
     pub(crate) fn counts(&self, reading: &Reading) -> Option<Counts> {
         let metadata = Metadata {
             ram: &self.ram,
@@ -89,7 +104,8 @@ impl Header {
         tally(metadata, self.ram.frames())
     }
 
-    /// What it says now; `None` while the kernel is not loaded, or if it is none that we know.
+    /// Returns the header's current values. Returns `None` if the kernel is not loaded yet, or its
+    /// header has another magic number or version.
     pub(crate) fn read(&self) -> Option<Reading> {
         let known = self.u64(offset_of!(GuestHeader, magic))? == MAGIC
             && self.u32(offset_of!(GuestHeader, version))? == VERSION;
@@ -97,7 +113,8 @@ impl Header {
             return None;
         }
         let address = self.field(offset_of!(GuestHeader, stage))?;
-        // Pairs with the kernel's Release store of the stage: what it wrote before is seen below.
+        // Acquire: pairs with the kernel's Release store of the stage, so that what the kernel
+        // wrote before it is visible below.
         let stage = match self.ram.atomic_u32(address)?.load(Acquire) {
             stage::BOOTING => Stage::Booting,
             stage::RUNNING => Stage::Running,
@@ -119,8 +136,8 @@ impl Header {
             reports: self.u64(offset_of!(GuestHeader, reports))?,
             reported_ranges: self.u64(offset_of!(GuestHeader, reported_ranges))?,
             reported_frames: self.u64(offset_of!(GuestHeader, reported_frames))?,
-            // Frames may have been counted by one CPU and given back by another, so for a moment the
-            // sum can be less than nothing.
+            // A frame may be counted by one CPU and freed by another, so the sum may be negative
+            // for a moment.
             file_frames: self
                 .counted(offset_of!(GuestHeader, file_counts))?
                 .cast_signed()
@@ -132,7 +149,8 @@ impl Header {
             given_up: self.given_up(),
             give_back: GiveBack::from_number(self.u32(offset_of!(GuestHeader, give_back))?)
                 .filter(|_| stage != Stage::Booting),
-            // Acquire pairs with the kernel's Release: memory that was given back is gone.
+            // Acquire: pairs with the kernel's Release, so that memory that was given back is gone
+            // from the host.
             reclaimed: self
                 .ram
                 .atomic_u32(self.field(offset_of!(GuestHeader, reclaimed))?)?
@@ -141,7 +159,7 @@ impl Header {
         })
     }
 
-    /// How memory goes back now; `None` if there is no header that we know.
+    /// Returns how the guest gives free memory back now. Returns `None` if the header is not valid.
     pub(crate) fn give_back(&self) -> Option<GiveBack> {
         let known = self.u64(offset_of!(GuestHeader, magic))? == MAGIC
             && self.u32(offset_of!(GuestHeader, version))? == VERSION;
@@ -149,12 +167,13 @@ impl Header {
         GiveBack::from_number(number).filter(|_| known)
     }
 
-    /// Whom the guest says that it killed for want of memory.
+    /// Returns the number of OOM kills and the last victims, as the guest's header says.
     pub(crate) fn oom_kills(&self) -> OomKills {
         let offset = offset_of!(GuestHeader, oom_kills);
         let places = u64::try_from(OOM_RECORDS).unwrap_or(1);
         let mut found = OomKills::default();
-        // Acquire pairs with the kernel's Release: the records of so many are written.
+        // Acquire: pairs with the kernel's Release, so that the records of all counted kills are
+        // written.
         let kills = self.field(offset).and_then(|at| self.ram.atomic_u64(at));
         found.kills = kills.map_or(0, |kills| kills.load(Acquire));
         let first = found.kills.saturating_sub(places);
@@ -164,12 +183,14 @@ impl Header {
         found
     }
 
-    /// The victim of this number; `None` when another is being written in its place.
+    /// Returns victim `number`, whose record is at index `place`. Returns `None` if the record is
+    /// being overwritten by a later victim.
     fn victim(&self, number: u64, place: u64) -> Option<Victim> {
         let place = usize::try_from(place).ok()?;
         let record = offset_of!(GuestHeader, oom_records) + place * size_of::<OomRecord>();
         let expected = number.checked_add(1)?;
-        // Acquire and the fence below pair with the kernel's Release and its fence: in between the record stayed as it is.
+        // Acquire and the fence below pair with the kernel's Release and its fence. If the sequence
+        // number is the same before and after, the record did not change in between.
         let sequence = self.ram.atomic_u64(self.field(record)?)?;
         if sequence.load(Acquire) != expected {
             return None;
@@ -192,20 +213,23 @@ impl Header {
         (sequence.load(Relaxed) == expected).then_some(victim)
     }
 
-    /// Where the guest says that descriptors are.
+    /// Returns the guest-physical addresses of the page descriptors of frames below 4 GiB and of
+    /// those above. An address is 0 if the descriptors are not contiguous or not available.
     pub(crate) fn descriptors(&self) -> [u64; 2] {
         let word = |number: usize| {
-            // After the exchange that took the blocks whose descriptors are meant.
+            // Acquire: ordered after the compare-and-swap that took the blocks to which the
+            // descriptors belong.
             let offset = offset_of!(GuestHeader, descriptors) + number * 8;
             Some(self.ram.atomic_u64(self.field(offset)?)?.load(Acquire))
         };
         [0, 1].map(|number| word(number).unwrap_or(0))
     }
 
-    /// Where the table of the pools of huge pages is, if there is one.
+    /// Returns the guest-physical address and length of the table of the hugetlb pools' pages.
+    /// Returns `None` if the header is not valid or there is no table yet.
     pub(crate) fn pool_table(&self) -> Option<PoolTable> {
         self.read()?;
-        // Acquire pairs with the kernel's Release: the number was stored before the address.
+        // Acquire: pairs with the kernel's Release, which stored the number before the address.
         let table = self.field(offset_of!(GuestHeader, pool_table))?;
         let address = self.ram.atomic_u64(table)?.load(Acquire);
         (address != 0).then_some(PoolTable {
@@ -214,11 +238,12 @@ impl Header {
         })
     }
 
-    /// What the pool of huge pages of one size counts; `None` where there is no such pool.
+    /// Returns the counters of the hugetlb pool with index `number`: 0 for 2 MiB pages, 1 for 1 GiB
+    /// pages. Returns `None` if there is no such pool.
     fn huge_pages(&self, number: usize) -> Option<HugePages> {
         let page_bytes = *pool::PAGE_BYTES.get(number)?;
         let counts = self.pointer(offset_of!(GuestHeader, pool_counts) + number * 8)?;
-        // No more than there is memory for.
+        // Each counter is capped by the number of pages that fit into the guest's RAM.
         let most = self.ram.bytes() / page_bytes;
         let mut words = [0; pool::COUNTS];
         for (offset, word) in (0..).step_by(8).zip(&mut words) {
@@ -235,7 +260,8 @@ impl Header {
         })
     }
 
-    /// Bytes of the descriptors of huge pages that are given up; `None` where the guest does not count them.
+    /// Returns the bytes of page descriptors of huge pages that were freed. Returns `None` if the
+    /// guest does not count them.
     fn given_up(&self) -> Option<u64> {
         let blocks = self.pointer(offset_of!(GuestHeader, given_up))?;
         let blocks = self.ram.atomic_u64(blocks)?.load(Relaxed);
@@ -243,16 +269,17 @@ impl Header {
         Some(blocks.min(most) * pool::DESCRIPTORS_BYTES)
     }
 
-    /// The address that a field holds, unless it is 0.
+    /// Returns the guest-physical address in a field of the header. Returns `None` if it is 0.
     fn pointer(&self, field: usize) -> Option<GuestAddress> {
         let address = self.u64(field)?;
         (address != 0).then_some(GuestAddress(address))
     }
 
-    /// The sum of what the guest's CPUs count, each in its own word; 0 if it does not say where, or
-    /// says nonsense.
+    /// Returns the sum of the guest's per-CPU counters of one kind. Returns 0 if the guest has not
+    /// published their address. Counters outside of RAM end the sum.
     fn counted(&self, field: usize) -> Option<u64> {
-        // Acquire pairs with the kernel's Release: the two numbers were stored before the address.
+        // Acquire: pairs with the kernel's Release, which stored stride and number of CPUs before
+        // the address.
         let first = self.ram.atomic_u64(self.field(field)?)?.load(Acquire);
         let stride = u64::from(self.u32(offset_of!(GuestHeader, count_stride))?);
         let cpus = self.u32(offset_of!(GuestHeader, count_cpus))?;
@@ -267,11 +294,12 @@ impl Header {
         Some(words.fold(0, u64::wrapping_add))
     }
 
+    /// Returns the guest-physical address of the header's field at `offset`.
     fn field(&self, offset: usize) -> Option<GuestAddress> {
         self.address.checked_add(u64::try_from(offset).ok()?)
     }
 
-    // Relaxed: a statistic of its own; the one order that matters is the stage's.
+    // Relaxed: these statistics are independent of each other; only the stage needs an order.
     fn u32(&self, offset: usize) -> Option<u32> {
         Some(self.ram.atomic_u32(self.field(offset)?)?.load(Relaxed))
     }
@@ -281,14 +309,15 @@ impl Header {
     }
 }
 
-/// Sums what the zones say, for a guest that was given so many frames. It looks at no more than what
-/// such a guest can have, and says no more either.
+/// Sums the counters of all zones in the metadata of a guest with `frames` frames. Reads no more
+/// than such a guest can have, and caps each sum at `frames`. Returns `None` if the metadata is not
+/// valid.
 fn tally(metadata: impl Memory, frames: u64) -> Option<Counts> {
     let view = View::new(metadata).ok()?.within(frames);
     let (mut used, mut free, mut unreported) = (0u64, 0u64, 0u64);
     for zone in view.zones() {
         let zone = zone.ok()?;
-        // The view caps free by managed.
+        // The view caps `free_frames` at `managed_frames`, so this cannot underflow.
         used = used.saturating_add(zone.managed_frames - zone.free_frames);
         free = free.saturating_add(zone.free_frames);
         unreported = unreported.saturating_add(zone.unreported_free_frames);
@@ -312,7 +341,8 @@ impl Memory for Metadata<'_> {
             return None;
         }
         let address = self.reading.metadata.checked_add(offset)?;
-        // Acquire pairs with the allocator's Release of its magic; the rest is out of date at once.
+        // Acquire: pairs with the allocator's Release of its magic number. All other words may
+        // change at any time.
         Some(self.ram.atomic_u64(address)?.load(Acquire))
     }
 }
@@ -369,7 +399,7 @@ mod tests {
         }
     }
 
-    /// Words that are all alike but for the first ones, and how many of them were read.
+    /// Words that all have one value except for the first ones, and a count of reads.
     struct Alike<'a>(u64, &'a std::cell::Cell<u64>);
 
     impl Memory for Alike<'_> {
@@ -491,7 +521,7 @@ mod tests {
             (told[0].name.as_str(), told[0].resident_bytes),
             ("job", 1 << 20)
         );
-        // A record that is being written, and counts beyond all records.
+        // One record is being written, and the count exceeds all records.
         put64(&ram, offset_of!(GuestHeader, oom_records), 0);
         assert_eq!(header.oom_kills().told().len(), OOM_RECORDS - 1);
         put64(&ram, offset_of!(GuestHeader, oom_kills), u64::MAX);

@@ -1,4 +1,4 @@
-//! The guest kernel's image: the one in this binary, or a developer's.
+//! The guest kernel's image: the one embedded in this binary, or a file for developers.
 
 use crate::embedded;
 use crate::qemu::GuestAddress;
@@ -9,17 +9,18 @@ use elf::endian::LittleEndian;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The kernel is linked at -2 GiB plus the physical address it is loaded at.
+/// The base of the kernel's virtual addresses. The kernel is linked at this base (-2 GiB) plus the
+/// physical address at which it is loaded.
 pub(crate) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 
-/// A kernel that can be booted and watched.
+/// The image of Ebb's kernel, with the address of its header.
 #[derive(Debug)]
 pub(crate) struct KernelImage {
-    /// The ELF file.
+    /// The contents of the ELF file.
     pub(crate) bytes: Cow<'static, [u8]>,
-    /// Where the kernel's header stands in guest RAM.
+    /// The guest-physical address of the kernel's header page.
     pub(crate) header: GuestAddress,
-    /// Guest memory that the loaded image covers, `.bss` included.
+    /// Guest memory that the loaded image covers in bytes, `.bss` included.
     pub(crate) span_bytes: u64,
 }
 
@@ -40,7 +41,8 @@ pub(crate) enum ImageError {
 }
 
 impl KernelImage {
-    /// The image at `path`, or the embedded one.
+    /// Loads the image at `path`, or the embedded one. Fails if it cannot be read or is not an
+    /// image of Ebb's kernel.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, ImageError> {
         let bytes = match path {
             Some(path) => Cow::Owned(read_regular(path).map_err(|source| ImageError::Read {
@@ -61,7 +63,8 @@ impl KernelImage {
     }
 }
 
-/// Finds the header's physical address and the memory that the segments cover.
+/// Returns the guest-physical address of the header and the bytes of memory that the segments
+/// cover. Fails if `bytes` is not an ELF file for x86-64 with the header's symbol.
 fn inspect(bytes: &[u8]) -> Result<(GuestAddress, u64), ImageError> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(bytes)?;
     if file.ehdr.class != elf::file::Class::ELF64 || file.ehdr.e_machine != elf::abi::EM_X86_64 {

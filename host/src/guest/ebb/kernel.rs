@@ -1,4 +1,4 @@
-//! The kernel of this repository, as a kernel that guests can have.
+//! Ebb's own kernel as an implementation of [`Kernel`].
 
 use super::header::Header;
 use super::image::{ImageError, KernelImage};
@@ -15,18 +15,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// What the clock says in a run that must not depend on when it happens.
+/// The guest's time of day in a run that must not depend on the real time, in nanoseconds since
+/// 1970.
 const FIXED_EPOCH_NS: u128 = 1_700_000_000_000_000_000;
 
-/// The kernel of this repository.
+/// Ebb's own kernel.
 #[derive(Debug)]
 pub(crate) struct EbbKernel(KernelImage);
 
 impl EbbKernel {
-    /// The least memory with which it boots.
+    /// The smallest memory with which this kernel boots.
     pub(crate) const MEMORY_MIN: Size = Size::mebibytes(32);
 
-    /// The one in the file `image`, or the one in this binary.
+    /// Loads the kernel in the file `image`, or the embedded one. Fails if it cannot be read or is
+    /// not an image of Ebb's kernel.
     pub(crate) fn load(image: Option<&Path>) -> Result<Self, ImageError> {
         KernelImage::load(image).map(Self)
     }
@@ -67,8 +69,8 @@ impl Kernel for EbbKernel {
         };
         let give_back = options.give_back.name();
         let mut text = format!("{}={epoch} {}={give_back}", boot::EPOCH, boot::GIVE_BACK);
-        // Nothing but the kernel, the archive and the first MiB was ever written. On a PC,
-        // firmware leaves things in memory that it says is free.
+        // On microvm, only the kernel, the archive and the first MiB were ever written, so the rest
+        // of RAM is zero. On a PC, firmware leaves data in memory that it declares free.
         if options.machine == Machine::Microvm {
             text.push_str(&format!(" {}={}", boot::RAM, boot::ZEROED));
         }

@@ -1,4 +1,4 @@
-//! The kernel of this repository: its image, and what it shows its host.
+//! Ebb's own kernel: its image, and the header page that it shows its host.
 
 mod header;
 mod image;

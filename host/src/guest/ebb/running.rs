@@ -1,4 +1,4 @@
-//! A guest with the kernel of this repository, as its page of counters shows it.
+//! A running guest with Ebb's own kernel, whose header page the host reads.
 
 use super::header::Header;
 use crate::guest::running::{Guest, Metadata, PoolTable};
@@ -8,15 +8,17 @@ use crate::machine::GiveBack;
 use ebb_mm::FRAME_SIZE;
 use std::time::Duration;
 
-/// A guest with the kernel of this repository, which shows its host a page of counters.
+/// A running guest with Ebb's own kernel, whose header page the host reads.
 #[derive(Debug)]
 pub(crate) struct EbbGuest {
     header: Header,
+    /// Guest memory that the kernel's image covers, in bytes.
     image_bytes: u64,
 }
 
 impl EbbGuest {
-    /// The guest whose kernel has its page at `header` and covers `image_bytes` of memory.
+    /// Creates the view of a guest whose kernel has its page at `header` and covers `image_bytes`
+    /// bytes.
     pub(crate) fn new(header: Header, image_bytes: u64) -> Self {
         Self {
             header,
@@ -58,7 +60,7 @@ impl Guest for EbbGuest {
             cpus: reading.cpus,
             first_user: reading.first_user_ns.map(Duration::from_nanos),
             ended: reading.ended_ns.map(Duration::from_nanos),
-            // Nothing else in the guest has any.
+            // No other process in the guest causes page faults.
             program_faults: Some(reading.faults),
             stage: Some(reading.stage),
             ..Sample::default()

@@ -1,4 +1,4 @@
-//! Names for the addresses of a kernel's backtrace.
+//! Function names for the addresses in a kernel's backtrace.
 
 use super::image::KERNEL_BASE;
 use crate::text::Names;
@@ -8,10 +8,10 @@ use rustc_demangle::demangle;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-/// Addresses that are looked up in a line; a backtrace has one or two.
+/// The maximum number of addresses that are looked up in a line; a backtrace has one or two.
 const ADDRESSES_MAX: usize = 4;
 
-/// The functions of a kernel image, read when the first address needs a name.
+/// The functions of a kernel image. The symbol table is read when the first address is looked up.
 #[derive(Debug)]
 pub(crate) struct Symbols {
     image: Cow<'static, [u8]>,
@@ -26,7 +26,7 @@ struct Function {
 }
 
 impl Symbols {
-    /// The functions of this ELF file; none if it cannot be read.
+    /// Creates the table for this ELF file. No address gets a name if the file cannot be read.
     pub(crate) fn new(image: Cow<'static, [u8]>) -> Self {
         Self {
             image,
@@ -34,6 +34,8 @@ impl Symbols {
         }
     }
 
+    /// Returns the name of the function at `address` and the offset in it. Returns `None` if no
+    /// function is there.
     fn find(&self, address: u64) -> Option<(&str, u64)> {
         if address < KERNEL_BASE {
             return None;
@@ -44,13 +46,14 @@ impl Symbols {
         let after = functions.partition_point(|function| function.start <= address);
         let function = &functions[after.checked_sub(1)?];
         let offset = address - function.start;
-        // A return address can be one past the end, behind a call that does not return.
+        // A return address may be one past the function's end, after a call that does not return.
         (offset <= function.size).then_some((function.name.as_str(), offset))
     }
 }
 
 impl Names for Symbols {
-    /// The line with a name after each address that is one of the kernel's functions.
+    /// Returns `line` with a function name after each address that is in one of the kernel's
+    /// functions.
     fn annotate(&self, line: &str) -> String {
         let mut text = String::with_capacity(line.len());
         let mut rest = line;
@@ -73,6 +76,7 @@ impl Names for Symbols {
     }
 }
 
+/// Returns the functions of the ELF file `image`, sorted by address.
 fn read(image: &[u8]) -> Result<Vec<Function>, elf::ParseError> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(image)?;
     let Some((symbols, names)) = file.symbol_table()? else {

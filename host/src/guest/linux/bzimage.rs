@@ -1,6 +1,6 @@
-//! What a Linux kernel's own header says of it (Documentation/arch/x86/boot.rst).
+//! Reads the setup header of a Linux kernel image (Documentation/arch/x86/boot.rst).
 
-/// Where the fields of the setup header stand in the file.
+/// The file offsets of the setup header's fields.
 mod field {
     pub(super) const BOOT_FLAG: usize = 0x1fe;
     pub(super) const MAGIC: usize = 0x202;
@@ -11,14 +11,14 @@ mod field {
     pub(super) const INIT_SIZE: usize = 0x260;
 }
 
-/// The first version of the protocol with all that is used here.
+/// The oldest version of the boot protocol that has all fields used here.
 const VERSION_MIN: u16 = 0x020c;
-/// What [`field::KERNEL_VERSION`] is counted from.
+/// The file offset to which the value of [`field::KERNEL_VERSION`] is relative.
 const SETUP: usize = 0x200;
-/// Longest release that is believed.
+/// The maximum length of a release string in bytes.
 const RELEASE_MAX: usize = 128;
 
-/// Why a file is no kernel that ebb can boot.
+/// Why a file is not a kernel that `ebb` can boot.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum FormatError {
     #[error("it is not a Linux kernel (a bzImage)")]
@@ -31,17 +31,18 @@ pub(crate) enum FormatError {
     Release,
 }
 
-/// What was found in a kernel's header.
+/// The facts from a kernel's setup header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BzImage {
-    /// As `uname -r` prints it.
+    /// The release as `uname -r` prints it.
     pub(crate) release: String,
-    /// Memory that it takes until it has unpacked itself.
+    /// The bytes of memory that the kernel needs until it has unpacked itself.
     pub(crate) init_bytes: u64,
 }
 
 impl BzImage {
-    /// Reads the header of a kernel file.
+    /// Reads the setup header of a kernel file. Fails if `file` is not a 64-bit bzImage with a
+    /// recent boot protocol and a plausible release.
     pub(crate) fn parse(file: &[u8]) -> Result<Self, FormatError> {
         let half = |at: usize| {
             let bytes = file.get(at..at + 2).ok_or(FormatError::Magic)?;
@@ -73,7 +74,7 @@ impl BzImage {
             .position(|byte| matches!(byte, b' ' | b'\0'))
             .ok_or(FormatError::Release)?;
         let release = std::str::from_utf8(&text[..end]).map_err(|_| FormatError::Release)?;
-        // It becomes part of a path.
+        // The release becomes part of a path.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.+~".contains(c);
         if release.is_empty() || release.starts_with('.') || !release.chars().all(plain) {
             return Err(FormatError::Release);

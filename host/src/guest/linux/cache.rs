@@ -1,4 +1,4 @@
-//! Debian's kernel package, unpacked into a folder of the user's and never installed.
+//! Debian's kernel package, unpacked into a cache folder of the user and never installed.
 
 use crate::system::{OwnFolder, OwnFolderError, new_folder};
 use crate::text::{one_line, stderr};
@@ -9,18 +9,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The series of Debian 12, with which figures are compared.
+/// The kernel series of Debian 12, with which results are compared.
 const SERIES: &str = "6.1";
-/// What of the package a guest can need; the rest is four hundred megabytes.
+/// The files of the package that a guest can need. The rest is four hundred megabytes.
 const WANTED: [&str; 21] = [
     "*/vmlinuz-*",
     "*/kernel/drivers/virtio/*",
     "*/kernel/drivers/char/virtio_console.ko*",
     "*/kernel/drivers/block/virtio_blk.ko*",
     "*/modules.builtin",
-    // For the host's files; overlayfs serves disks, too.
+    // For files of the host. Disks need overlayfs, too.
     "*/kernel/fs/fuse/fuse.ko*",
-    // For disks: file systems, and what they depend on or ask for.
+    // For disks: file systems, and the modules that they depend on or request.
     "*/kernel/fs/ext4/*",
     "*/kernel/fs/jbd2/*",
     "*/kernel/fs/mbcache.ko*",
@@ -38,15 +38,15 @@ const WANTED: [&str; 21] = [
     "*/kernel/lib/*crc*",
 ];
 
-/// The file of an unpacked package that says what was wanted of it, so that one of an ebb that
-/// wanted less is fetched again.
+/// The file in an unpacked package that lists the extracted patterns. A package that an `ebb` with
+/// a shorter list unpacked is fetched again.
 const PARTS: &str = "parts";
-/// Held by the ebb that fetches.
+/// The lock file, held by the `ebb` that fetches the package.
 const LOCK: &str = "linux.lock";
-/// How the name of a folder in which one is at work begins and ends.
+/// The prefix and suffix of a folder in which a package is being unpacked.
 const WORK: (&str, &str) = (".linux-image-", ".new");
 
-/// Why Debian's kernel cannot be had.
+/// Why Debian's kernel is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CacheError {
     #[error("there is no folder for Debian's kernel: neither XDG_CACHE_HOME nor HOME is set")]
@@ -70,15 +70,18 @@ pub(crate) enum CacheError {
 }
 
 impl CacheError {
+    /// Returns a function that makes the error "cannot `what` `path`" from an I/O error.
     fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { what, path, source }
     }
 }
 
-/// The image of Debian's kernel: the newest in the cache, else the newest that apt knows.
+/// Returns the path of Debian's kernel image. Uses the newest package in the cache; if there is
+/// none, fetches the newest that apt knows. Fails if the cache folder is not safe to use or the
+/// fetch fails.
 pub(crate) fn debian_kernel() -> Result<PathBuf, CacheError> {
-    // Nothing is read before it is known that only this user can have written it.
+    // `OwnFolder` ensures that only this user could write to the folder.
     let cache = OwnFolder::cache()?.ok_or(CacheError::NoFolder)?;
     let folder = cache.path().to_owned();
     if let Some(package) = newest(names(&folder)) {
@@ -87,7 +90,7 @@ pub(crate) fn debian_kernel() -> Result<PathBuf, CacheError> {
     let lock = folder.join(LOCK);
     let file = cache.open_lock(LOCK);
     let file = file.map_err(CacheError::file("open", &lock))?;
-    // Held until it is closed: another ebb waits, and then finds what this one has fetched.
+    // Held until the file is closed. Another `ebb` waits here, and then finds the fetched package.
     flock(&file, FlockOperation::LockExclusive)
         .map_err(|errno| CacheError::file("lock", &lock)(errno.into()))?;
     if let Some(package) = newest(names(&folder)) {
@@ -98,7 +101,8 @@ pub(crate) fn debian_kernel() -> Result<PathBuf, CacheError> {
     image(&fetched)
 }
 
-/// Downloads and unpacks the package; returns its folder, which appears when it is complete.
+/// Downloads and unpacks the package, and returns its folder. The folder gets its final name only
+/// when it is complete. Fails if a command or a file operation fails.
 fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
     let package = newest_package()?;
     stderr::say(&format!(
@@ -107,7 +111,7 @@ fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
     ));
     let work = Work::new(folder, &package)?;
     let mut apt = Command::new("apt-get");
-    // As root, apt would complain that its own user may not write here.
+    // If it runs as root, apt would warn that its sandbox user cannot write to this folder.
     apt.args(["-qq", "-o", "APT::Sandbox::User=root", "download", &package])
         .current_dir(&work.0);
     output_of(apt)?;
@@ -127,11 +131,12 @@ fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
     Ok(target)
 }
 
-/// A folder that is gone when it is dropped.
+/// A folder for unfinished work, which is removed when this is dropped.
 struct Work(PathBuf);
 
 impl Work {
-    /// Makes one. Those that are there were left by an ebb that was killed: the caller has the lock.
+    /// Makes a work folder in `folder`. Removes old ones: the caller holds the lock, so they were
+    /// left by an `ebb` that was killed.
     fn new(folder: &Path, package: &str) -> Result<Self, CacheError> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let is_old = |path: &Path| {
@@ -152,11 +157,12 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // What stays takes room and does no harm; the next fetch removes it.
+        // If removing fails, the folder only takes space, and the next fetch removes it.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
+/// Removes `path` and its contents. Succeeds if there is no such folder.
 fn remove_folder(path: &Path) -> Result<(), CacheError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -166,6 +172,7 @@ fn remove_folder(path: &Path) -> Result<(), CacheError> {
     }
 }
 
+/// Extracts the wanted files of the package `archive` into `root`, by `dpkg-deb` and `tar`.
 fn unpack(archive: &Path, root: &Path) -> Result<(), CacheError> {
     let mut list = Command::new("dpkg-deb");
     list.arg("--fsys-tarfile")
@@ -198,7 +205,8 @@ fn unpack(archive: &Path, root: &Path) -> Result<(), CacheError> {
     }
 }
 
-/// The packages in the cache that have all that is wanted.
+/// Returns the names of the packages in the cache that were unpacked with the current list of
+/// files.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let whole = |path: PathBuf| {
@@ -210,7 +218,7 @@ fn names(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The newest package that apt knows.
+/// Returns the name of the newest package that apt knows. Fails with `Unknown` if there is none.
 fn newest_package() -> Result<String, CacheError> {
     let mut search = Command::new("apt-cache");
     let pattern = format!(
@@ -225,7 +233,7 @@ fn newest_package() -> Result<String, CacheError> {
     newest(listing.lines().filter_map(first)).ok_or(CacheError::Unknown)
 }
 
-/// The newest of the names that are stock kernel packages.
+/// Returns the newest of the `names` that are stock kernel packages, or `None` if none are.
 fn newest(names: impl IntoIterator<Item = String>) -> Option<String> {
     names
         .into_iter()
@@ -234,7 +242,7 @@ fn newest(names: impl IntoIterator<Item = String>) -> Option<String> {
         .map(|(_, name)| name)
 }
 
-/// `linux-image-6.1.N-M-amd64` as (N, M).
+/// Returns (N, M) for `linux-image-6.1.N-M-amd64`, or `None` for any other name.
 fn version(name: &str) -> Option<(u32, u32)> {
     let rest = name
         .strip_prefix("linux-image-")?
@@ -245,12 +253,14 @@ fn version(name: &str) -> Option<(u32, u32)> {
     Some((patch.parse().ok()?, abi.parse().ok()?))
 }
 
-/// The kernel image in an unpacked package.
+/// Returns the path of the kernel image in an unpacked package. Fails with `Damaged` if there is
+/// none.
 fn image(root: &Path) -> Result<PathBuf, CacheError> {
     first_entry(&root.join("boot"), |name| name.starts_with("vmlinuz-"))
         .ok_or_else(|| CacheError::Damaged(root.to_owned()))
 }
 
+/// Returns the alphabetically first entry of `folder` whose name `fits`.
 fn first_entry(folder: &Path, fits: impl Fn(&str) -> bool) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.flatten();
     entries
@@ -259,7 +269,7 @@ fn first_entry(folder: &Path, fits: impl Fn(&str) -> bool) -> Option<PathBuf> {
         .min()
 }
 
-/// Runs `command` and returns what it printed.
+/// Runs `command` and returns its stdout. Fails with the last line of its stderr if it fails.
 fn output_of(mut command: Command) -> Result<String, CacheError> {
     let name = format!("{command:?}");
     let output = match command.output() {

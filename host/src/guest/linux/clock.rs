@@ -1,31 +1,34 @@
-//! The rate of the time-stamp counter that a guest sees.
+//! The frequency of the time-stamp counter that a guest sees.
 
 use crate::machine::Accel;
 use std::time::{Duration, Instant};
 
-/// Thousands of ticks a second.
+/// A frequency in kHz.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Kilohertz(pub(crate) u64);
 
-/// How long the host's counter is watched. Its readings are a microsecond apart from the clock's
-/// at most, so the rate is right to one part in ten thousand.
+/// How long the host's counter is measured. Each reading differs from the clock by at most a
+/// microsecond, so the frequency is exact to one part in ten thousand.
 const WATCH: Duration = Duration::from_millis(20);
+/// The maximum time between reading the clock and reading the counter.
 const APART_MAX: Duration = Duration::from_micros(1);
-/// How often a reading is tried on a host that interrupts it.
+/// The maximum number of attempts at a reading, on a host that interrupts them.
 const TRIES: u32 = 1000;
 
-/// The rate, unless the guest learns it by itself.
+/// Returns the frequency of the guest's time-stamp counter. Returns `None` on KVM, which tells the
+/// guest itself.
 pub(crate) fn time_stamp_rate(accel: Accel, icount: bool) -> Option<Kilohertz> {
     match accel {
-        // It tells its guests.
+        // KVM tells its guests the frequency.
         Accel::Kvm => None,
-        // One tick an instruction, one instruction a nanosecond.
+        // The counter advances once per instruction, and an instruction takes one nanosecond.
         Accel::Tcg if icount => Some(Kilohertz(1_000_000)),
-        // QEMU hands out the host's own counter.
+        // The guest sees the host's own counter.
         Accel::Tcg => Some(host_rate()),
     }
 }
 
+/// Measures the frequency of the host's time-stamp counter.
 fn host_rate() -> Kilohertz {
     let (began, first) = reading();
     std::thread::sleep(WATCH);
@@ -35,7 +38,7 @@ fn host_rate() -> Kilohertz {
     Kilohertz(u64::try_from(ticks * 1000 / microseconds).unwrap_or(u64::MAX))
 }
 
-/// Clock and counter at the same moment, or nearly.
+/// Returns the clock and the counter at nearly the same moment.
 fn reading() -> (Instant, u64) {
     let read = || {
         let before = Instant::now();

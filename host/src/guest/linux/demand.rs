@@ -1,19 +1,19 @@
-//! Modules that a guest with disks may need, each loaded when something asks for it.
+//! Modules that a guest with disks may need, each loaded when it is requested.
 
 use super::module_reader::ModuleReader;
 use super::modules::{self, Module, ModuleError};
 use super::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// File systems that disks come with, by module and by the name for mount(8).
+/// File systems that disks may have: the module, and the type for mount(8).
 const FILE_SYSTEMS: [(&str, &str); 4] = [
     ("ext4", "ext4"),
     ("xfs", "xfs"),
     ("vfat", "vfat"),
     ("isofs", "iso9660"),
 ];
-/// What they and their users ask for by name while they work: checksums, the character sets of
-/// their file names, files as disks, one file system over another.
+/// Modules that file systems and their users request by name while they run: checksums, character
+/// sets of file names, loop devices, overlayfs.
 const OTHERS: [&str; 8] = [
     "crc32c_generic",
     "nls_cp437",
@@ -24,27 +24,31 @@ const OTHERS: [&str; 8] = [
     "overlay",
     "libcrc32c",
 ];
-/// With all that they depend on these are not more.
+/// The maximum number of modules, dependencies included. Real kernels have fewer.
 const MODULES_MAX: usize = 64;
 
-/// What a kernel has of them. What it lacks is built in, or cannot be had.
+/// The modules of a kernel that can be loaded on request. A wanted module that is not here is built
+/// in or does not exist.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
+    /// The modules.
     pub(crate) modules: Vec<Module>,
-    /// A line for each name by which one can be asked for: the name, then the modules to load for
-    /// it, in order.
+    /// A line for each name by which a module can be requested: the name, then the modules to load
+    /// for it, in order.
     pub(crate) list: String,
-    /// Types of file systems for mount(8) to try, a line each.
+    /// The file system types that mount(8) tries, one per line.
     pub(crate) file_systems: String,
 }
 
+/// A module that was read.
 struct Known {
     bytes: Vec<u8>,
     depends: Vec<String>,
     aliases: Vec<String>,
 }
 
-/// Looks through a kernel's folder of modules.
+/// Reads the wanted modules and their dependencies from the kernel's module folder `tree`. Fails if
+/// a module cannot be read or is not usable.
 pub(super) fn find(tree: &Tree, reader: &mut ModuleReader) -> Result<Demand, ModuleError> {
     let files = modules::all_files(tree);
     let built_in = modules::built_in(tree);
@@ -90,6 +94,7 @@ pub(super) fn find(tree: &Tree, reader: &mut ModuleReader) -> Result<Demand, Mod
     })
 }
 
+/// Returns the text for [`Demand::list`].
 fn list(known: &BTreeMap<String, Known>) -> String {
     let mut list = String::new();
     for (name, module) in known {
@@ -103,7 +108,8 @@ fn list(known: &BTreeMap<String, Known>) -> String {
     list
 }
 
-/// A module after everything that it depends on; a circle ends where it began.
+/// Appends `name` to `order` behind all modules that it depends on. A cycle ends at its first
+/// module.
 fn collect<'a>(
     known: &'a BTreeMap<String, Known>,
     name: &'a str,

@@ -1,4 +1,4 @@
-//! The program that is the first process of a stock guest (`init/` in the repository).
+//! The program that is the first process of a guest with stock Linux (`init/` in the repository).
 
 use crate::embedded;
 use crate::system::read_regular;
@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::env;
 use std::path::PathBuf;
 
-/// Names another one, for developers.
+/// The environment variable by which developers name another program.
 const VARIABLE: &str = "EBB_INIT";
 const NAME: &str = "ebb-init";
 
-/// Why there is none.
+/// Why the program is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InitError {
     #[error(
@@ -27,7 +27,8 @@ pub(crate) enum InitError {
     },
 }
 
-/// The program's bytes: a developer's, the embedded ones, or those of a file beside ebb.
+/// Returns the contents of the program: the one that a developer names, the embedded one, or the
+/// file `ebb-init` next to `ebb`. Fails if there is none or it cannot be read.
 pub(crate) fn load() -> Result<Cow<'static, [u8]>, InitError> {
     let read = |path: PathBuf| match read_regular(&path) {
         Ok(bytes) => Ok(Cow::Owned(bytes)),

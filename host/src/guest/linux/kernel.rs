@@ -1,4 +1,4 @@
-//! A stock kernel with the first process of its guests, as a kernel that guests can have.
+//! Stock Linux, with the first process of its guests, as an implementation of [`Kernel`].
 
 use super::clock::{Kilohertz, time_stamp_rate};
 use super::init::{self, InitError};
@@ -16,14 +16,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A distribution's kernel.
+/// A distribution's kernel and the program that is the first process of its guests.
 #[derive(Debug)]
 pub(crate) struct LinuxKernel {
     stock: Stock,
     init: Cow<'static, [u8]>,
 }
 
-/// Why there is none.
+/// Why a stock kernel or its first process is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinuxKernelError {
     #[error(transparent)]
@@ -33,10 +33,12 @@ pub(crate) enum LinuxKernelError {
 }
 
 impl LinuxKernel {
-    /// Debian's kernel needs more than half of this to unpack itself.
+    /// The smallest memory with which this kernel boots. Debian's kernel needs more than half of it
+    /// to unpack itself.
     pub(crate) const MEMORY_MIN: Size = Size::mebibytes(96);
 
-    /// The one in the file `image`, or Debian's; with drivers for what the guest has.
+    /// Loads the kernel in the file `image`, or Debian's, with the modules that a guest with
+    /// `extras` needs. Fails if the kernel, a module or the first process cannot be found or read.
     pub(crate) fn load(image: Option<&Path>, extras: Extras) -> Result<Self, LinuxKernelError> {
         let stock = Stock::find(image, extras)?;
         let init = init::load()?;
@@ -85,7 +87,7 @@ impl Kernel for LinuxKernel {
         let init = file(0o500, self.init.clone().into_owned());
         tree.add(GuestPath::parse(INIT.as_bytes())?, init)?;
         for (index, module) in self.stock.modules().iter().enumerate() {
-            // Loaded in the order of their names.
+            // The first process loads modules in the order of their names.
             let path = format!("{MODULES}/{index:02}-{}.ko", module.name);
             let path = GuestPath::parse(path.as_bytes())?;
             tree.add(path, file(0o400, module.bytes.clone()))?;
@@ -104,8 +106,8 @@ impl Kernel for LinuxKernel {
             GuestPath::parse(DEMAND_LIST.as_bytes())?,
             file(0o400, text(&demand.list)),
         )?;
-        // What mount(8) tries where it is not told: a type that is not loaded yet is in no list of
-        // the kernel's.
+        // mount(8) tries these types if it is given none. The kernel lists only the types that are
+        // loaded.
         tree.add_missing(
             GuestPath::parse(b"/etc/filesystems")?,
             file(0o644, text(&demand.file_systems)),
@@ -135,15 +137,16 @@ impl Kernel for LinuxKernel {
     }
 }
 
-/// How long Linux may take to its first process. On a busy host it can lose interrupts of the
-/// board's timers while it sets up its own, and hang; nothing is lost by another start then. The
-/// work of the host's CPUs is counted too, so that a guest that gets little of them is not taken
-/// for one that hangs.
+/// Returns the limits on attempts to start Linux.
+///
+/// On a busy host Linux can lose interrupts of the board's timers while it sets up its own, and
+/// hang. Another attempt is safe then. CPU time of the host is limited, too, so that a guest which
+/// gets little of it is not mistaken for one that hangs.
 fn patience(memory: Size, cpus: u32, icount: bool) -> Patience {
-    // 512 GiB are the most that a guest has.
+    // 512 GiB is the maximum for a guest.
     let gibibytes = u32::try_from(memory.bytes() >> 30).unwrap_or(512);
     let share = Duration::from_secs(1) * cpus + Duration::from_millis(250) * gibibytes;
-    // Counting takes several times the work, and knows no lost interrupts.
+    // Counting instructions takes several times the work; no interrupts are lost then.
     let slowness = if icount { 4 } else { 1 };
     Patience {
         attempts: 3,
@@ -152,18 +155,18 @@ fn patience(memory: Size, cpus: u32, icount: bool) -> Patience {
     }
 }
 
-/// The command line of a stock kernel whose time-stamp counter runs at `clock`, where that is
-/// known.
+/// Returns the command line of a stock kernel. `clock` is the frequency of its time-stamp counter,
+/// if the guest must be told.
 fn arguments(clock: Option<Kilohertz>, verbose: bool) -> String {
-    // A triple fault is the restart that every board of QEMU has; ebb takes it for the end.
+    // A triple fault resets every board of QEMU; `ebb` treats that as the end.
     let mut text = format!("console=ttyS0 reboot=t panic=-1 rdinit={INIT}");
     if let Some(Kilohertz(rate)) = clock {
-        // Measured by the guest against an emulated PIT it comes out wrong, or not at all, when
-        // the host is busy; and without it Linux hangs.
+        // On a busy host the guest's own measurement against an emulated PIT is wrong or fails.
+        // Without a frequency Linux hangs.
         text.push_str(&format!(" tsc_early_khz={rate}"));
-        // QEMU's counter is one for all CPUs and keeps its rate. Linux cannot know that: with two
-        // CPUs, or once it has lost ticks, it would count ticks of 4 ms for a clock, and the
-        // scheduler with it.
+        // QEMU's counter is the same for all CPUs and has a constant frequency, which Linux cannot
+        // know. With two CPUs, or after lost ticks, Linux would use ticks of 4 ms as its clock, and
+        // so would the scheduler.
         text.push_str(" tsc=reliable");
     }
     if !verbose {

@@ -1,5 +1,5 @@
-//! Stock Linux as a guest's kernel: where it comes from, what its guest is packed with, and how
-//! its guest tells what becomes of the program.
+//! Stock Linux as a guest kernel: where the kernel comes from, what its guest's initramfs contains,
+//! and how its guest reports on the program.
 
 mod bzimage;
 mod cache;

@@ -1,5 +1,5 @@
-//! Has a confined process unpack modules, take out what only a debugger reads, and tell what they say
-//! of themselves. They may come from a tree of another user.
+//! Reads kernel modules in a confined process: unpacks them, removes debugging sections, and
+//! returns their dependencies and aliases. The modules may belong to another user.
 
 use super::strip::without_debugging;
 use crate::compressed::Coding;
@@ -16,28 +16,31 @@ use std::os::unix::net::UnixStream;
 
 const NAME: &std::ffi::CStr = c"ebb-modules";
 
-/// The question: a module's file, and the word for how it is packed.
+/// The request: a module's file, and its compression.
 const READ: u8 = 1;
-/// The answers: what a module says of itself, then its bytes; or why there are none.
+/// The answers: the module's dependencies and aliases, followed by its bytes; or the reason for a
+/// refusal.
 const TOLD: u8 = 2;
 const BYTES: u8 = 3;
 const REFUSED: u8 = 4;
 
-/// The most bytes of a module, without what only a debugger reads. They fit in one message.
+/// The maximum size of a module in bytes, without debugging sections. It fits in one message.
 const MODULE_BYTES_MAX: u64 = 16 << 20;
-/// The most bytes of its file, packed, and unpacked with what a debugger reads. The process that
-/// reads it has address space for a buffer of twice that size, and for the module without all that.
+/// The maximum size of a module's file in bytes, both compressed and unpacked with its debugging
+/// sections. The confined process has address space for a buffer of twice that size and for the
+/// module without these sections.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// The most bytes of all modules of a kernel that are taken.
+/// The maximum size of all modules of a kernel together, in bytes.
 const ALL_BYTES_MAX: u64 = 256 << 20;
-/// The most modules that a module depends on, and the most of its other names that are taken.
+/// The maximum number of modules that a module depends on.
 const DEPENDS_MAX: usize = 256;
+/// The maximum number of aliases that are used.
 const ALIASES_MAX: usize = 1024;
-/// The most bytes of a name. Linux has room for fewer.
+/// The maximum length of a name in bytes. Linux allows fewer.
 const NAME_MAX: usize = 64;
 
-/// Returns the coding that `extension`, the last part of a file name, stands for; `None` where the
-/// file is not packed.
+/// Returns the compression that a file with this `extension` has. Returns `None` if the file is not
+/// compressed.
 pub(super) fn coding_of_extension(extension: &OsStr) -> Option<Coding> {
     match extension.to_str() {
         Some("xz") => Some(Coding::Xz),
@@ -47,7 +50,7 @@ pub(super) fn coding_of_extension(extension: &OsStr) -> Option<Coding> {
     }
 }
 
-/// Why a module is not taken.
+/// Why a module cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error("it is larger than a driver is, without what only a debugger reads")]
@@ -64,30 +67,30 @@ pub(crate) enum ReadError {
     Ended(#[from] io::Error),
 }
 
-/// What a module says of itself.
+/// The facts in a module's `.modinfo` section.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Told {
-    /// The modules that it depends on.
+    /// The names of the modules that this one depends on.
     pub(super) depends: Vec<String>,
-    /// Its other names, without patterns for devices.
+    /// The module's aliases, without patterns for devices.
     pub(super) aliases: Vec<String>,
 }
 
-/// Why the process does not hand a module over.
+/// Why the confined process does not return a module.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Refusal {
-    /// The file cannot be read or unpacked.
+    /// The file cannot be read or unpacked, with the reason.
     Unpack(String),
     TooLarge,
-    /// It is no ELF file.
+    /// The file is not an ELF file, with the reason.
     Elf(String),
 }
 
-/// Reads modules in a process that is started with the first one.
+/// Reads modules in a confined process, which is started for the first module.
 #[derive(Debug)]
 pub(super) struct ModuleReader {
     reader: Option<Reader>,
-    /// Bytes that may still be taken.
+    /// The number of bytes of modules that may still be returned.
     left: u64,
 }
 
@@ -101,11 +104,12 @@ impl Default for ModuleReader {
 }
 
 impl ModuleReader {
-    /// Reads the module in `file`. Returns what it says of itself and its bytes, unpacked and without
-    /// what only a debugger reads.
+    /// Reads the module in `file`, compressed by `coding`. Returns its dependencies and aliases,
+    /// and its bytes, unpacked and without debugging sections.
     ///
     /// # Errors
-    /// What is wrong with the module; `Ended` if the process that reads it ended.
+    /// If the module cannot be unpacked, is too large, or is not valid; `Ended` if the confined
+    /// process ended.
     pub(super) fn read(
         &mut self,
         file: &File,
@@ -120,7 +124,7 @@ impl ModuleReader {
         reader.send(READ, &question, &[file.as_fd()])?;
         let answer = reader.receive()?;
         if answer.kind == REFUSED {
-            // It is ready for the next one.
+            // The process can read another module.
             self.reader = Some(reader);
             let refusal = serde_json::from_slice(&answer.bytes).map_err(|_| broken())?;
             return Err(match refusal {
@@ -138,7 +142,8 @@ impl ModuleReader {
             return Err(broken());
         }
         self.reader = Some(reader);
-        // Again: a process that a module has taken over says what it likes.
+        // Checked here again: a module may have taken over the confined process, which can then
+        // send anything.
         if !is_plausible(&told) {
             return Err(ReadError::Strange);
         }
@@ -151,7 +156,7 @@ impl ModuleReader {
     }
 }
 
-/// Whether a module says things that are names.
+/// Returns whether all dependencies and aliases are valid names and there are not too many.
 fn is_plausible(told: &Told) -> bool {
     told.depends.len() <= DEPENDS_MAX
         && told.depends.iter().all(|name| is_name(name))
@@ -159,12 +164,13 @@ fn is_plausible(told: &Told) -> bool {
         && told.aliases.iter().all(|alias| is_word(alias))
 }
 
+/// Returns whether `text` is a valid module name.
 fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// Whether a module can be asked for by this name. Patterns for devices are no such names.
+/// Returns whether a module can be requested by `alias`. Patterns for devices are not used.
 fn is_word(alias: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'*';
     (1..=NAME_MAX).contains(&alias.len()) && alias.bytes().all(plain)
@@ -174,7 +180,7 @@ fn size_of(bytes: &[u8]) -> u64 {
     u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }
 
-/// Answers until there are no more questions.
+/// Serves requests in the confined process until the socket is closed.
 fn serve(socket: &UnixStream) {
     while let Ok(mut frame) = frames::receive(socket) {
         let coding = serde_json::from_slice(&frame.bytes);
@@ -196,6 +202,7 @@ fn serve(socket: &UnixStream) {
     }
 }
 
+/// Returns the dependencies, aliases and bytes of the module in `file`.
 fn taken(file: OwnedFd, coding: Option<Coding>) -> Result<(Told, Vec<u8>), Refusal> {
     let module = unpacked(File::from(file), coding, FILE_BYTES_MAX)?;
     let module = without_debugging(module);
@@ -206,10 +213,10 @@ fn taken(file: OwnedFd, coding: Option<Coding>) -> Result<(Told, Vec<u8>), Refus
     Ok((told, module))
 }
 
-/// The bytes of a file, unpacked, if there are at most `most`.
+/// Returns the unpacked contents of `file`. Fails with `TooLarge` if they exceed `most` bytes.
 fn unpacked(file: File, coding: Option<Coding>, most: u64) -> Result<Vec<u8>, Refusal> {
     let failed = |error: io::Error| Refusal::Unpack(error.to_string());
-    // Padding has no end otherwise.
+    // Limits the input, too, since padding could be endless.
     let packed = BufReader::with_capacity(1 << 16, file.take(most + 1));
     let reader: Box<dyn Read> = match coding {
         None => Box::new(packed),
@@ -226,7 +233,8 @@ fn unpacked(file: File, coding: Option<Coding>, most: u64) -> Result<Vec<u8>, Re
     Ok(bytes)
 }
 
-/// What a module says in its `.modinfo`: the names after `depends=`, and those after each `alias=`.
+/// Returns the names after `depends=` and after each `alias=` in the module's `.modinfo` section.
+/// Fails if `module` is not an ELF file.
 fn told(module: &[u8]) -> Result<Told, elf::ParseError> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(module)?;
     let Some(section) = file.section_header_by_name(".modinfo")? else {
@@ -241,7 +249,8 @@ fn told(module: &[u8]) -> Result<Told, elf::ParseError> {
     };
     let depends = values("depends=").next().unwrap_or_default();
     Ok(Told {
-        // The other end learns that one name was too many.
+        // One name more than allowed is kept, so that the other process notices that there are too
+        // many.
         depends: depends
             .split(',')
             .filter(|name| !name.is_empty())
@@ -263,11 +272,11 @@ mod tests {
     use crate::guest::linux::strip::tests::module;
     use std::io::Write;
 
-    /// Has a fresh process read these bytes.
+    /// Reads a module with the given bytes in a new confined process.
     fn read(bytes: &[u8], coding: Option<Coding>) -> Result<(Told, Vec<u8>), ReadError> {
         let mut file = crate::system::memory_file("module").unwrap();
         file.write_all(bytes).unwrap();
-        // The file's position is that of a newly opened file.
+        // The reader expects a file at position 0.
         io::Seek::rewind(&mut file).unwrap();
         ModuleReader::default().read(&file, coding)
     }
@@ -332,11 +341,11 @@ mod tests {
         assert!(bomb.len() < 1 << 20, "{}", bomb.len());
         let refused = read(&bomb, Some(Coding::Zstd));
         assert!(matches!(refused, Err(ReadError::TooLarge)), "{refused:?}");
-        // Much to load, and nothing for a debugger.
+        // Large, without debugging sections.
         let large = module(&[(".text", &vec![1; 17 << 20], true)]);
         let refused = read(&large, None);
         assert!(matches!(refused, Err(ReadError::TooLarge)), "{refused:?}");
-        // Endless padding: a hole.
+        // A hole in a file is endless padding.
         let file = crate::system::memory_file("module").unwrap();
         file.set_len(1 << 40).unwrap();
         for coding in [None, Some(Coding::Gzip), Some(Coding::Zstd)] {

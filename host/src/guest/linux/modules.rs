@@ -1,4 +1,4 @@
-//! The drivers that a guest needs and a stock kernel has as modules, with what they depend on.
+//! Finds the drivers that a guest needs and a stock kernel has as modules, and their dependencies.
 
 use super::module_reader::{ModuleReader, ReadError, Told, coding_of_extension};
 use super::tree::Tree;
@@ -9,17 +9,18 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// What a guest of ebb needs on any board: a way to talk, and the balloon.
+/// The modules that every guest needs: ports to the host, and the balloon.
 const REQUIRED: [&str; 2] = ["virtio_console", "virtio_balloon"];
-/// What a guest with disks needs besides.
+/// More modules for a guest with disks.
 const DISKS: [&str; 1] = ["virtio_blk"];
-/// And one that sees the host's files.
+/// More modules for a guest that sees files of the host.
 const FILES: [&str; 2] = ["fuse", "overlay"];
-/// And one whose memory is plugged in and out.
+/// More modules for a guest whose memory is plugged and unplugged.
 const PLUGGED: [&str; 1] = ["virtio_mem"];
-/// How a board presents these; one of them will do for each, and both make the kernel fit for both.
+/// The buses on which a board presents virtio devices. One of the modules is enough for each board;
+/// with both, the kernel can run on either.
 const TRANSPORTS: [&str; 2] = ["virtio_mmio", "virtio_pci"];
-/// Where they stand below a kernel's folder of modules.
+/// The folders of these modules below the kernel's module folder.
 const FOLDERS: [&str; 5] = [
     "kernel/drivers/virtio",
     "kernel/drivers/char",
@@ -27,20 +28,20 @@ const FOLDERS: [&str; 5] = [
     "kernel/fs/fuse",
     "kernel/fs/overlayfs",
 ];
-/// What a build says that it made as modules, in a source tree's root.
+/// The list of modules that a build wrote, in the root of a source tree.
 const ORDER: &str = "modules.order";
-/// What is built in.
+/// The list of modules that are built into the kernel.
 const BUILT_IN: &str = "modules.builtin";
-/// The most bytes of such a list.
+/// The maximum size of such a list in bytes.
 const LIST_BYTES_MAX: u64 = 4 << 20;
-/// The most modules that a guest loads.
+/// The maximum number of modules that a guest loads at boot.
 const MODULES_MAX: usize = 64;
-/// Folders of modules nest no deeper than this.
+/// The maximum depth of folders that are searched for modules.
 const FOLDERS_DEPTH_MAX: usize = 16;
-/// A chain of dependencies longer than this is a circle.
+/// The maximum length of a chain of dependencies. A longer one is treated as a cycle.
 const DEPTH_MAX: usize = 16;
 
-/// One module, ready to be loaded.
+/// A module that is unpacked and ready to load.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Module {
     pub(crate) name: String,
@@ -67,8 +68,11 @@ pub(crate) enum ModuleError {
     Unusable { path: PathBuf, source: ReadError },
 }
 
-/// The modules that a guest loads, in the order in which that works. `tree` is the kernel's
-/// `lib/modules/RELEASE`.
+/// Returns the modules that a guest with `extras` loads at boot, each behind its dependencies.
+/// `tree` is the kernel's `lib/modules/RELEASE` or its source tree.
+///
+/// Fails if a required module is neither in `tree` nor built in, cannot be read, or depends on too
+/// many.
 pub(super) fn find(
     tree: &Tree,
     reader: &mut ModuleReader,
@@ -102,6 +106,7 @@ pub(super) fn find(
     Ok(search.found)
 }
 
+/// A search for modules, and what it has found.
 struct Search<'a> {
     tree: &'a Tree,
     reader: &'a mut ModuleReader,
@@ -112,7 +117,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Adds a module after everything that it depends on.
+    /// Adds module `name` behind all modules that it depends on. Does nothing if it is built in or
+    /// already added. Fails if it is missing or unusable, or a chain of dependencies is longer than
+    /// `depth`.
     fn add(&mut self, name: &str, depth: usize) -> Result<(), ModuleError> {
         if self.seen.contains(name) || self.built_in.contains(name) {
             return Ok(());
@@ -142,20 +149,21 @@ impl Search<'_> {
     }
 }
 
-/// The name of the module in a file: `-` and `_` are the same to Linux.
+/// Returns the name of the module in the file `path`, with `_` for `-`, which Linux treats alike.
+/// Returns `None` if the file's name is not that of a module.
 fn module_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let (stem, rest) = name.split_once(".ko")?;
     matches!(rest, "" | ".xz" | ".zst" | ".gz").then(|| stem.replace('-', "_"))
 }
 
-/// The modules where these drivers stand, by their paths in the tree.
+/// Returns the modules in the folders of the drivers, by name, with their paths in the tree.
 fn files(tree: &Tree) -> BTreeMap<String, PathBuf> {
     let mut files = BTreeMap::new();
     let unprefixed = FOLDERS.map(|place| place.trim_start_matches("kernel/"));
-    // A source tree has them without the folder into which they are installed.
+    // A source tree has the same folders without the prefix `kernel/`, which installing adds.
     for place in FOLDERS.into_iter().chain(unprefixed).map(Path::new) {
-        // A folder that is absent holds none; what is missed by that is named later.
+        // A missing folder has no entries; the module that is then missing is reported later.
         for (entry, _) in tree.entries(place) {
             let path = place.join(entry);
             if let Some(name) = module_name(&path) {
@@ -167,7 +175,7 @@ fn files(tree: &Tree) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// Adds what a build says that it made, in a source tree's folders of all sorts.
+/// Adds the modules that `modules.order` in a source tree lists, wherever they are in the tree.
 fn add_built(tree: &Tree, files: &mut BTreeMap<String, PathBuf>) {
     let text = tree.text(ORDER, LIST_BYTES_MAX).unwrap_or_default();
     for line in text.lines() {
@@ -184,7 +192,7 @@ fn add_built(tree: &Tree, files: &mut BTreeMap<String, PathBuf>) {
     }
 }
 
-/// What is no module, as it is part of the kernel.
+/// Returns the names of the modules that are built into the kernel.
 pub(super) fn built_in(tree: &Tree) -> BTreeSet<String> {
     let text = tree.text(BUILT_IN, LIST_BYTES_MAX).unwrap_or_default();
     text.lines()
@@ -192,7 +200,7 @@ pub(super) fn built_in(tree: &Tree) -> BTreeSet<String> {
         .collect()
 }
 
-/// All modules of a kernel by name, wherever they stand.
+/// Returns all modules of a kernel by name, with their paths in the tree.
 pub(super) fn all_files(tree: &Tree) -> BTreeMap<String, PathBuf> {
     let mut files = BTreeMap::new();
     let mut folders = vec![(PathBuf::from("kernel"), FOLDERS_DEPTH_MAX)];
@@ -201,7 +209,7 @@ pub(super) fn all_files(tree: &Tree) -> BTreeMap<String, PathBuf> {
             let path = folder.join(entry);
             match module_name(&path) {
                 Some(name) => drop(files.insert(name, path)),
-                // Links are not followed: they could lead round in a circle.
+                // Links are not followed, since they could form a cycle.
                 None if depth > 0 && is_folder => folders.push((path, depth - 1)),
                 None => {}
             }
@@ -211,7 +219,8 @@ pub(super) fn all_files(tree: &Tree) -> BTreeMap<String, PathBuf> {
     files
 }
 
-/// Reads the module at a path of the tree: what it says of itself, and its bytes, unpacked.
+/// Reads the module at path `inside` of the tree. Returns its dependencies and aliases, and its
+/// unpacked bytes. Fails if the file cannot be read or is not a usable module.
 pub(super) fn read(
     tree: &Tree,
     inside: &Path,

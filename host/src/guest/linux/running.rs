@@ -1,5 +1,5 @@
-//! What a stock guest tells: its first process on the control port ([`ebb_wire::report`]), its balloon
-//! by QEMU.
+//! A running guest with stock Linux. Its first process reports on the control port
+//! ([`ebb_wire::report`]), and its balloon reports statistics over QEMU.
 
 use crate::guest::oom::{OomKills, Victim};
 use crate::guest::running::{Complaint, Guest};
@@ -15,22 +15,27 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Where QEMU has the balloon.
+/// The QOM path of the balloon device.
 const BALLOON: &str = "/machine/peripheral/balloon";
+/// The balloon's property for the interval at which QEMU polls the guest's statistics, in seconds.
 const INTERVAL: &str = "guest-stats-polling-interval";
+/// The balloon's property for the statistics that arrived last.
 const STATISTICS: &str = "guest-stats";
-/// How often the guest is asked for its figures: seldom enough to take nothing from it.
+/// The interval at which the guest is asked for its statistics. It is long enough to take no
+/// noticeable time from the guest.
 const POLL: Duration = Duration::from_millis(250);
-/// A guest that is not busy has answered by then.
+/// The time after which a guest that is not busy has answered.
 const ANSWER: Duration = Duration::from_millis(25);
 
-/// A guest with a stock kernel.
+/// A running guest with a stock kernel.
 #[derive(Debug)]
 pub(crate) struct LinuxGuest {
+    /// The number of virtual CPUs.
     cpus: u32,
-    /// Bytes of memory that it was given.
+    /// The size of the guest's RAM in bytes.
     memory: u64,
-    /// Guest time is not host time: then QEMU asks for figures by the guest's clock, from the start.
+    /// Whether QEMU counts instructions. Guest time is not host time then, so QEMU polls the
+    /// statistics by the guest's clock from the start.
     icount: bool,
     state: Mutex<State>,
     changed: Condvar,
@@ -38,23 +43,29 @@ pub(crate) struct LinuxGuest {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Whether the guest boots, runs the program, or has ended; `None` before its first report.
     stage: Option<Stage>,
+    /// Guest time at which the program started.
     first_user: Option<Duration>,
     awaited_input: bool,
+    /// Guest time at which the program ended.
     ended: Option<Duration>,
     program_faults: Option<u64>,
+    /// Bytes that the program wrote to stdout and stderr, known once it has exited.
     written: Option<[u64; 2]>,
-    /// Those that the kernel's log names; how many there were is told once more when the program has ended.
+    /// The OOM kills that the kernel's log names. Their total number is reported again when the
+    /// program has ended.
     oom: Option<OomKills>,
+    /// Why the guest did not run the program.
     complaint: Option<Complaint>,
     statistics: Option<Statistics>,
-    /// Nobody speaks on the control port any more.
+    /// Whether the control port is closed.
     gone: bool,
-    /// Its virtual CPUs stand still.
+    /// Whether the virtual CPUs are stopped.
     still: bool,
 }
 
-/// The balloon's statistics, in bytes but for the faults.
+/// The balloon's statistics: amounts in bytes, and a number of page faults.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Statistics {
     used: u64,
@@ -64,11 +75,11 @@ struct Statistics {
 }
 
 impl Statistics {
-    /// Reads what QEMU answers of a guest with so much `memory`, which cannot have more; `None` while
-    /// the guest has told nothing.
+    /// Reads QEMU's answer to a query of the statistics, and caps amounts at `memory` bytes.
+    /// Returns `None` if the guest has not sent total and free memory yet.
     fn parse(answer: &Value, memory: u64) -> Option<Self> {
         let stats = answer.get("stats")?;
-        // What the guest does not tell is all ones.
+        // QEMU sets a statistic that the guest does not send to all ones.
         let tag = |name: &str| stats.get(name)?.as_u64().filter(|value| *value != u64::MAX);
         let faults = tag("stat-minor-faults").zip(tag("stat-major-faults"));
         let free = tag("stat-free-memory")?;
@@ -76,13 +87,15 @@ impl Statistics {
             used: tag("stat-total-memory")?.checked_sub(free)?.min(memory),
             free: free.min(memory),
             file: tag("stat-disk-caches").map(|file| file.min(memory)),
-            // Linux counts a major fault among all of them, which it calls minor here.
+            // Linux includes major faults in this count, although the statistic is named minor
+            // faults.
             faults: faults.map(|(minor, _)| minor),
         })
     }
 }
 
 impl LinuxGuest {
+    /// Creates the view of a guest with `cpus` virtual CPUs and `memory` bytes of RAM.
     pub(crate) fn new(cpus: u32, memory: u64, icount: bool) -> Self {
         Self {
             cpus,
@@ -93,7 +106,7 @@ impl LinuxGuest {
         }
     }
 
-    /// Reads the control port to its end.
+    /// Reads reports from the control port until it is closed.
     fn listen(&self, port: impl Read) {
         let mut input = BufReader::new(port);
         let mut line = Vec::new();
@@ -114,9 +127,10 @@ impl LinuxGuest {
         self.changed.notify_all();
     }
 
+    /// Records the report in `line`. Ignores a line that is not a report.
     fn take_in(&self, line: &str) {
         let mut state = self.lock();
-        // The first word on how it ended stands.
+        // The first report of the guest's end counts; later ones are ignored.
         let ended = matches!(state.stage, Some(Stage::Exited(_))) || state.complaint.is_some();
         match Report::parse(line) {
             _ if ended => {}
@@ -140,7 +154,7 @@ impl LinuxGuest {
                 name,
             }) => {
                 let at = Duration::from_nanos(nanoseconds);
-                // It has no more than it was given.
+                // The guest cannot have more memory than it was given.
                 let resident = resident.min(self.memory);
                 let victim = Victim::named(name, at, pid, resident);
                 state.oom.get_or_insert_default().add(victim);
@@ -159,7 +173,8 @@ impl LinuxGuest {
         self.changed.notify_all();
     }
 
-    /// Asks for figures until the guest is gone.
+    /// Asks QEMU for the balloon's statistics periodically, until the control port is closed or
+    /// QEMU ends. Pauses while the virtual CPUs are stopped.
     fn inquire(&self, mut inquiries: Inquiries) {
         let set = |seconds: u32| {
             json!({"execute": "qom-set", "arguments":
@@ -171,7 +186,8 @@ impl LinuxGuest {
             return;
         }
         loop {
-            // QEMU asks the guest when the interval is set, and once a second at most by itself.
+            // QEMU asks the guest immediately when the interval is set, but otherwise at most once
+            // a second.
             let asked = if self.icount {
                 Ok(())
             } else {
@@ -197,7 +213,7 @@ impl LinuxGuest {
         }
     }
 
-    // A panic elsewhere cannot leave the state half-changed, so poison says nothing.
+    // A panic elsewhere cannot leave the state half-changed, so a poisoned lock is used as it is.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

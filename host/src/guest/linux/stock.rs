@@ -15,23 +15,23 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Where a build leaves the image in its source tree.
+/// The path of the image in a source tree after a build.
 const BUILT_IMAGE: &str = "arch/x86/boot/bzImage";
-/// Where an installed kernel stands, its modules beside it.
+/// The folder of installed kernels, next to which the module folders are.
 const BOOT: &str = "boot";
-/// Where its modules stand then, in a folder that is called as the kernel's release.
+/// The folders that contain an installed kernel's modules, in a subfolder named after its release.
 const MODULES: [&str; 2] = ["lib/modules", "usr/lib/modules"];
-/// What a build leaves in its source tree's root: the names of what is built in.
+/// The list of built-in modules that a build leaves in the root of its source tree.
 const BUILT_IN: &str = "modules.builtin";
-/// A kernel image larger than this is none.
+/// The maximum size of a kernel image in bytes.
 const IMAGE_BYTES_MAX: u64 = 256 << 20;
 
 /// A stock kernel that can be booted.
 #[derive(Debug)]
 pub(crate) struct Stock {
-    /// Where its image was found.
+    /// The path of its image.
     pub(crate) image: PathBuf,
-    /// As `uname -r` prints it.
+    /// The release as `uname -r` prints it.
     pub(crate) release: String,
     bytes: Vec<u8>,
     init_bytes: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Stock {
     demand: Demand,
 }
 
-/// Why there is no stock kernel.
+/// Why a stock kernel cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StockError {
     #[error(transparent)]
@@ -64,10 +64,13 @@ pub(crate) enum StockError {
 }
 
 impl Stock {
-    /// The kernel in the file `image`, or Debian's, which is fetched if it is not there yet.
+    /// Loads the kernel in the file `image` and the modules that a guest with `extras` needs.
+    /// Without `image` this is Debian's kernel, which is fetched if it is not in the cache.
     ///
-    /// An image's modules are in `lib/modules/RELEASE` of the tree whose `boot` it stands in, or in the source tree that it
-    /// was built in, which may be named in its place. One that stands elsewhere has its drivers built in.
+    /// `image` may be the image of an installed kernel: it is in a folder `boot`, and its modules
+    /// are in `lib/modules/RELEASE` next to that folder. It may also be a source tree, or the image
+    /// inside. An image anywhere else must have its drivers built in. Fails if the image or a
+    /// module cannot be read, or a required module is missing.
     pub(crate) fn find(image: Option<&Path>, extras: Extras) -> Result<Self, StockError> {
         match image {
             Some(image) => Self::open(image, extras),
@@ -75,6 +78,7 @@ impl Stock {
         }
     }
 
+    /// Loads the kernel whose image or source tree is at `named`.
     fn open(named: &Path, extras: Extras) -> Result<Self, StockError> {
         let failed = |source| StockError::Read {
             path: named.to_owned(),
@@ -82,7 +86,7 @@ impl Stock {
         };
         let opened = open_named(named, OFlags::PATH).map_err(|error| failed(error.into()))?;
         let kind = facts(&opened, b"").map_err(|errno| failed(errno.into()))?;
-        // All that follows goes by what was opened, whatever its name leads to by now.
+        // Everything below uses the opened file, even if `named` leads to another one by now.
         let (file, image, place) = if kind_of(&kind) == FileType::Directory {
             let tree = Tree::of(opened).map_err(failed)?;
             let file = tree.file(Path::new(BUILT_IMAGE));
@@ -146,37 +150,38 @@ impl Stock {
         })
     }
 
-    /// The image.
+    /// Returns the contents of the kernel image.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Memory that it takes until it has unpacked itself.
+    /// Returns the bytes of memory that the kernel needs until it has unpacked itself.
     pub(crate) fn span_bytes(&self) -> u64 {
         self.init_bytes
     }
 
-    /// The modules that its guest loads, in order.
+    /// Returns the modules that the guest loads at boot, in the order of loading.
     pub(crate) fn modules(&self) -> &[Module] {
         &self.modules
     }
 
-    /// Those that it may load later.
+    /// Returns the modules that the guest may load on request.
     pub(crate) fn demand(&self) -> &Demand {
         &self.demand
     }
 }
 
-/// Where a kernel's image stands.
+/// The location of a kernel's image.
 enum ImagePlace {
-    /// In a source tree, which was named.
+    /// In a source tree, which the user named.
     Tree(Tree),
-    /// At a real path.
+    /// A file with this real path, without links.
     File(PathBuf),
 }
 
 impl ImagePlace {
-    /// Returns the folder of the modules that belong to `image`; `None` for one that needs none.
+    /// Returns the folder with the modules of `image`, or `None` if the image needs none. Fails
+    /// with `NoModules` if an installed kernel has no module folder.
     fn modules(self, image: &Path, release: &str) -> Result<Option<Tree>, StockError> {
         let built = |tree: Tree| tree.has_file(Path::new(BUILT_IN)).then_some(tree);
         let real = match self {
@@ -198,7 +203,7 @@ impl ImagePlace {
                 None => tree = None,
             }
         }
-        // An installed kernel whose modules were forgotten.
+        // A file in a folder `boot` is an installed kernel, whose modules are missing.
         if folder.is_some_and(|folder| folder.ends_with(BOOT)) {
             return Err(StockError::NoModules {
                 image: image.to_owned(),

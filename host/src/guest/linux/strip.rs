@@ -1,29 +1,32 @@
-//! Modules without what only a debugger reads: of a module that was built with it, the larger part by far. It would be packed
-//! and loaded with each guest.
+//! Removes the sections of a module that only a debugger reads. In a module that was built with
+//! them they are by far the larger part, and would be packed and loaded with each guest.
 
 use elf::ElfBytes;
 use elf::abi::{ET_REL, SHF_ALLOC, SHT_NOBITS, SHT_NULL};
 use elf::endian::LittleEndian;
 
-/// Bytes of a file's header and of a section's, in a file of 64 bits.
+/// The size of a file header and of a section header in a 64-bit ELF file, in bytes.
 const HEADER: usize = 64;
-/// Where fields stand in them: the file's table of sections; a section's kind, its flags, its place and its size.
+/// The offset of the section table's position in the file header. The offsets below are in a
+/// section header: its type, flags, position and size.
 const TABLE_AT: usize = 40;
 const KIND_AT: usize = 4;
 const FLAGS_AT: usize = 8;
 const PLACE_AT: usize = 24;
 const SIZE_AT: usize = 32;
-/// No section of a module is aligned to more.
+/// The maximum alignment of a section. A module with a larger one is left unchanged.
 const ALIGNMENT_MAX: u64 = 4096;
-/// How the sections are called, and those that say where addresses go in them.
+/// The prefixes of the names of debugging sections, and of the sections with their relocations.
 const DEBUGGING: [&str; 4] = [".debug_", ".zdebug_", ".rela.debug_", ".rela.zdebug_"];
 
-/// The module without its sections for debuggers. Section numbers stay, so that symbols still name theirs. One that has none
-/// of them, or is not understood, is left as it is.
+/// Returns the module without its debugging sections. Sections keep their numbers, so that symbols
+/// stay valid. Returns `module` unchanged if it has no such sections or cannot be parsed.
 pub(super) fn without_debugging(module: Vec<u8>) -> Vec<u8> {
     stripped(&module).unwrap_or(module)
 }
 
+/// Returns a copy without debugging sections. Returns `None` if there are none or `module` cannot
+/// be parsed.
 fn stripped(module: &[u8]) -> Option<Vec<u8>> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(module).ok()?;
     let (headers, names) = file.section_headers_with_strtab().ok()?;
@@ -68,6 +71,7 @@ fn stripped(module: &[u8]) -> Option<Vec<u8>> {
     any.then_some(new)
 }
 
+/// Pads `bytes` with zeros to a multiple of `to`.
 fn align(bytes: &mut Vec<u8>, to: usize) {
     bytes.resize(bytes.len().next_multiple_of(to), 0);
 }
@@ -76,7 +80,8 @@ fn align(bytes: &mut Vec<u8>, to: usize) {
 pub(super) mod tests {
     use super::*;
 
-    /// A module with these sections, their bytes and whether they are loaded, and one for their names.
+    /// Returns a module with these sections, given as name, bytes and whether the section is
+    /// loaded, and a section for their names.
     pub(in super::super) fn module(sections: &[(&str, &[u8], bool)]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
         bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -155,7 +160,7 @@ pub(super) mod tests {
         for at in 0..whole.len() {
             let mut odd = whole.clone();
             odd[at] ^= 0xff;
-            // Whatever comes of it, it comes without a panic.
+            // Any result is fine, but it must not panic.
             let _ = without_debugging(odd);
         }
     }

@@ -1,5 +1,5 @@
-//! The folder that a kernel's modules stand in. It may be another user's, so it is opened once, and
-//! links in it lead to nothing outside of the tree that it belongs to.
+//! The folder that contains a kernel's modules. It may belong to another user. So it is opened
+//! once, and links in it cannot lead outside of the tree that it belongs to.
 
 use crate::system::opened::own_path;
 use crate::system::regular_of;
@@ -13,25 +13,25 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Entries of folders that are looked at in one tree. Debian's kernel has some 5,000.
+/// The maximum number of folder entries that are read in one tree. Debian's kernel has some 5,000.
 const ENTRIES_MAX: usize = 200_000;
-/// How often the kernel is asked again about a path with `..` while something is renamed on the host.
+/// The maximum number of attempts to open a path with `..` while a rename on the host interferes.
 const TRIES: u32 = 64;
 
-/// A tree of files, and a folder in it. Paths are taken from that folder.
+/// A tree of files, and a base folder in it. Paths are relative to the base folder.
 #[derive(Debug)]
 pub(super) struct Tree {
     root: OwnedFd,
-    /// Where `root` stands, for people.
+    /// The path of `root`, for messages.
     path: PathBuf,
-    /// The folder, from `root`.
+    /// The base folder, relative to `root`.
     base: PathBuf,
-    /// Entries that may still be looked at.
+    /// The number of folder entries that may still be read.
     left: Cell<usize>,
 }
 
 impl Tree {
-    /// Returns the tree whose top is open as `root`.
+    /// Returns the tree whose top folder is open as `root`. The base folder is the top.
     ///
     /// # Errors
     /// The host's.
@@ -45,10 +45,10 @@ impl Tree {
         })
     }
 
-    /// Opens the tree whose top has the real path `path`: no link is followed on the way.
+    /// Opens the tree whose top folder has the real path `path`, without following any link.
     ///
     /// # Errors
-    /// The host's; `ELOOP` if there is a link on the way by now.
+    /// The host's; `ELOOP` if a part of the path is a link by now.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS;
@@ -56,7 +56,8 @@ impl Tree {
         Self::of(root)
     }
 
-    /// Goes to the folder at `base`. Returns the tree as it was if there is no folder.
+    /// Makes the folder at `base` the base folder. Returns the unchanged tree as the error if there
+    /// is no such folder.
     pub(super) fn below(mut self, base: PathBuf) -> Result<Self, Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         if self.find(&base, flags).is_err() {
@@ -66,7 +67,7 @@ impl Tree {
         Ok(self)
     }
 
-    /// The path of what stands at `inside`, for people.
+    /// Returns the full path of `inside`, for messages.
     pub(super) fn path(&self, inside: &Path) -> PathBuf {
         let mut path = self.path.clone();
         // `join` with nothing would leave a slash at the end.
@@ -81,12 +82,13 @@ impl Tree {
     /// Opens the regular file at `inside`.
     ///
     /// # Errors
-    /// The host's; `InvalidInput` if it is no regular file.
+    /// The host's; `InvalidInput` if it is not a regular file.
     pub(super) fn file(&self, inside: &Path) -> io::Result<File> {
         regular_of(&self.find(&self.base.join(inside), OFlags::PATH)?)
     }
 
-    /// Reads the text file at `inside`, up to `most` bytes. `None` if there is none, or no text.
+    /// Reads at most `most` bytes of the text file at `inside`. Returns `None` if there is no such
+    /// file or it is not UTF-8.
     pub(super) fn text(&self, inside: &str, most: u64) -> Option<String> {
         let mut text = String::new();
         let file = self.file(Path::new(inside)).ok()?;
@@ -99,8 +101,9 @@ impl Tree {
         self.file(inside).is_ok()
     }
 
-    /// Returns the names in the folder at `inside`, and which of them are folders. A folder that is absent
-    /// has none.
+    /// Returns the names of the entries of the folder at `inside`, each with whether it is a
+    /// folder. Returns nothing for a missing folder, and fewer names once the tree's limit of
+    /// entries is reached.
     pub(super) fn entries(&self, inside: &Path) -> Vec<(OsString, bool)> {
         let mut names = Vec::new();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -123,8 +126,8 @@ impl Tree {
         names
     }
 
-    /// Opens what stands at a path from the root. As in a guest with this root, links and `..` lead no
-    /// higher than the root.
+    /// Opens the file at `path`, relative to the root. As in a guest with this root, links and `..`
+    /// lead no higher than the root.
     fn find(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")
@@ -180,9 +183,10 @@ mod tests {
         }
         assert!(tree.entries(Path::new("out")).is_empty());
         assert!(tree.entries(Path::new("kernels")).is_empty());
-        // `..` in a path, too: the root has none above it.
+        // `..` at the root leads to the root.
         assert!(!tree.has_file(Path::new("../../../../secret")));
-        // Links that stay inside lead where a guest with this root would find it, and so does `..`.
+        // Links that stay inside lead to the same file as in a guest with this root, and so does
+        // `..`.
         for path in ["etc/own", "up/own", "absolute/own", "../../../etc/own"] {
             assert_eq!(tree.text(path, 9).as_deref(), Some("inside"), "{path}");
         }
@@ -190,7 +194,7 @@ mod tests {
         assert_eq!(tree.entries(Path::new("etc")), own);
         assert_eq!(tree.path(Path::new("x")), modules.join("x"));
         assert_eq!(tree.path(Path::new("")), modules);
-        // A top that is a link by now is refused.
+        // A top folder that is a link by now is refused.
         symlink("tree", top.join("link")).unwrap();
         assert!(Tree::open(&top.join("link")).is_err());
         fs::remove_dir_all(&top).unwrap();
