@@ -58,6 +58,14 @@ fn files_that_are_no_kernel_are_named() {
     );
     assert!(refused("/").contains("there is no arch/x86/boot/bzImage in it"));
     assert!(refused("/dev/null").contains("it is not a file"));
+    let large = kernel_file(&scratch);
+    std::fs::File::options()
+        .write(true)
+        .open(&large)
+        .and_then(|file| file.set_len((256 << 20) + 1))
+        .expect("a file with a hole");
+    let text = refused(large.to_str().expect("a plain path"));
+    assert!(text.contains("has 268435457 bytes"), "{text}");
 }
 
 #[test]

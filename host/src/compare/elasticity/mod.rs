@@ -98,6 +98,15 @@ pub(super) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
     }
     let columns =
         column::all(given.linux.as_deref(), &options.variants, &kinds).map_err(Failure::Usage)?;
+    let mut variants: Vec<_> = columns.iter().map(|c| c.variant.clone()).collect();
+    variants.extend(paper::columns().map_err(Failure::Usage)?);
+    variant::apart(&variants).map_err(Failure::Usage)?;
+    if variants.len() > COLUMNS_MAX {
+        return Err(Failure::Usage(format!(
+            "{} columns; at most {COLUMNS_MAX} fit beside each other",
+            variants.len()
+        )));
+    }
     let rounds = options.rounds.unwrap_or(ROUNDS);
     let turn = Turn::take()?;
     let scratch = Scratch::new(options.workloads.as_deref())?;
@@ -121,15 +130,7 @@ pub(super) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
     let mut runs = Vec::new();
     let complete = all(&setup, &terminal, &kinds, &columns, rounds, &mut runs)?;
     sums::add_shares(&mut runs, |column| columns[column].none_of());
-    let mut variants: Vec<_> = columns.into_iter().map(|column| column.variant).collect();
-    paper::add(&kinds, &mut variants, &mut runs).map_err(Failure::Usage)?;
-    variant::apart(&variants).map_err(Failure::Usage)?;
-    if variants.len() > COLUMNS_MAX {
-        return Err(Failure::Usage(format!(
-            "{} columns; at most {COLUMNS_MAX} stand beside each other",
-            variants.len()
-        )));
-    }
+    paper::add(&kinds, columns.len(), &mut runs);
     let report = OwnReport::new(complete, created, &variants, runs);
     let status = own::finish(&report, given.other.as_ref(), files)?;
     Ok(interrupt.signal().map_or(status, |signal| 128 + signal))

@@ -59,18 +59,21 @@ const PUBLISHED: [Way4; 3] = [
 /// The areas without giving memory back, in GiB·min.
 const WITHOUT: [f64; 2] = [645.04, 21_934.62];
 
-/// Adds a column for each published way, with its figures for `kinds`.
+/// Returns a column for each published way.
 ///
 /// # Errors
 /// If a column's name is not valid.
-pub(super) fn add(
-    kinds: &[(Kind, Size)],
-    variants: &mut Vec<Variant>,
-    runs: &mut Vec<(usize, Run)>,
-) -> Result<(), String> {
-    for way in &PUBLISHED {
-        let column = variants.len();
-        variants.push(Variant::new(way.name, &[])?);
+pub(super) fn columns() -> Result<Vec<Variant>, String> {
+    PUBLISHED
+        .iter()
+        .map(|way| Variant::new(way.name, &[]))
+        .collect()
+}
+
+/// Adds the published figures for `kinds` to `runs`, as runs of the columns [`columns`], of which
+/// the first has the index `first`.
+pub(super) fn add(kinds: &[(Kind, Size)], first: usize, runs: &mut Vec<(usize, Run)>) {
+    for (column, way) in (first..).zip(&PUBLISHED) {
         for &(kind, memory) in kinds {
             // Only experiments that have runs get the paper's figures, so that they are in the same
             // rows.
@@ -107,7 +110,6 @@ pub(super) fn add(
             ));
         }
     }
-    Ok(())
 }
 
 impl Way4 {

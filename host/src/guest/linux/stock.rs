@@ -46,6 +46,11 @@ pub(crate) enum StockError {
     Cache(#[from] CacheError),
     #[error("cannot read the kernel {}", one_line(path))]
     Read { path: PathBuf, source: io::Error },
+    #[error(
+        "{} has {bytes} bytes, and a kernel's image has at most {IMAGE_BYTES_MAX}",
+        one_line(path)
+    )]
+    TooLarge { path: PathBuf, bytes: u64 },
     #[error("{} cannot be booted", one_line(path))]
     Format { path: PathBuf, source: FormatError },
     #[error(
@@ -111,6 +116,13 @@ impl Stock {
             path: image.to_owned(),
             source,
         };
+        let size = file.metadata().map_err(failed)?.len();
+        if size > IMAGE_BYTES_MAX {
+            return Err(StockError::TooLarge {
+                path: image.to_owned(),
+                bytes: size,
+            });
+        }
         let mut bytes = Vec::new();
         file.take(IMAGE_BYTES_MAX)
             .read_to_end(&mut bytes)
