@@ -12,9 +12,9 @@
 //! | `pressure <some> <full>` | the host's memory stalls so far, in microseconds                |
 //! | `end`                    | all output has arrived: the machine may end                     |
 //!
-//! Linux's first process knows `signal`, `eof` and `end`. Ebb's kernel knows all lines but `end`.
-//! It needs `window`, since the consoles that are its ports do not wait for their reader. A guest
-//! ignores lines that it does not know, so that later versions may add some.
+//! Linux's first process acts on `signal`, `eof`, `closed`, `size` and `end`. Ebb's kernel acts on
+//! all lines but `end`. It needs `window`, since its console ports do not wait for their reader. A
+//! guest ignores lines that it does not know, so that later versions may add some.
 
 use crate::{GiveBack, Reclaim, port::OutputPort, terminal::Size};
 use core::fmt;

@@ -1,5 +1,6 @@
 //! The messages by which a guest reads a tree of the host's files, which it shows below its own
-//! files. The guest's kernel sends questions, and `ebb` on the host answers.
+//! files. The guest (Ebb's kernel, or `ebb-init` on Linux) sends questions, and `ebb` on the host
+//! answers.
 //!
 //! The guest names files by their paths in the tree, and names the frames into which their bytes
 //! are to be read. So the host keeps no state between questions, and no byte of a file passes
@@ -61,7 +62,7 @@ impl Ask {
     }
 }
 
-/// A question from the guest's kernel.
+/// A question from the guest.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// The kind of the question.

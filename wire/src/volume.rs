@@ -1,6 +1,6 @@
 //! The messages by which a guest uses volumes: folders of the host that it may read and write. The
-//! guest's kernel sends requests, and `ebb` on the host answers, over the port of the host's file
-//! tree ([`crate::root`]).
+//! guest (Ebb's kernel, or `ebb-init` on Linux) sends requests, and `ebb` on the host answers, over
+//! the port of the host's file tree ([`crate::root`]).
 //!
 //! A request names a file by a handle that the host has issued. The guest looks names up one by
 //! one, from the volume's top folder on, so no path can lead out of the volume. The host counts how
@@ -130,7 +130,7 @@ impl Ask {
     }
 }
 
-/// A request from the guest's kernel.
+/// A request from the guest.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The kind of the request.
