@@ -1,20 +1,20 @@
-//! The device model: rings as the standard lays them out, handled at once or when the test says so,
-//! honestly or as the test says.
+//! The device model. It reads rings in the layout of the standard. It handles requests at once or
+//! when the test says so, and correctly or with faults that the test chooses.
 
 use ebb_balloon::Features;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
-/// How the device numbers its queues.
+/// The way in which the device numbers its queues.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Numbering {
     /// As in the standard.
     Standard,
-    /// Without gaps over the features that it offers, as QEMU does.
+    /// Without gaps over the features that the device offers, as QEMU does.
     WithoutGaps,
 }
 
-/// What a queue is for.
+/// The purpose of a queue.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Role {
     Inflate,
@@ -24,7 +24,7 @@ pub(crate) enum Role {
     Reporting,
 }
 
-/// A descriptor chain that the driver made available.
+/// A descriptor chain that the driver has made available.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     pub(crate) head: u16,
@@ -62,12 +62,12 @@ impl Ring {
     }
 
     fn read<T: Copy>(address: u64) -> T {
-        // SAFETY: an address in the rings or buffers that the driver handed over.
+        // SAFETY: the address is in the rings or buffers that the driver handed over.
         unsafe { with_exposed_provenance::<T>(address as usize).read_volatile() }
     }
 
     fn write<T>(address: u64, value: T) {
-        // SAFETY: an address in the used ring, or in memory that was reported.
+        // SAFETY: the address is in the used ring or in reported memory.
         unsafe { with_exposed_provenance_mut::<T>(address as usize).write_volatile(value) }
     }
 
@@ -105,7 +105,7 @@ impl Ring {
         panic!("the chain does not end");
     }
 
-    /// Adds a used entry, whatever its values.
+    /// Adds a used entry with any values.
     pub(crate) fn push(&mut self, id: u32, len: u32) {
         let slot = u64::from(self.used) % u64::from(self.size);
         Self::write(self.device_area + 4 + 8 * slot, id);
@@ -113,19 +113,19 @@ impl Ring {
         self.set_used(self.used.wrapping_add(1));
     }
 
-    /// Sets the used index, whatever is in the entries.
+    /// Sets the used index, without regard to the entries.
     pub(crate) fn set_used(&mut self, index: u16) {
         self.used = index;
         Self::write(self.device_area + 2, index);
     }
 
-    /// Whether the driver asked not to be interrupted.
+    /// Returns whether the driver asked not to be interrupted.
     pub(crate) fn wants_no_interrupt(&self) -> bool {
         Self::read::<u16>(self.driver_area) & 1 != 0
     }
 }
 
-/// See the module.
+/// The state of the modelled device, which tests read and change.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) offered: Features,
@@ -137,16 +137,17 @@ pub(crate) struct Device {
     pub(crate) rings: BTreeMap<u16, Ring>,
     pub(crate) roles: BTreeMap<u16, Role>,
     pub(crate) interrupt: u32,
-    /// Handle requests when notified; otherwise in [`Device::work`].
+    /// Whether requests are handled when the driver notifies the device. Otherwise a test calls
+    /// [`Device::work_on`].
     pub(crate) at_once: bool,
     pub(crate) refuse_features: bool,
     pub(crate) resets: bool,
-    /// What it answers is random, so what it is told need not make sense to it.
+    /// Whether the device's answers are random, so that later requests need not be consistent.
     pub(crate) lies: bool,
     pub(crate) legacy: bool,
-    /// Targets to show on the next reads, before the one in the configuration.
+    /// Targets that the next reads return, before the one in the configuration space.
     pub(crate) targets: VecDeque<u32>,
-    /// The length to claim in used entries.
+    /// The length that used entries claim.
     pub(crate) claimed_len: u32,
     pub(crate) balloon: BTreeSet<u32>,
     pub(crate) requests: Vec<(Role, usize)>,
@@ -265,7 +266,7 @@ impl Device {
         let ring = self.rings.get_mut(&index).expect("a queue that exists");
         assert!(ring.is_set());
         ring.notified += 1;
-        // The statistics queue is answered when the test asks for values.
+        // Statistics are returned only when the test asks for them.
         if self.roles[&index] == Role::Stats {
             self.take_stats();
         } else if self.at_once {
@@ -273,7 +274,7 @@ impl Device {
         }
     }
 
-    /// Handles one request of a queue: whether there was one.
+    /// Handles one request of a queue. Returns `false` if there was none.
     pub(crate) fn work_on(&mut self, role: Role) -> bool {
         if !self.ring(role).is_set() {
             return false;
@@ -330,7 +331,7 @@ impl Device {
         assert!((1..=32).contains(&chain.writable.len()));
         for &(address, len) in &chain.writable {
             assert_eq!((address % 4096, len % 4096), (0, 0));
-            // The first byte of each page stands for its contents.
+            // The first byte of each page represents its contents.
             for page in (0..u64::from(len)).step_by(4096) {
                 Ring::write(address + page, 0u8);
             }
@@ -360,7 +361,8 @@ impl Device {
         }
     }
 
-    /// Returns the statistics buffer: asks for new values.
+    /// Returns the statistics buffer to ask for new values. Returns `false` if the device holds
+    /// none.
     pub(crate) fn ask_stats(&mut self) -> bool {
         let Some(head) = self.stats_head.take() else {
             return false;

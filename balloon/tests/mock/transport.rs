@@ -1,4 +1,4 @@
-//! The way from the driver to the device model.
+//! The transport between the driver and the device model.
 
 use crate::device::{Device, Numbering};
 use crate::hal::TestHal;
@@ -11,10 +11,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub(crate) type Driver = Balloon<TestHal, MockTransport>;
 
-/// What a device offers that a modern driver needs not care for.
+/// The feature that every modern device offers.
 pub(crate) const MODERN: Features = Features::VERSION_1;
 
-/// A device, for the test to look at and play.
+/// A handle to a device, with which the test inspects and controls it.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine(Rc<RefCell<Device>>);
 
@@ -68,7 +68,7 @@ impl Transport for MockTransport {
     }
 
     fn read_device_features(&mut self) -> u64 {
-        // With bits that the driver does not know.
+        // Includes bits that the driver does not know.
         self.device().offered.bits() | 1 << 28 | 1 << 29 | 1 << 62
     }
 

@@ -1,4 +1,4 @@
-//! What the kernel tells of a process and of memory as text.
+//! Part `procfs`: text files about a process and memory.
 
 use super::call::Reserved;
 use super::{Figures, Part, time};
@@ -14,7 +14,7 @@ pub(super) const PART: Part = Part {
     run,
 };
 
-/// Bytes of a read.
+/// Size of a read in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
 fn run(number: u64) -> Result<Figures, Failure> {
@@ -36,7 +36,7 @@ fn run(number: u64) -> Result<Figures, Failure> {
             }
         }
     };
-    // The program counts the bytes, too: some instructions each, the same on every kernel.
+    // The time includes counting the lines, which takes the same few instructions on every kernel.
     let lines = read("/proc/self/maps")?.max(1);
     let maps = time(|_| read("/proc/self/maps").map(drop))?;
     let meminfo = time(|_| read("/proc/meminfo").map(drop))?;
