@@ -40,7 +40,7 @@ bitflags! {
         /// The device changed its configuration, perhaps [`Balloon::target_pages`]. Call
         /// [`Balloon::step`].
         const TARGET = 1 << 4;
-        /// The device has failed and does nothing more (`DEVICE_NEEDS_RESET`). Call
+        /// The device has met an error from which it cannot recover (`DEVICE_NEEDS_RESET`). Call
         /// [`Balloon::reset`].
         const NEEDS_RESET = 1 << 5;
     }
@@ -196,7 +196,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
 
     /// Returns the queues on which the device has returned a request, for callers that poll. Reads
     /// memory only and no device register, so the result never contains [`Work::TARGET`] or
-    /// [`Work::NEEDS_RESET`].
+    /// [`Work::NEEDS_RESET`]. Empty after [`reset`](Self::reset).
     #[must_use]
     pub fn completed(&self) -> Work {
         let mut work = Work::empty();
@@ -260,7 +260,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
-    /// Returns the number of ranges that the device holds for the report under way; 0 if there is
+    /// Returns the number of ranges that the device holds for the report in flight; 0 if there is
     /// none.
     #[must_use]
     pub fn ranges_held(&self) -> usize {
@@ -270,8 +270,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     }
 
     /// Resets the device, so that it no longer uses any memory of the guest. Gives all pages of the
-    /// balloon back to `pages`. The ranges of a report under way belong to their owner again. From
-    /// now on all methods with a [`BalloonError`] fail with [`BalloonError::DeviceReset`].
+    /// balloon back to `pages`. The ranges of a report in flight belong to their owner again. From
+    /// now on inflation, deflation, reports and statistics fail with [`BalloonError::DeviceReset`].
     ///
     /// # Errors
     /// Fails if the device did not confirm the reset in time. No page was given back then, as the

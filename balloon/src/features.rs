@@ -30,7 +30,7 @@ bitflags! {
 /// Three features are left out on purpose:
 /// * `RING_INDIRECT_DESC`: the queue would have to allocate for each report, and fail if it cannot.
 ///   A report fits the ring directly.
-/// * `RING_EVENT_IDX`: it saves nothing with at most one request under way on a queue.
+/// * `RING_EVENT_IDX`: it saves nothing with at most one request in flight on a queue.
 /// * `ACCESS_PLATFORM`: page numbers are guest-physical, whether or not an IOMMU translates other
 ///   addresses.
 pub(crate) const SUPPORTED: Features = Features::MUST_TELL_HOST

@@ -39,8 +39,8 @@ pub(crate) fn negotiate(
     options: &Options,
 ) -> Result<Negotiated, SetupError> {
     let device_type = transport.device_type();
-    // Device 5 is the balloon, and the transports call it `MemoryBalloon` or, by the name of the
-    // never specified device 13, `MemoryBallooning`.
+    // `MemoryBallooning` is number 5, the balloon. `MemoryBalloon` is number 13, which was never
+    // specified, but which the transports return for device 5.
     if !matches!(
         device_type,
         DeviceType::MemoryBallooning | DeviceType::MemoryBalloon

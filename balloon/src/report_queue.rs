@@ -40,10 +40,10 @@ pub enum ReportError {
     /// The batch has no range.
     #[error("the report is empty")]
     Empty,
-    /// Another report is under way. Only one is possible at a time.
+    /// Another report is in flight. Only one is possible at a time.
     #[error("a report is under way")]
     Busy,
-    /// No report is under way.
+    /// No report is in flight.
     #[error("no report is under way")]
     NotSubmitted,
     /// The caller's `wait` returned `Break`. The device still holds the ranges until
@@ -53,7 +53,7 @@ pub enum ReportError {
     #[error("the device has not finished the report")]
     StillPending,
     /// The device broke the protocol, the request could not be queued, or the device has been
-    /// reset. If a report was under way, [`Balloon::reset`] releases its ranges.
+    /// reset. If a report was in flight, [`Balloon::reset`] releases its ranges.
     ///
     /// [`Balloon::reset`]: crate::Balloon::reset
     #[error(transparent)]
@@ -78,7 +78,7 @@ pub struct Reported {
 /// The reporting queue, and the ranges that the device holds.
 pub(crate) struct ReportQueue<H: Hal> {
     requests: RequestQueue<H, MAX_RANGES>,
-    /// The ranges that the device holds. Empty if no report is under way.
+    /// The ranges that the device holds. Empty if no report is in flight.
     held: ReportBatch,
 }
 
@@ -100,7 +100,7 @@ impl<H: Hal> ReportQueue<H> {
     }
 
     /// Moves the ranges of `batch` to the device; see [`Balloon::submit_report`]. Fails if the
-    /// device broke the protocol, a report is under way, `batch` is empty, or the request cannot be
+    /// device broke the protocol, a report is in flight, `batch` is empty, or the request cannot be
     /// queued.
     ///
     /// [`Balloon::submit_report`]: crate::Balloon::submit_report
@@ -124,7 +124,7 @@ impl<H: Hal> ReportQueue<H> {
     }
 
     /// Returns the size of the report if the device has finished it, and `None` while it works on
-    /// it. Fails if no report is under way or the device broke the protocol; see
+    /// it. Fails if no report is in flight or the device broke the protocol; see
     /// [`Balloon::report_done`].
     ///
     /// [`Balloon::report_done`]: crate::Balloon::report_done

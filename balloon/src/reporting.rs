@@ -22,7 +22,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// the ranges and `batch` is empty. On an error `batch` is unchanged.
     ///
     /// # Errors
-    /// Fails if reporting is unavailable, `batch` is empty, another report is under way, the device
+    /// Fails if reporting is unavailable, `batch` is empty, another report is in flight, the device
     /// broke the protocol, or it has been reset. See [`ReportError`].
     pub fn submit_report(&mut self, batch: &mut ReportBatch) -> Result<(), ReportError> {
         self.check_alive()?;
@@ -39,7 +39,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// it. After `Some` the memory of the ranges belongs to the caller again.
     ///
     /// # Errors
-    /// Fails with [`ReportError::NotSubmitted`] if no report is under way, and with
+    /// Fails with [`ReportError::NotSubmitted`] if no report is in flight, and with
     /// [`ReportError::Device`] if the device broke the protocol. The driver then keeps the ranges
     /// until [`reset`](Self::reset).
     pub fn report_done(&mut self) -> Result<Option<Reported>, ReportError> {

@@ -1,6 +1,6 @@
 //! A queue through which pages enter or leave the balloon.
 //!
-//! A page under way is in the batch of one of the two queues and nowhere else: the page source does
+//! A page in flight is in the batch of one of the two queues and nowhere else: the page source does
 //! not have it, and it does not count as in the balloon. It leaves the batch when the device has
 //! acknowledged the request, or on a reset.
 
@@ -22,16 +22,16 @@ pub(crate) const PFN_BUFFER_BYTES: usize = PFNS_PER_REQUEST * size_of::<u32>();
 /// way at a time.
 const RING_SIZE: usize = 4;
 
-/// The inflate or the deflate queue, with the pages that are under way through it.
+/// The inflate or the deflate queue, with the pages that are in flight through it.
 pub(crate) struct Transfer<H: Hal> {
     requests: RequestQueue<H, RING_SIZE>,
     /// The buffer from which the device reads the page numbers.
     shared: NonNull<[u8]>,
     /// The driver's own copy of the page numbers, out of the device's reach. The first `held`
-    /// entries are under way.
+    /// entries are in flight.
     batch: [Pfn; PFNS_PER_REQUEST],
     held: usize,
-    /// Whether the guest already owns the pages under way: deflation without `MUST_TELL_HOST`.
+    /// Whether the guest already owns the pages in flight: deflation without `MUST_TELL_HOST`.
     handed_over: bool,
 }
 

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// The port for questions to the host. Several threads may share it; one question is under way at a
+/// The port for questions to the host. Several threads may share it; one question is in flight at a
 /// time.
 #[derive(Debug)]
 pub(crate) struct Desk(Mutex<Inner>);

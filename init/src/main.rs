@@ -1,10 +1,10 @@
 //! The first process of a stock Linux guest.
 //!
-//! `ebb run --kernel linux` packs this program as `/.ebb/init` into the initramfs, beside the files
-//! for every guest. It mounts the kernel's file systems, loads the modules of `/.ebb/modules`,
-//! mounts the host's files if requested, and connects the program of `/.ebb/argv` to ebb's ports.
-//! When the program ends it reports the exit status to the host. If it fails, it reports that on
-//! the control port, or on the console if the port is not open yet.
+//! `ebb run --kernel linux` packs this program as `/.ebb/init` into the initramfs, with the files
+//! that every guest gets. It mounts the kernel's file systems, loads the modules of
+//! `/.ebb/modules`, mounts the host's files if requested, and connects the program of `/.ebb/argv`
+//! to ebb's ports. When the program ends it reports the exit status to the host. If it fails, it
+//! reports that on the control port, or on the console if the port is not open yet.
 
 mod caches;
 mod control;

@@ -3,12 +3,12 @@
 //!
 //! The names in this crate:
 //!
-//! | type or field     | meaning                                                                    |
-//! |-------------------|----------------------------------------------------------------------------|
-//! | [`House`]         | the order for one crate: its root file, its layers, the exceptions         |
-//! | [`House::floors`] | the layers, from the top down                                              |
-//! | room              | a unit of a layer: a file (`run.rs`) or a folder with its files (`guest/`) |
-//! | [`Arrow`]         | an import: one file uses a definition of another file                      |
+//! | name              | meaning                                                           |
+//! |-------------------|-------------------------------------------------------------------|
+//! | [`House`]         | the order for one crate: root file, layers, exceptions            |
+//! | [`House::floors`] | the layers, from the top down                                     |
+//! | room              | a unit of a layer: a file (`run.rs`) or a whole folder (`guest/`) |
+//! | [`Arrow`]         | an import: one file uses a definition of another file             |
 //!
 //! [`House::check`] returns the violations:
 //!

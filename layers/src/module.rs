@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The index of a module in [`Tree::modules`]; 0 is the crate's root.
+/// The index of a module in the tree's `modules`; 0 is the crate's root.
 pub(crate) type Id = usize;
 
-/// The index of a file in [`Tree::files`]; 0 is the root file.
+/// The index of a file in the tree's `files`; 0 is the root file.
 pub(crate) type FileId = usize;
 
 /// The contents of one module, without those of its inline modules.

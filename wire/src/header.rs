@@ -139,9 +139,8 @@ impl OomRecord {
 pub const DESCRIPTOR_BYTES: u64 = 64;
 
 /// The layout of the guest's huge page pools in memory. Each page of the table
-/// [`GuestHeader::pool_table`](super::GuestHeader::pool_table) has one entry of 16 bytes for each
-/// of [`pool::ENTRIES`](ENTRIES) successive pageblocks. The first page begins with frame 0. The
-/// bits here are those of the entry's first 64-bit word.
+/// `GuestHeader::pool_table` has one entry of 16 bytes for each of `ENTRIES` successive pageblocks.
+/// The first page begins with frame 0. The bits here are those of an entry's first 64-bit word.
 pub mod pool {
     /// Number of pageblocks that one page of the table describes.
     pub const ENTRIES: u64 = 256;

@@ -11,7 +11,7 @@
 //! | `unread <n> <what>`   | part of path n could not be read                                    |
 //! | `left-out <n> <what>` | something at path n is neither file, folder nor symbolic link       |
 //! | `over <n>`            | path n was cut off at the size limit, and later paths were not sent |
-//! | `more <n> <m>`        | n more `unread` lines and m more `left-out` lines were left away    |
+//! | `more <n> <m>`        | n more `unread` lines and m more `left-out` lines were omitted      |
 
 use core::fmt;
 
@@ -49,7 +49,7 @@ pub enum Note<'a> {
     LeftOut(usize, &'a str),
     /// The path was cut off at the size limit, and later paths were not sent.
     Over(usize),
-    /// The numbers of further `unread` and `left-out` lines that were left away.
+    /// The numbers of further `unread` and `left-out` lines that were omitted.
     More(u64, u64),
 }
 

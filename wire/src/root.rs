@@ -1,5 +1,5 @@
-//! The messages by which a guest reads a tree of the host's files, which it shows below its own
-//! files. The guest (Ebb's kernel, or `ebb-init` on Linux) sends questions, and `ebb` on the host
+//! The messages by which a guest reads a tree of the host's files, the lower layer of its root file
+//! system. The guest (Ebb's kernel, or `ebb-init` on Linux) sends questions, and `ebb` on the host
 //! answers.
 //!
 //! The guest names files by their paths in the tree, and names the frames into which their bytes
@@ -7,12 +7,12 @@
 //! through QEMU. A question for bytes names the version of the file that the guest knows; the host
 //! refuses to read another version.
 //!
-//! Only one question is under way at a time. Numbers are little-endian.
+//! Only one question is in flight at a time. Numbers are little-endian.
 
 /// The kernel parameter whose value is the number of the tree's port.
 pub const WORD: &str = "ebb.root";
-/// The kernel parameter, with any value, that makes the tree's `/tmp` visible below the guest's own
-/// `/tmp`.
+/// The kernel parameter, with any value, that makes the tree's `/tmp` the lower layer of the
+/// guest's own `/tmp`.
 pub const WORD_FOR_TMP: &str = "ebb.root_tmp";
 /// The file of the initramfs with the path of the program's working folder.
 pub const FOLDER: &str = "/.ebb/cwd";
@@ -75,8 +75,8 @@ pub struct Question<'a> {
     pub version: u64,
     /// Guest-physical addresses of the frames to read into.
     pub frames: Frames<'a>,
-    /// Names of folders beside the one to list, in the same parent folder. The host may add their
-    /// entries to the answer.
+    /// Names of sibling folders of the one to list, in the same parent folder. The host may add
+    /// their entries to the answer.
     pub beside: Names<'a>,
 }
 

@@ -1,8 +1,8 @@
 //! The user and groups of the program, in a file of the initramfs. The host has already turned
 //! names into numbers.
 
-/// The path of the file: `UID GID GROUP…`, decimal numbers separated by spaces, and a NUL. Without
-/// the file the program runs as root.
+/// The path of the file: `UID GID GROUP…`, decimal numbers separated by spaces, and a NUL. If the
+/// file does not exist, the program runs as root.
 pub const USER: &str = "/.ebb/user";
 
 /// The largest number of supplementary groups that Linux allows a process.

@@ -36,7 +36,7 @@ pub const FIRST: u8 = 16;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ask {
-    /// Looks up the top folder of a volume, whose number takes the place of the handle. The answer
+    /// Looks up the top folder of a volume, whose number is passed instead of a handle. The answer
     /// is [`Facts`], then the host's time in nanoseconds since 1970. The guest sets its clock by
     /// it, since the files have the host's times.
     Top = FIRST,

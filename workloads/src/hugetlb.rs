@@ -1,7 +1,7 @@
 //! `hugetlb`: adds huge pages to the kernel's pool and removes them.
 //!
 //! This is the experiment about freeing the page descriptors of huge pages. It measures the time
-//! that the pool takes, and how much memory it costs or saves beside the pages themselves.
+//! that the pool takes, and the memory that it costs or saves in addition to the pages themselves.
 
 use crate::clock::ratio;
 use crate::output::{Better, Labels, Metric, Output};

@@ -1,8 +1,8 @@
 //! `pin`: measures how long the kernel takes to find a user page, hold it and release it.
 //!
 //! gup_test does this with a test driver of the kernel. Among the system calls, `process_vm_readv`
-//! is the nearest. For each piece it takes a reference to the page from the page tables, copies,
-//! and drops the reference. With pieces of one byte the copy costs almost nothing. `vmsplice` is
+//! is the nearest. For each segment it takes a reference to the page from the page tables, copies,
+//! and drops the reference. With segments of one byte the copy costs almost nothing. `vmsplice` is
 //! limited to the size of a pipe and also measures the pipe. `O_DIRECT` needs a disk and also
 //! measures that.
 
@@ -29,7 +29,7 @@ Prints the time of a page (pin_page_ns), with its part of the call.",
 
 const DEFAULT_BYTES: usize = 128 << 20;
 const DEFAULT_UNTIL: Until = Until::Elapsed(Duration::from_secs(3));
-/// Number of pages in a call: half of the kernel's limit for pieces (`UIO_MAXIOV`).
+/// Number of pages in a call: half of the kernel's limit for segments (`UIO_MAXIOV`).
 const PAGES_A_CALL: usize = 512;
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -109,7 +109,7 @@ fn round(mapping: &Mapping) -> Result<(), Failure> {
     }
 }
 
-/// Reads the bytes at `pieces` of this process's own memory, one byte each.
+/// Reads the segments at `pieces` of this process's own memory, one byte each.
 fn read_own(pieces: &[libc::iovec]) -> Result<Vec<u8>, Failure> {
     let mut bytes = vec![0_u8; pieces.len()];
     let here = libc::iovec {

@@ -18,7 +18,7 @@ pub(crate) fn require() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the size in the first word, or takes `default`, and rounds it up to whole huge pages.
+/// Reads the size in the first argument, or takes `default`, and rounds it up to whole huge pages.
 pub(crate) fn size(words: &[String], default: usize) -> Result<usize, Failure> {
     let bytes = words
         .first()

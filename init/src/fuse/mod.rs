@@ -1,13 +1,13 @@
-//! The host's files as FUSE file systems (fuse(4), `linux/fuse.h`). Linux sends requests, and the
-//! host's answers come through the [`Desk`](crate::desk::Desk).
+//! The host's files as FUSE file systems (fuse(4), `linux/fuse.h`). Linux sends requests, and
+//! [`Desk`](crate::desk::Desk) fetches the answers from the host.
 //!
-//! | file      | contents                                                        |
-//! |-----------|-----------------------------------------------------------------|
-//! | `tree`    | the host's files below the root: read-only, and cached by Linux |
-//! | `volume`  | a folder of the host that programs read and write               |
-//! | `serve`   | the thread that answers a file system's requests                |
-//! | `listing` | reads a folder's names in parts                                 |
-//! | `message` | requests and replies in the kernel's format                     |
+//! | file      | contents                                                       |
+//! |-----------|----------------------------------------------------------------|
+//! | `tree`    | the host's file tree, lower layer of the root; cached by Linux |
+//! | `volume`  | a folder of the host that programs read and write              |
+//! | `serve`   | the thread that answers a file system's requests               |
+//! | `listing` | reads a folder's names in parts                                |
+//! | `message` | requests and replies in the kernel's format                    |
 
 mod listing;
 mod message;

@@ -1,5 +1,5 @@
-//! The host's file tree below the guest's root. Its files do not change, so Linux may cache
-//! everything.
+//! The host's file tree, the lower layer of the guest's root. Its files do not change, so Linux may
+//! cache everything.
 
 use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};

@@ -1,8 +1,7 @@
 //! `parallel`: measures a call made by one task, and by several tasks at once.
 //!
-//! It works like will-it-scale: each task has files and memory of its own. So if several tasks do
-//! not make several times as many calls as one, the cause is data that the kernel shares among
-//! them.
+//! It works like will-it-scale: each task has files and memory of its own. If n tasks make fewer
+//! than n times the calls of one task, the cause is data that the kernel shares among them.
 
 mod files;
 mod memory;
@@ -186,8 +185,8 @@ fn rate(call: &Call, tasks: u64, until: Until) -> Result<f64, Failure> {
     };
     let figures = match call.kind {
         Kind::Processes => work(),
-        // One task also has a second thread beside it, which waits. A process with a single thread
-        // would be spared some of the kernel's work for shared memory.
+        // A single thread also gets a second one, which only waits. A process with one thread would
+        // be spared some of the kernel's work for shared memory.
         Kind::Threads => std::thread::scope(|scope| match scope.spawn(work).join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),

@@ -33,7 +33,7 @@ fn run(number: u64) -> Result<Figures, Failure> {
         wholes.map(index * STEP, WHOLE)?;
         wholes.touch(index * STEP, WHOLE);
     }
-    // Making a page in the middle writable merges it with both neighbours. Making it read-only
+    // Making a page in the middle writable merges it with both adjacent areas. Making it read-only
     // splits them again.
     let middle = number / 4 * 2 + 1;
     let place = |index: usize| {
