@@ -91,10 +91,12 @@ impl<H: Hal> ReportQueue<H> {
         })
     }
 
+    /// Returns the underlying queue.
     pub(crate) fn requests(&self) -> &RequestQueue<H, MAX_RANGES> {
         &self.requests
     }
 
+    /// Returns the underlying queue.
     pub(crate) fn requests_mut(&mut self) -> &mut RequestQueue<H, MAX_RANGES> {
         &mut self.requests
     }

@@ -46,6 +46,7 @@ impl<H: Hal> StatsQueue<H> {
         })
     }
 
+    /// Returns the underlying queue.
     pub(crate) fn requests(&self) -> &RequestQueue<H, RING_SIZE> {
         &self.requests
     }

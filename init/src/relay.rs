@@ -53,6 +53,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
+    /// Returns a stream that is not carried yet. Fails if no eventfd can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             total: AtomicU64::new(u64::MAX),
@@ -99,6 +100,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// Returns a stream that is not carried yet. Fails if no eventfd can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             closed: AtomicBool::new(false),

@@ -14,6 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+/// The experiment's entry in the list of experiments.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "build",
     usage: "[SIZE [ROUNDS [REST_SECONDS]]]",

@@ -11,6 +11,7 @@ use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Duration;
 
+/// The experiment's entry in the list of experiments.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "disk",
     usage: "[FILE [SECONDS|ROUNDSr]]",

@@ -11,6 +11,7 @@ use crate::{Experiment, Failure, args, buddyinfo, meminfo, size, unmovable};
 use std::process::Command;
 use std::time::Duration;
 
+/// The experiment's entry in the list of experiments.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fragment",
     usage: "[SIZE [SECONDS [PROACTIVENESS]]] [-- EXPERIMENT [ARGUMENTS]]",

@@ -91,6 +91,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// Returns an output for `experiment`.
     pub(crate) fn new(experiment: &'static str, format: Format, pace: Pace) -> Self {
         Self {
             experiment,

@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// The experiment's entry in the list of experiments.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "program",
     usage: "[--says TEXT] -- PROGRAM [ARGUMENTS]",

@@ -8,6 +8,7 @@ use crate::output::Output;
 use crate::{Experiment, Failure, args, meminfo, size};
 use std::time::Duration;
 
+/// The experiment's entry in the list of experiments.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "swap-pressure",
     usage: "[SIZE [STAY_SECONDS]]",

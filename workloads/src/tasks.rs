@@ -18,6 +18,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Returns the kind's name, as a label of figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Processes => "processes",
@@ -122,6 +123,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// Creates a closed gate. Fails if a pipe cannot be created.
     pub(crate) fn new() -> Result<Self, Failure> {
         let (gate, opener) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
         let (arrivals, arrive) = std::io::pipe().map_err(Failure::system("make a pipe"))?;

@@ -32,6 +32,7 @@ pub(crate) struct Chain {
     pub(crate) writable: Vec<(u64, u32)>,
 }
 
+/// A virtqueue as the device sees it: its size, its addresses, and the device's positions.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     pub(crate) max_size: u32,
@@ -45,6 +46,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
+    /// Sets the queue up with the driver's addresses.
     pub(crate) fn set(&mut self, size: u32, descriptors: u64, driver_area: u64, device_area: u64) {
         assert!(size <= self.max_size);
         *self = Self {
@@ -57,6 +59,7 @@ impl Ring {
         };
     }
 
+    /// Returns whether the driver has set the queue up.
     pub(crate) fn is_set(&self) -> bool {
         self.descriptors != 0
     }
@@ -71,6 +74,7 @@ impl Ring {
         unsafe { with_exposed_provenance_mut::<T>(address as usize).write_volatile(value) }
     }
 
+    /// Takes the next chain that the driver made available. Returns `None` if there is none.
     fn pop(&mut self, lies: bool) -> Option<Chain> {
         if self.seen == Self::read::<u16>(self.driver_area + 2) {
             return None;
@@ -160,6 +164,7 @@ pub(crate) struct Device {
 const DRIVER_OK: u32 = 4;
 
 impl Device {
+    /// Returns a device with the queues of its features.
     pub(crate) fn new(offered: Features, numbering: Numbering) -> Self {
         let optional = [
             (Features::STATS_VQ, Role::Stats, 2),
@@ -214,29 +219,35 @@ impl Device {
         }
     }
 
+    /// Returns the 32-bit field at `offset` in the configuration space.
     pub(crate) fn field(&self, offset: usize) -> u32 {
         u32::from_le_bytes(self.config[offset..offset + 4].try_into().unwrap())
     }
 
+    /// Returns the size of the balloon in pages that the driver has written.
     pub(crate) fn actual(&self) -> u32 {
         self.field(4)
     }
 
+    /// Sets the wanted size of the balloon in pages and raises a configuration interrupt.
     pub(crate) fn set_target(&mut self, pages: u32) {
         self.config[..4].copy_from_slice(&pages.to_le_bytes());
         self.interrupt |= 2;
     }
 
+    /// Returns the index of a queue. Panics if the device does not have it.
     pub(crate) fn index(&self, role: Role) -> u16 {
         let found = self.roles.iter().find(|&(_, &other)| other == role);
         *found.expect("the device has this queue").0
     }
 
+    /// Returns the virtqueue with this purpose. Panics if the device does not have it.
     pub(crate) fn ring(&mut self, role: Role) -> &mut Ring {
         let index = self.index(role);
         self.rings.get_mut(&index).unwrap()
     }
 
+    /// Handles a write to the device status. 0 resets the device.
     pub(crate) fn set_status(&mut self, status: u32) {
         if status == 0 {
             if !self.resets {
@@ -261,6 +272,7 @@ impl Device {
         }
     }
 
+    /// Handles the driver's notification of the queue `index`.
     pub(crate) fn notify(&mut self, index: u16) {
         assert!(self.status & DRIVER_OK != 0, "notified before DRIVER_OK");
         let ring = self.rings.get_mut(&index).expect("a queue that exists");
@@ -301,6 +313,8 @@ impl Device {
         self.ring(role).pop(lies)
     }
 
+    /// Handles a request that puts pages into the balloon, or takes them out if `inflate` is
+    /// `false`.
     fn inflate(&mut self, chain: &Chain, inflate: bool) {
         assert!(chain.writable.is_empty());
         let (numbers, rest) = chain.readable.as_chunks::<4>();
@@ -326,6 +340,7 @@ impl Device {
         self.requests.push((role, numbers.len()));
     }
 
+    /// Handles a report: records its ranges and clears the pages.
     fn discard(&mut self, chain: &Chain) {
         assert!(chain.readable.is_empty());
         assert!((1..=32).contains(&chain.writable.len()));
@@ -339,6 +354,7 @@ impl Device {
         self.reports.push(chain.writable.clone());
     }
 
+    /// Records the values that the driver has sent and holds the buffer.
     fn take_stats(&mut self) {
         while let Some(chain) = self.take_chain(Role::Stats) {
             assert!(

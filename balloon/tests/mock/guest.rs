@@ -14,6 +14,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
+    /// Returns a guest with this number of spare pages.
     pub(crate) fn with_pages(pages: u32) -> Self {
         // Page numbers begin above zero, so that a forgotten number is noticed.
         let spare = (1000..1000 + pages).map(Pfn::new).collect();
@@ -23,6 +24,7 @@ impl Guest {
         }
     }
 
+    /// Returns the numbers of the pages in the balloon.
     pub(crate) fn ballooned_numbers(&self) -> BTreeSet<u32> {
         self.ballooned.iter().map(|page| page.number()).collect()
     }

@@ -91,12 +91,14 @@ impl Bus {
         }
     }
 
+    /// Reads 32 bits at a physical address.
     pub(crate) fn read(&self, address: u64) -> u32 {
         let value = self.call(&format!("readl {address:#x}"));
         let digits = value.strip_prefix("0x").unwrap();
         u64::from_str_radix(digits, 16).unwrap() as u32
     }
 
+    /// Writes 32 bits at a physical address.
     pub(crate) fn write(&self, address: u64, value: u32) {
         self.call(&format!("writel {address:#x} {value:#x}"));
     }
@@ -161,6 +163,7 @@ impl Machine {
         machine
     }
 
+    /// Returns access to the guest's address space.
     pub(crate) fn bus(&self) -> Bus {
         self.bus.clone()
     }

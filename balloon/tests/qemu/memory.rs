@@ -26,6 +26,7 @@ pub(crate) struct GuestMemory {
 }
 
 impl GuestMemory {
+    /// Creates and maps `size` bytes of memory for this thread's machine.
     pub(crate) fn new(size: usize) -> Self {
         let file = memfd_create("guest memory", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, size as u64).unwrap();
@@ -37,6 +38,7 @@ impl GuestMemory {
         Self { file, start, size }
     }
 
+    /// Returns the memfd.
     pub(crate) fn file(&self) -> &OwnedFd {
         &self.file
     }
@@ -54,6 +56,7 @@ impl GuestMemory {
         resident
     }
 
+    /// Returns the pointer for a physical address. Panics if it is outside the memory.
     pub(crate) fn pointer(address: usize) -> NonNull<u8> {
         let (start, size, _) = MAPPING.get().unwrap();
         assert!(address < size);
@@ -61,6 +64,7 @@ impl GuestMemory {
         unsafe { start.add(address) }
     }
 
+    /// Fills `len` bytes from a physical address on.
     pub(crate) fn fill(address: usize, len: usize, value: u8) {
         let last = Self::pointer(address + len - 1);
         let first = Self::pointer(address);
@@ -69,6 +73,7 @@ impl GuestMemory {
         unsafe { first.write_bytes(value, len) };
     }
 
+    /// Returns the byte at a physical address.
     pub(crate) fn first_byte(address: usize) -> u8 {
         // SAFETY: inside the mapping.
         unsafe { Self::pointer(address).read_volatile() }

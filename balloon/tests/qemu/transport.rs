@@ -36,6 +36,7 @@ const QUEUE_DRIVER: u64 = 0x090;
 const QUEUE_DEVICE: u64 = 0x0a0;
 const CONFIG: u64 = 0x100;
 
+/// The registers of one virtio-mmio device, reached through qtest.
 #[derive(Debug)]
 pub(crate) struct QtestTransport {
     bus: Bus,

@@ -20,6 +20,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    /// Returns arrays with their initial values.
     pub(super) fn new() -> Self {
         Self {
             a: vec![1.0; NUMBERS],

@@ -14,6 +14,7 @@ use crate::output::Output;
 use crate::{Experiment, Failure, args, size};
 use std::time::Duration;
 
+/// The experiment's entry in the list of experiments.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "elastic",
     usage: "memory SIZE | stream|ftq SIZE SECONDS ROUNDS | build ROUNDS SHARE -- PROGRAM [ARGUMENTS]",

@@ -13,6 +13,7 @@ const STEPS: u32 = 64;
 pub(super) struct Ftq(u64);
 
 impl Ftq {
+    /// Returns the generator's initial state.
     pub(super) fn new() -> Self {
         Self(0x9e37_79b9_7f4a_7c15)
     }

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 /// Number of calls in a batch.
 const BATCH: u64 = 64;
 
+/// Duplicates and closes a descriptor.
 pub(super) const DUP: Call = Call {
     name: "dup",
     kind: Kind::Threads,
@@ -19,6 +20,7 @@ pub(super) const DUP: Call = Call {
     work: dup,
 };
 
+/// Opens and closes a file by its name.
 pub(super) const OPEN: Call = Call {
     name: "open",
     kind: Kind::Processes,

@@ -14,6 +14,7 @@ const MAPPED_BYTES: usize = 128 << 20;
 const TOUCHED_BYTES: usize = 1 << 20;
 const PAGES: u64 = (TOUCHED_BYTES / PAGE_BYTES) as u64;
 
+/// Maps and unmaps anonymous memory without touching it.
 pub(super) const MMAP: Call = Call {
     name: "mmap",
     kind: Kind::Threads,
@@ -28,6 +29,7 @@ pub(super) const MMAP: Call = Call {
     },
 };
 
+/// Maps and unmaps a file without touching it.
 pub(super) const MMAP_FILE: Call = Call {
     name: "mmap-file",
     kind: Kind::Threads,
@@ -43,6 +45,7 @@ pub(super) const MMAP_FILE: Call = Call {
     },
 };
 
+/// Moves the end of the heap up and down.
 pub(super) const BRK: Call = Call {
     name: "brk",
     kind: Kind::Threads,
@@ -50,6 +53,7 @@ pub(super) const BRK: Call = Call {
     work: brk,
 };
 
+/// Writes to the pages of a private file mapping.
 pub(super) const FILE_FAULT: Call = Call {
     name: "file-fault",
     kind: Kind::Threads,
@@ -63,6 +67,7 @@ pub(super) const FILE_FAULT: Call = Call {
     },
 };
 
+/// Writes to the pages of an anonymous mapping.
 pub(super) const FAULT: Call = Call {
     name: "fault",
     kind: Kind::Threads,

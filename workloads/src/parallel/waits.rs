@@ -14,6 +14,7 @@ const MANY: usize = 128;
 /// Number of round trips in a batch.
 const TRIPS: u64 = 32;
 
+/// Polls one eventfd that is ready.
 pub(super) const POLL: Call = Call {
     name: "poll",
     kind: Kind::Threads,
@@ -21,6 +22,7 @@ pub(super) const POLL: Call = Call {
     work: |watch| poll(watch, &events(1, 1)?, POLLS, 1),
 };
 
+/// Polls many eventfds that are not ready.
 pub(super) const POLL_MANY: Call = Call {
     name: "poll-128",
     kind: Kind::Threads,
@@ -28,6 +30,7 @@ pub(super) const POLL_MANY: Call = Call {
     work: |watch| poll(watch, &events(MANY, 0)?, POLLS_OF_MANY, 0),
 };
 
+/// Switches to another thread and back through two pipes.
 pub(super) const SWITCH: Call = Call {
     name: "switch",
     kind: Kind::Threads,

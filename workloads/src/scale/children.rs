@@ -5,6 +5,7 @@ use crate::Failure;
 use crate::clock::{monotonic_ns, ratio};
 use crate::tasks::{Child, Gate};
 
+/// The part's entry in the list of parts.
 pub(super) const PART: Part = Part {
     name: "children",
     counts: "children",

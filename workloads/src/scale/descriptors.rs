@@ -6,6 +6,7 @@ use super::{Figures, Part, time};
 use crate::Failure;
 use std::fs::File;
 
+/// The part's entry in the list of parts.
 pub(super) const PART: Part = Part {
     name: "descriptors",
     counts: "descriptors",

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+/// The part's entry in the list of parts.
 pub(super) const PART: Part = Part {
     name: "directory",
     counts: "files",

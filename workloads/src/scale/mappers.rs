@@ -6,6 +6,7 @@ use crate::Failure;
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory_file;
 
+/// The part's entry in the list of parts.
 pub(super) const PART: Part = Part {
     name: "mappers",
     counts: "mappers",

@@ -6,6 +6,7 @@ use crate::Failure;
 use std::fs::File;
 use std::io::Read;
 
+/// The part's entry in the list of parts.
 pub(super) const PART: Part = Part {
     name: "procfs",
     counts: "areas",

@@ -7,6 +7,7 @@ use crate::clock::{monotonic_ns, ratio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
+/// The part's entry in the list of parts.
 pub(super) const PART: Part = Part {
     name: "threads",
     counts: "threads",
@@ -22,6 +23,7 @@ const STACK_BYTES: usize = 32 << 10;
 pub(super) struct Word(AtomicU32);
 
 impl Word {
+    /// Returns a word that is 0.
     pub(super) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
@@ -78,6 +80,7 @@ impl Word {
 pub(super) struct Threads(Vec<JoinHandle<Result<(), Failure>>>);
 
 impl Threads {
+    /// Returns a set without threads.
     pub(super) fn none() -> Self {
         Self(Vec::new())
     }
