@@ -298,8 +298,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         self.actual = 0;
     }
 
-    /// Fails with [`BalloonError::DeviceReset`] if the device has been reset by
-    /// [`reset`](Self::reset).
+    /// Checks that [`reset`](Self::reset) has not reset the device. Fails with
+    /// [`BalloonError::DeviceReset`] otherwise.
     pub(crate) fn check_alive(&self) -> Result<(), BalloonError> {
         if self.has_been_reset {
             return Err(BalloonError::DeviceReset);

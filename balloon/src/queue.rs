@@ -9,8 +9,8 @@ use virtio_drivers::Hal;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::Transport;
 
-/// One virtqueue, and the state of the one request that it can carry. `SIZE` is the number of
-/// descriptors of the ring.
+/// One virtqueue, and the state of its only request. `SIZE` is the number of descriptors of the
+/// ring.
 pub(crate) struct RequestQueue<H: Hal, const SIZE: usize> {
     name: QueueName,
     index: u16,
@@ -59,7 +59,8 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         self.ring.set_dev_notify(enable);
     }
 
-    /// Fails if the queue is faulted, or if the device has returned a buffer while it held none.
+    /// Checks that the queue works. Fails if it is faulted, or if the device has returned a buffer
+    /// while it held none, which makes it faulted.
     pub(crate) fn check(&mut self) -> Result<(), DeviceFault> {
         match self.state {
             State::Faulted(fault) => Err(fault),

@@ -31,7 +31,7 @@ pub(crate) struct Transfer<H: Hal> {
     /// entries are in flight.
     batch: [Pfn; PFNS_PER_REQUEST],
     held: usize,
-    /// Whether the guest already owns the pages in flight: deflation without `MUST_TELL_HOST`.
+    /// `true` if the guest already owns the pages in flight: deflation without `MUST_TELL_HOST`.
     handed_over: bool,
 }
 

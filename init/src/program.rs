@@ -28,7 +28,7 @@ use std::thread;
 
 const STATISTICS: &str = "/proc/self/stat";
 
-/// The end of the program.
+/// The outcome of running the program.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// The program could not be started.
@@ -46,7 +46,7 @@ pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
     Wanted::new(&words::of(OUT)?).map(Some)
 }
 
-/// Runs the program until it ends. Carries its streams and carries out the host's requests during
+/// Runs the program until it ends. Meets the host's requests and copies the program's streams in
 /// that time. Fails if the guest cannot be set up or a stream fails.
 pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure> {
     let arguments = words::of(ARGUMENTS)?;

@@ -1,4 +1,4 @@
-//! Carries bytes between a port and the program's pipes or terminal.
+//! Copies bytes between a port and the program's pipes or terminal.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -44,7 +44,7 @@ fn wait(stream: &impl AsFd, wake: &Wake) -> io::Result<bool> {
     }
 }
 
-/// The program's stdin, carried from its port.
+/// The program's stdin, copied from its port.
 #[derive(Debug)]
 pub(crate) struct Input {
     // u64::MAX until the host has sent the length.
@@ -53,7 +53,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Returns a stream that is not carried yet. Fails if no eventfd can be created.
+    /// Returns a stream whose copying has not started. Fails if no eventfd can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             total: AtomicU64::new(u64::MAX),
@@ -61,14 +61,14 @@ impl Input {
         })
     }
 
-    /// Sets the number of bytes after which stdin ends, and wakes `carry`.
+    /// Sets the number of bytes after which stdin ends, and wakes [`carry`](Self::carry).
     pub(crate) fn ends_after(&self, total: u64) {
         // Release pairs with the Acquire in `carry`.
         self.total.store(total, Ordering::Release);
         self.wake.ring();
     }
 
-    /// Carries bytes from `port` to `pipe` until stdin ends or the program has closed it. Fails if
+    /// Copies bytes from `port` to `pipe` until stdin ends or the program has closed it. Fails if
     /// the port fails.
     pub(crate) fn carry(&self, mut port: File, mut pipe: impl Write) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
@@ -92,7 +92,7 @@ impl Input {
     }
 }
 
-/// One of the program's outputs, carried to its port.
+/// One of the program's outputs, copied to its port.
 #[derive(Debug)]
 pub(crate) struct Output {
     closed: AtomicBool,
@@ -100,7 +100,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Returns a stream that is not carried yet. Fails if no eventfd can be created.
+    /// Returns a stream whose copying has not started. Fails if no eventfd can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             closed: AtomicBool::new(false),
@@ -108,14 +108,14 @@ impl Output {
         })
     }
 
-    /// Stops carrying, since the output has no reader on the host any more.
+    /// Stops the copying, since the output has no reader on the host any more.
     pub(crate) fn close(&self) {
         // Release pairs with the Acquire in `carry`.
         self.closed.store(true, Ordering::Release);
         self.wake.ring();
     }
 
-    /// Carries bytes from `pipe` to `port` until no process has the other end open, or
+    /// Copies bytes from `pipe` to `port` until no process has the other end open, or
     /// [`close`](Self::close) was called. Returns the number of bytes written to the port.
     pub(crate) fn carry(&self, mut pipe: impl Read + AsFd, mut port: File) -> io::Result<u64> {
         let mut chunk = vec![0; CHUNK];

@@ -1,4 +1,4 @@
-//! The program's streams, and the threads that carry them to ebb's ports.
+//! The program's streams, and the threads that copy them from and to ebb's ports.
 
 use crate::relay::{Input, Output};
 use crate::terminal::{Terminal, resize};
@@ -101,8 +101,8 @@ impl Ends {
         self.input.as_ref()
     }
 
-    /// Starts the threads that carry the streams. Returns the handles to control them and to wait
-    /// for their end.
+    /// Starts the threads that copy the streams from and to ebb's ports. Returns the handles to
+    /// control them and to wait for their end. Fails if a descriptor cannot be duplicated.
     pub(crate) fn carry(self, stdio: File, stderr: File) -> io::Result<(Streams, Carried)> {
         let streams = Streams {
             input: Arc::new(Input::new()?),
@@ -146,7 +146,7 @@ impl Streams {
         self.input.ends_after(total);
     }
 
-    /// Stops carrying an output, since it has no reader any more. A terminal is hung up by this.
+    /// Stops copying an output, since it has no reader any more. A terminal is hung up by this.
     pub(crate) fn close(&mut self, port: OutputPort) {
         if self.screen.take().is_some() {
             self.input.ends_after(0);
@@ -164,7 +164,7 @@ impl Streams {
     }
 }
 
-/// The threads that carry the outputs.
+/// The threads that copy the outputs.
 #[derive(Debug)]
 pub(crate) struct Carried {
     threads: [Option<JoinHandle<io::Result<u64>>>; 2],

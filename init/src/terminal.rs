@@ -1,4 +1,4 @@
-//! The program's terminal: a pty whose other side is carried to the port of stdin and stdout.
+//! The program's terminal: a pty whose other side is connected to the port of stdin and stdout.
 
 use ebb_wire::terminal::Size;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};

@@ -23,8 +23,8 @@ pub const ZEROED: &str = "zeroed";
 /// Parameter: where the program's stderr goes. [`STDOUT`], or absent if stderr has a port of its
 /// own.
 pub const STDERR: &str = "ebb.stderr";
-/// Value of [`STDERR`]: to the port of stdout, so that the order of the writes is preserved. Two
-/// ports have no order between them.
+/// Value of [`STDERR`]: stderr goes to the port of stdout, so that the order of the writes is
+/// preserved. Two ports have no order between them.
 pub const STDOUT: &str = "stdout";
 
 /// Parameter: the kind of the program's stdin, [`EMPTY`] or [`TERMINAL`]. Absent for any other.

@@ -146,10 +146,10 @@ pub mod pool {
     pub const ENTRIES: u64 = 256;
     /// Mask of the huge page's reference count. A count of 0 means that the page is free.
     pub const REFERENCES: u64 = 0xffff_ffff;
-    /// The pageblock is part of a 1 GiB page, whose references are counted in its first pageblock's
-    /// entry.
+    /// Set if the pageblock is part of a 1 GiB page, whose references are counted in its first
+    /// pageblock's entry.
     pub const GIGANTIC: u64 = 1 << 35;
-    /// The pageblock is in a pool.
+    /// Set if the pageblock is in a pool.
     pub const POOLED: u64 = 1 << 36;
     /// Number of words with a pool's counts: all pages, free pages, reserved ones among the free
     /// pages, and surplus pages.

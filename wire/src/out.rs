@@ -38,7 +38,7 @@ pub const fn cost(bytes: u64) -> u64 {
 }
 
 /// One line of the [`END`] entry, about something that was not sent. The first number is the index
-/// of a requested path.
+/// of a requested path, except in [`Note::More`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Note<'a> {
     /// The path has nothing that could be sent, for the given reason.

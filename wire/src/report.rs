@@ -18,7 +18,7 @@ use core::fmt;
 /// process.
 pub const BYTES_MAX: usize = 4096;
 
-/// One line from the guest.
+/// A report from a Linux guest's first process: one line on the control port.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Report<'a> {
     /// The drivers work.

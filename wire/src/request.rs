@@ -24,7 +24,7 @@ pub const BYTES_MAX: usize = 80;
 /// The largest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
 
-/// One line from the host.
+/// A request from the host to the guest: one line on the control port.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// Send the program's process group this signal, 1 to 64.

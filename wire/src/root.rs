@@ -62,7 +62,7 @@ impl Ask {
     }
 }
 
-/// A question from the guest.
+/// A question from the guest about a file of the host's tree.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// The kind of the question.

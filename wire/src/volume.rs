@@ -92,13 +92,13 @@ pub enum Ask {
 
 /// The bits that select what [`Ask::Change`] changes.
 pub mod change {
-    /// The permissions.
+    /// Changes the permissions.
     pub const MODE: u64 = 1;
-    /// The size.
+    /// Changes the size.
     pub const SIZE: u64 = 2;
-    /// The time of the last read.
+    /// Changes the time of the last read.
     pub const ACCESSED: u64 = 4;
-    /// The time of the last write.
+    /// Changes the time of the last write.
     pub const MODIFIED: u64 = 8;
 }
 
@@ -130,7 +130,7 @@ impl Ask {
     }
 }
 
-/// A request from the guest.
+/// A request from the guest about a file of a volume.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The kind of the request.

@@ -53,7 +53,7 @@ pub(crate) fn take_flag(words: &mut Vec<String>, name: &str) -> bool {
     words.len() != before
 }
 
-/// Fails with `Usage` if `words` contains an option or more than `limit` words.
+/// Checks that `words` contains no option and at most `limit` words. Fails with `Usage` otherwise.
 pub(crate) fn no_more(words: &[String], limit: usize) -> Result<(), Failure> {
     if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
         return Err(Failure::Usage(format!("unknown option {option:?}")));

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `build`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "build",
     usage: "[SIZE [ROUNDS [REST_SECONDS]]]",

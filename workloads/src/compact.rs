@@ -6,7 +6,7 @@ use crate::vmstat::Vmstat;
 use crate::{Experiment, Failure, args, buddyinfo};
 use std::fs;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `compact`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "compact",
     usage: "",

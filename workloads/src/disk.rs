@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `disk`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "disk",
     usage: "[FILE [SECONDS|ROUNDSr]]",

@@ -11,7 +11,7 @@ use crate::{Experiment, Failure, args, buddyinfo, meminfo, size, unmovable};
 use std::process::Command;
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `fragment`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fragment",
     usage: "[SIZE [SECONDS [PROACTIVENESS]]] [-- EXPERIMENT [ARGUMENTS]]",
@@ -104,7 +104,8 @@ pub(crate) fn thin_out(mapping: &mut Mapping, bytes: usize) -> Result<(), Failur
     Ok(())
 }
 
-/// Fails if a remaining page has lost its contents, for example while the kernel moved it.
+/// Checks that the remaining pages have kept their contents, even if the kernel moved them. Fails
+/// with `Wrong` and their number otherwise.
 pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
     let lost = (0..bytes)
         .step_by(PAGES_A_SURVIVOR * PAGE_BYTES)

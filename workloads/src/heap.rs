@@ -11,7 +11,7 @@ use crate::tasks::Child;
 use crate::{Experiment, Failure, args, thp};
 use std::io::{Read, Write};
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `heap`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "heap",
     usage: "[SIZE]",

@@ -10,7 +10,7 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::percentiles::spread;
 use crate::{Experiment, Failure, args, thp};
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `huge-latency`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "huge-latency",
     usage: "[SIZE]",

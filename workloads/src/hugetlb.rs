@@ -9,7 +9,7 @@ use crate::pool::{GIANT_KIB, Pool};
 use crate::{Experiment, Failure, args, meminfo};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `hugetlb`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "hugetlb",
     usage: "[N|all] [--1g]",

@@ -8,7 +8,7 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `idle`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "idle",
     usage: "[SECONDS]",

@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use crate::{Experiment, Failure, args, others, size};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `memhog`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "memhog",
     usage: "[SIZE [HOLD_SECONDS [STAY_SECONDS]]] [--hugetlb] [--count]",

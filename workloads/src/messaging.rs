@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `messaging`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "messaging",
     usage: "[GROUPS [ROUNDSr]] [--pipes|--sockets]",

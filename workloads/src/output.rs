@@ -15,7 +15,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Whether a larger or a smaller value is better.
+/// The direction in which a value improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
@@ -73,7 +73,7 @@ enum Event<'a> {
 /// The longest line that is read for a turn, in bytes.
 const MAX_GO: u64 = 4096;
 
-/// Whether the program runs at its own speed or in turns with others.
+/// The program's speed: its own, or in turns with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// The program runs without waiting.

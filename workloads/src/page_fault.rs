@@ -15,7 +15,7 @@ use crate::{Experiment, Failure, memory_file, thp};
 use std::fs::File;
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `page-fault`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "page-fault",
     usage: "[4k|thp|file|hugetlb|hugetlb-file [TASKS [SECONDS|ROUNDSr]]] [--threads]",

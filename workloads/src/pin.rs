@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::{Experiment, Failure, size, thp};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `pin`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "pin",
     usage: "[SIZE [SECONDS|ROUNDSr]] [--thp|--hugetlb]",

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `program`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "program",
     usage: "[--says TEXT] -- PROGRAM [ARGUMENTS]",

@@ -9,7 +9,7 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args, thp};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `sparse`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "sparse",
     usage: "[PAGES [HOLD_SECONDS]]",

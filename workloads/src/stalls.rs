@@ -12,7 +12,7 @@ use crate::vmstat::Vmstat;
 use crate::{Experiment, Failure, args, size, unmovable};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `stalls`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "stalls",
     usage: "[SIZE [SECONDS [PROACTIVENESS]]]",

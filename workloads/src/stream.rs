@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `stream`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "stream",
     usage: "[SECONDS|ROUNDSr]",

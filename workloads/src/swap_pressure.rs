@@ -8,7 +8,7 @@ use crate::output::Output;
 use crate::{Experiment, Failure, args, meminfo, size};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `swap-pressure`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "swap-pressure",
     usage: "[SIZE [STAY_SECONDS]]",
@@ -64,7 +64,7 @@ fn take(bytes: usize) -> Result<Vec<Vec<u64>>, Failure> {
     Ok(pieces)
 }
 
-/// Fails with `Wrong` if a piece has other contents than were written.
+/// Checks that all pieces have the contents that were written. Fails with `Wrong` otherwise.
 fn check(pieces: &[Vec<u64>]) -> Result<(), Failure> {
     for (index, piece) in pieces.iter().enumerate() {
         let mut state = state(index);

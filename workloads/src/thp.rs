@@ -6,7 +6,8 @@ use std::ops::Range;
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Fails with `Unsupported` if the guest has no transparent huge pages or has them switched off.
+/// Checks that the guest has transparent huge pages and has them enabled. Fails with `Unsupported`
+/// otherwise.
 pub(crate) fn require() -> Result<(), Failure> {
     let text = std::fs::read_to_string(ENABLED)
         .map_err(|_| Failure::Unsupported("transparent huge pages".to_owned()))?;

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `unmovable`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "unmovable",
     usage: "[PERCENT [SECONDS [PROACTIVENESS]]]",

@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::{Experiment, Failure, args, size};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `elastic`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "elastic",
     usage: "memory SIZE | stream|ftq SIZE SECONDS ROUNDS | build ROUNDS SHARE -- PROGRAM [ARGUMENTS]",

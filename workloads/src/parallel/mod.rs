@@ -15,7 +15,7 @@ use crate::tasks::{self, Kind};
 use crate::{Experiment, Failure};
 use std::time::Duration;
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `parallel`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "parallel",
     usage: "CALL [TASKS [SECONDS|ROUNDSr]]",

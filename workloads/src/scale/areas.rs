@@ -4,7 +4,7 @@ use super::call::Reserved;
 use super::{Figures, Part, time};
 use crate::Failure;
 
-/// The part's entry in the list of parts.
+/// The part `areas` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "areas",
     counts: "areas",

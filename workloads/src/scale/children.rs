@@ -5,7 +5,7 @@ use crate::Failure;
 use crate::clock::{monotonic_ns, ratio};
 use crate::tasks::{Child, Gate};
 
-/// The part's entry in the list of parts.
+/// The part `children` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "children",
     counts: "children",

@@ -6,7 +6,7 @@ use crate::Failure;
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory_file;
 
-/// The part's entry in the list of parts.
+/// The part `mappers` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "mappers",
     counts: "mappers",

@@ -19,7 +19,7 @@ use crate::clock::{monotonic_ns, ratio};
 use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args};
 
-/// The experiment's entry in the list of experiments.
+/// The experiment `scale`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "scale",
     usage: "[PART [N…]]",

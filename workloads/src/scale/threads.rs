@@ -7,7 +7,7 @@ use crate::clock::{monotonic_ns, ratio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-/// The part's entry in the list of parts.
+/// The part `threads` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "threads",
     counts: "threads",

@@ -4,7 +4,7 @@ use super::call::{checked, raise_limit};
 use super::{Figures, Part, time};
 use crate::Failure;
 
-/// The part's entry in the list of parts.
+/// The part `timers` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "timers",
     counts: "timers",
