@@ -46,8 +46,8 @@ pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
     Wanted::new(&words::of(OUT)?).map(Some)
 }
 
-/// Runs the program until it ends. Meets the host's requests and copies the program's streams in
-/// that time. Fails if the guest cannot be set up or a stream fails.
+/// Runs the program until it ends. During that time, copies its streams and handles the host's
+/// requests. Fails if the guest cannot be set up or a stream fails.
 pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure> {
     let arguments = words::of(ARGUMENTS)?;
     let environment = words::of(ENVIRONMENT)?;
