@@ -11,7 +11,7 @@ const DROP: &str = "/proc/sys/vm/drop_caches";
 const NAMES: &[u8] = b"2";
 
 /// A thread that asks Linux to drop cached names. The thread that answers a file system's requests
-/// must not wait for that itself, since dropping a name may send a request.
+/// must not wait for that itself.
 #[derive(Debug)]
 pub(crate) struct Caches(SyncSender<()>);
 

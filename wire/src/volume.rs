@@ -70,7 +70,7 @@ pub enum Ask {
     /// Renames the name to the request's target. Numbers: the handle of the new folder, and the
     /// flags of `renameat2`.
     Rename,
-    /// Checks that the file can be opened. Number: bit 1 to read, bit 2 to write.
+    /// Checks that the file can be opened. Number: 1 to read, 2 to write, 3 for both.
     Open,
     /// Reads bytes into frames. Number: the offset. The answer is [`Facts`] and the number of
     /// bytes.

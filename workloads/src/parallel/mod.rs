@@ -187,7 +187,7 @@ fn rate(call: &Call, tasks: u64, until: Until) -> Result<f64, Failure> {
     let figures = match call.kind {
         Kind::Processes => work(),
         // A single thread also gets a second one, which only waits. A process with one thread would
-        // be spared some of the kernel's work for shared memory.
+        // be spared work that the kernel does because of other threads.
         Kind::Threads => std::thread::scope(|scope| match scope.spawn(work).join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
