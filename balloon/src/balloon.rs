@@ -1,4 +1,5 @@
-//! The driver: start, interrupts, end.
+//! [`Balloon`], the driver of one device: start, interrupts, statistics, reset. [`Balloon::step`]
+//! and [`Balloon::deflate`] are in `inflate.rs`, free page reporting in `reporting.rs`.
 
 use crate::batch::MAX_RANGES;
 use crate::config::{FreePages, Options, write_actual, write_poison};
@@ -17,69 +18,78 @@ use core::fmt;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::{DeviceStatus, InterruptStatus, Transport};
 
-/// Where the request buffers lie in their page.
+/// Byte offsets of the request buffers in the one DMA page that they share.
 const INFLATE_BUFFER: usize = 0;
 const DEFLATE_BUFFER: usize = INFLATE_BUFFER + PFN_BUFFER_BYTES;
 const STATS_BUFFER: usize = DEFLATE_BUFFER + PFN_BUFFER_BYTES;
 const _: () = assert!(STATS_BUFFER + STATS_BUFFER_BYTES <= PAGE_SIZE);
 
 bitflags! {
-    /// What there is to do.
+    /// Events of the device that the driver's owner has to handle. Each flag's documentation names
+    /// the method to call.
     #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
     pub struct Work: u8 {
-        /// Pages have reached the balloon: [`Balloon::step`].
+        /// The device has acknowledged pages that went into the balloon. Call [`Balloon::step`].
         const INFLATE = 1 << 0;
-        /// Pages have left the balloon: [`Balloon::step`].
+        /// The device has acknowledged pages that left the balloon. Call [`Balloon::step`].
         const DEFLATE = 1 << 1;
-        /// The device asks for statistics: [`Balloon::answer_stats`].
+        /// The device asks for statistics. Call [`Balloon::answer_stats`].
         const STATS = 1 << 2;
-        /// The device has finished a report: [`Balloon::report_done`].
+        /// The device has finished a report. Call [`Balloon::report_done`].
         const REPORT = 1 << 3;
-        /// The configuration changed, perhaps [`Balloon::target_pages`]: [`Balloon::step`].
+        /// The device changed its configuration, perhaps [`Balloon::target_pages`]. Call
+        /// [`Balloon::step`].
         const TARGET = 1 << 4;
-        /// The device has given up: [`Balloon::reset`].
+        /// The device has met an error from which it cannot recover (`DEVICE_NEEDS_RESET`). Call
+        /// [`Balloon::reset`].
         const NEEDS_RESET = 1 << 5;
     }
 }
 
 /// A virtio-balloon device and its driver.
 ///
-/// The methods change the driver, so several threads share it behind a lock; none of them waits,
-/// but [`deflate`](Self::deflate) and [`report`](Self::report), which call back to wait.
+/// The methods take `&mut self`, so threads that share a `Balloon` need a lock around it. No method
+/// waits for the device except [`deflate`](Self::deflate) and [`report`](Self::report), which call
+/// a function of the caller while they wait, and [`reset`](Self::reset), which reads the device's
+/// status a bounded number of times.
 ///
-/// Dropping it resets the device. Pages that are in the balloon, and ranges of a report under way,
-/// then are the guest's again.
+/// Dropping a `Balloon` resets the device. The guest may then use the pages that were in the
+/// balloon and the ranges of an unfinished report.
 pub struct Balloon<H: Hal, T: Transport> {
-    // First: dropping the transport resets the device, before the memory of the queues is freed.
+    // The first field, so it is dropped first. Dropping the transport resets the device before the
+    // memory of the queues is freed.
     pub(crate) transport: T,
     pub(crate) inflate: Transfer<H>,
     pub(crate) deflate: Transfer<H>,
     stats: Option<StatsQueue<H>>,
     pub(crate) reporting: Result<ReportQueue<H>, ReportingUnavailable>,
-    /// What `inflate`, `deflate` and `stats` point into.
+    /// The memory of the request buffers of `inflate`, `deflate` and `stats`.
     _buffers: DmaPage<H>,
     pub(crate) features: Features,
     pub(crate) free_pages: FreePages,
-    /// Pages in the balloon: acknowledged by the device, and not yet acknowledged to have left.
+    /// Pages in the balloon, as last written to the device: each page counts from the device's
+    /// acknowledgement of its inflation to the acknowledgement of its deflation.
     pub(crate) actual: u32,
     has_been_reset: bool,
 }
 
-// SAFETY: the queues and the buffers that they point to belong to the driver alone and are not
-// bound to a thread; `Hal` has no state of its own that a thread could own.
+// SAFETY: the driver alone owns the queues and their buffers, and they are not bound to a thread.
+// `Hal` has no per-thread state.
 unsafe impl<H: Hal, T: Transport + Send> Send for Balloon<H, T> {}
-// SAFETY: a shared reference only reads: numbers of the driver, the used rings with atomic loads,
+// SAFETY: methods with `&self` only read: the driver's own fields, the used rings by atomic loads,
 // and the configuration space through the transport, which is `Sync`.
 unsafe impl<H: Hal, T: Transport + Sync> Sync for Balloon<H, T> {}
 
 impl<H: Hal, T: Transport> Balloon<H, T> {
-    /// Starts the device behind `transport`: resets it, negotiates features, sets up the queues.
-    /// Afterwards the balloon is empty; a first [`step`](Self::step) takes up the target that the
-    /// device may already have.
+    /// Starts the device behind `transport`: resets it, negotiates features and sets up the queues.
+    /// The balloon is empty afterwards. Call [`step`](Self::step) once, since the device may
+    /// already have a target size.
+    ///
+    /// If only free page reporting cannot be used, the driver starts nevertheless. See
+    /// [`reporting`](Self::reporting).
     ///
     /// # Errors
-    /// See [`SetupError`]; the device is then marked as failed. That free page reporting cannot be
-    /// used is no error here: see [`reporting`](Self::reporting).
+    /// See [`SetupError`]. The device is then marked as failed.
     pub fn new(mut transport: T, options: Options) -> Result<Self, SetupError> {
         match Self::set_up(&mut transport, &options) {
             Ok(parts) => Self::start(transport, parts),
@@ -142,28 +152,29 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
             actual: 0,
             has_been_reset: false,
         };
-        // A device that was driven before may still show the balloon of then.
+        // A device that another driver used before may still show that driver's balloon size.
         write_actual(&mut balloon.transport, 0)?;
         if let Some(stats) = &mut balloon.stats {
             stats
                 .offer(&mut balloon.transport)
                 .map_err(|error| match error {
                     BalloonError::Queue { queue, error } => failed(queue, STATS, error),
-                    // The device has not had anything to return yet.
+                    // No other error is possible: the device holds no buffer yet that it could
+                    // return.
                     _ => failed(QueueName::Stats, STATS, virtio_drivers::Error::IoError),
                 })?;
         }
         Ok(balloon)
     }
 
-    /// The features in use.
+    /// Returns the feature bits in use: offered by the device and accepted by this driver.
     #[must_use]
     pub fn features(&self) -> Features {
         self.features
     }
 
-    /// Acknowledges an interrupt and says what there is to do; empty when the interrupt was not
-    /// this device's. Short enough for an interrupt handler.
+    /// Acknowledges an interrupt and returns the events to handle. The result is empty if the
+    /// interrupt came from another device. Short enough for an interrupt handler.
     pub fn ack_interrupt(&mut self) -> Work {
         let status = self.transport.ack_interrupt();
         let mut work = Work::empty();
@@ -183,8 +194,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         work
     }
 
-    /// What the device has returned so far: for callers that poll. Reads memory only, and so does
-    /// not see [`Work::TARGET`].
+    /// Returns the queues on which the device has returned a request, for callers that poll. Reads
+    /// memory only and no device register, so the result never contains [`Work::TARGET`] or
+    /// [`Work::NEEDS_RESET`]. Empty after [`reset`](Self::reset).
     #[must_use]
     pub fn completed(&self) -> Work {
         let mut work = Work::empty();
@@ -208,8 +220,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         work
     }
 
-    /// Asks the device to interrupt when it returns requests (as it does from the start), or not to
-    /// for a caller that polls. Requests for statistics and changes of the target interrupt anyway.
+    /// Asks the device to interrupt when it returns a request (`true`, the state after the start),
+    /// or not to (`false`, for a caller that polls). Requests for statistics and changes of the
+    /// target interrupt in either case.
     pub fn set_completion_interrupts(&mut self, enable: bool) {
         self.inflate.requests_mut().set_interrupts(enable);
         self.deflate.requests_mut().set_interrupts(enable);
@@ -218,15 +231,16 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
-    /// Answers the device if it asks for statistics: whether it did. `collect` is called only then.
+    /// Answers the device's request for statistics, if there is one. Calls `collect` only then.
+    /// Returns whether the device had asked.
     ///
-    /// The statistics sent are those that had a value in [`Options::stats`]; where `collect` leaves
-    /// one of them out, its last value is sent again.
+    /// The values sent are those that were `Some` in [`Options::stats`]. If `collect` leaves one of
+    /// them out, its last value is sent again.
     ///
     /// [`Options::stats`]: crate::Options::stats
     ///
     /// # Errors
-    /// The device broke the protocol, or has been reset.
+    /// Fails if the device broke the protocol or has been reset.
     pub fn answer_stats(&mut self, collect: impl FnOnce() -> Stats) -> Result<bool, BalloonError> {
         self.check_alive()?;
         match &mut self.stats {
@@ -235,10 +249,10 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
-    /// Whether reports can be made, or why not.
+    /// Returns `Ok` if free page reporting can be used with this device.
     ///
     /// # Errors
-    /// The reason why not.
+    /// Returns the reason why reporting cannot be used.
     pub fn reporting(&self) -> Result<(), ReportingUnavailable> {
         match &self.reporting {
             Ok(_) => Ok(()),
@@ -246,7 +260,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
-    /// The number of ranges that the device holds for a report.
+    /// Returns the number of ranges that the device holds for the report in flight; 0 if there is
+    /// none.
     #[must_use]
     pub fn ranges_held(&self) -> usize {
         self.reporting
@@ -254,13 +269,13 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
             .map_or(0, |queue| queue.ranges_held())
     }
 
-    /// Ends all work of the device: it holds no memory of the guest any more. All pages of the
-    /// balloon go back to their source, the ranges of a report under way to their owner. Everything
-    /// but this answers [`BalloonError::DeviceReset`] from now on.
+    /// Resets the device, so that it no longer uses any memory of the guest. Gives all pages of the
+    /// balloon back to `pages`. The ranges of a report in flight belong to their owner again. From
+    /// now on inflation, deflation, reports and statistics fail with [`BalloonError::DeviceReset`].
     ///
     /// # Errors
-    /// The device did not confirm the reset. Nothing was given back, as the device may still be at
-    /// it; calling again is possible.
+    /// Fails if the device did not confirm the reset in time. No page was given back then, as the
+    /// device may still use them. The call may be repeated.
     pub fn reset(&mut self, pages: &mut impl PageSource) -> Result<(), ResetTimeout> {
         self.has_been_reset = true;
         reset(&mut self.transport)?;
@@ -271,7 +286,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         Ok(())
     }
 
-    /// After a reset: the device holds nothing, all pages are the guest's again.
+    /// Gives all pages of the balloon back to `pages`. Call this only after a confirmed reset: the
+    /// device must hold no page.
     fn release_pages(&mut self, pages: &mut impl PageSource) {
         self.inflate.take_batch(|page| pages.give_back(page));
         let leaving = self.deflate.take_batch(|page| pages.give_back(page));
@@ -282,6 +298,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         self.actual = 0;
     }
 
+    /// Checks that [`reset`](Self::reset) has not reset the device. Fails with
+    /// [`BalloonError::DeviceReset`] otherwise.
     pub(crate) fn check_alive(&self) -> Result<(), BalloonError> {
         if self.has_been_reset {
             return Err(BalloonError::DeviceReset);
@@ -292,8 +310,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
 
 impl<H: Hal, T: Transport> Drop for Balloon<H, T> {
     fn drop(&mut self) {
-        // Before the queues and the buffers are freed. A device that does not confirm cannot be
-        // waited for: there is nobody to tell.
+        // The device must stop using the queues and buffers before they are freed. If it does not
+        // confirm the reset, a drop can neither wait longer nor return an error.
         let _ = reset(&mut self.transport);
     }
 }
@@ -311,7 +329,7 @@ impl<H: Hal, T: Transport> fmt::Debug for Balloon<H, T> {
     }
 }
 
-/// A driver before `DRIVER_OK`.
+/// The parts of a [`Balloon`] that exist before `DRIVER_OK` is set.
 struct Parts<H: Hal> {
     inflate: Transfer<H>,
     deflate: Transfer<H>,
@@ -330,7 +348,8 @@ fn failed(queue: QueueName, index: u16, error: virtio_drivers::Error) -> SetupEr
     }
 }
 
-/// The reporting queue, or why there is none: that does not keep the rest from working.
+/// Returns the reporting queue, or inside `Ok` the reason why reporting cannot be used: the other
+/// queues work without it. Fails if the queue exists but cannot be set up.
 fn set_up_reporting<H: Hal>(
     transport: &mut impl Transport,
     negotiated: &Negotiated,

@@ -1,24 +1,24 @@
-//! Ranges of free memory that are reported together.
+//! [`ReportBatch`]: ranges of free memory that go to the device in one report.
 
 use crate::page::PAGE_SIZE;
 use core::ptr::NonNull;
 use thiserror::Error;
 
-/// The most ranges in one report: the size of the ring, and of the queue in QEMU.
+/// The largest number of ranges in one report: the driver's ring size, and QEMU's queue size.
 pub const MAX_RANGES: usize = 32;
 
-/// The longest range: a descriptor has 32 bits for its length.
+/// The longest range in bytes: the length field of a descriptor has 32 bits.
 const MAX_RANGE_BYTES: usize = 0xffff_f000;
 
-/// The longest report: "The driver MUST NOT add a descriptor chain longer than 2^32 bytes in total"
-/// (virtio 1.2, 2.7.5.2).
+/// The longest report in bytes: "The driver MUST NOT add a descriptor chain longer than 2^32 bytes
+/// in total" (virtio 1.2, 2.7.5.2).
 const MAX_REPORT_BYTES: u64 = 1 << 32;
 
 /// Ranges of free memory for one report, at most [`MAX_RANGES`].
 ///
-/// The batch stands for the right to that memory. [`Balloon::submit_report`] moves the ranges into
-/// the driver and leaves the batch empty; [`Balloon::report_done`] says when the right is back with
-/// the caller.
+/// The batch owns the memory of its ranges: no other code may use it. [`Balloon::submit_report`]
+/// moves the ranges into the driver and leaves the batch empty. The memory belongs to the caller
+/// again when [`Balloon::report_done`] has returned `Some`.
 ///
 /// [`Balloon::submit_report`]: crate::Balloon::submit_report
 /// [`Balloon::report_done`]: crate::Balloon::report_done
@@ -29,7 +29,7 @@ pub struct ReportBatch {
     bytes: u64,
 }
 
-// SAFETY: the memory belongs to the batch alone, and is not bound to a thread.
+// SAFETY: the batch alone owns the memory, which is not bound to a thread.
 unsafe impl Send for ReportBatch {}
 // SAFETY: a shared reference to the batch gives no access to the memory.
 unsafe impl Sync for ReportBatch {}
@@ -41,7 +41,7 @@ impl Default for ReportBatch {
 }
 
 impl ReportBatch {
-    /// An empty batch.
+    /// Returns an empty batch.
     #[must_use]
     pub const fn new() -> Self {
         let nothing = NonNull::slice_from_raw_parts(NonNull::<u8>::dangling(), 0);
@@ -52,18 +52,19 @@ impl ReportBatch {
         }
     }
 
-    /// Adds `len` bytes of free memory at `start`, the address at which the `Hal` shares it. Both
-    /// are multiples of [`PAGE_SIZE`]; hosts with larger pages ignore what does not fill one.
+    /// Adds `len` bytes of free memory at `start`, the virtual address that the `Hal` translates.
+    /// Both must be multiples of [`PAGE_SIZE`]. A host with larger pages ignores the parts of a
+    /// range that do not fill one of its pages.
     ///
     /// # Errors
-    /// [`RangeError`] for a range that cannot be reported; the batch is then unchanged.
+    /// Fails with a [`RangeError`] if the range cannot be reported. The batch is then unchanged.
     ///
     /// # Safety
-    /// `start` must point to `len` bytes of mapped memory that nobody owns but the caller, and no
-    /// byte of it is in a batch already: nothing reads or writes it, or has a reference to it, for
-    /// as long as it is in the batch, and after [`Balloon::submit_report`] took it, until
+    /// `start` must point to `len` bytes of mapped memory that only the caller owns and that are
+    /// not in a batch yet. No code may read or write them, or have a reference to them, while they
+    /// are in the batch, and, once [`Balloon::submit_report`] took them, until
     /// [`Balloon::report_done`] returned `Some` or the device was reset ([`Balloon::reset`] or a
-    /// drop of the driver). What was in it is lost.
+    /// drop of the driver). Their contents are lost.
     ///
     /// [`Balloon::submit_report`]: crate::Balloon::submit_report
     /// [`Balloon::report_done`]: crate::Balloon::report_done
@@ -76,7 +77,7 @@ impl ReportBatch {
         if len == 0 || !len.is_multiple_of(PAGE_SIZE) || len > MAX_RANGE_BYTES {
             return Err(RangeError::Length { address, len });
         }
-        // Neither sum can overflow: at most 2^32 plus less than 2^32.
+        // The sum cannot overflow: it is at most 2^32 plus less than 2^32.
         let bytes = self.bytes + len as u64;
         if bytes > MAX_REPORT_BYTES {
             return Err(RangeError::ReportTooLong { bytes });
@@ -90,86 +91,86 @@ impl ReportBatch {
         Ok(())
     }
 
-    /// The number of ranges.
+    /// Returns the number of ranges in the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no range in it.
+    /// Returns whether the batch has no range.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether no further range fits.
+    /// Returns whether the batch has [`MAX_RANGES`] ranges, so that no further one fits.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len == MAX_RANGES
     }
 
-    /// The bytes in all its ranges.
+    /// Returns the length of all ranges together in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes all ranges out without reporting them.
+    /// Removes all ranges without reporting them.
     pub fn clear(&mut self) {
         *self = Self::new();
     }
 
-    /// Calls `with` with the ranges as the queue wants them.
+    /// Calls `with` with the ranges in the form that a virtqueue takes, and returns its result.
     ///
     /// # Safety
-    /// The memory must be the caller's, as in [`push`](Self::push): in particular the device must
-    /// not be working on it.
+    /// The batch must own the memory, as promised in [`push`](Self::push). In particular the device
+    /// must not be using it.
     pub(crate) unsafe fn with_slices<R>(
         &mut self,
         with: impl for<'a> FnOnce(&'a mut [&'a mut [u8]]) -> R,
     ) -> R {
         let mut slices: [&mut [u8]; MAX_RANGES] = core::array::from_fn(|_| &mut [][..]);
         for (slice, range) in slices.iter_mut().zip(&mut self.ranges[..self.len]) {
-            // SAFETY: who put the range in promised that it is mapped memory that belongs to the
-            // batch alone, and the caller promises that the device is not at it. Nothing is read
-            // or written through the reference: the queue only passes the address on.
+            // SAFETY: the caller of `push` promised mapped memory that the batch alone owns, and
+            // the caller of this function that the device is not using it. No byte is read or
+            // written through the reference: the queue only passes its address on.
             *slice = unsafe { range.as_mut() };
         }
         with(&mut slices[..self.len])
     }
 }
 
-/// A range cannot be reported.
+/// The reason why [`ReportBatch::push`] refused a range.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum RangeError {
-    /// It does not start at a multiple of 4 KiB.
+    /// The range does not start at a multiple of 4 KiB.
     #[error("the range at {address:#x} does not start on a page of 4096 bytes")]
     Unaligned {
-        /// Where it starts.
+        /// The start address of the range.
         address: usize,
     },
-    /// Its length is zero, no multiple of 4 KiB, or 4 GiB or more.
+    /// The length is zero, not a multiple of 4 KiB, or 4 GiB or more.
     #[error(
         "the range at {address:#x} is {len:#x} bytes long: not a number of pages from 1 to 2^20 - 1"
     )]
     Length {
-        /// Where it starts.
+        /// The start address of the range.
         address: usize,
-        /// Its length in bytes.
+        /// The length of the range in bytes.
         len: usize,
     },
-    /// The batch is full.
+    /// The batch already has [`MAX_RANGES`] ranges.
     #[error("the range of {len:#x} bytes at {address:#x} is one too many for a report of 32")]
     TooMany {
-        /// Where it starts.
+        /// The start address of the range.
         address: usize,
-        /// Its length in bytes.
+        /// The length of the range in bytes.
         len: usize,
     },
-    /// The report would be longer than 4 GiB.
+    /// With this range the report would be longer than 4 GiB.
     #[error("a report of {bytes:#x} bytes is longer than 2^32")]
     ReportTooLong {
-        /// The bytes that it would have.
+        /// The length that the report would have, in bytes.
         bytes: u64,
     },
 }
@@ -180,10 +181,10 @@ mod tests {
     use core::num::NonZero;
     use core::ptr::NonNull;
 
-    /// Ranges are never looked into, so any address will do.
+    /// Adds a range at any `address`: the memory is never accessed.
     fn push(batch: &mut ReportBatch, address: usize, len: usize) -> Result<(), RangeError> {
         let start = NonNull::without_provenance(NonZero::new(address).unwrap());
-        // SAFETY: the batch is never submitted, so nothing comes to the memory.
+        // SAFETY: the batch is never submitted, so the memory is not accessed.
         unsafe { batch.push(start, len) }
     }
 

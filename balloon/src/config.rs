@@ -1,46 +1,49 @@
-//! What the caller chooses, and the device's configuration space (virtio 1.2, 5.5.4).
+//! [`Options`], which the driver's owner chooses, and access to the device's configuration space
+//! (virtio 1.2, 5.5.4).
 
 use crate::error::ConfigError;
 use crate::features::{Features, SUPPORTED};
 use crate::stats::Stats;
 use virtio_drivers::transport::Transport;
 
-/// Byte offsets in `struct virtio_balloon_config`. All fields are little-endian, legacy included.
+/// Byte offsets in `struct virtio_balloon_config`. All fields are little-endian, also in legacy
+/// devices.
 const NUM_PAGES: usize = 0;
 const ACTUAL: usize = 4;
 const POISON_VAL: usize = 12;
 
-/// What the caller tells the driver when it starts it.
+/// The choices of the driver's owner, given to [`Balloon::new`](crate::Balloon::new).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Options {
-    /// What the guest expects to find in its free pages.
+    /// The contents that the guest expects in a free page.
     pub free_pages: FreePages,
-    /// The statistics the guest can supply, with their first values: the ones that are `None` here
-    /// are never sent, since a driver must supply the same subset each time. `None`, or no value at
-    /// all: the statistics queue is not negotiated.
+    /// The statistics that the guest can supply, with their first values. A statistic that is
+    /// `None` here is never sent, since a driver must supply the same subset each time. With
+    /// `None`, or with no value at all, the statistics queue is not negotiated.
     pub stats: Option<Stats>,
 }
 
-/// What the guest expects to find in a page that was free: it decides whether free page reporting
-/// is safe, since the device may change reported pages.
+/// The contents that the guest expects in a free page. They decide whether free page reporting is
+/// safe, since the device may change the contents of reported pages.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FreePages {
-    /// Nothing in particular: a page is initialised when it is allocated, if need be.
+    /// The guest expects nothing: if need be, it initialises a page when it allocates it.
     #[default]
     Arbitrary,
-    /// This value, repeated: zero for a guest that clears pages when it frees them, another value
-    /// for page poisoning. The device is told through `poison_val`; where it cannot be told, free
-    /// page reporting is not used. Whoever owns the pages fills a page that the balloon gave back
-    /// with the value before it counts as free ([`PageSource::give_back`]).
+    /// The guest expects this 32-bit value, repeated: zero if it clears pages when it frees them,
+    /// another value for page poisoning. The driver writes the value to the device's `poison_val`
+    /// field. If the device does not offer that, free page reporting is not used. The page source
+    /// fills a page that leaves the balloon with the value before the page counts as free
+    /// ([`PageSource::give_back`]).
     ///
-    /// QEMU acknowledges reports when the value is not zero, but gives no memory back then.
+    /// If the value is not zero, QEMU acknowledges reports but gives no memory back to the host.
     ///
     /// [`PageSource::give_back`]: crate::PageSource::give_back
     Filled(u32),
 }
 
 impl Options {
-    /// The features to accept of those that the device offers.
+    /// Returns the feature bits to accept: a subset of `offered`.
     pub(crate) fn choose(&self, offered: Features) -> Features {
         let mut accepted = offered & SUPPORTED;
         if !self.stats.is_some_and(|stats| stats.supplies_any()) {
@@ -62,19 +65,21 @@ impl Options {
     }
 }
 
-/// The number of pages that the device wants in the balloon. Any value is possible, also one
-/// beyond the guest's memory, and it may change from one read to the next.
+/// Reads the number of 4 KiB pages that the device wants in the balloon. The device may show any
+/// number, even one beyond the guest's memory, and may change it between two reads. Fails if the
+/// transport cannot read the field.
 pub(crate) fn read_num_pages(transport: &impl Transport) -> Result<u32, ConfigError> {
     read(transport, NUM_PAGES)
 }
 
-/// Tells the device how many pages are in the balloon: all four bytes in one access, as legacy
-/// devices need.
+/// Writes the number of 4 KiB pages in the balloon to the device. All four bytes go in one access,
+/// as legacy devices need it. Fails if the transport cannot write the field.
 pub(crate) fn write_actual(transport: &mut impl Transport, actual: u32) -> Result<(), ConfigError> {
     write(transport, ACTUAL, actual)
 }
 
-/// Tells the device what free pages are filled with; only before `DRIVER_OK`.
+/// Writes the 32-bit value that fills free pages to the device. Call this before `DRIVER_OK` only.
+/// Fails if the transport cannot write the field.
 pub(crate) fn write_poison(transport: &mut impl Transport, value: u32) -> Result<(), ConfigError> {
     write(transport, POISON_VAL, value)
 }

@@ -1,14 +1,13 @@
-//! The page that holds the driver's request buffers, at an address that does not move when the
-//! driver does.
+//! The page with the driver's request buffers. It stays at one address when the driver is moved.
 
 use crate::page::PAGE_SIZE;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// One page of memory that the device may read, from the `Hal`.
+/// One page of DMA memory from the `Hal` that the device may read.
 ///
-/// The device may also write it although it should not, so nothing is ever read back from it.
+/// The device might also write to it although it must not, so the driver never reads it back.
 pub(crate) struct DmaPage<H: Hal> {
     address: PhysAddr,
     start: NonNull<u8>,
@@ -16,9 +15,10 @@ pub(crate) struct DmaPage<H: Hal> {
 }
 
 impl<H: Hal> DmaPage<H> {
+    /// Allocates the page. Returns `None` if the `Hal` has no memory.
     pub(crate) fn new() -> Option<Self> {
         let (address, start) = H::dma_alloc(1, BufferDirection::DriverToDevice);
-        // How a `Hal` says that it has no memory. There is then nothing to drop.
+        // A `Hal` without memory returns address 0. There is then nothing to free.
         if address == 0 {
             return None;
         }
@@ -29,7 +29,7 @@ impl<H: Hal> DmaPage<H> {
         })
     }
 
-    /// Part of the page.
+    /// Returns the `len` bytes at `offset` in the page. Panics if they do not lie inside it.
     pub(crate) fn part(&self, offset: usize, len: usize) -> NonNull<[u8]> {
         assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset);
         // SAFETY: the offset lies within the page that `start` points to, as just asserted.
@@ -40,8 +40,8 @@ impl<H: Hal> DmaPage<H> {
 
 impl<H: Hal> Drop for DmaPage<H> {
     fn drop(&mut self) {
-        // SAFETY: address, pointer and page count are those of `dma_alloc`, and it is freed once.
-        // A refusal is not our memory error: there is nobody to tell.
+        // SAFETY: address, pointer and page count are those of `dma_alloc`, and it is freed once. A
+        // failure is ignored, since a drop cannot return an error.
         let _ = unsafe { H::dma_dealloc(self.address, self.start, 1) };
     }
 }

@@ -1,16 +1,16 @@
-//! What can go wrong, with the values that were involved.
+//! The errors of this crate, with the values involved.
 
 use crate::features::Features;
 use core::fmt;
 use thiserror::Error;
 use virtio_drivers::transport::{DeviceStatus, DeviceType};
 
-/// A queue of the device, by its name in the standard.
+/// A queue of the device. Each variant names the queue as the standard does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum QueueName {
-    /// `inflateq`: pages for the balloon.
+    /// `inflateq`: pages that go into the balloon.
     Inflate,
-    /// `deflateq`: pages from the balloon.
+    /// `deflateq`: pages that leave the balloon.
     Deflate,
     /// `statsq`: memory statistics.
     Stats,
@@ -29,18 +29,18 @@ impl fmt::Display for QueueName {
     }
 }
 
-/// The device broke the protocol on a queue. The queue is not used again, and what the device held
-/// then stays out of use until the device has been reset.
+/// A violation of the protocol on one queue by the device. The driver uses the queue no more. The
+/// memory that the device then held stays out of use until the device has been reset.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum DeviceFault {
-    /// The device returned another buffer than the one it holds.
+    /// The device returned a different buffer from the one that it holds.
     #[error("{queue}: the device returned buffer {got}, but holds only {held}")]
     WrongBuffer {
         /// The queue.
         queue: QueueName,
-        /// The buffer the device holds.
+        /// The buffer (first descriptor index) that the device holds.
         held: u16,
-        /// The buffer it says it returns.
+        /// The buffer that the device claims to return.
         got: u16,
     },
     /// The device returned a buffer although it holds none.
@@ -48,7 +48,7 @@ pub enum DeviceFault {
     Unsolicited {
         /// The queue.
         queue: QueueName,
-        /// The buffer it says it returns.
+        /// The buffer that the device claims to return.
         got: u16,
     },
 }
@@ -57,38 +57,38 @@ pub enum DeviceFault {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("the device did not confirm a reset: its status is still {status:?}")]
 pub struct ResetTimeout {
-    /// The status it showed last.
+    /// The status that the last read returned.
     pub status: DeviceStatus,
 }
 
-/// A field of the configuration space could not be read or written.
+/// The transport could not read or write a field of the configuration space.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("configuration field at byte {offset}: {error}")]
 pub struct ConfigError {
-    /// Byte offset of the field.
+    /// Byte offset of the field in the configuration space.
     pub offset: usize,
-    /// What the transport said.
+    /// The transport's error.
     pub error: virtio_drivers::Error,
 }
 
-/// The driver could not be started.
+/// The reason why [`Balloon::new`](crate::Balloon::new) could not start the driver.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum SetupError {
-    /// The device is something else.
+    /// The device is not a memory balloon.
     #[error("device type {device_type:?} is not a memory balloon")]
     NotABalloon {
-        /// What the transport found.
+        /// The device type that the transport reports.
         device_type: DeviceType,
     },
-    /// The device did not reset.
+    /// The device did not confirm the reset.
     #[error(transparent)]
     Reset(#[from] ResetTimeout),
-    /// The device did not confirm the features.
+    /// The device did not accept the driver's choice of features (`FEATURES_OK` stayed clear).
     #[error("the device refused the features {accepted:?} of its offer {offered:?}")]
     FeaturesRefused {
-        /// What it offered.
+        /// The features that the device offered.
         offered: Features,
-        /// What the driver accepted.
+        /// The features that the driver accepted.
         accepted: Features,
     },
     /// A queue could not be set up.
@@ -96,45 +96,45 @@ pub enum SetupError {
     Queue {
         /// The queue.
         queue: QueueName,
-        /// Its index.
+        /// The queue's index on the device.
         index: u16,
-        /// What the queue implementation said.
+        /// The error of `virtio-drivers`.
         error: virtio_drivers::Error,
     },
     /// The `Hal` had no page for the request buffers.
     #[error("no memory for the request buffers")]
     NoDmaMemory,
-    /// The configuration space is not as it should be.
+    /// The transport could not access the configuration space.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
 
-/// An operation on the running driver failed.
+/// The reason why an operation on the running driver failed.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum BalloonError {
-    /// The device broke the protocol.
+    /// The device broke the protocol on a queue.
     #[error(transparent)]
     Fault(#[from] DeviceFault),
-    /// The configuration space could not be used.
+    /// The transport could not access the configuration space.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A request could not be queued.
+    /// A request could not be put into its queue.
     #[error("{queue}: {error}")]
     Queue {
         /// The queue.
         queue: QueueName,
-        /// What the queue implementation said.
+        /// The error of `virtio-drivers`.
         error: virtio_drivers::Error,
     },
-    /// Pages were asked back that the device wants to keep, and `DEFLATE_ON_OOM` was not
-    /// negotiated.
+    /// The guest asked for pages that the device still wants in the balloon, and `DEFLATE_ON_OOM`
+    /// was not negotiated.
     #[error(
         "the balloon holds {actual} pages of {target} wanted, and deflate-on-OOM was not negotiated"
     )]
     DeflateNotAllowed {
         /// Pages in the balloon.
         actual: u32,
-        /// Pages that the device wants in it.
+        /// Pages that the device wants in the balloon.
         target: u32,
     },
     /// The device has been reset by [`Balloon::reset`](crate::Balloon::reset).

@@ -3,33 +3,36 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// Feature bits that this driver knows. Bits 0–5 are the balloon's own.
+    /// Feature bits that this driver knows. Bits 0–5 are specific to the balloon.
     #[derive(Copy, Clone, Debug, Default, Eq, PartialEq)]
     pub struct Features: u64 {
-        /// Pages of the balloon may be used again only after the device has acknowledged that.
+        /// The guest may use pages that leave the balloon only after the device acknowledged them.
         const MUST_TELL_HOST = 1 << 0;
-        /// A queue for memory statistics is present.
+        /// The device has a queue for memory statistics.
         const STATS_VQ = 1 << 1;
-        /// The guest may take pages back from the balloon when it runs out of memory.
+        /// The guest may take pages out of the balloon when it runs out of memory, even if the
+        /// device still wants them.
         const DEFLATE_ON_OOM = 1 << 2;
-        /// Free page hinting for migration. Known because it takes part in the numbering of the
-        /// queues; this driver never accepts it.
+        /// Free page hinting, for migration. This driver never accepts it, but the bit matters for
+        /// the numbering of the queues.
         const FREE_PAGE_HINT = 1 << 3;
-        /// The device takes the value that the guest's free pages are filled with.
+        /// The device has a field for the value that fills the guest's free pages.
         const PAGE_POISON = 1 << 4;
-        /// Free page reporting: a queue for reports is present.
+        /// Free page reporting: the device has a queue for reports.
         const REPORTING = 1 << 5;
         /// The device follows virtio 1.0 or later.
         const VERSION_1 = 1 << 32;
     }
 }
 
-/// What this driver accepts where it is offered.
+/// The features that this driver accepts if the device offers them.
 ///
-/// Not among them, on purpose: `RING_INDIRECT_DESC`, for which the queue would have to allocate
-/// with every report (and give up when it cannot), although a report fits the ring directly; and
-/// `RING_EVENT_IDX`, which saves nothing where at most one request is under way on a queue; and
-/// `ACCESS_PLATFORM`, since page numbers are guest-physical whatever translates other addresses.
+/// Three features are left out on purpose:
+/// * `RING_INDIRECT_DESC`: the queue would have to allocate for each report, and fail if it cannot.
+///   A report fits the ring directly.
+/// * `RING_EVENT_IDX`: it saves nothing with at most one request in flight on a queue.
+/// * `ACCESS_PLATFORM`: page numbers are guest-physical, whether or not an IOMMU translates other
+///   addresses.
 pub(crate) const SUPPORTED: Features = Features::MUST_TELL_HOST
     .union(Features::STATS_VQ)
     .union(Features::DEFLATE_ON_OOM)

@@ -1,6 +1,6 @@
-//! Inflating and deflating (virtio 1.2, 5.5.6): what [`Balloon::step`] and [`Balloon::deflate`] do.
+//! Inflating and deflating (virtio 1.2, 5.5.6): [`Balloon::step`] and [`Balloon::deflate`].
 //!
-//! Pages go through two queues ([`crate::transfer`]), one batch at a time.
+//! Pages go through the inflate and the deflate queue ([`crate::transfer`]), one batch at a time.
 
 use crate::balloon::Balloon;
 use crate::config::{read_num_pages, write_actual};
@@ -12,66 +12,69 @@ use core::ops::ControlFlow;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
-/// What a call of [`Balloon::step`] did.
+/// The result of a call of [`Balloon::step`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// Pages that came into the balloon.
+    /// Number of pages that entered the balloon during the call.
     pub inflated: u32,
-    /// Pages that left the balloon.
+    /// Number of pages that left the balloon during the call.
     pub deflated: u32,
-    /// Why it went no further.
+    /// Why the call ended.
     pub stop: Stop,
 }
 
-/// Why [`Balloon::step`] went no further.
+/// The reason why [`Balloon::step`] ended, and with it what to do next.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stop {
-    /// The balloon has the size that the device wants. Nothing to do until
+    /// The balloon has the size that the device wants. Nothing is to be done until
     /// [`Work::TARGET`](crate::Work::TARGET).
     OnTarget,
-    /// The budget is spent: call again when convenient.
+    /// The budget is used up. Call again when convenient.
     BudgetSpent,
-    /// The device works on a request of this queue: call again after its interrupt, or later.
+    /// The device has not finished a request of this queue. Call again after its interrupt, or
+    /// later.
     Waiting(QueueName),
-    /// The device wants more, but the guest has no page to spare: try again in a while.
+    /// The device wants more pages, but the page source has none to spare. Call again in a while.
     NothingToSpare {
-        /// Pages that are missing.
+        /// Pages that the device wants in addition.
         missing: u32,
     },
-    /// The device lets pages go, but the source has no record of any: its record is wrong.
+    /// The device wants fewer pages, but the page source remembers none in the balloon. Its record
+    /// is wrong.
     NothingToRecall {
-        /// Pages that should be there.
+        /// Pages that the balloon has in excess of the target.
         excess: u32,
     },
 }
 
 impl<H: Hal, T: Transport> Balloon<H, T> {
-    /// The number of pages that the device wants in the balloon: any number, also one beyond the
-    /// guest's memory.
+    /// Returns the number of 4 KiB pages that the device wants in the balloon. It can be any
+    /// number, even one beyond the guest's memory.
     ///
     /// # Errors
-    /// The configuration space could not be read, or the device has been reset.
+    /// Fails if the configuration space could not be read or the device has been reset.
     pub fn target_pages(&self) -> Result<u32, BalloonError> {
         self.check_alive()?;
         Ok(read_num_pages(&self.transport)?)
     }
 
-    /// The number of pages in the balloon, as last told to the device.
+    /// Returns the number of 4 KiB pages in the balloon, as last written to the device.
     #[must_use]
     pub fn actual_pages(&self) -> u32 {
         self.actual
     }
 
-    /// Brings the balloon towards the size that the device wants, by at most `budget` pages, and
-    /// never waits: what stopped it is in the result. Call it when [`ack_interrupt`] or
-    /// [`completed`] say so, and again as [`Stop`] advises.
+    /// Moves pages into or out of the balloon towards the size that the device wants, `budget`
+    /// pages at most. Never waits. Returns the numbers of pages moved and the reason for stopping.
+    /// Call it when [`ack_interrupt`] or [`completed`] report work for it, and again as [`Stop`]
+    /// says.
     ///
     /// [`ack_interrupt`]: Self::ack_interrupt
     /// [`completed`]: Self::completed
     ///
     /// # Errors
-    /// The device broke the protocol, its configuration space failed, or it has been reset. Pages
-    /// that moved before that are accounted for.
+    /// Fails if the device broke the protocol, its configuration space could not be accessed, or it
+    /// has been reset. Pages that moved before the failure are accounted for.
     pub fn step(
         &mut self,
         pages: &mut impl PageSource,
@@ -81,7 +84,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         let mut inflated = self.finish_inflation(pages)?;
         let mut deflated = self.finish_deflation(pages)?;
         let mut left = budget;
-        // Each round moves a page out of `left` or ends.
+        // Each round reduces `left` by at least one page, or ends the loop.
         let stop = loop {
             if self.inflate.requests().is_held() {
                 break Stop::Waiting(QueueName::Inflate);
@@ -89,7 +92,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
             if self.deflate.requests().is_held() {
                 break Stop::Waiting(QueueName::Deflate);
             }
-            // Read once a round: the device may change it at any time.
+            // Read once a round, since the device may change it at any time.
             let target = read_num_pages(&self.transport)?;
             let difference = target.abs_diff(self.actual);
             let sent = match target.cmp(&self.actual) {
@@ -118,15 +121,17 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         })
     }
 
-    /// Takes up to `pages_wanted` pages out of the balloon because the guest has run out of memory,
-    /// and says how many the guest got. Nothing is allocated. `wait` is called while the device
-    /// works on a request; when it breaks, the call ends with what there is so far, and a later
-    /// call or [`step`](Self::step) finishes the request.
+    /// Takes up to `pages_wanted` pages out of the balloon because the guest has run out of memory.
+    /// Returns the number of pages that the guest got. Allocates nothing.
     ///
-    /// Without `DEFLATE_ON_OOM` only pages that the device does not want any more are taken.
+    /// Calls `wait` while the device works on a request. If `wait` returns `Break`, the call ends
+    /// with the pages released so far, and a later call or [`step`](Self::step) finishes the
+    /// request. Without the feature `DEFLATE_ON_OOM`, takes only pages beyond the size that the
+    /// device wants.
     ///
     /// # Errors
-    /// As [`step`](Self::step), and [`BalloonError::DeflateNotAllowed`].
+    /// Fails like [`step`](Self::step), and with [`BalloonError::DeflateNotAllowed`] if the device
+    /// wants all pages and `DEFLATE_ON_OOM` was not negotiated.
     pub fn deflate(
         &mut self,
         pages: &mut impl PageSource,
@@ -143,10 +148,10 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
                 return Err(BalloonError::DeflateNotAllowed { actual, target });
             }
         }
-        // Without MUST_TELL_HOST the guest has the pages as soon as they are sent.
+        // Without MUST_TELL_HOST the guest owns the pages as soon as the request is sent.
         let at_once = !self.features.contains(Features::MUST_TELL_HOST);
         let mut released = 0;
-        // Each round sends at least one page, or ends.
+        // Each round sends at least one page, or ends the loop.
         loop {
             loop {
                 let finished = self.finish_deflation(pages)?;
@@ -175,6 +180,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
+    /// Sends up to `limit` spare pages to the inflate queue and returns their number. On an error
+    /// the pages go back to `pages`.
     fn start_inflation(
         &mut self,
         pages: &mut impl PageSource,
@@ -190,6 +197,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         sent
     }
 
+    /// Puts the pages of a finished inflate request on record and returns their number; 0 if no
+    /// request has finished.
     fn finish_inflation(&mut self, pages: &mut impl PageSource) -> Result<u32, BalloonError> {
         if !self.inflate.poll()? {
             return Ok(0);
@@ -200,6 +209,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         Ok(count)
     }
 
+    /// Sends up to `limit` pages of the balloon to the deflate queue and returns their number.
+    /// Gives them to the guest at once if `MUST_TELL_HOST` was not negotiated. On an error the
+    /// pages stay in the balloon.
     fn start_deflation(
         &mut self,
         pages: &mut impl PageSource,
@@ -217,6 +229,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         sent
     }
 
+    /// Gives the pages of a finished deflate request to the guest and returns their number; 0 if no
+    /// request has finished.
     fn finish_deflation(&mut self, pages: &mut impl PageSource) -> Result<u32, BalloonError> {
         if !self.deflate.poll()? {
             return Ok(0);

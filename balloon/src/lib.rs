@@ -1,4 +1,19 @@
 #![doc = include_str!("../README.md")]
+//!
+//! ## Types
+//!
+//! | item | purpose |
+//! |---|---|
+//! | [`Balloon`] | the driver of one device; start here |
+//! | [`Options`], [`FreePages`] | the choices of the driver's owner at the start |
+//! | [`Features`] | the feature bits that driver and device have agreed on |
+//! | [`Work`] | the events that an interrupt, or polling, has found |
+//! | [`PageSource`], [`Pfn`] | the guest's allocator as the driver sees it; page numbers |
+//! | [`Progress`], [`Stop`] | the result of [`Balloon::step`] |
+//! | [`ReportBatch`], [`RangeError`] | the ranges of one free page report |
+//! | [`Reported`], [`ReportError`], [`ReportingUnavailable`] | the result of a report |
+//! | [`Stats`] | the guest's memory statistics |
+//! | [`SetupError`], [`BalloonError`], [`DeviceFault`] | errors at the start and later |
 #![no_std]
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Bringing the device from reset to agreed features (virtio 1.2, 3.1.1).
+//! The start of the device, from reset to negotiated features (virtio 1.2, 3.1.1).
 
 use crate::config::Options;
 use crate::error::{ResetTimeout, SetupError};
@@ -7,17 +7,18 @@ use crate::page::PAGE_SIZE;
 use core::hint::spin_loop;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
-/// How often the status is read before a reset counts as failed. Devices that emulators model reset
-/// before the write returns; 100,000 reads of a device register are some 100 ms elsewhere.
+/// The number of status reads after which a reset counts as failed. Emulated devices finish the
+/// reset before the write returns. On other devices 100,000 register reads take some 100 ms.
 pub(crate) const RESET_POLLS: u32 = 100_000;
 
-/// What the device offered and the driver accepted.
+/// The feature bits that the device offered and the driver accepted.
 pub(crate) struct Negotiated {
     pub(crate) offered: Features,
     pub(crate) accepted: Features,
 }
 
-/// Resets the device and waits until it says that it has.
+/// Resets the device and waits until its status is zero. Fails after [`RESET_POLLS`] reads of the
+/// status.
 pub(crate) fn reset(transport: &mut impl Transport) -> Result<(), ResetTimeout> {
     transport.set_status(DeviceStatus::empty());
     let mut status = transport.get_status();
@@ -31,14 +32,15 @@ pub(crate) fn reset(transport: &mut impl Transport) -> Result<(), ResetTimeout> 
     Err(ResetTimeout { status })
 }
 
-/// Resets the device and agrees on features with it. The queues come next, then `DRIVER_OK`.
+/// Resets the device and negotiates features with it. The caller then sets up the queues and sets
+/// `DRIVER_OK`. Fails if the device is no balloon, does not reset, or refuses the features.
 pub(crate) fn negotiate(
     transport: &mut impl Transport,
     options: &Options,
 ) -> Result<Negotiated, SetupError> {
     let device_type = transport.device_type();
-    // 5 is the balloon; 13 stands for an interface that was never specified, but is what the
-    // transports call device 5.
+    // `MemoryBallooning` is number 5, the balloon. `MemoryBalloon` is number 13, which was never
+    // specified, but which the transports return for device 5.
     if !matches!(
         device_type,
         DeviceType::MemoryBallooning | DeviceType::MemoryBalloon
@@ -52,7 +54,7 @@ pub(crate) fn negotiate(
     let accepted = options.choose(offered);
     transport.write_driver_features(accepted.bits());
     transport.set_status(found | DeviceStatus::FEATURES_OK);
-    // A legacy device does not know this bit.
+    // Legacy devices do not have this bit.
     if !transport.requires_legacy_layout()
         && !transport.get_status().contains(DeviceStatus::FEATURES_OK)
     {

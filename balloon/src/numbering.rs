@@ -1,12 +1,12 @@
-//! Which index the reporting queue has.
+//! Finds the index of the reporting queue.
 //!
 //! The standard gives the queues fixed numbers: inflateq 0, deflateq 1, statsq 2, free_page_vq 3,
-//! reporting_vq 4, those that belong to absent features left out. Device models (QEMU up to now,
-//! others after it) instead number the queues that they have without gaps, in the same order, and
-//! Linux did so for many years too: QEMU always has a statsq, so with `free-page-reporting=on`
-//! alone its reporting queue is number 3, not 4. Up to the statsq both ways agree.
+//! reporting_vq 4. Queues of absent features are left out. Device models (QEMU up to now, others
+//! after it) instead number the queues that they have without gaps, in the same order, as Linux
+//! drivers did for many years. QEMU always has a statsq, so with `free-page-reporting=on` alone its
+//! reporting queue is number 3, not 4. Both ways agree up to the statsq.
 //!
-//! So the driver asks which queues exist and takes the numbering that fits:
+//! So the driver tests which queues exist and takes the numbering that fits:
 //!
 //! | offered                   | standard | without gaps |
 //! |---------------------------|----------|--------------|
@@ -17,29 +17,29 @@
 
 use crate::features::Features;
 
-/// Indices that are the same in both ways of numbering.
+/// Queue indices that are the same in both ways of numbering.
 pub(crate) const INFLATE: u16 = 0;
 pub(crate) const DEFLATE: u16 = 1;
 pub(crate) const STATS: u16 = 2;
 
-/// Indices of the standard.
+/// Queue indices of the standard.
 const HINT_STANDARD: u16 = 3;
 const REPORTING_STANDARD: u16 = 4;
 
-/// Finds the reporting queue of a device that offers it. `exists` says whether there is a queue of
-/// an index. `None`: no numbering fits.
+/// Returns the index of the reporting queue of a device that offers reporting. `exists` must return
+/// whether the device has a queue with the given index. Returns `None` if no numbering fits.
 pub(crate) fn reporting_queue(
     offered: Features,
     accepted: Features,
     mut exists: impl FnMut(u16) -> bool,
 ) -> Option<u16> {
-    // By the standard, queue 3 exists only together with hinting: where it exists without, the
-    // device numbers without gaps, and a queue 4 would be something of its own.
+    // By the standard, queue 3 exists only if hinting is offered. If it exists without that, the
+    // device numbers without gaps, and a queue 4 would belong to another feature.
     let hint_offered = offered.contains(Features::FREE_PAGE_HINT);
     if (hint_offered || !exists(HINT_STANDARD)) && exists(REPORTING_STANDARD) {
         return Some(REPORTING_STANDARD);
     }
-    // Without gaps: mostly over what the device offers, else over what was accepted.
+    // Without gaps: most devices count the features that they offer, some those that were accepted.
     let of_offered = without_gaps(offered);
     if exists(of_offered) {
         return Some(of_offered);
@@ -48,11 +48,11 @@ pub(crate) fn reporting_queue(
     exists(of_accepted).then_some(of_accepted)
 }
 
-/// The index of the reporting queue when the queues of these features are numbered without gaps.
+/// Returns the index of the reporting queue if the queues of `features` are numbered without gaps.
 fn without_gaps(features: Features) -> u16 {
     let before = [Features::STATS_VQ, Features::FREE_PAGE_HINT];
     let optional = before.iter().filter(|&&bit| features.contains(bit)).count();
-    // At most 2.
+    // `optional` is at most 2, so the conversion cannot fail.
     DEFLATE + 1 + u16::try_from(optional).unwrap_or(0)
 }
 

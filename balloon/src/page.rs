@@ -1,77 +1,79 @@
-//! Pages as the balloon counts them, and where they come from.
+//! Page numbers of the balloon, and [`PageSource`], through which the guest supplies pages.
 
-/// Size of a page of the balloon in bytes, whatever the guest's own page size is.
+/// Size of a page of the balloon in bytes. It does not depend on the guest's page size.
 pub const PAGE_SIZE: usize = 4096;
 
-/// Shift between an address and a page number.
+/// Number of bits by which to shift an address to get its page number.
 const PAGE_SHIFT: u32 = PAGE_SIZE.trailing_zeros();
 
-/// Number of a 4 KiB page of guest-physical memory. 32 bits: the balloon reaches the first 16 TiB.
+/// The number of a 4 KiB page of guest-physical memory. It has 32 bits, so the balloon can hold
+/// pages of the first 16 TiB only.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(transparent)]
 pub struct Pfn(u32);
 
 impl Pfn {
-    /// The page with this number.
+    /// Returns the page with this number.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// The page that holds a guest-physical address, or `None` beyond the 16 TiB that the balloon
-    /// can name.
+    /// Returns the page that contains a guest-physical `address`. Returns `None` if `address` is
+    /// beyond the first 16 TiB.
     #[must_use]
     pub fn containing(address: u64) -> Option<Self> {
         u32::try_from(address >> PAGE_SHIFT).ok().map(Self)
     }
 
-    /// Its number.
+    /// Returns the page's number.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// Its first guest-physical address.
+    /// Returns the guest-physical address of the page's first byte.
     #[must_use]
     pub const fn address(self) -> u64 {
         (self.0 as u64) << PAGE_SHIFT
     }
 }
 
-/// Where the balloon's pages come from and go to: the guest's allocator, and its record of which
-/// pages are in the balloon.
+/// The source of the balloon's pages: the guest's allocator, and its record of the pages that are
+/// in the balloon.
 ///
-/// A page goes round: [`take_spare`] → (the device acknowledges) → [`remember`] → … → [`recall`] →
-/// (the device is told) → [`give_back`]. Where a step cannot be finished, the page goes back the
-/// way it came.
+/// The life of a page: [`take_spare`] → (the device acknowledges) → [`remember`] → … → [`recall`] →
+/// (the driver tells the device) → [`give_back`]. If a step cannot be finished, the driver calls
+/// [`give_back`] for a page from [`take_spare`], and [`remember`] for a page from [`recall`].
 ///
-/// None of the methods may wait for the balloon, and [`recall`], [`remember`] and [`give_back`] are
-/// called under memory pressure: they must not allocate.
+/// No method may wait for the balloon. [`recall`], [`remember`] and [`give_back`] are called under
+/// memory pressure, so they must not allocate.
 ///
 /// # Safety
-/// The device destroys what is in a page. So each page that [`take_spare`] returns must be memory
-/// that belongs to the source alone, that nothing reads or writes and no reference points to, from
-/// then on until the driver hands it to [`give_back`].
+/// The device destroys the contents of the pages. Each page that [`take_spare`] returns must belong
+/// to the source alone. From then on, until the driver passes it to [`give_back`], no code may read
+/// or write it and no reference may point to it.
 ///
 /// [`take_spare`]: Self::take_spare
 /// [`remember`]: Self::remember
 /// [`recall`]: Self::recall
 /// [`give_back`]: Self::give_back
 pub unsafe trait PageSource {
-    /// Takes one page out of use for the balloon. `None`: the guest has none to spare now, the
-    /// driver stops inflating and the caller tries again later. Keep a margin here (a watermark
-    /// with hysteresis), or a balloon that was deflated for want of memory takes the pages again
-    /// at once.
+    /// Removes one page from use in the guest and returns it for the balloon. Returns `None` if the
+    /// guest has no page to spare: the driver then stops inflating, and its caller tries again
+    /// later. Keep a margin here (a watermark with hysteresis). Otherwise a balloon that was
+    /// deflated for lack of memory would take the pages back at once.
     fn take_spare(&mut self) -> Option<Pfn>;
 
-    /// The page is the guest's again; its contents are lost. With
+    /// Returns `page` to the guest's allocator. Its contents are lost. With
     /// [`FreePages::Filled`](crate::FreePages::Filled) it must be filled before it counts as free.
     fn give_back(&mut self, page: Pfn);
 
-    /// The page is in the balloon.
+    /// Records that `page` is in the balloon.
     fn remember(&mut self, page: Pfn);
 
-    /// Picks a page that is in the balloon, to be taken out of it. `None`: there is none.
+    /// Removes one page from the record of pages in the balloon and returns it, so that it can
+    /// leave the balloon. Returns `None` if the record is empty.
     fn recall(&mut self) -> Option<Pfn>;
 }
 

@@ -1,15 +1,16 @@
 //! A virtqueue that carries one request at a time.
 //!
-//! States: *idle* (the device holds nothing) → *held* (it holds one request) → idle; from each of
-//! them → *faulted*, when the device returns what it does not hold. A faulted queue stays so: the
-//! request that it carried never completes, since nobody can tell what the device still does.
+//! Its states are *idle* (the device holds no request), *held* (it holds one) and *faulted* (it
+//! returned a buffer that it does not hold). A faulted queue stays faulted until it is dropped. Its
+//! request never completes, since the driver cannot know which memory the device still uses.
 
 use crate::error::{BalloonError, DeviceFault, QueueName};
 use virtio_drivers::Hal;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::Transport;
 
-/// See the module.
+/// One virtqueue, and the state of its only request. `SIZE` is the number of descriptors of the
+/// ring.
 pub(crate) struct RequestQueue<H: Hal, const SIZE: usize> {
     name: QueueName,
     index: u16,
@@ -25,6 +26,8 @@ enum State {
 }
 
 impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
+    /// Sets up the queue `index` of the device, without requests. Fails if `virtio-drivers` cannot
+    /// set it up.
     pub(crate) fn new(
         transport: &mut impl Transport,
         name: QueueName,
@@ -39,26 +42,29 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         })
     }
 
-    /// Whether the device holds a request that it may still return.
+    /// Returns whether the device holds a request that it may still return. `false` for a faulted
+    /// queue.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, State::Held { .. })
     }
 
-    /// Whether the device has returned something that has not been looked at. Costs one load.
+    /// Returns whether the device has returned a buffer that [`complete`](Self::complete) has not
+    /// taken yet. Costs one load. Always `false` for a faulted queue.
     pub(crate) fn has_returned(&self) -> bool {
         !matches!(self.state, State::Faulted(_)) && self.ring.can_pop()
     }
 
-    /// Whether the device should interrupt when it returns a request.
+    /// Asks the device to interrupt when it returns a request (`true`), or not to (`false`).
     pub(crate) fn set_interrupts(&mut self, enable: bool) {
         self.ring.set_dev_notify(enable);
     }
 
-    /// Checks that the device has kept to the protocol so far.
+    /// Checks that the queue works. Fails if it is faulted, or if the device has returned a buffer
+    /// while it held none, which makes it faulted.
     pub(crate) fn check(&mut self) -> Result<(), DeviceFault> {
         match self.state {
             State::Faulted(fault) => Err(fault),
-            // A stale entry would pass for the answer to the next request.
+            // A used entry left here would be taken for the answer to the next request.
             State::Idle => match self.ring.peek_used() {
                 Some(got) => Err(self.fault(DeviceFault::Unsolicited {
                     queue: self.name,
@@ -70,11 +76,12 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         }
     }
 
-    /// Queues a request and tells the device. The queue must be idle, the buffers not empty.
+    /// Queues a request and notifies the device. The queue must not hold a request, and the buffers
+    /// must not be empty. Fails if the queue is faulted or `virtio-drivers` refuses the request.
     ///
     /// # Safety
-    /// The buffers must stay valid, and nothing may use them, until [`complete`](Self::complete)
-    /// has returned true or the device has been reset.
+    /// The buffers must stay valid, and no code may use them, until [`complete`](Self::complete)
+    /// has returned `true` or the device has been reset.
     pub(crate) unsafe fn submit<'a>(
         &mut self,
         transport: &mut impl Transport,
@@ -83,7 +90,7 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
     ) -> Result<(), BalloonError> {
         assert!(!self.is_held(), "one request at a time");
         self.check()?;
-        // SAFETY: the caller keeps the buffers as they are until the request is back.
+        // SAFETY: the caller keeps the buffers valid and unused until the request has returned.
         let added = unsafe { self.ring.add(readable, writable) };
         let token = added.map_err(|error| BalloonError::Queue {
             queue: self.name,
@@ -96,12 +103,14 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         Ok(())
     }
 
-    /// Takes the request back if the device has returned it. The length that the device claims to
-    /// have written is not looked at: nothing depends on it, and devices differ in what they put
-    /// there.
+    /// Takes the request back if the device has returned it. Returns whether it has; `false` also
+    /// if no request is held. Fails if the device returned another buffer.
+    ///
+    /// The length that the device claims to have written is ignored: nothing depends on it, and
+    /// devices differ in it.
     ///
     /// # Safety
-    /// While a request is held, the buffers must be the ones that it was submitted with.
+    /// While a request is held, the buffers must be those that it was submitted with.
     pub(crate) unsafe fn complete<'a>(
         &mut self,
         readable: &'a [&'a [u8]],
@@ -125,7 +134,7 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
                 self.state = State::Idle;
                 Ok(true)
             }
-            // The device changed the entry after it was compared above.
+            // The device changed the used entry after the comparison above.
             Err(_) => {
                 let got = self.ring.peek_used().unwrap_or(held);
                 let queue = self.name;

@@ -1,4 +1,4 @@
-//! The reporting queue (virtio 1.2, 5.5.6.7), with the ranges that the device holds.
+//! The reporting queue (virtio 1.2, 5.5.6.7) and the ranges that the device holds.
 
 use crate::batch::{MAX_RANGES, ReportBatch};
 use crate::error::{BalloonError, DeviceFault, QueueName};
@@ -7,52 +7,53 @@ use thiserror::Error;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
-/// Why free page reporting cannot be used with this device.
+/// The reason why free page reporting cannot be used with this device.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum ReportingUnavailable {
-    /// The device does not offer it (`free-page-reporting=on` in QEMU).
+    /// The device does not offer reporting (`free-page-reporting=on` in QEMU).
     #[error("the device does not offer free page reporting")]
     NotOffered,
-    /// Free pages have a value, and the device cannot be told: it might change them.
+    /// The guest expects a value in free pages, and the device does not take it, so it might change
+    /// the pages.
     #[error("free pages are filled with {value:#010x}, and the device does not offer PAGE_POISON")]
     NotSafe {
-        /// What free pages are filled with.
+        /// The value that fills free pages.
         value: u32,
     },
-    /// The device offers it, but has no queue for it.
+    /// The device offers reporting but has no queue for it.
     #[error("the device offers free page reporting, but has no queue for it")]
     NoQueue,
-    /// The queue is too small for a report.
+    /// The queue has fewer than 32 descriptors.
     #[error("the reporting queue has room for {entries} descriptors of 32")]
     QueueTooSmall {
-        /// Its size.
+        /// The number of its descriptors.
         entries: u32,
     },
 }
 
-/// A report was not made, or is not finished.
+/// The reason why a report was not made or is not finished.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum ReportError {
-    /// Reporting cannot be used at all.
+    /// Reporting cannot be used with this device.
     #[error(transparent)]
     Unavailable(#[from] ReportingUnavailable),
-    /// The batch is empty.
+    /// The batch has no range.
     #[error("the report is empty")]
     Empty,
-    /// A report is under way; one is possible at a time.
+    /// Another report is in flight. Only one is possible at a time.
     #[error("a report is under way")]
     Busy,
-    /// No report is under way.
+    /// No report is in flight.
     #[error("no report is under way")]
     NotSubmitted,
-    /// `wait` gave up. The device still holds the ranges: [`Balloon::report_done`] tells when it
-    /// has returned them.
+    /// The caller's `wait` returned `Break`. The device still holds the ranges until
+    /// [`Balloon::report_done`] returns `Some`.
     ///
     /// [`Balloon::report_done`]: crate::Balloon::report_done
     #[error("the device has not finished the report")]
     StillPending,
     /// The device broke the protocol, the request could not be queued, or the device has been
-    /// reset. If a report was under way, [`Balloon::reset`] gets its ranges back.
+    /// reset. If a report was in flight, [`Balloon::reset`] releases its ranges.
     ///
     /// [`Balloon::reset`]: crate::Balloon::reset
     #[error(transparent)]
@@ -65,23 +66,24 @@ impl From<DeviceFault> for ReportError {
     }
 }
 
-/// A finished report.
+/// The size of a finished report.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reported {
-    /// Its ranges.
+    /// Number of ranges in the report.
     pub ranges: usize,
-    /// The bytes in them.
+    /// Length of all ranges together in bytes.
     pub bytes: u64,
 }
 
-/// The queue, with the ranges that the device holds.
+/// The reporting queue, and the ranges that the device holds.
 pub(crate) struct ReportQueue<H: Hal> {
     requests: RequestQueue<H, MAX_RANGES>,
-    /// Empty unless a report is under way.
+    /// The ranges that the device holds. Empty if no report is in flight.
     held: ReportBatch,
 }
 
 impl<H: Hal> ReportQueue<H> {
+    /// Sets up the queue `index` of the device. Fails if `virtio-drivers` cannot set it up.
     pub(crate) fn new(transport: &mut impl Transport, index: u16) -> virtio_drivers::Result<Self> {
         Ok(Self {
             requests: RequestQueue::new(transport, QueueName::Reporting, index)?,
@@ -89,15 +91,19 @@ impl<H: Hal> ReportQueue<H> {
         })
     }
 
+    /// Returns the underlying queue.
     pub(crate) fn requests(&self) -> &RequestQueue<H, MAX_RANGES> {
         &self.requests
     }
 
+    /// Returns the underlying queue.
     pub(crate) fn requests_mut(&mut self) -> &mut RequestQueue<H, MAX_RANGES> {
         &mut self.requests
     }
 
-    /// Moves the ranges of `batch` to the device; see [`Balloon::submit_report`].
+    /// Moves the ranges of `batch` to the device; see [`Balloon::submit_report`]. Fails if the
+    /// device broke the protocol, a report is in flight, `batch` is empty, or the request cannot be
+    /// queued.
     ///
     /// [`Balloon::submit_report`]: crate::Balloon::submit_report
     pub(crate) fn submit(
@@ -112,14 +118,16 @@ impl<H: Hal> ReportQueue<H> {
         if batch.is_empty() {
             return Err(ReportError::Empty);
         }
-        // SAFETY: the batch owns its memory, the device does not hold it. The ranges move to `held`
-        // below, and are kept there until the request is back or the device has been reset.
+        // SAFETY: the batch owns its memory, and the device does not hold it. The ranges move to
+        // `held` below and stay there until the request has returned or the device has been reset.
         unsafe { batch.with_slices(|ranges| self.requests.submit(transport, &[], ranges)) }?;
         core::mem::swap(&mut self.held, batch);
         Ok(())
     }
 
-    /// What was in the report that the device has finished; see [`Balloon::report_done`].
+    /// Returns the size of the report if the device has finished it, and `None` while it works on
+    /// it. Fails if no report is in flight or the device broke the protocol; see
+    /// [`Balloon::report_done`].
     ///
     /// [`Balloon::report_done`]: crate::Balloon::report_done
     pub(crate) fn done(&mut self) -> Result<Option<Reported>, ReportError> {
@@ -131,9 +139,8 @@ impl<H: Hal> ReportQueue<H> {
             return Ok(None);
         }
         let Self { requests, held } = self;
-        // SAFETY: the device has returned a request. If it is not this one, `complete` only
-        // compares, and the references to memory that a device outside the protocol may still write
-        // are never used.
+        // SAFETY: the device has returned a request. If it is another one, `complete` only compares
+        // and fails. The references to memory that a faulty device may still write are never used.
         let returned = unsafe { held.with_slices(|ranges| requests.complete(&[], ranges)) }?;
         if !returned {
             return Ok(None);
@@ -146,12 +153,13 @@ impl<H: Hal> ReportQueue<H> {
         Ok(Some(reported))
     }
 
-    /// The number of ranges that the device holds.
+    /// Returns the number of ranges that the device holds.
     pub(crate) fn ranges_held(&self) -> usize {
         self.held.len()
     }
 
-    /// After a reset: the ranges are their owner's again.
+    /// Forgets the ranges that the device held, so that they belong to their owner again. Call this
+    /// only after a confirmed reset.
     pub(crate) fn release(&mut self) {
         self.held.clear();
     }

@@ -1,5 +1,5 @@
-//! Free page reporting (virtio 1.2, 5.5.6.7): telling the host which memory is free, so that it can
-//! take it back until it is touched again.
+//! Free page reporting (virtio 1.2, 5.5.6.7): the guest tells the host which memory is free. The
+//! host takes that memory back until the guest touches it again.
 
 use crate::balloon::Balloon;
 use crate::batch::ReportBatch;
@@ -11,18 +11,19 @@ use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
 impl<H: Hal, T: Transport> Balloon<H, T> {
-    /// Whether reported pages still hold what the guest expects of a free page: it expects nothing,
-    /// or the device knows what.
+    /// Returns whether reporting leaves free pages as the guest expects them: it expects no value,
+    /// or the device was given the value ([`FreePages::Filled`]).
     #[must_use]
     pub fn reporting_is_safe(&self) -> bool {
         self.free_pages == FreePages::Arbitrary || self.features.contains(Features::PAGE_POISON)
     }
 
-    /// Reports the ranges of `batch` and does not wait. On success the device holds them and
-    /// `batch` is empty; on an error `batch` is unchanged.
+    /// Submits the ranges of `batch` as one report and does not wait. On success the device holds
+    /// the ranges and `batch` is empty. On an error `batch` is unchanged.
     ///
     /// # Errors
-    /// See [`ReportError`].
+    /// Fails if reporting is unavailable, `batch` is empty, another report is in flight, the device
+    /// broke the protocol, or it has been reset. See [`ReportError`].
     pub fn submit_report(&mut self, batch: &mut ReportBatch) -> Result<(), ReportError> {
         self.check_alive()?;
         let Self {
@@ -34,20 +35,21 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         queue.submit(transport, batch)
     }
 
-    /// Whether the device has finished the report: what was in it, or `None` while it works on it.
-    /// With `Some` the memory is the caller's again.
+    /// Returns the size of the report if the device has finished it, and `None` while it works on
+    /// it. After `Some` the memory of the ranges belongs to the caller again.
     ///
     /// # Errors
-    /// [`ReportError::NotSubmitted`], or [`ReportError::Device`] when the device broke the protocol:
-    /// it then keeps the ranges until [`reset`](Self::reset).
+    /// Fails with [`ReportError::NotSubmitted`] if no report is in flight, and with
+    /// [`ReportError::Device`] if the device broke the protocol. The driver then keeps the ranges
+    /// until [`reset`](Self::reset).
     pub fn report_done(&mut self) -> Result<Option<Reported>, ReportError> {
         self.check_alive()?;
         let queue = self.reporting.as_mut().map_err(|reason| *reason)?;
         queue.done()
     }
 
-    /// Reports the ranges of `batch` and waits until the device has finished: `wait` is called as
-    /// long as it has not, and gives up by breaking.
+    /// Reports the ranges of `batch` and waits until the device has finished. Returns the size of
+    /// the report. Calls `wait` again and again until then, and gives up if `wait` returns `Break`.
     ///
     /// # Errors
     /// See [`ReportError`]. After [`ReportError::StillPending`], and after [`ReportError::Device`]

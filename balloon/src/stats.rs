@@ -1,9 +1,9 @@
-//! Memory statistics of the guest (virtio 1.2, 5.5.6.4).
+//! [`Stats`]: the guest's memory statistics (virtio 1.2, 5.5.6.4).
 
-/// The number of statistics that the standard defines, with tags from 0 on.
+/// The number of statistics that the standard defines. Their tags are 0 to 9.
 pub const STAT_TAGS: usize = 10;
 
-/// Memory statistics of the guest. `None`: the guest does not supply this one.
+/// Memory statistics of the guest. A field is `None` if the guest does not supply that value.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Stats {
     /// Bytes swapped in since boot (tag 0).
@@ -14,11 +14,11 @@ pub struct Stats {
     pub major_faults: Option<u64>,
     /// Minor page faults since boot (tag 3).
     pub minor_faults: Option<u64>,
-    /// Bytes that nobody uses: `MemFree` (tag 4).
+    /// Bytes of unused memory: `MemFree` (tag 4).
     pub free_bytes: Option<u64>,
-    /// Bytes of memory altogether: `MemTotal` (tag 5).
+    /// Bytes of memory in total: `MemTotal` (tag 5).
     pub total_bytes: Option<u64>,
-    /// Bytes that new programs could get without swapping: `MemAvailable` (tag 6).
+    /// Bytes that new programs could allocate without swapping: `MemAvailable` (tag 6).
     pub available_bytes: Option<u64>,
     /// Bytes of caches that can be dropped without I/O (tag 7).
     pub cache_bytes: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The values in the order of their tags.
+    /// Returns the values in the order of their tags.
     pub(crate) fn by_tag(&self) -> [Option<u64>; STAT_TAGS] {
         [
             self.swap_in_bytes,
@@ -45,6 +45,7 @@ impl Stats {
         ]
     }
 
+    /// Returns whether at least one value is `Some`.
     pub(crate) fn supplies_any(&self) -> bool {
         self.by_tag().iter().any(Option::is_some)
     }

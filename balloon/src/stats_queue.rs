@@ -1,7 +1,7 @@
 //! The statistics queue (virtio 1.2, 5.5.6.3).
 //!
-//! It runs backwards: the driver leaves one buffer with the device; when the device returns it, it
-//! asks for new values, which the driver puts in before it hands the buffer back.
+//! Requests go from the device to the driver. The driver leaves one buffer with the device. The
+//! device returns it to ask for new values, and the driver fills them in and submits it again.
 
 use crate::error::{BalloonError, QueueName};
 use crate::queue::RequestQueue;
@@ -10,26 +10,28 @@ use core::ptr::NonNull;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
-/// Bytes of an entry: a 16-bit tag, a 64-bit value, no padding.
+/// Size of an entry in bytes: a 16-bit tag and a 64-bit value without padding.
 const ENTRY_BYTES: usize = 10;
 
-/// Bytes of the shared buffer.
+/// Size of the shared buffer in bytes.
 pub(crate) const STATS_BUFFER_BYTES: usize = STAT_TAGS * ENTRY_BYTES;
 
-/// The standard allows one buffer at a time.
+/// Number of descriptors of the ring. The standard allows one buffer at a time.
 const RING_SIZE: usize = 4;
 
-/// The queue and its one buffer.
+/// The statistics queue and its one buffer.
 pub(crate) struct StatsQueue<H: Hal> {
     requests: RequestQueue<H, RING_SIZE>,
     shared: NonNull<[u8]>,
-    /// The values that were last sent. Which of them are `Some` never changes: "Driver MUST supply
-    /// the same subset of statistics in all buffers".
+    /// The values sent last. Which of them are `Some` never changes: "Driver MUST supply the same
+    /// subset of statistics in all buffers".
     sent: [Option<u64>; STAT_TAGS],
 }
 
 impl<H: Hal> StatsQueue<H> {
-    /// `shared`: [`STATS_BUFFER_BYTES`] that live as long as the queue and are used by it alone.
+    /// Sets up the queue `index` of the device. `shared` must have [`STATS_BUFFER_BYTES`], must
+    /// live as long as the queue, and must be used by it alone. `first` has the first values to
+    /// send. Fails if `virtio-drivers` cannot set the queue up.
     pub(crate) fn new(
         transport: &mut impl Transport,
         index: u16,
@@ -44,6 +46,7 @@ impl<H: Hal> StatsQueue<H> {
         })
     }
 
+    /// Returns the underlying queue.
     pub(crate) fn requests(&self) -> &RequestQueue<H, RING_SIZE> {
         &self.requests
     }
@@ -52,11 +55,12 @@ impl<H: Hal> StatsQueue<H> {
         self.sent.iter().flatten().count() * ENTRY_BYTES
     }
 
-    /// Hands the buffer to the device, with the values in `sent`.
+    /// Writes the values of `sent` into the buffer and submits it. The device must not hold the
+    /// buffer. Fails if the device broke the protocol or the buffer cannot be queued.
     pub(crate) fn offer(&mut self, transport: &mut impl Transport) -> Result<(), BalloonError> {
         let bytes = self.bytes();
-        // SAFETY: valid memory (see `new`), and the device does not hold it: this is the first
-        // call, or the buffer has just come back.
+        // SAFETY: the memory is valid (see `new`), and the device does not hold it: this is the
+        // first call, or the device has just returned the buffer.
         let shared = unsafe { self.shared.as_mut() };
         let (entries, _) = shared.as_chunks_mut::<ENTRY_BYTES>();
         let supplied = (0u16..)
@@ -66,24 +70,27 @@ impl<H: Hal> StatsQueue<H> {
             entry[..2].copy_from_slice(&tag.to_le_bytes());
             entry[2..].copy_from_slice(&value.to_le_bytes());
         }
-        // SAFETY: the buffer outlives the queue, and is touched again only when it is back.
+        // SAFETY: the buffer outlives the queue, and is accessed again only after its return.
         unsafe {
             self.requests
                 .submit(transport, &[&shared[..bytes]], &mut [])
         }
     }
 
-    /// Whether the device asks for new values.
+    /// Takes the buffer back if the device has returned it, and returns whether it has.
     fn asked(&mut self) -> Result<bool, BalloonError> {
         let bytes = self.bytes();
-        // SAFETY: valid memory; the reference only names the buffer.
+        // SAFETY: the memory is valid, and no byte is read through the reference.
         let shared = unsafe { self.shared.as_ref() };
-        // SAFETY: the part of the buffer that `offer` handed over: the subset never changes.
+        // SAFETY: this is the part of the buffer that `offer` submitted, since the subset of values
+        // never changes.
         let returned = unsafe { self.requests.complete(&[&shared[..bytes]], &mut []) }?;
         Ok(returned)
     }
 
-    /// Answers the device if it asks for new values: whether it did. `collect` is called only then.
+    /// Answers the device's request for new values, if there is one. Calls `collect` only then.
+    /// Returns whether the device had asked. Fails if the device broke the protocol or the buffer
+    /// cannot be queued.
     pub(crate) fn answer(
         &mut self,
         transport: &mut impl Transport,

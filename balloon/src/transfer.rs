@@ -1,8 +1,8 @@
-//! A queue by which pages come into the balloon or leave it.
+//! A queue through which pages enter or leave the balloon.
 //!
-//! A page on its way is in the batch of one of the two queues and nowhere else: not with the
-//! source, not in the balloon. It leaves the batch when the device has acknowledged the request, or
-//! with a reset.
+//! A page in flight is in the batch of one of the two queues and nowhere else: the page source does
+//! not have it, and it does not count as in the balloon. It leaves the batch when the device has
+//! acknowledged the request, or on a reset.
 
 use crate::error::{BalloonError, DeviceFault, QueueName};
 use crate::page::Pfn;
@@ -12,29 +12,33 @@ use core::ptr::NonNull;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
-/// The most pages in one request: 1 MiB of memory, named by 1 KiB of numbers.
+/// The largest number of pages in one request: 1 MiB of memory, whose page numbers take 1 KiB.
 pub const PFNS_PER_REQUEST: usize = 256;
 
-/// Bytes of the shared buffer of one queue.
+/// Size of the shared buffer of one queue in bytes.
 pub(crate) const PFN_BUFFER_BYTES: usize = PFNS_PER_REQUEST * size_of::<u32>();
 
-/// Ring size of the inflate and deflate queues: one request of one buffer is under way at a time.
+/// Number of descriptors of the inflate and deflate rings. Only one request of one buffer is under
+/// way at a time.
 const RING_SIZE: usize = 4;
 
-/// One of the two queues, with the pages that are on their way through it.
+/// The inflate or the deflate queue, with the pages that are in flight through it.
 pub(crate) struct Transfer<H: Hal> {
     requests: RequestQueue<H, RING_SIZE>,
-    /// Where the device reads the page numbers.
+    /// The buffer from which the device reads the page numbers.
     shared: NonNull<[u8]>,
-    /// The same pages, where it cannot reach them. `held` of them are under way.
+    /// The driver's own copy of the page numbers, out of the device's reach. The first `held`
+    /// entries are in flight.
     batch: [Pfn; PFNS_PER_REQUEST],
     held: usize,
-    /// The pages under way are already with the guest again: deflation without `MUST_TELL_HOST`.
+    /// `true` if the guest already owns the pages in flight: deflation without `MUST_TELL_HOST`.
     handed_over: bool,
 }
 
 impl<H: Hal> Transfer<H> {
-    /// `shared`: [`PFN_BUFFER_BYTES`] that live as long as the transfer and are used by it alone.
+    /// Sets up the queue `index` of the device. `shared` must have [`PFN_BUFFER_BYTES`], must live
+    /// as long as the queue, and must be used by it alone. Fails if `virtio-drivers` cannot set the
+    /// queue up.
     pub(crate) fn new(
         transport: &mut impl Transport,
         name: QueueName,
@@ -51,23 +55,26 @@ impl<H: Hal> Transfer<H> {
         })
     }
 
+    /// Returns the underlying queue.
     pub(crate) fn requests(&self) -> &RequestQueue<H, RING_SIZE> {
         &self.requests
     }
 
+    /// Returns the underlying queue.
     pub(crate) fn requests_mut(&mut self) -> &mut RequestQueue<H, RING_SIZE> {
         &mut self.requests
     }
 
-    /// Sends up to `limit` of the pages that `next` yields: how many. On an error the pages stay in
-    /// the batch for the caller to take back with [`take_batch`](Self::take_batch).
+    /// Sends the pages that `next` returns in one request, up to `limit` and [`PFNS_PER_REQUEST`],
+    /// until `next` returns `None`. Returns their number. On an error the pages stay in the batch,
+    /// and the caller takes them back with [`take_batch`](Self::take_batch).
     pub(crate) fn send(
         &mut self,
         transport: &mut impl Transport,
         limit: u32,
         mut next: impl FnMut() -> Option<Pfn>,
     ) -> Result<u32, BalloonError> {
-        // Before any page is taken: a faulted queue is not worth it.
+        // Checked first, so that no page is taken for a faulted queue.
         self.requests.check()?;
         assert_eq!(self.held, 0, "one batch at a time");
         let limit = min(
@@ -86,38 +93,39 @@ impl<H: Hal> Transfer<H> {
         if count == 0 {
             return Ok(0);
         }
-        // SAFETY: the buffer is valid (see `new`), and the device holds no request that uses it,
-        // since the batch was empty.
+        // SAFETY: the buffer is valid (see `new`), and the batch was empty, so the device holds no
+        // request that uses it.
         let shared = unsafe { self.shared.as_mut() };
         let (entries, _) = shared.as_chunks_mut();
         for (entry, page) in entries.iter_mut().zip(&self.batch[..self.held]) {
             *entry = page.number().to_le_bytes();
         }
         let used = &shared[..self.held * size_of::<u32>()];
-        // SAFETY: the buffer outlives the queue, and it is touched again only when the batch is
-        // empty, which is when the request is back.
+        // SAFETY: the buffer outlives the queue. It is accessed again only when the batch is empty,
+        // which is after the request has returned.
         unsafe { self.requests.submit(transport, &[used], &mut []) }?;
         Ok(count)
     }
 
-    /// Whether the device has returned the batch; its pages are then for
-    /// [`take_batch`](Self::take_batch).
+    /// Takes the request back if the device has returned it. Returns whether it has; the caller
+    /// then calls [`take_batch`](Self::take_batch). Fails if the device broke the protocol.
     pub(crate) fn poll(&mut self) -> Result<bool, DeviceFault> {
-        // SAFETY: valid memory, that only the device may be using: nothing is read through this
-        // reference or written, it only names the buffer.
+        // SAFETY: the memory is valid. The device may be reading it, but no byte is read or written
+        // through this reference: it only names the buffer.
         let shared = unsafe { self.shared.as_ref() };
         let used = &shared[..self.held * size_of::<u32>()];
         // SAFETY: the same part of the same buffer as in `send`, since `held` has not changed.
         unsafe { self.requests.complete(&[used], &mut []) }
     }
 
-    /// Shows `each` the pages of the batch, which are with the guest again from here on.
+    /// Calls `each` with every page of the batch and marks the batch as owned by the guest already.
     pub(crate) fn hand_over(&mut self, each: impl FnMut(Pfn)) {
         self.batch[..self.held].iter().copied().for_each(each);
         self.handed_over = true;
     }
 
-    /// Empties the batch, and shows `each` the pages that are not with the guest yet.
+    /// Empties the batch and returns the number of its pages. Calls `each` with every page, unless
+    /// [`hand_over`](Self::hand_over) has already passed them on.
     pub(crate) fn take_batch(&mut self, mut each: impl FnMut(Pfn)) -> u32 {
         let mut count = 0;
         for &page in &self.batch[..self.held] {

@@ -1,4 +1,4 @@
-//! What Linux keeps of names that nobody uses.
+//! [`Caches`]: drops Linux's cache of unused names.
 
 use crate::failure::Failure;
 use std::fs::OpenOptions;
@@ -7,31 +7,32 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
 const DROP: &str = "/proc/sys/vm/drop_caches";
-/// Names and inodes, not pages.
+/// The value that drops cached names and inodes (dentries), but no pages.
 const NAMES: &[u8] = b"2";
 
-/// A thread that has Linux drop them: who answers a file system's requests must not wait for that.
+/// A thread that asks Linux to drop cached names. The thread that answers a file system's requests
+/// must not wait for that itself.
 #[derive(Debug)]
 pub(crate) struct Caches(SyncSender<()>);
 
 impl Caches {
-    /// Starts the thread.
+    /// Starts the thread. Fails if `/proc/sys/vm/drop_caches` cannot be opened.
     pub(crate) fn start() -> Result<Self, Failure> {
         let file = OpenOptions::new().write(true).open(DROP);
         let file = file.map_err(|error| Failure::new(format!("open {DROP}"), error))?;
         let (sender, wanted) = sync_channel(1);
         thread::spawn(move || {
             for () in wanted {
-                // A kernel that cannot keeps them.
+                // If the kernel cannot drop them, they stay cached.
                 let _ = file.write_all_at(NAMES, 0);
             }
         });
         Ok(Self(sender))
     }
 
-    /// Has names be dropped soon.
+    /// Asks the thread to drop unused names, and does not wait for it.
     pub(crate) fn drop_names(&self) {
-        // Where one is on its way another is not needed.
+        // If a request is pending already, another one is not needed.
         let _ = self.0.try_send(());
     }
 }

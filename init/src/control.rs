@@ -1,4 +1,4 @@
-//! The control port: requests from the host ([`ebb_wire::request`]), and lines to it
+//! The control port: requests from the host ([`ebb_wire::request`]) and reports to it
 //! ([`ebb_wire::report`]).
 
 use crate::failure::Failure;
@@ -11,12 +11,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-/// Where lines to the host go, each by one write, so that those of several threads do not mix.
+/// The writing side of the control port. Each line is one write, so that the lines of several
+/// threads do not mix.
 #[derive(Debug)]
 pub(crate) struct Port(File);
 
 impl Port {
-    /// Writes a line.
+    /// Writes `report` as one line to the host.
     pub(crate) fn say(&mut self, report: Report<'_>) -> Result<(), Failure> {
         self.0
             .write_all(format!("{report}\n").as_bytes())
@@ -24,7 +25,7 @@ impl Port {
     }
 }
 
-/// The host, at the other end of the control port.
+/// The connection to the host through the control port.
 #[derive(Debug)]
 pub(crate) struct Host {
     port: Port,
@@ -33,7 +34,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Opens the port and begins to read it.
+    /// Opens the control port and starts a thread that reads it.
     pub(crate) fn connect() -> Result<Self, Failure> {
         let port = ports::open(NAMES[CONTROL])?;
         let input = port
@@ -49,28 +50,30 @@ impl Host {
         })
     }
 
-    /// Writes a line.
+    /// Writes `report` as one line to the host.
     pub(crate) fn say(&mut self, report: Report<'_>) -> Result<(), Failure> {
         self.port.say(report)
     }
 
-    /// For another thread that has something to say.
+    /// Returns a copy of the port for another thread. Returns `None` if it cannot be duplicated.
     pub(crate) fn port(&self) -> Option<Port> {
         self.port.0.try_clone().ok().map(Port)
     }
 
-    /// Where requests arrive; to be taken once.
+    /// Returns the channel on which the host's requests arrive. Returns `None` after the first
+    /// call.
     pub(crate) fn requests(&mut self) -> Option<Receiver<Request>> {
         self.requests.take()
     }
 
-    /// Waits until the host has everything.
+    /// Waits until the host has received all output (`end`).
     pub(crate) fn wait_for_end(&self) {
-        // An error: nobody reads the port any more, so nobody is left to wait for.
+        // An error means that the reading thread has ended, so no `end` can arrive.
         let _ = self.end.recv();
     }
 }
 
+/// Reads lines from the port until it ends or fails, and passes the requests on.
 fn read(mut input: impl BufRead, request: &Sender<Request>, ended: &Sender<()>) {
     let most = BYTES_MAX as u64;
     let mut line = Vec::new();
@@ -85,10 +88,10 @@ fn read(mut input: impl BufRead, request: &Sender<Request>, ended: &Sender<()>) 
             Some(Request::End) => {
                 let _ = ended.send(());
             }
-            // These ports wait for their reader by themselves.
+            // Linux's ports wait for their reader, so no window is needed.
             Some(Request::Window(..)) | None => {}
             Some(asked) => {
-                // Without a program there is nobody to tell.
+                // Fails if no program runs; the request is then dropped.
                 let _ = request.send(asked);
             }
         }

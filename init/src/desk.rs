@@ -1,4 +1,5 @@
-//! The port where the host answers questions about its files ([`ebb_wire::root`], [`ebb_wire::volume`]).
+//! [`Desk`]: the port on which the host answers questions about its files ([`ebb_wire::root`],
+//! [`ebb_wire::volume`]).
 
 use crate::failure::Failure;
 use crate::frames::Frames;
@@ -10,14 +11,16 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// The port, for all who ask; one question is under way at a time.
+/// The port for questions to the host. Several threads may share it; one question is in flight at a
+/// time.
 #[derive(Debug)]
 pub(crate) struct Desk(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     port: File,
-    /// An answer has not come whole: what comes next is not known.
+    /// Whether an earlier answer did not arrive completely. The port is then unusable, since the
+    /// next bytes may belong to that answer.
     broken: bool,
     frames: Frames,
     question: Vec<u8>,
@@ -25,7 +28,7 @@ struct Inner {
 }
 
 impl Desk {
-    /// Opens the port.
+    /// Opens the port and allocates the frames for file contents.
     pub(crate) fn open() -> Result<Self, Failure> {
         Ok(Self(Mutex::new(Inner {
             port: ports::open(ROOT_NAME)?,
@@ -36,16 +39,20 @@ impl Desk {
         })))
     }
 
-    /// Asks what `write` writes, which has the frames and says how long it is; `read` gets the answer, and the frames again.
+    /// Asks the host one question and returns the result of `read`. `write` puts the question into
+    /// a buffer and returns its length. It also gets the frames, to fill them or to name them.
+    /// `read` gets the contents of the answer, and the frames again.
     ///
     /// # Errors
-    /// The host's, and those of `read`.
+    /// Fails with `ENAMETOOLONG` if `write` returns `None`, with `EIO` if the port failed or has
+    /// failed before, and otherwise with the host's error or that of `read`.
     pub(crate) fn ask<R>(
         &self,
         write: impl FnOnce(&mut [u8], &mut Frames) -> Option<usize>,
         read: impl FnOnce(&[u8], &Frames) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        // Whoever panicked left nothing half done that the next question does not write anew.
+        // A thread that panicked has left no state behind that the next question does not
+        // overwrite.
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner {
             port,
@@ -61,7 +68,7 @@ impl Desk {
         *broken = true;
         let moved = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         port.write_all(&question[..len]).map_err(moved)?;
-        // Nothing comes behind the answer: nobody asks meanwhile.
+        // Only the answer arrives: the lock keeps other questions out.
         let (mut have, mut len) = (0, 4);
         while have < len {
             let room = bytes.get_mut(have..).filter(|room| !room.is_empty());

@@ -1,8 +1,8 @@
-//! What keeps the guest from running its program.
+//! [`Failure`]: the reasons why the guest cannot run its program.
 
 use std::io;
 
-/// Why the guest cannot run its program.
+/// The reason why the guest cannot run its program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("cannot {what}")]
@@ -20,6 +20,7 @@ pub(crate) enum Failure {
     List(&'static str),
 }
 
+/// Returns the failure of an operating-system call. `what` continues the message "cannot …".
 impl Failure {
     pub(crate) fn new(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System {
@@ -28,7 +29,7 @@ impl Failure {
         }
     }
 
-    /// The whole story in one line.
+    /// Returns the message with all its causes in one line.
     pub(crate) fn line(&self) -> String {
         let mut text = self.to_string();
         let mut source = std::error::Error::source(self);

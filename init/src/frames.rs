@@ -1,4 +1,4 @@
-//! Frames of the guest's memory that the host reads and writes by their addresses.
+//! [`Frames`]: page frames of the guest that the host reads and writes by their physical addresses.
 
 use crate::failure::Failure;
 use ebb_wire::root::{FRAME, FRAMES_MAX};
@@ -11,46 +11,47 @@ use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::slice;
 
-/// Bytes of all frames.
+/// Size of all frames in bytes.
 pub(crate) const BYTES: usize = FRAMES_MAX * FRAME;
-/// Numbers of eight bytes, one a page of this process: where it is (proc(5)).
+/// A file with one 64-bit entry for each page of this process, with its frame number (proc(5)).
 const PAGEMAP: &str = "/proc/self/pagemap";
 const PRESENT: u64 = 1 << 63;
 const FRAME_NUMBER: u64 = (1 << 55) - 1;
 
-/// The frames, which stay where they are.
+/// [`FRAMES_MAX`] page frames that stay at their physical addresses.
 #[derive(Debug)]
 pub(crate) struct Frames {
     start: NonNull<u8>,
     addresses: [u64; FRAMES_MAX],
-    /// A page that a pipe refers to is not moved.
+    /// A pipe that refers to the pages: the kernel does not migrate them then.
     _pipe: [OwnedFd; 2],
 }
 
-// SAFETY: the memory is this value's alone.
+// SAFETY: this value alone owns the memory.
 unsafe impl Send for Frames {}
 
 impl Frames {
-    /// Takes frames, for good.
+    /// Allocates the frames. They are never freed. Fails if the memory cannot be mapped and pinned,
+    /// or if its physical addresses are not visible.
     pub(crate) fn new() -> Result<Self, Failure> {
         Self::take().map_err(|error| Failure::new("have memory that stays in its place", error))
     }
 
     fn take() -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // Shared: of private memory a fork would have one side copy a page, and so move it.
-        // SAFETY: new memory, at a place that the kernel chooses.
+        // Shared, since a fork would make one side copy a private page, and so move it.
+        // SAFETY: this is a new mapping at an address that the kernel chooses.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), BYTES, access, MapFlags::SHARED) }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the memory was just mapped, so long and to be written.
+        // SAFETY: the memory was just mapped with this length and write access.
         unsafe { start.write_bytes(0, BYTES) };
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         fcntl_setpipe_size(&writer, BYTES)?;
         let whole = IoSliceRaw::from_slice(
-            // SAFETY: as above; nobody writes to it meanwhile.
+            // SAFETY: the memory was just mapped with this length, and no code writes to it here.
             unsafe { slice::from_raw_parts(start.as_ptr(), BYTES) },
         );
-        // SAFETY: what the pipe refers to is never read out of it.
+        // SAFETY: the pages that the pipe refers to are never read from it.
         let referred = unsafe { vmsplice(&writer, &[whole], SpliceFlags::NONBLOCK) }?;
         if referred != BYTES {
             return Err(io::ErrorKind::WriteZero.into());
@@ -62,28 +63,29 @@ impl Frames {
         })
     }
 
-    /// Addresses of the first frames, as many as so many bytes take.
+    /// Returns the physical addresses of the frames that the first `count` bytes take.
     pub(crate) fn for_bytes(&self, count: usize) -> &[u64] {
         &self.addresses[..count.div_ceil(FRAME).min(FRAMES_MAX)]
     }
 
-    /// The first bytes in them.
+    /// Returns the first `count` bytes of the frames, [`BYTES`] at most.
     pub(crate) fn bytes(&self, count: usize) -> &[u8] {
-        // SAFETY: mapped for good. The host writes only between a question and its answer, while nobody has such a slice:
-        // a question is asked of who has the frames for himself.
+        // SAFETY: the memory stays mapped. The host writes to it only between a question and its
+        // answer. `Desk` has the frames behind its lock, so no such slice exists during that time.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), count.min(BYTES)) }
     }
 
-    /// Has them begin with these bytes, of which there is room for [`BYTES`].
+    /// Copies `bytes` to the start of the frames, [`BYTES`] at most.
     pub(crate) fn fill(&mut self, bytes: &[u8]) {
-        // SAFETY: as above, and `&mut self` says that there is no other slice.
+        // SAFETY: the memory stays mapped, and `&mut self` guarantees that there is no other slice.
         let room = unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), BYTES) };
         let count = bytes.len().min(BYTES);
         room[..count].copy_from_slice(&bytes[..count]);
     }
 }
 
-/// Where the pages from `start` on are in the guest's memory.
+/// Returns the physical addresses of the pages from `start` on. Fails if this process may not see
+/// them.
 fn addresses(start: NonNull<u8>) -> io::Result<[u64; FRAMES_MAX]> {
     let mut entries = [0; FRAMES_MAX * 8];
     let page = start.as_ptr().addr() / FRAME;
@@ -94,7 +96,7 @@ fn addresses(start: NonNull<u8>) -> io::Result<[u64; FRAMES_MAX]> {
         bytes.copy_from_slice(entry);
         let entry = u64::from_ne_bytes(bytes);
         let number = entry & FRAME_NUMBER;
-        // The kernel says 0 to who may not know it.
+        // The kernel shows frame number 0 to processes without the privilege.
         if entry & PRESENT == 0 || number == 0 {
             return Err(io::ErrorKind::PermissionDenied.into());
         }

@@ -1,9 +1,10 @@
 //! The first process of a stock Linux guest.
 //!
-//! `ebb run --kernel linux` packs this program as `/.ebb/init` beside what it packs for every
-//! guest. It mounts what programs expect, loads the kernel modules of `/.ebb/modules`, has the
-//! guest see the host's files where that is wanted, connects the program of `/.ebb/argv` to ebb's ports, and tells the host how it ended. Where it cannot,
-//! it says so: on the control port if there is one yet, on the console if not.
+//! `ebb run --kernel linux` packs this program as `/.ebb/init` into the initramfs, with the files
+//! that every guest gets. It mounts the kernel's file systems, loads the modules of
+//! `/.ebb/modules`, mounts the host's files if requested, and connects the program of `/.ebb/argv`
+//! to ebb's ports. When the program ends it reports the exit status to the host. If it fails, it
+//! reports that on the control port, or on the console if the port is not open yet.
 
 mod caches;
 mod control;
@@ -37,7 +38,7 @@ use volumes::Volumes;
 
 fn main() {
     if std::process::id() != 1 {
-        // Linux runs it so when it wants a module.
+        // Linux starts this program again as its module loader.
         let words: Vec<_> = std::env::args_os().skip(1).collect();
         if let [quiet, end, name] = words.as_slice()
             && quiet == "-q"
@@ -54,12 +55,12 @@ fn main() {
         std::process::exit(1);
     }
     let Err(failure) = run();
-    // The kernel's console, which ebb shows when a guest ends without a word.
+    // The kernel's console. The host shows it if a guest ends without a report.
     eprintln!("ebb-init: {}", failure.line());
     system::restart();
 }
 
-/// Has the guest see what the host shows it.
+/// Mounts the host's file tree and volumes, as the command line asks. Returns the mounted volumes.
 fn see_host(command_line: &str) -> Result<Volumes, Failure> {
     let is_set = |word| boot::value(command_line, word).is_some();
     let (root, volumes) = (is_set(ebb_wire::root::WORD), is_set(ebb_wire::volume::WORD));
@@ -77,7 +78,8 @@ fn see_host(command_line: &str) -> Result<Volumes, Failure> {
     }
 }
 
-/// Does all of it; returns only if there is no way to tell the host.
+/// Runs the guest from its start to its end. Returns only with a failure that cannot be reported to
+/// the host.
 fn run() -> Result<Infallible, Failure> {
     system::mount_all()?;
     system::loopback_up()?;
@@ -101,10 +103,10 @@ fn run() -> Result<Infallible, Failure> {
             }
             volumes.settle();
             if let Some(Err(failure)) = wanted.map(out::Wanted::send) {
-                // The host sees that something is missing.
+                // The host notices itself that the archive is incomplete.
                 eprintln!("ebb-init: {}", failure.line());
             }
-            // What a kernel does not count is not told.
+            // A kernel without this counter sends no report.
             if let Some(kills) = system::oom_kills() {
                 host.say(Report::OomKills(kills))?;
             }

@@ -1,4 +1,4 @@
-//! The drivers that a stock kernel has as modules.
+//! Loads the drivers that a stock kernel has as modules.
 
 use crate::failure::Failure;
 use ebb_wire::boot::{DEMAND, DEMAND_LIST, INIT, MODULES};
@@ -8,10 +8,11 @@ use rustix::system::finit_module;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// What Linux runs when it wants a module.
+/// The path of the program that Linux runs when it needs a module.
 const LOADER: &str = "/proc/sys/kernel/modprobe";
 
-/// Loads each module, in the order of their names, and removes its file, which would only take memory from here on.
+/// Loads all modules in [`MODULES`], in the order of their names, and deletes their files to free
+/// memory. Fails if one cannot be loaded.
 pub(crate) fn load_all() -> Result<(), Failure> {
     let failed = |source| Failure::new(format!("list {MODULES}"), source);
     let mut paths = Vec::new();
@@ -21,7 +22,7 @@ pub(crate) fn load_all() -> Result<(), Failure> {
                 paths.push(entry.map_err(failed)?.path());
             }
         }
-        // A kernel can have all of them built in.
+        // A kernel may have all of them built in.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
     }
@@ -29,13 +30,13 @@ pub(crate) fn load_all() -> Result<(), Failure> {
     paths.into_iter().try_for_each(load)
 }
 
-/// Whether there are modules for later.
+/// Returns whether there are modules to load on demand.
 pub(crate) fn are_on_demand() -> bool {
     Path::new(DEMAND_LIST).exists()
 }
 
-/// Has Linux ask this program for modules, if there are any for later, and makes the devices whose
-/// first use asks for one.
+/// Makes Linux run this program when it needs a module, if there are modules to load on demand.
+/// Also creates the device files whose first use requests a module.
 pub(crate) fn offer() -> Result<(), Failure> {
     if !are_on_demand() {
         return Ok(());
@@ -58,7 +59,8 @@ pub(crate) fn offer() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Loads what Linux asks for by `name`, with all that it takes.
+/// Loads the modules that Linux requests by `name`, in order. Fails if the name is unknown or a
+/// module cannot be loaded.
 pub(crate) fn provide(name: &str) -> Result<(), Failure> {
     let list = list()?;
     let order = order(&list, name).ok_or(Failure::List(DEMAND_LIST))?;
@@ -73,7 +75,8 @@ fn list() -> Result<String, Failure> {
         .map_err(|error| Failure::new(format!("read {DEMAND_LIST}"), error))
 }
 
-/// The modules for a name: `-` and `_` are the same to Linux.
+/// Returns the modules for a name, in order. `-` and `_` are the same to Linux. Returns `None` if
+/// the list does not have the name.
 fn order<'a>(list: &'a str, name: &str) -> Option<impl Iterator<Item = &'a str>> {
     let same = |one: &str| one.replace('-', "_") == name.replace('-', "_");
     list.lines().find_map(|line| {
@@ -82,7 +85,7 @@ fn order<'a>(list: &'a str, name: &str) -> Option<impl Iterator<Item = &'a str>>
     })
 }
 
-/// Device files that stand for a module that is not there yet: name, major and minor number.
+/// Returns the device files whose module is loaded on first use: name, major and minor number.
 fn devices(list: &str) -> Vec<(&str, u32, u32)> {
     let mut devices = Vec::new();
     let mut last = ("", "");
@@ -105,17 +108,19 @@ fn devices(list: &str) -> Vec<(&str, u32, u32)> {
     devices
 }
 
+/// Loads the module at `path` and deletes its file.
 fn load(path: PathBuf) -> Result<(), Failure> {
     insert(&path)?;
     let name = path.display();
     fs::remove_file(&path).map_err(|error| Failure::new(format!("remove {name}"), error))
 }
 
+/// Loads the module at `path`. It is no failure if the module is loaded already.
 fn insert(path: &Path) -> Result<(), Failure> {
     let name = path.display();
     let file = File::open(path).map_err(|error| Failure::new(format!("open {name}"), error))?;
     match finit_module(&file, c"", 0) {
-        // Already there: built in after all, or just loaded by another.
+        // The module is built in, or another process has just loaded it.
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(Failure::new(format!("load {name}"), errno)),
     }

@@ -1,7 +1,7 @@
-//! Files for the host, sent when the program has ended ([`ebb_wire::out`]).
+//! Sends files to the host after the program has ended ([`ebb_wire::out`]).
 //!
-//! In a guest of Ebb's kernel this is a program of its own, which that kernel runs with the port as its stdout. In one with
-//! stock Linux the first process does it.
+//! Ebb's kernel runs this as a program of its own, with the port as stdout. In a guest with stock
+//! Linux the first process does it.
 
 use crate::failure::Failure;
 use crate::ports;
@@ -18,13 +18,16 @@ use std::path::{Path, PathBuf};
 use tar::{Builder, EntryType, Header};
 
 const PORT_BYTES: usize = 64 << 10;
-/// Files of `/proc` and `/sys` say that they have no bytes; so many are taken of them.
+/// Files of `/proc` and `/sys` report a size of 0. This is the largest number of bytes read from
+/// them.
 const UNSIZED_MAX: u64 = 16 << 20;
-/// The kernel's file systems, whose folders have no end and whose files do things (statfs(2)).
+/// The kernel's file systems (statfs(2)). Their folders may have no end, and reading their files
+/// may have effects.
 const PROC: u64 = 0x9fa0;
 const SYSFS: u64 = 0x6265_6572;
 
-/// What is to be sent, and the port for it, which nobody else can have from here on.
+/// The files to send, and the port for them. It is opened early, since a port can be opened only
+/// once and the program must not have it.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     list: List,
@@ -38,7 +41,8 @@ struct List {
 }
 
 impl Wanted {
-    /// From the words of the list that ebb packed.
+    /// Reads the list in `words`, which ebb has packed, and opens the port. Fails if the list is
+    /// malformed or there is no port.
     pub(crate) fn new(words: &[OsString]) -> Result<Self, Failure> {
         let list = words.get(1..).and_then(List::parse);
         Ok(Self {
@@ -47,9 +51,9 @@ impl Wanted {
         })
     }
 
-    /// Sends it, as soon as nobody can change it any more.
+    /// Waits until all other processes have ended, then sends the files. Fails if the port fails.
     pub(crate) fn send(self) -> Result<(), Failure> {
-        // All were killed; an error says that there is nobody left.
+        // All other processes were killed. `wait` fails when no child is left.
         while rustix::process::wait(rustix::process::WaitOptions::empty()).is_ok() {}
         self.list
             .send(self.port)
@@ -57,7 +61,8 @@ impl Wanted {
     }
 }
 
-/// What the program is told to do by its `arguments`, if it is this: send files on stdout. The status to end with.
+/// Sends files on stdout, if `arguments` ask for it. Returns the exit status, or `None` if the
+/// arguments are something else.
 pub(crate) fn as_program(arguments: &[OsString]) -> Option<i32> {
     let list = List::parse(arguments)?;
     Some(match list.send(io::stdout()) {
@@ -70,6 +75,7 @@ pub(crate) fn as_program(arguments: &[OsString]) -> Option<i32> {
 }
 
 impl List {
+    /// Reads the size limit and the paths. Returns `None` if the words have another form.
     fn parse(words: &[OsString]) -> Option<Self> {
         let [word, most, paths @ ..] = words else {
             return None;
@@ -80,6 +86,7 @@ impl List {
         })
     }
 
+    /// Sends all files to `to`, and the notes about missing ones. Fails if `to` fails.
     fn send(&self, to: impl Write) -> io::Result<()> {
         let mut archive = Builder::new(BufWriter::with_capacity(PORT_BYTES, to));
         archive.sparse(false);
@@ -97,7 +104,7 @@ impl List {
     }
 }
 
-/// Lines about what was not sent.
+/// The lines of the last entry, about everything that was not sent.
 #[derive(Debug, Default)]
 struct Notes {
     text: String,
@@ -106,6 +113,7 @@ struct Notes {
 }
 
 impl Notes {
+    /// Adds a line. Lines beyond [`NOTES_MAX`] of a kind are only counted.
     fn add(&mut self, note: Note<'_>) {
         let count = match note {
             Note::Unread(..) => &mut self.unread,
@@ -118,6 +126,7 @@ impl Notes {
         }
     }
 
+    /// Returns all lines, with the numbers of those that were only counted.
     fn finish(mut self) -> String {
         let more = [self.unread, self.left_out].map(|count| count.saturating_sub(NOTES_MAX) as u64);
         if more != [0, 0] {
@@ -128,22 +137,24 @@ impl Notes {
     }
 }
 
+/// The archive while it is being written.
 struct Sender<W: Write> {
     archive: Builder<W>,
     left: u64,
     notes: Notes,
 }
 
-/// What is still to be sent of a tree.
+/// A file or folder that must still be sent.
 struct Pending {
-    /// In the guest.
+    /// Its path in the guest.
     path: PathBuf,
-    /// In the archive.
+    /// Its path in the archive.
     name: PathBuf,
 }
 
 impl<W: Write> Sender<W> {
-    /// Sends what is at `path`; false once nothing more is taken. An error is the port's.
+    /// Sends the file or folder at `path`, which was requested as path `number`. Returns `false` if
+    /// the size limit was reached. Fails if the port fails.
     fn tree(&mut self, number: usize, path: &Path) -> io::Result<bool> {
         let root = match fs::metadata(path) {
             Ok(root) if root.is_file() || root.is_dir() => root,
@@ -164,7 +175,8 @@ impl<W: Write> Sender<W> {
         }];
         let mut root = Some(root);
         while let Some(next) = pending.pop() {
-            // The path that was asked for may be a link; what it leads to was meant. Others stay links.
+            // A requested path may be a symbolic link: its target is sent. Other links are sent as
+            // links.
             let metadata = match root
                 .take()
                 .map_or_else(|| fs::symlink_metadata(&next.path), Ok)
@@ -197,6 +209,8 @@ impl<W: Write> Sender<W> {
         Ok(true)
     }
 
+    /// Sends a folder and adds its entries to `pending`. Returns `false` if the size limit was
+    /// reached.
     fn folder(
         &mut self,
         number: usize,
@@ -224,7 +238,7 @@ impl<W: Write> Sender<W> {
                 return Ok(true);
             }
         };
-        // The last one is taken first.
+        // `pending` is a stack, so the names are in reverse order.
         names.sort_by(|one, other| other.cmp(one));
         pending.extend(names.iter().map(|name| Pending {
             path: folder.path.join(name),
@@ -233,8 +247,9 @@ impl<W: Write> Sender<W> {
         Ok(true)
     }
 
+    /// Sends a regular file. Returns `false` if the size limit was reached.
     fn file(&mut self, number: usize, file: &Pending, metadata: &Metadata) -> io::Result<bool> {
-        // Without waiting: not every file of the kernel's has something to say.
+        // Without blocking, since some files of the kernel never have data.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let opened = OpenOptions::new()
             .read(true)
@@ -272,6 +287,7 @@ impl<W: Write> Sender<W> {
         Ok(true)
     }
 
+    /// Sends a symbolic link. Returns `false` if the size limit was reached.
     fn link(&mut self, number: usize, link: &Pending) -> io::Result<bool> {
         let target = match fs::read_link(&link.path) {
             Ok(target) => target,
@@ -291,6 +307,7 @@ impl<W: Write> Sender<W> {
         Ok(true)
     }
 
+    /// Subtracts the cost of an entry from the size limit. Returns `false` if too little is left.
     fn pay(&mut self, bytes: u64) -> bool {
         let left = self.left.checked_sub(cost(bytes));
         self.left = left.unwrap_or(0);
@@ -307,6 +324,7 @@ impl<W: Write> Sender<W> {
         self.notes.add(Note::LeftOut(number, &what));
     }
 
+    /// Writes the last entry and flushes the port.
     fn end(self) -> io::Result<()> {
         let (mut archive, notes) = (self.archive, self.notes.finish());
         let mut header = Header::new_gnu();
@@ -326,7 +344,8 @@ fn header(kind: EntryType, metadata: &Metadata, size: u64) -> Header {
     header
 }
 
-/// As many bytes of a file as were promised, whatever it has by now.
+/// The contents of a file, filled with zeros or cut off to the length in its header. The file may
+/// have changed since.
 struct Content<R> {
     source: R,
     left: u64,
@@ -368,7 +387,7 @@ fn kind_of(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// On one line, and not too long.
+/// Returns the end of a path, escaped to one line and limited in length.
 fn shown(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let begin = bytes.len().saturating_sub(TEXT_MAX / 5);
@@ -389,7 +408,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::os::unix::fs::symlink;
 
-    /// The entries of what is sent, their bytes or where they lead.
+    /// Sends the paths and returns the archive's entries with their contents or link targets.
     fn sent(most: u64, paths: &[&Path]) -> BTreeMap<String, Vec<u8>> {
         let list = List {
             most,

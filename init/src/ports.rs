@@ -1,4 +1,4 @@
-//! Finds ebb's ports: virtio-serial ports, known by the names that the host gave them.
+//! Opens ebb's virtio-serial ports by the names that the host gave them.
 
 use crate::failure::Failure;
 use std::fs::{self, File, OpenOptions};
@@ -7,18 +7,20 @@ use std::thread;
 use std::time::Duration;
 
 const CLASS: &str = "/sys/class/virtio-ports";
-/// Names arrive from the host a moment after the driver was loaded.
+/// Number of tries and the time between them. The host sends a port's name a moment after the
+/// driver was loaded.
 const TRIES: u32 = 10_000;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Opens the port `name` in both directions, as soon as it is there. A port can be opened once.
+/// Opens the port `name` for reading and writing, and waits until it exists. A port can be opened
+/// only once. Fails with `NoPort` if it does not appear in time.
 pub(crate) fn open(name: &'static str) -> Result<File, Failure> {
     for _ in 0..TRIES {
         if let Some(device) = find(name) {
             let path = Path::new("/dev").join(device);
             match OpenOptions::new().read(true).write(true).open(&path) {
                 Ok(file) => return Ok(file),
-                // Its node comes a moment after its name.
+                // The device file appears a moment after the name.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => {
                     return Err(Failure::new(format!("open {}", path.display()), error));
@@ -30,6 +32,7 @@ pub(crate) fn open(name: &'static str) -> Result<File, Failure> {
     Err(Failure::NoPort(name))
 }
 
+/// Returns the device name of the port `name`. Returns `None` if there is none yet.
 fn find(name: &str) -> Option<std::ffi::OsString> {
     let entries = fs::read_dir(CLASS).ok()?;
     entries.flatten().find_map(|entry| {

@@ -1,4 +1,4 @@
-//! The program: started, connected, waited for.
+//! Starts the program, connects its streams, and waits for its end.
 
 use crate::control::Host;
 use crate::failure::Failure;
@@ -28,16 +28,17 @@ use std::thread;
 
 const STATISTICS: &str = "/proc/self/stat";
 
-/// What became of the program.
+/// The outcome of running the program.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// It could not be started.
+    /// The program could not be started.
     CannotRun(io::Error),
-    /// Its wait status, and how much it wrote to stdout and stderr.
+    /// The program's wait status, and the numbers of bytes that it wrote to stdout and stderr.
     Exited { status: u32, written: [u64; 2] },
 }
 
-/// The files that are to be sent when it has ended; to be asked for before [`run`], which takes the list away.
+/// Returns the files to send after the program's end, or `None` if there are none. Call this before
+/// [`run`], which deletes the list.
 pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
     if !Path::new(OUT).exists() {
         return Ok(None);
@@ -45,7 +46,8 @@ pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
     Wanted::new(&words::of(OUT)?).map(Some)
 }
 
-/// Runs it to its end.
+/// Runs the program until it ends. During that time, copies its streams and handles the host's
+/// requests. Fails if the guest cannot be set up or a stream fails.
 pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure> {
     let arguments = words::of(ARGUMENTS)?;
     let environment = words::of(ENVIRONMENT)?;
@@ -60,7 +62,7 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
     };
     let user = optional(USER)?.map(|text| who(&text)).transpose()?;
     let folder = optional(root::FOLDER)?.map(OsString::from_vec);
-    // Only memory, from here on; what may be wanted later stays.
+    // These files only take memory from here on. Modules for later must stay.
     let used = if modules::are_on_demand() {
         vec![ARGUMENTS, ENVIRONMENT]
     } else {
@@ -94,7 +96,8 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
         Ok(child) => child,
         Err(error) => return Ok(Ended::CannotRun(error)),
     };
-    // It holds our copies of the program's ends.
+    // The command holds copies of the program's stream ends. They must be closed, so that streams
+    // end.
     drop(command);
 
     let group = Pid::from_child(&child);
@@ -111,14 +114,14 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
         nanoseconds: now(),
         faults: faults().saturating_sub(faults_before),
     })?;
-    // Nobody else may go on, nor keep the outputs open. Fails where there is nobody.
+    // The remaining processes must not keep the outputs open. Fails if there is none.
     let _ = kill_process_group(Pid::INIT, Signal::KILL);
     let written = carried.finish();
     let written = written.map_err(|error| Failure::new("carry the program's output", error))?;
     Ok(Ended::Exited { status, written })
 }
 
-/// The bytes of a file that ebb packs where there is need of it.
+/// Reads a file that exists only if it is needed. Returns `None` if it does not exist.
 fn optional(path: &'static str) -> Result<Option<Vec<u8>>, Failure> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -127,9 +130,10 @@ fn optional(path: &'static str) -> Result<Option<Vec<u8>>, Failure> {
     }
 }
 
-/// A user, its group, further groups.
+/// A user ID, its group ID, and supplementary groups.
 type Who = (Uid, Gid, Vec<Gid>);
 
+/// Reads the user and groups from the file's text. Fails if it is malformed.
 fn who(text: &[u8]) -> Result<Who, Failure> {
     let user = User::parse(text.strip_suffix(b"\0").unwrap_or(text));
     let user = user.ok_or(Failure::List(USER))?;
@@ -137,7 +141,8 @@ fn who(text: &[u8]) -> Result<Who, Failure> {
     Ok((Uid::from_raw(user.uid), Gid::from_raw(user.gid), groups))
 }
 
-/// Starts the program as a user, in a folder that it may pass: Linux has a child act as the thread does that makes it.
+/// Starts the program with the IDs of `user`, in `folder` if that user may enter it. The IDs are
+/// set in a thread that starts the program, since a child takes them from the thread that makes it.
 fn spawn_as(
     command: &mut Command,
     user: Option<&Who>,
@@ -177,41 +182,42 @@ fn remove(path: &str) -> io::Result<()> {
     }
 }
 
-/// The guest's clock, in nanoseconds.
+/// Returns the time since boot in nanoseconds.
 fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let nanoseconds = time.tv_sec.saturating_mul(1_000_000_000);
-    // A clock that begins with the kernel is never below zero.
+    // The clock begins when the kernel starts, so the time is never negative.
     u64::try_from(nanoseconds.saturating_add(time.tv_nsec)).unwrap_or(0)
 }
 
-/// Page faults of all children that have been waited for, with those that they waited for.
+/// Returns the number of page faults of all children that have been waited for, and of their
+/// children.
 fn faults() -> u64 {
     let text = fs::read_to_string(STATISTICS).unwrap_or_default();
-    // The name of the process, in parentheses, may have blanks in it.
+    // The process name in parentheses may contain spaces.
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
     let field = |index| {
         let word = fields.split_whitespace().nth(index);
         word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
     };
-    // cminflt and cmajflt, the 11th and the 13th field of all, of which two stand before.
+    // cminflt and cmajflt are fields 11 and 13. The first two fields were cut off with the name.
     field(8).saturating_add(field(10))
 }
 
-/// Does what the host asks for while the program runs.
+/// Carries out the host's requests while the program runs.
 fn serve(requests: &Receiver<Request>, group: Pid, mut streams: Streams) {
     for request in requests {
         match request {
             Request::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
-                    // Fails if the program has just ended, and then nothing is lost.
+                    // Fails if the program has just ended. The signal is not needed then.
                     let _ = kill_process_group(group, signal);
                 }
             }
             Request::EndOfInput(total) => streams.end_input(total),
             Request::Closed(port) => streams.close(port),
             Request::Size(size) => streams.resize(size),
-            // These are not about the program.
+            // These requests do not concern the program.
             Request::Window(..)
             | Request::GiveBack(_)
             | Request::Reclaim(..)
@@ -221,7 +227,7 @@ fn serve(requests: &Receiver<Request>, group: Pid, mut streams: Streams) {
     }
 }
 
-/// Reaps whatever ends, until the program has.
+/// Reaps all child processes until the program has ended. Returns its wait status.
 fn wait_for(program: Pid) -> Result<u32, Failure> {
     loop {
         match wait(WaitOptions::empty()) {

@@ -1,4 +1,4 @@
-//! Carries bytes between a port and a pipe of the program's, or its terminal.
+//! Copies bytes between a port and the program's pipes or terminal.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const CHUNK: usize = 64 << 10;
 
-/// Wakes a thread that waits for a stream.
+/// Wakes the thread that waits for a stream (an eventfd).
 #[derive(Debug)]
 struct Wake(OwnedFd);
 
@@ -19,12 +19,13 @@ impl Wake {
     }
 
     fn ring(&self) {
-        // Full after 2^64 - 2 rings, of which there are two at most.
+        // Fails only when the counter is full. It counts two calls at most.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// Waits until `stream` has something or has ended, or `wake` rings.
+/// Waits until `stream` has data or has ended, or until `wake` is signaled. Returns `true` for the
+/// stream, `false` for `wake`.
 fn wait(stream: &impl AsFd, wake: &Wake) -> io::Result<bool> {
     loop {
         let mut both = [
@@ -43,15 +44,16 @@ fn wait(stream: &impl AsFd, wake: &Wake) -> io::Result<bool> {
     }
 }
 
-/// Stdin: from its port to the program.
+/// The program's stdin, copied from its port.
 #[derive(Debug)]
 pub(crate) struct Input {
-    // u64::MAX until the host has told.
+    // u64::MAX until the host has sent the length.
     total: AtomicU64,
     wake: Wake,
 }
 
 impl Input {
+    /// Returns a stream whose copying has not started. Fails if no eventfd can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             total: AtomicU64::new(u64::MAX),
@@ -59,14 +61,15 @@ impl Input {
         })
     }
 
-    /// Says after how many bytes it ends.
+    /// Sets the number of bytes after which stdin ends, and wakes [`carry`](Self::carry).
     pub(crate) fn ends_after(&self, total: u64) {
         // Release pairs with the Acquire in `carry`.
         self.total.store(total, Ordering::Release);
         self.wake.ring();
     }
 
-    /// Carries until the end, or until the program reads no more.
+    /// Copies bytes from `port` to `pipe` until stdin ends or the program has closed it. Fails if
+    /// the port fails.
     pub(crate) fn carry(&self, mut port: File, mut pipe: impl Write) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
         let mut carried = 0u64;
@@ -89,7 +92,7 @@ impl Input {
     }
 }
 
-/// An output: from the program to its port.
+/// One of the program's outputs, copied to its port.
 #[derive(Debug)]
 pub(crate) struct Output {
     closed: AtomicBool,
@@ -97,6 +100,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// Returns a stream whose copying has not started. Fails if no eventfd can be created.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             closed: AtomicBool::new(false),
@@ -104,14 +108,15 @@ impl Output {
         })
     }
 
-    /// Says that nobody reads it any more.
+    /// Stops the copying, since the output has no reader on the host any more.
     pub(crate) fn close(&self) {
         // Release pairs with the Acquire in `carry`.
         self.closed.store(true, Ordering::Release);
         self.wake.ring();
     }
 
-    /// Carries until nobody can write any more, or nobody reads; returns the bytes on the port.
+    /// Copies bytes from `pipe` to `port` until no process has the other end open, or
+    /// [`close`](Self::close) was called. Returns the number of bytes written to the port.
     pub(crate) fn carry(&self, mut pipe: impl Read + AsFd, mut port: File) -> io::Result<u64> {
         let mut chunk = vec![0; CHUNK];
         let mut carried = 0u64;
@@ -123,7 +128,7 @@ impl Output {
                 Ok(0) => break,
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // A terminal that nobody has open any more.
+                // No process has the terminal open any more.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) => break,
                 Err(error) => return Err(error),
             };
@@ -175,7 +180,7 @@ mod tests {
         assert_eq!(&bytes, b"abc");
         output.close();
         assert_eq!(thread.join().expect("no panic").expect("no error"), 3);
-        // A child of another test has the reader until it executes its program.
+        // A child process of another test holds the reader until it executes its program.
         let mut tries = (0..1000).map(|_| {
             thread::sleep(std::time::Duration::from_millis(1));
             writer.write_all(b"d").err()

@@ -1,4 +1,4 @@
-//! The host's files below the guest's own: an overlay whose lower side is the host's tree, and whose upper one what was packed.
+//! The root file system with the host's files: an overlay of the packed files on the host's tree.
 
 use crate::desk::Desk;
 use crate::failure::Failure;
@@ -11,25 +11,27 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where it is put together: nothing that is packed has this name.
+/// The folder in which the overlay is prepared. No packed file has this name.
 const PLACE: &str = "/.ebb-root";
-/// What was packed, and what programs change.
+/// The upper layer: the packed files, and the programs' changes.
 const UPPER: &str = "/.ebb-root/upper";
-/// For the overlay itself.
+/// The overlay's work folder.
 const WORK: &str = "/.ebb-root/work";
-/// The host's.
+/// The lower layer: the host's tree.
 const LOWER: &str = "/.ebb-root/lower";
-/// Both.
+/// The mounted overlay.
 const WHOLE: &str = "/.ebb-root/whole";
-/// With `redirect_dir` folders of the host's can be renamed, and with `metacopy` another mode, owner, time or name of a file copies
-/// none of its bytes. `xino` has all files be of one device.
+/// With `redirect_dir`, folders of the host can be renamed. With `metacopy`, a change of a file's
+/// mode, owner, time or name does not copy its contents. With `xino`, all files have one device
+/// number.
 const OPTIONS: &std::ffi::CStr =
     c"lowerdir=/.ebb-root/lower,upperdir=/.ebb-root/upper,workdir=/.ebb-root/work,\
 redirect_dir=on,metacopy=on,xino=on";
-/// Neither the host's set-id bits nor its device nodes mean anything in the guest.
+/// The host's set-id bits and device nodes mean nothing in the guest.
 const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
-/// Has this process, and with it all others, see the host's tree below its root.
+/// Makes the overlay of packed files and the host's tree the root of this process and its children.
+/// Fails if a mount fails or the host does not answer.
 pub(crate) fn enter(desk: &Arc<Desk>) -> Result<(), Failure> {
     for path in [PLACE, UPPER, WORK, LOWER, WHOLE] {
         fs::DirBuilder::new()
@@ -56,7 +58,8 @@ pub(crate) fn enter(desk: &Arc<Desk>) -> Result<(), Failure> {
     rustix::process::chdir("/").map_err(failed)
 }
 
-/// Moves all that is in the first file system, but for what others are mounted on, of which there is a folder.
+/// Moves all packed files to the upper layer. Mount points of the kernel's file systems are created
+/// there as empty folders instead.
 fn move_packed() -> std::io::Result<()> {
     for entry in fs::read_dir("/")? {
         let path = entry?.path();
@@ -76,7 +79,7 @@ fn move_packed() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Calls the guest what the kernel's command line says, if it does.
+/// Sets the guest's host name to the one on the kernel's command line, if there is one.
 pub(crate) fn set_host_name(command_line: &str) -> Result<(), Failure> {
     let Some(name) = ebb_wire::boot::value(command_line, HOST_NAME) else {
         return Ok(());

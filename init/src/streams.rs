@@ -1,4 +1,4 @@
-//! The program's streams, and what carries them to ebb's ports.
+//! The program's streams, and the threads that copy them from and to ebb's ports.
 
 use crate::relay::{Input, Output};
 use crate::terminal::{Terminal, resize};
@@ -13,26 +13,26 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// What the program has.
+/// The kind of the program's streams.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Kind {
-    /// Three pipes.
+    /// Pipes.
     Pipes {
-        /// Its stderr is its stdout.
+        /// Whether stderr goes to stdout's pipe.
         one_output: bool,
-        /// Its stdin is at its end.
+        /// Whether stdin is at its end from the start.
         no_input: bool,
     },
-    /// A terminal.
+    /// A terminal of this size.
     Terminal(Size),
 }
 
-/// Our ends.
+/// This process's ends of the program's streams.
 #[derive(Debug)]
 pub(crate) struct Ends {
-    /// Where its stdin is written, if anything is.
+    /// The end to which the program's stdin is written. `None` if stdin is at its end.
     input: Option<File>,
-    /// Where its stdout and its stderr are read; a terminal has one for both.
+    /// The ends from which stdout and stderr are read. A terminal has one for both.
     outputs: [Option<File>; 2],
     terminal: Option<Terminal>,
 }
@@ -42,13 +42,14 @@ fn file(end: impl Into<OwnedFd>) -> File {
 }
 
 impl Ends {
-    /// Connects the program that `command` starts, whose ends are to belong to `owner`.
+    /// Sets `command` up with streams of this `kind` and returns the other ends. The program's ends
+    /// then belong to `owner`.
     pub(crate) fn connect(
         command: &mut Command,
         kind: Kind,
         owner: Option<(Uid, Gid)>,
     ) -> io::Result<Self> {
-        // So that it may open them again, as `/dev/stdout`.
+        // The owner may open the streams again, as `/dev/stdout`.
         let give = |end: BorrowedFd<'_>| match owner {
             Some((uid, gid)) => rustix::fs::fchown(end, Some(uid), Some(gid)),
             None => Ok(()),
@@ -80,7 +81,7 @@ impl Ends {
             give(end)?;
         }
         command.process_group(0).stdin(stdin_reader);
-        // The writer that is not used must go, or its pipe would never end.
+        // The unused writer must be closed, or its pipe would never end.
         command.stderr(if one_output {
             drop(stderr_writer);
             stdout_writer.try_clone()?
@@ -95,12 +96,13 @@ impl Ends {
         })
     }
 
-    /// The end of its stdin.
+    /// Returns the end to which the program's stdin is written. `None` if stdin is at its end.
     pub(crate) fn input(&self) -> Option<&File> {
         self.input.as_ref()
     }
 
-    /// Carries them, to the end.
+    /// Starts the threads that copy the streams from and to ebb's ports. Returns the handles to
+    /// control them and to wait for their end. Fails if a descriptor cannot be duplicated.
     pub(crate) fn carry(self, stdio: File, stderr: File) -> io::Result<(Streams, Carried)> {
         let streams = Streams {
             input: Arc::new(Input::new()?),
@@ -130,7 +132,7 @@ impl Ends {
     }
 }
 
-/// The streams of a program that runs.
+/// The streams of a running program.
 #[derive(Debug)]
 pub(crate) struct Streams {
     input: Arc<Input>,
@@ -139,12 +141,12 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Its stdin ends after so many bytes.
+    /// Ends stdin after `total` bytes since boot.
     pub(crate) fn end_input(&self, total: u64) {
         self.input.ends_after(total);
     }
 
-    /// Nobody reads an output any more. A terminal is hung up by that: nobody has its other side.
+    /// Stops copying an output, since it has no reader any more. A terminal is hung up by this.
     pub(crate) fn close(&mut self, port: OutputPort) {
         if self.screen.take().is_some() {
             self.input.ends_after(0);
@@ -154,7 +156,7 @@ impl Streams {
         }
     }
 
-    /// Its terminal has another size.
+    /// Sets the size of the program's terminal. No effect if it has none.
     pub(crate) fn resize(&self, size: Size) {
         if let Some(screen) = &self.screen {
             resize(screen, size);
@@ -162,16 +164,18 @@ impl Streams {
     }
 }
 
-/// What its outputs come to.
+/// The threads that copy the outputs.
 #[derive(Debug)]
 pub(crate) struct Carried {
     threads: [Option<JoinHandle<io::Result<u64>>>; 2],
-    /// The program's side of its terminal, which it may open again as long as it runs.
+    /// The program's side of its terminal. It stays open while the program runs, so that the
+    /// program may close and open it again.
     terminal: Option<OwnedFd>,
 }
 
 impl Carried {
-    /// How many bytes there were of each, once nobody writes any more.
+    /// Waits until no process writes any more. Returns the numbers of bytes written to stdout and
+    /// stderr. Fails if a port failed.
     pub(crate) fn finish(self) -> io::Result<[u64; 2]> {
         drop(self.terminal);
         let mut written = [0; 2];

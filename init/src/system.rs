@@ -1,4 +1,5 @@
-//! What every Linux program finds: `/proc`, `/sys`, `/dev`; and the end of the machine.
+//! The kernel's file systems that every Linux program expects, the loopback interface, and the
+//! restart.
 
 use crate::failure::Failure;
 use rustix::fs::{Mode, symlink};
@@ -11,7 +12,7 @@ use std::ffi::CString;
 use std::time::Duration;
 
 const COMMAND_LINE: &str = "/proc/cmdline";
-/// Where, what, and with which options.
+/// Mount point, file system type and options.
 const MOUNTS: [(&str, &str, &str); 5] = [
     ("/proc", "proc", ""),
     ("/sys", "sysfs", ""),
@@ -19,7 +20,7 @@ const MOUNTS: [(&str, &str, &str); 5] = [
     ("/dev/pts", "devpts", "mode=0620,ptmxmode=0666"),
     ("/dev/shm", "tmpfs", "mode=1777"),
 ];
-/// Those that have a place in the root.
+/// The mount points that lie directly in the root.
 pub(crate) const KERNELS_OWN: [&str; 3] = ["/proc", "/sys", "/dev"];
 const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd", "/dev/fd"),
@@ -28,7 +29,7 @@ const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/2", "/dev/stderr"),
 ];
 
-/// Mounts the kernel's file systems.
+/// Mounts the kernel's file systems and creates the links in `/dev`.
 pub(crate) fn mount_all() -> Result<(), Failure> {
     for (path, kind, options) in MOUNTS {
         match rustix::fs::mkdir(path, Mode::from_raw_mode(0o755)) {
@@ -48,19 +49,19 @@ pub(crate) fn mount_all() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The kernel's command line.
+/// Returns the kernel's command line.
 pub(crate) fn command_line() -> Result<String, Failure> {
     std::fs::read_to_string(COMMAND_LINE)
         .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))
 }
 
-/// Switches the loopback interface on, as every system does at its start.
+/// Switches the loopback interface on, as every Linux system does at its start.
 pub(crate) fn loopback_up() -> Result<(), Failure> {
     let failed = |errno: Errno| Failure::new("switch the loopback interface on", errno);
     let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None);
     let socket = match socket {
         Ok(socket) => socket,
-        // A kernel without any network.
+        // A kernel without network support.
         Err(Errno::AFNOSUPPORT | Errno::PROTONOSUPPORT) => return Ok(()),
         Err(errno) => return Err(failed(errno)),
     };
@@ -68,10 +69,11 @@ pub(crate) fn loopback_up() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first interface of every network is the loopback.
+/// The loopback is the first interface of every network namespace.
 const LOOPBACK: i32 = 1;
 
-/// A request to switch an interface on (rtnetlink(7)): `struct nlmsghdr`, `struct ifinfomsg`.
+/// Returns a request to switch the interface `index` on (rtnetlink(7)): `struct nlmsghdr` and
+/// `struct ifinfomsg`.
 fn link_up(index: i32) -> [u8; 32] {
     const RTM_NEWLINK: u16 = 16;
     const NLM_F_REQUEST: u16 = 1;
@@ -86,10 +88,10 @@ fn link_up(index: i32) -> [u8; 32] {
     message
 }
 
-/// Ends the machine: QEMU is told to take a restart for the end.
+/// Ends the machine by a restart, which QEMU was started to treat as the end.
 pub(crate) fn restart() -> ! {
     let failed: Result<Infallible, Errno> = match reboot(RebootCommand::Restart) {
-        // It returns only where it fails.
+        // The call returns only if it fails.
         Ok(()) => Err(Errno::IO),
         Err(errno) => Err(errno),
     };
@@ -100,7 +102,8 @@ pub(crate) fn restart() -> ! {
     }
 }
 
-/// Processes that the kernel killed because memory was out; `None` of one that does not count them.
+/// Returns the number of processes that the OOM killer has killed. Returns `None` if the kernel
+/// does not count them.
 pub(crate) fn oom_kills() -> Option<u64> {
     let counters = std::fs::read_to_string("/proc/vmstat").ok()?;
     let count = |line: &str| line.strip_prefix("oom_kill ")?.parse().ok();

@@ -1,4 +1,4 @@
-//! A terminal for the program: one side of a pty. The other side is carried to the port of stdin and stdout.
+//! The program's terminal: a pty whose other side is connected to the port of stdin and stdout.
 
 use ebb_wire::terminal::Size;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -9,17 +9,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// A terminal.
+/// A pty.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    /// Our side.
+    /// The side of this process.
     pub(crate) ours: File,
-    /// The program's. As long as it is open, ours does not end.
+    /// The side of the program. While it is open, reading from `ours` does not end.
     pub(crate) programs: OwnedFd,
 }
 
 impl Terminal {
-    /// Makes one.
+    /// Creates a pty of this size, in UTF-8 mode.
     pub(crate) fn new(size: Size) -> io::Result<Self> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let ours = openpt(flags)?;
@@ -33,7 +33,8 @@ impl Terminal {
         Ok(Self { ours, programs })
     }
 
-    /// Has it be the program's streams, and the terminal of a session of its own.
+    /// Makes the pty the program's three streams and its controlling terminal, in a session of its
+    /// own.
     pub(crate) fn give_to(&self, command: &mut Command) -> io::Result<()> {
         command.stdin(self.programs.try_clone()?);
         command.stdout(self.programs.try_clone()?);
@@ -43,13 +44,13 @@ impl Terminal {
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
             Ok(())
         };
-        // SAFETY: between fork and exec, these are calls of the kernel's and nothing else.
+        // SAFETY: between fork and exec, the closure only makes system calls.
         unsafe { command.pre_exec(take) };
         Ok(())
     }
 }
 
-/// Says how large it is; programs get SIGWINCH.
+/// Sets the terminal's size. The kernel sends SIGWINCH to its foreground processes.
 pub(crate) fn resize(terminal: impl AsFd, size: Size) {
     let size = Winsize {
         ws_row: size.rows,
@@ -57,7 +58,7 @@ pub(crate) fn resize(terminal: impl AsFd, size: Size) {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // One that is hung up has no size.
+    // Fails if the terminal was hung up.
     let _ = tcsetwinsize(terminal, size);
 }
 

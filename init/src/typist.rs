@@ -1,7 +1,8 @@
-//! Whether the program waits for what somebody types, which the host then says once.
+//! Reports once when the program waits for input from the terminal.
 //!
-//! Its stdin is a pipe, of which the other end learns nothing. So processes are looked at, several times a second, until one
-//! is in a call that reads the pipe; only where the host's stdin is a terminal.
+//! The program's stdin is a pipe, whose other end is not informed of a reader. So a thread polls
+//! all processes several times a second until one is in a system call that reads the pipe. This is
+//! done only if the host's stdin is a terminal.
 
 use crate::control::Port;
 use ebb_wire::report::Report;
@@ -13,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 const PAUSE: Duration = Duration::from_millis(200);
-/// Calls that wait for bytes of a descriptor, and which of their arguments that is.
+/// System calls that wait for input, and the index of the argument with the descriptor.
 const READS: [(u64, usize); 4] = [
     (number::READ, 0),
     (number::READV, 0),
@@ -21,7 +22,7 @@ const READS: [(u64, usize); 4] = [
     (number::SPLICE, 0),
 ];
 
-/// Their numbers on x86-64.
+/// System call numbers on x86-64.
 mod number {
     pub(super) const READ: u64 = 0;
     pub(super) const READV: u64 = 19;
@@ -29,7 +30,8 @@ mod number {
     pub(super) const SPLICE: u64 = 275;
 }
 
-/// Looks at processes, in a thread of its own, until one reads the pipe `stdin`, and tells the host.
+/// Starts a thread that polls until a process reads the pipe `stdin`, and then reports it to the
+/// host.
 pub(crate) fn watch(stdin: impl AsFd, mut port: Port) {
     let Ok(pipe) = rustix::fs::fstat(stdin) else {
         return;
@@ -39,11 +41,12 @@ pub(crate) fn watch(stdin: impl AsFd, mut port: Port) {
         while !somebody_reads(pipe) {
             thread::sleep(PAUSE);
         }
-        // Without a host there is nobody to tell.
+        // Fails if the host is gone.
         let _ = port.say(Report::AwaitsInput);
     });
 }
 
+/// Returns whether a process is in a system call that reads the pipe, given by device and inode.
 fn somebody_reads(pipe: (u64, u64)) -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.into_iter().any(|process| {
@@ -58,7 +61,8 @@ fn is_at(process: &Path, descriptor: u64, pipe: (u64, u64)) -> bool {
     file.is_ok_and(|file| (file.dev(), file.ino()) == pipe)
 }
 
-/// The descriptor from which a process waits to read, by `/proc/PID/syscall`: the call's number and its arguments.
+/// Returns the descriptor that a process waits to read. `call` is the text of `/proc/PID/syscall`:
+/// a system call's number and its arguments. Returns `None` if it is no reading call.
 fn reads_from(call: &str) -> Option<u64> {
     let mut words = call.split_ascii_whitespace();
     let number = words.next()?.parse().ok()?;

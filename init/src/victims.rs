@@ -1,4 +1,4 @@
-//! Who was killed because memory was out, by the kernel's log (`/dev/kmsg`).
+//! Finds the OOM killer's victims in the kernel's log (`/dev/kmsg`).
 
 use crate::control::Port;
 use crate::system;
@@ -13,16 +13,17 @@ use std::thread;
 use std::time::Duration;
 
 const LOG: &str = "/dev/kmsg";
-/// The kernel writes no longer record.
+/// Size of the longest record that the kernel writes, in bytes.
 const RECORD_MAX: usize = 8192;
-/// How the kernel names one, and what follows its name.
+/// The text before a victim's process ID, and the text after its name.
 const KILLED: &str = "Killed process ";
 const NAME_END: &str = ") total-vm:";
-/// What the log's writer may be short of behind the counters.
+/// Number of tries and the time between them, until the log has all victims that the kernel has
+/// counted.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Reads the log and tells the host whom it names.
+/// A thread that reads the log and reports victims to the host.
 #[derive(Debug)]
 pub(crate) struct Victims(Arc<Mutex<Reader>>);
 
@@ -35,7 +36,8 @@ struct Reader {
 }
 
 impl Victims {
-    /// Begins to read, in a thread of its own, from what is said next; none where there is no log.
+    /// Starts the thread, which reads the log from its present end on. Returns `None` if there is
+    /// no log.
     pub(crate) fn watch(port: Port) -> Option<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let mut log = OpenOptions::new()
@@ -58,7 +60,7 @@ impl Victims {
                 if ready.is_err_and(|errno| errno != rustix::io::Errno::INTR) {
                     return;
                 }
-                // Whatever it was, at the end it is tried once more.
+                // After an error, `finish` tries once more.
                 if drain(&shared).is_err() {
                     return;
                 }
@@ -67,7 +69,8 @@ impl Victims {
         Some(Self(reader))
     }
 
-    /// Tells the host of all that the kernel has counted, now that nobody is left to be killed.
+    /// Reports the remaining victims, up to the number that the kernel has counted. Call this when
+    /// no other process is left.
     pub(crate) fn finish(&self) {
         let counted = system::oom_kills().unwrap_or(0);
         for _ in 0..TRIES {
@@ -79,7 +82,8 @@ impl Victims {
     }
 }
 
-/// Tells the host of those in the records that are there; how many it was told of in all.
+/// Reports the victims in the unread records. Returns the number of victims reported so far. Fails
+/// if the log cannot be read.
 fn drain(reader: &Mutex<Reader>) -> io::Result<u64> {
     let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
     let Reader {
@@ -95,12 +99,12 @@ fn drain(reader: &Mutex<Reader>) -> io::Result<u64> {
                 let text = String::from_utf8_lossy(&record[..length]);
                 if let Some(report) = victim(&text) {
                     *told += 1;
-                    // Without a host there is nobody to tell.
+                    // Fails if the host is gone.
                     let _ = port.say(report);
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(*told),
-            // Records were overwritten before they were read; those that are left follow.
+            // Unread records were overwritten. The next read returns the oldest one left.
             Err(error)
                 if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
             Err(error) => return Err(error),
@@ -108,8 +112,9 @@ fn drain(reader: &Mutex<Reader>) -> io::Result<u64> {
     }
 }
 
-/// Reads a record: level and facility, number, microseconds, flags; then `;` and the text. Programs may write to the log,
-/// but not in the kernel's name, which is the facility 0.
+/// Returns the victim that a record names, or `None` if it names none. A record has priority,
+/// number, microseconds and flags, then `;` and the text. Programs may write to the log, but not
+/// with facility 0, which is the kernel's.
 fn victim(record: &str) -> Option<Report<'_>> {
     const KERNEL: u32 = 8;
     let (head, text) = record.split_once(';')?;
@@ -122,7 +127,7 @@ fn victim(record: &str) -> Option<Report<'_>> {
     let line = text.lines().next()?;
     let (_, killed) = line.split_once(KILLED)?;
     let (pid, rest) = killed.split_once(" (")?;
-    // The name is the program's own choice and may hold anything.
+    // The program chose the name, so it may contain any bytes.
     let (name, figures) = rest.rsplit_once(NAME_END)?;
     let mut resident = 0u64;
     for part in figures.split(", ") {

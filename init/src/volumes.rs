@@ -1,4 +1,4 @@
-//! Folders of the host's that programs write: `--volume`.
+//! The host's folders that programs write (`--volume`).
 
 use crate::caches::Caches;
 use crate::desk::Desk;
@@ -14,12 +14,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Those that are mounted.
+/// The mount points of all volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Volumes(Vec<PathBuf>);
 
 impl Volumes {
-    /// Mounts what ebb lists.
+    /// Mounts the volumes of ebb's list, and sets the clock to the host's time. Fails if one cannot
+    /// be mounted.
     pub(crate) fn mount(desk: &Arc<Desk>) -> Result<Self, Failure> {
         let words = words::of(LIST)?;
         let caches = Arc::new(Caches::start()?);
@@ -46,23 +47,23 @@ impl Volumes {
         Ok(Self(points))
     }
 
-    /// Has the host have all that was written, once nobody writes any more.
+    /// Writes all changes to the host. Call this when no program runs any more.
     pub(crate) fn settle(&self) {
         if self.0.is_empty() {
             return;
         }
-        // All were killed; an error says that there is nobody left.
+        // All other processes were killed. `wait` fails when no child is left.
         while rustix::process::wait(rustix::process::WaitOptions::empty()).is_ok() {}
-        // What Linux still has of mappings is on its way from here on, and what follows comes behind it.
+        // `sync` sends the dirty pages of mappings to the host; the requests below follow them.
         rustix::fs::sync();
         for point in &self.0 {
-            // A host that is gone has nothing to be told.
+            // Fails if the host is gone.
             let _ = File::open(point).and_then(|folder| folder.sync_all());
         }
     }
 }
 
-/// The guest's clock goes on from the host's, whose times files have.
+/// Sets the guest's clock to the host's time, since the files of volumes have the host's times.
 fn set_clock(time: Duration) -> Result<(), Failure> {
     let time = Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(0),

@@ -1,11 +1,12 @@
-//! Lists of words that ebb packed.
+//! Reads lists of strings that ebb packed.
 
 use crate::failure::Failure;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
-/// The words of a list, each ended by a NUL.
+/// Returns the strings of the file at `path`, each ended by a NUL. Fails if the file cannot be read
+/// or its last string is not ended.
 pub(crate) fn of(path: &'static str) -> Result<Vec<OsString>, Failure> {
     let bytes = fs::read(path).map_err(|error| Failure::new(format!("read {path}"), error))?;
     if bytes.is_empty() {

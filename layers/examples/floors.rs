@@ -1,5 +1,5 @@
-//! Prints the files of a crate in floors, each file one above the highest that it uses, and its
-//! circles: `cargo run -p ebb-layers --example floors -- host/src/lib.rs`.
+//! Prints the files of a crate in layers, each file one layer above the highest file that it uses,
+//! and the crate's import cycles: `cargo run -p ebb-layers --example floors -- host/src/lib.rs`.
 
 use ebb_layers::{House, Tree};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tree = Tree::read(Path::new(&root))?;
     let arrows = tree.arrows();
     let mut floors: BTreeMap<&str, usize> = tree.files().map(|file| (file, 0)).collect();
-    // Circles never settle, so there is a last round.
+    // Files in a cycle never settle, so the number of rounds is limited.
     for _ in 0..floors.len() {
         let before = floors.clone();
         for arrow in &arrows {

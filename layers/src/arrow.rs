@@ -1,20 +1,20 @@
-//! Which file takes something from which.
+//! [`Arrow`]: an import, the use of one file's definition by another file.
 
 use crate::module::{FileId, Id, Import, Tree};
 use crate::resolve::Target;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One file uses what another one defines.
+/// An import: one file uses something that another file of the crate defines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Arrow {
-    /// The file that uses it, from the folder of the crate's root.
+    /// The file that uses the definition. Its path is relative to the folder of the crate's root.
     pub from: String,
-    /// The file that defines it.
+    /// The file that contains the definition.
     pub to: String,
-    /// The first line of `from` that says so.
+    /// The first line of `from`, counted from 1, that uses a definition of `to`.
     pub line: usize,
-    /// What is taken there, as it is written.
+    /// The path that stands on that line, as it is written.
     pub name: String,
 }
 
@@ -30,11 +30,11 @@ impl fmt::Display for Arrow {
     }
 }
 
-/// What was seen of the arrows so far: the first line and the name of each.
+/// The imports found so far, by the using and the defining file: the first line and the path there.
 type Seen = BTreeMap<(FileId, FileId), (usize, String)>;
 
 impl Tree {
-    /// All arrows between files, each once, by the names of the files.
+    /// Returns all imports between files, sorted. Each pair of files occurs once.
     pub fn arrows(&self) -> Vec<Arrow> {
         let mut seen = Seen::new();
         for id in 0..self.modules.len() {
@@ -53,6 +53,7 @@ impl Tree {
         arrows
     }
 
+    /// Adds the imports of module `id` to `seen`.
     fn arrows_of(&self, id: Id, seen: &mut Seen) {
         let module = &self.modules[id];
         let mut put = |to: FileId, line: usize, name: String| {
@@ -89,7 +90,8 @@ impl Tree {
         }
     }
 
-    /// The files that a module uses by one import.
+    /// Returns the files that a module uses through `import`. A re-export counts only if the module
+    /// mentions the name itself.
     fn imported(&self, id: Id, import: &Import) -> Vec<FileId> {
         let module = &self.modules[id];
         let is_mentioned = module.words.contains(&import.name);
@@ -103,16 +105,17 @@ impl Tree {
                 let named = words.filter_map(|word| self.given(source, word));
                 named.collect()
             }
-            // Handed on, not used.
+            // A re-export that the module does not use itself.
             Some(_) if import.is_public && !is_mentioned => Vec::new(),
             Some(Target::Item(file)) => vec![file],
-            // What is taken of the module, its paths say.
+            // The paths in the module that begin with this name already count.
             Some(Target::Module(_)) if is_mentioned => Vec::new(),
             Some(Target::Module(source)) => vec![self.modules[source].file],
         }
     }
 
-    /// The file of `name` if `module` has it to give.
+    /// Returns the file that defines `name`, if `module` declares or imports that name. Returns
+    /// `None` if it does not, or if the name is a module.
     fn given(&self, module: Id, name: &str) -> Option<FileId> {
         let here = &self.modules[module];
         let is_there = here.items.contains(name)

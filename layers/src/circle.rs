@@ -1,11 +1,12 @@
-//! Circles: things that use each other, by a way round or directly.
+//! Finds cycles in a graph of imports.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Who uses whom.
+/// The nodes of a graph (files or folders), each with the nodes that it uses.
 pub(crate) type Graph<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
-/// A shortest circle for each set of nodes that all reach each other, as the nodes on the way.
+/// Returns the cycles of `graph`: one of the shortest for each set of nodes that all reach each
+/// other. A cycle is the list of its nodes; its first node is also its last.
 pub(crate) fn circles<'a>(graph: &Graph<'a>) -> Vec<Vec<&'a str>> {
     let mut reversed = Graph::new();
     for (&from, ends) in graph {
@@ -29,7 +30,7 @@ pub(crate) fn circles<'a>(graph: &Graph<'a>) -> Vec<Vec<&'a str>> {
     found
 }
 
-/// Everything that can be reached from `start`, and from where first.
+/// Returns every node that can be reached from `start`, with the node before it on a shortest path.
 fn reach<'a>(graph: &Graph<'a>, start: &'a str) -> BTreeMap<&'a str, &'a str> {
     let mut from = BTreeMap::new();
     let mut waiting = VecDeque::from([start]);
@@ -44,7 +45,7 @@ fn reach<'a>(graph: &Graph<'a>, start: &'a str) -> BTreeMap<&'a str, &'a str> {
     from
 }
 
-/// A shortest circle through `start`, if there is one.
+/// Returns a shortest cycle through `start`. Returns `None` if there is none.
 fn way_back<'a>(start: &'a str, from: &BTreeMap<&'a str, &'a str>) -> Option<Vec<&'a str>> {
     let mut way = vec![start];
     let mut at = *from.get(start)?;

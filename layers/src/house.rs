@@ -1,4 +1,5 @@
-//! The order in which the rooms of a crate stand, and what is against it.
+//! [`House`]: the order of layers that the modules of a crate must keep, and the search for
+//! violations.
 
 use crate::arrow::Arrow;
 use crate::circle::{Graph, circles};
@@ -6,55 +7,57 @@ use crate::module::Tree;
 use crate::read::TreeError;
 use std::path::Path;
 
-/// The order that a crate's files have to keep.
+/// The order of layers for one crate, with its exceptions.
 #[derive(Clone, Copy, Debug)]
 pub struct House<'a> {
-    /// The crate's root file, from the root of the workspace: `host/src/lib.rs`.
+    /// The crate's root file, relative to the workspace: `host/src/lib.rs`.
     pub root: &'a str,
-    /// The floors, from the top down. The rooms of a floor stand in one string, with spaces between
-    /// them, and know nothing of each other. A room is a file (`run.rs`) or a folder (`guest/`); a
-    /// file belongs to the room with the longest name that fits.
+    /// The layers, from the top down. Each string lists the units of one layer, separated by
+    /// spaces. A unit is a file (`run.rs`) or a folder with everything in it (`guest/`). A file may
+    /// use its own unit and units of lower layers only. A file belongs to the unit with the longest
+    /// matching name.
     pub floors: &'a [&'a str],
-    /// What may be against the order, and why.
+    /// Violations that are allowed, each with a reason.
     pub exceptions: &'a [Exception<'a>],
 }
 
-/// What may be against the order.
+/// A violation of the order that is allowed.
 #[derive(Clone, Copy, Debug)]
 pub enum Exception<'a> {
-    /// This one arrow may go up. Circles through it do not count.
+    /// This import may go upward. Cycles through it are not reported.
     Arrow {
-        /// The file that uses something.
+        /// The file that uses a definition.
         from: &'a str,
-        /// The file that defines it.
+        /// The file that contains the definition.
         to: &'a str,
-        /// Why it cannot be turned.
+        /// Why the import cannot be reversed.
         why: &'a str,
     },
-    /// Files and folders below this folder (`process/`) may use each other in circles.
+    /// Files and folders below this folder (`process/`) may use each other in cycles.
     Knot {
-        /// The folder, with its slash.
+        /// The folder, ending with a slash.
         folder: &'a str,
-        /// Why it is one thing.
+        /// Why its files belong together.
         why: &'a str,
     },
 }
 
 impl House<'_> {
-    /// Reads the crate in the workspace at `workspace` and says what is wrong with it, a line each;
-    /// empty if all is well.
+    /// Reads the crate in the workspace at `workspace` and returns its violations, one line each.
+    /// The result is empty if there are none.
     ///
     /// # Errors
-    /// The crate's modules cannot be read.
+    /// Fails if a file of the crate cannot be read or a module has no file.
     pub fn check(&self, workspace: &Path) -> Result<Vec<String>, TreeError> {
         Ok(self.check_tree(&Tree::read(&workspace.join(self.root))?))
     }
 
-    /// Reads the crate in the workspace that holds the crate at `manifest`, and panics with what is
-    /// wrong with it: the whole of a test, called with `env!("CARGO_MANIFEST_DIR")`.
+    /// Checks the crate in the workspace that contains the package at `manifest`, and panics with
+    /// the list of violations. It is the whole body of a test: call it with
+    /// `env!("CARGO_MANIFEST_DIR")`.
     ///
     /// # Panics
-    /// If anything is wrong.
+    /// If there is a violation, or the crate cannot be read.
     pub fn assert(&self, manifest: &str) {
         let workspace = Path::new(manifest).parent().unwrap_or(Path::new("."));
         let wrong = match self.check(workspace) {
@@ -69,7 +72,7 @@ impl House<'_> {
         );
     }
 
-    /// What is wrong with a crate that has been read.
+    /// Returns the violations in a crate that has been read, one line each.
     pub fn check_tree(&self, tree: &Tree) -> Vec<String> {
         let arrows = tree.arrows();
         let mut wrong = self.homeless(tree);
@@ -79,18 +82,19 @@ impl House<'_> {
         wrong
     }
 
-    /// All rooms with the number of their floor, counted from the top.
+    /// Returns the units of all layers, each with the index of its layer from the top.
     fn rooms(&self) -> impl Iterator<Item = (usize, &str)> {
         let floors = self.floors.iter().enumerate();
         floors.flat_map(|(floor, rooms)| rooms.split_whitespace().map(move |room| (floor, room)))
     }
 
+    /// Returns the unit of `file` and the index of its layer. Returns `None` if no unit matches.
     fn room_of(&self, file: &str) -> Option<(usize, &str)> {
         let fitting = self.rooms().filter(|(_, room)| covers(room, file));
         fitting.max_by_key(|(_, room)| room.len())
     }
 
-    /// Files without a room and rooms without a file.
+    /// Returns a line for each file without a unit and each unit without a file.
     fn homeless(&self, tree: &Tree) -> Vec<String> {
         let rooms: Vec<_> = tree
             .files()
@@ -109,7 +113,8 @@ impl House<'_> {
         wrong
     }
 
-    /// Arrows that go up, or across a floor.
+    /// Returns a line for each import that goes to a higher layer or to another unit of the same
+    /// layer.
     fn upward(&self, arrows: &[Arrow]) -> Vec<String> {
         let mut wrong = Vec::new();
         for arrow in arrows.iter().filter(|arrow| !self.excepts(arrow)) {
@@ -126,7 +131,8 @@ impl House<'_> {
         wrong
     }
 
-    /// Circles between what lies in one folder, for each folder.
+    /// Returns a line for each import cycle between the files and folders of one folder, for all
+    /// folders.
     fn circular(&self, tree: &Tree, arrows: &[Arrow]) -> Vec<String> {
         let mut folders: Vec<&str> = tree.files().flat_map(ancestors).collect();
         folders.sort_unstable();
@@ -161,7 +167,7 @@ impl House<'_> {
         wrong
     }
 
-    /// Exceptions that nothing needs, or that nobody explains.
+    /// Returns a line for each exception that is not needed or has no reason.
     fn idle(&self, tree: &Tree, arrows: &[Arrow]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (index, exception) in self.exceptions.iter().enumerate() {
@@ -186,6 +192,7 @@ impl House<'_> {
         wrong
     }
 
+    /// Returns whether an exception allows this import.
     fn excepts(&self, arrow: &Arrow) -> bool {
         self.exceptions.iter().any(|exception| {
             matches!(exception, Exception::Arrow { from, to, .. }
@@ -193,6 +200,7 @@ impl House<'_> {
         })
     }
 
+    /// Returns whether an exception allows cycles in `folder` or in a folder around it.
     fn is_knot(&self, folder: &str) -> bool {
         self.exceptions.iter().any(|exception| {
             matches!(exception, Exception::Knot { folder: knot, .. } if folder.starts_with(knot))
@@ -200,7 +208,7 @@ impl House<'_> {
     }
 }
 
-/// Whether `file` is this room or lies in it.
+/// Returns whether `file` is the unit `room` itself or lies in it.
 fn covers(room: &str, file: &str) -> bool {
     if room.ends_with('/') {
         file.starts_with(room)
@@ -209,13 +217,15 @@ fn covers(room: &str, file: &str) -> bool {
     }
 }
 
-/// The folders around a file, each with its slash, from the root (empty) on.
+/// Returns the folders around a file, each ending with a slash. The first is the root, an empty
+/// string.
 fn ancestors(file: &str) -> impl Iterator<Item = &str> {
     let slashes = file.match_indices('/').map(|(at, _)| &file[..=at]);
     std::iter::once("").chain(slashes)
 }
 
-/// What of `folder` itself holds `file`: one of its files, or of its folders with their slash.
+/// Returns the file of `folder`, or its subfolder with a slash, that contains `file`. Returns
+/// `None` if `file` is not below `folder`.
 fn entry<'a>(folder: &str, file: &'a str) -> Option<&'a str> {
     let rest = file.strip_prefix(folder)?;
     let end = rest.find('/').map_or(rest.len(), |at| at + 1);

@@ -1,18 +1,25 @@
-//! Which files of a crate use which others, read out of the sources as text, and whether these
-//! arrows point down.
+//! Checks the import order of a crate: which of its files use which others, and whether these
+//! imports all go to lower layers. The sources are read as text.
 //!
-//! A [`House`] is a crate: its root file, the floors on which its rooms stand, the exceptions. A room
-//! is a file (`run.rs`) or a folder with all that it holds (`guest/`). [`House::check`] says what is
-//! wrong with it:
+//! The names in this crate:
 //!
-//! - an arrow that goes up, or to another room of the same floor;
-//! - a circle between the files and folders of one folder;
-//! - a file without a room, a room without a file, an exception that nothing needs any more.
+//! | name              | meaning                                                           |
+//! |-------------------|-------------------------------------------------------------------|
+//! | [`House`]         | the order for one crate: root file, layers, exceptions            |
+//! | [`House::floors`] | the layers, from the top down                                     |
+//! | room              | a unit of a layer: a file (`run.rs`) or a whole folder (`guest/`) |
+//! | [`Arrow`]         | an import: one file uses a definition of another file             |
 //!
-//! A re-export is followed to the file that defines the name. So a `mod.rs` that only re-exports its
-//! children uses none of them. What stands under `#[cfg(test)]` does not count. Not seen are methods
-//! that are called without an import of their type, paths within strings, and names that a macro of
-//! another crate makes up.
+//! [`House::check`] returns the violations:
+//!
+//! - an import that goes to a higher layer, or to another unit of the same layer;
+//! - an import cycle between the files and folders of one folder;
+//! - a file without a unit, a unit without a file, an exception that is not needed.
+//!
+//! A re-export is followed to the file that defines the name. So a `mod.rs` that only re-exports
+//! its children uses no other file. Code under `#[cfg(test)]` does not count. Three uses are not
+//! seen: methods that are called without an import of their type, paths within strings, and names
+//! that a macro of another crate generates.
 
 mod arrow;
 mod circle;

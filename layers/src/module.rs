@@ -1,76 +1,76 @@
-//! The modules of a crate, as its files declare them.
+//! The modules and files of a crate, as its sources declare them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of a module in its tree; 0 is the crate's root.
+/// The index of a module in the tree's `modules`; 0 is the crate's root.
 pub(crate) type Id = usize;
 
-/// The number of a file in its tree; 0 is the root's.
+/// The index of a file in the tree's `files`; 0 is the root file.
 pub(crate) type FileId = usize;
 
-/// What the scanner found in one module, inline modules apart.
+/// The contents of one module, without those of its inline modules.
 #[derive(Debug, Default)]
 pub(crate) struct Module {
     pub(crate) file: FileId,
     pub(crate) parent: Option<Id>,
     pub(crate) children: BTreeMap<String, Id>,
     pub(crate) imports: Vec<Import>,
-    /// What the module defines itself.
+    /// Names of the items that the module defines.
     pub(crate) items: BTreeSet<String>,
-    /// Paths in its code, of two segments at least.
+    /// Paths in the module's code with at least two segments.
     pub(crate) paths: Vec<Mention>,
-    /// Macros that are called by their bare names.
+    /// Macros that the module calls by a name without a path.
     pub(crate) macros: Vec<Mention>,
-    /// Every name in its code outside of `use`.
+    /// Every name in the module's code outside of `use`.
     pub(crate) words: BTreeSet<String>,
 }
 
-/// One name that `use` brings into a module.
+/// A name that a `use` item brings into a module.
 #[derive(Debug)]
 pub(crate) struct Import {
-    /// What it is called here; `*` brings everything, `_` only methods.
+    /// The name in this module. `*` stands for a glob import, `_` for an unnamed one.
     pub(crate) name: String,
     pub(crate) path: Vec<String>,
-    /// Whether others may take it from here.
+    /// Whether other modules may import the name from here (`pub use`).
     pub(crate) is_public: bool,
     pub(crate) line: usize,
 }
 
-/// Segments of a path, and where they stand.
+/// A path and the line on which it stands.
 #[derive(Debug)]
 pub(crate) struct Mention {
     pub(crate) path: Vec<String>,
     pub(crate) line: usize,
 }
 
-/// A crate's modules and the files that hold them.
+/// The modules of a crate and the files that contain them.
 #[derive(Debug, Default)]
 pub struct Tree {
-    /// Paths from the folder of the root file.
+    /// Paths relative to the folder of the root file.
     pub(crate) files: Vec<String>,
     pub(crate) modules: Vec<Module>,
-    /// Macros of the whole crate, and which module defines them.
+    /// The crate's macros and the modules that define them.
     pub(crate) macros: BTreeMap<String, Id>,
 }
 
-/// A `mod name;` that still has to be read.
+/// A `mod name;` whose file still has to be read.
 #[derive(Debug)]
 pub(crate) struct Declared {
     pub(crate) name: String,
     pub(crate) parent: Id,
-    /// What `#[path]` says, from the folder of the declaring file.
+    /// The value of its `#[path]`, relative to the folder of the declaring file.
     pub(crate) path: Option<String>,
-    /// The inline modules of the file in which it is declared.
+    /// Names of the inline modules around the declaration, the outermost first.
     pub(crate) within: Vec<String>,
 }
 
 impl Tree {
-    /// Paths of all files that the crate consists of, from the folder of its root.
+    /// Returns the paths of all files of the crate, relative to the folder of its root file.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }
 
-    /// A new module in `parent`, whose code is in `file`.
+    /// Adds a module to `parent` and returns its index. Its code is in `file`.
     pub(crate) fn add(&mut self, name: String, parent: Id, file: FileId) -> Id {
         let id = self.modules.len();
         self.modules.push(Module {

@@ -1,17 +1,17 @@
-//! Finds the files of a crate's modules and reads them.
+//! Finds and reads the files of a crate's modules.
 
 use crate::module::{Declared, Module, Tree};
 use crate::scan;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-/// Why the modules of a crate could not be read.
+/// The reason why the modules of a crate could not be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// The file cannot be read.
+    /// This file cannot be read.
     Unreadable(PathBuf, std::io::Error),
-    /// A `mod` without a file; where its file was looked for.
+    /// A `mod` declaration without a file: its name, and the paths that were tried.
     Missing(String, Vec<String>),
 }
 
@@ -33,10 +33,10 @@ impl fmt::Display for TreeError {
 impl std::error::Error for TreeError {}
 
 impl Tree {
-    /// Reads the crate whose root file (`main.rs`, `lib.rs`) is `root`.
+    /// Reads the crate with the root file `root` (`main.rs` or `lib.rs`) and all its modules.
     ///
     /// # Errors
-    /// A file that cannot be read, a module without a file.
+    /// Fails if a file cannot be read or a module has no file.
     pub fn read(root: &Path) -> Result<Self, TreeError> {
         let folder = root.parent().unwrap_or(Path::new("."));
         let name = root
@@ -52,10 +52,10 @@ impl Tree {
         })
     }
 
-    /// The crate whose root is the first of `files`, given as names and texts.
+    /// Builds the crate from `files`, given as paths and texts. The first one is the root file.
     ///
     /// # Errors
-    /// A module without a file.
+    /// Fails if a module has no file.
     pub fn of_texts(files: &[(&str, &str)]) -> Result<Self, TreeError> {
         let root = files.first().map_or("", |&(name, _)| name);
         Self::load(root, &|path| {
@@ -66,6 +66,8 @@ impl Tree {
         })
     }
 
+    /// Reads the root file and the files of all modules. `read` returns `None` if there is no file
+    /// at a path.
     fn load(
         root: &str,
         read: &dyn Fn(&str) -> Result<Option<String>, TreeError>,
@@ -100,7 +102,7 @@ fn missing(name: &str, places: Vec<String>) -> TreeError {
     TreeError::Missing(name.to_owned(), places)
 }
 
-/// Where the file of a module may lie that `file` declares.
+/// Returns the paths at which the file of a module may lie that `file` declares.
 fn places(file: &str, is_root: bool, declared: &Declared) -> Vec<String> {
     let file = Path::new(file);
     let folder = file.parent().unwrap_or(Path::new(""));
@@ -120,7 +122,7 @@ fn places(file: &str, is_root: bool, declared: &Declared) -> Vec<String> {
     ]
 }
 
-/// A path with `..` taken back where there is something to take back.
+/// Returns `path` with `/` as separator, and with `.` and `..` resolved. A leading `..` stays.
 fn plain(path: &Path) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.components() {

@@ -1,24 +1,26 @@
-//! Where a path leads: through modules, imports and re-exports to the file that defines the name.
+//! Resolves a path through modules, imports and re-exports to the file that defines its name.
 
 use crate::module::{FileId, Id, Import, Module, Tree};
 
-/// Imports that lead to imports, at most; a crate that compiles has no circle of them.
+/// The longest chain of imports to follow. A crate that compiles has no cycle of them.
 const MAX_STEPS: usize = 32;
 
-/// What a path names.
+/// The module or item that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Module(Id),
-    /// Something that this file defines.
+    /// An item that this file defines.
     Item(FileId),
 }
 
 impl Tree {
-    /// What `path` means in `module`; `None` for what is of another crate or of the module itself.
+    /// Returns the module or item that `path` names in `module`. Returns `None` if its first name
+    /// is neither declared nor imported there, such as the name of another crate.
     pub(crate) fn resolve(&self, module: Id, path: &[String]) -> Option<Target> {
         self.follow(module, path, MAX_STEPS)
     }
 
+    /// Does the work of `resolve`, with at most `steps` imports in a chain.
     fn follow(&self, module: Id, path: &[String], steps: usize) -> Option<Target> {
         let steps = steps.checked_sub(1)?;
         let (first, mut rest) = path.split_first()?;
@@ -40,8 +42,8 @@ impl Tree {
         Some(at)
     }
 
-    /// A name that nothing declares: a macro of the whole crate at its root, else what the module
-    /// defines in a way that cannot be seen.
+    /// Returns the target of a name that `module` does not visibly declare: a macro of the crate if
+    /// the module is the root, otherwise an item that the module is assumed to define.
     fn unnamed(&self, module: Id, name: &str) -> Target {
         let definer = if module == 0 {
             self.macros.get(name)
@@ -51,8 +53,9 @@ impl Tree {
         Target::Item(self.modules[*definer.unwrap_or(&module)].file)
     }
 
-    /// What `name` is in `module`: of a child module and an import of the same name the import at
-    /// the end of a path, the child before it.
+    /// Returns the target of `name` in `module`, or `None` if the module does not have the name. If
+    /// a child module and an import share the name, the import counts at the end of a path and the
+    /// child before it.
     fn named(&self, module: Id, name: &str, is_last: bool, steps: usize) -> Option<Target> {
         let here: &Module = &self.modules[module];
         let child = here.children.get(name).map(|&child| Target::Module(child));
@@ -60,7 +63,7 @@ impl Tree {
             return child;
         }
         let imports = here.imports.iter().filter(|import| import.name == name);
-        // An import of a name by itself (`use name;`) says nothing new of it.
+        // An import of a name by itself (`use name;`) resolves to nothing.
         let imported = imports
             .filter(|import| import.path != [name])
             .find_map(|import| self.follow(module, &import.path, steps));
@@ -71,7 +74,7 @@ impl Tree {
             .or_else(|| self.globbed(module, name, is_last, steps))
     }
 
-    /// What `name` is by a `use …::*`.
+    /// Returns the target of `name` through a `use …::*` in `module`, or `None`.
     fn globbed(&self, module: Id, name: &str, is_last: bool, steps: usize) -> Option<Target> {
         let globs = self.modules[module]
             .imports
@@ -83,6 +86,8 @@ impl Tree {
             .find_map(|source| self.named(source, name, is_last, steps.checked_sub(1)?))
     }
 
+    /// Returns the module that a glob import names. Returns `None` if it does not name one of this
+    /// crate.
     fn glob_of(&self, module: Id, import: &Import, steps: usize) -> Option<Id> {
         match self.follow(module, &import.path, steps)? {
             Target::Module(source) => Some(source),

@@ -1,9 +1,10 @@
-//! Reads one file: what it declares, imports, defines and mentions.
+//! Scans one file for its modules, imports, items and uses.
 
 use crate::module::{Declared, Id, Import, Mention, Tree};
 use crate::token::{Placed, Token, tokens};
 
-/// Words that begin an item; what follows `#[cfg(test)]` else is a field, an arm or an expression.
+/// Keywords that begin an item or a `let`. Anything else after `#[cfg(test)]` is a field, a match
+/// arm or an expression.
 const ITEMS: [&str; 17] = [
     "async",
     "const",
@@ -24,11 +25,11 @@ const ITEMS: [&str; 17] = [
     "use",
 ];
 
-/// Items of these end with a semicolon, even after a closing brace.
+/// Keywords whose item ends with a semicolon, even after a closing brace.
 const STATEMENTS: [&str; 5] = ["const", "let", "static", "type", "use"];
 
-/// Puts down in `module`, and in inline modules below it, what `text` holds; returns the modules of
-/// which the files are yet to be read.
+/// Adds the contents of `text` to `module` and to new inline modules below it. Returns the declared
+/// modules whose files must still be read.
 pub(crate) fn scan(tree: &mut Tree, module: Id, text: &str) -> Vec<Declared> {
     let mut scanner = Scanner {
         tokens: tokens(text),
@@ -45,24 +46,26 @@ pub(crate) fn scan(tree: &mut Tree, module: Id, text: &str) -> Vec<Declared> {
     scanner.declared
 }
 
+/// The state of a scan through the tokens of one file.
 struct Scanner<'a> {
     tokens: Vec<Placed>,
     tree: &'a mut Tree,
-    /// The module of the file and the inline modules around the token that is looked at.
+    /// The module of the file and the inline modules around the current token.
     open: Vec<Open>,
-    /// Braces around the token that is looked at.
+    /// Number of braces around the current token.
     depth: usize,
     declared: Vec<Declared>,
 }
 
+/// A module whose block the scan is inside.
 struct Open {
     module: Id,
     name: String,
-    /// Braces around what it holds.
+    /// Number of braces around the module's contents.
     depth: usize,
 }
 
-/// What attributes and visibility say of the item that follows them.
+/// The visibility and the `#[path]` before an item.
 #[derive(Default)]
 struct Before {
     is_public: bool,
@@ -70,6 +73,7 @@ struct Before {
 }
 
 impl Scanner<'_> {
+    /// Scans all tokens.
     fn run(&mut self) {
         let mut at = 0;
         let mut before = Before::default();
@@ -88,25 +92,29 @@ impl Scanner<'_> {
         }
     }
 
+    /// Returns the innermost open module.
     fn module(&self) -> Id {
         self.open.last().map_or(0, |open| open.module)
     }
 
+    /// Returns whether the token at index `at` is this character.
     fn sign(&self, at: usize, sign: char) -> bool {
         self.tokens.get(at).is_some_and(|token| token.is(sign))
     }
 
+    /// Returns whether the token at index `at` is `::`.
     fn separator(&self, at: usize) -> bool {
         self.tokens
             .get(at)
             .is_some_and(|token| token.token == Token::Separator)
     }
 
+    /// Returns the word at index `at`, or `None` if the token is no word.
     fn word(&self, at: usize) -> Option<&str> {
         self.tokens.get(at).and_then(Placed::word)
     }
 
-    /// Past `(crate)` and the like.
+    /// Returns the index after a restriction such as `(crate)` at `at`, or `at` if there is none.
     fn after_visibility(&self, at: usize) -> usize {
         if !self.sign(at, '(') {
             return at;
@@ -118,7 +126,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// The index of what closes the bracket at `at`.
+    /// Returns the index of the bracket that closes the one at `at`, or the number of tokens.
     fn closing(&self, at: usize) -> usize {
         let mut depth = 0_usize;
         for (index, token) in self.tokens.iter().enumerate().skip(at) {
@@ -136,7 +144,8 @@ impl Scanner<'_> {
         self.tokens.len()
     }
 
-    /// One attribute. One that says that what follows is for tests skips all of it.
+    /// Scans the attribute at `at` and returns the index after it. If the attribute is for tests
+    /// only, the result is the index after everything that it applies to.
     fn attribute(&mut self, at: usize, before: &mut Before) -> usize {
         let is_inner = self.sign(at + 1, '!');
         let opening = if is_inner { at + 2 } else { at + 1 };
@@ -171,7 +180,7 @@ impl Scanner<'_> {
         end + 1
     }
 
-    /// Where the block ends around `at`.
+    /// Returns the index of the brace that closes the block around `at`, or the number of tokens.
     fn after_block(&self, at: usize) -> usize {
         let mut depth = 0_usize;
         for (index, token) in self.tokens.iter().enumerate().skip(at + 1) {
@@ -185,7 +194,8 @@ impl Scanner<'_> {
         self.tokens.len()
     }
 
-    /// Past the item, field, arm or expression that begins at `at`, further attributes included.
+    /// Returns the index after the item, field, match arm or expression at `at`, with its
+    /// attributes.
     fn after_item(&self, mut at: usize) -> usize {
         while self.sign(at, '#') && self.sign(at + 1, '[') {
             at = self.closing(at + 1) + 1;
@@ -203,7 +213,7 @@ impl Scanner<'_> {
             match self.tokens[at].token {
                 Token::Sign(';') => return at + 1,
                 Token::Sign(',') if !is_item => return at + 1,
-                // The end of what is around it.
+                // The end of the surrounding block, list or call.
                 Token::Sign(')' | ']' | '}') => return at,
                 Token::Sign(sign @ ('(' | '[' | '{')) => {
                     at = self.closing(at) + 1;
@@ -217,7 +227,8 @@ impl Scanner<'_> {
         at
     }
 
-    /// Whatever stands at `at`; returns where to go on.
+    /// Scans the tokens at `at`, which belong to no attribute or visibility. Returns the index to
+    /// continue at.
     fn piece(&mut self, at: usize, before: Before) -> usize {
         let token = self.tokens[at].clone();
         match &token.token {
@@ -250,6 +261,8 @@ impl Scanner<'_> {
         at + 1
     }
 
+    /// Scans a `mod` at `at`: opens an inline module or records a declaration. Returns the index to
+    /// continue at.
     fn submodule(&mut self, at: usize, name: String, before: Before) -> usize {
         let parent = self.module();
         if self.sign(at + 2, '{') {
@@ -278,6 +291,8 @@ impl Scanner<'_> {
         at + 2
     }
 
+    /// Records the item `name` whose keyword is at `at`, unless it is nested in a block. Returns
+    /// the index to continue at.
     fn item(&mut self, at: usize, name: String) -> usize {
         let here = self.open.last().map_or(0, |open| open.depth);
         if self.depth == here {
@@ -291,6 +306,7 @@ impl Scanner<'_> {
         at + 1
     }
 
+    /// Records the `macro_rules!` at `at` and returns the index after its name.
     fn macro_definition(&mut self, at: usize) -> usize {
         if let Some(name) = self.word(at + 2).map(str::to_owned) {
             let module = self.module();
@@ -300,7 +316,7 @@ impl Scanner<'_> {
         at + 3
     }
 
-    /// A path, a macro or a bare name at `at`.
+    /// Records the path, macro call or name at `at` and returns the index after it.
     fn mention(&mut self, at: usize) -> usize {
         let line = self.tokens[at].line;
         let Some(first) = self.word(at).map(str::to_owned) else {
@@ -332,7 +348,8 @@ impl Scanner<'_> {
         next
     }
 
-    /// What follows `use`, to its semicolon.
+    /// Records the imports of a `use` whose tree begins at `at`. Returns the index after its
+    /// semicolon.
     fn import(&mut self, at: usize, is_public: bool) -> usize {
         let mut end = at;
         while end < self.tokens.len() && !self.sign(end, ';') {
@@ -352,7 +369,8 @@ impl Scanner<'_> {
         end + 1
     }
 
-    /// One branch of a `use` up to its comma or `end`; returns where it ends.
+    /// Adds the imports of one branch of a `use` tree, up to a comma or `end`, to `found`. `stem`
+    /// is the path before the branch. Returns the index at which the branch ends.
     fn branch(
         &self,
         mut at: usize,
@@ -361,7 +379,8 @@ impl Scanner<'_> {
         found: &mut Vec<(String, Vec<String>, usize)>,
     ) -> usize {
         let mut path = stem.to_vec();
-        // A path from the root of all crates is none of ours.
+        // A path that begins with `::` names another crate, so it must not resolve to a module
+        // here.
         if stem.is_empty() && self.separator(at) {
             path.push("::".to_owned());
         }
@@ -407,8 +426,8 @@ impl Scanner<'_> {
     }
 }
 
-/// Whether an attribute with this body keeps what follows for tests: `cfg(test)`, or `all` of it and
-/// more.
+/// Returns whether an attribute with this body restricts an item to tests: `cfg(test)`, or
+/// `cfg(all(…))` with `test` in the list.
 fn is_test_only(body: &[Placed]) -> bool {
     let word = |at: usize| body.get(at).and_then(Placed::word);
     if word(0) != Some("cfg") {

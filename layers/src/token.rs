@@ -1,19 +1,19 @@
-//! Splits Rust source into the tokens that the scanner looks at.
+//! Splits Rust source into the tokens that the scanner needs.
 
-/// A piece of source code.
+/// A token of source code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// A name or keyword, without the `r#` of raw ones.
+    /// A name or keyword, without the `r#` of a raw identifier.
     Word(String),
-    /// `::`.
+    /// The separator `::`.
     Separator,
-    /// A string literal as it is written between its quotes.
+    /// The contents of a string literal, as written between its quotes.
     Text(String),
-    /// Any other character that is neither part of a number, character nor lifetime.
+    /// Any other character outside of numbers, character literals and lifetimes.
     Sign(char),
 }
 
-/// A token and the line on which it begins, counted from 1.
+/// A token and the line, counted from 1, on which it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Placed {
     pub(crate) token: Token,
@@ -21,6 +21,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
+    /// Returns the word, or `None` if the token is no word.
     pub(crate) fn word(&self) -> Option<&str> {
         match &self.token {
             Token::Word(word) => Some(word),
@@ -28,12 +29,13 @@ impl Placed {
         }
     }
 
+    /// Returns whether the token is this character.
     pub(crate) fn is(&self, sign: char) -> bool {
         self.token == Token::Sign(sign)
     }
 }
 
-/// The tokens of `source`, without comments, numbers, characters and lifetimes.
+/// Returns the tokens of `source`, without comments, numbers, character literals and lifetimes.
 pub(crate) fn tokens(source: &str) -> Vec<Placed> {
     let mut lexer = Lexer {
         rest: source.chars().collect(),
@@ -74,7 +76,7 @@ impl Lexer {
         self.found.push(Placed { token, line });
     }
 
-    /// Reads one token or skips one piece of other text; `false` at the end.
+    /// Reads one token or skips one comment, space or literal. Returns `false` at the end.
     fn step(&mut self) -> bool {
         if self.ended() {
             return false;
@@ -147,7 +149,8 @@ impl Lexer {
         text
     }
 
-    /// A string that ends with a quote and as many `#` as stand before it.
+    /// Reads the rest of a raw string: it ends with a quote followed by the `#` characters of its
+    /// start.
     fn raw_text(&mut self) -> String {
         let mut fences = 0;
         while self.peek(0) == '#' {

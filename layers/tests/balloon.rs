@@ -1,4 +1,4 @@
-//! The balloon driver's files, from the top down.
+//! The layers of the balloon driver's files, from the top down.
 
 use ebb_layers::House;
 
@@ -8,10 +8,10 @@ fn order() {
         root: "balloon/src/lib.rs",
         floors: &[
             "lib.rs",
-            // What the driver does.
+            // The operations of the driver.
             "inflate.rs reporting.rs",
             "balloon.rs",
-            // Its queues, each with what the device holds of it.
+            // The queues, each with the buffers that the device holds.
             "transfer.rs report_queue.rs stats_queue.rs negotiate.rs",
             "queue.rs batch.rs config.rs dma.rs numbering.rs",
             "error.rs",

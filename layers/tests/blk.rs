@@ -1,4 +1,4 @@
-//! The block back-end's files and folders, from the top down.
+//! The layers of the block back-end's files and folders, from the top down.
 
 use ebb_layers::House;
 
@@ -8,17 +8,17 @@ fn order() {
         root: "blk/src/lib.rs",
         floors: &[
             "lib.rs",
-            // Who asks for disks.
+            // The interfaces by which disks are requested.
             "control.rs watcher.rs",
             "server.rs",
-            // A thread for each disk.
+            // One thread for each disk.
             "instance/ sandbox.rs",
-            // The doors, by which requests come.
+            // The front-ends from which disk requests come.
             "vhost_user/",
             "engine.rs xen/",
             "engine/",
             "io/ pressure/ arena.rs",
-            // Plain values, and what needs nothing but them.
+            // Plain values, and files that need only them.
             "knobs.rs words.rs image.rs capabilities.rs",
             "pool.rs failure.rs request.rs",
             "time.rs",

@@ -1,4 +1,4 @@
-//! The command's files and folders, from the top down.
+//! The layers of the command's files and folders, from the top down.
 
 use ebb_layers::House;
 
@@ -13,23 +13,23 @@ fn order() {
             // The commands.
             "run/ compare/ top/ metrics/ set.rs pages.rs ask/",
             "blk/",
-            // How other commands find a run and ask it.
+            // How other commands find a run and query it.
             "registry/",
-            // What the host takes of a guest by itself.
+            // How the host takes a guest's free memory by itself.
             "reclaim/",
-            // What went wrong, whoever says so.
+            // Errors of all parts.
             "stdout.rs",
             "failure.rs",
-            // What a guest is made of, and what it tells.
+            // The parts of a guest, and its reports.
             "guest/choice.rs",
             "guest/ebb/ guest/linux/",
             "guest/",
             "qemu/ streams/ archive/",
-            // What confines them.
+            // The restrictions for QEMU and readers.
             "confine/",
-            // What the host has.
+            // The host's abilities.
             "system/",
-            // What needs nothing of ebb's.
+            // Files that use no other part of the crate.
             "text/ machine.rs compressed.rs embedded.rs",
         ],
         exceptions: &[],

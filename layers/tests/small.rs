@@ -1,4 +1,4 @@
-//! Crates of a few files, from the top down.
+//! The layers of crates with few files, from the top down.
 
 use ebb_layers::House;
 

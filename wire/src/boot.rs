@@ -1,63 +1,74 @@
-//! Words on the kernel's command line, and files in the archive that it starts with.
+//! Parameters on the kernel's command line, and paths of files in the guest's initramfs.
 
-/// Time at the start, in nanoseconds since 1970. For Ebb's kernel.
+/// Parameter: the wall-clock time at the start, in nanoseconds since 1970. For Ebb's kernel.
 pub const EPOCH: &str = "ebb.epoch";
 
-/// How memory goes back to the host: the name of a [`GiveBack`](crate::GiveBack). For Ebb's kernel.
+/// Parameter: how free memory goes back to the host, the name of a [`GiveBack`](crate::GiveBack).
+/// For Ebb's kernel.
 pub const GIVE_BACK: &str = "ebb.give_back";
 
-/// The host tells of its memory stalls where this is [`TOLD`]. For Ebb's kernel.
+/// Parameter: with the value [`TOLD`], the host reports its memory stalls to the guest. For Ebb's
+/// kernel.
 pub const HOST_PRESSURE: &str = "ebb.host_pressure";
-/// By [`Request::Pressure`](crate::request::Request::Pressure).
+/// Value of [`HOST_PRESSURE`]: stalls arrive as
+/// [`Request::Pressure`](crate::request::Request::Pressure).
 pub const TOLD: &str = "told";
 
-/// What memory holds at the start: [`ZEROED`], or anything. For Ebb's kernel.
+/// Parameter: the contents of RAM at the start. [`ZEROED`], or absent if they are unknown. For
+/// Ebb's kernel.
 pub const RAM: &str = "ebb.ram";
-/// Zeroes, but for what QEMU loaded.
+/// Value of [`RAM`]: all zeros, except where QEMU loaded something.
 pub const ZEROED: &str = "zeroed";
 
-/// Where the program's stderr leads: [`STDOUT`], or to a port of its own.
+/// Parameter: where the program's stderr goes. [`STDOUT`], or absent if stderr has a port of its
+/// own.
 pub const STDERR: &str = "ebb.stderr";
-/// To stdout, in the order of the writes: two ports have none between them.
+/// Value of [`STDERR`]: stderr goes to the port of stdout, so that the order of the writes is
+/// preserved. Two ports have no order between them.
 pub const STDOUT: &str = "stdout";
 
-/// What the program's stdin has to give: nothing where it is [`EMPTY`], what somebody types where it is a [`TERMINAL`].
+/// Parameter: the kind of the program's stdin, [`EMPTY`] or [`TERMINAL`]. Absent for any other.
 pub const STDIN: &str = "ebb.stdin";
-/// Nothing, now and later.
+/// Value of [`STDIN`]: stdin is at its end from the start.
 pub const EMPTY: &str = "empty";
-/// The host's stdin is one. For the first process of Linux guests, which then looks whether the program waits for it.
+/// Value of [`STDIN`]: the host's stdin is a terminal. For the first process of Linux guests, which
+/// then reports when the program waits for input.
 pub const TERMINAL: &str = "terminal";
 
-/// What the guest is called.
+/// Parameter: the guest's host name.
 pub const HOST_NAME: &str = "ebb.hostname";
 
-/// The folder of the archive that is for the guest itself, not for its program.
+/// The folder of the initramfs with files for the guest itself, not for its program.
 pub const FOLDER: &str = "/.ebb";
-/// The program's arguments, each ended by a NUL. The first one is the path to execute.
+/// The file with the program's arguments, each ended by a NUL. The first one is the path to
+/// execute.
 pub const ARGUMENTS: &str = "/.ebb/argv";
-/// The program's environment, likewise.
+/// The file with the program's environment variables, each ended by a NUL.
 pub const ENVIRONMENT: &str = "/.ebb/env";
-/// What sends files to the host when the program has ended: [`INIT`] and its arguments, a list like [`ARGUMENTS`]. Only where
-/// something is to be sent.
+/// The file with the command that sends files to the host after the program has ended: [`INIT`] and
+/// its arguments, each ended by a NUL. Exists only if there are files to send.
 pub const OUT: &str = "/.ebb/out";
-/// Its first argument; the most that it sends ([`crate::out::cost`]) and the paths follow.
+/// The first argument of that command. The size limit in bytes ([`crate::out::cost`]) and the paths
+/// follow.
 pub const OUT_WORD: &str = "out";
-/// The first process of Linux guests.
+/// The executable of the first process of Linux guests.
 pub const INIT: &str = "/.ebb/init";
-/// Modules that it loads, in the order of their names.
+/// The folder of kernel modules that the first process loads, in the order of their names.
 pub const MODULES: &str = "/.ebb/modules";
-/// Modules that stay, `NAME.ko` each, for when something asks for them.
+/// The folder of kernel modules, `NAME.ko` each, that are loaded only when something asks for them.
 pub const DEMAND: &str = "/.ebb/demand";
-/// What can be asked for, a line each: a name or an alias, then the modules to load for it in order.
+/// The list of names that can be asked for, one a line: a module name or an alias, then the modules
+/// to load for it, in order.
 pub const DEMAND_LIST: &str = "/.ebb/demand/list";
 
-/// Whether `word` stands on the command line `line` with this `value`.
+/// Returns whether the command line `line` has the parameter `word` with this `value`.
 pub fn is_set(line: &str, word: &str, value: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     words.any(|entry| entry.split_once('=') == Some((word, value)))
 }
 
-/// The value that `word` has on the command line `line`, the first if there are several.
+/// Returns the value of the first parameter `word` on the command line `line`. Returns `None` if
+/// there is no such parameter.
 pub fn value<'a>(line: &'a str, word: &str) -> Option<&'a str> {
     let mut words = line.split_ascii_whitespace();
     words.find_map(|entry| entry.strip_prefix(word)?.strip_prefix('='))

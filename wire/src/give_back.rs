@@ -1,24 +1,25 @@
-//! How memory that a guest frees goes back to the host.
+//! [`GiveBack`]: how the memory that a guest frees goes back to the host.
 
-/// The ways. One holds at a time, and it can be changed while the guest runs.
+/// The mode in which free memory goes back to the host. Exactly one is active at a time, and it can
+/// be changed while the guest runs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum GiveBack {
-    /// Not at all.
+    /// Free memory stays with the guest.
     Off,
-    /// By free page reporting: a scan, two seconds after memory was freed.
+    /// Free page reporting: the guest scans for free memory two seconds after memory was freed.
     #[default]
     Reporting,
-    /// By page hinting: what is freed is noted, and sent at once.
+    /// Free page hinting: the guest records freed memory and reports it at once.
     Hinting,
-    /// The host takes what is free, by the words of the guest's allocator.
+    /// The host reads the guest allocator's bitmaps in shared memory and takes free memory itself.
     Shared,
 }
 
 impl GiveBack {
-    /// All ways.
+    /// All modes.
     pub const ALL: [Self; 4] = [Self::Off, Self::Reporting, Self::Hinting, Self::Shared];
 
-    /// The name by which users and kernels know it.
+    /// Returns the name of the mode, as used on command lines and in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -28,12 +29,12 @@ impl GiveBack {
         }
     }
 
-    /// The way of this name.
+    /// Returns the mode with this name. Returns `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 
-    /// The number that stands for it in the guest's header.
+    /// Returns the number of the mode in the guest's header.
     pub const fn number(self) -> u32 {
         match self {
             Self::Off => 0,
@@ -43,7 +44,7 @@ impl GiveBack {
         }
     }
 
-    /// The way of this number.
+    /// Returns the mode with this number. Returns `None` if there is none.
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|way| way.number() == number)
     }

@@ -1,33 +1,34 @@
-//! The one page that a guest kernel shows its host.
+//! The page of counters that a guest kernel shows its host.
 //!
-//! The kernel image holds a [`GuestHeader`] under the symbol `ebb_guest_header`. The host, which
-//! owns the guest's RAM, finds it at the symbol's physical address and reads it while the guest
-//! runs: no exit, no queue, no guest CPU. Everything in it is an allegation of the guest: a reader
-//! checks every value against the size of the RAM that it gave.
+//! The kernel image holds a [`GuestHeader`] under the symbol `ebb_guest_header`. The host owns the
+//! guest's RAM, so it finds the header at the symbol's physical address and reads it while the
+//! guest runs, without an exit, a queue or a guest CPU. The host cannot trust the values: a reader
+//! checks each one against the size of the guest's RAM.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
-/// The layout that this crate reads and writes.
+/// The version of the layout that this crate defines.
 pub const VERSION: u32 = 8;
-/// The symbol of the kernel image under which the header stands.
+/// The symbol of the header in the kernel image.
 pub const SYMBOL: &str = "ebb_guest_header";
 
-/// Where a guest is in its life. Values of [`GuestHeader::stage`].
+/// The phases of a guest's run: the values of [`GuestHeader::stage`].
 pub mod stage {
-    /// The kernel has not reached its first user program yet.
+    /// The kernel has not started the program yet.
     pub const BOOTING: u32 = 0;
     /// The program runs.
     pub const RUNNING: u32 = 1;
-    /// The program exited; [`super::GuestHeader::exit_status`] holds its status.
+    /// The program has exited. [`super::GuestHeader::exit_status`] holds its status.
     pub const EXITED: u32 = 2;
     /// The kernel panicked.
     pub const PANICKED: u32 = 3;
 }
 
-/// What a guest kernel tells its host. All counts are in frames of 4 KiB, all times in
-/// nanoseconds of the guest's monotonic clock, which starts near 0 at kernel entry.
+/// The state of a guest, written by its kernel and read by the host. Counts are in frames of 4 KiB
+/// unless stated otherwise. Times are in nanoseconds of the guest's monotonic clock, which starts
+/// near 0 at kernel entry.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct GuestHeader {
@@ -35,83 +36,90 @@ pub struct GuestHeader {
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
-    /// One of [`stage`].
+    /// A value of [`stage`].
     pub stage: AtomicU32,
-    /// Linux wait status of the program (`exit code << 8 | signal`), valid once exited.
+    /// Linux wait status of the program (`exit code << 8 | signal`). Valid once it has exited.
     pub exit_status: AtomicU32,
-    /// CPUs that came up.
+    /// Number of CPUs that started.
     pub cpus: AtomicU32,
-    /// Monotonic time at which the first user instruction was entered; 0 before.
+    /// Time at which the first user instruction was executed; 0 before.
     pub first_user_ns: AtomicU64,
-    /// Guest-physical address of the allocator's metadata, whose first bytes are its own header.
+    /// Guest-physical address of the allocator's metadata, which begins with a header of its own.
     pub metadata_address: AtomicU64,
-    /// Length of that metadata in bytes.
+    /// Length of the allocator's metadata in bytes.
     pub metadata_bytes: AtomicU64,
-    /// Frames that the allocator manages.
+    /// Number of frames that the allocator manages.
     pub managed_frames: AtomicU64,
-    /// Reports sent to the balloon device and acknowledged by it.
+    /// Number of reports that the balloon device has acknowledged.
     pub reports: AtomicU64,
-    /// Ranges in those reports.
+    /// Number of ranges in these reports.
     pub reported_ranges: AtomicU64,
-    /// Frames in those ranges, summed over time.
+    /// Number of frames in these ranges. A frame counts each time it is reported.
     pub reported_frames: AtomicU64,
-    /// Guest-physical address of a word in which the first CPU counts the user page faults that it
-    /// served; 0 before there is one. The other CPUs' follow [`GuestHeader::count_stride`] bytes
-    /// apart. The number of faults is their sum modulo 2^64, as fresh as the last fault.
+    /// Guest-physical address of a 64-bit word in which the first CPU counts the user page faults
+    /// that it has served; 0 until the word exists. The words of the other CPUs follow at a
+    /// distance of [`GuestHeader::count_stride`] bytes. The number of faults is the sum of all
+    /// words modulo 2^64, and includes the most recent fault.
     pub fault_counts: AtomicU64,
-    /// The same for the frames that back the page cache and tmpfs files.
+    /// The same as `fault_counts`, for the frames of the page cache and of tmpfs files.
     pub file_counts: AtomicU64,
-    /// Bytes from one CPU's counts to the next one's.
+    /// Distance in bytes between the count words of two successive CPUs.
     pub count_stride: AtomicU32,
-    /// How many CPUs' counts there are.
+    /// Number of CPUs that have count words.
     pub count_cpus: AtomicU32,
-    /// Guest-physical address of a list of addresses, of 64 bits each, of the pages of [`pool`]; 0 before there is one.
+    /// Guest-physical address of a table of 64-bit addresses of the pages that [`pool`] describes;
+    /// 0 until the table exists.
     pub pool_table: AtomicU64,
-    /// How many addresses that list has; those that are 0 have no page yet.
+    /// Number of entries in that table. An entry is 0 if its page does not exist yet.
     pub pool_pages: AtomicU64,
-    /// Guest-physical addresses of [`pool::COUNTS`] words in which the pool of pages of 2 MiB, and that of pages of 1 GiB,
-    /// counts its pages; 0 where there is no such pool. What they say is as fresh as the pool's last change.
+    /// Guest-physical addresses of [`pool::COUNTS`] words each: the page counts of the pool of 2
+    /// MiB pages and of the pool of 1 GiB pages. An address is 0 if there is no such pool. The
+    /// words are up to date with the pool's last change.
     pub pool_counts: [AtomicU64; 2],
-    /// Guest-physical address of a word that counts the pageblocks whose descriptors are given up; 0 before there is one.
+    /// Guest-physical address of a word with the number of pageblocks whose page descriptors were
+    /// freed (as in vmemmap optimization); 0 until the word exists.
     pub given_up: AtomicU64,
-    /// The number of the [`GiveBack`](crate::GiveBack) that holds now.
+    /// The number of the active [`GiveBack`](crate::GiveBack) mode.
     pub give_back: AtomicU32,
-    /// The number of the last [`Reclaim`](crate::Reclaim) that was carried out; 0 before there was one. All that the host
-    /// asked for up to this number is done.
+    /// The number of the last [`Reclaim`](crate::Reclaim) request that was carried out; 0 before
+    /// the first. All requests of the host up to this number are done.
     pub reclaimed: AtomicU32,
-    /// Guest-physical addresses of the descriptors ([`DESCRIPTOR_BYTES`] each, in the order of frames) of the frames below
-    /// 4 GiB, and of those from there on; 0 where they do not stand together, or not any more. Those of a free pageblock
-    /// are zero, and a host that has taken it out and then read this may drop them with it.
+    /// Guest-physical addresses of the page descriptors, [`DESCRIPTOR_BYTES`] each in the order of
+    /// frames. The first list describes frames below 4 GiB, the second those from 4 GiB on. An
+    /// address is 0 if that list is not contiguous, or no longer. The descriptors of a free
+    /// pageblock are zero. A host that took the block first and read this address afterwards may
+    /// punch out the block's descriptors too.
     pub descriptors: [AtomicU64; 2],
-    /// Processes that were killed because memory was out.
+    /// Number of processes that the OOM killer has killed.
     pub oom_kills: AtomicU64,
-    /// The last of them, the n-th (from 0) in place n modulo [`OOM_RECORDS`].
+    /// The last [`OOM_RECORDS`] victims. Victim n, counted from 0, is at index n modulo
+    /// [`OOM_RECORDS`].
     pub oom_records: [OomRecord; OOM_RECORDS],
-    /// 1 once a program had to wait for its standard input; 0 before.
+    /// 1 once a program has had to wait for its standard input; 0 before.
     pub awaited_input: AtomicU32,
-    /// Monotonic time at which the program had ended; 0 before.
+    /// Time at which the program ended; 0 before.
     pub ended_ns: AtomicU64,
 }
 
-/// Victims of the OOM killer that a header has room for. There may be many more; the last ones stay.
+/// Number of OOM records in a header. Later victims overwrite the oldest records.
 pub const OOM_RECORDS: usize = 8;
-/// Bytes of a process's name, filled up with zeros.
+/// Size of a process name in bytes. Shorter names are padded with zeros.
 pub const NAME_BYTES: usize = 16;
 
 /// A victim of the OOM killer.
 #[derive(Debug)]
 #[repr(C)]
 pub struct OomRecord {
-    /// The victim's number among all, from 1 on; 0 while the rest is being written. It is the same before and after a
-    /// reading that got one record.
+    /// The victim's number, counted from 1; 0 while the kernel writes the rest of the record. A
+    /// reader has read one consistent record if the number is the same before and after.
     pub number: AtomicU64,
-    /// When, as the guest's clock has it.
+    /// Time of the kill in nanoseconds of the guest's clock.
     pub at_ns: AtomicU64,
-    /// Bytes that it had resident: anonymous, of files, shared.
+    /// Bytes that the victim had resident: anonymous, file and shared pages.
     pub resident: AtomicU64,
-    /// Its process number.
+    /// The victim's process ID.
     pub pid: AtomicU64,
-    /// Its name, in memory order. The program chose it.
+    /// The victim's name, in memory order. The program chose it, so it may contain any bytes.
     pub name: [AtomicU64; NAME_BYTES / 8],
 }
 
@@ -127,30 +135,33 @@ impl OomRecord {
     }
 }
 
-/// Bytes of a frame's descriptor.
+/// Size of a page descriptor in bytes.
 pub const DESCRIPTOR_BYTES: u64 = 64;
 
-/// What is known of each huge page of the guest's pools, page by page. A page has entries of 16 bytes for so many
-/// pageblocks that follow each other, the first page from frame 0 on; the bits here are those of an entry's first word.
+/// The layout of the guest's huge page pools in memory. Each page of the table
+/// `GuestHeader::pool_table` has one entry of 16 bytes for each of `ENTRIES` successive pageblocks.
+/// The first page begins with frame 0. The bits here are those of an entry's first 64-bit word.
 pub mod pool {
-    /// Pageblocks that a page has entries for.
+    /// Number of pageblocks that one page of the table describes.
     pub const ENTRIES: u64 = 256;
-    /// How often the huge page is referred to; 0: it is free.
+    /// Mask of the huge page's reference count. A count of 0 means that the page is free.
     pub const REFERENCES: u64 = 0xffff_ffff;
-    /// The pageblock is part of a page of 1 GiB, whose references stand with its first pageblock.
+    /// Set if the pageblock is part of a 1 GiB page, whose references are counted in its first
+    /// pageblock's entry.
     pub const GIGANTIC: u64 = 1 << 35;
-    /// The pageblock is in a pool.
+    /// Set if the pageblock is in a pool.
     pub const POOLED: u64 = 1 << 36;
-    /// What a pool counts, a word each: all its pages, the free ones, those of them that are promised, and surplus ones.
+    /// Number of words with a pool's counts: all pages, free pages, reserved ones among the free
+    /// pages, and surplus pages.
     pub const COUNTS: usize = 4;
-    /// Bytes of the pages of each pool.
+    /// Size in bytes of the pages of each pool.
     pub const PAGE_BYTES: [u64; 2] = [2 << 20, 1 << 30];
-    /// Bytes of the descriptors of a pageblock.
+    /// Size in bytes of the page descriptors of one pageblock.
     pub const DESCRIPTORS_BYTES: u64 = 32 << 10;
 }
 
 impl GuestHeader {
-    /// A header as a kernel image carries it.
+    /// Returns a header with its initial values, for a kernel image.
     pub const fn new() -> Self {
         Self {
             magic: AtomicU64::new(MAGIC),

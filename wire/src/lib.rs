@@ -1,22 +1,22 @@
-//! What the host, the guest kernel and the first process of Linux guests say to each other, each
-//! thing once.
+//! The formats of all messages and shared data between the host, the guest kernel and the first
+//! process of Linux guests.
 //!
-//! | module | from | to |
-//! |---|---|---|
-//! | [`boot`]: words of the kernel's command line, files of the archive | host | both kinds of guests |
-//! | [`port`]: the ports and their order | host | both kinds of guests |
-//! | [`request`]: lines on the control port | host | both kinds of guests |
-//! | [`report`]: lines on the control port | `ebb-init` | host |
-//! | [`out`]: files on the port for them | `ebb-init` | host |
-//! | [`GiveBack`]: how memory goes back | both | both |
-//! | [`Reclaim`]: what a guest does when it is asked for memory | host | `ebb-kernel` |
-//! | [`root`]: a tree of the host's files | `ebb-kernel` asks | host answers |
-//! | [`volume`]: folders of the host's that the guest writes | `ebb-kernel` asks | host answers |
-//! | [`terminal`]: the size of the program's terminal | host | `ebb-kernel` |
-//! | [`user`]: who the program runs as | host | both kinds of guests |
-//! | [`header`]: a page of counters in the guest's memory | `ebb-kernel` | host |
+//! | module                                                | from         | to                   |
+//! |-------------------------------------------------------|--------------|----------------------|
+//! | [`boot`]: kernel parameters, files of the initramfs   | host         | both kinds of guests |
+//! | [`port`]: the virtio console ports and their order    | host         | both kinds of guests |
+//! | [`request`]: lines on the control port                | host         | both kinds of guests |
+//! | [`report`]: lines on the control port                 | `ebb-init`   | host                 |
+//! | [`out`]: the program's files, on a port of their own  | `ebb-init`   | host                 |
+//! | [`GiveBack`]: how free memory goes back to the host   | both         | both                 |
+//! | [`Reclaim`]: what a guest does when asked for memory  | host         | `ebb-kernel`         |
+//! | [`root`]: a tree of the host's files                  | guest asks   | host answers         |
+//! | [`volume`]: folders of the host that the guest writes | guest asks   | host answers         |
+//! | [`terminal`]: the size of the program's terminal      | host         | both kinds of guests |
+//! | [`user`]: the user and groups of the program          | host         | both kinds of guests |
+//! | [`header`]: a page of counters in the guest's memory  | `ebb-kernel` | host                 |
 //!
-//! Whoever reads takes it for an allegation: it comes from the other side of a machine's border.
+//! A reader must not trust the data: it comes from the other side of the virtual machine's border.
 
 #![no_std]
 

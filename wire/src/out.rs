@@ -1,31 +1,33 @@
-//! What is sent on the port for files: a tar archive.
+//! The files that a guest sends to the host on the port [`crate::port::OUT`]: a tar archive.
 //!
-//! What was asked for by the n-th path (from 0) is the entry `n`, a file or a folder, and what is in that folder `n/NAME` and
-//! so on, each folder before what it holds. There are files, folders and symbolic links. The last entry is [`END`]: without it
-//! something is missing. It holds lines of what was not sent:
+//! Entry `n` of the archive is the file or folder at the n-th requested path, counted from 0. The
+//! contents of a folder are `n/NAME` and so on, each folder before its contents. Entries are files,
+//! folders and symbolic links. The last entry is [`END`]; without it the archive is incomplete. It
+//! consists of lines about everything that was not sent:
 //!
-//! | line                 | meaning                                                       |
-//! |----------------------|---------------------------------------------------------------|
-//! | `missing <n> <why>`  | there is nothing at that path that could be sent              |
-//! | `unread <n> <what>`  | part of it could not be read                                  |
-//! | `left-out <n> <what>`| something in it is neither file, folder nor symbolic link     |
-//! | `over <n>`           | it, and what would have come after it, is more than is taken  |
-//! | `more <n> <m>`       | n more lines `unread` and m more lines `left-out` would follow |
+//! | line                  | meaning                                                             |
+//! |-----------------------|---------------------------------------------------------------------|
+//! | `missing <n> <why>`   | path n has nothing that could be sent                               |
+//! | `unread <n> <what>`   | part of path n could not be read                                    |
+//! | `left-out <n> <what>` | something at path n is neither file, folder nor symbolic link       |
+//! | `over <n>`            | path n was cut off at the size limit, and later paths were not sent |
+//! | `more <n> <m>`        | n more `unread` lines and m more `left-out` lines were omitted      |
 
 use core::fmt;
 
 /// The name of the last entry.
 pub const END: &str = "end";
-/// The longest that it may be.
+/// The largest size of the last entry in bytes.
 pub const END_BYTES_MAX: u64 = 64 << 10;
-/// Lines of a kind beyond these are only counted.
+/// The largest number of `unread` lines, and of `left-out` lines. Further ones are only counted.
 pub const NOTES_MAX: usize = 40;
-/// The longest `what` or `why`, in bytes.
+/// The largest length of `what` or `why` in bytes.
 pub const TEXT_MAX: usize = 500;
-/// The longest path of an entry.
+/// The largest length of an entry's path in bytes.
 pub const PATH_MAX: usize = 4096;
 
-/// What an entry with so many bytes costs of what may be sent in all: about what it takes on a disk.
+/// Returns what an entry of `bytes` bytes counts towards the size limit: `bytes` rounded up to
+/// blocks of 4096, one block at least. This is about its size on a disk.
 pub const fn cost(bytes: u64) -> u64 {
     const BLOCK: u64 = 4096;
     match bytes.checked_next_multiple_of(BLOCK) {
@@ -35,23 +37,24 @@ pub const fn cost(bytes: u64) -> u64 {
     }
 }
 
-/// What was not sent.
+/// One line of the [`END`] entry, about something that was not sent. The first number is the index
+/// of a requested path, except in [`Note::More`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Note<'a> {
-    /// There is nothing at the path of this number that could be sent.
+    /// The path has nothing that could be sent, for the given reason.
     Missing(usize, &'a str),
-    /// Part of what is there could not be read.
+    /// The named part of the path could not be read.
     Unread(usize, &'a str),
-    /// Something there is neither file, folder nor symbolic link.
+    /// The named thing at the path is neither file, folder nor symbolic link.
     LeftOut(usize, &'a str),
-    /// It and what would have come after it is more than is taken.
+    /// The path was cut off at the size limit, and later paths were not sent.
     Over(usize),
-    /// How many more could not be read, and were left out.
+    /// The numbers of further `unread` and `left-out` lines that were omitted.
     More(u64, u64),
 }
 
 impl<'a> Note<'a> {
-    /// Reads a line without its end.
+    /// Reads a line without its line end. Returns `None` if its form is unknown.
     pub fn parse(line: &'a str) -> Option<Self> {
         let (word, rest) = line.split_once(' ')?;
         let (number, text) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -66,7 +69,7 @@ impl<'a> Note<'a> {
     }
 }
 
-/// The line, without its end.
+/// Writes the line without its line end.
 impl fmt::Display for Note<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

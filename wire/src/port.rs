@@ -1,42 +1,45 @@
-//! The ports between the host and the guest, which are virtio consoles.
+//! The ports between host and guest: virtio consoles.
 
-/// The ports that each guest has, in their order. Ebb's kernel knows them by it.
+/// The number of ports that each guest has. Ebb's kernel identifies them by their order.
 pub const PORTS: usize = 3;
-/// Stdin and stdout.
+/// Index of the port for stdin and stdout.
 pub const STDIO: usize = 0;
-/// Stderr.
+/// Index of the port for stderr.
 pub const STDERR: usize = 1;
-/// Lines of control.
+/// Index of the port for control lines ([`crate::request`], [`crate::report`]).
 pub const CONTROL: usize = 2;
 
-/// Files for the host, once the program has ended; there only where some were asked for.
+/// Index of the port for files to the host after the program has ended ([`crate::out`]). Exists
+/// only if files were asked for.
 pub const OUT: usize = 3;
-/// What that one is called.
+/// Name of the port [`OUT`].
 pub const OUT_NAME: &str = "ebb.out";
-/// What the port for the host's tree and volumes is called ([`crate::root`]).
+/// Name of the port for the host's file tree and volumes ([`crate::root`], [`crate::volume`]).
 pub const ROOT_NAME: &str = "ebb.root";
 
-/// What the others are called. Linux's first process knows them by it.
+/// Names of the first [`PORTS`] ports, by which the first process of Linux guests identifies them.
 pub const NAMES: [&str; PORTS] = ["ebb.stdio", "ebb.stderr", "ebb.control"];
 
-/// What Ebb's kernel writes to the control port when memory has become free, and the host, which takes it by itself, has said
-/// that it sleeps. There is nothing to read out of it: it is a call.
+/// The bytes that Ebb's kernel writes to the control port to wake the host, in the mode in which
+/// the host takes free memory itself: memory has become free while the host was marked as asleep.
+/// The host ignores the contents.
 pub const DOORBELL: &[u8] = b"free\n";
 
-/// Bytes that may be sent on an output port before the host says how many more.
+/// The number of bytes that the guest may send on an output port before the host's first
+/// [`Request::Window`](crate::request::Request::Window).
 pub const FIRST_WINDOW: u64 = 256 << 10;
 
-/// A port that carries an output of the program, by its number.
+/// A port that carries output of the program.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum OutputPort {
-    /// The output of [`STDIO`].
+    /// The output half of [`STDIO`].
     Stdout,
-    /// [`STDERR`].
+    /// The port [`STDERR`].
     Stderr,
 }
 
 impl OutputPort {
-    /// The output port of this number.
+    /// Returns the output port with this index. Returns `None` for other ports.
     pub fn from_number(number: usize) -> Option<Self> {
         match number {
             STDIO => Some(Self::Stdout),
@@ -45,7 +48,7 @@ impl OutputPort {
         }
     }
 
-    /// Its number.
+    /// Returns the port's index.
     pub fn number(self) -> usize {
         match self {
             Self::Stdout => STDIO,

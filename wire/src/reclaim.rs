@@ -1,13 +1,14 @@
-//! What a guest does for a host that asks for memory.
+//! [`Reclaim`]: what a guest does when the host asks it for memory.
 
-/// A step, and those after it cost the guest more. Each ends with all free blocks at the host.
+/// A step of reclaim, in the order of increasing cost for the guest. After each step the guest
+/// gives all its free blocks of 2 MiB to the host.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Reclaim {
-    /// What is free already.
+    /// Gives back memory that is free already.
     Free,
-    /// Clean pages of files are dropped.
+    /// Drops clean pages of the page cache first.
     Cache,
-    /// What is free in pieces is made whole.
+    /// Compacts memory first, so that scattered free frames form whole blocks.
     Compact,
 }
 
@@ -15,7 +16,7 @@ impl Reclaim {
     /// All steps, the cheapest first.
     pub const ALL: [Self; 3] = [Self::Free, Self::Cache, Self::Compact];
 
-    /// The name by which users and guests know it.
+    /// Returns the name of the step, as used on command lines and in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -24,7 +25,7 @@ impl Reclaim {
         }
     }
 
-    /// The step of this name.
+    /// Returns the step with this name. Returns `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|step| step.name() == name)
     }

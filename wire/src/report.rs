@@ -1,69 +1,70 @@
 //! Lines from the first process of a Linux guest to the host, on the control port.
 //!
-//! | line                             | meaning                                                 |
-//! |----------------------------------|---------------------------------------------------------|
-//! | `up`                             | the drivers work                                        |
-//! | `running <ns>`                   | the program is about to start; the guest's clock        |
-//! | `awaits-input`                   | the program waits for its stdin, which somebody types   |
-//! | `ended <ns> <faults>`            | it has ended; the guest's clock, its page faults         |
-//! | `oom-kill <ns> <pid> <bytes> <name>` | one was killed because memory was out; what it had resident |
-//! | `oom-kills <n>`                  | so many processes were killed because memory was out    |
-//! | `exited <wait> <out> <err>`      | its wait status, and the bytes that it wrote            |
-//! | `cannot-run <why>`               | it could not be started                                 |
-//! | `failed <why>`                   | the guest is at fault                                   |
+//! | line                                 | meaning                                             |
+//! |--------------------------------------|-----------------------------------------------------|
+//! | `up`                                 | the drivers work                                    |
+//! | `running <ns>`                       | the program is about to start; the guest's clock    |
+//! | `awaits-input`                       | the program waits for input from the terminal       |
+//! | `ended <ns> <faults>`                | the program has ended; clock, page faults           |
+//! | `oom-kill <ns> <pid> <bytes> <name>` | the OOM killer killed a process; its resident bytes |
+//! | `oom-kills <n>`                      | the OOM killer has killed n processes               |
+//! | `exited <wait> <out> <err>`          | the program's wait status, and the bytes it wrote   |
+//! | `cannot-run <why>`                   | the program could not be started                    |
+//! | `failed <why>`                       | the guest itself failed                             |
 
 use core::fmt;
 
-/// The longest line, with its end. A longer one is none of the first process's.
+/// The largest length of a line in bytes, with its line end. A longer line is not from the first
+/// process.
 pub const BYTES_MAX: usize = 4096;
 
-/// What the guest says.
+/// A report from a Linux guest's first process: one line on the control port.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Report<'a> {
     /// The drivers work.
     Up,
     /// The program is about to start.
     Running {
-        /// The guest's clock, which begins with its kernel.
+        /// Nanoseconds of the guest's clock, which begins when its kernel starts.
         nanoseconds: u64,
     },
-    /// The program waits for what somebody types.
+    /// The program waits for input from the terminal.
     AwaitsInput,
-    /// The program has ended. What became of it follows when its output is out.
+    /// The program has ended. Its status follows in [`Report::Exited`] after its output.
     Ended {
-        /// The guest's clock, as with [`Report::Running`].
+        /// Nanoseconds of the guest's clock, as in [`Report::Running`].
         nanoseconds: u64,
-        /// Page faults of the program and of all that it left behind.
+        /// Number of page faults of the program and of all processes that it left behind.
         faults: u64,
     },
-    /// The kernel killed a process because memory was out.
+    /// The kernel's OOM killer killed a process.
     OomKill {
-        /// The guest's clock, as with [`Report::Running`].
+        /// Nanoseconds of the guest's clock, as in [`Report::Running`].
         nanoseconds: u64,
-        /// Its process number.
+        /// The victim's process ID.
         pid: u64,
-        /// Bytes that it had resident.
+        /// Bytes that the victim had resident.
         resident: u64,
-        /// Its name, of its own choice.
+        /// The victim's name, chosen by the program.
         name: &'a str,
     },
-    /// Processes that the kernel killed because memory was out, since it began.
+    /// The number of processes that the OOM killer has killed since the kernel started.
     OomKills(u64),
-    /// What became of the program that has ended.
+    /// The exit of the program, after all its output.
     Exited {
-        /// As `wait(2)` gives it.
+        /// The wait status of `wait(2)`.
         status: u32,
-        /// Bytes that it wrote to stdout and stderr.
+        /// Bytes that the program wrote to stdout and stderr.
         written: [u64; 2],
     },
-    /// The program could not be started.
+    /// The program could not be started, for the given reason.
     CannotRun(&'a str),
-    /// The guest is at fault.
+    /// The guest itself failed, for the given reason.
     Failed(&'a str),
 }
 
 impl<'a> Report<'a> {
-    /// Reads a line without its end.
+    /// Reads a line without its line end. Returns `None` if its form is unknown.
     pub fn parse(line: &'a str) -> Option<Self> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
@@ -104,7 +105,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The line, without its end.
+/// Writes the line without its line end.
 impl fmt::Display for Report<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

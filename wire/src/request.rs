@@ -1,59 +1,61 @@
 //! Lines from the host to the guest, on the control port.
 //!
-//! | line                    | meaning                                                          |
-//! |-------------------------|------------------------------------------------------------------|
-//! | `signal <n>`            | send signal n to the program's process group                     |
-//! | `eof <total>`           | stdin ends after exactly that many bytes                         |
-//! | `window <port> <total>` | so many bytes may have been sent on an output port since boot    |
-//! | `closed <port>`         | nobody reads an output port any more: writes to it get SIGPIPE   |
-//! | `give-back <mode>`      | memory goes back to the host in this way from here on            |
-//! | `reclaim <n> <step>`     | memory is given back by hand, and request n is then done           |
-//! | `size <rows>x<columns>`  | the program's terminal has another size                           |
-//! | `pressure <some> <full>`  | the host's memory stalls so far, in microseconds                  |
-//! | `end`                   | all output has arrived: the machine may end                      |
+//! | line                     | meaning                                                         |
+//! |--------------------------|-----------------------------------------------------------------|
+//! | `signal <n>`             | send signal n to the program's process group                    |
+//! | `eof <total>`            | stdin ends after exactly `total` bytes since boot               |
+//! | `window <port> <total>`  | the guest may send `total` bytes since boot on an output port   |
+//! | `closed <port>`          | an output port has no reader any more: writes to it get SIGPIPE |
+//! | `give-back <mode>`       | memory goes back to the host in this mode from now on           |
+//! | `reclaim <n> <step>`     | carry out this step of reclaim; it is request n                 |
+//! | `size <rows>x<columns>`  | the program's terminal has a new size                           |
+//! | `pressure <some> <full>` | the host's memory stalls so far, in microseconds                |
+//! | `end`                    | all output has arrived: the machine may end                     |
 //!
-//! Only Ebb's kernel knows ways to give memory back and can be asked for it, and goes by windows, since only its ports are
-//! consoles, which do not wait for their reader; only Linux's first process waits for the end. Lines that are not known are for later
-//! guests, and passed over.
+//! Linux's first process acts on `signal`, `eof`, `closed`, `size` and `end`. Ebb's kernel acts on
+//! all lines but `end`. It needs `window`, since its console ports do not wait for their reader. A
+//! guest ignores lines that it does not know, so that later versions may add some.
 
 use crate::{GiveBack, Reclaim, port::OutputPort, terminal::Size};
 use core::fmt;
 
-/// The longest line, with its end. A longer one is none of ours.
+/// The largest length of a line in bytes, with its line end. A longer line is not a request.
 pub const BYTES_MAX: usize = 80;
-/// Linux's highest signal number.
+/// The largest signal number of Linux.
 const SIGNAL_MAX: i32 = 64;
 
-/// What the host asks for.
+/// A request from the host to the guest: one line on the control port.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// The program gets a signal, 1 to 64.
+    /// Send the program's process group this signal, 1 to 64.
     Signal(i32),
-    /// Stdin ends after so many bytes since boot.
+    /// Stdin ends after this number of bytes since boot.
     EndOfInput(u64),
-    /// So many bytes may have been sent on a port since boot.
+    /// The guest may send this number of bytes since boot on this port.
     Window(OutputPort, u64),
-    /// Nobody reads what is sent on a port.
+    /// This port has no reader any more.
     Closed(OutputPort),
-    /// Memory goes back to the host in this way.
+    /// Memory goes back to the host in this mode from now on.
     GiveBack(GiveBack),
-    /// A step is taken to give memory back; the guest's header shows the number when it is through.
+    /// Carry out this step of reclaim. The guest's header shows the number of the request when it
+    /// is done.
     Reclaim(u32, Reclaim),
     /// The program's terminal has this size.
     Size(Size),
-    /// Memory stalls of the host that `ebb` has counted in this run, in microseconds.
+    /// The host's memory stalls that `ebb` has counted in this run, in microseconds.
     Pressure {
-        /// In which at least one task of the host stalled.
+        /// Time in which at least one task of the host was stalled.
         some: u64,
-        /// In which all tasks of the host stalled.
+        /// Time in which all tasks of the host were stalled.
         full: u64,
     },
-    /// The machine may end.
+    /// All output has arrived, so the machine may end.
     End,
 }
 
 impl Request {
-    /// Reads a line, with or without its end.
+    /// Reads a line, with or without its line end. Returns `None` if it is not a known request, or
+    /// a value is missing or out of range.
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let word = words.next()?;
@@ -85,7 +87,7 @@ impl Request {
     }
 }
 
-/// The line, without its end.
+/// Writes the line without its line end.
 impl fmt::Display for Request {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

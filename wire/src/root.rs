@@ -1,48 +1,56 @@
-//! A tree of the host's files that a guest has below its own: questions of the guest's kernel, answers of `ebb`.
+//! The messages by which a guest reads a tree of the host's files, the lower layer of its root file
+//! system. The guest (Ebb's kernel, or `ebb-init` on Linux) sends questions, and `ebb` on the host
+//! answers.
 //!
-//! The guest names files by their paths in the tree, and the frames that their bytes go to, so the host keeps nothing of what was
-//! asked before, and no byte of a file passes through QEMU. A file is known by its version: bytes of another one are refused.
+//! The guest names files by their paths in the tree, and names the frames into which their bytes
+//! are to be read. So the host keeps no state between questions, and no byte of a file passes
+//! through QEMU. A question for bytes names the version of the file that the guest knows; the host
+//! refuses to read another version.
 //!
-//! One question is under way at a time. Numbers are little-endian.
+//! Only one question is in flight at a time. Numbers are little-endian.
 
-/// The word on the kernel's command line that says which port the tree has.
+/// The kernel parameter whose value is the number of the tree's port.
 pub const WORD: &str = "ebb.root";
-/// The word that says, by whatever value, that the guest's own `/tmp` has the tree's below it: something of it is to be seen.
+/// The kernel parameter, with any value, that makes the tree's `/tmp` the lower layer of the
+/// guest's own `/tmp`.
 pub const WORD_FOR_TMP: &str = "ebb.root_tmp";
-/// The file of the archive that has the program's working folder.
+/// The file of the initramfs with the path of the program's working folder.
 pub const FOLDER: &str = "/.ebb/cwd";
 
-/// The longest path.
+/// The largest length of a path in bytes.
 pub const PATH_MAX: usize = 4095;
-/// The most frames of one question.
+/// The largest number of frames of one question.
 pub const FRAMES_MAX: usize = 64;
-/// The longest question, be it about a volume ([`crate::volume`]).
+/// The largest size of a question in bytes, including requests for volumes ([`crate::volume`]).
 pub const QUESTION_MAX: usize = QUESTION_HEADER + PATH_MAX + FRAMES_MAX * 8 + 512;
-/// The longest answer.
+/// The largest size of an answer in bytes.
 pub const ANSWER_MAX: usize = 32 << 10;
-/// Bytes of a frame.
+/// Size of a frame in bytes.
 pub const FRAME: usize = 4096;
-/// The most bytes that the names of folders take whose entries may come along.
+/// The largest size in bytes of the list of sibling folders in one question ([`Question::beside`]).
 pub const BESIDE_MAX: usize = FRAMES_MAX * 8;
-/// The longest name.
+/// The largest length of a name in bytes.
 pub const NAME_MAX: usize = 255;
 
 const QUESTION_HEADER: usize = 32;
 const ANSWER_HEADER: usize = 8;
 const ENTRY_HEADER: usize = 4 + 48;
 
-/// What a guest wants to know.
+/// The kind of a question.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ask {
-    /// What stands there: [`Facts`].
+    /// Asks for the [`Facts`] of the file at the path, without following a symbolic link at its
+    /// end.
     Look = 1,
-    /// The same, of what a link in last place leads to.
+    /// Asks for the [`Facts`] of the file at the path, following a symbolic link at its end.
     Follow = 2,
-    /// A folder's entries, with what stands there, from a number on; once it is at their end, as far as there is room, all of
-    /// those of folders beside it, each behind a heading.
+    /// Asks for the entries of a folder with their [`Facts`], from the index `from` on. The answer
+    /// begins with the index to continue from, or 0 at the end. After the end, it also has all
+    /// entries of the sibling folders `beside`, each behind a heading, as far as the answer has
+    /// space.
     List = 3,
-    /// Bytes of a file, into frames of the guest's.
+    /// Asks the host to read bytes of a file into frames of the guest. The answer is their number.
     Read = 4,
 }
 
@@ -54,39 +62,41 @@ impl Ask {
     }
 }
 
-/// A question.
+/// A question from the guest about a file of the host's tree.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// What about it.
+    /// The kind of the question.
     pub ask: Ask,
-    /// The way there, from the tree's root: without a slash in first place; empty for the root itself.
+    /// The path from the tree's root, without a leading slash. Empty for the root itself.
     pub path: &'a [u8],
-    /// Where a listing goes on, or the first byte to read.
+    /// The index of the first entry to list, or the offset of the first byte to read.
     pub from: u64,
-    /// The version of the file to read.
+    /// The version of the file to read ([`Facts::version`]).
     pub version: u64,
-    /// Guest-physical addresses of the frames to read to.
+    /// Guest-physical addresses of the frames to read into.
     pub frames: Frames<'a>,
-    /// Folders beside the one to list, whose entries may come along.
+    /// Names of sibling folders of the one to list, in the same parent folder. The host may add
+    /// their entries to the answer.
     pub beside: Names<'a>,
 }
 
-/// Names of entries of one folder, at most [`BESIDE_MAX`] bytes of them: before each, a byte tells its length.
+/// A list of names of entries of one folder, at most [`BESIDE_MAX`] bytes in all. Each name follows
+/// a byte with its length.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names<'a>(&'a [u8]);
 
 impl<'a> Names<'a> {
-    /// These, which [`push_name`] has written.
+    /// Returns the list in `bytes`, which [`push_name`] has written.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Whether they are names to the last byte.
+    /// Returns whether the bytes consist of complete names only.
     fn is_whole(self) -> bool {
         self.iter().map(|name| 1 + name.len()).sum::<usize>() == self.0.len()
     }
 
-    /// Each; ends at the first that is none.
+    /// Returns the names in order. Ends at the first incomplete one.
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -98,27 +108,28 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Writes a name behind those in the first `len` bytes of a buffer; how many bytes there are then. `None` if there is no room.
+/// Appends `name` to the list of names in the first `len` bytes of `buffer`. Returns the new length
+/// of the list, or `None` if the buffer is too small or the name is longer than [`NAME_MAX`].
 pub fn push_name(buffer: &mut [u8], len: usize, name: &[u8]) -> Option<usize> {
     let mut to = Writer { buffer, len };
     let length = u8::try_from(name.len()).ok()?;
-    // Both or nothing: the caller goes on with the length that it had.
+    // If the name does not fit after its length byte, the caller keeps its old `len`.
     to.put(&[length])?;
     to.put(name)?;
     Some(to.len)
 }
 
-/// Addresses of frames, as they were sent.
+/// Guest-physical addresses of frames.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Frames<'a> {
-    /// Numbers.
+    /// The addresses as numbers, on the sending side.
     Addresses(&'a [u64]),
-    /// The bytes of numbers.
+    /// The addresses as little-endian bytes of 8 each, as received.
     Sent(&'a [u8]),
 }
 
 impl Frames<'_> {
-    /// How many.
+    /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         match self {
             Self::Addresses(addresses) => addresses.len(),
@@ -126,12 +137,12 @@ impl Frames<'_> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no address.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One of them.
+    /// Returns the address at `index`, or `None` past the end.
     pub fn get(&self, index: usize) -> Option<u64> {
         match self {
             Self::Addresses(addresses) => addresses.get(index).copied(),
@@ -139,52 +150,53 @@ impl Frames<'_> {
         }
     }
 
-    /// All of them.
+    /// Returns all addresses in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.len()).map_while(|index| self.get(index))
     }
 }
 
-/// What is known of a file.
+/// The attributes of a file.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// `st_mode`.
+    /// File type and permissions, as in `st_mode`.
     pub mode: u32,
-    /// Owner.
+    /// User ID of the owner.
     pub uid: u32,
-    /// Group.
+    /// ID of the group.
     pub gid: u32,
-    /// Device number of a device, major in the upper half.
+    /// The device number of a device file, its major number in the upper 32 bits.
     pub device: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Seconds since 1970 of the last change of its bytes.
+    /// Time of the last change of the contents, in seconds since 1970.
     pub seconds: i64,
-    /// And nanoseconds.
+    /// The nanoseconds of that time.
     pub nanos: u32,
-    /// Another number if it is another file, or has changed.
+    /// A number that differs if the path names another file or the file has changed.
     pub version: u64,
 }
 
-/// An entry of a listing, or a heading: without a name of its own, its target is the name of the folder beside the one that was asked for,
-/// all of whose entries follow.
+/// An entry of a listing. An entry with an empty name is a heading: its target is the name of a
+/// sibling folder ([`Question::beside`]), and all entries of that folder follow.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Its name.
+    /// The entry's name in its folder.
     pub name: &'a [u8],
-    /// What stands there.
+    /// The entry's attributes.
     pub facts: Facts,
-    /// Where a link leads.
+    /// The target of a symbolic link.
     pub target: &'a [u8],
 }
 
-/// Bytes in a buffer that was big enough for the sender.
+/// A buffer and the number of bytes written to it so far.
 pub(crate) struct Writer<'a> {
     pub(crate) buffer: &'a mut [u8],
     pub(crate) len: usize,
 }
 
 impl Writer<'_> {
+    /// Appends `bytes`. Returns `None`, with nothing written, if the buffer has no space for them.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Option<()> {
         let end = self.len.checked_add(bytes.len())?;
         self.buffer.get_mut(self.len..end)?.copy_from_slice(bytes);
@@ -193,28 +205,33 @@ impl Writer<'_> {
     }
 }
 
+/// Reads the 64-bit number at offset `at`. Returns `None` if `bytes` is too short.
 pub(crate) fn number(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(8)?)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
+/// Reads the 32-bit number at offset `at`. Returns `None` if `bytes` is too short.
 pub(crate) fn half(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
+/// Reads the 16-bit number at offset `at`. Returns `None` if `bytes` is too short.
 pub(crate) fn quarter(bytes: &[u8], at: usize) -> Option<u16> {
     let bytes = bytes.get(at..at.checked_add(2)?)?;
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// The bytes that a message has in all, which its first four tell.
+/// Returns the length of a whole message in bytes, from its first four bytes. The value is not
+/// checked.
 pub fn length(first: [u8; 4]) -> usize {
     u32::from_le_bytes(first) as usize
 }
 
 impl<'a> Question<'a> {
-    /// Writes it; how long it is. `None` if it is longer than [`QUESTION_MAX`] or the buffer.
+    /// Writes the question into `buffer` and returns its length in bytes. Returns `None` if a part
+    /// exceeds its limit or the buffer is too small.
     pub fn write(&self, buffer: &mut [u8]) -> Option<usize> {
         let beside = self.beside.0;
         if self.path.len() > PATH_MAX || self.frames.len() > FRAMES_MAX || beside.len() > BESIDE_MAX
@@ -237,7 +254,8 @@ impl<'a> Question<'a> {
         Some(to.len)
     }
 
-    /// What was written so. `None` if it cannot have been.
+    /// Reads a question that [`write`](Self::write) has written. Returns `None` if the bytes are
+    /// not a valid question.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() > QUESTION_MAX || half(bytes, 0)? as usize != bytes.len() {
             return None;
@@ -266,6 +284,8 @@ impl<'a> Question<'a> {
 }
 
 impl Facts {
+    /// Appends the attributes in their encoded form of 48 bytes. Returns `None` if there is no
+    /// space.
     fn write(&self, to: &mut Writer<'_>) -> Option<()> {
         to.put(&self.mode.to_le_bytes())?;
         to.put(&self.uid.to_le_bytes())?;
@@ -277,6 +297,7 @@ impl Facts {
         to.put(&self.version.to_le_bytes())
     }
 
+    /// Decodes the attributes at the start of `bytes`. Returns `None` if `bytes` is too short.
     fn read(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             mode: half(bytes, 0)?,
@@ -291,26 +312,26 @@ impl Facts {
     }
 }
 
-/// An answer that is being written: a status, then entries, or a number.
+/// An answer while it is being written: a length and a status, then entries or numbers.
 #[derive(Debug)]
 pub struct Answer<'a> {
     buffer: &'a mut [u8],
     len: usize,
 }
 
-/// A place in an answer.
+/// A position in an answer, for [`Answer::back_to`].
 #[derive(Copy, Clone, Debug)]
 pub struct Mark(usize);
 
-/// Where a number of an answer stands.
+/// The position of a number that is filled in later by [`Answer::put`].
 #[derive(Copy, Clone, Debug)]
 pub struct Later(usize);
 
 impl<'a> Answer<'a> {
-    /// Nothing yet.
+    /// Begins an empty answer in `buffer`.
     ///
     /// # Panics
-    /// If the buffer is shorter than [`ANSWER_MAX`].
+    /// If `buffer` is shorter than [`ANSWER_MAX`].
     pub fn new(buffer: &'a mut [u8]) -> Self {
         assert!(buffer.len() >= ANSWER_MAX, "an answer has its full room");
         Self {
@@ -319,7 +340,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Adds an entry; false if there is no room for it.
+    /// Appends an entry. Returns `false`, with nothing written, if the answer has no space for it.
     pub fn entry(&mut self, entry: &Entry<'_>) -> bool {
         let mut to = Writer {
             buffer: &mut self.buffer[..ANSWER_MAX],
@@ -338,7 +359,8 @@ impl<'a> Answer<'a> {
         written.is_some()
     }
 
-    /// Adds the heading of another folder's entries.
+    /// Appends the heading for entries of the sibling folder `name`. Returns `false`, with nothing
+    /// written, if the answer has no space for it.
     pub fn heading(&mut self, name: &[u8]) -> bool {
         self.entry(&Entry {
             name: b"",
@@ -347,36 +369,37 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// Whether an entry surely fits behind a heading, but for one of a link that leads far.
+    /// Returns whether a heading and one entry surely fit, provided the entry's link target is no
+    /// longer than a name.
     pub fn has_room_for_an_entry(&self) -> bool {
         self.len + 2 * (ENTRY_HEADER + NAME_MAX) <= ANSWER_MAX
     }
 
-    /// What there is so far.
+    /// Returns the current end of the answer.
     pub fn mark(&self) -> Mark {
         Mark(self.len)
     }
 
-    /// Takes all back that was added since.
+    /// Removes everything that was appended after `mark`.
     pub fn back_to(&mut self, mark: Mark) {
         self.len = self.len.min(mark.0);
     }
 
-    /// Adds a number that is not known yet, 0 until [`Self::put`] says it.
+    /// Appends a number with the value 0, which [`Self::put`] can set later.
     pub fn later(&mut self) -> Later {
         let at = self.len;
         self.number(0);
         Later(at)
     }
 
-    /// Says a number that was added before.
+    /// Sets the number that [`Self::later`] has appended.
     pub fn put(&mut self, later: Later, number: u64) {
         if let Some(bytes) = self.buffer.get_mut(later.0..later.0 + 8) {
             bytes.copy_from_slice(&number.to_le_bytes());
         }
     }
 
-    /// Adds a number.
+    /// Appends a number. If the answer has no space, it stays unchanged.
     pub fn number(&mut self, number: u64) {
         let mut to = Writer {
             buffer: self.buffer,
@@ -387,7 +410,8 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The answer with this status, an error of Linux's or 0. With an error it has nothing else.
+    /// Completes the answer and returns its bytes. `status` is 0 or an `errno` of Linux. With an
+    /// `errno` the answer has no further contents.
     pub fn finish(self, status: u32) -> &'a [u8] {
         let len = if status == 0 { self.len } else { ANSWER_HEADER };
         let head = u32::try_from(len).unwrap_or(0);
@@ -397,7 +421,8 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// An answer: the status, and what follows. `None` if it is none.
+/// Splits an answer into its status and the bytes after it. Returns `None` if the length does not
+/// match.
 pub fn answer(bytes: &[u8]) -> Option<(u32, &[u8])> {
     if half(bytes, 0)? as usize != bytes.len() {
         return None;
@@ -405,12 +430,13 @@ pub fn answer(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((half(bytes, 4)?, bytes.get(ANSWER_HEADER..)?))
 }
 
-/// The number that an answer begins with, and the rest.
+/// Splits off the number at the start of an answer's contents. Returns `None` if there are fewer
+/// than 8 bytes.
 pub fn leading_number(rest: &[u8]) -> Option<(u64, &[u8])> {
     Some((number(rest, 0)?, rest.get(8..)?))
 }
 
-/// The entries of an answer; it ends at the first that is none.
+/// Returns the entries in an answer's contents. Ends at the first incomplete one.
 pub fn entries(rest: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     let mut rest = rest;
     core::iter::from_fn(move || {
@@ -490,7 +516,7 @@ mod tests {
         assert_eq!(push_name(&mut buffer, len, b"z"), None);
         let read: Vec<_> = Names::new(&buffer[..len]).iter().collect();
         assert_eq!(read, names);
-        // One that is cut off is none.
+        // A name that is cut off is left out.
         let cut = Names::new(&buffer[..len - 1]);
         assert_eq!(cut.iter().count(), 2);
         assert_eq!(push_name(&mut [0; 300], 0, &[0; NAME_MAX + 1]), None);

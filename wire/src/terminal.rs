@@ -1,21 +1,21 @@
-//! The program's terminal, and how large the host's is.
+//! The size of the program's terminal.
 
 use core::fmt;
 
-/// The word of the boot line that gives the program a terminal; its value is a [`Size`].
+/// The kernel parameter that gives the program a terminal. Its value is a [`Size`].
 pub const WORD: &str = "ebb.terminal";
 
-/// Rows and columns; 0: nobody knows.
+/// The size of a terminal in characters. 0 rows or columns mean that the size is unknown.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Rows.
+    /// Number of rows.
     pub rows: u16,
-    /// Columns.
+    /// Number of columns.
     pub columns: u16,
 }
 
 impl Size {
-    /// Reads `ROWSxCOLUMNS`.
+    /// Reads `ROWSxCOLUMNS`. Returns `None` if `text` has another form or a number exceeds 16 bits.
     pub fn parse(text: &str) -> Option<Self> {
         let (rows, columns) = text.split_once('x')?;
         Some(Self {
@@ -25,7 +25,7 @@ impl Size {
     }
 }
 
-/// `ROWSxCOLUMNS`.
+/// Writes `ROWSxCOLUMNS`.
 impl fmt::Display for Size {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{}x{}", self.rows, self.columns)

@@ -1,29 +1,32 @@
-//! Who the program runs as, in a file that the guest starts with. Names were looked up by the host.
+//! The user and groups of the program, in a file of the initramfs. The host has already turned
+//! names into numbers.
 
-/// The file: `UID GID GROUP…`, decimal numbers with a blank between them, and a NUL. Without it the program is root.
+/// The path of the file: `UID GID GROUP…`, decimal numbers separated by spaces, and a NUL. If the
+/// file does not exist, the program runs as root.
 pub const USER: &str = "/.ebb/user";
 
-/// The most supplementary groups that Linux lets a process have.
+/// The largest number of supplementary groups that Linux allows a process.
 pub const GROUPS_MAX: usize = 65_536;
 
-/// A user, by numbers.
+/// The user and groups of a process, as numbers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct User<'a> {
-    /// The user.
+    /// The user ID.
     pub uid: u32,
-    /// Its group.
+    /// The ID of the primary group.
     pub gid: u32,
-    /// Further groups, as they are written.
+    /// The supplementary groups, as decimal numbers in the file's text.
     groups: &'a str,
 }
 
-/// A number that a user or a group can have: all but −1.
+/// Reads a user or group ID. Returns `None` if `word` is not a 32-bit number or is −1.
 fn number(word: &str) -> Option<u32> {
     word.parse().ok().filter(|number| *number != u32::MAX)
 }
 
 impl<'a> User<'a> {
-    /// Reads what the file says, without the NUL.
+    /// Reads the file's contents, without the NUL. Returns `None` if there are fewer than two
+    /// numbers, an ID is not valid, or there are more than [`GROUPS_MAX`] groups.
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let text = core::str::from_utf8(text).ok()?;
         let (uid, rest) = text.split_once(' ')?;
@@ -39,7 +42,7 @@ impl<'a> User<'a> {
         })
     }
 
-    /// The supplementary groups.
+    /// Returns the IDs of the supplementary groups.
     pub fn groups(&self) -> impl Iterator<Item = u32> + 'a {
         self.groups.split_ascii_whitespace().filter_map(number)
     }

@@ -1,89 +1,104 @@
-//! Volumes: folders of the host's that a guest reads and writes. Requests of the guest's kernel, answers of `ebb`, over the port
-//! that the host's tree has ([`crate::root`]).
+//! The messages by which a guest uses volumes: folders of the host that it may read and write. The
+//! guest (Ebb's kernel, or `ebb-init` on Linux) sends requests, and `ebb` on the host answers, over
+//! the port of the host's file tree ([`crate::root`]).
 //!
-//! A file is named by a handle that the host gave for it: the guest asks for names one by one, from a volume's own folder on, so
-//! there is no path that could lead elsewhere. A handle is good until it is given back as often as it was given.
+//! A request names a file by a handle that the host has issued. The guest looks names up one by
+//! one, from the volume's top folder on, so no path can lead out of the volume. The host counts how
+//! often it issued a handle. The handle is valid until [`Ask::Forget`] has returned all of them.
 
 use crate::root::{Frames, Writer, half, number, quarter};
 
-/// The word on the kernel's command line that says which port the volumes have.
+/// The kernel parameter whose value is the number of the volumes' port.
 pub const WORD: &str = "ebb.volumes";
-/// The file of the archive that lists them: three strings each, `ro` or `rw`, where the guest sees it, and what it is on the host.
+/// The file of the initramfs with the list of volumes. Each has three strings: `ro` or `rw`, its
+/// path in the guest, and its path on the host.
 pub const LIST: &str = "/.ebb/volumes";
-/// The most volumes.
+/// The largest number of volumes.
 pub const VOLUMES_MAX: usize = 64;
 
-/// The longest name.
+/// The largest length of a name in bytes.
 pub const NAME_MAX: usize = 255;
-/// The longest target of a link.
+/// The largest length of a link target in bytes.
 pub const TARGET_MAX: usize = 4095;
-/// Numbers of a request.
+/// The number of numbers in a request.
 pub const NUMBERS: usize = 6;
-/// The longest request.
+/// The largest size of a request in bytes.
 pub const REQUEST_MAX: usize = HEADER + NAME_MAX + TARGET_MAX + crate::root::FRAMES_MAX * 8;
 
 const HEADER: usize = 4 + 1 + 1 + 2 + 2 + 2 + 4 + 8 + NUMBERS * 8;
 
-/// The first byte behind the length from which on it is a request for a volume.
+/// The smallest value of the byte after the length that marks a request for a volume. Smaller
+/// values are questions of [`crate::root`].
 pub const FIRST: u8 = 16;
 
-/// What a guest wants of a file. What the numbers of a [`Request`] are stands with each, in order.
+/// The kind of a request. Each variant lists what the request's numbers mean, in order, and what
+/// the answer holds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ask {
-    /// The folder of the volume with this number, in place of a handle: [`Facts`], and the nanoseconds since 1970, so that the
-    /// guest's clock goes as the host's, whose times files have.
+    /// Looks up the top folder of a volume, whose number is passed instead of a handle. The answer
+    /// is [`Facts`], then the host's time in nanoseconds since 1970. The guest sets its clock by
+    /// it, since the files have the host's times.
     Top = FIRST,
-    /// What has a name in a folder: [`Facts`], with a handle that is given by this.
+    /// Looks up a name in a folder. The answer is [`Facts`], and the host counts the handle in them
+    /// as issued.
     Look,
-    /// [`Facts`].
+    /// The answer is the [`Facts`] of the file.
     Facts,
-    /// Names in a folder; which one is the first.
+    /// Lists names of a folder. Number: the index of the first one. The answer begins with the
+    /// index to continue from, or 0 at the end.
     List,
-    /// Where a link leads.
+    /// The answer is the target of a link.
     Target,
-    /// Changes attributes: [`change`] bits; mode; size; seconds and nanoseconds of a time. [`Facts`].
+    /// Changes attributes. Numbers: [`change`] bits, mode, size, and the seconds and nanoseconds of
+    /// a time. The answer is [`Facts`].
     Change,
-    /// Makes a file of a mode, as [`Ask::Look`]; `EEXIST` if there is one.
+    /// Creates a file. Number: its mode. The answer is as for [`Ask::Look`]. Fails with `EEXIST` if
+    /// the name exists.
     File,
-    /// Makes a folder of a mode, likewise.
+    /// Creates a folder. Number: its mode. Answer and failure are as for [`Ask::File`].
     Folder,
-    /// Makes a link to the target, likewise.
+    /// Creates a symbolic link to the target. Answer and failure are as for [`Ask::File`].
     Link,
-    /// Gives the file whose handle is the number a further name. [`Facts`].
+    /// Adds a name (a hard link) for an existing file. Number: that file's handle. The answer is
+    /// [`Facts`].
     Name,
-    /// Takes the name of a file away.
+    /// Removes a name of a file.
     Unlink,
     /// Removes an empty folder.
     RemoveFolder,
-    /// Renames to the name that the target is, in the folder of the first number; flags of `renameat2`.
+    /// Renames the name to the request's target. Numbers: the handle of the new folder, and the
+    /// flags of `renameat2`.
     Rename,
-    /// Whether it can be opened: bits 1 to read, 2 to write.
+    /// Checks that the file can be opened. Number: 1 to read, 2 to write, 3 for both.
     Open,
-    /// Bytes from an offset on, into frames. [`Facts`], and the count.
+    /// Reads bytes into frames. Number: the offset. The answer is [`Facts`] and the number of
+    /// bytes.
     Read,
-    /// Bytes out of frames: the offset, the first byte in the first frame, the count, and whether they go to the end. [`Facts`], the
-    /// count, and where they went.
+    /// Writes bytes from frames. Numbers: the offset in the file, the offset in the first frame,
+    /// the number of bytes, and whether to append. The answer is [`Facts`], the number of bytes
+    /// written, and their offset in the file.
     Write,
-    /// Has it be stable.
+    /// Writes the file's data to stable storage.
     Sync,
-    /// Nobody has it open any more.
+    /// Tells the host that the guest no longer has the file open.
     Close,
-    /// Gives a handle back, so often.
+    /// Returns a handle. Number: how many of its counts to return.
     Forget,
-    /// What `statfs` tells: block size, blocks, free, available, files, free files.
+    /// The answer is six numbers of `statfs`: block size, blocks, free blocks, available blocks,
+    /// files, free files.
     Room,
 }
 
-/// What [`Ask::Change`] changes.
+/// The bits that select what [`Ask::Change`] changes.
 pub mod change {
-    /// The permissions.
+    /// Changes the permissions.
     pub const MODE: u64 = 1;
-    /// The size.
+    /// Changes the size.
     pub const SIZE: u64 = 2;
-    /// When it was read last.
+    /// Changes the time of the last read.
     pub const ACCESSED: u64 = 4;
-    /// When it was written last.
+    /// Changes the time of the last write.
     pub const MODIFIED: u64 = 8;
 }
 
@@ -115,25 +130,25 @@ impl Ask {
     }
 }
 
-/// A request.
+/// A request from the guest about a file of a volume.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What about it.
+    /// The kind of the request.
     pub ask: Ask,
-    /// The file, or the folder that a name is in.
+    /// The handle of the file, or of the folder that has `name`.
     pub handle: u64,
-    /// As [`Ask`] says.
+    /// Numbers whose meaning depends on [`Ask`].
     pub numbers: [u64; NUMBERS],
     /// A name in the folder.
     pub name: &'a [u8],
-    /// Where a link leads, or another name.
+    /// The target of a link, or the new name of [`Ask::Rename`].
     pub target: &'a [u8],
-    /// Guest-physical addresses of frames.
+    /// Guest-physical addresses of the frames to read into or write from.
     pub frames: Frames<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// About a file, with nothing else.
+    /// Returns a request about the file `handle`, with all other parts empty.
     pub fn new(ask: Ask, handle: u64) -> Self {
         Self {
             ask,
@@ -145,7 +160,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Writes it; how long it is. `None` if it is longer than may be, or than the buffer.
+    /// Writes the request into `buffer` and returns its length in bytes. Returns `None` if a part
+    /// exceeds its limit or the buffer is too small.
     pub fn write(&self, buffer: &mut [u8]) -> Option<usize> {
         let fits = self.name.len() <= NAME_MAX
             && self.target.len() <= TARGET_MAX
@@ -173,7 +189,8 @@ impl<'a> Request<'a> {
         Some(to.len)
     }
 
-    /// What was written so. `None` if it cannot have been.
+    /// Reads a request that [`write`](Self::write) has written. Returns `None` if the bytes are not
+    /// a valid request.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() > REQUEST_MAX || half(bytes, 0)? as usize != bytes.len() {
             return None;
@@ -202,33 +219,34 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Numbers of [`Facts`].
+/// The number of numbers that encode [`Facts`].
 const FACTS: usize = 16;
 
-/// What is known of a file.
+/// The attributes of a file.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The handle.
+    /// The handle that the host has issued for the file.
     pub handle: u64,
-    /// The number that tells it from others of the volume.
+    /// The inode number, which identifies the file within the volume.
     pub inode: u64,
-    /// `st_mode`.
+    /// File type and permissions, as in `st_mode`.
     pub mode: u64,
-    /// Names.
+    /// Number of names (hard links).
     pub links: u64,
-    /// Owner.
+    /// User ID of the owner.
     pub uid: u64,
-    /// Group.
+    /// ID of the group.
     pub gid: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Units of 512 bytes that it takes.
+    /// Disk space that the file takes, in units of 512 bytes.
     pub blocks: u64,
-    /// Seconds and nanoseconds of the last read, the last change of its bytes, and of anything.
+    /// Seconds and nanoseconds since 1970 of the last read, the last write, and the last change of
+    /// attributes.
     pub times: [(i64, u64); 3],
-    /// Another number if it has changed.
+    /// A number that differs if the file has changed.
     pub version: u64,
-    /// What that was before this request changed it.
+    /// The `version` before this request changed the file.
     pub version_before: u64,
 }
 
@@ -255,14 +273,15 @@ impl Facts {
         ]
     }
 
-    /// Adds it to an answer.
+    /// Appends the attributes to an answer.
     pub fn write(&self, answer: &mut crate::root::Answer<'_>) {
         for number in self.numbers() {
             answer.number(number);
         }
     }
 
-    /// Reads it from an answer, and the rest.
+    /// Reads the attributes from an answer's contents. Returns them and the bytes after them, or
+    /// `None` if there are too few bytes.
     pub fn read(rest: &[u8]) -> Option<(Self, &[u8])> {
         let at = |index: usize| number(rest, index * 8);
         let time = |index| Some((at(index)?.cast_signed(), at(index + 1)?));

@@ -1,24 +1,25 @@
-//! Arguments that several experiments have in common.
+//! Reads arguments that several experiments share.
 
 use crate::Failure;
 use std::time::Duration;
 
-/// Longest time that is accepted anywhere: a day.
+/// The longest accepted time in seconds: a day.
 const MAX_SECONDS: f64 = 86_400.0;
-/// Rounds of fixed work that are accepted.
+/// The largest accepted number of rounds.
 pub(crate) const MAX_ROUNDS: u64 = 1_000_000;
 
-/// When repeated work ends.
+/// The end of repeated work.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Until {
-    /// After the first round that ends this late.
+    /// After the first round that ends later than this time.
     Elapsed(Duration),
-    /// After so many rounds: the same work each time, for `--icount`.
+    /// After this number of rounds: the same work each time, for `--icount`.
     Rounds(u64),
 }
 
 impl Until {
-    /// Reads `5`, `0.5` (seconds) or `10r` (rounds).
+    /// Reads `5` or `0.5` (seconds) or `10r` (rounds). Fails with `Usage` for other texts, for 0,
+    /// and above the limits.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         let parsed = match text.strip_suffix('r') {
             Some(rounds) => whole(rounds)
@@ -34,7 +35,8 @@ impl Until {
         })
     }
 
-    /// Whether work of `rounds` rounds in `ns` nanoseconds is enough.
+    /// Returns whether work may end that has taken `rounds` rounds and `ns` nanoseconds. Always
+    /// `true` from [`MAX_ROUNDS`] rounds on.
     pub(crate) fn reached(self, rounds: u64, ns: u64) -> bool {
         rounds >= MAX_ROUNDS
             || match self {
@@ -44,14 +46,14 @@ impl Until {
     }
 }
 
-/// Takes the option `name` out of `words`, wherever it stands.
+/// Removes the option `name` from `words`. Returns whether it was there.
 pub(crate) fn take_flag(words: &mut Vec<String>, name: &str) -> bool {
     let before = words.len();
     words.retain(|word| word != name);
     words.len() != before
 }
 
-/// Refuses what is left and looks like an option, and more words than `limit`.
+/// Checks that `words` contains no option and at most `limit` words. Fails with `Usage` otherwise.
 pub(crate) fn no_more(words: &[String], limit: usize) -> Result<(), Failure> {
     if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
         return Err(Failure::Usage(format!("unknown option {option:?}")));
@@ -69,7 +71,8 @@ pub(crate) fn no_more(words: &[String], limit: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A whole number from `least` to `most`; `what` names it in the error.
+/// Reads a whole number from `least` to `most`. Fails with `Usage`; the message names the number by
+/// `what`.
 pub(crate) fn number(text: &str, what: &str, least: u64, most: u64) -> Result<u64, Failure> {
     whole(text)
         .filter(|value| (least..=most).contains(value))
@@ -80,7 +83,7 @@ pub(crate) fn number(text: &str, what: &str, least: u64, most: u64) -> Result<u6
         })
 }
 
-/// Seconds, with decimals.
+/// Reads a time in seconds, decimals allowed. Fails with `Usage` for other texts and above a day.
 pub(crate) fn duration(text: &str) -> Result<Duration, Failure> {
     let digits = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     match text.parse::<f64>() {
@@ -93,7 +96,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, Failure> {
     }
 }
 
-/// Digits alone: `str::parse` takes a plus sign as well.
+/// Reads a number of digits only, since `str::parse` also accepts a plus sign. Returns `None` for
+/// other texts.
 fn whole(text: &str) -> Option<u64> {
     text.chars()
         .all(|c| c.is_ascii_digit())

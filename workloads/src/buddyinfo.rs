@@ -1,22 +1,23 @@
-//! `/proc/buddyinfo`: free blocks by size.
+//! Reads `/proc/buddyinfo`: the free blocks of each size.
 
-/// The order of a huge page's block: 2^9 base pages.
+/// The buddy order of a huge page: 2^9 base pages.
 const HUGE_ORDER: u32 = 9;
 
-/// What is free, in base pages.
+/// The free memory, in base pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Free {
     pub(crate) pages: u64,
-    /// Of these, in blocks that a huge page fits in.
+    /// The part of `pages` in blocks that are at least as large as a huge page.
     pub(crate) pages_in_huge_blocks: u64,
 }
 
-/// Reads all zones; none where there is no such file.
+/// Reads the free memory of all zones. Returns `None` if the file does not exist or is malformed.
 pub(crate) fn read() -> Option<Free> {
     parse(&std::fs::read_to_string("/proc/buddyinfo").ok()?)
 }
 
-/// Lines such as `Node 0, zone   Normal   4 5 4 …`, a count for each order.
+/// Sums lines such as `Node 0, zone   Normal   4 5 4 …`, with a count for each order. Returns
+/// `None` for another form.
 fn parse(text: &str) -> Option<Free> {
     let mut free = Free {
         pages: 0,

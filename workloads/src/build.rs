@@ -1,8 +1,8 @@
-//! `build`: memory that grows and is let go, round by round, as where programs are built.
+//! `build`: memory use grows and is freed in rounds, as on a machine that builds programs.
 //!
-//! Jobs grow side by side and write files; a last one reads all files at once; then everything is
-//! let go, and for a while nothing happens. What the host holds meanwhile, beyond what is used,
-//! others cannot have.
+//! In each round several jobs grow at the same time and write files. A last job reads all files at
+//! once. Then all memory is freed, and the guest rests. Memory that the host still holds during the
+//! rest, beyond the memory in use, is not available to other programs.
 
 use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{Mapping, PAGE_BYTES, PageSize};
@@ -14,6 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+/// The experiment `build`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "build",
     usage: "[SIZE [ROUNDS [REST_SECONDS]]]",
@@ -34,9 +35,9 @@ const DEFAULT_ROUNDS: usize = 5;
 const MOST_ROUNDS: usize = 1000;
 const DEFAULT_REST: Duration = Duration::from_secs(4);
 const JOBS: usize = 4;
-/// Steps in which a job grows and its file with it.
+/// Number of steps in which a job and its file grow.
 const STEPS: usize = 16;
-/// Words of each page that a job computes.
+/// Number of 64-bit words that a job computes in each page.
 const WORDS_A_PAGE: usize = 64;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -75,7 +76,7 @@ fn rounds(text: &str) -> Result<usize, Failure> {
     }
 }
 
-/// Jobs side by side, and one that reads what they wrote.
+/// Runs one round: the jobs at the same time, then the one that reads their files.
 fn round(bytes: usize) -> Result<(), Failure> {
     let part = (bytes / JOBS / STEPS / 4 / PAGE_BYTES).max(1) * PAGE_BYTES;
     let mut files = Vec::new();
@@ -92,6 +93,7 @@ fn round(bytes: usize) -> Result<(), Failure> {
     ended_well(Child::fork(|| link(&files, part))?)
 }
 
+/// Waits for a job. Fails if its exit status is not 0.
 fn ended_well(child: Child) -> Result<(), Failure> {
     match child.wait()? {
         status if status.success() => Ok(()),
@@ -99,7 +101,8 @@ fn ended_well(child: Child) -> Result<(), Failure> {
     }
 }
 
-/// Grows by two parts in each step, and writes one into its file.
+/// Runs one job. It grows by two parts of `part` bytes in each step and writes one of them to its
+/// file.
 fn job(number: usize, file: &File, part: usize) -> Result<(), Failure> {
     let mut memory = Mapping::anonymous(2 * part * STEPS, PageSize::Default)?;
     let slice = memory.as_mut_slice();
@@ -115,7 +118,7 @@ fn job(number: usize, file: &File, part: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads all files into memory at once, and checks that they are what the jobs wrote.
+/// Reads all files into memory and checks that they have the contents that the jobs wrote.
 fn link(files: &[File], part: usize) -> Result<(), Failure> {
     let mut memory = Mapping::anonymous(part * STEPS * files.len(), PageSize::Default)?;
     let each = memory.as_mut_slice().chunks_exact_mut(part * STEPS);
@@ -136,14 +139,14 @@ fn link(files: &[File], part: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The first word of a page of a job's.
+/// Returns the first word of a page that job `number` writes in `step`.
 fn word(number: usize, step: usize, index: usize) -> u64 {
     0x9e37_79b9_7f4a_7c15_u64
         .wrapping_mul(((number * STEPS + step) << 32 | index) as u64 + 1)
         .max(1)
 }
 
-/// Computes what a page holds from its first word on.
+/// Fills a page with words computed from its first one.
 fn fill(page: &mut [u8], first: u64) {
     let mut state = first;
     for place in page.chunks_exact_mut(8).take(WORDS_A_PAGE) {

@@ -1,8 +1,9 @@
-//! `bursts`: a load like that of a build, in memory that is nearly full, and bursts of huge pages that others want.
+//! `bursts`: a load similar to a build, in memory that is nearly full, with bursts of huge page
+//! allocations by another process.
 //!
-//! Jobs come and go. Each reads files, uses some memory and replaces a file by another. What they leave is memory in
-//! pieces: small files next to large ones, old next to new. Between them a program maps huge pages, touches each, and lets
-//! them go again.
+//! Each job reads files, uses some memory and replaces one file by another. This fragments memory:
+//! small files lie next to large ones, old ones next to new ones. Between the jobs a program maps
+//! huge pages, touches each one, and unmaps them.
 
 use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
@@ -16,6 +17,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+/// The experiment `bursts`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "bursts",
     usage: "[BURSTS [PERCENT]]",
@@ -39,19 +41,19 @@ const MOST_BURSTS: u64 = 100_000;
 const DEFAULT_PERCENT: u64 = 85;
 const JOBS_AT_ONCE: usize = 4;
 const JOBS_A_BURST: usize = 8;
-/// Of what is free a burst takes so much.
+/// The share of free memory that a burst allocates.
 const BURST_PERCENT: u64 = 50;
 const FILES_READ: usize = 10;
-/// So many pages of a job there are for one that it writes to a file.
+/// A job writes one page to a file for this number of pages that it touches.
 const PAGES_A_FILE_PAGE: usize = 4;
 const LEAST_JOB_BYTES: usize = 2 << 20;
 const MOST_JOB_BYTES: usize = 16 << 20;
 
-/// Numbers that are the same in every run.
+/// A pseudo-random generator that returns the same numbers in every run.
 struct Random(u64);
 
 impl Random {
-    /// One below a bound.
+    /// Returns a number less than `bound`.
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -59,7 +61,7 @@ impl Random {
         usize::try_from((self.0 >> 20) % bound as u64).unwrap_or(0)
     }
 
-    /// The size of a file: most are small.
+    /// Returns the size of a file in bytes. Most files are small.
     fn file_bytes(&mut self) -> usize {
         let most = 1 << self.below(9);
         (1 + self.below(most)) * PAGE_BYTES
@@ -74,6 +76,7 @@ struct Tree {
 }
 
 impl Tree {
+    /// Creates files of `bytes` bytes in total.
     fn fill(bytes: u64) -> Result<Self, Failure> {
         let mut tree = Self {
             files: Vec::new(),
@@ -104,7 +107,7 @@ impl Tree {
         Ok(())
     }
 
-    /// What one job does, in a process of its own; the files that it replaces are named by `seed`.
+    /// Runs one job, in a process of its own. `seed` decides which files it reads and replaces.
     fn job(&self, seed: u64) -> Result<(), Failure> {
         let mut random = Random(seed);
         let mut page = vec![0; PAGE_BYTES];
@@ -121,7 +124,7 @@ impl Tree {
         let mut written = Replaced::default();
         for page in (0..bytes).step_by(PAGE_BYTES) {
             memory.write(page, 1);
-            // What stays comes page by page, between what does not.
+            // Pages that stay are allocated between pages that are freed when the job ends.
             if (page / PAGE_BYTES).is_multiple_of(PAGES_A_FILE_PAGE) {
                 self.replace_page(&mut random, &mut written)?;
             }
@@ -129,7 +132,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes the next page of a file that takes another's place, or begins with one.
+    /// Writes the next page of the file that replaces another. Begins with a new one if the last is
+    /// complete.
     fn replace_page(&self, random: &mut Random, written: &mut Replaced) -> Result<(), Failure> {
         if written.next == written.bytes {
             *written = Replaced {
@@ -137,7 +141,7 @@ impl Tree {
                 bytes: random.file_bytes(),
                 next: 0,
             };
-            // What it had goes at once.
+            // The old contents are freed at once.
             self.files[written.file]
                 .set_len(0)
                 .map_err(Failure::system("cut a file in memory"))?;
@@ -150,7 +154,7 @@ impl Tree {
     }
 }
 
-/// How far a file is replaced.
+/// The replacement of a file, and how far it has got.
 #[derive(Default)]
 struct Replaced {
     file: usize,
@@ -158,7 +162,7 @@ struct Replaced {
     next: usize,
 }
 
-/// What the bursts met.
+/// The times measured, in nanoseconds: faults that got a huge page, faults that did not, and jobs.
 #[derive(Default)]
 struct Met {
     huge: Vec<u64>,
@@ -226,7 +230,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Some jobs, several at a time.
+/// Runs [`JOBS_A_BURST`] jobs, [`JOBS_AT_ONCE`] at a time.
 fn jobs(tree: &Tree, seed: &mut u64, met: &mut Met) -> Result<(), Failure> {
     for _ in 0..JOBS_A_BURST / JOBS_AT_ONCE {
         let begin = monotonic_ns();
@@ -248,6 +252,7 @@ fn jobs(tree: &Tree, seed: &mut u64, met: &mut Met) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Maps `bytes` bytes, touches each huge page and adds the times to `met`.
 fn burst(bytes: usize, met: &mut Met) -> Result<(), Failure> {
     let mut mapping = Mapping::anonymous(bytes, PageSize::Huge)?;
     for start in (0..bytes).step_by(HUGE_BYTES) {
@@ -260,18 +265,18 @@ fn burst(bytes: usize, met: &mut Met) -> Result<(), Failure> {
             met.base.push(ns);
         }
     }
-    // A moment in which it is used.
+    // Uses the memory for a moment.
     std::thread::sleep(Duration::from_millis(20));
     Ok(())
 }
 
-/// There is a descriptor for each file.
+/// Raises the limit of open files, since each file in memory has a descriptor.
 fn raise_open_files() -> Result<(), Failure> {
     let limit = libc::rlimit {
         rlim_cur: 1 << 20,
         rlim_max: 1 << 20,
     };
-    // SAFETY: a plain structure is read.
+    // SAFETY: the call only reads a plain structure.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
         return Err(Failure::last_os("setrlimit(RLIMIT_NOFILE) to 1048576"));
     }

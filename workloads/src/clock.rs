@@ -1,6 +1,6 @@
-//! The guest's monotonic clock, read without `std`'s opaque `Instant`.
+//! Reads the guest's monotonic clock as a number, which `std::time::Instant` does not offer.
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// Returns `CLOCK_MONOTONIC` in nanoseconds.
 ///
 /// Under QEMU's `-icount shift=0` one nanosecond is one guest instruction.
 pub(crate) fn monotonic_ns() -> u64 {
@@ -8,19 +8,19 @@ pub(crate) fn monotonic_ns() -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `now` is a valid, writable timespec for the whole call.
+    // SAFETY: `now` is a valid, writable timespec during the whole call.
     let status = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     assert_eq!(status, 0, "CLOCK_MONOTONIC exists on every Linux");
     // Both fields of a monotonic time are never negative.
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Seconds with six decimals, for people.
+/// Formats nanoseconds as seconds with six decimals, for people.
 pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000)
 }
 
-/// `numerator / denominator`, for rates and means; 0 where there is nothing to divide by.
+/// Returns `numerator / denominator`, for rates and means. Returns 0 if `denominator` is 0.
 #[allow(
     clippy::cast_precision_loss,
     reason = "counts and times of one run are below 2^53"

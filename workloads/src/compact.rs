@@ -1,4 +1,4 @@
-//! `compact`: has the kernel compact all memory, and counts what that costs.
+//! `compact`: asks the kernel to compact all memory, and measures the cost.
 
 use crate::clock::monotonic_ns;
 use crate::output::{Better, Labels, Metric, Output};
@@ -6,6 +6,7 @@ use crate::vmstat::Vmstat;
 use crate::{Experiment, Failure, args, buddyinfo};
 use std::fs;
 
+/// The experiment `compact`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "compact",
     usage: "",
@@ -21,10 +22,10 @@ compact_free_scanned).",
 };
 
 const KNOB: &str = "/proc/sys/vm/compact_memory";
-/// Frames of a block.
+/// Number of frames in a block of 2 MiB.
 const BLOCK: u64 = 512;
 
-/// Counters before and after.
+/// The kernel's counters and the free memory at one moment.
 struct State {
     moved: u64,
     scanned: u64,

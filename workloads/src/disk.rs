@@ -1,4 +1,4 @@
-//! `disk`: how fast a disk is read, one request after the other.
+//! `disk`: measures how fast a disk is read, one request after the other.
 
 use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio};
@@ -11,6 +11,7 @@ use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Duration;
 
+/// The experiment `disk`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "disk",
     usage: "[FILE [SECONDS|ROUNDSr]]",
@@ -30,9 +31,9 @@ const DEFAULT_FILE: &str = "/dev/vda";
 const DEFAULT_UNTIL: Until = Until::Elapsed(Duration::from_secs(2));
 const SEQUENTIAL_BYTES: usize = 128 << 10;
 const RANDOM_BYTES: usize = 4 << 10;
-/// Pieces between two looks at the clock.
+/// Number of reads between two readings of the clock.
 const PIECES_A_ROUND: u64 = 128;
-/// Times that are kept; more reads than these are not in the distribution.
+/// The largest number of times kept. Later reads are not part of the distribution.
 const MAX_TIMES: usize = 1 << 20;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -48,7 +49,8 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     random(&file, path, bytes, &mut buffer[..RANDOM_BYTES], until, out)
 }
 
-/// The file and its size in whole large pieces.
+/// Opens the file for direct I/O. Returns it with its size in bytes, rounded down to whole large
+/// reads. Fails with `Unsupported` if it does not exist or does not allow direct I/O.
 fn open(path: &str) -> Result<(File, u64), Failure> {
     let opened = OpenOptions::new()
         .read(true)
@@ -78,6 +80,7 @@ fn open(path: &str) -> Result<(File, u64), Failure> {
     Ok((file, bytes))
 }
 
+/// Measures sequential reads.
 fn sequential(
     file: &File,
     path: &str,
@@ -105,6 +108,7 @@ fn sequential(
     })
 }
 
+/// Measures random reads.
 fn random(
     file: &File,
     path: &str,
@@ -148,10 +152,11 @@ fn read_at(file: &File, path: &str, buffer: &mut [u8], at: u64) -> Result<(), Fa
         .map_err(Failure::system(format!("read {path} at {at}")))
 }
 
-/// Places that look random and are the same in every run: Marsaglia's xorshift.
+/// A pseudo-random generator with the same numbers in every run: Marsaglia's xorshift.
 struct Places(u64);
 
 impl Places {
+    /// Returns a number less than `count`.
     fn next(&mut self, count: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

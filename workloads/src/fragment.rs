@@ -1,8 +1,8 @@
 //! `fragment`: leaves free memory in pieces that are too small for a huge page.
 //!
-//! The setting of proactive compaction: memory is filled with base pages, then three of every four
-//! are freed in each section of 2 MiB. Most memory is free afterwards, and no huge page is until
-//! somebody moves what is left. All of it is anonymous memory, which can be moved.
+//! This is the situation that proactive compaction is for. Memory is filled with base pages, and
+//! then three of every four are freed in each 2 MiB. Most memory is free afterwards, but no huge
+//! page can be allocated until the remaining pages are moved. They are anonymous, so they can be.
 
 use crate::clock::ratio;
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
@@ -11,6 +11,7 @@ use crate::{Experiment, Failure, args, buddyinfo, meminfo, size, unmovable};
 use std::process::Command;
 use std::time::Duration;
 
+/// The experiment `fragment`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fragment",
     usage: "[SIZE [SECONDS [PROACTIVENESS]]] [-- EXPERIMENT [ARGUMENTS]]",
@@ -30,9 +31,9 @@ prints.",
 const DEFAULT_HOLD: Duration = Duration::from_secs(60);
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 const DEFAULT_PERCENT: u64 = 75;
-/// A kernel keeps some memory to itself, and page tables take some.
+/// The largest accepted share. The kernel reserves some memory, and page tables take some.
 const MAX_PERCENT: u64 = 98;
-/// Of so many pages one stays.
+/// One page of each group of this number of pages stays.
 pub(crate) const PAGES_A_SURVIVOR: usize = 4;
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -67,7 +68,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         .next()
         .map(|word| args::number(word, "percent", 0, 100))
         .transpose()?;
-    // Whole sections alone can be fragmented.
+    // Only whole sections of 2 MiB can be fragmented.
     let bytes = bytes.div_ceil(HUGE_BYTES) * HUGE_BYTES;
     state("before", bytes, out)?;
     let mut mapping = Mapping::anonymous(bytes, PageSize::Base)?;
@@ -85,6 +86,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     outcome
 }
 
+/// Returns `percent` of the free memory in bytes. Fails if the free memory is unknown.
 fn share_of_free(percent: u64) -> Result<usize, Failure> {
     let free_kib = meminfo::kib("MemFree")
         .ok_or_else(|| Failure::Unsupported("MemFree in /proc/meminfo: give a SIZE".to_owned()))?;
@@ -92,8 +94,8 @@ fn share_of_free(percent: u64) -> Result<usize, Failure> {
         .map_err(|_| Failure::Usage("too much memory is free: give a SIZE".to_owned()))
 }
 
-/// Frees three of every four pages. By `MADV_DONTNEED`, which frees the pages as `munmap` does:
-/// that would split the mapping at each of them, and Linux allows 65,530 mappings a process.
+/// Frees three of every four pages with `MADV_DONTNEED`. Using `munmap` instead would split the
+/// mapping at each page, and Linux allows 65,530 mappings per process.
 pub(crate) fn thin_out(mapping: &mut Mapping, bytes: usize) -> Result<(), Failure> {
     let step = PAGES_A_SURVIVOR * PAGE_BYTES;
     for start in (0..bytes).step_by(step) {
@@ -102,7 +104,8 @@ pub(crate) fn thin_out(mapping: &mut Mapping, bytes: usize) -> Result<(), Failur
     Ok(())
 }
 
-/// The pages that stay have what was written, however often the kernel moved them.
+/// Checks that the remaining pages have kept their contents, even if the kernel moved them. Fails
+/// with `Wrong` and their number otherwise.
 pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
     let lost = (0..bytes)
         .step_by(PAGES_A_SURVIVOR * PAGE_BYTES)
@@ -116,7 +119,7 @@ pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// A phase, and how much of the free memory is in huge blocks.
+/// Prints a phase and the share of free memory that is in huge blocks.
 fn state(name: &'static str, bytes: usize, out: &mut Output) -> Result<(), Failure> {
     out.phase(name, Some(bytes))?;
     let Some(free) = buddyinfo::read() else {
@@ -131,7 +134,8 @@ fn state(name: &'static str, bytes: usize, out: &mut Output) -> Result<(), Failu
     })
 }
 
-/// Runs another experiment of this program.
+/// Runs another experiment of this program and waits for it. Fails with `ToldUnsupported` if the
+/// guest cannot run it.
 fn follow(words: &[String], out: &Output) -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(Failure::system("find this program"))?;
     let mut command = Command::new(program);

@@ -1,8 +1,8 @@
 //! `heap`: a large heap that is touched before it is used.
 //!
-//! The Java case of proactive compaction: a virtual machine that takes its whole heap at the start,
-//! advises huge pages for it and touches every page. As under `time`, the figures are those of a
-//! whole process, from its start to its end.
+//! This is the Java case of proactive compaction: a virtual machine maps its whole heap at the
+//! start, advises huge pages for it and touches every page. The figures are those of a whole
+//! process from its start to its end, as the command `time` shows them.
 
 use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{Mapping, PageSize};
@@ -11,6 +11,7 @@ use crate::tasks::Child;
 use crate::{Experiment, Failure, args, thp};
 use std::io::{Read, Write};
 
+/// The experiment `heap`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "heap",
     usage: "[SIZE]",

@@ -1,7 +1,8 @@
-//! `huge-latency`: how long each huge-page fault takes.
+//! `huge-latency`: measures the time of each huge page fault.
 //!
-//! The measurement of proactive compaction: with memory fragmented (`fragment`), each fault may
-//! have to compact first. What counts is the tail, and how many faults got a huge page at all.
+//! This is the measurement of proactive compaction. In fragmented memory (`fragment`) each fault
+//! may have to compact first. The results are the tail of the latencies and the number of faults
+//! that got a huge page.
 
 use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{HUGE_BYTES, Mapping, PageSize};
@@ -9,6 +10,7 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::percentiles::spread;
 use crate::{Experiment, Failure, args, thp};
 
+/// The experiment `huge-latency`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "huge-latency",
     usage: "[SIZE]",
@@ -31,7 +33,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     thp::require()?;
     let mut mapping = Mapping::anonymous(bytes, PageSize::Huge)?;
     let (mut huge, mut base) = (Vec::new(), Vec::new());
-    // Some sandboxes say of every page that it is in memory.
+    // Some sandboxes report every page as resident.
     let told_by_mincore = !mapping.is_resident(0..HUGE_BYTES)?;
     let mut huge_before = 0;
     for start in (0..bytes).step_by(HUGE_BYTES) {
@@ -39,7 +41,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         mapping.write(start, 1);
         let ns = monotonic_ns() - begin;
         let came_huge = if told_by_mincore {
-            // One byte was touched: all of the section is in memory where it is one page.
+            // Only one byte was touched, so if the whole section is resident, it is one huge page.
             mapping.is_resident(start..start + HUGE_BYTES)?
         } else {
             let now = thp::huge_bytes(&mapping)?;

@@ -1,7 +1,7 @@
-//! `hugetlb`: takes huge pages into the kernel's pool and gives them back.
+//! `hugetlb`: adds huge pages to the kernel's pool and removes them.
 //!
-//! The experiment of freeing the page descriptors of huge pages: what the pool costs in time, and
-//! how much memory it costs beside the pages themselves, or saves.
+//! This is the experiment about freeing the page descriptors of huge pages. It measures the time
+//! that the pool takes, and the memory that it costs or saves in addition to the pages themselves.
 
 use crate::clock::ratio;
 use crate::output::{Better, Labels, Metric, Output};
@@ -9,6 +9,7 @@ use crate::pool::{GIANT_KIB, Pool};
 use crate::{Experiment, Failure, args, meminfo};
 use std::time::Duration;
 
+/// The experiment `hugetlb`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "hugetlb",
     usage: "[N|all] [--1g]",
@@ -29,16 +30,16 @@ page descriptors do that are given back. Free are MemFree and what Linux's CPUs 
 
 const DEFAULT_PAGES: u64 = 64;
 const MAX_PAGES: u64 = 1 << 24;
-/// As many pages as there is memory for.
+/// The argument for as many pages as fit into memory.
 const ALL: &str = "all";
 
-/// What the guest says about its memory at one moment, in KiB.
+/// The guest's memory at one moment, in KiB.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     total: u64,
-    /// With what the CPUs hold in reserve.
+    /// Free memory, including the per-CPU lists.
     free: u64,
-    /// Pages in the pool.
+    /// Number of pages in the pool.
     pool: u64,
 }
 
@@ -118,17 +119,19 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How long memory settles before it is looked at.
+/// Time to wait before memory is measured, so that pending frees are done.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What is free with `pages_kib` of pages beyond what they leave of what was free before; negative
-/// where they cost more than themselves.
+/// Returns the memory in KiB that the pool has saved: the free memory with `pages_kib` of pages,
+/// beyond the free memory before less `pages_kib`. It is negative if the pages cost more than their
+/// own size.
 fn saved_kib(before: Memory, with: Memory, pages_kib: u64) -> f64 {
     ratio(with.free + pages_kib, 1) - ratio(before.free, 1)
 }
 
+/// Prints a phase with the guest's memory, and returns that.
 fn show(name: &str, pool: &Pool, out: &mut Output) -> Result<Memory, Failure> {
-    // What the kernel keeps at hand for a moment is free again then.
+    // The kernel frees memory that it held only for a moment.
     std::thread::sleep(SETTLE);
     let memory = Memory::read(pool)?;
     out.phase(name, None)?;
@@ -152,7 +155,7 @@ mod tests {
             free,
             pool: 0,
         };
-        // Ten pages of 2 MiB; 280 KiB of descriptors came back.
+        // Ten pages of 2 MiB, and 280 KiB of descriptors were freed.
         let saved = saved_kib(memory(500_000), memory(500_000 - 20_480 + 280), 20_480);
         assert!((saved - 280.0).abs() < f64::EPSILON, "{saved}");
         let cost = saved_kib(memory(500_000), memory(500_000 - 20_480 - 4), 20_480);

@@ -1,13 +1,14 @@
-//! `idle`: says that user space has begun and waits.
+//! `idle`: reports the start of user space, then sleeps.
 //!
-//! What a guest costs before its program did anything: the time of the first user instruction
-//! and the memory that stays resident.
+//! It shows the cost of a guest before its program has done anything: the time of the first user
+//! instruction, and the resident memory.
 
 use crate::clock::{monotonic_ns, ratio};
 use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args};
 use std::time::Duration;
 
+/// The experiment `idle`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "idle",
     usage: "[SECONDS]",
@@ -22,7 +23,7 @@ from one task to another in a second between them (switches_per_second).",
 };
 
 const DEFAULT: Duration = Duration::from_secs(3);
-/// A shorter time says nothing of what a guest does while it is idle.
+/// The shortest time in which the switches of an idle guest are counted.
 const LONG_ENOUGH: Duration = Duration::from_secs(2);
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -43,7 +44,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         std::thread::sleep(time);
         return Ok(());
     }
-    // What a boot leaves to do is done in the first half.
+    // Work left over from the boot is done in the first half.
     std::thread::sleep(time / 2);
     out.phase("idle", None)?;
     let (before, since) = (switches()?, monotonic_ns());
@@ -59,7 +60,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     })
 }
 
-/// Changes of tasks so far, on all CPUs.
+/// Returns the number of context switches since boot, on all CPUs.
 fn switches() -> Result<u64, Failure> {
     const FILE: &str = "/proc/stat";
     let text = std::fs::read_to_string(FILE).map_err(Failure::system(FILE))?;

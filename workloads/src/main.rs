@@ -1,7 +1,8 @@
-//! One static Linux program with the experiments that memory elasticity is judged by.
+//! The experiments for memory elasticity, in one static Linux program.
 //!
-//! It runs unchanged on a stock Linux guest and on Ebb: `ebb-workloads NAME ARGS…`, or through a
-//! link called NAME. Each experiment has a file of its own and an entry in [`EXPERIMENTS`].
+//! It runs unchanged in a stock Linux guest and in a guest of Ebb, as `ebb-workloads NAME ARGS…` or
+//! through a link called NAME. Each experiment has a file of its own and an entry in
+//! [`EXPERIMENTS`].
 
 mod args;
 mod buddyinfo;
@@ -45,10 +46,10 @@ mod vmstat;
 use output::{Format, Output, Pace};
 use std::process::ExitCode;
 
-/// What an experiment returns when it could not run.
+/// The reason why an experiment failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The arguments make no sense; the text says which and why.
+    /// An argument is wrong. The text says which and why.
     #[error("{0}")]
     Usage(String),
     /// The system refused a call.
@@ -56,22 +57,23 @@ pub(crate) enum Failure {
     System {
         /// The call and its operands.
         what: String,
-        /// What the system answered.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The system did something wrong: memory lost its contents, a task died.
+    /// The system did something wrong: memory lost its contents, or a task died.
     #[error("{0}")]
     Wrong(String),
-    /// The guest lacks something that this experiment needs: neither a pass nor a defect here.
+    /// The guest lacks something that the experiment needs. This is neither a success nor a defect.
     #[error("unsupported: {0}")]
     Unsupported(String),
-    /// The same of an experiment that this one started, and that has told of it.
+    /// An experiment that this one started failed as unsupported, and has already said so.
     #[error("the guest cannot run it")]
     ToldUnsupported,
 }
 
 impl Failure {
-    /// Wraps the calling thread's `errno` after the call named by `what` failed.
+    /// Returns a failure with the calling thread's `errno`. Call it right after the call `what`
+    /// failed.
     pub(crate) fn last_os(what: impl Into<String>) -> Self {
         Self::System {
             what: what.into(),
@@ -79,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// For `map_err` after the call named by `what`.
+    /// Returns a function for `map_err` that names the failed call `what`.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::System {
             what: what.into(),
@@ -93,9 +95,9 @@ pub(crate) struct Experiment {
     name: &'static str,
     /// Its arguments, the optional ones in brackets.
     usage: &'static str,
-    /// What it does, in one line.
+    /// A description in one line.
     summary: &'static str,
-    /// Arguments, defaults and what it prints.
+    /// The arguments, their defaults, and the output.
     help: &'static str,
     run: fn(Vec<String>, &mut Output) -> Result<(), Failure>,
 }
@@ -127,7 +129,7 @@ const EXPERIMENTS: &[Experiment] = &[
     program::EXPERIMENT,
 ];
 
-/// The exit status of a wrong call, as in the shell and most of its tools.
+/// The exit status for wrong arguments, as in the shell and most of its tools.
 const EXIT_USAGE: u8 = 2;
 /// The exit status of an experiment that this guest cannot run.
 const EXIT_UNSUPPORTED: u8 = 3;
@@ -140,11 +142,11 @@ fn main() -> ExitCode {
             Err(word) => return wrong_call(&format!("{word:?} is not UTF-8")),
         }
     }
-    // Called by the experiment's own name the options stand behind it, as anywhere.
+    // The program may be called by the experiment's own name. The options then follow directly.
     if words.first().is_some_and(|w| find(file_name(w)).is_none()) {
         words.remove(0);
     }
-    // What stands behind -- is for an experiment that this one starts.
+    // Words after -- belong to an experiment that this one starts.
     let for_another = match words.iter().position(|word| word == "--") {
         Some(at) => words.split_off(at),
         None => Vec::new(),
@@ -178,7 +180,7 @@ fn main() -> ExitCode {
     finish(experiment, outcome, &mut out)
 }
 
-/// Runs an experiment once for each turn that is given.
+/// Runs an experiment once for each line on standard input.
 fn again_and_again(
     experiment: &Experiment,
     words: &[String],
@@ -190,7 +192,7 @@ fn again_and_again(
     Ok(())
 }
 
-/// Tells of a failure and chooses the exit status.
+/// Prints a failure and returns the exit status.
 fn finish(experiment: &Experiment, outcome: Result<(), Failure>, out: &mut Output) -> ExitCode {
     let Err(failure) = outcome else {
         return ExitCode::SUCCESS;
@@ -222,6 +224,7 @@ fn file_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
+/// Returns the experiment with this name, or `None`.
 fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS
         .iter()

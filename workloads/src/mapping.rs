@@ -1,4 +1,4 @@
-//! Mappings that are unmapped when they are dropped.
+//! Memory mappings that are unmapped when they are dropped.
 
 use crate::Failure;
 use std::fs::File;
@@ -6,43 +6,44 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
-/// Bytes of a base page on x86-64.
+/// Size of a base page on x86-64 in bytes.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// Bytes of a huge page on x86-64, and of the sections that can become one.
+/// Size of a huge page on x86-64 in bytes, and of the aligned ranges that can become one.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
-/// Which page size the kernel may use for a mapping.
+/// The page size that the kernel may use for a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageSize {
-    /// Whatever the kernel does by default.
+    /// The kernel's default.
     Default,
     /// Base pages only (`MADV_NOHUGEPAGE`).
     Base,
-    /// Huge pages where they can be had (`MADV_HUGEPAGE`); begins at a multiple of their size.
+    /// Huge pages if possible (`MADV_HUGEPAGE`). The mapping begins at a multiple of their size.
     Huge,
-    /// Huge pages of the kernel's pool (`MAP_HUGETLB`); there must be enough of them.
+    /// Huge pages of the kernel's pool (`MAP_HUGETLB`). The pool must have enough of them.
     Pool,
 }
 
-/// A mapping, readable and writable.
+/// A readable and writable mapping.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// First of the `mapped` bytes; `bytes` of them from `skipped` on are for use.
+    /// The first of the `mapped` bytes. The usable part has `bytes` bytes, `skipped` bytes further
+    /// on.
     start: NonNull<u8>,
     mapped: usize,
     skipped: usize,
     bytes: usize,
 }
 
-// SAFETY: it owns its memory as a Vec does, and is changed through `&mut self` alone.
+// SAFETY: a mapping owns its memory as a Vec does, and changes it through `&mut self` alone.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes` bytes of zeros; no page is touched.
+    /// Maps `bytes` bytes of zeros. Touches no page.
     ///
     /// # Errors
-    /// [`Failure::System`] where `mmap` fails; [`Failure::Unsupported`] where the kernel knows no
-    /// huge pages and they were asked for.
+    /// [`Failure::System`] if `mmap` fails. [`Failure::Unsupported`] if huge pages were asked for
+    /// and the kernel has none.
     pub(crate) fn anonymous(bytes: usize, pages: PageSize) -> Result<Self, Failure> {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         if pages == PageSize::Pool {
@@ -59,33 +60,34 @@ impl Mapping {
             PageSize::Base => libc::MADV_NOHUGEPAGE,
             PageSize::Huge => libc::MADV_HUGEPAGE,
         };
-        // SAFETY: the range is this mapping's own; the advice changes no contents.
+        // SAFETY: the range belongs to this mapping, and the advice changes no contents.
         let status = unsafe { libc::madvise(mapping.first().cast(), bytes, advice) };
-        // A kernel without huge pages refuses both; for base pages that is as good.
+        // A kernel without huge pages refuses both advices. It uses base pages anyway.
         if status != 0 && pages == PageSize::Huge {
             return Err(Failure::Unsupported("transparent huge pages".to_owned()));
         }
         Ok(mapping)
     }
 
-    /// Maps the first `bytes` bytes of `file`; what is written stays private.
+    /// Maps the first `bytes` bytes of `file`. Writes stay private.
     ///
     /// # Errors
-    /// [`Failure::System`] where `mmap` fails.
+    /// [`Failure::System`] if `mmap` fails.
     pub(crate) fn of_file(file: &File, bytes: usize) -> Result<Self, Failure> {
         Self::map(bytes, 0, libc::MAP_PRIVATE, file.as_raw_fd())
     }
 
-    /// Maps the first `bytes` bytes of `file`; what is written is written into the file.
+    /// Maps the first `bytes` bytes of `file`. Writes go to the file.
     ///
     /// # Errors
-    /// [`Failure::System`] where `mmap` fails.
+    /// [`Failure::System`] if `mmap` fails.
     pub(crate) fn of_shared_file(file: &File, bytes: usize) -> Result<Self, Failure> {
         Self::map(bytes, 0, libc::MAP_SHARED, file.as_raw_fd())
     }
 
+    /// Maps `bytes` bytes, and `slack` bytes more to align the usable part to a huge page.
     fn map(bytes: usize, slack: usize, flags: i32, descriptor: i32) -> Result<Self, Failure> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -115,20 +117,21 @@ impl Mapping {
         })
     }
 
-    /// The addresses for use.
+    /// Returns the addresses of the usable part.
     pub(crate) fn addresses(&self) -> Range<usize> {
         let first = self.first().addr();
         first..first + self.bytes
     }
 
+    /// Returns a pointer to the first usable byte.
     fn first(&self) -> *mut u8 {
-        // SAFETY: `skipped` is less than the slack that was mapped in front.
+        // SAFETY: `skipped` is less than the slack that was mapped additionally.
         unsafe { self.start.as_ptr().add(self.skipped) }
     }
 
-    /// All of it.
+    /// Returns the usable part.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: the bytes are inside the mapping, which this value owns, and zero or written.
+        // SAFETY: the bytes are inside the mapping, which this value owns, and are initialised.
         unsafe { std::slice::from_raw_parts_mut(self.first(), self.bytes) }
     }
 
@@ -137,19 +140,19 @@ impl Mapping {
         self.touch_part(0..self.bytes);
     }
 
-    /// Writes one byte into every base page of a part that begins with a page.
+    /// Writes one byte into every base page of `part`, which must begin at a page.
     pub(crate) fn touch_part(&mut self, part: Range<usize>) {
         self.touch_each(PAGE_BYTES, part);
     }
 
-    /// Writes one byte into every `step` bytes of a part.
+    /// Writes one byte at every `step`-th byte of `part`.
     pub(crate) fn touch_each(&mut self, step: usize, part: Range<usize>) {
         for offset in part.step_by(step) {
             self.write(offset, 1);
         }
     }
 
-    /// Writes one byte.
+    /// Writes the byte at `offset`. Panics if it is outside the mapping.
     pub(crate) fn write(&mut self, offset: usize, byte: u8) {
         assert!(offset < self.bytes, "inside the mapping");
         // SAFETY: `offset` is inside the mapping, which this value owns. Volatile, so that the
@@ -157,25 +160,25 @@ impl Mapping {
         unsafe { self.first().add(offset).write_volatile(byte) };
     }
 
-    /// Reads one byte.
+    /// Reads the byte at `offset`. Panics if it is outside the mapping.
     pub(crate) fn read(&self, offset: usize) -> u8 {
         assert!(offset < self.bytes, "inside the mapping");
-        // SAFETY: as in `write`.
+        // SAFETY: `offset` is inside the mapping, which this value owns.
         unsafe { self.first().add(offset).read_volatile() }
     }
 
-    /// Checks that every touched page has what [`Mapping::touch`] wrote.
+    /// Checks that every page has the byte that [`Mapping::touch`] wrote.
     ///
     /// # Errors
-    /// [`Failure::Wrong`] with the number of pages that lost it.
+    /// [`Failure::Wrong`] with the number of pages that do not have it.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.check_each(PAGE_BYTES)
     }
 
-    /// The same of [`Mapping::touch_each`] of all of it.
+    /// Checks that every `step`-th byte has the value that [`Mapping::touch_each`] wrote.
     ///
     /// # Errors
-    /// As [`Mapping::check`].
+    /// [`Failure::Wrong`] with the number of bytes that do not have it.
     pub(crate) fn check_each(&self, step: usize) -> Result<(), Failure> {
         let lost = (0..self.bytes)
             .step_by(step)
@@ -189,10 +192,10 @@ impl Mapping {
         }
     }
 
-    /// Frees the pages of a part; what is touched there again is zero.
+    /// Frees the pages of `part`. They read as zeros afterwards.
     ///
     /// # Errors
-    /// [`Failure::System`] where `madvise` fails.
+    /// [`Failure::System`] if `madvise` fails.
     pub(crate) fn free(&mut self, part: Range<usize>) -> Result<(), Failure> {
         assert!(part.end <= self.bytes, "inside the mapping");
         // SAFETY: the range is inside the mapping, which this value owns, and nothing refers to it.
@@ -212,14 +215,14 @@ impl Mapping {
         Ok(())
     }
 
-    /// Whether every page of a part is in memory.
+    /// Returns whether every page of `part` is resident.
     ///
     /// # Errors
-    /// [`Failure::System`] where `mincore` fails.
+    /// [`Failure::System`] if `mincore` fails.
     pub(crate) fn is_resident(&self, part: Range<usize>) -> Result<bool, Failure> {
         assert!(part.end <= self.bytes, "inside the mapping");
         let mut pages = vec![0_u8; part.len().div_ceil(PAGE_BYTES)];
-        // SAFETY: the range is inside the mapping, and `pages` has a byte for each page of it.
+        // SAFETY: the range is inside the mapping, and `pages` has a byte for each of its pages.
         let status = unsafe {
             libc::mincore(
                 self.first().add(part.start).cast(),
@@ -236,7 +239,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is exactly what `map` got, and no reference into it is left.
+        // SAFETY: the range is exactly the one that `map` got, and no reference into it is left.
         let status = unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
         assert_eq!(
             status,
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn huge_mappings_begin_at_a_huge_page() {
-        // A kernel without huge pages may refuse; nothing can be said of it then.
+        // A kernel without huge pages may refuse. The test then checks nothing.
         let Ok(mapping) = Mapping::anonymous(2 * HUGE_BYTES, PageSize::Huge) else {
             return;
         };

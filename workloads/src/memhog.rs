@@ -1,7 +1,7 @@
 //! `memhog`: touches memory once, holds it, frees it and stays alive.
 //!
-//! The experiment of free page reporting: what the program freed should leave the host, though
-//! the program and its guest live on.
+//! This is the experiment of free page reporting: memory that the program has freed should go back
+//! to the host, although the program and its guest go on running.
 
 use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
@@ -10,6 +10,7 @@ use crate::pool::Pool;
 use crate::{Experiment, Failure, args, others, size};
 use std::time::Duration;
 
+/// The experiment `memhog`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "memhog",
     usage: "[SIZE [HOLD_SECONDS [STAY_SECONDS]]] [--hugetlb] [--count]",
@@ -32,7 +33,7 @@ const DEFAULT_BYTES: usize = 512 << 20;
 const DEFAULT_HOLD: Duration = Duration::from_secs(1);
 const DEFAULT_STAY: Duration = Duration::from_secs(60);
 
-/// Touching is cut into so many pieces, between which others may have their turn.
+/// Number of parts in which memory is touched. Other programs may have their turn between them.
 const PIECES: usize = 8;
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {

@@ -1,19 +1,22 @@
-//! What the guest itself says about its memory.
+//! Reads the guest's memory figures.
 
-/// A field of `/proc/meminfo` in KiB, where there is such a file and field.
+/// Returns a field of `/proc/meminfo` in KiB. Returns `None` if the file or the field does not
+/// exist.
 pub(crate) fn kib(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     field(&text, name)
 }
 
-/// What is free in KiB: `MemFree`, and the frames that Linux's CPUs hold in reserve beside it. With
-/// one CPU those can be 80 MiB, and pages of the memmap that huge pages give up stay there.
+/// Returns the free memory in KiB: `MemFree`, and the frames in Linux's per-CPU lists, which it
+/// does not include. With one CPU these can be 80 MiB, and they get the freed descriptor pages of
+/// huge pages. Returns `None` if `MemFree` is unknown.
 pub(crate) fn free_kib() -> Option<u64> {
     let zones = std::fs::read_to_string("/proc/zoneinfo").unwrap_or_default();
     Some(kib("MemFree")? + held_by_cpus(&zones) * 4)
 }
 
-/// Frames in the CPUs' lists, by text of `/proc/zoneinfo`; none where it tells of no lists.
+/// Returns the number of frames in the per-CPU lists, from the text of `/proc/zoneinfo`. Returns 0
+/// if it lists none.
 fn held_by_cpus(zones: &str) -> u64 {
     let counts = zones.lines().filter_map(|line| {
         let count = line.trim_start().strip_prefix("count:")?;
@@ -22,7 +25,8 @@ fn held_by_cpus(zones: &str) -> u64 {
     counts.sum()
 }
 
-/// The value of `name` in text of lines `Name:   123 kB`.
+/// Returns the value of `name` in text of lines `Name:   123 kB`. Returns `None` if there is no
+/// such line.
 pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?

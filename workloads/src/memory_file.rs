@@ -1,4 +1,4 @@
-//! A file in memory whose every page says where it belongs.
+//! Files in memory. Every page of a filled file has a mark that tells its offset.
 
 use crate::Failure;
 use crate::mapping::{Mapping, PAGE_BYTES};
@@ -6,12 +6,12 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Where in a page its mark stands: not where `Mapping::touch` writes.
+/// The offset of the mark in its page. `Mapping::touch` writes elsewhere.
 const MARK_OFFSET: usize = PAGE_BYTES - 1;
-/// Pages that are written at once.
+/// Number of pages in one write.
 const PAGES_A_WRITE: usize = 256;
 
-/// Makes a file of `bytes` bytes without a name; all of it is in the page cache.
+/// Creates a file of `bytes` bytes without a name. All its pages are in the page cache.
 pub(crate) fn filled(bytes: usize) -> Result<File, Failure> {
     let mut file = create(0)?;
     let mut buffer = vec![0; PAGES_A_WRITE * PAGE_BYTES];
@@ -26,12 +26,13 @@ pub(crate) fn filled(bytes: usize) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Makes an empty file without a name.
+/// Creates an empty file without a name.
 pub(crate) fn empty() -> Result<File, Failure> {
     create(0)
 }
 
-/// Makes a file of `bytes` bytes of huge pages of the kernel's pool; it has none of them yet.
+/// Creates a file of `bytes` bytes that consists of huge pages of the kernel's pool. None is
+/// allocated yet.
 pub(crate) fn of_huge_pages(bytes: usize) -> Result<File, Failure> {
     let file = create(libc::MFD_HUGETLB | libc::MFD_HUGE_2MB)?;
     file.set_len(bytes as u64)
@@ -41,16 +42,17 @@ pub(crate) fn of_huge_pages(bytes: usize) -> Result<File, Failure> {
 
 fn create(flags: libc::c_uint) -> Result<File, Failure> {
     let flags = libc::MFD_CLOEXEC | flags;
-    // SAFETY: the name is a C string; the call has no other memory to read or write.
+    // SAFETY: the name is a C string, and the call accesses no other memory.
     let descriptor = unsafe { libc::memfd_create(c"ebb-experiment".as_ptr(), flags) };
     if descriptor < 0 {
         return Err(Failure::last_os("memfd_create"));
     }
-    // SAFETY: the descriptor is new and belongs to nobody else.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 
-/// Checks that a mapping of a file that [`filled`] made has the file's contents.
+/// Checks that a mapping has the contents of a file from [`filled`]. Fails with `Wrong` and the
+/// number of pages that differ.
 pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
     let wrong = (0..bytes / PAGE_BYTES)
         .map(|page| page * PAGE_BYTES)
@@ -64,7 +66,8 @@ pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// The byte that the page at `offset` has: neighbours and pages 256 apart differ.
+/// Returns the mark of the page at `offset`. Adjacent pages and pages 256 apart have different
+/// marks.
 #[allow(clippy::cast_possible_truncation, reason = "it is a hash")]
 fn mark(offset: usize) -> u8 {
     let page = offset / PAGE_BYTES;

@@ -1,7 +1,8 @@
-//! `messaging`: many processes that wake one another, the shape of hackbench.
+//! `messaging`: many processes that wake one another, like hackbench.
 //!
-//! A group is 20 senders and 20 receivers; each sender sends each receiver of its group messages
-//! of 100 bytes. What is timed is mostly the scheduler: every message may wake somebody.
+//! A group has 20 senders and 20 receivers. Each sender sends messages of 100 bytes to each
+//! receiver of its group. The time is mostly that of the scheduler, since every message may wake a
+//! process.
 
 use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio};
@@ -14,6 +15,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+/// The experiment `messaging`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "messaging",
     usage: "[GROUPS [ROUNDSr]] [--pipes|--sockets]",
@@ -32,11 +34,11 @@ with whom is decided by chance, and most of the time is theirs.",
 const DEFAULT_GROUPS: u64 = 4;
 const MAX_GROUPS: u64 = 100;
 const DEFAULT_ROUNDS: u64 = 100;
-/// Senders of a group, and receivers of a group.
+/// Number of senders in a group, and of receivers.
 const SIDE: usize = 20;
 const MESSAGE_BYTES: usize = 100;
 
-/// What messages go over.
+/// The kind of channel for the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Channel {
     Pipes,
@@ -51,7 +53,7 @@ impl Channel {
         }
     }
 
-    /// An end to read from and one to write to.
+    /// Returns an end to read from and an end to write to.
     fn open(self) -> Result<(File, File), Failure> {
         let (reader, writer): (OwnedFd, OwnedFd) = match self {
             Self::Pipes => {
@@ -98,7 +100,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What all groups took.
+/// The measurements for all groups.
 struct Taken {
     ns: u64,
     switches: u64,
@@ -140,7 +142,7 @@ fn report(
     })
 }
 
-/// Changes of tasks since the boot.
+/// Returns the number of context switches since boot.
 fn switches() -> Result<u64, Failure> {
     let stat = std::fs::read_to_string("/proc/stat").map_err(Failure::system("/proc/stat"))?;
     stat.lines()
@@ -148,7 +150,7 @@ fn switches() -> Result<u64, Failure> {
         .ok_or_else(|| Failure::Unsupported("ctxt in /proc/stat".to_owned()))
 }
 
-/// Runs all groups, from the start signal to the end of the last process.
+/// Runs all groups, and measures from the start signal to the end of the last process.
 fn time(channel: Channel, groups: u64, rounds: u64) -> Result<Taken, Failure> {
     let gate = Gate::new()?;
     let mut children = Vec::new();
@@ -174,8 +176,8 @@ fn time(channel: Channel, groups: u64, rounds: u64) -> Result<Taken, Failure> {
 
 /// Forks the processes of one group.
 ///
-/// Each child closes the ends that it does not use, in cells so that it can: who reads or writes
-/// to a process that died gets an error then, and does not wait for ever.
+/// Each child closes the ends that it does not use; the cells let it take them out. A process whose
+/// peer has died then gets an error and does not wait for ever.
 fn group(
     channel: Channel,
     rounds: u64,
@@ -208,7 +210,7 @@ fn group(
     Ok(())
 }
 
-/// Sends every receiver a message a round.
+/// Sends every receiver one message in each round.
 fn send(writers: &[File], sender: usize, rounds: u64) -> Result<(), Failure> {
     let name = u8::try_from(sender).expect("20 senders");
     let message = [name; MESSAGE_BYTES];
@@ -222,7 +224,8 @@ fn send(writers: &[File], sender: usize, rounds: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Receives every sender's messages and checks that each is whole and none is lost.
+/// Receives the messages of all senders. Fails with `Wrong` if one is damaged or there are too many
+/// from a sender.
 fn receive(mut reader: &File, rounds: u64) -> Result<(), Failure> {
     let mut left = [rounds; SIDE];
     let mut message = [0; MESSAGE_BYTES];

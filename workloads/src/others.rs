@@ -1,23 +1,25 @@
-//! How much of a CPU others take: the kernel and its threads, while a program does fixed work.
+//! Measures the CPU time that others take, such as the kernel and its threads, while a program does
+//! fixed work.
 //!
-//! The same piece of work is done again and again. The least time that a piece ever took is what it
-//! takes alone; whatever a piece takes longer, others had. With `--icount` this is exact: a
-//! nanosecond is an instruction, and the work is nothing but instructions.
+//! The same piece of work is repeated. Its shortest time is taken as the time without others. Any
+//! time beyond that in other repetitions went to others. With `--icount` this is exact: a
+//! nanosecond is an instruction, and the work consists of instructions only.
 
 use crate::clock::monotonic_ns;
 use std::time::Duration;
 
-/// Instructions of a piece that do nothing, which an emulator gets through quickly.
+/// Number of `nop` instructions in a piece of work. An emulator executes them quickly.
 const PIECE: usize = 400;
-/// Pieces between two looks at the clock.
+/// Number of pieces between two readings of the clock.
 const PIECES_A_LOOK: usize = 250;
-/// The quietest part of this length says what others take when there is nothing to do.
+/// Length of a part in nanoseconds. The part with the least time for others shows what they take
+/// when the guest is idle.
 const PART_NS: u64 = 1_000_000_000;
 
-/// Works for `time`, at the lowest priority, and returns what others had beyond what they have in
-/// the quietest second of it.
+/// Works for `time` at the lowest priority. Returns the nanoseconds that others took, beyond those
+/// that they take in the quietest second.
 pub(crate) fn taken(time: Duration) -> u64 {
-    // SAFETY: a plain call with numbers. Where it fails others wait a little longer.
+    // SAFETY: the call takes numbers only. If it fails, others wait a little longer.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
     let begin = monotonic_ns();
     let end = begin + u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2);
@@ -31,18 +33,18 @@ pub(crate) fn taken(time: Duration) -> u64 {
         looks.add(now, now - last);
         last = now;
     }
-    // SAFETY: likewise.
+    // SAFETY: the call takes numbers only.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
     looks.beyond_the_quietest()
 }
 
-/// What was seen of the time that pieces took, by the second.
+/// The times between two readings of the clock, summed by the second.
 struct Looks {
     begin: u64,
-    /// The least time between two looks.
+    /// The shortest time between two readings.
     alone: u64,
-    /// Looks of each second, and their time; as many as there will be, since memory that is taken
-    /// meanwhile would be others' work.
+    /// Number of readings in each second and their total time. The vector has its final length from
+    /// the start, since allocating memory during the measurement would count as work of others.
     parts: Vec<(u64, u64)>,
 }
 
@@ -56,6 +58,7 @@ impl Looks {
         }
     }
 
+    /// Adds one reading at the time `at`, `took` nanoseconds after the last.
     fn add(&mut self, at: u64, took: u64) {
         let part = usize::try_from((at - self.begin) / PART_NS).unwrap_or(usize::MAX);
         let last = self.parts.len() - 1;
@@ -65,9 +68,10 @@ impl Looks {
         self.alone = self.alone.min(took);
     }
 
+    /// Returns the time of others in all complete seconds, beyond that in the quietest second.
     fn beyond_the_quietest(&self) -> u64 {
         let used = self.parts.iter().rposition(|(looks, _)| *looks > 0);
-        // The last one is not whole.
+        // The last second is not complete.
         let whole = &self.parts[..used.unwrap_or(0)];
         let taken = |(looks, time): &(u64, u64)| time - looks * self.alone;
         let quietest = whole.iter().map(taken).min().unwrap_or(0);
@@ -75,10 +79,10 @@ impl Looks {
     }
 }
 
-/// One piece of work.
+/// Does one piece of work.
 #[inline(never)]
 fn piece() {
-    // SAFETY: it does nothing, and touches neither memory nor registers.
+    // SAFETY: the instructions do nothing and access neither memory nor registers.
     unsafe {
         std::arch::asm!(
             ".rept {count}",
@@ -96,7 +100,8 @@ mod tests {
 
     #[test]
     fn what_others_have_all_the_time_is_not_counted() {
-        // Ten looks a second: in each second a tick takes 5, in the second one somebody 40 more.
+        // Ten readings a second. In each second a tick takes 5, and in the second one another task
+        // takes 40.
         let seen = |count: u64| {
             let mut looks = Looks::new(7, Duration::from_secs(4));
             for look in 0..count {
@@ -112,7 +117,7 @@ mod tests {
         assert_eq!(seen(41), 40);
         assert_eq!(seen(5), 0);
         assert_eq!(seen(0), 0);
-        // A clock that runs on is no reason to fail.
+        // Readings after the planned end must not fail.
         assert_eq!(seen(1000), 40);
     }
 }

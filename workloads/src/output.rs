@@ -1,4 +1,4 @@
-//! What an experiment prints: lines for people, or one JSON object a line (`--json`).
+//! The output of an experiment: lines for people, or one JSON object a line (`--json`).
 
 use crate::clock::{monotonic_ns, ratio, seconds};
 use crate::{Failure, meminfo, size};
@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 
-/// How events are printed.
+/// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Lines for people.
@@ -15,7 +15,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Whether a larger or a smaller value is the better one.
+/// The direction in which a value improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
@@ -23,13 +23,13 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// The circumstances of a figure; figures with equal labels can be compared.
+/// The circumstances of a figure. Figures with equal labels can be compared.
 pub(crate) type Labels = BTreeMap<&'static str, String>;
 
 /// One figure.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Metric {
-    /// In snake case with the unit, as in `fault_ns`.
+    /// The name in snake case, with the unit, as in `fault_ns`.
     #[serde(rename = "metric")]
     pub(crate) name: &'static str,
     pub(crate) value: f64,
@@ -38,14 +38,14 @@ pub(crate) struct Metric {
     pub(crate) labels: Labels,
 }
 
-/// The spread of many figures of one kind.
+/// The distribution of many values of one kind.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Distribution {
     #[serde(rename = "metric")]
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
-    /// Pairs of a percentile and the smallest value that so many percent do not exceed.
+    /// Pairs of a percentile and the value that this percentage of the values does not exceed.
     pub(crate) percentiles: Vec<(u32, u64)>,
     pub(crate) count: usize,
     pub(crate) labels: Labels,
@@ -70,19 +70,19 @@ enum Event<'a> {
     },
 }
 
-/// Longest line that is read of whoever gives the turns.
+/// The longest line that is read for a turn, in bytes.
 const MAX_GO: u64 = 4096;
 
-/// Whether somebody else says when this program may work.
+/// The program's speed: its own, or in turns with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// It works when it wants to.
+    /// The program runs without waiting.
     Own,
-    /// It waits for its turn: a line on standard input.
+    /// The program waits for its turn, which is a line on standard input.
     Turns,
 }
 
-/// Standard output, in one of the formats. Every line leaves at once, even into a pipe.
+/// Standard output in one of the formats. Every line is flushed at once, even into a pipe.
 #[derive(Debug)]
 pub(crate) struct Output {
     experiment: &'static str,
@@ -91,6 +91,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// Returns an output for `experiment`.
     pub(crate) fn new(experiment: &'static str, format: Format, pace: Pace) -> Self {
         Self {
             experiment,
@@ -99,8 +100,8 @@ impl Output {
         }
     }
 
-    /// Waits for this program's turn where turns are taken: says so as the phase `name`, and reads
-    /// a line. False once there are no more, which is the end of standard input.
+    /// Waits for this program's turn, if it runs in turns: prints the phase `name` and reads a
+    /// line. Returns `false` if standard input has ended, otherwise `true`.
     pub(crate) fn turn(&mut self, name: &str) -> Result<bool, Failure> {
         if self.pace == Pace::Own {
             return Ok(true);
@@ -115,21 +116,22 @@ impl Output {
         Ok(!line.is_empty())
     }
 
+    /// Returns whether the format is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
     }
 
-    /// Whether this program works in turns with others.
+    /// Returns whether the program runs in turns with others.
     pub(crate) fn takes_turns(&self) -> bool {
         self.pace == Pace::Turns
     }
 
-    /// Lets others have their turn, in the middle of a run.
+    /// Lets other programs have their turn in the middle of a run. Fails if standard input ends.
     pub(crate) fn rest(&mut self) -> Result<(), Failure> {
         self.rest_as("rest")
     }
 
-    /// Waits for a turn in the middle of a run, as the phase `name`.
+    /// Waits for a turn in the middle of a run, as the phase `name`. Fails if standard input ends.
     pub(crate) fn rest_as(&mut self, name: &str) -> Result<(), Failure> {
         if self.turn(name)? {
             Ok(())
@@ -140,7 +142,7 @@ impl Output {
         }
     }
 
-    /// A line for people; programs do not get it.
+    /// Prints a line for people. Prints nothing in JSON.
     pub(crate) fn say(&mut self, text: &str) -> Result<(), Failure> {
         match self.format {
             Format::Text => line(&format!("{}: {text}", self.experiment)),
@@ -148,7 +150,7 @@ impl Output {
         }
     }
 
-    /// A step of the experiment with the guest's monotonic time and what the guest has free.
+    /// Prints a step of the experiment with the guest's monotonic time and free memory.
     pub(crate) fn phase(&mut self, name: &str, bytes: Option<usize>) -> Result<(), Failure> {
         let now_ns = monotonic_ns();
         let mem_free_kib = meminfo::kib("MemFree");
@@ -169,7 +171,7 @@ impl Output {
         }
     }
 
-    /// A figure that the experiment is there for.
+    /// Prints a figure, which is a result of the experiment.
     pub(crate) fn result(&mut self, metric: &Metric) -> Result<(), Failure> {
         match self.format {
             Format::Text => {
@@ -187,7 +189,7 @@ impl Output {
         }
     }
 
-    /// What the guest said at a phase, for programs; people read it in a line of their own.
+    /// Prints a memory figure in KiB at a phase, in JSON only. People read it in a line of its own.
     pub(crate) fn fact(
         &mut self,
         name: &'static str,
@@ -206,7 +208,7 @@ impl Output {
         })
     }
 
-    /// Figures of one kind by percentile.
+    /// Prints values of one kind by percentile.
     pub(crate) fn distribution(&mut self, spread: &Distribution) -> Result<(), Failure> {
         match self.format {
             Format::Text => {
@@ -227,7 +229,7 @@ impl Output {
         }
     }
 
-    /// That the guest lacks something. People read it on standard error.
+    /// Prints that the guest lacks `what`, in JSON only. People read it on standard error.
     pub(crate) fn unsupported(&mut self, what: &str) -> Result<(), Failure> {
         match self.format {
             Format::Text => Ok(()),
@@ -254,13 +256,13 @@ fn line(text: &str) -> Result<(), Failure> {
         })
 }
 
-/// A metric's name in words, without the unit that follows the value.
+/// Returns a metric's name in words, without the unit, which follows the value.
 fn words(name: &str, unit: &str) -> String {
     let name = name.strip_suffix(&unit.to_lowercase()).unwrap_or(name);
     name.trim_end_matches('_').replace('_', " ")
 }
 
-/// Whole numbers without decimals, small ones with enough of them.
+/// Formats whole numbers without decimals, and small ones with enough of them.
 fn plain(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value:.0}")
@@ -273,6 +275,7 @@ fn plain(value: f64) -> String {
     }
 }
 
+/// Formats labels in brackets. Returns an empty string if there are none.
 fn in_brackets(labels: &Labels) -> String {
     if labels.is_empty() {
         return String::new();

@@ -1,8 +1,8 @@
-//! `page-fault`: what a page fault costs, all in.
+//! `page-fault`: measures a page fault together with its part of `mmap` and `munmap`.
 //!
-//! The shape of will-it-scale's `page_fault1` and `page_fault2`: each task maps 128 MiB, writes
-//! one byte into every page and unmaps, again and again. The cost counts the faults together with
-//! the `mmap` and `munmap` around them, since whoever touches memory pays for all three.
+//! It works like will-it-scale's `page_fault1` and `page_fault2`: each task maps 128 MiB, writes
+//! one byte into every page and unmaps, again and again. `mmap` and `munmap` are included, since a
+//! program that uses memory pays for all three.
 
 use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio, seconds};
@@ -15,6 +15,7 @@ use crate::{Experiment, Failure, memory_file, thp};
 use std::fs::File;
 use std::time::Duration;
 
+/// The experiment `page-fault`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "page-fault",
     usage: "[4k|thp|file|hugetlb|hugetlb-file [TASKS [SECONDS|ROUNDSr]]] [--threads]",
@@ -41,18 +42,18 @@ kernel's own loop over the 512 parts of a page stays in the figure.",
     run,
 };
 
-/// Figures that a task sends.
+/// Number of figures that a task returns.
 const FIGURES: usize = 7;
-/// What one round maps.
+/// Size of the mapping of one round in bytes.
 const ROUND_BYTES: usize = 128 << 20;
-/// A round is cut into so many pieces where others have their turn between them. More of them would
-/// lie closer to each other in time, but change what is measured (by cold caches, probably): with
-/// eight, Ebb's lead was a fifth smaller than with turns of 0.3 s.
+/// Number of parts of a round if others have their turn between them. More parts would be closer to
+/// each other in time, but would change the measurement (by cold caches, probably): with eight,
+/// Ebb's lead was a fifth smaller than with turns of 0.3 s.
 const PIECES: usize = 4;
 const PIECE_BYTES: usize = ROUND_BYTES / PIECES;
 const DEFAULT_UNTIL: Until = Until::Elapsed(Duration::from_secs(5));
 
-/// What is mapped.
+/// The kind of memory that is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Base,
@@ -93,7 +94,7 @@ impl Mode {
             })
     }
 
-    /// Bytes that one fault should bring.
+    /// Returns the number of bytes that one fault should map.
     fn fault_bytes(self) -> usize {
         match self {
             Self::Base | Self::File => PAGE_BYTES,
@@ -101,7 +102,7 @@ impl Mode {
         }
     }
 
-    /// How far the bytes that are written lie from each other.
+    /// Returns the distance between two written bytes.
     fn step(self) -> usize {
         match self {
             Self::Base | Self::File | Self::Huge => PAGE_BYTES,
@@ -109,16 +110,18 @@ impl Mode {
         }
     }
 
+    /// Returns whether the pages come from the kernel's pool of huge pages.
     fn is_of_the_pool(self) -> bool {
         matches!(self, Self::Pool | Self::PoolFile)
     }
 
+    /// Returns the number of faults in a round.
     fn faults_a_round(self) -> u64 {
         (ROUND_BYTES / self.fault_bytes()) as u64
     }
 }
 
-/// What one task did after its warm-up round.
+/// The measurements of one task after its warm-up round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Outcome {
     rounds: u64,
@@ -126,9 +129,9 @@ struct Outcome {
     fastest_round_ns: u64,
     slowest_round_ns: u64,
     huge_bytes: u64,
-    /// The very first round; 0 where it was not timed.
+    /// Time of the very first round; 0 if it was not measured.
     first_round_ns: u64,
-    /// Clearing as much memory as a round has; 0 where it was not timed.
+    /// Time to clear as much memory as a round has; 0 if it was not measured.
     clear_ns: u64,
 }
 
@@ -166,6 +169,7 @@ impl Outcome {
         }
     }
 
+    /// Returns the number of faults in a second.
     fn per_second(self, mode: Mode) -> f64 {
         ratio(self.rounds * mode.faults_a_round(), self.total_ns) * 1e9
     }
@@ -188,7 +192,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         thp::require()?;
     }
     let count = usize::try_from(tasks).expect("bounded above");
-    // For as long as the tasks run.
+    // The pool stays enlarged as long as the tasks run.
     let _lent = if mode.is_of_the_pool() {
         Some(Pool::lend(count * ROUND_BYTES)?)
     } else {
@@ -217,10 +221,11 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     report(&outcomes, mode, kind, out)
 }
 
-/// One task's work.
+/// The work of one task.
 struct Task {
     mode: Mode,
-    /// What `file` and `hugetlb-file` map; each task has its own, so that they share no pages.
+    /// The file of `file` and `hugetlb-file`. Each task has one of its own, so that they share no
+    /// pages.
     file: Option<File>,
 }
 
@@ -234,6 +239,7 @@ impl Task {
         Ok(Self { mode, file })
     }
 
+    /// Maps the memory of one round.
     fn map(&self) -> Result<Mapping, Failure> {
         match (&self.file, self.mode) {
             (Some(file), Mode::PoolFile) => Mapping::of_shared_file(file, ROUND_BYTES),
@@ -244,6 +250,7 @@ impl Task {
         }
     }
 
+    /// Runs one round: maps, touches and unmaps.
     fn round(&self) -> Result<(), Failure> {
         let mut mapping = self.map()?;
         mapping.touch_each(self.mode.step(), 0..ROUND_BYTES);
@@ -251,7 +258,8 @@ impl Task {
         Ok(())
     }
 
-    /// A round in pieces, with a rest before each; how long it took, rests apart.
+    /// Runs a round in parts, with a rest before each. Returns its time in nanoseconds without the
+    /// rests.
     fn round_with_rests(&self, rest: Rest<'_>) -> Result<u64, Failure> {
         let mut ns = 0;
         let mut mapping = None;
@@ -274,7 +282,8 @@ impl Task {
         Ok(ns)
     }
 
-    /// A round that does not count: it checks contents, and says how many bytes are in huge pages.
+    /// Runs a round that does not count and checks the contents. Returns the number of bytes in
+    /// huge pages (0 for modes without transparent huge pages).
     fn checked_round(&self) -> Result<u64, Failure> {
         let mut mapping = self.map()?;
         mapping.touch_each(self.mode.step(), 0..ROUND_BYTES);
@@ -286,8 +295,8 @@ impl Task {
         }
     }
 
-    /// What it takes to clear as much memory as a round has, in the way that Linux does it, memory
-    /// that is there already.
+    /// Returns the time in nanoseconds to clear as much memory as a round has, in the way Linux
+    /// does. The memory is resident before.
     fn clear(&self) -> Result<u64, Failure> {
         let mut mapping = self.map()?;
         mapping.touch_each(self.mode.step(), 0..ROUND_BYTES);
@@ -298,8 +307,9 @@ impl Task {
         Ok(monotonic_ns() - begin)
     }
 
-    /// Runs rounds until `until`, after one that warms up and does not count. `alone` where no
-    /// others take turns with it, and the first round of all may be that of a pool that nobody used.
+    /// Runs rounds until `until`, after a warm-up round that does not count. `alone` must be
+    /// `false` if others take turns with this task. Only if it is `true`, the very first round is
+    /// measured too, since it may get pages of the pool that were never used.
     fn run(&self, until: Until, rest: Option<Rest<'_>>, alone: bool) -> Result<Outcome, Failure> {
         let beyond_clearing = alone && self.mode == Mode::Pool;
         let mut first_round_ns = 0;
@@ -324,7 +334,7 @@ impl Task {
             fastest_ns = fastest_ns.min(ns);
             slowest_ns = slowest_ns.max(ns);
         }
-        // Huge pages can run out on the way: what holds before and after held between.
+        // Huge pages may run out in between. The smaller of the values before and after counts.
         let huge = match self.mode {
             Mode::Huge => huge_first.min(self.checked_round()?),
             Mode::Base | Mode::File | Mode::Pool | Mode::PoolFile => 0,
@@ -341,9 +351,10 @@ impl Task {
     }
 }
 
-/// Clears a page as Linux does on a CPU without fast strings, 8 bytes a step.
+/// Clears a page as Linux does on a CPU without fast strings, 8 bytes in a step.
 fn clear_page(page: &mut [u8]) {
-    // SAFETY: it writes so many whole words into `page`, which this function alone may use.
+    // SAFETY: it writes `page.len() / 8` whole words into `page`, which this function alone may
+    // use.
     unsafe {
         core::arch::asm!(
             "rep stosq",
@@ -413,10 +424,11 @@ fn report(outcomes: &[Outcome], mode: Mode, kind: Kind, out: &mut Output) -> Res
     Ok(())
 }
 
-/// What a fault takes beyond clearing its page, by the first faults of all, later ones all in, and
-/// what clearing such a page takes this program.
+/// Returns the time of a fault in nanoseconds without clearing its page. `first` is the time of the
+/// very first faults, `all_in` that of later ones, and `clear` that of clearing a page in this
+/// program.
 fn beyond_clearing(first: f64, all_in: f64, clear: f64) -> f64 {
-    // The kernel knew of the first pages that they were zero.
+    // The kernel knew that these first pages were zero, so it did not clear them.
     if first < all_in / 2.0 {
         first
     } else {

@@ -1,11 +1,11 @@
-//! The spread of many figures.
+//! Computes the distribution of many values.
 
 use crate::output::{Better, Distribution, Labels};
 
-/// Those of the proactive compaction series, and the slowest of all.
+/// The percentiles of the proactive compaction patches, and the maximum.
 const PERCENTILES: [u32; 12] = [5, 10, 25, 30, 40, 50, 60, 75, 80, 90, 95, 100];
 
-/// The spread of times in nanoseconds; there is at least one.
+/// Returns the distribution of times in nanoseconds. `latencies` must not be empty.
 pub(crate) fn spread(name: &'static str, mut latencies: Vec<u64>, labels: Labels) -> Distribution {
     latencies.sort_unstable();
     Distribution {
@@ -20,7 +20,7 @@ pub(crate) fn spread(name: &'static str, mut latencies: Vec<u64>, labels: Labels
     }
 }
 
-/// The smallest of the sorted values that `percent` of them do not exceed.
+/// Returns the smallest value of `sorted` that `percent` percent of the values do not exceed.
 fn percentile(sorted: &[u64], percent: u32) -> u64 {
     let rank = (sorted.len() * percent as usize).div_ceil(100);
     sorted[rank.clamp(1, sorted.len()) - 1]

@@ -1,10 +1,10 @@
-//! `pin`: what it costs the kernel to look a user page up, hold it and let it go.
+//! `pin`: measures how long the kernel takes to find a user page, hold it and release it.
 //!
-//! gup_test does this through a test driver of the kernel. Of the calls that user space has,
-//! `process_vm_readv` is the nearest: for each piece it is given it takes a reference to the page
-//! from the page tables, copies and drops the reference. With pieces of one byte the copy is
-//! nothing beside it. `vmsplice` cannot be asked for more than a pipe holds, and times the pipe
-//! too; `O_DIRECT` needs a disk, and times that.
+//! gup_test does this with a test driver of the kernel. Among the system calls, `process_vm_readv`
+//! is the nearest. For each segment it takes a reference to the page from the page tables, copies,
+//! and drops the reference. With segments of one byte the copy costs almost nothing. `vmsplice` is
+//! limited to the size of a pipe and also measures the pipe. `O_DIRECT` needs a disk and also
+//! measures that.
 
 use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio, seconds};
@@ -14,6 +14,7 @@ use crate::pool::Pool;
 use crate::{Experiment, Failure, size, thp};
 use std::time::Duration;
 
+/// The experiment `pin`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "pin",
     usage: "[SIZE [SECONDS|ROUNDSr]] [--thp|--hugetlb]",
@@ -29,7 +30,7 @@ Prints the time of a page (pin_page_ns), with its part of the call.",
 
 const DEFAULT_BYTES: usize = 128 << 20;
 const DEFAULT_UNTIL: Until = Until::Elapsed(Duration::from_secs(3));
-/// Half of the kernel's limit for pieces of one call (`UIO_MAXIOV`).
+/// Number of pages in a call: half of the kernel's limit for segments (`UIO_MAXIOV`).
 const PAGES_A_CALL: usize = 512;
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -52,7 +53,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     if huge {
         thp::require()?;
     }
-    // Dropped after the mapping, which comes later.
+    // Dropped after the mapping, which is created later.
     let _lent = if pool { Some(Pool::lend(bytes)?) } else { None };
     let mut mapping = Mapping::anonymous(bytes, pages)?;
     mapping.touch();
@@ -86,7 +87,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads the byte that was written into every page.
+/// Reads one byte of every page. Fails with `Wrong` if it is not the one written.
 fn round(mapping: &Mapping) -> Result<(), Failure> {
     let addresses = mapping.addresses();
     let mut pages = addresses.step_by(PAGE_BYTES);
@@ -109,14 +110,14 @@ fn round(mapping: &Mapping) -> Result<(), Failure> {
     }
 }
 
-/// Reads pieces of one byte of this process's own memory.
+/// Reads the segments at `pieces` of this process's own memory, one byte each.
 fn read_own(pieces: &[libc::iovec]) -> Result<Vec<u8>, Failure> {
     let mut bytes = vec![0_u8; pieces.len()];
     let here = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
-    // SAFETY: `here` is all of `bytes`; the kernel checks the addresses that it reads from.
+    // SAFETY: `here` covers all of `bytes`, and the kernel checks the addresses that it reads from.
     let count = unsafe {
         libc::process_vm_readv(
             libc::getpid(),

@@ -1,4 +1,4 @@
-//! The kernel's pool of huge pages: how large it is, and a part of it for as long as it is needed.
+//! The kernel's pools of huge pages: reads and sets their size, and enlarges one for a while.
 
 use crate::clock::monotonic_ns;
 use crate::mapping::HUGE_BYTES;
@@ -6,24 +6,24 @@ use crate::{Failure, meminfo};
 use std::path::PathBuf;
 
 const DEFAULT: &str = "/proc/sys/vm/nr_hugepages";
-/// Directories of it are called after the size of their pages.
+/// The folder of all pools, with one folder for each page size.
 const SIZES: &str = "/sys/kernel/mm/hugepages";
-/// A page of 1 GiB, in KiB.
+/// The size of a 1 GiB page in KiB.
 pub(crate) const GIANT_KIB: u64 = 1 << 20;
 
-/// The pool of pages of one size.
+/// The pool of huge pages of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pool {
-    /// The file that sets how many pages it has.
+    /// The file with the number of its pages.
     file: PathBuf,
     page_kib: u64,
 }
 
 impl Pool {
-    /// The pool that the kernel has where nobody says which.
+    /// Returns the pool of the kernel's default huge page size.
     ///
     /// # Errors
-    /// [`Failure::Unsupported`] where the guest has none.
+    /// [`Failure::Unsupported`] if the guest has no huge pages.
     pub(crate) fn of_the_default() -> Result<Self, Failure> {
         let page_kib = meminfo::kib("Hugepagesize").ok_or_else(|| {
             Failure::Unsupported("huge pages (Hugepagesize in /proc/meminfo)".to_owned())
@@ -31,10 +31,10 @@ impl Pool {
         Self::at(PathBuf::from(DEFAULT), page_kib)
     }
 
-    /// The pool of pages of `page_kib` KiB.
+    /// Returns the pool of pages of `page_kib` KiB.
     ///
     /// # Errors
-    /// [`Failure::Unsupported`] where the guest has no pages of that size.
+    /// [`Failure::Unsupported`] if the guest has no huge pages of that size.
     pub(crate) fn of(page_kib: u64) -> Result<Self, Failure> {
         let file = PathBuf::from(format!("{SIZES}/hugepages-{page_kib}kB/nr_hugepages"));
         Self::at(file, page_kib)
@@ -45,11 +45,12 @@ impl Pool {
         pool.pages().map(|_| pool)
     }
 
+    /// Returns the size of one page in KiB.
     pub(crate) fn page_kib(&self) -> u64 {
         self.page_kib
     }
 
-    /// Pages that it has.
+    /// Returns the number of pages in the pool. Fails if its file cannot be read.
     pub(crate) fn pages(&self) -> Result<u64, Failure> {
         let name = self.file.display();
         let text = std::fs::read_to_string(&self.file).map_err(|_| {
@@ -59,8 +60,8 @@ impl Pool {
         number.map_err(|_| Failure::Wrong(format!("{name} says {text:?}")))
     }
 
-    /// Sets how many pages it shall have, as far as there is memory; gives the nanoseconds of the
-    /// write.
+    /// Sets the number of pages; the kernel stops early if memory runs out. Returns the time of the
+    /// write in nanoseconds. Fails with `Unsupported` if even root may not write the file.
     pub(crate) fn resize(&self, pages: u64) -> Result<u64, Failure> {
         let text = pages.to_string();
         let begin = monotonic_ns();
@@ -69,7 +70,7 @@ impl Pool {
         let name = self.file.display();
         match written {
             Ok(()) => Ok(ns),
-            // SAFETY: a call without arguments that cannot fail.
+            // SAFETY: the call takes no arguments and cannot fail.
             Err(error) if is_refused(&error) && unsafe { libc::geteuid() } == 0 => Err(
                 Failure::Unsupported(format!("a pool of huge pages ({name} cannot be written)")),
             ),
@@ -77,11 +78,11 @@ impl Pool {
         }
     }
 
-    /// Adds pages of 2 MiB for `bytes` bytes, until what is returned is dropped.
+    /// Adds 2 MiB pages for `bytes` bytes to the pool, until the result is dropped.
     ///
     /// # Errors
-    /// [`Failure::Unsupported`] where there is no pool, [`Failure::Wrong`] where there is no memory
-    /// for so many pages.
+    /// [`Failure::Unsupported`] if there is no pool, [`Failure::Wrong`] if memory does not suffice
+    /// for the pages.
     pub(crate) fn lend(bytes: usize) -> Result<Lent, Failure> {
         let pool = Self::of((HUGE_BYTES >> 10) as u64)?;
         let before = pool.pages()?;
@@ -97,7 +98,7 @@ impl Pool {
     }
 }
 
-/// Pages that are in the pool until this is dropped.
+/// Pages added to the pool. Dropping the value removes them.
 #[derive(Debug)]
 pub(crate) struct Lent {
     pool: Pool,
@@ -106,12 +107,12 @@ pub(crate) struct Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // Where that fails the pool stays larger, which hurts nobody.
+        // If that fails, the pool stays larger, which does no harm.
         let _ = self.pool.resize(self.before);
     }
 }
 
-/// What a kernel answers, even to root, where the file is there and the pool is not.
+/// Returns whether a kernel refuses the write, even by root, because it has no pool.
 fn is_refused(error: &std::io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,4 +1,4 @@
-//! `program`: runs a program as it is, and says what it took.
+//! `program`: runs a program unchanged and measures its time.
 
 use crate::clock::{monotonic_ns, ratio};
 use crate::output::{Better, Labels, Metric, Output};
@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// The experiment `program`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "program",
     usage: "[--says TEXT] -- PROGRAM [ARGUMENTS]",
@@ -20,9 +21,9 @@ its end (program_s).",
     run,
 };
 
-/// A program that prints more is not the one that was meant.
+/// The largest output that is read, in bytes. A program that prints more is not the intended one.
 const OUTPUT_MAX: u64 = 1 << 20;
-/// So long the guest has to settle what the program has left.
+/// Time after the program's end for the guest to free its memory.
 const SETTLE: Duration = Duration::from_millis(300);
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -73,7 +74,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     out.phase("over", None)
 }
 
-/// Reads what the program prints, to its end.
+/// Reads the program's output to its end. Prints the phase `answered` at the first byte.
 fn read(child: &mut Child, out: &mut Output) -> Result<Vec<u8>, Failure> {
     let mut said = Vec::new();
     let Some(mut pipe) = child.stdout.take() else {

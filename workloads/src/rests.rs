@@ -4,19 +4,20 @@ use crate::Failure;
 use std::cell::Cell;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 
-/// What a task calls to rest.
+/// The function that a task calls to rest.
 pub(crate) type Rest<'a> = &'a dyn Fn() -> Result<(), Failure>;
 
 /// The rests that every task makes.
 pub(crate) struct Rests<'a> {
-    /// How many; 0 where nobody takes turns.
+    /// Number of rests; 0 if the program does not take turns.
     pub(crate) count: u64,
     /// Waits until it is this program's turn again.
     pub(crate) turn: &'a mut dyn FnMut() -> Result<(), Failure>,
 }
 
-/// A way to say that one rests, and one to be told to go on. The ends are in cells: parent and
-/// children close those that are not theirs, so that nobody waits for somebody who died.
+/// Two pipes between the parent and a child: the child reports that it rests, and the parent tells
+/// it to continue. The ends are in cells, since parent and children close the ends of the other
+/// side. A process whose peer has died then gets an error and does not wait for ever.
 struct Line {
     resting: Cell<Option<PipeReader>>,
     rest: Cell<Option<PipeWriter>>,
@@ -24,10 +25,11 @@ struct Line {
     tell: Cell<Option<PipeWriter>>,
 }
 
-/// The lines between a parent and its children.
+/// The pipes between a parent and its children.
 pub(crate) struct Lines(Vec<Line>);
 
 impl Lines {
+    /// Creates the pipes for `count` children.
     pub(crate) fn new(count: usize) -> Result<Self, Failure> {
         let pipe = || std::io::pipe().map_err(Failure::system("make a pipe"));
         let lines = (0..count).map(|_| {
@@ -42,7 +44,7 @@ impl Lines {
         Ok(Self(lines.collect::<Result<_, Failure>>()?))
     }
 
-    /// In a child, once: its own ends of its own line.
+    /// Returns the ends of child `index` and closes all others. Call it once, in the child.
     pub(crate) fn end_of(&self, index: usize) -> End {
         let line = &self.0[index];
         let end = End(line.rest.take().zip(line.told.take()));
@@ -53,8 +55,9 @@ impl Lines {
         end
     }
 
-    /// In the parent: makes the rests of all children its own. Ends early where a child did, whose
-    /// result says why.
+    /// Waits until all children rest, takes the parent's turn and lets them continue, for every
+    /// rest. Call it in the parent. Returns early if a child has ended, whose result then tells the
+    /// reason.
     pub(crate) fn serve(&self, rests: &mut Rests<'_>) -> Result<(), Failure> {
         let mut ends = Vec::new();
         for line in &self.0 {
@@ -69,7 +72,7 @@ impl Lines {
             }
             (rests.turn)()?;
             for (_, tell) in &mut ends {
-                // A child that is gone is met at the next rest.
+                // A child that has ended is noticed at the next rest.
                 let _ = tell.write_all(&[1]);
             }
         }
@@ -77,11 +80,12 @@ impl Lines {
     }
 }
 
-/// A child's end of its line.
+/// A child's ends of its pipes.
 pub(crate) struct End(Option<(PipeWriter, PipeReader)>);
 
 impl End {
-    /// Rests until the parent says to go on.
+    /// Reports a rest and waits until the parent lets the child continue. Fails if the parent has
+    /// ended.
     pub(crate) fn rest(&self) -> Result<(), Failure> {
         let (mut rest, mut told) = match &self.0 {
             Some((rest, told)) => (rest, told),

@@ -2,13 +2,13 @@
 
 use crate::Failure;
 
-/// The largest size that makes sense in a user address space of 47 bits.
+/// The largest size in a user address space of 47 bits.
 const MAX_BYTES: f64 = (1_u64 << 47) as f64;
 
-/// Reads a size in bytes; the suffixes K, M, G are powers of 1024 and decimals are allowed.
+/// Reads a size in bytes. The suffixes K, M, G are powers of 1024, and decimals are allowed.
 ///
 /// # Errors
-/// [`Failure::Usage`] with the text, where it is no positive size below 2^47.
+/// [`Failure::Usage`] with the text if it is no positive size below 2^47.
 pub(crate) fn parse(text: &str) -> Result<usize, Failure> {
     let wrong = || {
         Failure::Usage(format!(
@@ -37,7 +37,7 @@ pub(crate) fn parse(text: &str) -> Result<usize, Failure> {
     Ok(bytes as usize)
 }
 
-/// Mebibytes with one decimal, for people.
+/// Formats a size in MiB with one decimal, for people.
 pub(crate) fn mebibytes(bytes: usize) -> String {
     let tenths = bytes.saturating_mul(10) >> 20;
     format!("{}.{} MiB", tenths / 10, tenths % 10)

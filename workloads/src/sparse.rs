@@ -1,7 +1,7 @@
-//! `sparse`: a byte in each 2 MiB, held.
+//! `sparse`: touches a byte in each 2 MiB and holds the memory.
 //!
-//! The case that speaks against huge pages that nobody asked for: a heap of which a program uses a page here and
-//! there. What it holds should be what it uses.
+//! This is the case against huge pages without advice: a program uses only single pages of a large
+//! heap. It should not hold much more memory than those pages.
 
 use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{HUGE_BYTES, Mapping, PageSize};
@@ -9,6 +9,7 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args, thp};
 use std::time::Duration;
 
+/// The experiment `sparse`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "sparse",
     usage: "[PAGES [HOLD_SECONDS]]",

@@ -1,7 +1,8 @@
-//! `stalls`: how long a program that only uses its memory waits while the kernel compacts.
+//! `stalls`: measures how long a program that only uses its memory waits while the kernel compacts.
 //!
-//! Complaints about compaction are mostly of this: programs that asked for nothing stand still. This one has its memory in
-//! pieces, as `fragment` leaves it, and stores to one page after another while the kernel moves them.
+//! Most complaints about compaction are about such programs, which stop although they requested
+//! nothing. This one has fragmented memory, like that of `fragment`, and stores to one page after
+//! another while the kernel moves them.
 
 use crate::clock::monotonic_ns;
 use crate::fragment::{PAGES_A_SURVIVOR, check, thin_out};
@@ -11,6 +12,7 @@ use crate::vmstat::Vmstat;
 use crate::{Experiment, Failure, args, size, unmovable};
 use std::time::Duration;
 
+/// The experiment `stalls`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "stalls",
     usage: "[SIZE [SECONDS [PROACTIVENESS]]]",
@@ -29,7 +31,7 @@ With nothing moved the figures say nothing.",
 const DEFAULT_BYTES: usize = 700 << 20;
 const DEFAULT_SPAN: Duration = Duration::from_secs(20);
 const DEFAULT_PROACTIVENESS: u64 = 90;
-/// Times that are counted.
+/// The limits in microseconds above which times are counted.
 const LONG_US: [u64; 2] = [100, 1000];
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -73,7 +75,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     tell("moved", moved, "frames", Labels::new())
 }
 
-/// The times between stores.
+/// The times between stores: the longest in nanoseconds, and the numbers above each limit.
 #[derive(Default)]
 struct Steps {
     longest_ns: u64,
@@ -81,6 +83,7 @@ struct Steps {
 }
 
 impl Steps {
+    /// Stores to the remaining pages of `memory` for the time `span`, and measures.
     fn take(memory: &mut Mapping, bytes: usize, span: Duration) -> Self {
         let mut steps = Self::default();
         let span_ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);

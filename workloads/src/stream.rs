@@ -1,9 +1,9 @@
-//! `stream`: bulk bytes from one process to another over a socket, the case of netperf.
+//! `stream`: sends many bytes from one process to another over a socket, like netperf.
 //!
-//! netperf's stream test over TCP goes through a network card; in a guest without one, as here, a
-//! pair of sockets has what is left of it: copying into the kernel and out of it, and the switches
-//! between the two processes. Messages have the size that netperf sends, the receiver's buffer the
-//! size that it receives with.
+//! netperf's stream test over TCP goes through a network card. In a guest without one, a pair of
+//! sockets has the rest of it: copying into the kernel and out of it, and the switches between the
+//! two processes. Messages have the size that netperf sends, and the receiver's buffer the size
+//! with which it receives.
 
 use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio};
@@ -15,6 +15,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+/// The experiment `stream`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "stream",
     usage: "[SECONDS|ROUNDSr]",
@@ -31,7 +32,7 @@ const MESSAGE_BYTES: usize = 16 << 10;
 const RECEIVE_BYTES: usize = 87_380;
 const MESSAGES_A_ROUND: usize = 1024;
 const DEFAULT_UNTIL: Until = Until::Elapsed(Duration::from_secs(5));
-/// The receiver looks at one byte of so many.
+/// The receiver checks one byte in each group of this number of bytes.
 const SAMPLE_BYTES: usize = 4093;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -40,7 +41,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         .first()
         .map_or(Ok(DEFAULT_UNTIL), |word| Until::parse(word))?;
     let (here, there) = UnixStream::pair().map_err(Failure::system("make a pair of sockets"))?;
-    // In a cell so that the child can close its copy.
+    // In a cell, so that the child can close its copy.
     let here = Cell::new(Some(here));
     let sender = Child::fork(|| {
         drop(here.take());
@@ -63,7 +64,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     })
 }
 
-/// Sends whole rounds until it is enough, then closes.
+/// Sends whole rounds until `until` is reached, then ends the stream.
 fn send(mut socket: &UnixStream, until: Until) -> Result<(), Failure> {
     let message: Vec<u8> = (0..MESSAGE_BYTES).map(expected).collect();
     let begin = monotonic_ns();
@@ -81,7 +82,8 @@ fn send(mut socket: &UnixStream, until: Until) -> Result<(), Failure> {
         .map_err(Failure::system("end the stream"))
 }
 
-/// Receives to the end; gives the bytes and the nanoseconds from the first of them to the end.
+/// Receives to the end of the stream. Returns the number of bytes, and the nanoseconds from the
+/// first byte to the end. Fails with `Wrong` if a byte differs.
 fn receive(mut socket: UnixStream) -> Result<(u64, u64), Failure> {
     let mut buffer = vec![0; RECEIVE_BYTES];
     let mut position = 0;
@@ -108,7 +110,7 @@ fn receive(mut socket: UnixStream) -> Result<(u64, u64), Failure> {
     Ok((position as u64, ns))
 }
 
-/// The byte at `position`; messages are alike, and shifted data differs.
+/// Returns the byte at `position`. All messages are equal, and shifted data differs.
 #[allow(clippy::cast_possible_truncation, reason = "it is a hash")]
 fn expected(position: usize) -> u8 {
     let inside = position % MESSAGE_BYTES;

@@ -1,13 +1,14 @@
-//! `swap-pressure`: takes memory and gives it back, so that others can have it instead of swap.
+//! `swap-pressure`: allocates memory and frees it, so that others need no swap.
 //!
-//! The case of free page hinting: a guest allocates most of its memory and frees it. Where the
-//! freed pages reach the host, a second guest or a process there uses them; where they do not, the
-//! host swaps. This program is the guest's side; the host's side is whoever runs beside it.
+//! This is the case of free page hinting: a guest allocates most of its memory and frees it. If the
+//! freed pages reach the host, a second guest or a process there uses them. If they do not, the
+//! host swaps. This program is the guest's side only.
 
 use crate::output::Output;
 use crate::{Experiment, Failure, args, meminfo, size};
 use std::time::Duration;
 
+/// The experiment `swap-pressure`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "swap-pressure",
     usage: "[SIZE [STAY_SECONDS]]",
@@ -25,7 +26,7 @@ guest has in all, in use and free.",
 const DEFAULT_BYTES: usize = 512 << 20;
 const DEFAULT_STAY: Duration = Duration::from_secs(60);
 const PIECE_BYTES: usize = 1 << 20;
-/// The data of a piece is a sequence of its own.
+/// The seed of the data. Each piece has a different sequence.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -45,6 +46,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     sizes("after", bytes, out)
 }
 
+/// Allocates and fills `bytes` bytes in pieces.
 fn take(bytes: usize) -> Result<Vec<Vec<u64>>, Failure> {
     let mut pieces = Vec::new();
     let mut left = bytes;
@@ -62,6 +64,7 @@ fn take(bytes: usize) -> Result<Vec<Vec<u64>>, Failure> {
     Ok(pieces)
 }
 
+/// Checks that all pieces have the contents that were written. Fails with `Wrong` otherwise.
 fn check(pieces: &[Vec<u64>]) -> Result<(), Failure> {
     for (index, piece) in pieces.iter().enumerate() {
         let mut state = state(index);
@@ -74,11 +77,12 @@ fn check(pieces: &[Vec<u64>]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the generator's initial state for piece `index`.
 fn state(index: usize) -> u64 {
     SEED.wrapping_mul(2 * index as u64 + 1)
 }
 
-/// xorshift64: quick, and nothing that a host could compress or merge.
+/// A step of xorshift64: fast, and a host can neither compress nor merge the result.
 fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -86,6 +90,7 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
+/// Prints a phase with the guest's memory and swap.
 fn sizes(name: &str, bytes: usize, out: &mut Output) -> Result<(), Failure> {
     out.phase(name, Some(bytes))?;
     for (what, total, free, metric) in [

@@ -1,4 +1,4 @@
-//! The same work in several processes or threads at once.
+//! Runs the same work in several processes or threads at once.
 
 use crate::Failure;
 use crate::rests::{End, Lines, Rest, Rests};
@@ -8,16 +8,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Barrier;
 
-/// What a task is.
+/// The kind of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Each task has an address space of its own.
+    /// Processes: each task has an address space of its own.
     Processes,
-    /// All tasks share one address space.
+    /// Threads: all tasks share one address space.
     Threads,
 }
 
 impl Kind {
+    /// Returns the kind's name, as a label of figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Processes => "processes",
@@ -26,18 +27,18 @@ impl Kind {
     }
 }
 
-/// Most tasks that an experiment runs at once.
+/// The largest number of tasks at once.
 pub(crate) const MAX_TASKS: u64 = 256;
-/// Longest message that a failed process leaves.
+/// The longest message of a process to its parent, in bytes.
 const MAX_MESSAGE: u64 = 4096;
 
 /// Runs `work(0)` to `work(count - 1)` at once and returns their figures in this order.
 ///
-/// One task alone runs in the calling thread. Each task makes the same `rests`, by calling what it
-/// is handed; threads make none.
+/// A single task runs in the calling thread. Each process makes the same `rests`, by calling the
+/// function that it gets. Threads make none.
 ///
 /// # Errors
-/// The failure of the first task that failed, in their order.
+/// The failure of the first failed task in this order.
 pub(crate) fn run<const N: usize>(
     kind: Kind,
     count: usize,
@@ -110,10 +111,10 @@ fn in_processes<const N: usize>(
         .collect()
 }
 
-/// Holds forked processes back until all of them are there.
+/// Holds forked processes back until all of them are ready.
 ///
-/// Nobody writes into the gate: it opens when the last copy of its write end is closed. The ends
-/// are in cells, since a child closes the copies that `fork` gave it.
+/// The gate opens when the last copy of its write end is closed; no byte is written. The ends are
+/// in cells, since a child closes the copies that it got from `fork`.
 pub(crate) struct Gate {
     gate: PipeReader,
     opener: Cell<Option<PipeWriter>>,
@@ -122,6 +123,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// Creates a closed gate. Fails if a pipe cannot be created.
     pub(crate) fn new() -> Result<Self, Failure> {
         let (gate, opener) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
         let (arrivals, arrive) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
@@ -133,7 +135,7 @@ impl Gate {
         })
     }
 
-    /// In a child, once: says that it is there and waits until the gate opens.
+    /// Reports that the child is ready, and waits until the gate opens. Call it once, in the child.
     pub(crate) fn wait(&self) -> Result<(), Failure> {
         drop(self.opener.take());
         let mut arrive = self.arrive.take().expect("a child arrives once");
@@ -147,7 +149,7 @@ impl Gate {
         Ok(())
     }
 
-    /// In the parent: waits until `count` children are there. Fails where one died before.
+    /// Waits until `count` children are ready. Fails if one died before. Call it in the parent.
     pub(crate) fn ready(&self, count: usize) -> Result<(), Failure> {
         drop(self.arrive.take());
         (&self.arrivals)
@@ -155,17 +157,18 @@ impl Gate {
             .map_err(Failure::system("wait until all tasks are there"))
     }
 
-    /// In the parent: lets them go.
+    /// Opens the gate. Call it in the parent.
     pub(crate) fn open(&self) {
         drop(self.opener.take());
     }
 }
 
-/// First byte of what a child sends: its figures, or the text of an error.
+/// The first byte of a child's message: figures follow, or the text of an error.
 const FIGURES: u8 = 0;
 const SYSTEM: u8 = 1;
 const UNSUPPORTED: u8 = 2;
 
+/// Sends the figures or the error of a task to the parent.
 fn send<const N: usize>(
     mut answer: &PipeWriter,
     outcome: Result<[u64; N], Failure>,
@@ -184,6 +187,7 @@ fn send<const N: usize>(
         .map_err(Failure::system("send a task's figures"))
 }
 
+/// Returns the figures of a child, or its error. Waits for its end.
 fn receive<const N: usize>(child: Child, result: PipeReader) -> Result<[u64; N], Failure> {
     let mut message = Vec::new();
     result
@@ -208,24 +212,25 @@ fn receive<const N: usize>(child: Child, result: PipeReader) -> Result<[u64; N],
     }
 }
 
-/// A forked process. It is killed when this value is dropped before [`Child::wait`].
+/// A forked process. If this value is dropped before [`Child::wait`], the process is killed.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: libc::pid_t,
 }
 
 impl Child {
-    /// Forks; the child runs `work` and ends, with status 1 where that failed.
+    /// Forks. The child runs `work` and exits with status 0, or 1 if `work` failed. Fails if `fork`
+    /// fails.
     ///
-    /// Only for a process with one thread, which this program is when it forks.
+    /// The process must have one thread only, as this program has when it forks.
     pub(crate) fn fork(work: impl FnOnce() -> Result<(), Failure>) -> Result<Self, Failure> {
-        // SAFETY: no other thread exists that could hold a lock which the child would need, and
-        // output is never left in a buffer that both would write.
+        // SAFETY: no other thread exists that could hold a lock which the child would need, and no
+        // output is left in a buffer that both would write.
         match unsafe { libc::fork() } {
             -1 => Err(Failure::last_os("fork")),
             0 => {
-                // An orphan would go on for its whole time. Where the call fails it is no worse.
-                // SAFETY: a plain call with two numbers.
+                // Otherwise an orphan would run on to its end. If the call fails, that is no harm.
+                // SAFETY: the call takes two numbers only.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 let work = std::panic::AssertUnwindSafe(work);
                 let status = match std::panic::catch_unwind(work) {
@@ -236,19 +241,19 @@ impl Child {
                     }
                     Err(_) => 101,
                 };
-                // SAFETY: ends the process at once; nothing of the parent's is run or dropped.
+                // SAFETY: ends the process at once. No destructor of the parent's values runs.
                 unsafe { libc::_exit(status) }
             }
             pid => Ok(Self { pid }),
         }
     }
 
-    /// Waits for the end and says how it was.
+    /// Waits for the end of the process and returns its exit status.
     pub(crate) fn wait(self) -> Result<ExitStatus, Failure> {
         self.wait_with_times().map(|(status, _)| status)
     }
 
-    /// Waits for the end and says how it was and what time the process took.
+    /// Waits for the end of the process and returns its exit status and its CPU times.
     pub(crate) fn wait_with_times(self) -> Result<(ExitStatus, Times), Failure> {
         let pid = self.pid;
         std::mem::forget(self);
@@ -256,7 +261,7 @@ impl Child {
     }
 }
 
-/// What a process took of the CPUs' time.
+/// The CPU time of a process in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) user_ns: u64,
@@ -265,18 +270,19 @@ pub(crate) struct Times {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: the process is this one's own child and was not waited for.
+        // SAFETY: the process is a child of this process and has not been waited for.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
         let _ = reap(self.pid);
     }
 }
 
+/// Waits for the end of a child process.
 fn reap(pid: libc::pid_t) -> Result<(ExitStatus, Times), Failure> {
     let mut status = 0;
-    // SAFETY: all zero is a valid value of this plain structure.
+    // SAFETY: all zeros is a valid value of this plain structure.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: `status` and `usage` are valid places for the answer.
+        // SAFETY: `status` and `usage` are writable memory for the answer.
         if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } == pid {
             let times = Times {
                 user_ns: nanoseconds(usage.ru_utime),
@@ -294,7 +300,7 @@ fn reap(pid: libc::pid_t) -> Result<(ExitStatus, Times), Failure> {
     }
 }
 
-/// A time that a process took is never negative.
+/// Returns a process time in nanoseconds. It is never negative.
 fn nanoseconds(time: libc::timeval) -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_usec.unsigned_abs() * 1_000
 }

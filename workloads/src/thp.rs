@@ -1,4 +1,4 @@
-//! Transparent huge pages: whether the guest has them, how many a mapping got, and what it holds.
+//! Transparent huge pages: their availability, and the memory of a mapping.
 
 use crate::mapping::{HUGE_BYTES, Mapping};
 use crate::{Failure, meminfo, size};
@@ -6,7 +6,8 @@ use std::ops::Range;
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// Refuses a guest that has no transparent huge pages, or has them switched off.
+/// Checks that the guest has transparent huge pages and has them enabled. Fails with `Unsupported`
+/// otherwise.
 pub(crate) fn require() -> Result<(), Failure> {
     let text = std::fs::read_to_string(ENABLED)
         .map_err(|_| Failure::Unsupported("transparent huge pages".to_owned()))?;
@@ -18,7 +19,7 @@ pub(crate) fn require() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The size that is given first of all, or `default`, in whole huge pages.
+/// Reads the size in the first argument, or takes `default`, and rounds it up to whole huge pages.
 pub(crate) fn size(words: &[String], default: usize) -> Result<usize, Failure> {
     let bytes = words
         .first()
@@ -26,12 +27,14 @@ pub(crate) fn size(words: &[String], default: usize) -> Result<usize, Failure> {
     Ok(bytes.div_ceil(HUGE_BYTES) * HUGE_BYTES)
 }
 
-/// How many bytes of `mapping` are in huge pages, by `/proc/self/smaps`.
+/// Returns the number of bytes of `mapping` in huge pages, from `/proc/self/smaps`. Fails with
+/// `Unsupported` if the kernel does not show it.
 pub(crate) fn huge_bytes(mapping: &Mapping) -> Result<u64, Failure> {
     bytes_of(mapping, "AnonHugePages")
 }
 
-/// How many bytes of `mapping` are in memory, by the same file.
+/// Returns the number of resident bytes of `mapping`, from `/proc/self/smaps`. Fails with
+/// `Unsupported` if the kernel does not show it.
 pub(crate) fn resident_bytes(mapping: &Mapping) -> Result<u64, Failure> {
     bytes_of(mapping, "Rss")
 }
@@ -44,8 +47,8 @@ fn bytes_of(mapping: &Mapping, field: &str) -> Result<u64, Failure> {
         .ok_or_else(|| Failure::Unsupported(format!("{field} in /proc/self/smaps")))
 }
 
-/// The sum of a field over the areas that overlap `wanted`; none where no area has such a
-/// line.
+/// Returns the sum of a field in KiB over the areas that overlap `wanted`. Returns `None` if no
+/// such area has the field.
 fn sum_kib(smaps: &str, field: &str, wanted: &Range<usize>) -> Option<u64> {
     let mut inside = false;
     let mut sum = None;
@@ -59,7 +62,8 @@ fn sum_kib(smaps: &str, field: &str, wanted: &Range<usize>) -> Option<u64> {
     sum
 }
 
-/// The addresses in an area's first line, `55d0-55e0 rw-p …`.
+/// Returns the addresses in an area's first line, `55d0-55e0 rw-p …`. Returns `None` for other
+/// lines.
 fn area(line: &str) -> Option<Range<usize>> {
     let (start, end) = line.split(' ').next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();

@@ -1,7 +1,8 @@
-//! `unmovable`: leaves free memory in pieces that no compaction can join, and watches what the kernel makes of it.
+//! `unmovable`: fragments free memory so that compaction cannot repair it, and measures the
+//! kernel's attempts.
 //!
-//! The test of backing off in the proactive compaction series, which fills memory with a kernel module's pages. Here they
-//! are those of pipes that nobody reads.
+//! It is the test of backing off in the proactive compaction patches. They fill memory with pages
+//! of a kernel module. Here the unmovable pages belong to pipes without a reader.
 
 use crate::output::{Better, Labels, Metric, Output};
 use crate::vmstat::Vmstat;
@@ -11,6 +12,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
+/// The experiment `unmovable`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "unmovable",
     usage: "[PERCENT [SECONDS [PROACTIVENESS]]]",
@@ -29,10 +31,10 @@ const DEFAULT_PERCENT: u64 = 85;
 const DEFAULT_HOLD: Duration = Duration::from_secs(90);
 const DEFAULT_PROACTIVENESS: u64 = 40;
 const KNOB: &str = "/proc/sys/vm/compaction_proactiveness";
-/// Of so many pipes, filled in turns, one stays.
+/// One pipe in each group of this number of pipes stays. The pipes of a group are filled in turns.
 const PIPES_A_SURVIVOR: usize = 8;
 const PAGE: usize = 4096;
-/// What a pipe may hold.
+/// Capacity of a pipe.
 const PIPE_PAGES: usize = 256;
 const PIPE_BYTES: libc::c_int = 1 << 20;
 const _: () = assert!(PIPE_PAGES * PAGE == 1 << 20);
@@ -97,7 +99,8 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     out.phase("end", None)
 }
 
-/// Writes `compaction_proactiveness`.
+/// Writes the kernel parameter `compaction_proactiveness`. Fails with `Unsupported` if the kernel
+/// has none.
 pub(crate) fn set_proactiveness(value: u64) -> Result<(), Failure> {
     fs::write(KNOB, value.to_string()).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::Unsupported(KNOB.to_owned()),
@@ -105,9 +108,9 @@ pub(crate) fn set_proactiveness(value: u64) -> Result<(), Failure> {
     })
 }
 
-/// What the guest has done so far.
+/// The guest's counters at one moment.
 struct Activity {
-    /// Of all CPUs, in `/proc/stat`'s units.
+    /// Time of all CPUs, in the units of `/proc/stat`.
     ticks: u64,
     idle: u64,
     switches: u64,
@@ -129,7 +132,7 @@ impl Activity {
         let vmstat = Vmstat::read()?;
         Ok(Self {
             ticks: times.iter().sum(),
-            // Idle, and idle while a disk works.
+            // Idle time, and idle time while a disk works.
             idle: times.iter().skip(3).take(2).sum(),
             switches: line("ctxt")?.trim().parse().unwrap_or(0),
             scanned: vmstat.scanned()?,
@@ -137,7 +140,7 @@ impl Activity {
     }
 }
 
-/// A full pipe.
+/// A pipe that is filled.
 struct Full {
     _reader: OwnedFd,
     writer: File,
@@ -146,7 +149,7 @@ struct Full {
 impl Full {
     fn new() -> Result<Self, Failure> {
         let (reader, writer) = std::io::pipe().map_err(Failure::system("pipe"))?;
-        // SAFETY: a call on an own descriptor.
+        // SAFETY: the call is on a descriptor that this function owns.
         if unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) } < PIPE_BYTES {
             return Err(Failure::last_os(format!("a pipe of {PIPE_BYTES} bytes")));
         }
@@ -157,17 +160,17 @@ impl Full {
     }
 }
 
-/// Pipes that were filled in turns, page by page, in groups of [`PIPES_A_SURVIVOR`].
+/// Pipes in groups of [`PIPES_A_SURVIVOR`], each group filled in turns, page by page.
 struct Pipes(Vec<Full>);
 
 impl Pipes {
-    /// Fills so much of what is free.
+    /// Fills `percent` percent of the free memory.
     fn fill(percent: u64) -> Result<Self, Failure> {
         let free = meminfo::kib("MemFree")
             .ok_or_else(|| Failure::Unsupported("MemFree in /proc/meminfo".to_owned()))?;
         let pages = usize::try_from(free * percent / 100 / PAGE_KIB).unwrap_or(usize::MAX);
         let groups = pages / PIPE_PAGES / PIPES_A_SURVIVOR;
-        // Two for each, and what is open already.
+        // Two descriptors for each pipe, and those that are open already.
         allow_descriptors(groups * PIPES_A_SURVIVOR * 2 + 64)?;
         let page = [1; PAGE];
         let mut pipes = Vec::new();
@@ -187,7 +190,7 @@ impl Pipes {
         Ok(Self(pipes))
     }
 
-    /// Closes seven of every eight.
+    /// Closes seven of every eight pipes.
     fn thin_out(&mut self) {
         let mut index = 0;
         self.0.retain(|_| {
@@ -197,14 +200,14 @@ impl Pipes {
     }
 }
 
-/// Has so many descriptors be allowed.
+/// Sets the limit of open descriptors to `count`.
 fn allow_descriptors(count: usize) -> Result<(), Failure> {
     let most = count as libc::rlim_t;
     let limit = libc::rlimit {
         rlim_cur: most,
         rlim_max: most,
     };
-    // SAFETY: the limits are on the stack.
+    // SAFETY: the structure is on the stack, and the call only reads it.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
         return Err(Failure::last_os(format!("a limit of {count} descriptors")));
     }

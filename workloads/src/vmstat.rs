@@ -2,23 +2,25 @@
 
 use crate::Failure;
 
-/// All of them, at one moment.
+/// All counters at one moment.
 #[derive(Debug)]
 pub(crate) struct Vmstat(String);
 
 impl Vmstat {
+    /// Reads the counters.
+    ///
     /// # Errors
-    /// Where there is no such file.
+    /// Fails if the file cannot be read.
     pub(crate) fn read() -> Result<Self, Failure> {
         std::fs::read_to_string("/proc/vmstat")
             .map(Self)
             .map_err(Failure::system("/proc/vmstat"))
     }
 
-    /// One of them.
+    /// Returns the counter `name`.
     ///
     /// # Errors
-    /// [`Failure::Unsupported`] where the kernel has none of this name.
+    /// [`Failure::Unsupported`] if the kernel has no counter of this name.
     pub(crate) fn get(&self, name: &str) -> Result<u64, Failure> {
         self.0
             .lines()
@@ -26,10 +28,11 @@ impl Vmstat {
             .ok_or_else(|| Failure::Unsupported(format!("{name} in /proc/vmstat")))
     }
 
-    /// Frames that compaction looked at, to move them or to move others there.
+    /// Returns the number of frames that compaction has examined, as movable frames or as free
+    /// targets.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Fails like [`get`](Self::get).
     pub(crate) fn scanned(&self) -> Result<u64, Failure> {
         Ok(self.get("compact_migrate_scanned")? + self.get("compact_free_scanned")?)
     }

@@ -1,5 +1,5 @@
-//! The program as it is called: arguments, text, JSON, exit statuses. Everything runs natively and
-//! in small, so what is asserted is the form of the figures and never their size.
+//! Calls of the program: arguments, text, JSON, exit statuses. Everything runs natively and small,
+//! so the tests check the form of the figures and never their size.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
-/// Every experiment with arguments that make it short.
+/// Every experiment, with arguments that make it short.
 const SHORT: [&[&str]; 32] = [
     &["memhog", "2M", "0", "0"],
     &["page-fault", "4k", "1", "1r"],
@@ -58,7 +58,7 @@ fn run(words: &[&str]) -> Output {
     program().args(words).output().expect("the program starts")
 }
 
-/// What `disk` reads where a test has no disk.
+/// Creates the file that `disk` reads where a test has no disk.
 fn make_disk() {
     static MADE: std::sync::Once = std::sync::Once::new();
     MADE.call_once(|| {
@@ -82,7 +82,7 @@ fn kind(event: &Value) -> &str {
     event["event"].as_str().expect("each event says what it is")
 }
 
-/// This machine may lack huge pages, or may not let us have any.
+/// Returns whether the machine may lack something that this experiment needs, such as huge pages.
 fn may_be_missing(words: &[&str]) -> bool {
     words
         .iter()
@@ -212,13 +212,13 @@ fn a_line_is_a_turn_and_the_end_of_lines_the_end() {
         with_lines(&["idle", "0"], "\n\n"),
         (Some(0), twice.to_vec())
     );
-    // memhog has eight pieces, a rest between each and one before it holds.
+    // memhog has eight parts, with a rest between two parts and one before it holds.
     let (status, names) = with_lines(&["memhog", "8M", "0", "0"], &"\n".repeat(9));
     assert_eq!(status, Some(0));
     assert_eq!(names.iter().filter(|name| *name == "rest").count(), 8);
     assert_eq!(names.iter().filter(|name| *name == "end").count(), 1);
     assert_eq!(names.last().map(String::as_str), Some("turn"));
-    // A round has four; two processes make them together.
+    // A round has four rests. Two processes make them together.
     for tasks in ["1", "2"] {
         let (status, names) = with_lines(&["page-fault", "4k", tasks, "2r"], &"\n".repeat(9));
         assert_eq!(status, Some(0));
@@ -227,7 +227,7 @@ fn a_line_is_a_turn_and_the_end_of_lines_the_end() {
         let (status, _) = with_lines(&["page-fault", "4k", tasks, "2r"], "\n\n\n");
         assert_eq!(status, Some(1));
     }
-    // Whoever leaves it alone in the middle is told so.
+    // The program fails if standard input ends in the middle of a run.
     let (status, _) = with_lines(&["memhog", "8M", "0", "0"], "\n\n");
     assert_eq!(status, Some(1));
 }
@@ -330,7 +330,8 @@ fn a_call_that_the_kernel_lacks_is_unsupported_and_no_failure() {
     assert!(text(&output.stderr).contains("unsupported: process_vm_readv"));
 }
 
-/// Makes the kernel answer `ENOSYS` to that one call, for this process and what it executes.
+/// Makes the kernel answer `ENOSYS` to this one call, for this process and the program that it
+/// executes.
 fn without_process_vm_readv() -> std::io::Result<()> {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter {
         code: u16::try_from(code).expect("16-bit codes"),
@@ -341,7 +342,7 @@ fn without_process_vm_readv() -> std::io::Result<()> {
     let call = u32::try_from(libc::SYS_process_vm_readv).expect("a small number");
     let enosys = libc::ENOSYS.unsigned_abs();
     let mut filter = [
-        // The call's number is the first word of what a filter sees.
+        // A filter's input begins with the number of the call.
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call),
         instruction(
@@ -356,7 +357,7 @@ fn without_process_vm_readv() -> std::io::Result<()> {
         len: 4,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: plain numbers; then a filter that lives through the call.
+    // SAFETY: the calls take numbers, and a filter that outlives them.
     let status = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             | libc::prctl(

@@ -1,4 +1,4 @@
-//! What the README says that the driver costs.
+//! Checks the costs of the driver that the README states.
 
 use crate::device::Role;
 use crate::guest::Guest;
@@ -35,6 +35,6 @@ fn one_notification_for_256_pages() {
     machine.device().config_accesses = 0;
     driver.step(&mut guest, u32::MAX).unwrap();
     assert_eq!(machine.device().ring(Role::Inflate).notified, 4);
-    // The target before each request, the new size after each; and the target once more.
+    // The target is read before each request and once at the end; the size is written after each.
     assert_eq!(machine.device().config_accesses, 9);
 }

@@ -1,4 +1,4 @@
-//! Pages for a guest that has run out of memory.
+//! `Balloon::deflate`, for a guest that has run out of memory.
 
 use crate::device::Role;
 use crate::guest::Guest;
@@ -25,7 +25,7 @@ fn on_oom_the_guest_takes_what_it_needs() {
         let (machine, mut driver, mut guest) = inflated(Features::DEFLATE_ON_OOM | more);
         assert_eq!(driver.deflate(&mut guest, 0, never), Ok(0));
         assert_eq!(driver.deflate(&mut guest, 600, never), Ok(600));
-        // Without MUST_TELL_HOST the last acknowledgement is not waited for.
+        // Without MUST_TELL_HOST, `deflate` does not wait for the last acknowledgement.
         driver.step(&mut guest, 0).unwrap();
         assert_eq!((guest.spare.len(), machine.device().actual()), (600, 400));
         assert_eq!(driver.deflate(&mut guest, 600, never), Ok(400));

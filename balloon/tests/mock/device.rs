@@ -1,20 +1,20 @@
-//! The device model: rings as the standard lays them out, handled at once or when the test says so,
-//! honestly or as the test says.
+//! The device model. It reads rings in the layout of the standard. It handles requests at once or
+//! when the test says so, and correctly or with faults that the test chooses.
 
 use ebb_balloon::Features;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
-/// How the device numbers its queues.
+/// The way in which the device numbers its queues.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Numbering {
     /// As in the standard.
     Standard,
-    /// Without gaps over the features that it offers, as QEMU does.
+    /// Without gaps over the features that the device offers, as QEMU does.
     WithoutGaps,
 }
 
-/// What a queue is for.
+/// The purpose of a queue.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Role {
     Inflate,
@@ -24,7 +24,7 @@ pub(crate) enum Role {
     Reporting,
 }
 
-/// A descriptor chain that the driver made available.
+/// A descriptor chain that the driver has made available.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     pub(crate) head: u16,
@@ -32,6 +32,7 @@ pub(crate) struct Chain {
     pub(crate) writable: Vec<(u64, u32)>,
 }
 
+/// A virtqueue as the device sees it: its size, its addresses, and the device's positions.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     pub(crate) max_size: u32,
@@ -45,6 +46,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
+    /// Sets the queue up with the driver's addresses.
     pub(crate) fn set(&mut self, size: u32, descriptors: u64, driver_area: u64, device_area: u64) {
         assert!(size <= self.max_size);
         *self = Self {
@@ -57,20 +59,22 @@ impl Ring {
         };
     }
 
+    /// Returns whether the driver has set the queue up.
     pub(crate) fn is_set(&self) -> bool {
         self.descriptors != 0
     }
 
     fn read<T: Copy>(address: u64) -> T {
-        // SAFETY: an address in the rings or buffers that the driver handed over.
+        // SAFETY: the address is in the rings or buffers that the driver handed over.
         unsafe { with_exposed_provenance::<T>(address as usize).read_volatile() }
     }
 
     fn write<T>(address: u64, value: T) {
-        // SAFETY: an address in the used ring, or in memory that was reported.
+        // SAFETY: the address is in the used ring or in reported memory.
         unsafe { with_exposed_provenance_mut::<T>(address as usize).write_volatile(value) }
     }
 
+    /// Takes the next chain that the driver made available. Returns `None` if there is none.
     fn pop(&mut self, lies: bool) -> Option<Chain> {
         if self.seen == Self::read::<u16>(self.driver_area + 2) {
             return None;
@@ -105,7 +109,7 @@ impl Ring {
         panic!("the chain does not end");
     }
 
-    /// Adds a used entry, whatever its values.
+    /// Adds a used entry with any values.
     pub(crate) fn push(&mut self, id: u32, len: u32) {
         let slot = u64::from(self.used) % u64::from(self.size);
         Self::write(self.device_area + 4 + 8 * slot, id);
@@ -113,19 +117,19 @@ impl Ring {
         self.set_used(self.used.wrapping_add(1));
     }
 
-    /// Sets the used index, whatever is in the entries.
+    /// Sets the used index, without regard to the entries.
     pub(crate) fn set_used(&mut self, index: u16) {
         self.used = index;
         Self::write(self.device_area + 2, index);
     }
 
-    /// Whether the driver asked not to be interrupted.
+    /// Returns whether the driver asked not to be interrupted.
     pub(crate) fn wants_no_interrupt(&self) -> bool {
         Self::read::<u16>(self.driver_area) & 1 != 0
     }
 }
 
-/// See the module.
+/// The state of the modelled device, which tests read and change.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) offered: Features,
@@ -137,16 +141,17 @@ pub(crate) struct Device {
     pub(crate) rings: BTreeMap<u16, Ring>,
     pub(crate) roles: BTreeMap<u16, Role>,
     pub(crate) interrupt: u32,
-    /// Handle requests when notified; otherwise in [`Device::work`].
+    /// Whether requests are handled when the driver notifies the device. Otherwise a test calls
+    /// [`Device::work_on`].
     pub(crate) at_once: bool,
     pub(crate) refuse_features: bool,
     pub(crate) resets: bool,
-    /// What it answers is random, so what it is told need not make sense to it.
+    /// Whether the device's answers are random, so that later requests need not be consistent.
     pub(crate) lies: bool,
     pub(crate) legacy: bool,
-    /// Targets to show on the next reads, before the one in the configuration.
+    /// Targets that the next reads return, before the one in the configuration space.
     pub(crate) targets: VecDeque<u32>,
-    /// The length to claim in used entries.
+    /// The length that used entries claim.
     pub(crate) claimed_len: u32,
     pub(crate) balloon: BTreeSet<u32>,
     pub(crate) requests: Vec<(Role, usize)>,
@@ -159,6 +164,7 @@ pub(crate) struct Device {
 const DRIVER_OK: u32 = 4;
 
 impl Device {
+    /// Returns a device with the queues of its features.
     pub(crate) fn new(offered: Features, numbering: Numbering) -> Self {
         let optional = [
             (Features::STATS_VQ, Role::Stats, 2),
@@ -213,29 +219,35 @@ impl Device {
         }
     }
 
+    /// Returns the 32-bit field at `offset` in the configuration space.
     pub(crate) fn field(&self, offset: usize) -> u32 {
         u32::from_le_bytes(self.config[offset..offset + 4].try_into().unwrap())
     }
 
+    /// Returns the size of the balloon in pages that the driver has written.
     pub(crate) fn actual(&self) -> u32 {
         self.field(4)
     }
 
+    /// Sets the wanted size of the balloon in pages and raises a configuration interrupt.
     pub(crate) fn set_target(&mut self, pages: u32) {
         self.config[..4].copy_from_slice(&pages.to_le_bytes());
         self.interrupt |= 2;
     }
 
+    /// Returns the index of a queue. Panics if the device does not have it.
     pub(crate) fn index(&self, role: Role) -> u16 {
         let found = self.roles.iter().find(|&(_, &other)| other == role);
         *found.expect("the device has this queue").0
     }
 
+    /// Returns the virtqueue with this purpose. Panics if the device does not have it.
     pub(crate) fn ring(&mut self, role: Role) -> &mut Ring {
         let index = self.index(role);
         self.rings.get_mut(&index).unwrap()
     }
 
+    /// Handles a write to the device status. 0 resets the device.
     pub(crate) fn set_status(&mut self, status: u32) {
         if status == 0 {
             if !self.resets {
@@ -260,12 +272,13 @@ impl Device {
         }
     }
 
+    /// Handles the driver's notification of the queue `index`.
     pub(crate) fn notify(&mut self, index: u16) {
         assert!(self.status & DRIVER_OK != 0, "notified before DRIVER_OK");
         let ring = self.rings.get_mut(&index).expect("a queue that exists");
         assert!(ring.is_set());
         ring.notified += 1;
-        // The statistics queue is answered when the test asks for values.
+        // Statistics are returned only when the test asks for them.
         if self.roles[&index] == Role::Stats {
             self.take_stats();
         } else if self.at_once {
@@ -273,7 +286,7 @@ impl Device {
         }
     }
 
-    /// Handles one request of a queue: whether there was one.
+    /// Handles one request of a queue. Returns `false` if there was none.
     pub(crate) fn work_on(&mut self, role: Role) -> bool {
         if !self.ring(role).is_set() {
             return false;
@@ -300,6 +313,8 @@ impl Device {
         self.ring(role).pop(lies)
     }
 
+    /// Handles a request that puts pages into the balloon, or takes them out if `inflate` is
+    /// `false`.
     fn inflate(&mut self, chain: &Chain, inflate: bool) {
         assert!(chain.writable.is_empty());
         let (numbers, rest) = chain.readable.as_chunks::<4>();
@@ -325,12 +340,13 @@ impl Device {
         self.requests.push((role, numbers.len()));
     }
 
+    /// Handles a report: records its ranges and clears the pages.
     fn discard(&mut self, chain: &Chain) {
         assert!(chain.readable.is_empty());
         assert!((1..=32).contains(&chain.writable.len()));
         for &(address, len) in &chain.writable {
             assert_eq!((address % 4096, len % 4096), (0, 0));
-            // The first byte of each page stands for its contents.
+            // The first byte of each page represents its contents.
             for page in (0..u64::from(len)).step_by(4096) {
                 Ring::write(address + page, 0u8);
             }
@@ -338,6 +354,7 @@ impl Device {
         self.reports.push(chain.writable.clone());
     }
 
+    /// Records the values that the driver has sent and holds the buffer.
     fn take_stats(&mut self) {
         while let Some(chain) = self.take_chain(Role::Stats) {
             assert!(
@@ -360,7 +377,8 @@ impl Device {
         }
     }
 
-    /// Returns the statistics buffer: asks for new values.
+    /// Returns the statistics buffer to ask for new values. Returns `false` if the device holds
+    /// none.
     pub(crate) fn ask_stats(&mut self) -> bool {
         let Some(head) = self.stats_head.take() else {
             return false;

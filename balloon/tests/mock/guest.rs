@@ -1,21 +1,22 @@
-//! A guest's pages, each in exactly one place.
+//! A guest's pages, each in exactly one set.
 
 use ebb_balloon::{PageSource, Pfn};
 use std::collections::BTreeSet;
 
-/// Pages `first..first + spare` are free.
+/// The guest's pages. At the start, the pages `1000..1000 + pages` are spare.
 #[derive(Debug, Default)]
 pub(crate) struct Guest {
     pub(crate) spare: BTreeSet<Pfn>,
     pub(crate) moving: BTreeSet<Pfn>,
     pub(crate) ballooned: BTreeSet<Pfn>,
-    /// How many pages it keeps for itself.
+    /// Number of spare pages that the guest keeps for itself.
     pub(crate) reserve: usize,
 }
 
 impl Guest {
+    /// Returns a guest with this number of spare pages.
     pub(crate) fn with_pages(pages: u32) -> Self {
-        // Not from zero, so that a forgotten number shows.
+        // Page numbers begin above zero, so that a forgotten number is noticed.
         let spare = (1000..1000 + pages).map(Pfn::new).collect();
         Self {
             spare,
@@ -23,12 +24,13 @@ impl Guest {
         }
     }
 
+    /// Returns the numbers of the pages in the balloon.
     pub(crate) fn ballooned_numbers(&self) -> BTreeSet<u32> {
         self.ballooned.iter().map(|page| page.number()).collect()
     }
 }
 
-// SAFETY: the pages are numbers only; there is no memory behind them.
+// SAFETY: the pages are numbers only, without memory.
 unsafe impl PageSource for Guest {
     fn take_spare(&mut self) -> Option<Pfn> {
         if self.spare.len() <= self.reserve {

@@ -1,5 +1,5 @@
-//! A `Hal` over the test process's own memory: addresses are as they are, and what is shared or
-//! allocated is counted.
+//! A `Hal` over the memory of the test process. Physical addresses are virtual addresses, and DMA
+//! pages and shared buffers are counted.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -12,22 +12,22 @@ thread_local! {
     static PAGES_LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// See the module. Each test has a thread of its own, and so its own counts.
+/// The `Hal` of the tests. Each test runs in a thread of its own, so it has its own counts.
 #[derive(Debug)]
 pub(crate) struct TestHal;
 
 impl TestHal {
-    /// DMA pages in use.
+    /// Returns the number of DMA pages in use.
     pub(crate) fn pages() -> usize {
         PAGES.get()
     }
 
-    /// Buffers that are shared with the device.
+    /// Returns the number of buffers shared with the device.
     pub(crate) fn shared() -> usize {
         SHARED.get()
     }
 
-    /// Lets allocations fail after this many pages.
+    /// Makes allocations fail after this number of pages.
     pub(crate) fn limit_pages(pages: usize) {
         PAGES_LEFT.set(pages);
     }
@@ -37,7 +37,8 @@ fn layout(pages: usize) -> Layout {
     Layout::from_size_align(pages * PAGE_SIZE, PAGE_SIZE).unwrap()
 }
 
-// SAFETY: memory comes zeroed and aligned from the global allocator, and is given out once.
+// SAFETY: memory comes zeroed and aligned from the global allocator, and each piece is allocated
+// once.
 unsafe impl Hal for TestHal {
     fn dma_alloc(pages: usize, _direction: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         let Some(left) = PAGES_LEFT.get().checked_sub(pages) else {
@@ -52,7 +53,7 @@ unsafe impl Hal for TestHal {
 
     unsafe fn dma_dealloc(_address: PhysAddr, start: NonNull<u8>, pages: usize) -> i32 {
         PAGES.set(PAGES.get() - pages);
-        // SAFETY: the caller passes what `dma_alloc` returned.
+        // SAFETY: the caller passes a result of `dma_alloc`.
         unsafe { dealloc(start.as_ptr(), layout(pages)) };
         0
     }

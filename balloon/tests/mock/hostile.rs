@@ -1,4 +1,4 @@
-//! Devices that lie: answers that name what is wrong, no panic, and no page in two places.
+//! Faulty devices: errors name the fault, the driver does not panic, and no page is in two sets.
 
 use crate::device::Role;
 use crate::guest::Guest;
@@ -44,11 +44,11 @@ fn another_buffer_than_the_one_it_holds() {
             got,
         });
         assert_eq!(driver.step(&mut guest, 100), Err(fault));
-        // It stays so, even when the device then plays by the rules.
+        // The queue stays faulted, even if the device then follows the protocol.
         machine.device().work_on(Role::Inflate);
         assert_eq!(driver.step(&mut guest, 100), Err(fault));
         assert_eq!((guest.moving.len(), driver.actual_pages()), (10, 0));
-        // The pages come back with a reset.
+        // A reset returns the pages.
         driver.reset(&mut guest).unwrap();
         assert_eq!(guest.spare.len(), 1000);
     }
@@ -62,7 +62,7 @@ fn a_buffer_that_nobody_gave() {
     let fault = BalloonError::Fault(DeviceFault::Unsolicited { queue, got: 0 });
     assert_eq!(driver.step(&mut guest, 100), Err(fault));
 
-    // Left behind together with a true answer, it must not pass for the next one.
+    // An extra used entry after a correct one must not be taken for the next answer.
     let (machine, mut driver, mut guest) = self::machine();
     machine.device().set_target(10);
     driver.step(&mut guest, 10).unwrap();
@@ -81,7 +81,7 @@ fn a_used_index_out_of_nowhere() {
         machine.device().set_target(10);
         driver.step(&mut guest, 10).unwrap();
         machine.device().ring(Role::Inflate).set_used(index);
-        // The zeroes in the ring look like the answer to the request; what follows does not.
+        // The zeros in the ring look like the answer to the request. The next entry does not.
         assert_eq!(driver.step(&mut guest, 10).unwrap().inflated, 10);
         assert!(driver.step(&mut guest, 10).is_err());
         assert_eq!(
@@ -101,7 +101,7 @@ fn used_lengths_mean_nothing() {
         assert_eq!(driver.step(&mut guest, 10).unwrap().stop, Stop::OnTarget);
         let mut page = Box::new(Page([1; PAGE_SIZE]));
         let mut batch = ReportBatch::new();
-        // SAFETY: not looked at while it is reported.
+        // SAFETY: the memory is not accessed while it is reported.
         unsafe { batch.push(NonNull::from(&mut *page).cast(), PAGE_SIZE) }.unwrap();
         driver
             .report(&mut batch, || panic!("done at once"))
@@ -115,7 +115,7 @@ fn a_report_that_goes_wrong_keeps_its_ranges() {
     let (machine, mut driver, mut guest) = machine();
     let mut page = Box::new(Page([1; PAGE_SIZE]));
     let mut batch = ReportBatch::new();
-    // SAFETY: not looked at before the reset.
+    // SAFETY: the memory is not accessed before the reset.
     unsafe { batch.push(NonNull::from(&mut *page).cast(), PAGE_SIZE) }.unwrap();
     driver.submit_report(&mut batch).unwrap();
     machine.device().ring(Role::Reporting).push(17, 0);
@@ -130,7 +130,7 @@ fn a_report_that_goes_wrong_keeps_its_ranges() {
     assert_eq!(driver.report_done(), Err(error));
     assert_eq!(driver.ranges_held(), 1);
     assert_eq!(driver.submit_report(&mut batch), Err(error));
-    // The other queues work on.
+    // The other queues go on working.
     machine.device().at_once = true;
     machine.device().set_target(5);
     assert_eq!(driver.step(&mut guest, 5).unwrap().stop, Stop::OnTarget);
@@ -144,7 +144,7 @@ fn an_unasked_answer_to_a_report_comes_before_the_report() {
     let (machine, mut driver, _guest) = machine();
     let mut page = Box::new(Page([1; PAGE_SIZE]));
     let mut batch = ReportBatch::new();
-    // SAFETY: not looked at while it is reported.
+    // SAFETY: the memory is not accessed while it is reported.
     unsafe { batch.push(NonNull::from(&mut *page).cast(), PAGE_SIZE) }.unwrap();
     machine.device().ring(Role::Reporting).push(0, 0);
     let queue = QueueName::Reporting;
@@ -172,7 +172,7 @@ fn a_configuration_space_that_shrinks() {
     machine.device().at_once = true;
     machine.device().set_target(10);
     machine.device().config_len = 4;
-    // The pages have moved, only the host cannot be told.
+    // The pages have moved, but the new size cannot be written to the device.
     let Err(BalloonError::Config(error)) = driver.step(&mut guest, 10) else {
         panic!("the field is gone");
     };

@@ -1,4 +1,4 @@
-//! Towards the size that the device wants, step by step.
+//! `Balloon::step`, towards the size that the device wants.
 
 use crate::device::Role;
 use crate::guest::Guest;
@@ -55,7 +55,7 @@ fn a_guest_without_spare_pages_is_left_in_peace() {
     let mut driver = machine.driver();
     let mut guest = Guest::with_pages(500);
     guest.reserve = 100;
-    // More than any guest has.
+    // More pages than any guest has.
     machine.device().set_target(u32::MAX);
     let stop = Stop::NothingToSpare {
         missing: u32::MAX - 400,
@@ -69,7 +69,7 @@ fn a_guest_without_spare_pages_is_left_in_peace() {
             stop
         }
     );
-    // Nor does asking again do harm.
+    // Another call does no harm.
     assert_eq!(driver.step(&mut guest, u32::MAX).unwrap().inflated, 0);
     guest.reserve = 90;
     assert_eq!(driver.step(&mut guest, u32::MAX).unwrap().inflated, 10);
@@ -100,7 +100,7 @@ fn a_slow_device_is_not_waited_for() {
     assert_eq!(machine.device().actual(), 256);
     assert!(machine.device().work_on(Role::Inflate));
 
-    // Meanwhile the device wants less.
+    // The device now wants fewer pages.
     machine.device().set_target(10);
     let turn = driver.step(&mut guest, u32::MAX).unwrap();
     assert_eq!((turn.inflated, turn.deflated), (44, 0));
@@ -121,7 +121,7 @@ fn a_target_that_changes_between_reads_costs_only_the_budget() {
     let mut guest = Guest::with_pages(1000);
     machine.device().targets = [u32::MAX, 0].into_iter().cycle().take(10_000).collect();
     let progress = driver.step(&mut guest, 100_000).unwrap();
-    // Up by a batch, down by a batch, over and over.
+    // The balloon grows by a batch and shrinks by a batch, again and again.
     assert_eq!(progress.stop, Stop::BudgetSpent);
     assert_eq!(progress.inflated + progress.deflated, 100_000);
     assert_eq!(machine.device().balloon, guest.ballooned_numbers());

@@ -1,5 +1,5 @@
 //! The driver against a device model that runs in the test: each queue, each combination of
-//! features, and devices that lie.
+//! features, and faulty devices.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Random calls against a random device: whatever it does, each page stays in exactly one place;
-//! and as long as it keeps to the protocol, driver, device and guest agree.
+//! Random calls against a random device. Each page stays in exactly one set, whether or not the
+//! device follows the protocol. If it does, driver, device and guest agree.
 
 use crate::device::Role;
 use crate::guest::Guest;
@@ -25,7 +25,7 @@ enum Event {
     AskStats,
     AnswerStats,
     Interrupt,
-    /// Below here the device lies.
+    /// In this and the following events the device violates the protocol.
     Used {
         role: Role,
         id: u32,
@@ -91,7 +91,7 @@ fn start(features: Features) -> (Machine, Driver, Guest) {
     (machine, driver, Guest::with_pages(PAGES))
 }
 
-/// Carries an event out. Errors of the driver are for the caller.
+/// Carries out an event. Returns the driver's error.
 fn play(
     event: Event,
     machine: &Machine,
@@ -175,7 +175,7 @@ proptest! {
             prop_assert_eq!(machine.device().actual(), driver.actual_pages());
             prop_assert_eq!(pages_of(&guest), PAGES as usize);
         }
-        // Let everything finish: then all agree.
+        // After all requests have finished, driver, device and guest agree.
         machine.device().at_once = true;
         machine.device().work_on(Role::Inflate);
         machine.device().work_on(Role::Deflate);

@@ -1,4 +1,4 @@
-//! `ebb_mm::Reporter` with this driver, by the glue that both READMEs show.
+//! `ebb_mm::Reporter` with this driver, connected by the code that both READMEs show.
 
 include!("glue.rs");
 
@@ -10,12 +10,12 @@ use ebb_mm::{Allocator, Config, Front, Mobility, Order, Reporter, Request, ZoneC
 use std::alloc::{Layout, alloc_zeroed};
 use std::time::Duration;
 
-/// As a kernel sees memory whose physical addresses are its own.
+/// Returns the pointer for a physical address, which is equal to the virtual one.
 fn identity(address: u64) -> NonNull<u8> {
     NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).unwrap()
 }
 
-/// Memory for the rest of the test process.
+/// Allocates memory that is never freed.
 fn memory(layout: Layout) -> NonNull<u8> {
     // SAFETY: the layouts are not empty.
     NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap()
@@ -23,11 +23,11 @@ fn memory(layout: Layout) -> NonNull<u8> {
 
 type TestHost = Host<TestHal, MockTransport, Guest>;
 
-/// Calls `test` with an allocator of 8 MiB of real memory, all of it written to, and a device.
+/// Calls `test` with a device and with an allocator of 8 MiB of real memory, all of it written to.
 fn run(machine: &Machine, test: impl FnOnce(&Allocator<'_>, &mut TestHost)) {
     let bytes = 8 << 20;
     let start = memory(Layout::from_size_align(bytes, 2 << 20).unwrap());
-    // SAFETY: fresh memory of that size.
+    // SAFETY: the memory was just allocated with this size.
     unsafe { start.write_bytes(0xcc, bytes) };
     let all = FrameRange::inside(start.as_ptr().expose_provenance() as u64, bytes as u64);
     let (kind, node) = (ZoneKind::Normal, 0);
@@ -38,7 +38,7 @@ fn run(machine: &Machine, test: impl FnOnce(&Allocator<'_>, &mut TestHost)) {
     }];
     let config = Config::new(&zones);
     let metadata = memory(ebb_mm::metadata_layout(&config).unwrap());
-    // SAFETY: zeroed memory of that layout, used for nothing else.
+    // SAFETY: zeroed memory of this layout, used for nothing else.
     let allocator = unsafe { Allocator::new(metadata, &config, &()) }.unwrap();
     let mut host = Host {
         balloon: machine.driver(),
@@ -52,9 +52,9 @@ fn run(machine: &Machine, test: impl FnOnce(&Allocator<'_>, &mut TestHost)) {
     test(&allocator, &mut host);
 }
 
-/// The first byte of a frame that nobody uses.
+/// Returns the first byte of an unused frame.
 fn byte(frame: ebb_mm::Frame) -> u8 {
-    // SAFETY: memory of `run`, which no reference points to.
+    // SAFETY: the memory belongs to `run`, and no reference points to it.
     unsafe { identity(frame.address()).read_volatile() }
 }
 

@@ -8,7 +8,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 
-/// Free memory: `pages` pages that nobody refers to.
+/// Free memory of whole pages, without references to it.
 struct FreeMemory {
     start: NonNull<u8>,
     layout: Layout,
@@ -19,28 +19,28 @@ impl FreeMemory {
         let layout = Layout::from_size_align(pages * PAGE_SIZE, PAGE_SIZE).unwrap();
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc(layout) }).unwrap();
-        // SAFETY: fresh memory of that size.
+        // SAFETY: the memory was just allocated with this size.
         unsafe { start.write_bytes(0xcc, layout.size()) };
         Self { start, layout }
     }
 
-    /// Puts pages into a batch.
+    /// Adds `pages` pages from `page` on to a batch.
     fn push(&self, batch: &mut ReportBatch, page: usize, pages: usize) {
         assert!((page + pages) * PAGE_SIZE <= self.layout.size());
-        // SAFETY: within the memory; the tests look at it again only when the report is done.
+        // SAFETY: inside the memory. The tests read it again only after the report is done.
         unsafe { batch.push(self.start.add(page * PAGE_SIZE), pages * PAGE_SIZE) }.unwrap();
     }
 
-    /// The first byte of a page.
+    /// Returns the first byte of a page.
     fn first_byte(&self, page: usize) -> u8 {
-        // SAFETY: within the memory, and the device is done with it.
+        // SAFETY: inside the memory, and the device no longer uses it.
         unsafe { self.start.add(page * PAGE_SIZE).read_volatile() }
     }
 }
 
 impl Drop for FreeMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
+        // SAFETY: the memory was allocated with this layout.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
@@ -156,7 +156,7 @@ fn waiting_lets_the_device_work() {
             machine.device().work_on(Role::Reporting);
             ControlFlow::Continue(())
         };
-        // Often enough for the 16-bit ring indices to wrap.
+        // The number of reports is large enough for the 16-bit ring indices to wrap.
         assert_eq!(driver.report(&mut batch, wait).unwrap().ranges, 1);
         machine.device().reports.clear();
     }

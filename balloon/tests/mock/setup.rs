@@ -1,4 +1,4 @@
-//! Starting and ending: negotiation, queue numbers, failures.
+//! Start and end: negotiation, queue numbers, failures.
 
 use crate::device::{Numbering, Role};
 use crate::guest::Guest;
@@ -30,8 +30,8 @@ fn with_stats() -> Options {
     }
 }
 
-/// Each of the 64 combinations of features, both ways of numbering, with and without statistics:
-/// each queue that is used is the one that the device means.
+/// Tries each of the 64 combinations of features with both ways of numbering, with and without
+/// statistics. The driver must use the right queues.
 #[test]
 fn all_feature_combinations() {
     for bits in 0..64 {
@@ -79,7 +79,7 @@ fn exercise(offered: Features, numbering: Numbering, options: Options) {
 
     let mut batch = ReportBatch::new();
     let mut page = Box::new(Page([0xcc; 4096]));
-    // SAFETY: the page is looked at only after the report.
+    // SAFETY: the page is read only after the report.
     unsafe { batch.push(std::ptr::NonNull::from(&mut *page).cast(), 4096) }.unwrap();
     let reported = driver.report(&mut batch, || panic!("done at once"));
     if offered.contains(Features::REPORTING) {
@@ -165,7 +165,7 @@ fn failures_are_named_and_leave_nothing_behind() {
         accepted,
         offered - Features::FREE_PAGE_HINT - Features::PAGE_POISON
     );
-    // FAILED stays.
+    // The device stays in the state FAILED.
     assert_eq!(machine.device().status, 128);
 
     machine.device().refuse_features = false;
@@ -195,7 +195,7 @@ fn failures_are_named_and_leave_nothing_behind() {
 #[test]
 fn memory_may_run_out_at_any_point_of_the_start() {
     let all = BALLOON_BITS.into_iter().collect::<Features>();
-    // A page of buffers, and two for each of four queues.
+    // One page for buffers, and two for each of four queues.
     for pages in 0..9 {
         TestHal::limit_pages(pages);
         let result = Machine::new(all).start(with_stats());
@@ -232,13 +232,13 @@ fn a_reset_gives_everything_back() {
     driver.step(&mut guest, u32::MAX).unwrap();
     let mut page = Box::new(Page([0xcc; 4096]));
     let mut batch = ReportBatch::new();
-    // SAFETY: the page is not looked at before the reset.
+    // SAFETY: the page is not read before the reset.
     unsafe { batch.push(std::ptr::NonNull::from(&mut *page).cast(), 4096) }.unwrap();
     driver.submit_report(&mut batch).unwrap();
     assert_eq!((guest.ballooned.len(), guest.moving.len()), (500, 100));
     assert_eq!(driver.ranges_held(), 1);
 
-    // A device that does not reset may still be at it.
+    // A device that does not reset may still use the memory.
     machine.device().resets = false;
     driver.reset(&mut guest).unwrap_err();
     assert_eq!((guest.ballooned.len(), guest.moving.len()), (500, 100));

@@ -34,7 +34,7 @@ fn tags_are_those_of_the_standard() {
     let expected = |first: u64| (0..STAT_TAGS as u16).map(move |tag| (tag, first + u64::from(tag)));
     assert!(machine.device().stats[0].iter().copied().eq(expected(100)));
     for round in 1..50 {
-        // Not before the device asks.
+        // `collect` is not called before the device asks.
         assert_eq!(driver.answer_stats(|| panic!("not asked")), Ok(false));
         machine.device().ask_stats();
         assert_eq!(driver.ack_interrupt(), Work::STATS);

@@ -1,4 +1,4 @@
-//! The way from the driver to the device model.
+//! The transport between the driver and the device model.
 
 use crate::device::{Device, Numbering};
 use crate::hal::TestHal;
@@ -9,20 +9,23 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Trans
 use virtio_drivers::{Error, PhysAddr, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+/// The driver over the device model.
 pub(crate) type Driver = Balloon<TestHal, MockTransport>;
 
-/// What a device offers that a modern driver needs not care for.
+/// The feature that every modern device offers.
 pub(crate) const MODERN: Features = Features::VERSION_1;
 
-/// A device, for the test to look at and play.
+/// A handle to a device, with which the test inspects and controls it.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine(Rc<RefCell<Device>>);
 
 impl Machine {
+    /// Returns a device that numbers its queues without gaps.
     pub(crate) fn new(offered: Features) -> Self {
         Self::numbered(offered, Numbering::WithoutGaps)
     }
 
+    /// Returns a device with these features and this numbering of its queues.
     pub(crate) fn numbered(offered: Features, numbering: Numbering) -> Self {
         Self(Rc::new(RefCell::new(Device::new(
             offered | MODERN,
@@ -30,18 +33,22 @@ impl Machine {
         ))))
     }
 
+    /// Returns the device's state.
     pub(crate) fn device(&self) -> RefMut<'_, Device> {
         self.0.borrow_mut()
     }
 
+    /// Starts a driver for the device.
     pub(crate) fn start(&self, options: Options) -> std::result::Result<Driver, SetupError> {
         Driver::new(self.transport(DeviceType::MemoryBalloon), options)
     }
 
+    /// Starts a driver with the default options. Panics if that fails.
     pub(crate) fn driver(&self) -> Driver {
         self.start(Options::default()).unwrap()
     }
 
+    /// Returns a transport to the device that reports this device type.
     pub(crate) fn transport(&self, device_type: DeviceType) -> MockTransport {
         MockTransport {
             device: self.0.clone(),
@@ -50,6 +57,7 @@ impl Machine {
     }
 }
 
+/// A transport to the device model.
 #[derive(Debug)]
 pub(crate) struct MockTransport {
     device: Rc<RefCell<Device>>,
@@ -68,7 +76,7 @@ impl Transport for MockTransport {
     }
 
     fn read_device_features(&mut self) -> u64 {
-        // With bits that the driver does not know.
+        // Includes bits that the driver does not know.
         self.device().offered.bits() | 1 << 28 | 1 << 29 | 1 << 62
     }
 

@@ -1,4 +1,4 @@
-//! A QEMU process whose guest does nothing.
+//! A QEMU process whose guest executes nothing.
 
 use crate::memory::GuestMemory;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// How long QEMU may take to answer anything.
+/// The longest time that QEMU may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static SPAWNING: Mutex<()> = Mutex::new(());
 
-/// Whether there is a QEMU to test against.
+/// Returns whether QEMU is installed. Prints a note if not.
 pub(crate) fn installed() -> bool {
     let found = Command::new(QEMU)
         .arg("--version")
@@ -33,12 +33,12 @@ pub(crate) fn installed() -> bool {
     found
 }
 
-/// Where another process can open a file of this one.
+/// Returns a path by which another process can open a file of this one.
 pub(crate) fn path(file: &impl AsRawFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
-/// One of QEMU's line protocols, over a socket that it inherited.
+/// One of QEMU's line protocols, over an inherited socket.
 #[derive(Debug)]
 struct Lines {
     reader: BufReader<UnixStream>,
@@ -73,7 +73,7 @@ impl Lines {
     }
 }
 
-/// Access to the guest's address space.
+/// Access to the guest's physical address space through qtest.
 #[derive(Clone, Debug)]
 pub(crate) struct Bus(Rc<RefCell<Lines>>);
 
@@ -83,7 +83,7 @@ impl Bus {
         lines.write(command);
         loop {
             let line = lines.read();
-            // Interrupts are announced in between.
+            // Lines about interrupts may come before the answer.
             if let Some(rest) = line.strip_prefix("OK") {
                 return rest.trim().to_owned();
             }
@@ -91,18 +91,20 @@ impl Bus {
         }
     }
 
+    /// Reads 32 bits at a physical address.
     pub(crate) fn read(&self, address: u64) -> u32 {
         let value = self.call(&format!("readl {address:#x}"));
         let digits = value.strip_prefix("0x").unwrap();
         u64::from_str_radix(digits, 16).unwrap() as u32
     }
 
+    /// Writes 32 bits at a physical address.
     pub(crate) fn write(&self, address: u64, value: u32) {
         self.call(&format!("writel {address:#x} {value:#x}"));
     }
 }
 
-/// See the module. Ends QEMU when dropped.
+/// A running QEMU. Dropping the value ends it.
 #[derive(Debug)]
 pub(crate) struct Machine {
     process: Child,
@@ -117,10 +119,10 @@ impl Machine {
         let memory = GuestMemory::new(ram);
         let rom = memfd_create("firmware", MemfdFlags::CLOEXEC).unwrap();
         let firmware = path(&rom);
-        // Each instruction is a halt: with interrupts off, that is for good.
+        // Each byte is a halt instruction. With interrupts off, the CPU halts for ever.
         write(&rom, &[0xf4; 64 << 10]).unwrap();
-        // The ends that QEMU inherits are open in this process for as short as can be, and no other
-        // test may pass them on meanwhile: the end of QEMU could not be seen then.
+        // QEMU's ends of the sockets are inheritable only during this time. No other test may start
+        // a process then: it would keep an end open, and QEMU's end could not be noticed.
         let spawning = SPAWNING.lock();
         let (bus, bus_end) = Lines::new();
         let (monitor, monitor_end) = Lines::new();
@@ -161,16 +163,17 @@ impl Machine {
         machine
     }
 
+    /// Returns access to the guest's address space.
     pub(crate) fn bus(&self) -> Bus {
         self.bus.clone()
     }
 
-    /// Bytes of guest memory from an address on that the host has given.
+    /// Returns the number of resident bytes of guest memory from `address` on.
     pub(crate) fn resident_from(&self, address: usize) -> usize {
         self.memory.resident_from(address)
     }
 
-    /// Has the monitor do something: its answer.
+    /// Sends a command to the monitor and returns its answer.
     pub(crate) fn command(&self, name: &str, arguments: &Value) -> Value {
         let mut monitor = self.monitor.borrow_mut();
         monitor.write(&json!({ "execute": name, "arguments": arguments }).to_string());
@@ -180,25 +183,25 @@ impl Machine {
             if let Some(value) = answer.get("return") {
                 return value.clone();
             }
-            // Else it is news of something that happened.
+            // Any other line must be an event.
             assert!(answer.get("event").is_some(), "{name}: {line}");
         }
     }
 
-    /// The memory of the guest less its balloon, as the host sees it.
+    /// Returns the guest's memory in bytes without its balloon, as QEMU reports it.
     pub(crate) fn balloon_size(&self) -> usize {
         let info = self.command("query-balloon", &json!({}));
         usize::try_from(info["actual"].as_u64().unwrap()).unwrap()
     }
 
-    /// The guest's statistics, as the host sees them.
+    /// Returns the guest's statistics, as QEMU reports them.
     pub(crate) fn statistics(&self) -> Value {
         let path = "/machine/peripheral/balloon";
         let which = json!({ "path": path, "property": "guest-stats" });
         self.command("qom-get", &which)["stats"].clone()
     }
 
-    /// Waits for QEMU to do something.
+    /// Polls until `happened` returns `true`. Panics after a timeout.
     pub(crate) fn wait_until(&self, what: &str, mut happened: impl FnMut() -> bool) {
         let start = Instant::now();
         while !happened() {
@@ -210,7 +213,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // Fails only if it has ended already.
+        // Fails only if QEMU has ended already.
         let _ = self.process.kill();
         self.process.wait().unwrap();
     }

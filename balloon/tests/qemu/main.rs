@@ -1,8 +1,8 @@
-//! The driver against the balloon of a real QEMU. The guest's only processor is halted: QEMU's
-//! `qtest` protocol gives this process the device registers, a shared mapping gives it the guest's
-//! memory, and the driver runs here.
+//! The driver against the balloon of a real QEMU. The guest's only CPU is halted. QEMU's `qtest`
+//! protocol gives this process the device registers, a shared mapping gives it the guest's memory,
+//! and the driver runs here.
 //!
-//! Without `qemu-system-x86_64` the tests say so and pass.
+//! Without `qemu-system-x86_64` the tests print a note and pass.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,14 +28,14 @@ type Driver = Balloon<GuestMemory, QtestTransport>;
 
 const MIB: usize = 1 << 20;
 const RAM: usize = 64 * MIB;
-/// Memory that the tests report and inflate; below it is what the driver allocates.
+/// The first address of memory that the tests report and inflate. The driver allocates below it.
 const FREE: usize = 32 * MIB;
 
 fn start(machine: &Machine, options: Options) -> Driver {
     Driver::new(QtestTransport::find(machine), options).unwrap()
 }
 
-/// Reports 32 ranges of 512 KiB: the bytes of RAM that the host got back.
+/// Reports 32 ranges of 512 KiB. Returns the number of bytes that the host got back.
 fn report_16_mib(machine: &Machine, driver: &mut Driver) -> usize {
     GuestMemory::fill(FREE, 16 * MIB, 0xcc);
     let before = machine.resident_from(FREE);
@@ -125,7 +125,7 @@ fn poison_keeps_the_contents_of_reported_pages() {
             .features()
             .contains(Features::PAGE_POISON | Features::REPORTING)
     );
-    // QEMU could only give zeroes back, so it takes nothing.
+    // QEMU could only return zeros, so it takes no memory.
     assert_eq!(report_16_mib(&machine, &mut driver), 0);
     assert_eq!(GuestMemory::first_byte(FREE), 0xcc);
     drop(driver);
@@ -138,7 +138,7 @@ fn poison_keeps_the_contents_of_reported_pages() {
     assert!(driver.reporting().is_err());
 }
 
-/// Pages of `FREE..FREE + 16 MiB`.
+/// The pages in the 16 MiB from `FREE` on.
 struct Guest {
     spare: Vec<Pfn>,
     ballooned: Vec<Pfn>,
@@ -155,7 +155,7 @@ impl Guest {
     }
 }
 
-// SAFETY: nothing else uses the pages of this part of the memory, while a driver runs.
+// SAFETY: nothing else uses the pages of this part of the memory while a driver runs.
 unsafe impl PageSource for Guest {
     fn take_spare(&mut self) -> Option<Pfn> {
         self.spare.pop()
@@ -174,7 +174,7 @@ unsafe impl PageSource for Guest {
     }
 }
 
-/// Steps until there is nothing more to do.
+/// Calls `step` until nothing is left to do. Returns the last reason for stopping.
 fn settle(machine: &Machine, driver: &mut Driver, guest: &mut Guest) -> Stop {
     let mut stop = None;
     machine.wait_until("the balloon has its size", || {
@@ -208,7 +208,7 @@ fn the_balloon_follows_the_monitor() {
         assert_eq!(full - machine.resident_from(FREE), 10 * MIB);
         assert_eq!(machine.balloon_size(), RAM - 10 * MIB);
 
-        // More than the guest can spare.
+        // More pages than the guest can spare.
         machine.command("balloon", &json!({ "value": MIB }));
         let missing = (63 - 16) * 256;
         let stop = settle(&machine, &mut driver, &mut guest);

@@ -1,4 +1,4 @@
-//! The guest's memory: a memfd, mapped here and in QEMU.
+//! The guest's memory: a memfd that this process and QEMU map.
 
 use ebb_balloon::PAGE_SIZE;
 use rustix::fs::{MemfdFlags, SeekFrom, ftruncate, memfd_create, seek};
@@ -9,15 +9,15 @@ use std::ptr::{NonNull, null_mut};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
 thread_local! {
-    /// Where the memory is mapped, its size, and the first address that is not allocated. A test
-    /// has one machine at a time, and a thread of its own.
+    /// The address of the mapping, its size, and the first unallocated offset. A test has one
+    /// machine at a time, and a thread of its own.
     static MAPPING: Cell<Option<(NonNull<u8>, usize, usize)>> = const { Cell::new(None) };
 }
 
-/// Allocations start here: above what firmware uses.
+/// The first offset for allocations, above the memory that firmware uses.
 const FIRST: usize = 1 << 20;
 
-/// The memory as the driver's `Hal`: addresses of the guest are offsets in the memfd.
+/// The memory as the driver's `Hal`. Physical addresses are offsets in the memfd.
 #[derive(Debug)]
 pub(crate) struct GuestMemory {
     file: OwnedFd,
@@ -26,6 +26,7 @@ pub(crate) struct GuestMemory {
 }
 
 impl GuestMemory {
+    /// Creates and maps `size` bytes of memory for this thread's machine.
     pub(crate) fn new(size: usize) -> Self {
         let file = memfd_create("guest memory", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, size as u64).unwrap();
@@ -37,15 +38,16 @@ impl GuestMemory {
         Self { file, start, size }
     }
 
+    /// Returns the memfd.
     pub(crate) fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Bytes that the host has given to memory from an address on.
+    /// Returns the number of resident bytes of the memory from `address` on.
     pub(crate) fn resident_from(&self, address: usize) -> usize {
         let mut resident = 0;
         let mut at = address as u64;
-        // Stretches of data and holes take turns; after the last data there is an error.
+        // Ranges of data and holes alternate. After the last data, the call fails.
         while let Ok(data) = seek(&self.file, SeekFrom::Data(at)) {
             let hole = seek(&self.file, SeekFrom::Hole(data)).unwrap();
             resident += (hole - data) as usize;
@@ -54,23 +56,26 @@ impl GuestMemory {
         resident
     }
 
+    /// Returns the pointer for a physical address. Panics if it is outside the memory.
     pub(crate) fn pointer(address: usize) -> NonNull<u8> {
         let (start, size, _) = MAPPING.get().unwrap();
         assert!(address < size);
-        // SAFETY: within the mapping.
+        // SAFETY: inside the mapping.
         unsafe { start.add(address) }
     }
 
+    /// Fills `len` bytes from a physical address on.
     pub(crate) fn fill(address: usize, len: usize, value: u8) {
         let last = Self::pointer(address + len - 1);
         let first = Self::pointer(address);
         assert_eq!(last.addr().get() - first.addr().get(), len - 1);
-        // SAFETY: within the mapping, as just seen.
+        // SAFETY: inside the mapping, as just checked.
         unsafe { first.write_bytes(value, len) };
     }
 
+    /// Returns the byte at a physical address.
     pub(crate) fn first_byte(address: usize) -> u8 {
-        // SAFETY: within the mapping.
+        // SAFETY: inside the mapping.
         unsafe { Self::pointer(address).read_volatile() }
     }
 }
@@ -78,12 +83,12 @@ impl GuestMemory {
 impl Drop for GuestMemory {
     fn drop(&mut self) {
         MAPPING.set(None);
-        // SAFETY: the mapping that `new` made; the driver is gone with its machine.
+        // SAFETY: `new` made this mapping, and the driver was dropped with its machine.
         unsafe { munmap(self.start.as_ptr().cast(), self.size) }.unwrap();
     }
 }
 
-// SAFETY: each allocation is a part of the mapping that was never given out before, and new memory
+// SAFETY: each allocation is a part of the mapping that was never allocated before, and new memory
 // is zero.
 unsafe impl Hal for GuestMemory {
     fn dma_alloc(pages: usize, _direction: BufferDirection) -> (PhysAddr, NonNull<u8>) {

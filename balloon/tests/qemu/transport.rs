@@ -5,7 +5,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Trans
 use virtio_drivers::{PhysAddr, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Where microvm has its virtio-mmio slots.
+/// The address of microvm's first virtio-mmio slot.
 const FIRST_SLOT: u64 = 0xfeb0_0000;
 const SLOT_BYTES: u64 = 512;
 const SLOTS: u64 = 24;
@@ -13,7 +13,7 @@ const SLOTS: u64 = 24;
 const BALLOON: u32 = 5;
 const LEGACY: u32 = 1;
 
-/// Registers.
+/// Register offsets.
 const VERSION: u64 = 0x004;
 const DEVICE_ID: u64 = 0x008;
 const DEVICE_FEATURES: u64 = 0x010;
@@ -36,6 +36,7 @@ const QUEUE_DRIVER: u64 = 0x090;
 const QUEUE_DEVICE: u64 = 0x0a0;
 const CONFIG: u64 = 0x100;
 
+/// The registers of one virtio-mmio device, reached through qtest.
 #[derive(Debug)]
 pub(crate) struct QtestTransport {
     bus: Bus,
@@ -44,7 +45,7 @@ pub(crate) struct QtestTransport {
 }
 
 impl QtestTransport {
-    /// The balloon of a machine.
+    /// Returns the transport of the machine's balloon.
     pub(crate) fn find(machine: &Machine) -> Self {
         let bus = machine.bus();
         let slots = (0..SLOTS).map(|slot| FIRST_SLOT + slot * SLOT_BYTES);

@@ -1,15 +1,17 @@
-//! The names of a folder, which the host gives piece by piece.
+//! Reads all names of a folder from the host, which returns them in parts.
 
 use ebb_wire::root::{Entry, entries, leading_number};
 use rustix::io::Errno;
 
-/// Adds all names to those that are there. `ask` adds those from a number on ([`piece`]), and tells the next number, or 0.
+/// Adds all names of a folder to `names` and returns them. `ask` adds the names from an index on
+/// ([`piece`]), and returns the index to continue from, or 0 at the end. Fails with `EIO` if the
+/// indices do not increase, and with the errors of `ask`.
 pub(super) fn whole<N>(
     mut names: Vec<N>,
     mut ask: impl FnMut(u64, &mut Vec<N>) -> Result<u64, Errno>,
 ) -> Result<Vec<N>, Errno> {
     let mut from = 0;
-    // Ends: the numbers grow.
+    // Ends, since the indices increase.
     loop {
         let next = ask(from, &mut names)?;
         if next == 0 {
@@ -22,7 +24,8 @@ pub(super) fn whole<N>(
     }
 }
 
-/// Adds the names of an answer, and tells the next number.
+/// Adds the names of one answer to `names`. Returns the index to continue from, or 0 at the end.
+/// Fails with `EIO` if the answer is malformed.
 pub(super) fn piece<N: for<'a> From<Entry<'a>>>(
     rest: &[u8],
     names: &mut Vec<N>,

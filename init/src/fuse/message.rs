@@ -1,13 +1,13 @@
-//! Requests of Linux's and replies, as `linux/fuse.h` of version 7.31 has them.
+//! FUSE requests from Linux and replies to it, in the layout of `linux/fuse.h` version 7.31.
 
 use rustix::io::Errno;
 use std::time::Duration;
 
-/// Version of what is here.
+/// The protocol version implemented here.
 pub(super) const MAJOR: u32 = 7;
 pub(super) const MINOR: u32 = 31;
 
-/// Kinds of requests.
+/// The kinds of requests (`enum fuse_opcode`).
 pub(super) mod opcode {
     pub(in crate::fuse) const LOOKUP: u32 = 1;
     pub(in crate::fuse) const FORGET: u32 = 2;
@@ -41,7 +41,7 @@ pub(super) mod opcode {
     pub(in crate::fuse) const RENAME2: u32 = 45;
 }
 
-/// What both sides can do.
+/// Feature flags of `FUSE_INIT`.
 pub(super) mod can {
     pub(in crate::fuse) const ASYNC_READ: u32 = 1;
     pub(in crate::fuse) const BIG_WRITES: u32 = 1 << 5;
@@ -53,24 +53,24 @@ pub(super) mod can {
     pub(in crate::fuse) const CACHE_SYMLINKS: u32 = 1 << 23;
 }
 
-/// How Linux keeps what is read of an open file or folder.
+/// Flags of an opened file or folder (`FOPEN_…`): what Linux may keep in its caches.
 pub(super) mod keep {
     pub(in crate::fuse) const CACHE: u32 = 1 << 1;
     pub(in crate::fuse) const NAMES: u32 = 1 << 3;
 }
 
-/// `struct fuse_in_header`.
+/// Size of `struct fuse_in_header` in bytes.
 const HEADER: usize = 40;
-/// `struct fuse_out_header`.
+/// Size of `struct fuse_out_header` in bytes.
 const REPLY_HEADER: usize = 16;
-/// The node that is mounted.
+/// The node number of the file system's root (`FUSE_ROOT_ID`).
 pub(super) const TOP: u64 = 1;
-/// The inode of a name that Linux has not asked for.
+/// The inode number reported for a name that Linux has not looked up.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 /// Names that every folder has.
 pub(super) const DOTS: [&[u8]; 2] = [b".", b".."];
 
-/// A request.
+/// A request from Linux.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Request<'a> {
     pub(super) opcode: u32,
@@ -80,6 +80,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
+    /// Reads a request. Returns `None` if it is shorter than a header.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
         let whole = Self {
             opcode: 0,
@@ -95,44 +96,45 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// 32 bits of the body.
+    /// Returns the 32-bit number at byte `at` of the body. Fails with `EIO` past the end.
     pub(super) fn half(&self, at: usize) -> Result<u32, Errno> {
         let bytes = self.rest(at)?.first_chunk().ok_or(Errno::IO)?;
         Ok(u32::from_ne_bytes(*bytes))
     }
 
-    /// 64 bits of the body.
+    /// Returns the 64-bit number at byte `at` of the body. Fails with `EIO` past the end.
     pub(super) fn number(&self, at: usize) -> Result<u64, Errno> {
         let bytes = self.rest(at)?.first_chunk().ok_or(Errno::IO)?;
         Ok(u64::from_ne_bytes(*bytes))
     }
 
-    /// All from a byte of the body on.
+    /// Returns the body from byte `at` on. Fails with `EIO` past the end.
     pub(super) fn rest(&self, at: usize) -> Result<&'a [u8], Errno> {
         self.body.get(at..).ok_or(Errno::IO)
     }
 
-    /// The string that begins there.
+    /// Returns the NUL-terminated string at byte `at` of the body. Fails with `EIO` if it is not
+    /// terminated.
     pub(super) fn name(&self, at: usize) -> Result<&'a [u8], Errno> {
         let rest = self.rest(at)?;
         let end = rest.iter().position(|byte| *byte == 0).ok_or(Errno::IO)?;
         Ok(&rest[..end])
     }
 
-    /// Two strings, one behind the other.
+    /// Returns two successive NUL-terminated strings, the first at byte `at` of the body.
     pub(super) fn names(&self, at: usize) -> Result<[&'a [u8]; 2], Errno> {
         let first = self.name(at)?;
         Ok([first, self.name(at + first.len() + 1)?])
     }
 }
 
-/// What a file is (`struct fuse_attr`).
+/// The attributes of a file (`struct fuse_attr`).
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Attributes {
     pub(super) inode: u64,
     pub(super) size: u64,
     pub(super) blocks: u64,
-    /// Seconds and nanoseconds of the last read, of the last change of its bytes, of any change.
+    /// Seconds and nanoseconds of the last read, the last write, and the last change of attributes.
     pub(super) times: [(i64, u32); 3],
     pub(super) mode: u32,
     pub(super) links: u32,
@@ -141,29 +143,31 @@ pub(super) struct Attributes {
     pub(super) device: u32,
 }
 
-/// How long Linux may trust what it was told: a name, and attributes.
+/// How long Linux may cache a name and attributes.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Trust {
     pub(super) name: Duration,
     pub(super) attributes: Duration,
 }
 
-/// A reply that is being written.
+/// A reply while it is being written.
 #[derive(Debug)]
 pub(crate) struct Reply(Vec<u8>);
 
 impl Reply {
-    /// Room for the longest.
+    /// Returns an empty reply with memory for `room` bytes after its header.
     pub(super) fn new(room: usize) -> Self {
         Self(Vec::with_capacity(REPLY_HEADER + room))
     }
 
+    /// Empties the reply for the next request.
     pub(super) fn begin(&mut self) {
         self.0.clear();
         self.0.resize(REPLY_HEADER, 0);
     }
 
-    /// The whole reply to a request.
+    /// Completes the reply to the request `unique` and returns its bytes. With an error, the reply
+    /// has no body.
     pub(super) fn finish(&mut self, unique: u64, result: Result<(), Errno>) -> &[u8] {
         let error = match result {
             Ok(()) => 0,
@@ -179,19 +183,22 @@ impl Reply {
         &self.0
     }
 
-    /// Bytes behind the header.
+    /// Returns the number of bytes after the header.
     pub(super) fn len(&self) -> usize {
         self.0.len() - REPLY_HEADER
     }
 
+    /// Appends bytes.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
+    /// Appends a 32-bit number.
     pub(super) fn half(&mut self, number: u32) {
         self.bytes(&number.to_ne_bytes());
     }
 
+    /// Appends a 64-bit number.
     pub(super) fn number(&mut self, number: u64) {
         self.bytes(&number.to_ne_bytes());
     }
@@ -211,9 +218,10 @@ impl Reply {
         }
     }
 
-    /// `struct fuse_entry_out`: what has a name.
+    /// Appends a `struct fuse_entry_out`: the node of a name, its attributes, and how long to cache
+    /// them.
     pub(super) fn entry(&mut self, node: u64, of: &Attributes, trust: Trust) {
-        // Node numbers are never used again, so there is one generation.
+        // Node numbers are never reused, so there is only one generation.
         for number in [node, 0, trust.name.as_secs(), trust.attributes.as_secs()] {
             self.number(number);
         }
@@ -222,7 +230,7 @@ impl Reply {
         self.attributes(of);
     }
 
-    /// `struct fuse_attr_out`.
+    /// Appends a `struct fuse_attr_out`.
     pub(super) fn attributes_alone(&mut self, of: &Attributes, trust: Trust) {
         self.number(trust.attributes.as_secs());
         self.half(trust.attributes.subsec_nanos());
@@ -230,20 +238,20 @@ impl Reply {
         self.attributes(of);
     }
 
-    /// `struct fuse_open_out`.
+    /// Appends a `struct fuse_open_out`.
     pub(super) fn opened(&mut self, handle: u64, keep: u32) {
         self.number(handle);
         self.half(keep);
         self.half(0);
     }
 
-    /// `struct fuse_write_out`.
+    /// Appends a `struct fuse_write_out`.
     pub(super) fn written(&mut self, count: u32) {
         self.half(count);
         self.half(0);
     }
 
-    /// `struct fuse_statfs_out`.
+    /// Appends a `struct fuse_statfs_out`. The argument has the numbers of `Ask::Room`.
     pub(super) fn room(&mut self, [size, blocks, free, available, files, free_files]: [u64; 6]) {
         for number in [blocks, free, available, files, free_files] {
             self.number(number);
@@ -255,7 +263,8 @@ impl Reply {
         self.bytes(&[0; 24]);
     }
 
-    /// `struct fuse_dirent`: a name, and where in the folder the next one is; false if it does not fit in `most` bytes.
+    /// Appends a `struct fuse_dirent`: a name, and the index of the next one in the folder. Returns
+    /// `false`, with nothing written, if the body would exceed `most` bytes.
     pub(super) fn name(
         &mut self,
         name: &[u8],
@@ -277,20 +286,20 @@ impl Reply {
         true
     }
 
-    /// Takes back what was added last.
+    /// Shortens the body to its first `len` bytes.
     pub(super) fn truncate(&mut self, len: usize) {
         self.0.truncate(REPLY_HEADER + len);
     }
 }
 
-/// What `stat` says of a block.
+/// The block size reported by `stat`.
 const BLOCK: u32 = 4096;
 const NAME_MAX: u32 = 255;
-/// The kind in a mode, and how directory entries have it.
+/// The file type bits of a mode, and their shift in a directory entry.
 const KIND: u32 = 0o170_000;
 const KIND_SHIFT: u32 = 12;
 
-/// Bytes of a name in a listing.
+/// Returns the size of a directory entry with this name in bytes.
 fn name_bytes(name: &[u8]) -> usize {
     (24 + name.len()).next_multiple_of(8)
 }
@@ -318,7 +327,7 @@ mod tests {
         reply.finish(77, Ok(())).to_vec()
     }
 
-    /// The sizes of the structures in `linux/fuse.h`.
+    /// Compares with the sizes of the structures in `linux/fuse.h`.
     #[test]
     fn replies_are_as_long_as_linux_has_them() {
         let trust = Trust {

@@ -1,12 +1,13 @@
-//! The host's files as file systems: Linux asks by FUSE (fuse(4), `linux/fuse.h`), and the host's [`Desk`](crate::desk::Desk) answers.
+//! The host's files as FUSE file systems (fuse(4), `linux/fuse.h`). Linux sends requests, and
+//! [`Desk`](crate::desk::Desk) fetches the answers from the host.
 //!
-//! | file | what |
-//! |---|---|
-//! | `tree` | what is below the root: it does not change, and is asked for once |
-//! | `volume` | a folder that is read and written |
-//! | `serve` | a file system's requests, one after another |
-//! | `listing` | a folder's names, piece by piece |
-//! | `message` | requests and replies as they are written |
+//! | file      | contents                                                       |
+//! |-----------|----------------------------------------------------------------|
+//! | `tree`    | the host's file tree, lower layer of the root; cached by Linux |
+//! | `volume`  | a folder of the host that programs read and write              |
+//! | `serve`   | the thread that answers a file system's requests               |
+//! | `listing` | reads a folder's names in parts                                |
+//! | `message` | requests and replies in the kernel's format                    |
 
 mod listing;
 mod message;

@@ -1,4 +1,4 @@
-//! A mounted file system, whose requests a thread answers one after another.
+//! Mounts a FUSE file system and answers its requests in one thread, one after another.
 
 use super::message::{MAJOR, MINOR, Reply, Request, can, opcode};
 use crate::failure::Failure;
@@ -16,28 +16,31 @@ use std::path::Path;
 use std::thread;
 
 const DEVICE: &str = "/dev/fuse";
-/// Bytes of a request beside those that are written.
+/// Size of the largest request in bytes, without the bytes to write.
 const REQUEST_MAX: usize = 16 << 10;
-/// So many lost nodes are given back between two requests.
+/// Number of forgotten nodes that are returned to the host between two requests.
 const LOST_AT_ONCE: usize = 64;
-/// Requests that nobody waits for go their way at once, so that they stay in order with others.
+/// The limit for background requests. It is this high so that they are never held back, and stay in
+/// order with other requests.
 const BACKGROUND: u16 = u16::MAX;
 
-/// What answers a file system's requests.
+/// A file system that answers requests.
 pub(crate) trait FileSystem: Send + 'static {
-    /// What it can do ([`can`]) beside what all can.
+    /// The feature flags ([`can`]) of this file system, besides those that all have.
     const ABILITIES: u32;
-    /// The most bytes that one request may write.
+    /// The largest number of bytes that one request may write.
     const WRITE_MAX: usize;
 
-    /// Answers a request. What it has written to the reply does not count where it fails; what it does not know is `ENOSYS`.
+    /// Answers a request by writing to `reply`. If it fails, `reply` is ignored and Linux gets the
+    /// error. Fails with `ENOSYS` if the request is unknown.
     fn answer(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno>;
 
-    /// Linux has lost a node that it was given so often.
+    /// Linux has forgotten `times` of its references to `node`.
     fn forget(&mut self, node: u64, times: u64);
 }
 
-/// Mounts a file system, in `/proc/mounts` as `kind` and `source`.
+/// Mounts a file system at `at` and starts the thread that answers its requests. `/proc/mounts`
+/// shows it with `kind` and `source`. Fails if `/dev/fuse` cannot be opened or the mount fails.
 pub(crate) fn mount(
     fs: impl FileSystem,
     kind: &str,
@@ -58,11 +61,12 @@ pub(crate) fn mount(
     Ok(())
 }
 
-/// Answers until the file system is mounted no more.
+/// Answers requests until the file system is unmounted.
 fn serve<F: FileSystem>(mut fs: F, mut device: File) {
     let mut bytes = vec![0; REQUEST_MAX + F::WRITE_MAX];
     let mut reply = Reply::new(frames::BYTES);
-    // Nodes that Linux has lost, and how often each: thousands at once, so that others go first.
+    // Forgotten nodes and the number of references of each. Linux may forget thousands at once, so
+    // other requests are answered between them.
     let mut lost = VecDeque::new();
     loop {
         let some = lost.len().min(LOST_AT_ONCE);
@@ -74,7 +78,7 @@ fn serve<F: FileSystem>(mut fs: F, mut device: File) {
         let len = match device.read(&mut bytes) {
             Ok(len) => len,
             Err(error) => match Errno::from_io_error(&error) {
-                // It was taken back, or there are others.
+                // The request was withdrawn, or the call was interrupted.
                 Some(Errno::NOENT | Errno::INTR | Errno::AGAIN) => continue,
                 _ => return,
             },
@@ -94,25 +98,25 @@ fn serve<F: FileSystem>(mut fs: F, mut device: File) {
                 lost.extend(all_lost(&request));
                 continue;
             }
-            // Answers are soon here anyway.
+            // Requests are answered quickly, so an interruption is not needed.
             opcode::INTERRUPT => continue,
             opcode::INIT => begin::<F>(&request, &mut reply),
             opcode::DESTROY => Ok(()),
             _ => fs.answer(&request, &mut reply),
         };
-        // Fails where nobody waits for it any more.
+        // Fails if Linux has withdrawn the request.
         let _ = device.write(reply.finish(request.unique, result));
     }
 }
 
-/// Whether a request waits.
+/// Returns whether a request is waiting.
 fn is_readable(device: &File) -> bool {
     let mut look = [PollFd::new(device, PollFlags::IN)];
     let now = Timespec::default();
     poll(&mut look, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// `struct fuse_batch_forget_in`, and nodes with how often.
+/// Returns the nodes of a `struct fuse_batch_forget_in`, each with its number of references.
 fn all_lost(request: &Request<'_>) -> impl Iterator<Item = (u64, u64)> {
     let count = request.half(0).unwrap_or(0);
     (0..count as usize).map_while(move |n| {
@@ -121,7 +125,7 @@ fn all_lost(request: &Request<'_>) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// `struct fuse_init_in`, `struct fuse_init_out`.
+/// Answers a `struct fuse_init_in` with a `struct fuse_init_out`.
 fn begin<F: FileSystem>(request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
     if request.half(0)? != MAJOR {
         return Err(Errno::PROTO);
@@ -134,7 +138,7 @@ fn begin<F: FileSystem>(request: &Request<'_>, reply: &mut Reply) -> Result<(), 
     reply.bytes(&BACKGROUND.to_ne_bytes());
     reply.bytes(&BACKGROUND.to_ne_bytes());
     reply.half(u32::try_from(F::WRITE_MAX).unwrap_or(u32::MAX));
-    // Times have nanoseconds.
+    // The granularity of times: one nanosecond.
     reply.half(1);
     reply.bytes(&u16::try_from(FRAMES_MAX).unwrap_or(u16::MAX).to_ne_bytes());
     reply.bytes(&[0; 34]);

@@ -1,4 +1,5 @@
-//! What of the host is below the root. It does not change: what Linux was told once it need not ask again.
+//! The host's file tree, the lower layer of the guest's root. Its files do not change, so Linux may
+//! cache everything.
 
 use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
@@ -11,23 +12,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A year.
+/// Cache for a year.
 const LONG: Trust = Trust {
     name: Duration::from_secs(31_536_000),
     attributes: Duration::from_secs(31_536_000),
 };
 
-/// What Linux knows of a file.
+/// A file that Linux has a reference to.
 #[derive(Debug)]
 struct Node {
     path: Arc<[u8]>,
     facts: Facts,
     target: Box<[u8]>,
-    /// How often it was given to Linux.
+    /// Number of Linux's references to the node.
     given: u64,
 }
 
-/// A name in a folder that is being listed.
+/// An entry of a folder that is being listed.
 #[derive(Debug)]
 struct Name {
     name: Box<[u8]>,
@@ -36,6 +37,7 @@ struct Name {
 }
 
 impl Name {
+    /// Returns an entry for the folder `name` without further attributes.
     fn of_folder(name: &[u8]) -> Self {
         Self {
             name: name.into(),
@@ -58,19 +60,19 @@ impl From<Entry<'_>> for Name {
     }
 }
 
-/// The tree.
+/// The file system of the host's tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
     desk: Arc<Desk>,
     nodes: HashMap<u64, Node>,
     numbers: HashMap<Arc<[u8]>, u64>,
-    /// Names of open folders.
+    /// The entries of open folders, by the number of the open folder.
     listings: HashMap<u64, Vec<Name>>,
-    /// The next number of a node or a listing.
+    /// The next unused number for a node or an open folder.
     next: u64,
 }
 
-/// Asks about a path.
+/// Asks the host a question and returns the result of `read` for the answer.
 fn ask<R>(
     desk: &Desk,
     question: &Question<'_>,
@@ -79,7 +81,7 @@ fn ask<R>(
     desk.ask(|buffer, _| question.write(buffer), |rest, _| read(rest))
 }
 
-/// A question that needs no more than a path.
+/// Returns a question that needs no more than a path.
 fn about(ask: Ask, path: &[u8]) -> Question<'_> {
     Question {
         ask,
@@ -92,7 +94,7 @@ fn about(ask: Ask, path: &[u8]) -> Question<'_> {
 }
 
 impl Tree {
-    /// Asks for the root.
+    /// Asks the host for the root and returns the file system. Fails with the host's error.
     pub(crate) fn new(desk: Arc<Desk>) -> Result<Self, Errno> {
         let mut tree = Self {
             desk,
@@ -106,24 +108,27 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Asks the host for the file at `path`. Fails with the host's error, such as `ENOENT`.
     fn look(&self, path: &[u8]) -> Result<Name, Errno> {
         ask(&self.desk, &about(Ask::Look, path), |rest| {
             entries(rest).next().map(Name::from).ok_or(Errno::IO)
         })
     }
 
+    /// Returns the node with this number. Fails with `ESTALE` if there is none.
     fn node(&self, number: u64) -> Result<&Node, Errno> {
         self.nodes.get(&number).ok_or(Errno::STALE)
     }
 
-    /// The path of a name in a folder.
+    /// Returns the path of `name` in the folder `folder`.
     fn path(&self, folder: u64, name: &[u8]) -> Result<Vec<u8>, Errno> {
         let folder = &self.node(folder)?.path;
         let slash: &[u8] = if folder.is_empty() { b"" } else { b"/" };
         Ok([folder, slash, name].concat())
     }
 
-    /// The node at a path, given to Linux one more time.
+    /// Returns the number of the node at `path`, created if need be, and counts one more reference
+    /// by Linux.
     fn enter(&mut self, path: Arc<[u8]>, what: &Name) -> u64 {
         let number = *self.numbers.entry(path.clone()).or_insert(self.next);
         if number == self.next {
@@ -142,7 +147,7 @@ impl Tree {
     fn attributes(&self, number: u64) -> Result<Attributes, Errno> {
         let facts = &self.node(number)?.facts;
         let (major, minor) = (facts.device >> 32, facts.device & 0xffff_ffff);
-        // As `new_encode_dev` has it.
+        // The encoding of `new_encode_dev` in Linux.
         let device = (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12);
         Ok(Attributes {
             inode: number,
@@ -162,7 +167,7 @@ impl Tree {
         let found = match self.look(&path) {
             Ok(found) => found,
             Err(Errno::NOENT) => {
-                // No node: Linux keeps in mind that there is none.
+                // Node number 0 makes Linux cache that the name does not exist.
                 reply.entry(0, &Attributes::default(), LONG);
                 return Ok(());
             }
@@ -173,7 +178,7 @@ impl Tree {
         Ok(())
     }
 
-    /// All names in a folder.
+    /// Reads all entries of a folder from the host, with `.` and `..`.
     fn names(&self, folder: u64) -> Result<Vec<Name>, Errno> {
         let path = &self.node(folder)?.path;
         let dots = DOTS.map(Name::of_folder).into();
@@ -186,7 +191,8 @@ impl Tree {
         })
     }
 
-    /// Names of an open folder from a number on, with what they are if Linux wants to know.
+    /// Answers `READDIR` and `READDIRPLUS`: the entries of an open folder from an index on. With
+    /// `READDIRPLUS` each has its attributes.
     fn list(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let (handle, from, most) = (request.number(0)?, request.number(8)?, request.half(16)?);
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
@@ -199,6 +205,7 @@ impl Tree {
         result
     }
 
+    /// Writes the entries of `names` from the index `from` on, as far as `most` bytes suffice.
     fn write_names(
         &mut self,
         request: &Request<'_>,
@@ -210,12 +217,12 @@ impl Tree {
         for (at, name) in names.iter().enumerate().skip(first) {
             let next = at as u64 + 1;
             let path = self.path(request.node, &name.name)?;
-            // Linux knows it, or will know it by this number if it asks.
+            // The node number that Linux has for the path already, or will get if it asks.
             let known = self.numbers.get(path.as_slice()).copied();
             let before = reply.len();
             let given = match request.opcode {
                 opcode::READDIR => None,
-                // No node: Linux knows them.
+                // Node number 0: Linux knows `.` and `..` itself.
                 _ if DOTS.contains(&&*name.name) => {
                     reply.entry(0, &Attributes::default(), LONG);
                     None
@@ -282,7 +289,8 @@ impl FileSystem for Tree {
                 Ok(())
             }
             opcode::OPENDIR => {
-                // Names are asked for once somebody reads them, and Linux has not kept them.
+                // The host is asked for the names only when they are read and Linux has not cached
+                // them.
                 reply.opened(self.next, keep::CACHE | keep::NAMES);
                 self.next += 1;
                 Ok(())
@@ -297,7 +305,8 @@ impl FileSystem for Tree {
                 reply.room([FRAME as u64, 0, 0, 0, 0, 0]);
                 Ok(())
             }
-            // Of `OPEN`, too: Linux opens files by itself then, and keeps their pages.
+            // `ENOSYS` for `OPEN` tells Linux to open files without asking, and to cache their
+            // pages.
             _ => Err(Errno::NOSYS),
         }
     }

@@ -1,4 +1,4 @@
-//! A folder of the host's that programs read and write. Each look at a name asks the host.
+//! A folder of the host that programs read and write. The host is asked for a name each time.
 
 use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
@@ -15,17 +15,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Each handle is an open file of the host's, and Linux keeps names until its memory is short: after so many more it drops those
-/// that nobody uses.
+/// Number of further handles after which Linux must drop unused names. Each handle is an open file
+/// on the host, and Linux keeps names until its memory is short.
 const HANDLES: usize = 2048;
 
-/// How long what the host said of a file is as good as asking again.
+/// How long Linux may use the host's attributes without asking again. Names are not cached.
 const SHORT: Trust = Trust {
     name: Duration::ZERO,
     attributes: Duration::from_millis(50),
 };
 
-/// `FATTR_…` of `linux/fuse.h`: what is to be set.
+/// `FATTR_…` of `linux/fuse.h`: the attributes to set.
 mod set {
     pub(super) const MODE: u32 = 1;
     pub(super) const UID: u32 = 1 << 1;
@@ -37,12 +37,13 @@ mod set {
     pub(super) const MODIFIED_NOW: u32 = 1 << 8;
 }
 
-/// `FUSE_WRITE_CACHE`: pages of a mapping go to the host.
+/// `FUSE_WRITE_CACHE`: the write comes from the page cache, for a shared mapping.
 const OF_MAPPING: u32 = 1;
-/// Bits of [`Ask::Open`].
+/// Bits of the number in [`Ask::Open`].
 const READ: u64 = 1;
 const WRITE: u64 = 2;
 
+/// A name in a listed folder.
 #[derive(Debug)]
 struct Name {
     name: Box<[u8]>,
@@ -51,6 +52,7 @@ struct Name {
 }
 
 impl Name {
+    /// Returns an entry for the folder `name`, such as `.`.
     fn of_folder(name: &[u8]) -> Self {
         Self {
             name: name.into(),
@@ -70,24 +72,25 @@ impl From<Entry<'_>> for Name {
     }
 }
 
-/// The folder.
+/// The file system of one volume.
 #[derive(Debug)]
 pub(crate) struct Folder {
     desk: Arc<Desk>,
-    /// Its handle.
+    /// The handle of the volume's top folder.
     top: u64,
-    /// Names of open folders.
+    /// The names of open folders, by the number of the open folder.
     listings: HashMap<u64, Vec<Name>>,
     next_listing: u64,
-    /// Files that are open for writing, by handle, and how often.
+    /// Files open for writing, by handle, and the number of times each is open.
     writers: HashMap<u64, u64>,
-    /// How often Linux was given each handle, less what it has lost.
+    /// Number of Linux's references to each handle.
     given: HashMap<u64, u64>,
-    /// So many handles are too many.
+    /// The number of handles at which unused names are dropped next.
     too_many: usize,
     caches: Arc<Caches>,
 }
 
+/// Converts the host's attributes. Fails with `EIO` if a number exceeds 32 bits.
 fn attributes(facts: &Facts) -> Result<Attributes, Errno> {
     let half = |number: u64| u32::try_from(number).map_err(|_| Errno::IO);
     let time = |(seconds, nanos): (i64, u64)| (seconds, u32::try_from(nanos).unwrap_or(0));
@@ -104,12 +107,14 @@ fn attributes(facts: &Facts) -> Result<Attributes, Errno> {
     })
 }
 
+/// Reads the attributes at the start of an answer. Fails with `EIO` if it is too short.
 fn facts_of(rest: &[u8]) -> Result<Facts, Errno> {
     Ok(Facts::read(rest).ok_or(Errno::IO)?.0)
 }
 
 impl Folder {
-    /// The volume with this number, and the host's time.
+    /// Opens the volume `number` of the host. Returns its file system and the host's time since
+    /// 1970. Fails with the host's error.
     pub(crate) fn new(
         desk: Arc<Desk>,
         number: u64,
@@ -135,6 +140,7 @@ impl Folder {
         Ok((folder, time))
     }
 
+    /// Asks the host and returns the result of `read` for the answer.
     fn ask<R>(
         &self,
         request: &volume::Request<'_>,
@@ -144,29 +150,32 @@ impl Folder {
             .ask(|buffer, _| request.write(buffer), |rest, _| read(rest))
     }
 
+    /// Asks the host for the attributes of a file.
     fn facts(&self, handle: u64) -> Result<Facts, Errno> {
         self.ask(&volume::Request::new(Ask::Facts, handle), facts_of)
     }
 
-    /// The host's handle for a node. Handles begin with 1, which Linux has for what is mounted.
+    /// Returns the host's handle for a node. Handles begin with 1, which is the number of the root
+    /// node in FUSE, so node numbers are one higher.
     fn handle(&self, node: u64) -> u64 {
         if node == TOP { self.top } else { node - 1 }
     }
 
-    /// Writes what has a name, by a request that gives Linux its handle.
+    /// Sends a request that issues a handle, and writes the file's entry with it to `reply`.
+    /// Returns the file's attributes.
     fn give(&mut self, request: &volume::Request<'_>, reply: &mut Reply) -> Result<Facts, Errno> {
         let facts = self.ask(request, facts_of)?;
         *self.given.entry(facts.handle).or_default() += 1;
         if self.given.len() >= self.too_many {
             self.caches.drop_names();
-            // Those that are in use stay.
+            // Handles in use stay, so the limit counts from the present number.
             self.too_many = self.given.len() + HANDLES;
         }
         reply.entry(facts.handle + 1, &attributes(&facts)?, SHORT);
         Ok(facts)
     }
 
-    /// A request about a name in a folder.
+    /// Returns a request about a name in a folder.
     fn named<'a>(&self, ask: Ask, folder: u64, name: &'a [u8]) -> volume::Request<'a> {
         volume::Request {
             name,
@@ -174,11 +183,12 @@ impl Folder {
         }
     }
 
+    /// Sends a request whose answer has no contents.
     fn done(&self, request: &volume::Request<'_>) -> Result<(), Errno> {
         self.ask(request, |_| Ok(()))
     }
 
-    /// Makes something with a mode.
+    /// Creates a file or folder with a mode, and writes its entry to `reply`.
     fn make(
         &mut self,
         ask: Ask,
@@ -191,7 +201,7 @@ impl Folder {
         self.give(&request, reply)
     }
 
-    /// Has the host open a file as the flags say.
+    /// Asks the host to open a file for the access in `flags`, and counts it if that is writing.
     fn open(&mut self, handle: u64, flags: u32) -> Result<(), Errno> {
         let mode = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
         let (reads, writes) = (mode != OFlags::WRONLY, mode != OFlags::RDONLY);
@@ -204,12 +214,13 @@ impl Folder {
         Ok(())
     }
 
-    /// Makes a file and opens it.
+    /// Answers `CREATE`: creates a file and opens it.
     fn create(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let (flags, mode, name) = (request.half(0)?, request.half(4)?, request.name(16)?);
         let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
         let facts = match self.make(Ask::File, (request.node, name), mode, reply) {
-            // Others made it meanwhile. Linux looks again then, and opens it as any other, with its checks.
+            // The host created the file in the meantime. After `ESTALE` Linux looks the name up
+            // again and opens the file as usual, with its permission checks.
             Err(Errno::EXIST) if !exclusive => return Err(Errno::STALE),
             made => made?,
         };
@@ -221,6 +232,7 @@ impl Folder {
         Ok(())
     }
 
+    /// Answers `RELEASE`: closes the file on the host if this was the last use for writing.
     fn release(&mut self, request: &Request<'_>) -> Result<(), Errno> {
         let mode = OFlags::from_bits_retain(request.half(8)?) & OFlags::RWMODE;
         let handle = self.handle(request.node);
@@ -236,12 +248,12 @@ impl Folder {
         Ok(())
     }
 
-    /// Changes what is to be set, and says what the file is then.
+    /// Answers `SETATTR`: changes the requested attributes and writes the resulting ones.
     fn change(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let handle = self.handle(request.node);
         let what = request.half(0)?;
         let mut facts = self.facts(handle)?;
-        // Who owns what is the host's affair; nothing changes for who gives it to whom it belongs.
+        // Owners are the host's matter. A change that keeps the owner is accepted.
         let other = |bit, at, own: u64| {
             Ok::<_, Errno>(what & bit != 0 && u64::from(request.half(at)?) != own)
         };
@@ -279,6 +291,7 @@ impl Folder {
         Ok(())
     }
 
+    /// Renames `name` to `new_name` on the host.
     fn rename(
         &self,
         request: &Request<'_>,
@@ -291,7 +304,7 @@ impl Folder {
         self.done(&rename)
     }
 
-    /// All names in a folder.
+    /// Reads all names in a folder from the host, with `.` and `..`.
     fn names(&self, handle: u64) -> Result<Vec<Name>, Errno> {
         let dots = DOTS.map(Name::of_folder).into();
         listing::whole(dots, |from, names| {
@@ -301,7 +314,8 @@ impl Folder {
         })
     }
 
-    /// Names of an open folder from a number on. They are asked for when a listing begins.
+    /// Answers `READDIR`: the names of an open folder from an index on. They are read from the host
+    /// when a listing begins.
     fn list(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let (listing, from, most) = (request.number(0)?, request.number(8)?, request.half(16)?);
         let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
@@ -365,7 +379,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Makes a file longer; room is not reserved.
+    /// Answers `FALLOCATE`: extends the file if it is shorter. Disk space is not reserved. Fails
+    /// with `EOPNOTSUPP` for other modes.
     fn allocate(&self, request: &Request<'_>) -> Result<(), Errno> {
         if request.half(24)? != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -383,7 +398,7 @@ impl Folder {
 }
 
 impl FileSystem for Folder {
-    // What others change is noticed by its size and time.
+    // Linux notices changes by the host from size and time, and drops its pages then.
     const ABILITIES: u32 = can::AUTO_INVAL_DATA;
     const WRITE_MAX: usize = frames::BYTES;
 
@@ -415,7 +430,7 @@ impl FileSystem for Folder {
             }
             opcode::MKNOD => {
                 let mode = request.half(0)?;
-                // The guest's own: on the host nobody would be at their other end.
+                // Pipes, sockets and devices would have no other end on the host.
                 if FileType::from_raw_mode(mode) != FileType::RegularFile {
                     return Err(Errno::PERM);
                 }
@@ -435,7 +450,7 @@ impl FileSystem for Folder {
                 let mut link = self.named(Ask::Name, node, name);
                 link.numbers[0] = self.handle(request.number(0)?);
                 self.done(&link)?;
-                // Linux has the node one more time.
+                // The lookup counts one more reference of Linux to the node.
                 self.give(&self.named(Ask::Look, node, name), reply)
                     .map(drop)
             }
@@ -484,7 +499,7 @@ impl FileSystem for Folder {
             }
             let mut forget = volume::Request::new(Ask::Forget, handle);
             forget.numbers[0] = times;
-            // The host knows it no more than we.
+            // Nothing can be done if the host no longer knows the handle.
             let _ = self.done(&forget);
         }
     }

@@ -1,18 +1,18 @@
-//! STREAM: copy, scale, add and triad over three arrays.
+//! STREAM: the kernels copy, scale, add and triad over three arrays.
 
 use super::windows::{Sample, Work, lowest_hundredth};
 use crate::clock::{monotonic_ns, ratio};
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Numbers in an array of 8 MiB.
+/// Number of elements in an array of 8 MiB.
 const NUMBERS: usize = 1 << 20;
 const SCALAR: f64 = 3.0;
 const KERNELS: [&str; 4] = ["copy", "scale", "add", "triad"];
-/// Bytes that each kernel reads and writes, as STREAM counts them.
+/// Bytes that each kernel reads and writes in a pass, as STREAM counts them.
 const BYTES: [u64; 4] = [16 << 20, 16 << 20, 24 << 20, 24 << 20];
 
-/// The arrays.
+/// The three arrays.
 pub(super) struct Stream {
     a: Vec<f64>,
     b: Vec<f64>,
@@ -20,6 +20,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
+    /// Returns arrays with their initial values.
     pub(super) fn new() -> Self {
         Self {
             a: vec![1.0; NUMBERS],
@@ -28,7 +29,7 @@ impl Stream {
         }
     }
 
-    /// Runs the kernel with number `kernel`, and returns its nanoseconds.
+    /// Runs the kernel with index `kernel`. Returns its time in nanoseconds, at least 1.
     fn kernel(&mut self, kernel: usize) -> u64 {
         let Self { a, b, c } = self;
         let begin = monotonic_ns();
@@ -41,7 +42,8 @@ impl Stream {
             }
             _ => {
                 let sums = a.iter_mut().zip(&*b).zip(&*c);
-                // STREAM lets the values grow; here they stay finite in a run of any length.
+                // The values of STREAM grow without limit. Here they stay finite in a run of any
+                // length.
                 sums.for_each(|((a, b), c)| *a = (b + SCALAR * c).min(1e9));
             }
         }
@@ -102,7 +104,7 @@ mod tests {
         for kernel in 0..4 {
             assert!(stream.kernel(kernel) > 0);
         }
-        // c = a; b = 3c; c = a + b; a = b + 3c.
+        // The kernels in order: c = a; b = 3c; c = a + b; a = b + 3c.
         assert_eq!((stream.b[7], stream.c[7], stream.a[7]), (3.0, 4.0, 15.0));
         let last = NUMBERS - 1;
         assert_eq!((stream.c[last], stream.a[last]), (4.0, 15.0));

@@ -1,4 +1,4 @@
-//! Rounds of a program that builds something, with a rest after each.
+//! Runs a program that builds something in rounds, with a rest after each round.
 
 use crate::Failure;
 use crate::clock::{monotonic_ns, ratio};
@@ -7,7 +7,8 @@ use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Runs `program` `rounds` times, and rests for `share` times as long after each round.
+/// Runs `program` `rounds` times. After each round, rests `share` times as long as the round took.
+/// Fails if the program cannot be started or its exit status is not 0.
 pub(super) fn run(
     rounds: u64,
     share: u32,

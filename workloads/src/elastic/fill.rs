@@ -5,7 +5,7 @@ use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{Mapping, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
 
-/// Touches and frees `bytes` twice. The host may take what is free at both pauses.
+/// Touches and frees `bytes` bytes twice. The host may take free memory in both pauses.
 pub(super) fn run(bytes: usize, out: &mut Output) -> Result<(), Failure> {
     out.phase("start", Some(bytes))?;
     out.rest_as("untouched")?;
@@ -15,7 +15,7 @@ pub(super) fn run(bytes: usize, out: &mut Output) -> Result<(), Failure> {
     out.phase("end", None)
 }
 
-/// Touches and frees `bytes`, and prints how long the touching took.
+/// Touches and frees `bytes` bytes, and prints the time of the touching.
 fn touch(bytes: usize, pass: &str, out: &mut Output) -> Result<(), Failure> {
     let begin = monotonic_ns();
     let mut memory = Mapping::anonymous(bytes, PageSize::Default)?;

@@ -1,7 +1,8 @@
-//! `elastic`: what a guest does while the host takes memory from it and gives it back.
+//! `elastic`: measures a guest while the host takes memory from it and gives it back.
 //!
-//! Another program outside the guest takes the memory: the phases say when. The experiments are those of
-//! the HyperAlloc paper (EuroSys '25): fill memory, STREAM, FTQ, and builds with a rest after each.
+//! A program outside the guest takes the memory, at the times that the phases tell it. The
+//! experiments are those of the HyperAlloc paper (EuroSys '25): filling memory, STREAM, FTQ, and
+//! builds with a rest after each.
 
 mod bandwidth;
 mod builds;
@@ -13,6 +14,7 @@ use crate::output::Output;
 use crate::{Experiment, Failure, args, size};
 use std::time::Duration;
 
+/// The experiment `elastic`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "elastic",
     usage: "memory SIZE | stream|ftq SIZE SECONDS ROUNDS | build ROUNDS SHARE -- PROGRAM [ARGUMENTS]",
@@ -35,9 +37,9 @@ of each round (round_s).",
     run,
 };
 
-/// The most rounds of one run.
+/// The largest number of rounds of one run.
 const ROUNDS_MAX: u64 = 1000;
-/// The longest window: its samples are kept until its end.
+/// The longest window. Its samples stay in memory until its end.
 const WINDOW_MAX: Duration = Duration::from_secs(600);
 /// The longest rest, as a multiple of its round.
 const SHARE_MAX: u64 = 100;
@@ -70,7 +72,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     }
 }
 
-/// Reads the arguments of `stream` and `ftq`.
+/// Reads the arguments of `stream` and `ftq`. Fails with `Usage` if one is out of range.
 fn windows(bytes: &str, seconds: &str, rounds: &str) -> Result<windows::Windows, Failure> {
     let window = args::duration(seconds)?;
     if window.is_zero() || window > WINDOW_MAX {

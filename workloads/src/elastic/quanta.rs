@@ -1,4 +1,4 @@
-//! FTQ: fixed time quanta, and how many units of work each of them has room for.
+//! FTQ: counts the units of work in fixed time quanta.
 
 use super::windows::{Sample, Work, lowest_hundredth};
 use crate::clock::{monotonic_ns, ratio};
@@ -6,17 +6,19 @@ use std::hint::black_box;
 use std::time::Duration;
 
 const QUANTUM_NS: u64 = 1_000_000;
-/// Steps of one unit of work, between two looks at the clock.
+/// Number of generator steps in one unit of work. The clock is read after each unit.
 const STEPS: u32 = 64;
 
-/// The state of the generator that the work is made of.
+/// The state of the pseudo-random generator that forms the work.
 pub(super) struct Ftq(u64);
 
 impl Ftq {
+    /// Returns the generator's initial state.
     pub(super) fn new() -> Self {
         Self(0x9e37_79b9_7f4a_7c15)
     }
 
+    /// Does one unit of work.
     fn unit(&mut self) {
         for _ in 0..STEPS {
             self.0 ^= self.0 << 13;
@@ -34,7 +36,7 @@ impl Work for Ftq {
         let quanta = usize::try_from(quanta.max(1)).unwrap_or(usize::MAX);
         let mut counts = vec![0_u64; quanta];
         loop {
-            // A unit counts in the quantum in which it ends. One that is passed over stays at 0.
+            // A unit counts in the quantum in which it ends. A quantum in which no unit ends has 0.
             self.unit();
             let at = (monotonic_ns() - begin) / QUANTUM_NS;
             match usize::try_from(at).ok().and_then(|at| counts.get_mut(at)) {

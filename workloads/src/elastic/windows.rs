@@ -1,4 +1,5 @@
-//! Rounds of windows in which the same work is measured: quiet, while memory leaves, while it returns.
+//! Rounds of three windows in which the same work is measured: a quiet one, one while memory leaves
+//! the guest, and one while it returns.
 
 use crate::Failure;
 use crate::mapping::{Mapping, PageSize};
@@ -6,9 +7,9 @@ use crate::output::{Better, Labels, Metric, Output};
 use crate::tasks::Child;
 use std::time::Duration;
 
-/// What the rounds are made of.
+/// The parameters of a run.
 pub(super) struct Windows {
-    /// Memory that is touched and freed before it leaves.
+    /// Bytes that are touched and freed before the host takes memory.
     pub(super) bytes: usize,
     pub(super) window: Duration,
     pub(super) rounds: u64,
@@ -19,19 +20,19 @@ pub(super) struct Sample {
     pub(super) name: &'static str,
     pub(super) value: f64,
     pub(super) unit: &'static str,
-    /// The kernel of STREAM, where figures differ by it.
+    /// The STREAM kernel that the figure is about, if there is one.
     pub(super) kernel: Option<&'static str>,
 }
 
 /// Work whose speed is measured.
 pub(super) trait Work {
-    /// Works for `window`, and returns its figures.
+    /// Works for the time `window` and returns the figures.
     fn measure(&mut self, window: Duration) -> Vec<Sample>;
 }
 
-/// Measures `work` in every window of every round.
+/// Measures `work` in every window of every round and prints the figures.
 pub(super) fn run(windows: &Windows, work: &mut dyn Work, out: &mut Output) -> Result<(), Failure> {
-    // The first pass touches what the work needs.
+    // The first pass touches the memory of the work itself.
     work.measure(Duration::from_millis(1));
     for _ in 0..windows.rounds {
         out.phase("quiet", None)?;
@@ -64,7 +65,8 @@ fn metric(sample: &Sample, window: &str) -> Metric {
     }
 }
 
-/// Has another process touch and free `bytes`, so that the host holds them and nothing uses them.
+/// Touches and frees `bytes` bytes in another process, so that the host holds memory that the guest
+/// does not use.
 fn fill(bytes: usize) -> Result<(), Failure> {
     let child = Child::fork(|| {
         Mapping::anonymous(bytes, PageSize::Default)?.touch();
@@ -78,7 +80,7 @@ fn fill(bytes: usize) -> Result<(), Failure> {
     }
 }
 
-/// Returns the value below which a hundredth of `values` lies; 0 of none.
+/// Returns the value below which a hundredth of `values` lies. Returns 0 if there are none.
 pub(super) fn lowest_hundredth(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 100).copied().unwrap_or(0.0)

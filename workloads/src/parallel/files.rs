@@ -1,4 +1,4 @@
-//! Descriptors and names.
+//! `dup` of a descriptor, and `open` of a file by its name.
 
 use super::{Call, Watch};
 use crate::Failure;
@@ -9,9 +9,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// Calls of a batch.
+/// Number of calls in a batch.
 const BATCH: u64 = 64;
 
+/// Duplicates and closes a descriptor.
 pub(super) const DUP: Call = Call {
     name: "dup",
     kind: Kind::Threads,
@@ -19,6 +20,7 @@ pub(super) const DUP: Call = Call {
     work: dup,
 };
 
+/// Opens and closes a file by its name.
 pub(super) const OPEN: Call = Call {
     name: "open",
     kind: Kind::Processes,
@@ -27,7 +29,7 @@ pub(super) const OPEN: Call = Call {
 };
 
 fn close(descriptor: libc::c_int) -> Result<(), Failure> {
-    // SAFETY: the caller has just made it, and nobody else knows it.
+    // SAFETY: the caller has just made the descriptor, and no other code has it.
     if unsafe { libc::close(descriptor) } != 0 {
         return Err(Failure::last_os("close"));
     }
@@ -38,7 +40,7 @@ fn dup(watch: &mut Watch) -> Result<(), Failure> {
     let file = File::open("/dev/null").map_err(Failure::system("open /dev/null"))?;
     while watch.again() {
         for _ in 0..BATCH {
-            // SAFETY: a plain call with a number.
+            // SAFETY: the call takes a number only.
             let copy = unsafe { libc::dup(file.as_raw_fd()) };
             if copy < 0 {
                 return Err(Failure::last_os("dup"));
@@ -49,7 +51,7 @@ fn dup(watch: &mut Watch) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file that goes with this value.
+/// A file that is removed when this value is dropped.
 struct Own(PathBuf);
 
 impl Drop for Own {

@@ -1,4 +1,4 @@
-//! Mappings, page faults, the heap.
+//! `mmap`, `brk` and page faults.
 
 use super::{Call, Watch};
 use crate::Failure;
@@ -6,14 +6,15 @@ use crate::mapping::{Mapping, PAGE_BYTES, PageSize};
 use crate::memory_file;
 use crate::tasks::Kind;
 
-/// Mappings of a batch.
+/// Number of calls in a batch.
 const MAPPINGS: u64 = 16;
-/// What is mapped where nothing is touched.
+/// Size of a mapping that is not touched, in bytes.
 const MAPPED_BYTES: usize = 128 << 20;
-/// What is mapped and touched in a batch.
+/// Number of bytes that are mapped and touched in a batch.
 const TOUCHED_BYTES: usize = 1 << 20;
 const PAGES: u64 = (TOUCHED_BYTES / PAGE_BYTES) as u64;
 
+/// Maps and unmaps anonymous memory without touching it.
 pub(super) const MMAP: Call = Call {
     name: "mmap",
     kind: Kind::Threads,
@@ -28,6 +29,7 @@ pub(super) const MMAP: Call = Call {
     },
 };
 
+/// Maps and unmaps a file without touching it.
 pub(super) const MMAP_FILE: Call = Call {
     name: "mmap-file",
     kind: Kind::Threads,
@@ -43,6 +45,7 @@ pub(super) const MMAP_FILE: Call = Call {
     },
 };
 
+/// Moves the end of the heap up and down.
 pub(super) const BRK: Call = Call {
     name: "brk",
     kind: Kind::Threads,
@@ -50,6 +53,7 @@ pub(super) const BRK: Call = Call {
     work: brk,
 };
 
+/// Writes to the pages of a private file mapping.
 pub(super) const FILE_FAULT: Call = Call {
     name: "file-fault",
     kind: Kind::Threads,
@@ -63,6 +67,7 @@ pub(super) const FILE_FAULT: Call = Call {
     },
 };
 
+/// Writes to the pages of an anonymous mapping.
 pub(super) const FAULT: Call = Call {
     name: "fault",
     kind: Kind::Threads,
@@ -75,17 +80,18 @@ pub(super) const FAULT: Call = Call {
     },
 };
 
-/// Threads share the heap and move its end against each other, as those of will-it-scale do. Nobody
-/// asks for memory meanwhile, and the last call of each thread puts the end where it was.
+/// Moves the end of the heap up and down. Several threads do this at once, like those of
+/// will-it-scale. No thread allocates memory during that time, and each thread's last call restores
+/// the end.
 fn brk(watch: &mut Watch) -> Result<(), Failure> {
     let set = |end: usize| {
-        // SAFETY: the end is never below where the C library left it, and what is above it is
-        // nobody's.
+        // SAFETY: the end is never below the one that the C library set, and the memory above that
+        // is unused.
         unsafe { libc::syscall(libc::SYS_brk, end) }
     };
-    // The first of the library's pages beyond its heap: a thread that comes later may find the end
-    // moved, but by less than this.
-    // SAFETY: it only asks.
+    // The first page beyond the library's heap. A thread that starts later may find the end moved,
+    // but by less than a page.
+    // SAFETY: the call with 0 only returns the end.
     let heap = unsafe { libc::sbrk(0) }.addr().next_multiple_of(PAGE_BYTES);
     while watch.again() {
         for _ in 0..MAPPINGS / 2 {

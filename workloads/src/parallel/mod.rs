@@ -1,7 +1,7 @@
-//! `parallel`: what a call costs when one task makes it, and when several do at once.
+//! `parallel`: measures a call made by one task, and by several tasks at once.
 //!
-//! The shape of will-it-scale: each task has files and memory of its own, so what keeps them from
-//! being several times as fast as one is what the kernel shares among them.
+//! It works like will-it-scale: each task has files and memory of its own. If n tasks make fewer
+//! than n times the calls of one task, the cause is data that the kernel shares among them.
 
 mod files;
 mod memory;
@@ -15,6 +15,7 @@ use crate::tasks::{self, Kind};
 use crate::{Experiment, Failure};
 use std::time::Duration;
 
+/// The experiment `parallel`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "parallel",
     usage: "CALL [TASKS [SECONDS|ROUNDSr]]",
@@ -39,14 +40,15 @@ several tasks, how many times as many calls all of them made as one alone (scali
     run,
 };
 
-/// What one task does: it prepares itself, and makes calls while the watch says so.
+/// The work of one task: it prepares itself, then makes calls while [`Watch::again`] returns
+/// `true`.
 type Work = fn(&mut Watch) -> Result<(), Failure>;
 
-/// A call that is measured.
+/// A call to measure.
 struct Call {
     name: &'static str,
     kind: Kind,
-    /// Calls of one batch, between two looks at the clock.
+    /// Number of calls in one batch. The clock is read after each batch.
     batch: u64,
     work: Work,
 }
@@ -65,12 +67,13 @@ const CALLS: [&Call; 10] = [
 ];
 
 const DEFAULT_UNTIL: Until = Until::Elapsed(Duration::from_secs(1));
-/// So many times one task works and then all do: the machine's speed changes meanwhile.
+/// Number of times that one task works and then all do. They alternate, since the machine's speed
+/// changes over time.
 const SLICES: u32 = 3;
-/// Batches of a slice that warm up.
+/// Number of warm-up batches at the start of a slice.
 const WARM: u64 = 2;
 
-/// Says when a task's time is over, and counts what it did.
+/// Decides when a task stops, and counts its batches and time.
 struct Watch {
     until: Until,
     batches: u64,
@@ -88,7 +91,8 @@ impl Watch {
         }
     }
 
-    /// Whether to make another batch of calls. The task is ready when it asks first.
+    /// Returns whether the task must make another batch of calls. The task must be ready at the
+    /// first call.
     fn again(&mut self) -> bool {
         let now = monotonic_ns();
         if self.batches == WARM {
@@ -104,6 +108,7 @@ impl Watch {
         true
     }
 
+    /// Returns the number of batches after the warm-up and their time in nanoseconds.
     fn figures(&self) -> [u64; 2] {
         [self.batches.saturating_sub(WARM), self.ns]
     }
@@ -165,7 +170,7 @@ fn report(call: &Call, tasks: u64, rate: f64, out: &mut Output) -> Result<(), Fa
     })
 }
 
-/// Calls a nanosecond of so many tasks together.
+/// Runs `tasks` tasks at once and returns the number of calls per nanosecond of all together.
 fn rate(call: &Call, tasks: u64, until: Until) -> Result<f64, Failure> {
     let count = usize::try_from(tasks).expect("bounded by `MAX_TASKS`");
     let work = || {
@@ -181,8 +186,8 @@ fn rate(call: &Call, tasks: u64, until: Until) -> Result<f64, Failure> {
     };
     let figures = match call.kind {
         Kind::Processes => work(),
-        // One thread has another beside it, too, which waits: a process with one thread alone is
-        // spared what is due to others.
+        // A single thread also gets a second one, which only waits. A process with one thread would
+        // be spared work that the kernel does because of other threads.
         Kind::Threads => std::thread::scope(|scope| match scope.spawn(work).join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),

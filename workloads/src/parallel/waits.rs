@@ -1,4 +1,4 @@
-//! Looking at files, and waiting for another thread.
+//! `poll` of eventfds, and switches to another thread.
 
 use super::{Call, Watch};
 use crate::Failure;
@@ -6,14 +6,15 @@ use crate::tasks::Kind;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Polls of a batch.
+/// Number of polls in a batch.
 const POLLS: u64 = 64;
-/// Polls of many files in a batch.
+/// Number of polls of many files in a batch.
 const POLLS_OF_MANY: u64 = 8;
 const MANY: usize = 128;
-/// Round trips of a batch.
+/// Number of round trips in a batch.
 const TRIPS: u64 = 32;
 
+/// Polls one eventfd that is ready.
 pub(super) const POLL: Call = Call {
     name: "poll",
     kind: Kind::Threads,
@@ -21,6 +22,7 @@ pub(super) const POLL: Call = Call {
     work: |watch| poll(watch, &events(1, 1)?, POLLS, 1),
 };
 
+/// Polls many eventfds that are not ready.
 pub(super) const POLL_MANY: Call = Call {
     name: "poll-128",
     kind: Kind::Threads,
@@ -28,6 +30,7 @@ pub(super) const POLL_MANY: Call = Call {
     work: |watch| poll(watch, &events(MANY, 0)?, POLLS_OF_MANY, 0),
 };
 
+/// Switches to another thread and back through two pipes.
 pub(super) const SWITCH: Call = Call {
     name: "switch",
     kind: Kind::Threads,
@@ -35,15 +38,15 @@ pub(super) const SWITCH: Call = Call {
     work: switch,
 };
 
-/// So many eventfds that count from `count`.
+/// Returns `number` eventfds whose counters begin at `count`.
 fn events(number: usize, count: libc::c_uint) -> Result<Vec<OwnedFd>, Failure> {
     let event = |_| {
-        // SAFETY: a plain call with two numbers.
+        // SAFETY: the call takes two numbers only.
         let event = unsafe { libc::eventfd(count, libc::EFD_CLOEXEC) };
         if event < 0 {
             return Err(Failure::last_os("eventfd"));
         }
-        // SAFETY: the descriptor is new and belongs to nobody else.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(event) })
     };
     (0..number).map(event).collect()
@@ -60,7 +63,7 @@ fn poll(watch: &mut Watch, files: &[OwnedFd], polls: u64, ready: i32) -> Result<
         .collect();
     while watch.again() {
         for _ in 0..polls {
-            // SAFETY: as many records as there are.
+            // SAFETY: the length is that of the vector of records.
             let found = unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as u64, 0) };
             if found < 0 {
                 return Err(Failure::last_os("poll"));
@@ -89,7 +92,7 @@ fn switch(watch: &mut Watch) -> Result<(), Failure> {
                     .map_err(Failure::system("send a byte around"))?;
             }
         }
-        // The other thread reads to the end of the pipe.
+        // The other thread ends when the pipe ends.
         drop(here_writes);
         match other.join() {
             Ok(outcome) => outcome,
@@ -98,7 +101,7 @@ fn switch(watch: &mut Watch) -> Result<(), Failure> {
     })
 }
 
-/// Sends each byte back until there are no more.
+/// Sends each byte back until the pipe ends.
 fn answer(from: &mut PipeReader, to: &mut PipeWriter) -> Result<(), Failure> {
     let mut byte = [0];
     loop {

@@ -1,28 +1,29 @@
-//! Areas of the address space.
+//! Part `areas`: memory areas (VMAs) of the address space.
 
 use super::call::Reserved;
 use super::{Figures, Part, time};
 use crate::Failure;
 
+/// The part `areas` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "areas",
     counts: "areas",
     usual: [1_000, 30_000],
-    // Linux has 65,530 at most, and the program some of its own.
+    // Linux allows 65,530 areas, and the program has some itself.
     most: 60_000,
     run,
 };
 
-/// Pages of an area that is protected as a whole.
+/// Number of pages of an area that is protected as a whole.
 const WHOLE: usize = 16;
-/// Pages from the start of one of these to that of the next, so that they never join.
+/// Distance in pages between two such areas, so that they never merge.
 const STEP: usize = WHOLE + 1;
-/// Areas of that kind; the calls go round among them.
+/// Number of such areas. The calls use them in turn.
 const WHOLES: usize = 32;
 
 fn run(number: u64) -> Result<Figures, Failure> {
     let number = usize::try_from(number).expect("it is at most 60,000");
-    // Every other page is writable: so many areas.
+    // Every other page is writable, so each page is an area.
     let pages = Reserved::new(number + 2)?;
     pages.map(0, number)?;
     for page in (1..number).step_by(2) {
@@ -33,7 +34,8 @@ fn run(number: u64) -> Result<Figures, Failure> {
         wholes.map(index * STEP, WHOLE)?;
         wholes.touch(index * STEP, WHOLE);
     }
-    // A page in the middle that becomes writable joins both its neighbours, and parts them again.
+    // Making a page in the middle writable merges it with both adjacent areas. Making it read-only
+    // splits them again.
     let middle = number / 4 * 2 + 1;
     let place = |index: usize| {
         let near = middle + index / 2 % 8 * 2;

@@ -1,9 +1,9 @@
-//! Calls that `std` does not have, with their errors.
+//! System calls that `std` does not have.
 
 use crate::Failure;
 use crate::mapping::PAGE_BYTES;
 
-/// What a call answered, or its error under `what`.
+/// Returns `answer`. If it is negative, fails with `errno` and the name `what`.
 pub(super) fn checked(what: &str, answer: libc::c_long) -> Result<libc::c_long, Failure> {
     if answer < 0 {
         return Err(Failure::last_os(what));
@@ -11,13 +11,13 @@ pub(super) fn checked(what: &str, answer: libc::c_long) -> Result<libc::c_long, 
     Ok(answer)
 }
 
-/// Raises a limit of this process to `value`, the hard one, too, where it is lower.
+/// Raises a limit of this process to `value`, and the hard limit if it is lower.
 pub(super) fn raise_limit(limit: libc::__rlimit_resource_t, value: u64) -> Result<(), Failure> {
     let mut now = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `now` is a place for the answer.
+    // SAFETY: `now` is writable memory for the answer.
     let answer = unsafe { libc::getrlimit(limit, &raw mut now) };
     checked("getrlimit", answer.into())?;
     if now.rlim_cur >= value {
@@ -25,13 +25,13 @@ pub(super) fn raise_limit(limit: libc::__rlimit_resource_t, value: u64) -> Resul
     }
     now.rlim_cur = value;
     now.rlim_max = now.rlim_max.max(value);
-    // SAFETY: `now` is a structure to read.
+    // SAFETY: `now` is a structure that the call only reads.
     let answer = unsafe { libc::setrlimit(limit, &raw const now) };
     checked("setrlimit", answer.into())?;
     Ok(())
 }
 
-/// A range of addresses that is reserved, for mappings that others make in it.
+/// A reserved range of addresses, in which a test maps pages.
 #[derive(Debug)]
 pub(super) struct Reserved {
     start: *mut libc::c_void,
@@ -39,10 +39,10 @@ pub(super) struct Reserved {
 }
 
 impl Reserved {
-    /// Takes so many pages of addresses, with nothing mapped there.
+    /// Reserves addresses for `pages` pages. They are not accessible.
     pub(super) fn new(pages: usize) -> Result<Self, Failure> {
         let bytes = pages * PAGE_BYTES;
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -59,15 +59,17 @@ impl Reserved {
         Ok(Self { start, bytes })
     }
 
+    /// Returns the address of page `page`. Panics if the `pages` pages from there on are not in the
+    /// range.
     fn at(&self, page: usize, pages: usize) -> *mut libc::c_void {
         assert!((page + pages) * PAGE_BYTES <= self.bytes, "in the range");
-        // SAFETY: just checked.
+        // SAFETY: the assertion has checked that the result is in the range.
         unsafe { self.start.byte_add(page * PAGE_BYTES) }
     }
 
-    /// Maps pages of zeros, readable and writable.
+    /// Maps pages of zeros, readable and writable, at page `page`.
     pub(super) fn map(&self, page: usize, pages: usize) -> Result<(), Failure> {
-        // SAFETY: the range is this value's own, and nobody holds a reference into it.
+        // SAFETY: this value owns the range, and no reference into it exists.
         let start = unsafe {
             libc::mmap(
                 self.at(page, pages),
@@ -84,27 +86,27 @@ impl Reserved {
         Ok(())
     }
 
-    /// Unmaps pages.
+    /// Unmaps `pages` pages from page `page` on.
     pub(super) fn unmap(&self, page: usize, pages: usize) -> Result<(), Failure> {
-        // SAFETY: the range is this value's own, and nobody holds a reference into it.
+        // SAFETY: this value owns the range, and no reference into it exists.
         let answer = unsafe { libc::munmap(self.at(page, pages), pages * PAGE_BYTES) };
         checked("munmap", answer.into())?;
         Ok(())
     }
 
-    /// Makes pages readable, and writable too or not.
+    /// Makes pages readable, and also writable if `write` is `true`.
     pub(super) fn protect(&self, page: usize, pages: usize, write: bool) -> Result<(), Failure> {
         let rights = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
-        // SAFETY: the range is this value's own, and nobody holds a reference into it.
+        // SAFETY: this value owns the range, and no reference into it exists.
         let answer = unsafe { libc::mprotect(self.at(page, pages), pages * PAGE_BYTES, rights) };
         checked("mprotect", answer.into())?;
         Ok(())
     }
 
-    /// Writes a byte into each page.
+    /// Writes a byte into each page. The pages must be mapped and writable.
     pub(super) fn touch(&self, page: usize, pages: usize) {
         for page in page..page + pages {
-            // SAFETY: the caller has mapped the page writable; a byte fits.
+            // SAFETY: the caller has mapped the page writable, and a byte fits into it.
             unsafe { self.at(page, 1).cast::<u8>().write_volatile(1) };
         }
     }
@@ -112,7 +114,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: the range is this value's own.
+        // SAFETY: this value owns the range.
         unsafe { libc::munmap(self.start, self.bytes) };
     }
 }

@@ -1,10 +1,11 @@
-//! Processes that are alive.
+//! Part `children`: child processes that are alive.
 
 use super::{BEFORE, Figures, Part, TIMES};
 use crate::Failure;
 use crate::clock::{monotonic_ns, ratio};
 use crate::tasks::{Child, Gate};
 
+/// The part `children` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "children",
     counts: "children",
@@ -20,7 +21,7 @@ fn run(number: u64) -> Result<Figures, Failure> {
     })
 }
 
-/// Has so many processes, which wait meanwhile.
+/// Runs `work` while `number` child processes exist and wait.
 pub(super) fn with_children(
     number: u64,
     work: impl FnOnce() -> Result<Figures, Failure>,
@@ -42,7 +43,8 @@ pub(super) fn with_children(
     Ok(figures)
 }
 
-/// What a fork costs the parent, and what it does until the child has ended.
+/// Returns two times in nanoseconds: that of a fork in the parent, and that from there until the
+/// child has ended and was waited for.
 pub(super) fn fork_and_wait() -> Result<(f64, f64), Failure> {
     let (mut fork, mut end) = (0, 0);
     for index in 0..BEFORE + TIMES {

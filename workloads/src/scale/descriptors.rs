@@ -1,4 +1,4 @@
-//! Descriptors of open files.
+//! Part `descriptors`: descriptors of open files.
 
 use super::call::raise_limit;
 use super::children::fork_and_wait;
@@ -6,6 +6,7 @@ use super::{Figures, Part, time};
 use crate::Failure;
 use std::fs::File;
 
+/// The part `descriptors` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "descriptors",
     counts: "descriptors",
@@ -22,7 +23,7 @@ fn run(number: u64) -> Result<Figures, Failure> {
         files.push(open()?);
     }
     let open_close = time(|_| open().map(drop))?;
-    // The lowest that is free is in the middle.
+    // The lowest free descriptor is in the middle.
     let middle = files.len() / 2;
     let again = time(|_| {
         files.swap_remove(middle);

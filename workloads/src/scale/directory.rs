@@ -1,4 +1,4 @@
-//! Files of one directory.
+//! Part `directory`: files of one directory.
 
 use super::call::checked;
 use super::{BEFORE, Figures, Part, TIMES, time};
@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+/// The part `directory` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "directory",
     counts: "files",
@@ -18,10 +19,10 @@ pub(super) const PART: Part = Part {
     run,
 };
 
-/// Bytes that are read of a directory at once, as the C library does.
+/// Number of bytes that are read from a directory at once, as the C library does.
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// A directory that goes with its files.
+/// A directory that is removed with its files when this value is dropped.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -70,7 +71,7 @@ fn open(name: &CString, flags: libc::c_int) -> Result<(), Failure> {
     // SAFETY: the name is a C string.
     let answer = unsafe { libc::open(name.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
     checked("open a file by its name", answer.into())?;
-    // SAFETY: the descriptor is new and belongs to nobody else.
+    // SAFETY: the descriptor is new, and no other code has it.
     let answer = unsafe { libc::close(answer) };
     checked("close", answer.into()).map(drop)
 }
@@ -81,13 +82,14 @@ fn unlink(name: &CString) -> Result<(), Failure> {
     checked("unlink", answer.into()).map(drop)
 }
 
-/// Reads the directory from start to end, as `readdir` does, without a look at the entries.
+/// Reads the directory from start to end, as `readdir` does, without parsing the entries. Fails if
+/// there are too few bytes for `files` files.
 fn read(folder: &Path, files: u64) -> Result<(), Failure> {
     let folder = File::open(folder).map_err(Failure::system("open the directory"))?;
     let mut buffer = vec![0_u8; BUFFER_BYTES];
     let mut bytes = 0;
     loop {
-        // SAFETY: the buffer is valid for as many bytes as are told.
+        // SAFETY: the buffer is valid for the length that is passed.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_getdents64,
@@ -101,7 +103,7 @@ fn read(folder: &Path, files: u64) -> Result<(), Failure> {
             count => bytes += count,
         }
     }
-    // An entry has 19 bytes and its name with a zero, at a multiple of eight.
+    // An entry has 19 bytes and its NUL-terminated name, and begins at a multiple of eight.
     if bytes < files * 24 {
         return Err(Failure::Wrong(format!(
             "{bytes} bytes are too few for {files} files"

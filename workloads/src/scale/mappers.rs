@@ -1,4 +1,4 @@
-//! Processes that map one file.
+//! Part `mappers`: processes that map one file.
 
 use super::children::with_children;
 use super::{Figures, Part, time};
@@ -6,6 +6,7 @@ use crate::Failure;
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::memory_file;
 
+/// The part `mappers` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "mappers",
     counts: "mappers",
@@ -14,12 +15,12 @@ pub(super) const PART: Part = Part {
     run,
 };
 
-/// Bytes of the file.
+/// Size of the file in bytes.
 const BYTES: usize = 16 * PAGE_BYTES;
 
 fn run(number: u64) -> Result<Figures, Failure> {
     let file = memory_file::filled(BYTES)?;
-    // The children inherit it.
+    // The children inherit the mapping.
     let mapping = Mapping::of_shared_file(&file, BYTES)?;
     with_children(number, || {
         drop(mapping);

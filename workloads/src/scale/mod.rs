@@ -1,8 +1,8 @@
-//! `scale`: what calls cost with little of something, and with much of it.
+//! `scale`: measures calls with few and with many objects of one kind.
 //!
-//! A kernel that looks through a list costs a program more the longer it runs. Each part has a
-//! small and a large number of one thing (areas, files, tasks, …) and times calls that should not
-//! care.
+//! If a kernel searches a list, a call takes longer the longer the list is. Each part has a small
+//! and a large number of one kind of object (areas, files, tasks, …) and measures calls whose time
+//! should not depend on it.
 
 mod areas;
 mod call;
@@ -19,6 +19,7 @@ use crate::clock::{monotonic_ns, ratio};
 use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args};
 
+/// The experiment `scale`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "scale",
     usage: "[PART [N…]]",
@@ -42,15 +43,15 @@ makes it dearer (growth).",
     run,
 };
 
-/// What the calls of a part cost with so many of its things.
+/// The figures of a part for one number of objects: name, and time in nanoseconds.
 type Figures = Vec<(&'static str, f64)>;
 
-/// One kind of thing that there can be much of.
+/// One kind of object, and the calls to measure.
 struct Part {
     name: &'static str,
-    /// What N counts, as the label of the figures.
+    /// The objects that N counts, as the label of the figures.
     counts: &'static str,
-    /// The numbers unless others are given.
+    /// The numbers of objects if none are given.
     usual: [u64; 2],
     most: u64,
     run: fn(u64) -> Result<Figures, Failure>,
@@ -68,9 +69,9 @@ const PARTS: &[Part] = &[
     procfs::PART,
 ];
 
-/// How often a call is timed.
+/// Number of measured repetitions of a call.
 const TIMES: u64 = 256;
-/// How often it is done before, to warm up.
+/// Number of repetitions before that, to warm up.
 const BEFORE: u64 = 32;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -94,6 +95,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     one(part, &wanted, out)
 }
 
+/// Runs a part for each number of objects, and prints the figures and their growth.
 fn one(part: &Part, numbers: &[u64], out: &mut Output) -> Result<(), Failure> {
     let mut all = Vec::new();
     for &number in numbers {
@@ -130,7 +132,8 @@ fn one(part: &Part, numbers: &[u64], out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The time of a call, which is told the how-manieth it is: from 0, those that warm up included.
+/// Returns the time of one `call` in nanoseconds. `call` gets the number of its repetition, counted
+/// from 0 and including the warm-up.
 fn time(mut call: impl FnMut(usize) -> Result<(), Failure>) -> Result<f64, Failure> {
     let mut calls = 0..;
     let mut some = |number: u64| {

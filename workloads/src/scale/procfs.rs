@@ -1,4 +1,4 @@
-//! What the kernel tells of a process and of memory as text.
+//! Part `procfs`: text files about a process and memory.
 
 use super::call::Reserved;
 use super::{Figures, Part, time};
@@ -6,6 +6,7 @@ use crate::Failure;
 use std::fs::File;
 use std::io::Read;
 
+/// The part `procfs` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "procfs",
     counts: "areas",
@@ -14,7 +15,7 @@ pub(super) const PART: Part = Part {
     run,
 };
 
-/// Bytes of a read.
+/// Size of a read in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
 fn run(number: u64) -> Result<Figures, Failure> {
@@ -36,7 +37,7 @@ fn run(number: u64) -> Result<Figures, Failure> {
             }
         }
     };
-    // The program counts the bytes, too: some instructions each, the same on every kernel.
+    // The time includes counting the lines, which takes the same few instructions on every kernel.
     let lines = read("/proc/self/maps")?.max(1);
     let maps = time(|_| read("/proc/self/maps").map(drop))?;
     let meminfo = time(|_| read("/proc/meminfo").map(drop))?;

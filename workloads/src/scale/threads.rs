@@ -1,4 +1,4 @@
-//! Threads that are alive.
+//! Part `threads`: threads that are alive.
 
 use super::call::{checked, raise_limit};
 use super::{BEFORE, Figures, Part, TIMES};
@@ -7,6 +7,7 @@ use crate::clock::{monotonic_ns, ratio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
+/// The part `threads` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "threads",
     counts: "threads",
@@ -15,20 +16,21 @@ pub(super) const PART: Part = Part {
     run,
 };
 
-/// Stack of a thread that only waits.
+/// Stack size in bytes of a thread that only waits.
 const STACK_BYTES: usize = 32 << 10;
 
-/// A word that threads wait on until it is not 0.
+/// A futex word. Threads wait on it while it is 0.
 pub(super) struct Word(AtomicU32);
 
 impl Word {
+    /// Returns a word that is 0.
     pub(super) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Waits until somebody wakes this word's waiters; not at all where it is not 0 already.
+    /// Waits until a thread wakes the waiters of this word. Returns at once if the word is not 0.
     pub(super) fn wait(&self) -> Result<(), Failure> {
-        // SAFETY: the word is valid; without a time the call has no other memory to read.
+        // SAFETY: the word is valid, and without a timeout the call reads no other memory.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -48,9 +50,9 @@ impl Word {
         }
     }
 
-    /// Wakes so many at most, and says how many.
+    /// Wakes up to `most` waiters and returns their number.
     pub(super) fn wake(&self, most: i32) -> Result<i64, Failure> {
-        // SAFETY: the word is valid; the call reads and writes no other memory.
+        // SAFETY: the word is valid, and the call accesses no other memory.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -62,25 +64,28 @@ impl Word {
         checked("futex wake", answer)
     }
 
-    /// Lets all go that wait, now and later.
+    /// Sets the word and wakes all waiters. Later calls of `wait` return at once.
     pub(super) fn open(&self) -> Result<(), Failure> {
         self.0.store(1, Ordering::Release);
         self.wake(i32::MAX).map(drop)
     }
 
+    /// Returns whether the word is set.
     fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire) != 0
     }
 }
 
-/// Threads that do `work`, which may tell how many of them are where.
+/// A set of threads.
 pub(super) struct Threads(Vec<JoinHandle<Result<(), Failure>>>);
 
 impl Threads {
+    /// Returns a set without threads.
     pub(super) fn none() -> Self {
         Self(Vec::new())
     }
 
+    /// Starts a thread that runs `work`.
     pub(super) fn start(
         &mut self,
         work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
@@ -93,7 +98,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits for the end of one of them, the last that was started.
+    /// Waits for the end of the thread that was started last.
     fn join_last(&mut self) -> Result<(), Failure> {
         match self.0.pop().map(JoinHandle::join) {
             None => Ok(()),
@@ -102,6 +107,7 @@ impl Threads {
         }
     }
 
+    /// Waits for the end of all threads. Fails with the first failure among them.
     pub(super) fn join(mut self) -> Result<(), Failure> {
         while !self.0.is_empty() {
             self.join_last()?;
@@ -110,7 +116,7 @@ impl Threads {
     }
 }
 
-/// Lets the other threads run until `counter` says that so many are there.
+/// Yields to other threads until `counter` has reached `number`.
 pub(super) fn until(counter: &AtomicU32, number: u64) {
     while u64::from(counter.load(Ordering::Acquire)) < number {
         std::thread::yield_now();
@@ -142,7 +148,7 @@ fn run(number: u64) -> Result<Figures, Failure> {
     }
     until(&HERE, number + TIMES);
     let kept = monotonic_ns() - begin;
-    // Threads that end at once, whose stack the library uses again.
+    // Threads that end at once. The library reuses their stack.
     let mut ended = 0;
     for index in 0..BEFORE + TIMES {
         let begin = monotonic_ns();

@@ -1,9 +1,10 @@
-//! Timers that are set.
+//! Part `timers`: timers that are set.
 
 use super::call::{checked, raise_limit};
 use super::{Figures, Part, time};
 use crate::Failure;
 
+/// The part `timers` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "timers",
     counts: "timers",
@@ -12,23 +13,23 @@ pub(super) const PART: Part = Part {
     run,
 };
 
-/// A timer of this process that tells nobody when it expires.
+/// A timer of this process that sends no notification when it expires.
 struct Timer(libc::timer_t);
 
 impl Timer {
     fn new() -> Result<Self, Failure> {
-        // SAFETY: all zero is a valid value of this plain structure.
+        // SAFETY: all zeros is a valid value of this plain structure.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_NONE;
         let mut timer = std::ptr::null_mut();
-        // SAFETY: both are valid for the call.
+        // SAFETY: both pointers are valid for the call.
         let answer =
             unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) };
         checked("timer_create", answer.into())?;
         Ok(Self(timer))
     }
 
-    /// To so many seconds from now.
+    /// Sets the timer to expire in `seconds` seconds.
     fn set(&self, seconds: i64) -> Result<(), Failure> {
         let none = libc::timespec {
             tv_sec: 0,
@@ -41,7 +42,7 @@ impl Timer {
                 tv_nsec: 0,
             },
         };
-        // SAFETY: the timer is this value's own, `value` a structure to read.
+        // SAFETY: this value owns the timer, and `value` is a structure that the call only reads.
         let answer =
             unsafe { libc::timer_settime(self.0, 0, &raw const value, std::ptr::null_mut()) };
         checked("timer_settime", answer.into())?;
@@ -51,7 +52,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the timer is this value's own.
+        // SAFETY: this value owns the timer.
         unsafe { libc::timer_delete(self.0) };
     }
 }
@@ -61,7 +62,7 @@ fn run(number: u64) -> Result<Figures, Failure> {
     let mut timers = Vec::new();
     for index in 0..number {
         let timer = Timer::new()?;
-        // Far away, each at a moment of its own, in no order.
+        // In the far future, each at a different time, in no order.
         timer.set(i64::try_from(10_000 + index * 7_919 % number).expect("it is small"))?;
         timers.push(timer);
     }

@@ -1,4 +1,4 @@
-//! Threads that wait on futexes.
+//! Part `waiters`: threads that wait on futexes.
 
 use super::call::raise_limit;
 use super::threads::{Threads, Word, until};
@@ -7,6 +7,7 @@ use crate::Failure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+/// The part `waiters` of the experiment: its numbers of objects and its function.
 pub(super) const PART: Part = Part {
     name: "waiters",
     counts: "waiters",
@@ -15,11 +16,11 @@ pub(super) const PART: Part = Part {
     run,
 };
 
-/// What the waiters of one kind share.
+/// State that the waiters of one kind share.
 #[derive(Default)]
 struct Waiters {
     ends: AtomicBool,
-    /// How often one of them came to the wait.
+    /// Number of times that waiters have begun to wait.
     here: AtomicU32,
 }
 
@@ -34,7 +35,9 @@ fn run(number: u64) -> Result<Figures, Failure> {
     ])
 }
 
-/// What it costs to wake nobody, and one that waits again: with a word for each, or one for all.
+/// Returns two times in nanoseconds: to wake a word without waiters, and to wake one thread that
+/// then waits again. If `apart` is `true` each thread has a word of its own, otherwise all share
+/// one.
 fn with_waiters(number: u64, apart: bool) -> Result<(f64, f64), Failure> {
     let count = usize::try_from(number).expect("it is at most 20,000");
     let words: Arc<Vec<Word>> = Arc::new((0..count).map(|_| Word::new()).collect());
@@ -57,7 +60,7 @@ fn with_waiters(number: u64, apart: bool) -> Result<(f64, f64), Failure> {
     let wake_one = time(|index| {
         let here = waiters.here.load(Ordering::Acquire);
         let word = &words[if apart { index * 31 % count } else { 0 }];
-        // On another CPU it may be on its way to the wait.
+        // On another CPU the thread may not have begun to wait yet.
         while word.wake(1)? == 0 {
             std::thread::yield_now();
         }
