@@ -66,6 +66,7 @@ pub struct Allocator<'m> {
     /// The order in which requests try the zones.
     pub(crate) fallback: Fallback,
     zone_count: usize,
+    /// The state that all zones share.
     pub(crate) hub: Hub<'m>,
 }
 
@@ -78,8 +79,8 @@ impl fmt::Debug for Allocator<'_> {
 }
 
 impl<'m> Allocator<'m> {
-    /// Creates an allocator for the zones of `config`, with all memory free and untouched. `events`
-    /// receives its notifications.
+    /// Creates an allocator for the zones of `config`. All memory is free, and the host holds none
+    /// of it. `events` receives the allocator's notifications.
     ///
     /// Writes the header and the entries of pageblocks at the edges of ranges, and nothing else.
     ///
@@ -150,8 +151,8 @@ impl<'m> Allocator<'m> {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Marks frames as missing that the trees of a zone contain but none of its `ranges`. Returns
-    /// the number of pageblocks that have no memory at all.
+    /// Marks the frames in a zone's trees that are in no range of `ranges` as missing. Returns the
+    /// number of pageblocks that have no memory at all.
     fn mark_missing(&self, zone: usize, ranges: &[FrameRange]) -> u64 {
         let at = self.zone(zone);
         let mut missing = 0;
@@ -293,7 +294,7 @@ impl<'m> Allocator<'m> {
         let frames = request.order.frames();
         let mut searched = 0_u32;
         // First the zones that stay above their `low` watermark, then all of them down to the
-        // request's own floor.
+        // number of frames that the request must leave.
         for low in [true, false] {
             for zone in self.candidates(front.node, request) {
                 if searched & 1 << zone != 0 {
@@ -351,8 +352,8 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// Returns the number of free frames of a zone above `floor`, including what `front` has not
-    /// yet added to the zone's counter.
+    /// Returns the number of free frames of a zone beyond the `floor` frames that a request must
+    /// leave, including those that `front` has not yet added to the zone's counter.
     ///
     /// If plenty are free, this uses the value of the counter that `front` saw last. All CPUs write
     /// to the counter, so reading it costs a cache miss.

@@ -4,7 +4,7 @@
 //! [`Attached`] lets the host see free memory and take it out with the same atomic operations as
 //! the guest. This needs no call to the guest and no CPU of the guest.
 //!
-//! The code trusts none of the bytes:
+//! The code does not trust the bytes:
 //!
 //! - The layout follows from the extents of the zones alone. These are checked and copied once.
 //! - No other number that it reads is ever an index, an offset or the bound of a loop.
@@ -79,6 +79,7 @@ pub struct AttachedZone {
 /// The metadata of an allocator, mapped by a second participant.
 #[derive(Debug)]
 pub struct Attached<'m> {
+    /// The header of the metadata.
     pub(crate) header: &'m Header,
     zones: [Option<Zone<'m>>; MAX_ZONES],
 }

@@ -25,7 +25,7 @@ pub(crate) trait Watch {
     fn reaches(&self, reach: Reach);
 }
 
-/// What is still in use after frames were given back.
+/// The frames still in use after others were freed.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Left {
     /// The frames in use of the same `u64` of the bitmap, one bit for each.
@@ -37,20 +37,24 @@ pub(crate) struct Left {
 /// The metadata of one pageblock.
 #[derive(Debug)]
 pub(crate) struct Block<'a, W> {
+    /// The state word.
     pub(crate) state: &'a AtomicState,
+    /// The allocation bitmap.
     pub(crate) bits: &'a Line,
+    /// The upper bound of the orders of free runs.
     pub(crate) reach: &'a AtomicReach,
     /// One bit for each frame that the host may hold memory for. It is exact while the state has
     /// the flag `fine`. `None` if the configuration has no frame marks, and then the state never
     /// has that flag.
     pub(crate) touched: Option<&'a Line>,
+    /// Receives the changes.
     pub(crate) watch: W,
 }
 
 impl<W: Watch> Block<'_, W> {
     /// Raises the count by `least` to `most` frames, which the caller may then take from the
-    /// bitmap. Returns their number, or `None` if the block has fewer free frames or `admit`
-    /// excludes it.
+    /// bitmap. Returns their number. Returns `None` if fewer than `least` frames are free, `admit`
+    /// excludes the block, or its GiB is allocated as a whole.
     fn reserve(&self, least: u32, most: u32, admit: Admission) -> Option<u32> {
         let mut entered = false;
         // Bounded by the progress of others: a retry means that another CPU freed the block since
@@ -192,7 +196,8 @@ impl<W: Watch> Block<'_, W> {
         true
     }
 
-    /// Marks frames that were just taken as touched, if the block has exact marks.
+    /// Marks frames that were just taken as touched: the host may hold memory for them. Does
+    /// nothing unless the block has exact marks.
     ///
     /// The flag is read after the frames were taken. If the reporter made the marks exact before
     /// that, it held these frames then, so it no longer clears their marks.
@@ -202,14 +207,15 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Sets the touched marks of these frames, if the configuration has frame marks.
+    /// Sets the touched marks of these frames (the host may hold memory for them), if the
+    /// configuration has such marks.
     fn mark(&self, taken: Taken) {
         if let Some(touched) = self.touched {
             touched.mark(taken.word, taken.mask);
         }
     }
 
-    /// Frees the frames of `taken`, and returns what is still in use.
+    /// Frees the frames of `taken`. Returns which frames are still in use.
     pub(crate) fn give_word(&self, taken: Taken) -> Left {
         let word = self.bits.give(taken.word, taken.mask);
         let state = self.given(taken.mask.count_ones(), taken.word, word);
@@ -266,8 +272,8 @@ impl<W: Watch> Block<'_, W> {
         self.state.split_whole();
     }
 
-    /// Drops the per-frame touched marks of a block that the caller owns. The block counts as
-    /// touched as a whole from here on.
+    /// Drops the per-frame touched marks of a block that the caller owns. From here on the host may
+    /// hold memory for any frame of it.
     pub(crate) fn coarsen(&self) {
         if self.state.load().is_fine() {
             self.forget_touched();
@@ -280,8 +286,8 @@ impl<W: Watch> Block<'_, W> {
         self.use_whole(|state| state.isolate(&wanted)).is_some()
     }
 
-    /// Puts an isolated block back. With `reported` the host has dropped its memory, so it counts
-    /// as untouched.
+    /// Puts an isolated block back. With `reported` the host has dropped its memory, so the block
+    /// is no longer touched.
     pub(crate) fn put_back(&self, reported: bool) {
         if reported && self.state.load().is_fine() {
             self.forget_touched();
@@ -363,8 +369,8 @@ impl<W: Watch> Block<'_, W> {
         true
     }
 
-    /// Gives back frames that [`borrow`](Self::borrow) took. If `reported`, they count as untouched
-    /// from here on.
+    /// Gives back frames that [`borrow`](Self::borrow) took. If `reported`, the host has dropped
+    /// their memory, so they are no longer touched.
     pub(crate) fn give_borrowed(&self, taken: Taken, reported: bool) {
         if reported && let Some(touched) = self.touched {
             touched.unmark(taken.word, taken.mask);
@@ -372,7 +378,7 @@ impl<W: Watch> Block<'_, W> {
         self.give_word(taken);
     }
 
-    /// Clears the touched marks of all frames.
+    /// Clears the touched marks of all frames: the host holds no memory for them.
     fn forget_touched(&self) {
         for word in 0..WORDS {
             if let Some(touched) = self.touched {

@@ -67,8 +67,8 @@ impl Allocator<'_> {
         Ok(())
     }
 
-    /// Fills the slice `blocks` with allocated pageblocks, and with what is known of their
-    /// contents. The order in `request` is ignored.
+    /// Fills the slice `blocks` with allocated pageblocks and their known [`Contents`]. The order
+    /// in `request` is ignored.
     ///
     /// Pageblocks of one tree (64 MiB) are taken in one pass over the tree.
     ///
@@ -148,7 +148,7 @@ impl Allocator<'_> {
         batch.finish(self, front);
     }
 
-    /// Frees pageblocks to the zone. The cache keeps none of them.
+    /// Frees pageblocks to the zone. The cache does not keep them.
     fn give_pageblocks(&self, front: &mut Front, blocks: &[Frame]) {
         let kept = front.kept_pageblock();
         for &frame in blocks {

@@ -16,11 +16,11 @@ impl Allocator<'_> {
     /// Marks all frames of `range` as in use: the kernel image, the initial file system, the
     /// metadata itself.
     ///
-    /// The frames count as allocated at order 0, unmovable and touched. They may be freed one by
-    /// one.
+    /// The frames count as allocated at order 0 and unmovable, with memory of the host. They may be
+    /// freed one by one.
     ///
     /// # Errors
-    /// Fails if a frame is not managed or already in use. No frame is taken then.
+    /// Fails if a frame is not managed or already in use. No frame is marked then.
     pub fn claim(&self, range: FrameRange) -> Result<(), ClaimError> {
         let mut managed = true;
         self.for_each_word(range, |found| {

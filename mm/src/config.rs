@@ -76,8 +76,11 @@ pub struct ZoneConfig<'a> {
 /// kind are tried in the order of the configuration.
 #[derive(Copy, Clone, Debug)]
 pub struct Config<'a> {
+    /// The zones.
     pub(crate) zones: &'a [ZoneConfig<'a>],
+    /// The distances between NUMA nodes, row by row. Empty if there are none.
     pub(crate) distances: &'a [u8],
+    /// The optional metadata.
     pub(crate) marks: Marks,
 }
 
@@ -110,8 +113,8 @@ impl<'a> Config<'a> {
         Self { distances, ..self }
     }
 
-    /// Returns the configuration with per-frame marks of what the host holds. Reporting below order
-    /// 9 needs them.
+    /// Returns the configuration with one mark for each frame: whether the host may hold memory for
+    /// it. Reporting below order 9 needs these marks.
     ///
     /// They add 32 KiB of metadata per GiB, which stay untouched until such an order is set.
     #[must_use]
@@ -125,8 +128,9 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// Returns the configuration with marks of frames that were never allocated.
-    /// [`Allocator::allocate_known`](crate::Allocator::allocate_known) needs them.
+    /// Returns the configuration with one mark for each 64 frames: whether any of them was ever
+    /// allocated. [`Allocator::allocate_known`](crate::Allocator::allocate_known) needs these
+    /// marks.
     ///
     /// They add 512 bytes of metadata per GiB.
     #[must_use]

@@ -1,4 +1,4 @@
-//! What is known of the contents of a frame: whether the frame was ever allocated.
+//! Knowledge of the contents of a frame: whether the frame was ever allocated.
 //!
 //! A kernel whose memory starts zeroed, as that of a virtual machine, need not clear a frame that
 //! was never allocated before. The crate calls such frames *fresh*. That a frame was *reported*
@@ -14,7 +14,7 @@ use crate::{
     zone::Zone,
 };
 
-/// What is known of the contents of a block that was just allocated.
+/// The known contents of a block that was just allocated.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Contents {
     /// The block has the contents that it had when the allocator was created. No part of it was
@@ -37,7 +37,8 @@ pub(crate) struct AtomicUsed(AtomicU8);
 const _: () = assert!(WORDS == u8::BITS as usize);
 
 impl AtomicUsed {
-    /// Sets the marks of the groups in the mask `words`. Returns `true` if none of them had a mark.
+    /// Sets the marks of the groups in the mask `words`. Returns `true` if all of them were
+    /// unmarked.
     fn note(&self, words: u8) -> bool {
         // One atomic change sets the mark. If two CPUs take frames of the same fresh group at once,
         // only one of them gets `true`.
@@ -53,8 +54,9 @@ impl AtomicUsed {
 }
 
 impl Zone<'_> {
-    /// Notes that frames of the groups in the mask `words` of this block are handed out. Returns
-    /// `true` if all these groups are fresh. Returns `false` without fresh marks.
+    /// Notes that frames of the groups in the mask `words` of this block are allocated. Returns
+    /// `true` if no frame of these groups was ever allocated before. Always returns `false` without
+    /// fresh marks.
     pub(crate) fn hand_out_words(&self, block: usize, words: u8) -> bool {
         self.arrays
             .used
@@ -62,8 +64,9 @@ impl Zone<'_> {
             .is_some_and(|used| used.note(words))
     }
 
-    /// Notes that the block of this order at `frame`, which was just taken, is handed out. Returns
-    /// `true` if all of it is fresh. Returns `false` without fresh marks.
+    /// Notes that the block of this order at `frame` is allocated. Returns `true` if no frame of
+    /// it, or of its group of 64, was ever allocated before. Always returns `false` without fresh
+    /// marks.
     pub(crate) fn hand_out(&self, frame: Frame, order: Order) -> bool {
         if self.arrays.used.is_empty() {
             return false;
@@ -87,11 +90,13 @@ impl Zone<'_> {
 }
 
 impl Allocator<'_> {
-    /// Allocates one block, and returns what is known of its contents besides its first frame.
+    /// Allocates one block, and returns its first frame and its known contents.
     ///
-    /// Without [`Config::with_fresh_marks`](crate::Config::with_fresh_marks) the contents are
-    /// always [`Unknown`](Contents::Unknown). Marks exist for groups of 64 frames: after one frame
-    /// of a group was allocated, the contents of the others are unknown, too.
+    /// The contents are [`Fresh`](Contents::Fresh) if the block was never allocated before. Marks
+    /// exist for groups of 64 frames: after one frame of a group was allocated, the contents of the
+    /// others are [`Unknown`](Contents::Unknown), too. Without
+    /// [`Config::with_fresh_marks`](crate::Config::with_fresh_marks) the contents are always
+    /// unknown.
     ///
     /// # Errors
     /// Fails like [`allocate`](Self::allocate).
@@ -113,8 +118,9 @@ impl Allocator<'_> {
         self.allocate_known_shared(front, request)
     }
 
-    /// Allocates a block that the cache does not hold. If it belongs to a fresh group, the rest of
-    /// the group is kept apart in the cache, for requests that ask for the contents.
+    /// Allocates a block that the cache does not hold. If its group of 64 frames was never
+    /// allocated before, the rest of the group is kept apart in the cache, for requests that ask
+    /// for the contents.
     ///
     /// # Errors
     /// Fails like [`allocate`](Self::allocate).

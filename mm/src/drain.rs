@@ -109,7 +109,7 @@ impl Allocator<'_> {
         left.frames
     }
 
-    /// Frees what is left of the fresh group for this mobility.
+    /// Frees the remaining frames of the group that was never allocated before, for this mobility.
     fn give_fresh(&self, front: &mut Front, mobility: Mobility) {
         let fresh = core::mem::replace(&mut front.fresh_words[mobility.index()], Piece::NONE);
         if fresh.mask != 0 {

@@ -78,8 +78,8 @@ impl error::Error for ClaimError {}
 /// setting stays in effect.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum OrderError {
-    /// The order is below 9, but the configuration has no per-frame marks of what the host holds
-    /// ([`Config::with_frame_marks`](crate::Config::with_frame_marks)).
+    /// The order is below 9, but the configuration lacks
+    /// [`with_frame_marks`](crate::Config::with_frame_marks).
     NoFrameMarks(Order),
     /// The order is above [`Order::MAX`].
     TooLarge(Order),

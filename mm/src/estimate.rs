@@ -56,7 +56,8 @@ impl FreeEstimate {
         self.usable[usize::from(order.get().min(Order::MAX.get()))]
     }
 
-    /// Returns the bounds of [`FreeAreas::unusable_index`](crate::FreeAreas::unusable_index).
+    /// Returns the bounds, in thousandths, of
+    /// [`FreeAreas::unusable_index`](crate::FreeAreas::unusable_index).
     pub fn unusable_index(&self, order: Order) -> RangeInclusive<u32> {
         let free = self.frames();
         let of = |usable: u64| match ((free - usable) * 1000).checked_div(free) {
@@ -67,7 +68,7 @@ impl FreeEstimate {
         of(most)..=of(least)
     }
 
-    /// Returns the bounds of
+    /// Returns the bounds, in thousandths, of
     /// [`FreeAreas::fragmentation_index`](crate::FreeAreas::fragmentation_index).
     pub fn fragmentation_index(&self, order: Order) -> RangeInclusive<i32> {
         const FITS: i32 = -1000;

@@ -2,9 +2,9 @@
 //! the common free access nothing that other CPUs write.
 //!
 //! A cache holds frames of up to eight groups of 64 frames ([`Words`]); a group is one `u64` of the
-//! bitmap. For each mobility there is one group to allocate from, of which up to 64 frames were
-//! taken with one exchange. The other groups collect freed frames. The frames of a group go back
-//! with one exchange when another group needs its entry, or when the cache is drained.
+//! bitmap. For each mobility there is one group to allocate from. Up to 64 frames of it are taken
+//! with one exchange. The other groups collect freed frames. The frames of a group go back with one
+//! exchange when another group needs its entry, or when the cache is drained.
 //!
 //! The cache also counts allocated and freed frames locally, and adds them to the zone's shared
 //! counter from time to time.
@@ -30,14 +30,16 @@ const TELL_SHIFT: u32 = 10;
 const TELL_MOST: i64 = 4096;
 /// The index of no zone.
 const NO_ZONE: usize = usize::MAX;
-/// A cache relies on the value of the shared counter that it saw last while this many times its
-/// local limit are free above the floor of a request.
+/// The cache relies on the value of the shared counter that it saw last if this many times its
+/// local limit are free, beyond the frames that the request must leave.
 const PLENTY: u64 = 16;
 
 /// A pageblock that a cache allocates from. Other caches search elsewhere first.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HeldBlock {
+    /// The index of the zone.
     pub(crate) zone: usize,
+    /// The index of the pageblock in the zone's arrays.
     pub(crate) block: usize,
 }
 
@@ -59,11 +61,12 @@ impl HeldBlock {
 /// lost.
 #[derive(Debug)]
 pub struct Front {
+    /// Single frames: up to eight groups of 64.
     pub(crate) words: Words,
     /// For each mobility, the pageblock that frames were last taken from. The next are taken from
     /// there, too.
     pub(crate) held: [Option<HeldBlock>; Mobility::COUNT],
-    /// For each mobility, what is left of a group of 64 frames that was never allocated before.
+    /// For each mobility, the remaining frames of a group of 64 that was never allocated before.
     /// They are kept apart, so that frames of the other groups need no check of their contents.
     pub(crate) fresh_words: [Piece; Mobility::COUNT],
     /// The most recently allocated block of each order from 1 to 9. The cache keeps it when it is
@@ -154,8 +157,8 @@ impl Front {
             .max(self.tell_least)
     }
 
-    /// Returns the number of frames above a request's floor from which on the cache relies on the
-    /// value of the shared counter that it saw last.
+    /// Returns the number of frames, beyond those that a request must leave, from which on the
+    /// cache relies on the value of the shared counter that it saw last.
     #[inline]
     pub(crate) fn plenty(&self) -> u64 {
         // Not fewer in a small zone, as other CPUs may allocate just as much there.
@@ -237,8 +240,8 @@ impl Front {
         kept + held.sum::<u64>() == u64::from(frames)
     }
 
-    /// Allocates a frame of a fresh group. Returns `None` if there is none, or the request is not
-    /// for any single frame.
+    /// Allocates a frame of a group of 64 that was never allocated before. Returns `None` if the
+    /// cache holds no such group, or the request is not for any single frame.
     #[inline]
     pub(crate) fn take_fresh(&mut self, request: Request) -> Option<Frame> {
         if request.order == Order::BASE && request.takes_any() {
@@ -249,7 +252,7 @@ impl Front {
     }
 
     /// Makes `piece` the frames to allocate from. They were just taken from the bitmap, or from a
-    /// fresh group.
+    /// group that was never allocated before.
     ///
     /// Returns the frames that had the same entry of the cache. The caller must free them, but only
     /// after it has allocated a frame. Otherwise the cache would seem to hold all of the

@@ -1,6 +1,6 @@
 //! The level above the pageblocks: an aligned GiB. The code calls it a *giant*.
 //!
-//! [`AtomicGiant`] is one 32-bit word for each GiB, so that a free GiB is allocated and freed by
+//! [`AtomicGiant`] is one 32-bit state for each GiB, so that a free GiB is allocated and freed by
 //! one exchange.
 
 use core::fmt;
@@ -29,13 +29,13 @@ const MOBILITY: u32 = 3 << MOBILITY_SHIFT;
 const HOST: u32 = 1 << 14;
 const USE: u32 = 1 << 16;
 
-/// A value of a GiB's word.
+/// A value of a GiB's state.
 ///
 /// | bits | field | values |
 /// |---|---|---|
 /// | 0–9 | count | pageblocks not free or about to be used; 0 = the GiB can be taken |
 /// | 10 | huge | 1 = allocated as a whole; the count is 0, and the pageblocks' states say free |
-/// | 11 | touched | 1 = was allocated as a whole: its pageblocks count as touched |
+/// | 11 | touched | 1 = was allocated as a whole, so the host may hold memory for all of it |
 /// | 12–13 | mobility | the mobility of the allocation while the GiB is huge |
 /// | 14 | host | 1 = an attached host is counted, too, and may take free pageblocks out |
 /// | 16–31 | uses | how often the GiB was freed as a whole, modulo 2^16 |
@@ -122,7 +122,7 @@ impl fmt::Debug for Giant {
     }
 }
 
-/// A GiB's word in memory.
+/// A GiB's state in memory.
 ///
 /// Every change is one atomic read-modify-write with `AcqRel`. The `Release` of the CPU that lowers
 /// the count to 0 pairs with the `Acquire` of the CPU that then takes the GiB. So the latter sees
@@ -137,7 +137,7 @@ impl AtomicGiant {
         Self(AtomicU32::new(0))
     }
 
-    /// Reads the word.
+    /// Reads the state.
     #[inline]
     pub(crate) fn load(&self) -> Giant {
         Giant(self.0.load(Ordering::Acquire))
@@ -210,8 +210,8 @@ impl AtomicGiant {
         }
     }
 
-    /// Clears the mark `touched`, after the pageblocks were marked, if the word still has the value
-    /// `seen`.
+    /// Clears the flag `touched` if the state is still `seen`. The caller has marked the pageblocks
+    /// as touched.
     pub(crate) fn settled(&self, seen: Giant) {
         // If this fails, another CPU has done it, or the GiB was used again.
         let _ = self.0.compare_exchange(

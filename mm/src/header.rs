@@ -53,19 +53,27 @@ pub(crate) struct ZoneRecord {
     pub(crate) missing: AtomicU64,
     /// Number of trees (64 MiB), from which the lengths of all arrays follow.
     pub(crate) trees: AtomicU64,
-    /// Offset of the search hints from the start of the metadata, in bytes, as are the following
-    /// fields. An array that does not exist has the offset 0.
+    /// Offset of the search hints of trees from the start of the metadata, in bytes. The following
+    /// offsets are in bytes, too. An optional array that does not exist has the offset 0.
     pub(crate) map: AtomicU64,
+    /// Offset of the states of GiBs.
     pub(crate) giants: AtomicU64,
+    /// Offset of the summaries of trees.
     pub(crate) summaries: AtomicU64,
+    /// Offset of the states of pageblocks.
     pub(crate) states: AtomicU64,
+    /// Offset of the upper bounds of the orders of free runs.
     pub(crate) reaches: AtomicU64,
+    /// Offset of the allocation bitmaps.
     pub(crate) bits: AtomicU64,
+    /// Offset of the marks of frames that were ever allocated.
     pub(crate) used: AtomicU64,
+    /// Offset of the marks of frames that the host may hold memory for.
     pub(crate) touched: AtomicU64,
     /// Number of valid entries of `extent`.
     pub(crate) extents: AtomicU32,
     spare: AtomicU32,
+    /// The extents.
     pub(crate) extent: [ExtentRecord; MAX_EXTENTS],
 }
 
@@ -75,6 +83,7 @@ pub(crate) struct ZoneRecord {
 pub(crate) struct Header {
     /// [`MAGIC`], stored last.
     pub(crate) magic: AtomicU64,
+    /// [`VERSION`].
     pub(crate) version: AtomicU32,
     /// Number of valid entries of `zone`.
     pub(crate) zones: AtomicU32,
@@ -88,6 +97,7 @@ pub(crate) struct Header {
     /// How often a request failed while free memory was isolated.
     pub(crate) misses: AtomicU32,
     spare: AtomicU32,
+    /// The zones.
     pub(crate) zone: [ZoneRecord; MAX_ZONES],
 }
 

@@ -117,10 +117,12 @@ impl Hinter {
     /// - `threshold` is the number of ranges from which on they are sent before [`HINT_BOUND`] has
     ///   passed: 1 to [`HINT_THRESHOLD_MAX`]. Other values count as the nearest of these.
     ///
-    /// Returns what was sent, an error of the sink, and in [`Poll::next`] when to poll again
-    /// (`None`: not at a certain time). Also poll when
-    /// [`Events::report_requested`](crate::Events::report_requested) is called, but not within
-    /// [`HINT_PAUSE`] of the last poll. Does nothing if hinting is off.
+    /// Returns the numbers of ranges and frames that were sent, and the error of the sink, if any.
+    /// [`Poll::next`] is the time of the next poll, or `None` if no poll is necessary before
+    /// [`Events::report_requested`](crate::Events::report_requested) is called. Two polls must be
+    /// at least [`HINT_PAUSE`] apart.
+    ///
+    /// Does nothing if hinting is off.
     pub fn poll<S: ReportSink>(
         &mut self,
         now: Duration,
@@ -283,7 +285,7 @@ impl Hinter {
         }
     }
 
-    /// Passes over all memory and reports what is free.
+    /// Passes over all memory and reports all free blocks.
     fn sweep<S: ReportSink>(
         &mut self,
         order: Order,

@@ -131,7 +131,7 @@ impl HintList {
         let written = self.written.load(Ordering::Acquire);
         // `Relaxed`: only the hinter writes it.
         let read = self.read.load(Ordering::Relaxed);
-        // Bounded by the capacity, whatever the counters say.
+        // Bounded by the capacity, even if the counters are wrong.
         for at in (read..written).take(HINT_ENTRIES) {
             visit(Hint(self.entries[place(at)].load(Ordering::Relaxed)));
         }

@@ -38,7 +38,7 @@ pub(crate) struct Hub<'m> {
     trigger: AtomicU32,
     hints: Calls,
     drains: AtomicU32,
-    /// Whether there is metadata of what the host holds of single frames.
+    /// Whether the metadata has one mark for each frame that the host may hold memory for.
     frame_marks: bool,
 }
 
@@ -150,8 +150,8 @@ impl<'m> Hub<'m> {
         &self.hints
     }
 
-    /// Returns `true` if touched marks are kept for each frame. That is the case while blocks below
-    /// order 9 are reported.
+    /// Returns `true` if the allocator records for each single frame whether the host may hold
+    /// memory for it. That is the case while blocks below order 9 are reported.
     #[inline]
     pub(crate) fn fine(&self) -> bool {
         self.header.reporting_order.load(Ordering::Relaxed) < u32::from(Order::PAGEBLOCK.get())

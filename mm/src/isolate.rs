@@ -18,8 +18,11 @@ use crate::{
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the block is lost unless it is put back"]
 pub struct IsolatedBlock {
+    /// The index of its zone.
     pub(crate) zone: usize,
+    /// Its index in the zone's arrays.
     pub(crate) block: usize,
+    /// Its first frame.
     pub(crate) start: Frame,
 }
 

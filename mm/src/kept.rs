@@ -11,6 +11,7 @@ use crate::{Allocator, Frame, Front, Mobility, Order, Request, words::freed_twic
 pub(crate) struct Kept {
     /// Number of the block's first frame.
     pub(crate) base: u64,
+    /// The order of the block.
     pub(crate) order: Order,
     /// The zone of the block.
     pub(crate) zone: usize,

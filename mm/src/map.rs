@@ -17,15 +17,15 @@ use core::ops::Range;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Number of levels. With items of 64 MiB, a bit stands for 64 MiB, 4 GiB or 256 GiB, depending on
-/// its level. The words of the highest level are searched one by one.
+/// its level. The `u64`s of the highest level are searched one by one.
 pub(crate) const LEVELS: usize = 3;
 /// Number of items in a group: the bits of one `u64`.
 const FAN: usize = 64;
 
-/// A kind of blocks to search for: its position in each group of words.
+/// A kind of blocks to search for: its position in each group of `u64`s.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Kind {
-    /// The index of its word in a group.
+    /// The index of its `u64` in a group.
     pub(crate) index: usize,
     /// Whether a bit of 0 says *present*, so that zeroed memory is right if everything is free.
     pub(crate) inverted: bool,
@@ -34,16 +34,16 @@ pub(crate) struct Kind {
 /// The bitmaps of all kinds.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Map<'m> {
-    /// The words, level by level. Each level has, for each group of 64 items, one word for each
+    /// The bits, level by level. Each level has, for each group of 64 items, one `u64` for each
     /// kind.
     pub(crate) levels: [&'m [AtomicU64]; LEVELS],
-    /// Number of kinds, which is the number of words of a group.
+    /// Number of kinds, which is the number of `u64`s of a group.
     pub(crate) kinds: usize,
     /// Number of items of the lowest level.
     pub(crate) items: usize,
 }
 
-/// Returns the number of words of each level for this number of items and kinds.
+/// Returns the number of `u64`s of each level for this number of items and kinds.
 pub(crate) const fn lengths(items: usize, kinds: usize) -> [usize; LEVELS] {
     let low = items.div_ceil(FAN);
     let middle = low.div_ceil(FAN);
@@ -51,7 +51,7 @@ pub(crate) const fn lengths(items: usize, kinds: usize) -> [usize; LEVELS] {
 }
 
 impl Map<'_> {
-    /// Returns the word of a kind for a group of a level.
+    /// Returns the `u64` of a kind for a group of a level.
     #[inline]
     fn word(&self, kind: Kind, level: usize, group: usize) -> &AtomicU64 {
         &self.levels[level][group * self.kinds + kind.index]

@@ -24,9 +24,9 @@ use crate::{
     sync::AtomicU64,
 };
 
-/// Number of words of a group in a zone's map of trees: four cache lines.
+/// Number of `u64`s of a group in a zone's search hints of trees: four cache lines.
 const TREE_KINDS: usize = 32;
-/// Number of words of a group in a zone's map of GiBs.
+/// Number of `u64`s of a group in a zone's search hints of GiBs.
 const GIANT_KINDS: usize = 1;
 
 /// The positions of a zone's arrays: their offsets from the start of the metadata, in bytes.
@@ -36,16 +36,23 @@ pub(crate) struct ZonePlan {
     pub(crate) trees: usize,
     /// Number of GiBs.
     pub(crate) giant_count: usize,
+    /// Search hints of trees, by level.
     pub(crate) map: [usize; LEVELS],
+    /// Search hints of GiBs, by level.
     pub(crate) giant_map: [usize; LEVELS],
+    /// States of GiBs.
     pub(crate) giants: usize,
+    /// Summaries of trees.
     pub(crate) summaries: usize,
+    /// States of pageblocks.
     pub(crate) states: usize,
+    /// Upper bounds of the orders of free runs.
     pub(crate) reaches: usize,
+    /// Allocation bitmaps.
     pub(crate) bits: usize,
-    /// 0 if the configuration has no fresh marks.
+    /// Marks of groups of 64 frames that were ever allocated. 0 if there are none.
     pub(crate) used: usize,
-    /// 0 if the configuration has no frame marks.
+    /// Marks of frames that the host may hold memory for. 0 if there are none.
     pub(crate) touched: usize,
 }
 
@@ -53,6 +60,7 @@ pub(crate) struct ZonePlan {
 /// never touches come last.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Plan {
+    /// The positions of each zone's arrays.
     pub(crate) zones: [ZonePlan; MAX_ZONES],
     /// Length of the metadata in bytes.
     pub(crate) bytes: usize,
@@ -120,12 +128,15 @@ pub(crate) struct Arrays<'m> {
     pub(crate) map: Map<'m>,
     /// Search hints by GiB: which GiBs may be free.
     pub(crate) giant_map: Map<'m>,
-    /// The words of the GiBs.
+    /// The states of the GiBs.
     pub(crate) giants: &'m [AtomicGiant],
     /// By tree: the number of pageblocks of each class.
     pub(crate) summaries: &'m [AtomicSummary],
+    /// The state words: the number of frames in use, and flags.
     pub(crate) states: &'m [AtomicState],
+    /// The upper bounds of the orders of free runs.
     pub(crate) reaches: &'m [AtomicReach],
+    /// The allocation bitmaps.
     pub(crate) bits: &'m [Line],
     /// Which groups of 64 frames were ever allocated. Empty without fresh marks.
     pub(crate) used: &'m [AtomicUsed],
@@ -194,7 +205,7 @@ unsafe fn array<'m, T>(base: NonNull<u8>, offset: usize, length: usize) -> &'m [
 /// Returns the map whose levels are at these offsets.
 ///
 /// # Safety
-/// The words of a map of this number of items and kinds are at these offsets for `'m`.
+/// The `u64`s of a map of this number of items and kinds are at these offsets for `'m`.
 unsafe fn maps<'m>(
     base: NonNull<u8>,
     offsets: [usize; LEVELS],
@@ -203,7 +214,7 @@ unsafe fn maps<'m>(
 ) -> Map<'m> {
     let lengths = map::lengths(items, kinds);
     Map {
-        // SAFETY: the caller guarantees that the words of this level are at this offset for `'m`.
+        // SAFETY: the caller guarantees that the `u64`s of this level are at this offset for `'m`.
         levels: core::array::from_fn(|level| unsafe {
             array(base, offsets[level], lengths[level])
         }),

@@ -25,7 +25,7 @@ const FRUITLESS_REST: Duration = Duration::from_secs(32);
 /// pageblock's worth of frames was freed.
 const NOTHING_REST: Duration = Duration::from_millis(500);
 
-/// What compaction can gain, and what it costs.
+/// The gain and the cost of emptying pageblocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Number of pageblocks that become free.
@@ -74,6 +74,7 @@ pub struct Compactor {
     /// The number of pageblocks of the scan that are still to be emptied.
     planned: usize,
     targets: Targets,
+    /// The pageblocks that could not be emptied.
     pub(crate) stuck: StuckBlocks,
     /// Number of consecutive pageblocks that could not be emptied.
     fruitless: u32,
@@ -104,7 +105,7 @@ impl Compactor {
         self.zone
     }
 
-    /// Returns the counters of what has been done.
+    /// Returns the counters of this zone's compaction.
     pub const fn counters(&self) -> CompactionCounters {
         self.counters
     }

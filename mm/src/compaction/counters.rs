@@ -1,4 +1,4 @@
-//! Counters of what compaction has done: Linux's `compact_*` of `/proc/vmstat`.
+//! Counters of compaction: Linux's `compact_*` of `/proc/vmstat`.
 
 /// On whose behalf a zone is compacted.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -12,12 +12,12 @@ pub enum Compacts {
 /// Counters of compaction, with Linux's names.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct CompactionCounters {
-    /// `compact_migrate_scanned`: what was read to find frames to migrate, in cache lines, as Linux
-    /// counts its page descriptors. One for the state words of 32 pageblocks, one for the bitmap of
-    /// a pageblock, and one for each frame that was to be migrated.
+    /// `compact_migrate_scanned`: cache lines that were read to find frames to migrate. One for the
+    /// state words of 32 pageblocks, one for the bitmap of a pageblock, and one for each frame that
+    /// was to be migrated, as Linux counts its page descriptors.
     pub migrate_scanned: u64,
-    /// `compact_free_scanned`: what was read to find target frames, in cache lines. In addition one
-    /// for each frame that was taken.
+    /// `compact_free_scanned`: cache lines that were read to find target frames, counted likewise,
+    /// and one for each frame that was taken.
     pub free_scanned: u64,
     /// `compact_isolated`: frames that were to be migrated, and frames that were taken as targets.
     pub isolated: u64,

@@ -19,8 +19,11 @@ use crate::{
 /// The position of a pageblock.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BlockPlace {
+    /// The index of its zone.
     pub(crate) zone: usize,
+    /// Its index in the zone's arrays.
     pub(crate) block: usize,
+    /// Its first frame.
     pub(crate) start: Frame,
 }
 

@@ -52,7 +52,7 @@ pub struct EmptyingGiant {
     first: usize,
 }
 
-/// What is in use of a GiB.
+/// The memory in use of a GiB.
 #[derive(Copy, Clone, Default)]
 struct Contents {
     /// Frames in use in pageblocks that are not allocated as a whole.
@@ -115,7 +115,7 @@ impl Compactor {
         })
     }
 
-    /// Returns what is in use of a GiB. `first` is the index of its first tree.
+    /// Returns the memory in use of a GiB. `first` is the index of its first tree.
     ///
     /// # Errors
     /// Fails if something in it cannot be migrated, or not at the moment.
@@ -168,8 +168,8 @@ impl Compactor {
         Ok(found)
     }
 
-    /// Starts to empty a planned GiB, all of whose pageblocks are taken out. Returns `None` if one
-    /// of them has changed since, so that it cannot be emptied.
+    /// Starts to empty a planned GiB: takes out all of its pageblocks. Returns `None` if one of
+    /// them has changed since, so that it cannot be emptied.
     ///
     /// The caller migrates single frames to those of [`targets`](Self::targets), or to any others
     /// that it allocates, and pageblocks to others that it allocates.

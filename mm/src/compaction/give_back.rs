@@ -1,16 +1,17 @@
 //! When to empty pageblocks for the host ([`GiveBack`]). Only whole pageblocks are reported to the
-//! host, so memory that is free in pieces is of no use to it.
+//! host. So the host gains nothing from *scattered* free frames: those outside free pageblocks.
 //!
-//! The rule: **memory that is free in pieces is worth collecting once it has cost as much as the
-//! copies would.**
+//! The rule: **collect scattered free memory once holding it has cost as much as the copies
+//! would.**
 //!
 //! - Migrating a frame takes about 2 µs of a CPU. Where CPU time and memory are both paid for, a
 //!   CPU costs about as much as 8 GiB. So migrating a frame costs as much as holding it for
 //!   [`COPY_PAYS_AFTER`].
 //! - Emptying a pageblock with `used` frames in use gives 512 frames to the host, as the frames in
-//!   use move into frames that it holds anyway. So emptying pays after 4 s times `used` / 512.
-//! - A pageblock is emptied when its memory has been free in pieces for that time. Waiting until
-//!   the loss equals the price never costs more than twice the optimum.
+//!   use move into frames that the host holds anyway. So emptying pays after 4 s times `used` /
+//!   512.
+//! - A pageblock is emptied when its memory has been scattered for that time. Waiting until the
+//!   loss equals the price never costs more than twice the optimum.
 
 use core::time::Duration;
 
@@ -38,13 +39,13 @@ pub struct GiveBackPoll {
 /// own.
 #[derive(Debug, Default)]
 pub struct GiveBack {
-    /// Since when memory has been free in pieces, or `None` if too little is.
+    /// Since when there have been scattered free frames, or `None` if there are too few.
     stays: Option<Stays>,
     /// The time until which it pauses after work, so that others get the CPU.
     rests_until: Duration,
 }
 
-/// A time, and the smallest number of frames that have been free in pieces since then.
+/// A time, and the smallest number of scattered free frames since then.
 #[derive(Copy, Clone, Debug)]
 struct Stays {
     since: Duration,
@@ -62,11 +63,11 @@ impl GiveBack {
 
     /// Returns how many pageblocks to empty now, and when to poll again.
     ///
-    /// - `pieces` is the number of free frames outside free pageblocks
+    /// - `pieces` is the number of scattered free frames, which are outside free pageblocks
     ///   ([`ZoneFragmentation::pieces`](crate::ZoneFragmentation::pieces)).
     /// - `idle` is the part of the time since the last poll, in percent, in which the CPU with the
     ///   most idle time was idle.
-    /// - `cheapest` returns what emptying one pageblock costs
+    /// - `cheapest` returns the cost of emptying one pageblock
     ///   ([`Compactor::plan`](crate::Compactor::plan)), or `None` if none can be emptied. It is
     ///   called only if the answer matters.
     pub fn poll(
@@ -115,7 +116,8 @@ impl GiveBack {
         }
     }
 
-    /// Returns `true` if it pays to carry out `plan` now.
+    /// Returns `true` if the scattered memory has existed for long enough that it pays to carry out
+    /// `plan` now.
     pub fn pays(&self, now: Duration, plan: Plan) -> bool {
         self.stays
             .is_some_and(|stays| now.saturating_sub(stays.since) >= pays_after(plan))
@@ -131,7 +133,7 @@ impl GiveBack {
     }
 }
 
-/// Returns how long the memory that `plan` collects must have been free in pieces.
+/// Returns how long the memory that `plan` collects must have been scattered.
 fn pays_after(plan: Plan) -> Duration {
     let blocks = u32::try_from(plan.blocks.max(1)).unwrap_or(u32::MAX);
     let frames = u32::try_from(plan.frames).unwrap_or(u32::MAX);

@@ -1,5 +1,5 @@
-//! Compaction: free memory in pieces becomes whole free pageblocks, by migrating the frames in use
-//! of the emptiest pageblocks into the fullest.
+//! Compaction makes whole free pageblocks out of scattered free frames: it migrates the frames in
+//! use of the emptiest pageblocks into the fullest.
 //!
 //! This module has the policy: what to empty ([`Compactor`]), when to do it in advance
 //! ([`Proactive`]), and when to do it for the host ([`GiveBack`]). The caller copies the frames and

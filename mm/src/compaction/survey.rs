@@ -128,9 +128,9 @@ impl Survey {
         Some(source)
     }
 
-    /// Returns the largest number `n` of frames in use, so that the pageblocks with at least `n`
-    /// frames in use have enough free frames for all frames in use of `sources`. The sources
-    /// themselves do not count as targets.
+    /// Returns the largest number `n` such that the pageblocks with at least `n` frames in use have
+    /// enough free frames for all frames in use of `sources`. Returns 1 if all pageblocks together
+    /// have too few. The sources themselves do not count as targets.
     pub(crate) fn fullest_with_room(&self, sources: &[Source]) -> u32 {
         let wanted: u64 = sources.iter().map(|source| u64::from(source.used)).sum();
         let mut sources = sources.iter().rev().peekable();
@@ -169,7 +169,7 @@ impl Survey {
 struct Best {
     list: [Source; 2 * SOURCES],
     len: usize,
-    /// Sources that are not cheaper than this are of no use, as enough cheaper ones were found.
+    /// Sources that are not cheaper than this are useless, as enough cheaper ones were found.
     limit: Option<Source>,
 }
 

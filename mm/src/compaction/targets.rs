@@ -39,7 +39,7 @@ impl Targets {
 
     /// Restricts the search to pageblocks with at least `least_used` frames in use.
     pub(crate) fn aim(&mut self, least_used: u32) {
-        // With the same or a higher minimum, the pageblocks below the current one are full by now.
+        // With the same or a higher minimum, the pageblocks before the current one are full by now.
         if least_used < self.least_used {
             self.at = 0;
         }
