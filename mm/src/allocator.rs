@@ -216,7 +216,8 @@ impl<'m> Allocator<'m> {
             })
     }
 
-    /// Like [`locate`](Self::locate), for a frame that must be managed.
+    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
+    /// zone's arrays, like [`locate`](Self::locate).
     ///
     /// # Panics
     /// If the frame is in no pageblock of any zone.
@@ -228,11 +229,12 @@ impl<'m> Allocator<'m> {
         at
     }
 
-    /// Allocates one block and returns its first frame.
+    /// Allocates one block, as `request` describes it, and returns its first frame.
     ///
     /// Accesses no shared memory if the per-CPU cache `front` holds a suitable block. That is the
-    /// common case for order 0, and for orders 1 to 9 if the block that `front` allocated last was
-    /// freed again. In the worst case it searches the summaries of all zones.
+    /// common case for order 0. For orders 1 to 9 it is the case if the block that was last
+    /// allocated through `front` has been freed through it. In the worst case this searches the
+    /// summaries of all zones.
     ///
     /// # Errors
     /// Fails with [`AllocError::Exhausted`] if no zone has a suitable block, and with
@@ -375,8 +377,9 @@ impl<'m> Allocator<'m> {
         above(front)
     }
 
-    /// Adds `frames` (freed if positive, allocated if negative) to the local count of `front`. From
-    /// time to time this updates the zone's shared counter.
+    /// Counts `frames` frames of a zone as freed (if positive) or allocated (if negative): first in
+    /// the per-CPU cache `front`, and from time to time in the zone's shared counter of free
+    /// frames.
     #[inline]
     pub(crate) fn count(&self, zone: usize, front: &mut Front, frames: i64) {
         if front.untold_zone != zone {
@@ -391,7 +394,8 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// Adds the local count of `front` to the zone's shared counter of free frames.
+    /// Adds the frames that `front` has counted locally to the zone's shared counter of free
+    /// frames.
     pub(crate) fn tell(&self, front: &mut Front) {
         if front.untold != 0 {
             let zone = self.zone(front.untold_zone).zone;
@@ -400,7 +404,8 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// Frees the block of this order that starts at `frame`.
+    /// Frees the block of this order that starts at `frame`, into the per-CPU cache `front` or to
+    /// its zone.
     ///
     /// Accesses no shared memory in the common case: for order 0 if `front` holds other frames of
     /// the same group of 64, and for orders 1 to 9 if `front` keeps the block (it reads the block's
@@ -566,8 +571,8 @@ impl<'m> Allocator<'m> {
         self.hub.is_hinting()
     }
 
-    /// Sets the number of entries from which on a CPU's [`HintList`] counts as full, and the hinter
-    /// is called.
+    /// Sets how many entries make a CPU's [`HintList`] full. A CPU that fills its list wakes the
+    /// hinter.
     ///
     /// # Errors
     /// Fails if `entries` is 0 or above [`HINT_ENTRIES`](crate::HINT_ENTRIES).

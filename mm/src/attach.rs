@@ -28,7 +28,7 @@ use crate::{
 
 pub use crate::usage::{BlockView, Usage};
 
-/// Why [`Attached::new`] cannot attach to the bytes.
+/// Why [`Attached::new`] refuses bytes as the metadata of an allocator.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum AttachError {
     /// The bytes do not start at a page boundary, or are shorter than the header.
@@ -76,7 +76,7 @@ pub struct AttachedZone {
     pub free_frames: u64,
 }
 
-/// The metadata of an allocator, mapped by a second participant.
+/// The metadata of an allocator, mapped by a second participant: the host of a guest.
 #[derive(Debug)]
 pub struct Attached<'m> {
     /// The header of the metadata.
@@ -167,8 +167,8 @@ impl<'m> Attached<'m> {
         })
     }
 
-    /// Iterates over all pageblocks, zone by zone, in ascending order: a map of the memory. Reads
-    /// two bytes for each pageblock, and its GiB's entry.
+    /// Iterates over the current usage of all pageblocks, zone by zone, in ascending order: a map
+    /// of the memory. Reads two bytes for each pageblock, and the state of its GiB.
     pub fn blocks(&self) -> impl Iterator<Item = BlockView> {
         self.zones.iter().flatten().flat_map(|zone| {
             let extents = zone.extents.as_slice().iter();
@@ -177,7 +177,8 @@ impl<'m> Attached<'m> {
         })
     }
 
-    /// Returns the pageblock of `frame`. Returns `None` if no zone contains the frame.
+    /// Returns the current usage of the pageblock that contains `frame`. Returns `None` if no zone
+    /// contains the frame.
     pub fn block(&self, frame: Frame) -> Option<BlockView> {
         let (zone, block) = self.locate(frame)?;
         Some(look(self.zones[zone].as_ref()?, block))

@@ -27,7 +27,7 @@ const WORD_ORDER: u8 = 6;
 /// up.
 const LOOKS: usize = 4;
 
-/// Frames of one `u64` of a [`Line`].
+/// Frames of a pageblock that lie in the same `u64` of its bitmap ([`Line`]).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
     /// The index of the `u64`.
@@ -147,7 +147,7 @@ impl Line {
         }
     }
 
-    /// Returns the `u64` with this index.
+    /// Returns one `u64` of the bitmap, 1 = in use.
     ///
     /// `Relaxed`: the value is a hint for an exchange that follows, or the bitmap is not in use.
     #[inline]
@@ -160,8 +160,8 @@ impl Line {
         (0..WORDS).map(|word| self.word(word).count_ones()).sum()
     }
 
-    /// Takes exactly the frames `mask` of one `u64`. Returns `false`, without a change, if one of
-    /// them is in use.
+    /// Takes exactly the frames `mask` of one `u64` of the bitmap. Returns `false`, without a
+    /// change, if one of them is in use.
     ///
     /// `Acquire` pairs with the `Release` of `give`: the last owner's stores to the frames are
     /// complete.
@@ -183,7 +183,7 @@ impl Line {
         false
     }
 
-    /// Clears the bits `mask` of one `u64`, and returns its new value.
+    /// Frees the frames `mask` of one `u64` of the bitmap, and returns the new value of the `u64`.
     ///
     /// `Release` pairs with the `Acquire` of the next owner. `SeqCst` is for [`AtomicReach`], which
     /// the caller reads next.
@@ -203,11 +203,11 @@ impl Line {
         old & !mask
     }
 
-    /// Selects the `u64` from which to take single frames. Returns its index and the number of
-    /// frames to take, which is 0 if no frame is free.
+    /// Selects the `u64` of the bitmap from which to take single frames. Returns its index and the
+    /// number of frames to take, which is 0 if no frame is free.
     ///
-    /// This is the `u64` whose smallest free runs are the smallest, and of these the one with the
-    /// most frames in such runs. So larger runs stay available for larger orders.
+    /// This is the `u64` whose smallest aligned runs of free frames are the smallest, and of these
+    /// the one with the most frames in such runs. So larger runs stay available for larger orders.
     #[inline]
     pub(crate) fn best_word(&self) -> (usize, u32) {
         let mut best = (0, 0);
@@ -233,8 +233,9 @@ impl Line {
         best
     }
 
-    /// Takes up to `most` frames from the smallest runs of one `u64`. Tries index `first` before
-    /// the others. Returns `None` if no free bit was found in a bounded number of attempts.
+    /// Takes up to `most` single frames of one `u64` of the bitmap, from its smallest runs of free
+    /// frames. Tries the index `first` before the others. Returns `None` if no free frame was found
+    /// in a bounded number of attempts.
     ///
     /// The caller has reserved the frames in the block's count.
     #[inline]
@@ -270,8 +271,8 @@ impl Line {
         self.words[word].load(Ordering::SeqCst)
     }
 
-    /// Returns the order of the largest run that lies in or contains the `u64` with index `word`.
-    /// `used` is its value.
+    /// Returns the order of the largest aligned run of free frames that lies in, or contains, the
+    /// `u64` with index `word`. `used` is the value of that `u64`.
     #[inline]
     pub(crate) fn reach_of(&self, word: usize, used: u64) -> Reach {
         if used != 0 {
@@ -288,7 +289,8 @@ impl Line {
         }
     }
 
-    /// Returns the order of the largest run of the pageblock, or order 0 if no frame is free.
+    /// Returns the order of the largest aligned run of free frames in the pageblock, or order 0 if
+    /// no frame is free.
     pub(crate) fn reach(&self) -> Reach {
         let used: [u64; WORDS] = core::array::from_fn(|word| self.seen(word));
         let words = used.iter().enumerate();
@@ -311,7 +313,8 @@ impl Line {
         })
     }
 
-    /// Returns `true` if a run of this order is free. Always returns `false` for order 9 and above.
+    /// Returns `true` if an aligned run of frames of this order is free. Always returns `false` for
+    /// order 9 and above.
     pub(crate) fn has_run(&self, order: Order) -> bool {
         let order = order.get();
         if order <= WORD_ORDER {
@@ -331,11 +334,11 @@ impl Line {
         (first..first + span).all(|word| self.word(word) == 0)
     }
 
-    /// Takes a run of an order below 9, and returns the index of its first frame in the pageblock.
-    /// Returns `None` if no such run is free.
+    /// Takes `1 << order` adjacent, aligned free frames, for an order below 9. Returns the index of
+    /// the first frame in the pageblock, or `None` if there are no such frames.
     ///
-    /// Takes the smallest free run that is large enough, or a part of it. The caller has reserved
-    /// the frames in the block's count.
+    /// Takes them from the smallest free run that is large enough. The caller has reserved them in
+    /// the block's count.
     pub(crate) fn take_run(&self, order: Order) -> Option<usize> {
         let order = order.get();
         debug_assert!(order < Order::PAGEBLOCK.get());
@@ -419,8 +422,8 @@ impl Line {
         }
     }
 
-    /// Takes all frames of the `span` `u64`s from index `first` on. Returns `false` and takes
-    /// nothing if one of the frames is in use.
+    /// Takes all frames of `span` adjacent `u64`s of the bitmap, from index `first` on. Returns
+    /// `false` and takes nothing if one of the frames is in use.
     pub(crate) fn take_words(&self, first: usize, span: usize) -> bool {
         for word in first..first + span {
             if !self.take_exactly(word, !0) {
@@ -433,8 +436,9 @@ impl Line {
         true
     }
 
-    /// Gives back the run of an order below 9 that starts at frame index `first`. Returns the index
-    /// of its last `u64`, and the new value of that `u64`.
+    /// Frees the `1 << order` frames from index `first` in the pageblock on, for an order below 9.
+    /// Returns the index of the last `u64` of the bitmap that was changed, and the new value of
+    /// that `u64`.
     ///
     /// # Panics
     /// If one of the frames is not in use.
@@ -462,14 +466,13 @@ impl Line {
         }
     }
 
-    /// Sets bits that only the owner of the frames changes: the touched marks of frames. `Relaxed`:
-    /// the frames' own bits order their owners.
+    /// Sets bits that only the owner of the frames changes: marks that the host may hold memory for
+    /// the frames. `Relaxed`: the frames' own bits order their owners.
     pub(crate) fn mark(&self, word: usize, mask: u64) {
         self.words[word].fetch_or(mask, Ordering::Relaxed);
     }
 
-    /// Clears bits that only the owner of the frames changes. `Relaxed`, as in
-    /// [`mark`](Self::mark).
+    /// Clears bits that [`mark`](Self::mark) set. `Relaxed`, as there.
     pub(crate) fn unmark(&self, word: usize, mask: u64) {
         self.words[word].fetch_and(!mask, Ordering::Relaxed);
     }

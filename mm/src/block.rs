@@ -107,7 +107,8 @@ impl<W: Watch> Block<'_, W> {
         self.watch.changed(self.state.let_go());
     }
 
-    /// Lowers the count by `frames`. Their bits are clear already, or were never set.
+    /// Lowers the block's count of frames in use by `frames`. Their bits are clear already, or were
+    /// never set.
     pub(crate) fn release(&self, frames: u32) -> Change {
         let change = self.state.release(frames);
         self.watch.changed(change);
@@ -121,7 +122,8 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Lowers the bound of the orders of free runs to `to`, unless the bitmap has a larger run.
+    /// Lowers the upper bound of the orders of free runs to `to`, unless the bitmap has a larger
+    /// free run.
     pub(crate) fn lower(&self, to: Reach) {
         if self.reach.load() > to {
             self.reach.lower(to);
@@ -155,8 +157,9 @@ impl<W: Watch> Block<'_, W> {
         Some(taken)
     }
 
-    /// Takes an aligned run of an order below 9, and returns the index of its first frame in the
-    /// block. Returns `None` if no such run is free or `admit` excludes the block.
+    /// Allocates `1 << order` adjacent, aligned frames of this block, for an order below 9. Returns
+    /// the index of the first frame in the block. Returns `None` if there are no such free frames
+    /// or `admit` excludes the block.
     pub(crate) fn take_run(&self, order: Order, admit: Admission) -> Option<usize> {
         let frames = 1 << order.get();
         if !self.state.load().is_free() && !self.bits.has_run(order) {
@@ -225,7 +228,7 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Frees the run of an order below 9 that starts at frame index `first`.
+    /// Frees the `1 << order` frames from index `first` in the block on, for an order below 9.
     pub(crate) fn give_run(&self, first: usize, order: Order) {
         let (word, after) = self.bits.give_run(first, order);
         self.given(1 << order.get(), word, after);

@@ -46,7 +46,8 @@ impl AtomicUsed {
         marked & words != words && self.0.fetch_or(words, Ordering::Relaxed) & words == 0
     }
 
-    /// Clears all marks of an isolated block whose memory is as it was before its first use.
+    /// Marks all frames of an isolated pageblock as never allocated, after the host has dropped its
+    /// memory.
     #[cfg(not(ebb_model))]
     pub(crate) fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);

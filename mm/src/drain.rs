@@ -12,8 +12,8 @@ use crate::{
 };
 
 impl Allocator<'_> {
-    /// Notes a freed frame that the fast path could not note: its group of 64 frames has no entry
-    /// in the cache where the fast path looks, or is complete now.
+    /// Adds a freed frame to the per-CPU cache, if the fast path could not: the frame's group of 64
+    /// has no entry in the cache where the fast path looks, or may be complete now.
     #[inline(never)]
     pub(crate) fn free_word(&self, front: &mut Front, frame: Frame) {
         let freed = Piece::of(frame);
@@ -24,7 +24,7 @@ impl Allocator<'_> {
         }
     }
 
-    /// Notes freed frames of one group of 64.
+    /// Adds freed frames of one group of 64 to the per-CPU cache.
     pub(crate) fn free_piece(&self, front: &mut Front, freed: Piece) {
         let displaced = front.note_piece(freed);
         self.give_word(front, displaced);
@@ -40,15 +40,15 @@ impl Allocator<'_> {
         }
     }
 
-    /// Gives back all that the cache holds of the pageblock of `frame`, if no other frame of that
-    /// pageblock is in use.
+    /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if no other
+    /// frame of that pageblock is in use.
     pub(crate) fn complete_block(&self, front: &mut Front, frame: Frame) {
         let (zone, block) = self.locate_managed(frame);
         let state = self.zone(zone).zone.arrays.states[block].load();
         self.complete(front, frame, state.used());
     }
 
-    /// Frees frames of one group of 64 to the zone. Also gives back what else the cache holds of
+    /// Frees frames of one group of 64 to the zone. Also frees what else the per-CPU cache holds of
     /// their pageblock, if no other frame of it is in use.
     pub(crate) fn give_word(&self, front: &mut Front, freed: Piece) {
         if freed.mask != 0 {
@@ -59,8 +59,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Gives back all that the cache holds of the pageblock of `frame`, if the cache holds all
-    /// `left` frames that are in use of it.
+    /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if the cache
+    /// holds all `left` frames that are in use of it.
     #[inline]
     pub(crate) fn complete(&self, front: &mut Front, frame: Frame, left: u32) {
         let first = frame.number() / PAGEBLOCK_FRAMES * PAGEBLOCK_FRAMES;

@@ -19,14 +19,15 @@ use crate::{
     zone::Zone,
 };
 
-/// The local count is added to the shared counter of free frames when it reaches this number of
-/// frames,
+/// The usual minimum of frames that a cache counts locally before it updates the shared counter of
+/// free frames.
 const TELL_LEAST: u64 = 256;
-/// or fewer in a small zone: at most its managed frames divided by two to this power,
+/// In a small zone the minimum is lower: the zone's managed frames divided by two to this power.
 const TELL_LEAST_SHIFT: u32 = 8;
-/// or more if more are free: the free frames divided by two to this power,
+/// If many frames are free, a cache counts more locally: the free frames divided by two to this
+/// power.
 const TELL_SHIFT: u32 = 10;
-/// but at most this number of frames (16 MiB).
+/// The maximum of frames that a cache counts locally (16 MiB).
 const TELL_MOST: i64 = 4096;
 /// The index of no zone.
 const NO_ZONE: usize = usize::MAX;
@@ -34,7 +35,7 @@ const NO_ZONE: usize = usize::MAX;
 /// local limit are free, beyond the frames that the request must leave.
 const PLENTY: u64 = 16;
 
-/// A pageblock that a cache allocates from. Other caches search elsewhere first.
+/// A pageblock that a per-CPU cache allocates from. Other caches search elsewhere first.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HeldBlock {
     /// The index of the zone.
@@ -98,13 +99,13 @@ pub struct Front {
 }
 
 impl Front {
-    /// Returns an empty cache for a CPU of NUMA node 0.
+    /// Returns an empty per-CPU cache, for a CPU of NUMA node 0.
     pub const fn new() -> Self {
         Self::on_node(0)
     }
 
-    /// Returns an empty cache for a CPU of this NUMA node. Requests that name no node take memory
-    /// of this node while it has enough.
+    /// Returns an empty per-CPU cache, for a CPU of this NUMA node. Requests that name no node take
+    /// memory of this node while it has enough.
     pub const fn on_node(node: u16) -> Self {
         Self {
             words: Words::new(),
@@ -124,7 +125,7 @@ impl Front {
         }
     }
 
-    /// Returns the NUMA node of this cache.
+    /// Returns the NUMA node of the CPU that uses this cache.
     pub const fn node(&self) -> u16 {
         self.node
     }
@@ -149,7 +150,8 @@ impl Front {
             && self.untold == 0
     }
 
-    /// Returns the absolute value of the local count at which the shared counter is updated.
+    /// Returns how many frames this cache may count locally, as freed or allocated, before it
+    /// updates the zone's shared counter.
     #[inline]
     pub(crate) fn tell_at(&self) -> i64 {
         (self.seen_free >> TELL_SHIFT)
@@ -166,7 +168,7 @@ impl Front {
         PLENTY * told.clamp(TELL_LEAST, TELL_MOST.unsigned_abs())
     }
 
-    /// Returns where this cache prefers to split free pageblocks of this zone.
+    /// Returns where this per-CPU cache prefers to split free pageblocks of this zone.
     pub(crate) fn near(&self, zone: usize, mobility: Mobility) -> Near {
         let home = self.home[mobility.index()].filter(|home| home.0 == zone);
         Near {
@@ -175,14 +177,15 @@ impl Front {
         }
     }
 
-    /// Remembers where a free pageblock was split, if one was.
+    /// Remembers where a free pageblock was split, if one was, as the place that this per-CPU cache
+    /// prefers.
     pub(crate) fn settle_near(&mut self, zone: usize, mobility: Mobility, near: Near) {
         if near.opened.is_some() {
             self.home[mobility.index()] = near.home.map(|home| (zone, home));
         }
     }
 
-    /// Allocates from this cache alone, without the allocator: the common case of
+    /// Allocates a block from this per-CPU cache alone, without the allocator: the common case of
     /// [`Allocator::allocate`](crate::Allocator::allocate). The contents of the block are unknown.
     ///
     /// Returns `None` if the cache has no suitable block at hand. Then call the allocator, which
@@ -198,8 +201,8 @@ impl Front {
         }
     }
 
-    /// Allocates a frame that was freed to the group that frames are allocated from. Returns `None`
-    /// if there is none, or the request is not for any single frame.
+    /// Allocates a frame that was freed to the same group of 64 that this cache allocates from.
+    /// Returns `None` if there is none, or the request is not for any single frame.
     #[inline]
     pub(crate) fn take_freed(&mut self, request: Request) -> Option<Frame> {
         if request.order == Order::BASE && request.takes_any() {
@@ -251,8 +254,8 @@ impl Front {
         }
     }
 
-    /// Makes `piece` the frames to allocate from. They were just taken from the bitmap, or from a
-    /// group that was never allocated before.
+    /// Makes `piece`, frames of one group of 64, the frames that this cache allocates from. They
+    /// were just taken from the bitmap, or from a group that was never allocated before.
     ///
     /// Returns the frames that had the same entry of the cache. The caller must free them, but only
     /// after it has allocated a frame. Otherwise the cache would seem to hold all of the
@@ -263,8 +266,8 @@ impl Front {
         displaced
     }
 
-    /// Adds freed frames of one group that has no entry where the fast path looks. Returns the
-    /// frames that had the entry. The caller must free them.
+    /// Adds freed frames of one group of 64 to this cache, in an entry that another group may have
+    /// had. Returns the frames of that other group. The caller must free them.
     pub(crate) fn note_piece(&mut self, freed: Piece) -> Piece {
         let (place, displaced) = self.words.place(freed.word);
         for mobility in Mobility::ALL {
@@ -284,9 +287,9 @@ impl Front {
 }
 
 impl Zone<'_> {
-    /// Returns the smallest absolute value of a local count at which caches update this zone's
-    /// shared counter. It is small enough that the local counts of all CPUs together do not hide
-    /// the use of the zone's reserve.
+    /// Returns the smallest number of frames that a per-CPU cache counts locally before it updates
+    /// this zone's shared counter. It is small enough that the local counts of all CPUs together do
+    /// not hide the use of the zone's reserve.
     pub(crate) fn tell_least(&self) -> i64 {
         let part = self.managed() >> TELL_LEAST_SHIFT;
         part.clamp(1, TELL_LEAST).cast_signed()

@@ -52,8 +52,8 @@ impl Giant {
         Self(bits)
     }
 
-    /// Returns the value after an attached host has entered the GiB. Returns `None` if a host is in
-    /// it already, or if the count is at its maximum.
+    /// Returns the GiB's state after an attached host has entered the GiB. Returns `None` if a host
+    /// is in it already, or if the count is at its maximum.
     #[cfg(not(ebb_model))]
     pub(crate) const fn entered_by_host(self) -> Option<Self> {
         if self.count() == COUNT || self.has_host() {
@@ -63,8 +63,8 @@ impl Giant {
         }
     }
 
-    /// Returns the value after the attached host has left the GiB. Returns `None` if no host is in
-    /// it.
+    /// Returns the GiB's state after the attached host has left the GiB. Returns `None` if no host
+    /// is in it.
     #[cfg(not(ebb_model))]
     pub(crate) const fn left_by_host(self) -> Option<Self> {
         if self.count() == 0 || !self.has_host() {
@@ -80,8 +80,8 @@ impl Giant {
         self.0 & HOST != 0
     }
 
-    /// Returns the number of pageblocks that are not free or about to be used, and the attached
-    /// host.
+    /// Returns the number of pageblocks of the GiB that are not free or about to be used, plus 1 if
+    /// an attached host is in it.
     pub(crate) const fn count(self) -> u32 {
         self.0 & COUNT
     }
@@ -92,12 +92,12 @@ impl Giant {
     }
 
     /// Returns `true` if the GiB was allocated as a whole, and its pageblocks are not yet marked as
-    /// touched.
+    /// touched (backed by host memory).
     pub(crate) const fn is_touched(self) -> bool {
         self.0 & TOUCHED != 0
     }
 
-    /// Returns `true` if the whole GiB can be allocated.
+    /// Returns `true` if all of the GiB is free, so it can be allocated as a whole.
     pub(crate) const fn is_free(self) -> bool {
         self.0 & (COUNT | HUGE) == 0
     }
@@ -168,8 +168,8 @@ impl AtomicGiant {
         }
     }
 
-    /// Raises the count by one, for a CPU that is about to use a free pageblock. Returns `false` if
-    /// the GiB is allocated as a whole.
+    /// Raises the GiB's count of used pageblocks by one, for a CPU that is about to use a free
+    /// pageblock. Returns `false` if the GiB is allocated as a whole.
     ///
     /// If the GiB is touched, calls `settle` first, which marks its pageblocks as touched. Several
     /// CPUs may do this at once.
@@ -178,9 +178,9 @@ impl AtomicGiant {
         self.enter_many(1, settle)
     }
 
-    /// Raises the count by `blocks`, for a CPU that is about to use that number of free pageblocks
-    /// of one tree. Returns `false` if the GiB is allocated as a whole. Otherwise like
-    /// [`enter`](Self::enter).
+    /// Raises the GiB's count of used pageblocks by `blocks`, for a CPU that is about to use that
+    /// number of free pageblocks of one tree. Returns `false` if the GiB is allocated as a whole.
+    /// Otherwise like [`enter`](Self::enter).
     ///
     /// The caller calls [`leave_many`](Self::leave_many) for pageblocks that it does not use after
     /// all.
@@ -222,15 +222,15 @@ impl AtomicGiant {
         );
     }
 
-    /// Lowers the count by one, for a pageblock that is free now. Returns `true` if the count is 0
-    /// now.
+    /// Lowers the GiB's count of used pageblocks by one, for a pageblock that is free now. Returns
+    /// `true` if the count is 0 now.
     #[inline]
     pub(crate) fn leave(&self) -> bool {
         self.leave_many(1)
     }
 
-    /// Lowers the count by `blocks`, for pageblocks that are free now. Returns `true` if the count
-    /// is 0 now.
+    /// Lowers the GiB's count of used pageblocks by `blocks`, for pageblocks that are free now.
+    /// Returns `true` if the count is 0 now.
     ///
     /// # Panics
     /// If the count is lower than `blocks`.
@@ -258,7 +258,7 @@ impl AtomicGiant {
         .is_some()
     }
 
-    /// Frees the whole GiB. Its pageblocks count as touched from here on.
+    /// Frees the whole GiB. The host may hold memory for all of it.
     ///
     /// # Panics
     /// If it is not allocated as a whole.

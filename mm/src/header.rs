@@ -17,7 +17,7 @@ pub(crate) const HOST_AWAKE: u32 = 0;
 /// Value of `Header::host`: an attached host found nothing to take and waits to be woken.
 pub(crate) const HOST_ASLEEP: u32 = 1;
 
-/// The pageblocks of one extent of a zone.
+/// The adjacent pageblocks of one extent of a zone, in the metadata's header.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ExtentRecord {
@@ -81,7 +81,7 @@ pub(crate) struct ZoneRecord {
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub(crate) struct Header {
-    /// [`MAGIC`], stored last.
+    /// [`MAGIC`], stored last, which makes the header valid.
     pub(crate) magic: AtomicU64,
     /// [`VERSION`].
     pub(crate) version: AtomicU32,
@@ -108,7 +108,8 @@ const _: () = {
 };
 
 impl ZoneRecord {
-    /// Fills in the record of a zone. `Relaxed`: the store of `magic` publishes it.
+    /// Writes the description of a zone into its record in the header. `Relaxed`: the store of
+    /// `magic` publishes it.
     pub(crate) fn describe(
         &self,
         config: &ZoneConfig<'_>,

@@ -29,23 +29,24 @@ pub const HINT_LIMIT: usize = if HINT_ENTRIES < 32 { HINT_ENTRIES } else { 32 };
 /// The bit of an entry that stands for an aligned GiB. Pageblock numbers are below it.
 const GIANT: u32 = 1 << 31;
 
-/// An entry of a list: a pageblock in which frames were freed, or a freed GiB.
+/// An entry of a hint list: a pageblock in which frames were freed, or a freed GiB.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Hint(u32);
 
 impl Hint {
-    /// Returns the entry for the pageblock of `frame`.
+    /// Returns the list entry for the pageblock of `frame`.
     pub(crate) fn block(frame: Frame) -> Self {
         // A frame number has 40 bits, so a pageblock number has 31.
         Self(u32::try_from(frame.number() / PAGEBLOCK_FRAMES).unwrap_or(GIANT - 1))
     }
 
-    /// Returns the entry for the GiB that starts with frame `first`.
+    /// Returns the list entry for the GiB that starts with frame `first`.
     pub(crate) fn giant(first: Frame) -> Self {
         Self(Self::block(first).0 | GIANT)
     }
 
-    /// Returns the number of the first pageblock, and the number of pageblocks.
+    /// Returns the number of the first pageblock of the entry, and how many pageblocks the entry
+    /// has: 1 or 512.
     pub(crate) fn blocks(self) -> (u32, u32) {
         let giant = Order::GIANT.frames() / PAGEBLOCK_FRAMES;
         if self.0 & GIANT == 0 {
@@ -125,7 +126,7 @@ impl HintList {
         Some(waiting + 1)
     }
 
-    /// Removes all entries, and calls `visit` for each.
+    /// Removes all entries from the list, and calls `visit` for each.
     pub(crate) fn take(&self, mut visit: impl FnMut(Hint)) {
         // `Acquire` pairs with the `Release` in `push`.
         let written = self.written.load(Ordering::Acquire);
@@ -174,6 +175,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
+    /// Returns the initial state: the hinter is called already.
     pub(crate) fn new() -> Self {
         Self {
             worker: AtomicU32::new(CALLED),
@@ -182,7 +184,7 @@ impl Calls {
         }
     }
 
-    /// Sets the number of entries from which on a list is full: 1 to [`HINT_ENTRIES`].
+    /// Sets how many entries make a hint list full: 1 to [`HINT_ENTRIES`].
     pub(crate) fn set_limit(&self, entries: usize) {
         debug_assert!((1..=HINT_ENTRIES).contains(&entries));
         // `Relaxed`: CPUs that free at the same time may use the old limit.
@@ -190,19 +192,20 @@ impl Calls {
             .store(u32::try_from(entries).unwrap_or(1), Ordering::Relaxed);
     }
 
-    /// Returns `true` if a list with this number of entries is full.
+    /// Returns `true` if a hint list with `entries` entries counts as full.
     pub(crate) fn is_full(&self, entries: usize) -> bool {
         entries >= crate::frame::index(self.limit.load(Ordering::Relaxed).into())
     }
 
-    /// Notes that a block was freed that is in no list.
+    /// Notes that a block was freed that is in no hint list, so that a sweep over all memory is
+    /// necessary.
     pub(crate) fn miss(&self) {
         // `Release` pairs with the `Acquire` in `take_missed`, after which the hinter finds the
         // block free.
         self.missed.store(1, Ordering::Release);
     }
 
-    /// Returns `true` if a block was freed that is in no list, since the last call.
+    /// Returns `true` if, since the last call, a block was freed that is in no hint list.
     pub(crate) fn take_missed(&self) -> bool {
         self.has_missed() && self.missed.swap(0, Ordering::AcqRel) != 0
     }
@@ -240,8 +243,8 @@ impl Calls {
         self.worker.swap(CALLED, Ordering::AcqRel);
     }
 
-    /// Notes that the hinter rests: until its entries are old enough if `knows` is set, otherwise
-    /// until it is woken. Returns `false` if it must not rest, as there is work to do.
+    /// Lets the hinter rest: until its entries are old enough if `knows` is set, otherwise until it
+    /// is woken. Returns `false` if it must not rest, as `lists` has entries to process.
     pub(crate) fn rest(&self, knows: bool, lists: &[HintList]) -> bool {
         let rest = if knows { WAITING } else { ASLEEP };
         self.worker.swap(rest, Ordering::AcqRel);

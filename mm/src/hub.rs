@@ -51,6 +51,7 @@ impl fmt::Debug for Hub<'_> {
 }
 
 impl<'m> Hub<'m> {
+    /// Returns the shared state of a new allocator, with reporting off.
     pub(crate) fn new(events: &'m dyn Events, header: &'m Header, frame_marks: bool) -> Self {
         header.reporting_order.store(OFF, Ordering::Relaxed);
         Self {
@@ -80,10 +81,11 @@ impl<'m> Hub<'m> {
             .and_then(Order::new)
     }
 
-    /// Sets the reporting order, or turns reporting off. Ends the other modes.
+    /// Sets the smallest order of free blocks that are reported. `None` turns reporting off. Ends
+    /// the other modes.
     ///
     /// # Errors
-    /// Fails if the order cannot be reported.
+    /// Fails if the order is above 10, or below 9 without frame marks.
     pub(crate) fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
         order.map_or(Ok(()), |order| self.check_order(order))?;
         let before = self.set_mode(order, SILENT);
@@ -97,7 +99,7 @@ impl<'m> Hub<'m> {
     /// Turns hinting on for blocks of `order` and above.
     ///
     /// # Errors
-    /// Fails if the order cannot be hinted.
+    /// Fails if the order is above 10, or below 9 without frame marks.
     pub(crate) fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
         self.check_order(order)?;
         // Blocks that are free already are in no list.
@@ -145,7 +147,7 @@ impl<'m> Hub<'m> {
         self.trigger.load(Ordering::Acquire) == HINTING
     }
 
-    /// Returns the protocol that wakes the hinter.
+    /// Returns the state by which CPUs wake the hinter.
     pub(crate) fn hints(&self) -> &Calls {
         &self.hints
     }
@@ -178,7 +180,8 @@ impl<'m> Hub<'m> {
         self.reporting_order().is_some_and(|least| least <= order)
     }
 
-    /// Notes that a whole pageblock became free. `first` returns its first frame.
+    /// Wakes the reporter, the hinter or the attached host, depending on the mode, after a whole
+    /// pageblock became free. `first` returns its first frame.
     ///
     /// `SeqCst`, here and below: it follows the step that freed the block, which is `SeqCst`, too,
     /// and pairs with the exchange in `work`. So either this load sees that a pass is under way, or
@@ -192,7 +195,8 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// Notes that these pageblocks became free. Some of them may not be free.
+    /// Like [`freed_block`](Self::freed_block), for several pageblocks at once. Some of them may
+    /// not be free.
     pub(crate) fn freed_blocks(&self, blocks: &[Frame]) {
         match self.trigger.load(Ordering::SeqCst) {
             SILENT => {}
@@ -203,7 +207,7 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// Notes that an aligned GiB became free.
+    /// Like [`freed_block`](Self::freed_block), for an aligned GiB.
     pub(crate) fn freed_giant(&self, first: Frame) {
         match self.trigger.load(Ordering::SeqCst) {
             SILENT => {}
@@ -212,8 +216,11 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// Notes that frames of the group of 64 of `frame` became free. `used` are the frames of the
-    /// group that are still in use, one bit for each.
+    /// Like [`freed_block`](Self::freed_block), for frames of the group of 64 of `frame`. `used`
+    /// has the frames of the group that are still in use, one bit for each.
+    ///
+    /// Does nothing if the reporting order is 9 or above, or the group has no free run of that
+    /// order.
     #[inline]
     pub(crate) fn freed_in_word(&self, frame: Frame, used: u64) {
         if self.trigger.load(Ordering::SeqCst) != SILENT
@@ -227,7 +234,8 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// Notes that a run of order `freed` became free in the pageblock of `frame`.
+    /// Like [`freed_block`](Self::freed_block), for a block of the order `freed` at `frame`. Does
+    /// nothing if the reporting order is larger.
     pub(crate) fn freed_run(&self, frame: Frame, freed: Order) {
         if self.trigger.load(Ordering::SeqCst) != SILENT && self.gives_back(freed) {
             self.freed_block(|| frame);
@@ -296,35 +304,37 @@ impl<'m> Hub<'m> {
         self.header.misses.load(Ordering::Relaxed)
     }
 
-    /// Notes that the reporter starts a pass. `SeqCst`: see [`freed_block`](Self::freed_block).
+    /// Notes that the reporter starts a pass over free memory. `SeqCst`: see
+    /// [`freed_block`](Self::freed_block).
     pub(crate) fn work(&self) {
         let _ = self
             .trigger
             .compare_exchange(SILENT, WORKING, Ordering::SeqCst, Ordering::Relaxed);
     }
 
-    /// Notes that a pass has ended and the next one has its time. So a freed block need not wake
-    /// the reporter.
+    /// Notes that a pass of the reporter has ended and the time of the next one is set. So a freed
+    /// block need not wake the reporter.
     pub(crate) fn rest(&self) {
         let _ = self
             .trigger
             .compare_exchange(WORKING, SILENT, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Notes that a pass has ended with nothing left to report. Returns `true` if a block was freed
-    /// during the pass, so another pass is necessary. Otherwise the reporter sleeps from here on.
+    /// Notes that a pass of the reporter has ended with nothing left to report. Returns `true` if a
+    /// block was freed during the pass, so another pass is necessary. Otherwise the reporter sleeps
+    /// from here on.
     pub(crate) fn finish(&self) -> bool {
         self.trigger
             .compare_exchange(WORKING, WATCHING, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
     }
 
-    /// Returns `true` if a pass was requested, or reporting is off.
+    /// Returns `true` if a pass of the reporter was requested, or reporting is off.
     pub(crate) fn pass_is_wanted(&self) -> bool {
         self.trigger.load(Ordering::Acquire) == SILENT
     }
 
-    /// Returns the number of drain requests so far.
+    /// Returns how often a drain of the per-CPU caches was requested so far.
     #[inline]
     pub(crate) fn drains(&self) -> u32 {
         self.drains.load(Ordering::Relaxed)

@@ -12,7 +12,7 @@ struct Run {
     end: u32,
 }
 
-/// The result of adding pageblocks to the list.
+/// The result of adding pageblocks to the merged list of freed pageblocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Added {
     /// They became a range of their own.
@@ -23,7 +23,7 @@ pub(crate) enum Added {
     NoRoom,
 }
 
-/// The ranges, in ascending order. No two of them touch.
+/// The merged list of freed pageblocks: ranges in ascending order. No two of them touch.
 #[derive(Debug)]
 pub(crate) struct HyperList {
     runs: [Run; HINT_THRESHOLD_MAX],
@@ -31,6 +31,7 @@ pub(crate) struct HyperList {
 }
 
 impl HyperList {
+    /// Returns an empty list.
     pub(crate) const fn new() -> Self {
         Self {
             runs: [Run { first: 0, end: 0 }; HINT_THRESHOLD_MAX],
@@ -43,7 +44,7 @@ impl HyperList {
         &self.runs[..self.len]
     }
 
-    /// Returns the number of ranges.
+    /// Returns the number of ranges in the list.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -52,6 +53,7 @@ impl HyperList {
         self.len == 0
     }
 
+    /// Removes all ranges.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
@@ -63,7 +65,8 @@ impl HyperList {
         sizes.sum()
     }
 
-    /// Adds `count` pageblocks from number `first` on, and returns how.
+    /// Adds `count` pageblocks from number `first` on to the list. Returns whether they became a
+    /// range of their own or were merged with others, or [`Added::NoRoom`] if the list is full.
     pub(crate) fn add(&mut self, first: u32, count: u32) -> Added {
         let new = Run {
             first,
@@ -90,12 +93,12 @@ impl HyperList {
         Added::Merged
     }
 
-    /// Returns the number of the first pageblock, or `None` if the list is empty.
+    /// Returns the number of the first pageblock in the list, or `None` if the list is empty.
     pub(crate) fn first(&self) -> Option<u32> {
         self.runs().first().map(|run| run.first)
     }
 
-    /// Removes the first pageblock.
+    /// Removes the first pageblock from the list.
     pub(crate) fn pop(&mut self) {
         if let Some(run) = self.runs[..self.len].first_mut() {
             run.first += 1;

@@ -103,8 +103,8 @@ impl Allocator<'_> {
 }
 
 impl ZoneRef<'_, '_> {
-    /// Isolates pageblocks of one tree: those of the mask `blocks` that are free and [touched as a
-    /// whole](State::is_touched_whole). Returns the mask of the isolated ones.
+    /// Isolates pageblocks of one tree (64 MiB): those of the mask `blocks` that are free and
+    /// [touched as a whole](State::is_touched_whole). Returns the mask of the isolated ones.
     ///
     /// The GiB's count and the tree's summary are updated once for all of them.
     pub(crate) fn isolate_in_tree(self, tree: usize, blocks: u32) -> u32 {

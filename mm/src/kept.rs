@@ -5,8 +5,8 @@
 use crate::frame::{PAGEBLOCK_FRAMES, index};
 use crate::{Allocator, Frame, Front, Mobility, Order, Request, words::freed_twice};
 
-/// A block that a cache remembers. While `here` is set, the cache holds the block as a free one,
-/// and for other CPUs the block is allocated.
+/// A block that a per-CPU cache remembers. While `here` is set, the cache holds the block as a free
+/// one, and for other CPUs the block is allocated.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Kept {
     /// Number of the block's first frame.
@@ -24,7 +24,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// No block. No block starts at this frame number.
+    /// No block remembered. No block starts at this frame number.
     pub(crate) const NONE: Self = Self {
         base: u64::MAX,
         order: Order::BASE,
@@ -34,13 +34,13 @@ impl Kept {
         here: false,
     };
 
-    /// Returns the number of the block's frames if the cache holds it, otherwise 0.
+    /// Returns the number of the block's frames if the per-CPU cache holds the block, otherwise 0.
     pub(crate) const fn frames(&self) -> u64 {
         if self.here { self.order.frames() } else { 0 }
     }
 }
 
-/// Number of blocks that a cache remembers: one for each order from 1 to 9.
+/// Number of blocks that a per-CPU cache remembers: one for each order from 1 to 9.
 pub(crate) const KEPT: usize = Order::PAGEBLOCK.get() as usize;
 
 /// Returns the index in [`Front::kept`] for this order. Returns `None` for order 0 and orders above
@@ -54,15 +54,15 @@ pub(crate) const fn place(order: Order) -> Option<usize> {
 }
 
 impl Front {
-    /// Returns the first frame of the free pageblock that the cache holds, or `None` if it holds
-    /// none.
+    /// Returns the first frame of the free pageblock that this per-CPU cache holds, or `None` if it
+    /// holds none.
     pub(crate) fn kept_pageblock(&self) -> Option<Frame> {
         let kept = &self.kept[place(Order::PAGEBLOCK)?];
         kept.here.then(|| Frame::new(kept.base))
     }
 
-    /// Allocates the block of this order that the cache holds. Returns `None` if it holds none, or
-    /// only one of another mobility.
+    /// Allocates the block of this order that this per-CPU cache holds. Returns `None` if it holds
+    /// none, or only one of another mobility.
     #[inline]
     pub(crate) fn pop_kept(&mut self, order: Order, mobility: Mobility) -> Option<Frame> {
         let kept = &mut self.kept[place(order)?];
@@ -75,8 +75,8 @@ impl Front {
 }
 
 impl Allocator<'_> {
-    /// Remembers the block that was just allocated, for when it is freed. Does nothing if the cache
-    /// holds another block of this order.
+    /// Remembers the block that was just allocated in the per-CPU cache `front`, for when it is
+    /// freed. Does nothing if the cache holds a free block of this order already.
     pub(crate) fn remember(&self, zone: usize, front: &mut Front, frame: Frame, request: Request) {
         if let Some(place) = place(request.order)
             && let kept = &mut front.kept[place]
@@ -94,12 +94,14 @@ impl Allocator<'_> {
         }
     }
 
-    /// Keeps a block that is being freed in the cache. Returns `false` if the caller must free it
-    /// to the zone: it is not the block that the cache remembers, a reporter waits for blocks of
-    /// this order, or the pageblock is being emptied.
+    /// Keeps the block at `frame`, which is being freed, in the per-CPU cache `front`.
     ///
-    /// If a reporter waits for pageblocks, this gives back all that the cache holds of the block's
-    /// pageblock if no other frame of that is in use.
+    /// Returns `false` if the caller must free the block to its zone: it is not the block that the
+    /// cache remembers, a reporter waits for blocks of this order, or its pageblock is being
+    /// emptied.
+    ///
+    /// While a reporter waits for pageblocks, this frees all that the cache holds of the block's
+    /// pageblock, if no other frame of that is in use.
     #[inline]
     pub(crate) fn keep(&self, front: &mut Front, frame: Frame, order: Order) -> bool {
         let Some(place) = place(order) else {
@@ -130,7 +132,7 @@ impl Allocator<'_> {
         in_use
     }
 
-    /// Frees the block of this order that the cache holds, if any, to its zone.
+    /// Frees the block of this order that the per-CPU cache `front` holds, if any, to its zone.
     pub(crate) fn give_kept(&self, front: &mut Front, order: Order) {
         let Some(place) = place(order) else {
             return;

@@ -17,7 +17,7 @@ use crate::{
     sync::{AtomicBool, Ordering},
 };
 
-/// Whether a zone is low.
+/// The flag that a zone is low on memory, and the detection of its edges.
 #[derive(Debug)]
 pub(crate) struct LowMemory {
     low: AtomicBool,
@@ -31,7 +31,7 @@ impl LowMemory {
         }
     }
 
-    /// Returns `true` if the zone is low. The value may be out of date.
+    /// Returns `true` if the zone is low on memory. The value may be out of date.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
         self.low.load(Ordering::Relaxed)

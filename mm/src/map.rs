@@ -16,8 +16,8 @@ use core::ops::Range;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Number of levels. With items of 64 MiB, a bit stands for 64 MiB, 4 GiB or 256 GiB, depending on
-/// its level. The `u64`s of the highest level are searched one by one.
+/// Number of levels of the search hints. With items of 64 MiB, a bit stands for 64 MiB, 4 GiB or
+/// 256 GiB, depending on its level. The `u64`s of the highest level are searched one by one.
 pub(crate) const LEVELS: usize = 3;
 /// Number of items in a group: the bits of one `u64`.
 const FAN: usize = 64;
@@ -31,7 +31,7 @@ pub(crate) struct Kind {
     pub(crate) inverted: bool,
 }
 
-/// The bitmaps of all kinds.
+/// The search hints for all kinds of blocks: which items (trees or GiBs) may have blocks of a kind.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Map<'m> {
     /// The bits, level by level. Each level has, for each group of 64 items, one `u64` for each
@@ -154,7 +154,7 @@ impl Map<'_> {
         self.items.div_ceil(FAN.pow(below))
     }
 
-    /// Marks the item as having blocks of this kind.
+    /// Marks the item (a tree or GiB) as having blocks of this kind.
     #[inline]
     pub(crate) fn announce(&self, kind: Kind, item: usize) {
         self.announce_all(kind, item..item + 1);

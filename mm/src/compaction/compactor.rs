@@ -15,17 +15,17 @@ use super::{
 
 /// How long the result of a scan is used. Each pageblock is checked again before it is emptied.
 const SURVEY_LASTS: Duration = Duration::from_secs(1);
-/// After this number of consecutive pageblocks that could not be emptied, compaction of the zone
-/// pauses
+/// The number of consecutive pageblocks that could not be emptied after which compaction of the
+/// zone pauses.
 const FRUITLESS: u32 = 16;
-/// for this time. It is the time that Linux's proactive compaction waits after a run without
-/// progress.
+/// How long compaction of the zone pauses then. Linux's proactive compaction waits as long after a
+/// run without progress.
 const FRUITLESS_REST: Duration = Duration::from_secs(32);
 /// After a scan that found nothing, the zone is not scanned again for this time, unless a
 /// pageblock's worth of frames was freed.
 const NOTHING_REST: Duration = Duration::from_millis(500);
 
-/// The gain and the cost of emptying pageblocks.
+/// The gain and the cost of a plan to empty pageblocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Number of pageblocks that become free.
@@ -34,7 +34,7 @@ pub struct Plan {
     pub frames: u64,
 }
 
-/// The result of emptying a pageblock.
+/// The result of an attempt to empty a pageblock.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Emptied {
     /// The pageblock is free now.
@@ -100,7 +100,7 @@ impl Compactor {
         }
     }
 
-    /// Returns the index of the zone.
+    /// Returns the index of the compactor's zone.
     pub const fn zone(&self) -> usize {
         self.zone
     }
@@ -124,7 +124,7 @@ impl Compactor {
         }
     }
 
-    /// Counts a wake-up of the background thread.
+    /// Counts a wake-up of the background thread that compacts.
     pub fn count_wake(&mut self) {
         self.counters.daemon_wake += 1;
     }
@@ -201,7 +201,8 @@ impl Compactor {
         self.targets = Targets::new();
     }
 
-    /// Forgets failed attempts and pauses, for a request to compact everything.
+    /// Forgets failed attempts, pauses and the last scan, so that the next plan tries everything
+    /// again.
     pub fn insist(&mut self) {
         self.rest = None;
         self.fruitless = 0;
@@ -230,8 +231,8 @@ impl Compactor {
         None
     }
 
-    /// Fills the slice `frames` with frames to migrate others to, allocated at order 0 as movable.
-    /// Returns how many entries it filled. Free frames that are not used like any others.
+    /// Allocates frames to migrate others to, at order 0 and movable, and stores them in the slice
+    /// `frames`. Returns how many it stored. Free frames that are not used, like any others.
     ///
     /// Fewer frames than requested mean that other CPUs allocated them: plan again.
     pub fn targets(&mut self, allocator: &Allocator<'_>, frames: &mut [Frame]) -> usize {
@@ -257,8 +258,10 @@ impl Compactor {
         }
     }
 
-    /// Ends the emptying of a pageblock, and gives it back to the allocator. Returns whether it is
-    /// free now. If not, it is remembered.
+    /// Ends the emptying of a pageblock, and gives it back to the allocator.
+    ///
+    /// Returns [`Emptied::Whole`] if it is free now. Otherwise returns [`Emptied::Stuck`], and the
+    /// pageblock is not tried again for a while.
     pub fn finish(
         &mut self,
         now: Duration,
@@ -270,7 +273,7 @@ impl Compactor {
         self.ended(now, at, left)
     }
 
-    /// Allocates an emptied pageblock with this mobility, and returns its first frame.
+    /// Allocates an emptied pageblock as a whole with this mobility, and returns its first frame.
     ///
     /// # Errors
     /// Fails if frames of it are still in use. The pageblock was given back then, as by

@@ -1,6 +1,6 @@
 //! Counters of compaction: Linux's `compact_*` of `/proc/vmstat`.
 
-/// On whose behalf a zone is compacted.
+/// On whose behalf a zone is compacted: a waiting task or the background thread.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Compacts {
     /// A task that waits for the memory.
@@ -37,6 +37,7 @@ pub struct CompactionCounters {
 }
 
 impl CompactionCounters {
+    /// Returns counters that are all 0.
     pub(crate) const fn new() -> Self {
         Self {
             migrate_scanned: 0,
@@ -51,7 +52,8 @@ impl CompactionCounters {
         }
     }
 
-    /// Counts `looked` cache lines that were read, and `frames` frames that are to be migrated.
+    /// Counts a search for frames to migrate: `looked` cache lines were read, and `frames` frames
+    /// are to be migrated.
     pub(crate) fn count_sources(&mut self, by: Compacts, looked: u64, frames: u64) {
         self.migrate_scanned += looked + frames;
         self.isolated += frames;
@@ -60,7 +62,8 @@ impl CompactionCounters {
         }
     }
 
-    /// Counts `looked` cache lines that were read, and `frames` target frames that were taken.
+    /// Counts a search for target frames: `looked` cache lines were read, and `frames` frames were
+    /// taken.
     pub(crate) fn count_targets(&mut self, by: Compacts, looked: u64, frames: u64) {
         self.free_scanned += looked + frames;
         self.isolated += frames;

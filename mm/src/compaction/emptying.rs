@@ -16,7 +16,7 @@ use crate::{
     state::State,
 };
 
-/// The position of a pageblock.
+/// The position of a pageblock: its zone, and its frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BlockPlace {
     /// The index of its zone.
@@ -39,7 +39,8 @@ impl BlockPlace {
     }
 }
 
-/// A pageblock that is being emptied. It dereferences to its [`BlockPlace`].
+/// A pageblock that is being emptied: its frames in use are to be migrated. It dereferences to its
+/// [`BlockPlace`].
 ///
 /// If this value is dropped, the free frames of the pageblock are lost, and nothing else.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,7 +66,8 @@ impl Deref for EmptyingBlock {
 }
 
 impl Allocator<'_> {
-    /// Starts to empty the pageblock that contains `frame`.
+    /// Starts to empty the pageblock that contains `frame`: from here on, its free frames cannot be
+    /// allocated.
     ///
     /// Returns `None` if no frame of the pageblock is in use, if it is isolated or being emptied
     /// already, or if the frame is not managed.
@@ -137,7 +139,7 @@ impl Allocator<'_> {
         })
     }
 
-    /// Returns `true` if the pageblock is allocated as a whole.
+    /// Returns `true` if the pageblock is allocated as a whole, at order 9.
     pub fn is_whole(&self, place: BlockPlace) -> bool {
         self.state_of(place).is_huge()
     }
@@ -202,7 +204,7 @@ impl<W: Watch> Block<'_, W> {
         change.new
     }
 
-    /// Allocates the whole pageblock. Returns `false` if a frame of it is still in use.
+    /// Allocates an emptied pageblock as a whole. Returns `false` if a frame of it is still in use.
     pub(crate) fn take_emptied(&self, mobility: Mobility) -> bool {
         let Some(change) = self.state.take_emptied(mobility) else {
             return false;

@@ -19,7 +19,7 @@ use super::{compactor::Compactor, emptying::BlockPlace};
 /// be counted in it for a moment.
 const JOIN_ATTEMPTS: usize = 1000;
 
-/// A GiB that can be emptied, and what that costs.
+/// A GiB that compaction can empty, and the cost of that.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct GiantPlan {
     zone: usize,
@@ -30,7 +30,7 @@ pub struct GiantPlan {
     pub wholes: u64,
 }
 
-/// Why no GiB can be emptied.
+/// Why compaction can empty no GiB.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum NoGiant {
     /// Pageblocks are isolated at the moment, for example to be reported, or are being emptied. A
@@ -41,7 +41,7 @@ pub enum NoGiant {
     Nowhere,
 }
 
-/// A GiB that is being emptied.
+/// A GiB that is being emptied: its memory in use is to be migrated.
 ///
 /// If this value is dropped, the free frames of the GiB are lost.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use crate::{REPORTING_DELAY, frame::PAGEBLOCK_FRAMES};
 
 use super::compactor::Plan;
 
-/// Holding a frame for this time costs as much as migrating it.
+/// Holding a scattered free frame for this time costs as much as migrating a frame.
 pub const COPY_PAYS_AFTER: Duration = Duration::from_secs(4);
 /// The guest is quiet if one of its CPUs was idle for this part of the time, in percent.
 pub const QUIET: u32 = 50;
@@ -35,8 +35,8 @@ pub struct GiveBackPoll {
     pub next: Option<Duration>,
 }
 
-/// Decides when to empty pageblocks of one zone. A state machine without a thread or a clock of its
-/// own.
+/// Decides when to empty pageblocks of one zone, so that the host gets their memory back. A state
+/// machine without a thread or a clock of its own.
 #[derive(Debug, Default)]
 pub struct GiveBack {
     /// Since when there have been scattered free frames, or `None` if there are too few.

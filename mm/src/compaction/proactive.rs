@@ -5,7 +5,7 @@
 
 use core::{error, fmt, time::Duration};
 
-/// The initial value of `vm.compaction_proactiveness`.
+/// The initial value of `vm.compaction_proactiveness`, of 0 to 100.
 pub const PROACTIVENESS: u8 = 20;
 /// The maximum proactiveness.
 const MOST: u8 = 100;
@@ -13,7 +13,7 @@ const MOST: u8 = 100;
 const LOW_LEAST: u64 = 5;
 /// How far the high threshold is above the low one.
 const APART: u64 = 10;
-/// The time from one check of the score to the next.
+/// The time from one check of a node's fragmentation score to the next.
 pub const PROACTIVE_INTERVAL: Duration = Duration::from_millis(500);
 /// The number of checks that are skipped after a run that did not lower the score.
 const DEFERRED: u32 = 64;
@@ -69,7 +69,8 @@ pub struct ProactivePoll {
     pub look_after: Duration,
 }
 
-/// Decides when to compact a node. A state machine without a thread or a clock of its own.
+/// Decides when to compact a node before memory is requested. A state machine without a thread or a
+/// clock of its own.
 #[derive(Debug)]
 pub struct Proactive {
     proactiveness: u8,
@@ -120,7 +121,8 @@ impl Proactive {
         }
     }
 
-    /// Returns the thresholds that follow from the proactiveness.
+    /// Returns the fragmentation scores at which compaction starts and ends, which follow from the
+    /// proactiveness.
     pub fn thresholds(&self) -> Thresholds {
         let low = u64::from(MOST - self.proactiveness).max(LOW_LEAST);
         Thresholds {
@@ -129,10 +131,10 @@ impl Proactive {
         }
     }
 
-    /// Returns whether to compact now, and when to poll again.
+    /// Returns whether to compact the node now, and when to poll again.
     ///
-    /// `score` is the sum of the scores of the node's zones. `reclaims` says that background
-    /// reclaim is at work. Compaction waits for it, as it needs the memory more.
+    /// `score` is the sum of the fragmentation scores of the node's zones. `reclaims` says that
+    /// background reclaim is at work. Compaction waits for it, as it needs the memory more.
     pub fn poll(&mut self, now: Duration, score: u64, reclaims: bool) -> ProactivePoll {
         let wait = |next: Option<Duration>, look_after: Duration| ProactivePoll {
             compact: false,
@@ -168,8 +170,8 @@ impl Proactive {
         }
     }
 
-    /// Records the result of a slice of work that took the time `spent`. `score` is the node's
-    /// score now. `more` says that a zone whose score is above the low threshold has more to
+    /// Records the result of a slice of compaction that took the time `spent`. `score` is the
+    /// node's score now. `more` says that a zone whose score is above the low threshold has more to
     /// compact.
     pub fn worked(&mut self, now: Duration, spent: Duration, score: u64, more: bool) {
         let Stage::Running { before, .. } = self.stage else {

@@ -3,7 +3,7 @@
 
 use crate::{Allocator, ZoneStats, frame::PAGEBLOCK_FRAMES};
 
-/// The figures from which the score of a zone follows.
+/// The figures from which the fragmentation score of a zone follows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct ZoneFragmentation {
     /// Number of frames in the zone.
@@ -44,13 +44,14 @@ impl ZoneFragmentation {
         }
     }
 
-    /// Returns the zone's contribution to its node's score: its fragmentation in percent, weighted
-    /// by its part of the node's frames. So small zones count for little.
+    /// Returns the zone's contribution to its node's fragmentation score: the zone's fragmentation
+    /// in percent, weighted by its part of the node's frames. So small zones count for little.
     pub const fn score(&self, node_present_frames: u64) -> u64 {
         self.present_frames * self.percent() / (node_present_frames + 1)
     }
 
-    /// Returns how many pageblocks must become free so that the zone's score is at most `score`.
+    /// Returns how many pageblocks must become free so that the zone's fragmentation score is at
+    /// most `score`.
     pub fn blocks_to(&self, score: u64, node_present_frames: u64) -> u64 {
         let mut after = *self;
         // Binary search, as each pageblock that becomes free lowers the score or leaves it
@@ -70,7 +71,8 @@ impl ZoneFragmentation {
 }
 
 impl Allocator<'_> {
-    /// Returns the figures from which a zone's score follows. Reads 8 bytes for each 64 MiB.
+    /// Returns the figures from which a zone's fragmentation score follows. Reads 8 bytes for each
+    /// 64 MiB.
     ///
     /// # Panics
     /// If there is no such zone.

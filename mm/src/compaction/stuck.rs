@@ -29,6 +29,7 @@ pub(crate) struct StuckBlocks {
 }
 
 impl StuckBlocks {
+    /// Returns an empty set.
     pub(crate) const fn new() -> Self {
         Self {
             sets: [[None; WAYS]; SETS],
@@ -40,12 +41,12 @@ impl StuckBlocks {
         &mut self.sets[block % SETS]
     }
 
-    /// Removes all entries.
+    /// Forgets all pageblocks that could not be emptied.
     pub(crate) fn forget(&mut self) {
         self.sets.as_flattened_mut().fill(None);
     }
 
-    /// Notes that `left` frames of a pageblock stayed in use.
+    /// Notes that compaction could not empty a pageblock: `left` frames stayed in use.
     pub(crate) fn note(&mut self, now: Duration, block: usize, left: u32) {
         let stuck = Stuck {
             block,
@@ -64,7 +65,8 @@ impl StuckBlocks {
         }
     }
 
-    /// Returns `true` if a pageblock with `used` frames in use need not be tried.
+    /// Returns `true` if compaction need not try a pageblock with `used` frames in use, as it
+    /// failed to empty it before.
     ///
     /// If fewer frames are in use than stayed, one of those was freed. Then, or if the entry has
     /// expired, this removes the entry and returns `false`.

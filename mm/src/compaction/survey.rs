@@ -34,7 +34,7 @@ impl Source {
         }
     }
 
-    /// Returns the number of frames in use.
+    /// Returns the number of the pageblock's frames in use.
     pub(crate) const fn used(self) -> u32 {
         self.used
     }
@@ -51,7 +51,8 @@ pub(crate) fn is_movable(state: State) -> bool {
     state.is(Class::Partial(Mobility::Movable)) && !state.is_held()
 }
 
-/// The result of a scan.
+/// The result of a scan of a zone: which pageblocks compaction can empty, and how many free frames
+/// the others have.
 #[derive(Debug)]
 pub(crate) struct Survey {
     /// By number of frames in use: the number of movable pageblocks.
@@ -66,6 +67,7 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
+    /// Returns the result of no scan.
     pub(crate) const fn new() -> Self {
         Self {
             blocks: [0; BLOCK_FRAMES as usize],

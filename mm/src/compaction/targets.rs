@@ -12,7 +12,7 @@ use crate::{
 
 use super::survey::{Source, Survey, is_movable};
 
-/// A search for target frames, in ascending order of pageblocks.
+/// A search for frames to migrate others to, in ascending order of pageblocks.
 #[derive(Debug)]
 pub(crate) struct Targets {
     /// Pageblocks with fewer frames in use are skipped.
@@ -21,7 +21,7 @@ pub(crate) struct Targets {
     at: usize,
 }
 
-/// The result of a search for target frames.
+/// The result of a search for frames to migrate others to.
 pub(crate) struct Filled {
     /// Number of frames that were found.
     pub(crate) frames: usize,
@@ -30,6 +30,8 @@ pub(crate) struct Filled {
 }
 
 impl Targets {
+    /// Returns a search from the start of the zone, for pageblocks with any number of frames in
+    /// use.
     pub(crate) const fn new() -> Self {
         Self {
             least_used: 1,
