@@ -265,8 +265,10 @@ impl Line {
         None
     }
 
-    /// Returns the `u64` with this index. `SeqCst`: the caller has lowered the block's reach or
-    /// cleared bits before, and must see what other CPUs did before that.
+    /// Returns the `u64` with this index.
+    ///
+    /// `SeqCst`: the caller has lowered the block's reach or cleared bits before. If two CPUs do
+    /// this at once, at least one of them sees the change of the other.
     fn seen(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::SeqCst)
     }

@@ -2,8 +2,8 @@
 //!
 //! The crate has three parts that work on the same metadata:
 //!
-//! - A **lock-free allocator** of 4 KiB page frames. It allocates blocks of order 0 to 10 and of 1
-//!   GiB, keeps mobilities apart by pageblock, and supports zones, NUMA nodes and watermarks.
+//! - A **lock-free allocator** of 4 KiB page frames. It allocates blocks of order 0 to 10 and whole
+//!   GiBs, keeps mobilities apart by pageblock, and supports zones, NUMA nodes and watermarks.
 //! - **Free page reporting and hinting**. [`Reporter`] and [`Hinter`] hand ranges of free frames to
 //!   a [`ReportSink`], for example a balloon driver, so that the host can use that memory for
 //!   others.
@@ -105,7 +105,7 @@
 //!          ├───────────────────────────────────────────────────────────┤
 //!          │ for each zone:                                            │
 //!          │   states     2 bytes for each 2 MiB: frames in use, flags │   1024
-//!          │   reaches    1 byte for each 2 MiB: largest free run      │    512
+//!          │   reaches    1 byte for each 2 MiB: limit of free runs    │    512
 //!          ├───────────────────────────────────────────────────────────┤
 //!          │ bits         64 bytes for each 2 MiB: 1 = frame in use    │  32768
 //!          ├───────────────────────────────────────────────────────────┤

@@ -248,7 +248,7 @@ mod tests {
             (off.compact, off.next, off.look_after),
             (false, None, Duration::MAX)
         );
-        // At 100 no score is above, as in Linux with a proactiveness of up to 10.
+        // No score is above 100, as in Linux with a proactiveness of up to 10.
         assert!(!with(10).poll(ms(1), 100, false).compact);
     }
 
