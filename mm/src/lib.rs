@@ -90,20 +90,21 @@
 //! of memory that is never used stays untouched.
 //!
 //! All positions are offsets from the start, so a host can map the same bytes at another address.
-//! Each array starts at a cache line of 64 bytes.
+//! Each array starts at a cache line of 64 bytes. Each box below the header has arrays of all zones,
+//! one zone after the other.
 //!
 //! ```text
 //! offset 0 ┌───────────────────────────────────────────────────────────┐
 //!          │ header, one page: magic, version, one record for each zone│
 //!          ├───────────────────────────────────────────────────────────┤  bytes per GiB
-//!          │ for each zone:                                            │
+//!          │ search:                                                   │
 //!          │   map        search hints, 32 bits for each 64 MiB, and   │
 //!          │              levels of 64 entries each above that         │     65
 //!          │   GiB map    search hints, 1 bit for each GiB, and levels │    < 1
 //!          │   giants     4 bytes for each GiB: blocks in use          │      4
 //!          │   summaries  8 bytes for each 64 MiB: blocks by class     │    128
 //!          ├───────────────────────────────────────────────────────────┤
-//!          │ for each zone:                                            │
+//!          │ pageblocks:                                               │
 //!          │   states     2 bytes for each 2 MiB: frames in use, flags │   1024
 //!          │   reaches    1 byte for each 2 MiB: limit of free runs    │    512
 //!          ├───────────────────────────────────────────────────────────┤
