@@ -90,8 +90,8 @@
 //! of memory that is never used stays untouched.
 //!
 //! All positions are offsets from the start, so a host can map the same bytes at another address.
-//! Each array starts at a cache line of 64 bytes. Each box below the header has arrays of all zones,
-//! one zone after the other.
+//! Each array starts at a cache line of 64 bytes. Each box after the header has the arrays of all
+//! zones, one zone after the other.
 //!
 //! ```text
 //! offset 0 ┌───────────────────────────────────────────────────────────┐
