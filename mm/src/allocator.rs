@@ -1,4 +1,8 @@
-//! The allocator: what a kernel calls.
+//! The allocator: construction, allocation and freeing of blocks, and its settings.
+//!
+//! [`Allocator`] is shared by all CPUs. Each CPU passes its own [`Front`], a cache of free frames,
+//! so that the common allocation and the common free access no shared memory. [`Events`] is the
+//! interface by which the allocator notifies the kernel.
 
 use core::{fmt, ptr::NonNull};
 
@@ -18,38 +22,51 @@ use crate::{
     zone::{Zone, ZoneRef},
 };
 
-/// What the allocator tells its owner. Called from within allocations and frees, so it must not
-/// call back; it may set a flag or wake a thread.
+/// Notifications from the allocator to its owner.
+///
+/// The allocator calls these methods inside allocations and frees, on the CPU that calls it. They
+/// must not call the allocator. They may set a flag or wake a thread.
 pub trait Events: Sync {
-    /// A block of the reporting order was freed while the reporter slept: it should be polled. While
-    /// blocks are hinted: so should the hinter.
+    /// Requests that the owner polls the [`Reporter`](crate::Reporter), or, while blocks are
+    /// hinted, the [`Hinter`](crate::Hinter). If an attached host takes the free memory, requests
+    /// that the owner wakes that host.
+    ///
+    /// Called when a block of the reporting order was freed while the other side was asleep, and
+    /// when a setting changes.
     fn report_requested(&self);
-    /// Where the CPU that calls notes the blocks that it frees, while they are hinted.
+    /// Returns the list in which the calling CPU notes the blocks that it frees while blocks are
+    /// hinted.
+    ///
+    /// Returns `None` if this CPU has no list. The next sweep of the hinter then finds those
+    /// blocks.
     fn hints(&self) -> Option<&HintList> {
         None
     }
-    /// A zone ran low: memory should be freed until it has its `high` mark.
+    /// Notifies the owner that the zone with this index ran low: reclaim memory until the zone has
+    /// `high` free frames.
     ///
-    /// An edge. It is told by the first request that finds all zones that it may use at their low marks, for each of them
-    /// that has fewer frames free than its `low` mark; and again only once that zone has had as many as its `high` mark. Frames
-    /// that fronts hold do not count as free.
+    /// Called by the first request that finds all zones that it may use at their `low` watermarks,
+    /// for each of those zones that has fewer than `low` free frames. Called again for a zone only
+    /// after that zone has had `high` free frames. Frames in per-CPU caches do not count as free.
     fn low_memory(&self, zone: usize) {
         let _ = zone;
     }
 }
 
-/// No one to tell.
+/// Ignores all notifications.
 impl Events for () {
     fn report_requested(&self) {}
 }
 
-/// A page-frame allocator over metadata that its caller owns. Any number of threads may call it;
-/// each hands in a [`Front`] of its own.
+/// A page-frame allocator over metadata that its caller provides.
+///
+/// Any number of threads may call it at the same time. Each passes a [`Front`] of its own.
 pub struct Allocator<'m> {
     zones: [Option<Zone<'m>>; MAX_ZONES],
-    /// In which order requests try the zones.
+    /// The order in which requests try the zones.
     pub(crate) fallback: Fallback,
     zone_count: usize,
+    /// The state that all zones share.
     pub(crate) hub: Hub<'m>,
 }
 
@@ -62,18 +79,19 @@ impl fmt::Debug for Allocator<'_> {
 }
 
 impl<'m> Allocator<'m> {
-    /// An allocator of the zones in `config`, all of whose memory is free and untouched.
+    /// Creates an allocator for the zones of `config`. All memory is free, and the host holds none
+    /// of it. `events` receives the allocator's notifications.
     ///
-    /// Writes the header and the entries of pageblocks that lie on the edge of a range, nothing
-    /// else.
+    /// Writes the header and the entries of pageblocks at the edges of ranges, and nothing else.
     ///
     /// # Errors
-    /// If the configuration is not one.
+    /// Fails if the configuration is invalid (see [`ConfigError`]).
     ///
     /// # Safety
-    /// `metadata` is valid for reads and writes for `'m`, of the size and alignment that
-    /// [`metadata_layout`](crate::metadata_layout) gives for `config`, all zero, and used for
-    /// nothing else in that time. Others may read it; they may write it only as this crate does.
+    /// `metadata` is valid for reads and writes for `'m`, has the size and alignment that
+    /// [`metadata_layout`](crate::metadata_layout) returns for `config`, is all zero, and is used
+    /// for nothing else in that time. Others may read it, and may write it only with the atomic
+    /// operations of this crate.
     #[allow(
         unsafe_code,
         reason = "hands the caller's promise on to the metadata module"
@@ -86,7 +104,7 @@ impl<'m> Allocator<'m> {
         let extents = config::extents(config)?;
         let fallback = Fallback::new(config);
         let plan = Plan::new(&extents, config.marks);
-        // SAFETY: what `map` asks for is what the caller has promised.
+        // SAFETY: the caller of `new` guarantees the memory that `map` requires.
         let (header, arrays) = unsafe { metadata::map(metadata, &plan) };
         let total: u64 = config.zones.iter().map(managed).sum();
         let mut zones = [const { None }; MAX_ZONES];
@@ -111,7 +129,7 @@ impl<'m> Allocator<'m> {
         };
         for (zone, config) in config.zones.iter().enumerate() {
             let missing = allocator.mark_missing(zone, config.ranges);
-            // `Relaxed`, as is all that comes before the header is published.
+            // `Relaxed`: the store of `magic` with `Release` publishes it.
             let record = allocator.zone(zone).zone.record;
             record.missing.store(missing, Ordering::Relaxed);
         }
@@ -121,6 +139,7 @@ impl<'m> Allocator<'m> {
         Ok(allocator)
     }
 
+    /// Writes the rest of the header, and `magic` last. `bytes` is the length of the metadata.
     fn publish(&self, header: &Header, bytes: usize) {
         header.version.store(VERSION, Ordering::Relaxed);
         header.zones.store(
@@ -132,7 +151,8 @@ impl<'m> Allocator<'m> {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Takes out what the trees of a zone cover beyond its ranges; the blocks wholly so.
+    /// Marks the frames in a zone's trees that are in no range of `ranges` as missing. Returns the
+    /// number of pageblocks that have no memory at all.
     fn mark_missing(&self, zone: usize, ranges: &[FrameRange]) -> u64 {
         let at = self.zone(zone);
         let mut missing = 0;
@@ -163,6 +183,10 @@ impl<'m> Allocator<'m> {
         missing
     }
 
+    /// Returns the zone with this index.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     #[inline]
     pub(crate) fn zone(&self, zone: usize) -> ZoneRef<'_, 'm> {
         let Some(zone) = &self.zones[zone] else {
@@ -174,12 +198,13 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// How many zones there are. They are numbered as in the configuration.
+    /// Returns the number of zones. Their indices are those of the configuration.
     pub fn zones(&self) -> usize {
         self.zone_count
     }
 
-    /// The zone and the block that hold a frame.
+    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
+    /// zone's arrays. Returns `None` if the frame is in no pageblock of any zone.
     #[inline]
     pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
         self.zones[..self.zone_count]
@@ -191,6 +216,11 @@ impl<'m> Allocator<'m> {
             })
     }
 
+    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
+    /// zone's arrays, like [`locate`](Self::locate).
+    ///
+    /// # Panics
+    /// If the frame is in no pageblock of any zone.
     #[inline]
     pub(crate) fn locate_managed(&self, frame: Frame) -> (usize, usize) {
         let Some(at) = self.locate(frame) else {
@@ -199,15 +229,18 @@ impl<'m> Allocator<'m> {
         at
     }
 
-    /// Takes a block.
+    /// Allocates one block, as `request` describes it, and returns its first frame.
     ///
-    /// Costs nothing shared in the common case of order 0, where the front holds frames, and of
-    /// orders 1 to 9 where it holds what was last taken and freed. At worst it looks through the
+    /// Accesses no shared memory if the per-CPU cache `front` holds a suitable block. That is the
+    /// common case for order 0. For orders 1 to 9 it is the case if the block that was last
+    /// allocated through `front` has been freed through it. In the worst case this searches the
     /// summaries of all zones.
     ///
     /// # Errors
-    /// If there is none. Frames in this front have been given back then and were considered;
-    /// those in the fronts of others have been asked for.
+    /// Fails with [`AllocError::Exhausted`] if no zone has a suitable block, and with
+    /// [`AllocError::Isolated`] if blocks that could have served the request are isolated at the
+    /// moment. Before it fails, it drains `front` and searches again, then requests that all other
+    /// caches be drained.
     #[inline]
     pub fn allocate(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
         if let Some(frame) = front
@@ -216,12 +249,13 @@ impl<'m> Allocator<'m> {
         {
             return Ok(frame);
         }
-        // A frame or none comes back in registers. An error would not, and then whoever asks would
-        // have each frame stored and loaded again.
+        // `Option<Frame>` is returned in registers, a `Result` with this error is not. With the
+        // latter each frame would be stored to memory and loaded again.
         self.allocate_shared(front, request)
             .ok_or_else(|| front.failure(request))
     }
 
+    /// Allocates a block that the cache does not hand out at once. Returns `None` if there is none.
     #[cold]
     #[inline(never)]
     fn allocate_shared(&self, front: &mut Front, request: Request) -> Option<Frame> {
@@ -229,11 +263,15 @@ impl<'m> Allocator<'m> {
             .or_else(|| self.allocate_last(front, request))
     }
 
-    /// Tries again with what this front holds of other mobilities, and notes why it failed.
+    /// Drains `front`, whose frames may be of other mobilities, and searches again.
+    ///
+    /// Returns `None` if there is no block. Then `front.isolated` is set if isolated blocks may be
+    /// the reason, and all caches are requested to drain.
     #[cold]
     #[inline(never)]
     fn allocate_last(&self, front: &mut Front, request: Request) -> Option<Frame> {
-        // Before the search: a block that was out meanwhile may be what was missing.
+        // Read before the search: a block that is put back during the search may be the one that is
+        // missing.
         let (isolations, isolated) = self.isolated(front.node, request);
         self.drain(front);
         if let Some(frame) = self.search_zones(front, request) {
@@ -247,6 +285,8 @@ impl<'m> Allocator<'m> {
         None
     }
 
+    /// Searches the cache for reusable frames, then all zones that the request may use. Returns
+    /// `None` if no zone has a suitable block above its reserve.
     fn search_zones(&self, front: &mut Front, request: Request) -> Option<Frame> {
         if request.order == Order::BASE
             && let Some(frame) = self.reuse(front, request)
@@ -255,7 +295,8 @@ impl<'m> Allocator<'m> {
         }
         let frames = request.order.frames();
         let mut searched = 0_u32;
-        // First the zones that stay above their low mark, then as deep as the request may go.
+        // First the zones that stay above their `low` watermark, then all of them down to the
+        // number of frames that the request must leave.
         for low in [true, false] {
             for zone in self.candidates(front.node, request) {
                 if searched & 1 << zone != 0 {
@@ -284,7 +325,8 @@ impl<'m> Allocator<'m> {
                     if !low {
                         self.tell_low(front, request);
                     } else if at.zone.low_memory.is_low() {
-                        // Whoever put memory back in another address space cannot have said so.
+                        // A host in another address space may have put memory back, and cannot
+                        // clear this flag itself.
                         at.zone.look_whether_it_rose();
                     }
                     return Some(frame);
@@ -295,14 +337,15 @@ impl<'m> Allocator<'m> {
         None
     }
 
-    /// Tells of zones that have run low, once each, after a request that found none above its mark.
+    /// Calls [`Events::low_memory`] for each zone that has just run low. For a request that found
+    /// no zone above its `low` watermark.
     #[cold]
     fn tell_low(&self, front: &mut Front, request: Request) {
         let local = front.node;
         for zone in self.candidates(local, request) {
             let of = self.zone(zone).zone;
             if !of.low_memory.is_low() {
-                // The count is compared with marks of any size, so it must be exact.
+                // The watermarks may be small, so add the frames that only `front` has counted.
                 self.tell(front);
                 if of.fell() {
                     self.hub.low_memory(zone);
@@ -311,9 +354,11 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// Frames of a zone above a floor, with what this front has not told. While there are plenty,
-    /// by the zone's count as this front last saw it, when it told it of its own: the count is what
-    /// all CPUs write to.
+    /// Returns the number of free frames of a zone beyond the `floor` frames that a request must
+    /// leave, including those that `front` has not yet added to the zone's counter.
+    ///
+    /// If plenty are free, this uses the value of the counter that `front` saw last. All CPUs write
+    /// to the counter, so reading it costs a cache miss.
     #[inline]
     pub(crate) fn spare(&self, zone: usize, floor: u64, front: &mut Front) -> u64 {
         let above = |front: &Front| {
@@ -332,7 +377,9 @@ impl<'m> Allocator<'m> {
         above(front)
     }
 
-    /// Notes frames freed (positive) or taken (negative), and tells the zone now and then.
+    /// Counts `frames` frames of a zone as freed (if positive) or allocated (if negative): first in
+    /// the per-CPU cache `front`, and from time to time in the zone's shared counter of free
+    /// frames.
     #[inline]
     pub(crate) fn count(&self, zone: usize, front: &mut Front, frames: i64) {
         if front.untold_zone != zone {
@@ -347,6 +394,8 @@ impl<'m> Allocator<'m> {
         }
     }
 
+    /// Adds the frames that `front` has counted locally to the zone's shared counter of free
+    /// frames.
     pub(crate) fn tell(&self, front: &mut Front) {
         if front.untold != 0 {
             let zone = self.zone(front.untold_zone).zone;
@@ -355,15 +404,18 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// Gives a block back.
+    /// Frees the block of this order that starts at `frame`, into the per-CPU cache `front` or to
+    /// its zone.
     ///
-    /// Costs nothing shared in the common case of order 0, where other frames of the same 64 were
-    /// freed lately, and of orders 1 to 9 where the front keeps the block (it reads its state word);
-    /// else one exchange on the bits and one on the state of a block.
+    /// Accesses no shared memory in the common case: for order 0 if `front` holds other frames of
+    /// the same group of 64, and for orders 1 to 9 if `front` keeps the block (it reads the block's
+    /// state then). Otherwise it costs one exchange on the bitmap and one on the state of the
+    /// block.
     ///
     /// # Panics
-    /// If the block is not in use, as far as that can be seen: a frame freed twice shows at
-    /// once in the word that frames are handed out from, else when its word goes back to the bitmap.
+    /// If the block is not in use, as far as this can be detected. A double free of a frame is
+    /// detected at once if `front` holds the frame in a group that it allocates from or collects.
+    /// Otherwise it is detected when the group goes back to the bitmap.
     #[inline(always)]
     pub fn free(&self, front: &mut Front, frame: Frame, order: Order) {
         if order != Order::BASE {
@@ -373,12 +425,14 @@ impl<'m> Allocator<'m> {
         }
     }
 
+    /// Frees a block above order 0: into the cache, or to the zone.
     fn free_block(&self, front: &mut Front, frame: Frame, order: Order) {
         if !self.keep(front, frame, order) {
             self.free_shared(front, frame, order);
         }
     }
 
+    /// Frees a block above order 0 to the zone.
     #[inline(never)]
     fn free_shared(&self, front: &mut Front, frame: Frame, order: Order) {
         assert!(
@@ -389,7 +443,7 @@ impl<'m> Allocator<'m> {
         let (zone, block) = self.locate_managed(frame);
         let at = self.zone(zone);
         if order == Order::PAGEBLOCK && self.may_keep(zone, front) && !self.hub.listens() {
-            // The front remembers the wrong block. From here on it is this one.
+            // The cache keeps another pageblock. Free that one, and keep this one instead.
             self.give_kept(front, order);
             self.remember(zone, front, frame, Request::new(order, Mobility::Movable));
             if self.keep(front, frame, order) {
@@ -411,26 +465,34 @@ impl<'m> Allocator<'m> {
         self.count(zone, front, 1 << order.get());
     }
 
-    /// Whether every front was asked to drain since this one last did. One relaxed load.
+    /// Returns `true` if a drain of all per-CPU caches was requested since `front` was last
+    /// drained. Costs one relaxed load.
     #[inline]
     pub fn drain_requested(&self, front: &Front) -> bool {
         self.hub.drains() != front.drains
     }
 
-    /// Asks every front to drain.
+    /// Requests that every per-CPU cache be drained. [`drain_requested`](Self::drain_requested)
+    /// returns `true` for each of them from now on, until it is drained.
     pub fn request_drain(&self) {
         self.hub.request_drain();
     }
 
-    /// The marks of a zone.
+    /// Returns the watermarks of a zone, in frames.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn watermarks(&self, zone: usize) -> Watermarks {
         self.zone(zone).zone.marks.load()
     }
 
-    /// Sets the marks of a zone.
+    /// Sets the watermarks of a zone, in frames.
     ///
     /// # Errors
-    /// If they do not rise from `min` over `low` to `high`; equal ones do.
+    /// Fails if not `min` <= `low` <= `high`.
+    ///
+    /// # Panics
+    /// If there is no such zone.
     pub fn set_watermarks(&self, zone: usize, marks: Watermarks) -> Result<(), NotWatermarks> {
         if marks.min > marks.low || marks.low > marks.high {
             return Err(NotWatermarks(marks));
@@ -439,14 +501,16 @@ impl<'m> Allocator<'m> {
         Ok(())
     }
 
+    /// Stores the watermarks, and clears the zone's low-memory flag if it has `high` free frames
+    /// now.
     fn store_watermarks(&self, zone: usize, marks: Watermarks) {
         let of = self.zone(zone).zone;
         of.marks.store(marks);
         of.look_whether_it_rose();
     }
 
-    /// Sets the marks of all zones as Linux does for this `min_free_kbytes`, here in frames. A zone's
-    /// `min` is an eighth of it at most ([`Watermarks::for_zone`]).
+    /// Sets the watermarks of all zones as Linux does for `vm.min_free_kbytes`, but `min_free` is
+    /// in frames. A zone's `min` is at most an eighth of its memory ([`Watermarks::for_zone`]).
     pub fn set_min_free_frames(&self, min_free: u64) {
         let managed = |zone: usize| self.zone(zone).zone.managed();
         let total = (0..self.zone_count).map(managed).sum();
@@ -455,51 +519,63 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// The order from which on free blocks are reported or hinted; none while neither is done.
+    /// Returns the smallest order of free blocks that are reported or hinted. Returns `None` while
+    /// neither is active.
     pub fn reporting_order(&self) -> Option<Order> {
         self.hub.reporting_order()
     }
 
-    /// Sets the order from which on free blocks are reported, or turns reporting off. Calls for a
-    /// pass of the reporter.
+    /// Sets the smallest order of free blocks that are reported to the host. `None` turns reporting
+    /// off.
+    ///
+    /// Ends hinting, and the mode in which an attached host takes free memory. Unless `order` is
+    /// `None`, requests a pass of the reporter ([`Events::report_requested`]).
     ///
     /// # Errors
-    /// If nothing can be given back from this order on: below 9 without
-    /// [`Config::with_frame_marks`], or above 10.
+    /// Fails if the order is below 9 without [`Config::with_frame_marks`], or above 10.
     pub fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
         self.hub.set_reporting_order(order)
     }
 
-    /// Has blocks from this order on hinted as they are freed, instead of reported. Calls for the
-    /// [`Hinter`](crate::Hinter). Undone by [`set_reporting_order`](Self::set_reporting_order); only one
-    /// caller of the two at a time.
+    /// Starts page hinting for blocks of `order` and above: CPUs note such blocks when they free
+    /// them, and the [`Hinter`](crate::Hinter) passes them to the host. This replaces free page
+    /// reporting.
+    ///
+    /// Requests a poll of the hinter. [`set_reporting_order`](Self::set_reporting_order) ends
+    /// hinting. Only one thread may call these two functions at a time.
     ///
     /// # Errors
-    /// As [`set_reporting_order`](Self::set_reporting_order) has them.
+    /// Fails like [`set_reporting_order`](Self::set_reporting_order).
     pub fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
         self.hub.set_hinting_order(order)
     }
 
-    /// Has an attached host take what is free, instead of reports. Whoever frees a block calls
-    /// [`Events::report_requested`] if the host sleeps. Undone as hinting is.
+    /// Starts the mode in which an attached host takes free memory itself
+    /// ([`attach`](crate::attach)). This replaces free page reporting.
+    ///
+    /// The CPU that frees a block calls [`Events::report_requested`] if the host is asleep.
+    /// [`set_reporting_order`](Self::set_reporting_order) ends the mode.
     pub fn set_shared(&self) {
         self.hub.set_shared();
     }
 
-    /// Whether an attached host takes what is free.
+    /// Returns `true` in the mode in which an attached host takes free memory
+    /// ([`set_shared`](Self::set_shared)).
     pub fn is_shared(&self) -> bool {
         self.hub.is_shared()
     }
 
-    /// Whether freed blocks are hinted.
+    /// Returns `true` while freed blocks are hinted
+    /// ([`set_hinting_order`](Self::set_hinting_order)).
     pub fn is_hinting(&self) -> bool {
         self.hub.is_hinting()
     }
 
-    /// Sets how many entries make a CPU's list full.
+    /// Sets how many entries make a CPU's [`HintList`] full. A CPU that fills its list wakes the
+    /// hinter.
     ///
     /// # Errors
-    /// For none, and for more than [`HINT_ENTRIES`](crate::HINT_ENTRIES), for which there is no room.
+    /// Fails if `entries` is 0 or above [`HINT_ENTRIES`](crate::HINT_ENTRIES).
     pub fn set_hint_limit(&self, entries: usize) -> Result<(), NotAHintLimit> {
         if !(1..=crate::HINT_ENTRIES).contains(&entries) {
             return Err(NotAHintLimit(entries));
@@ -509,6 +585,7 @@ impl<'m> Allocator<'m> {
     }
 }
 
+/// Returns the number of frames in the ranges of a zone.
 fn managed(zone: &crate::ZoneConfig<'_>) -> u64 {
     zone.ranges.iter().map(|range| range.frames).sum()
 }

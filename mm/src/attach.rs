@@ -1,12 +1,17 @@
-//! A second participant over the same metadata bytes, from another address space: the host of a
-//! guest, which sees what is free and takes it out by the same atomic words, with no call to the
-//! guest and no CPU of it.
+//! Access to an allocator's metadata from another address space: a host attaches to the metadata of
+//! its guest.
 //!
-//! It trusts none of the bytes. The layout follows from the extents of the zones alone, which are
-//! checked and copied once; no other number that it reads is ever used as an index, an offset or a
-//! bound of a loop; and every exchange is tried a bounded number of times, as who writes against it
-//! may never stop. A guest that lies about its memory loses what its own words say, nothing else.
-//! How blocks are taken is in [`OpenGiant`](crate::OpenGiant), which are next in [`Reclaimer`](crate::Reclaimer).
+//! [`Attached`] lets the host see free memory and take it out with the same atomic operations as
+//! the guest. This needs no call to the guest and no CPU of the guest.
+//!
+//! The code does not trust the bytes:
+//!
+//! - The layout follows from the extents of the zones alone. These are checked and copied once.
+//! - No other number that it reads is ever an index, an offset or the bound of a loop.
+//! - Each compare-and-swap is tried a bounded number of times, as the guest may write without end.
+//!
+//! A guest that writes wrong metadata can only lose memory of its own.
+//! [`OpenGiant`](crate::OpenGiant) takes blocks out. [`Reclaimer`](crate::Reclaimer) selects them.
 
 use core::{error, fmt, ptr::NonNull};
 
@@ -23,20 +28,22 @@ use crate::{
 
 pub use crate::usage::{BlockView, Usage};
 
-/// Why the bytes are no metadata that can be attached to.
+/// Why [`Attached::new`] refuses bytes as the metadata of an allocator.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum AttachError {
-    /// They do not start at an aligned page, or are less than the header.
+    /// The bytes do not start at a page boundary, or are shorter than the header.
     Misplaced,
-    /// They do not start with the magic number, but with this.
+    /// The bytes start with this value instead of the magic number.
     Magic(u64),
-    /// They have a layout that this crate does not know.
+    /// The metadata has this version of the layout, which this crate does not support.
     Version(u32),
-    /// They say that they have so many zones.
+    /// The header contains this number of zones, which is 0 or above the maximum.
     Zones(u32),
-    /// This zone's extents are too many, out of order, out of range or another zone's.
+    /// The extents of the zone with this index are invalid: there are none or too many, or they are
+    /// out of order, out of range, or overlap another zone.
     Extents(usize),
-    /// What they describe needs so many bytes, which is not what they say, or more than there are.
+    /// Metadata of these zones has this length in bytes. The header says otherwise, or fewer bytes
+    /// are mapped.
     Length(u64),
 }
 
@@ -55,37 +62,39 @@ impl fmt::Display for AttachError {
 
 impl error::Error for AttachError {}
 
-/// What one zone says of itself.
+/// One zone of the attached metadata.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct AttachedZone {
-    /// What it is good for.
+    /// The kind of the zone.
     pub kind: ZoneKind,
-    /// Its NUMA node.
+    /// The NUMA node of the zone.
     pub node: u16,
-    /// Pageblocks that its extents have room for.
+    /// Number of pageblocks in the zone's trees (multiples of 64 MiB). Some of them may have no
+    /// memory.
     pub blocks: u64,
-    /// Frames that are free: no more than there is room for.
+    /// Number of free frames, at most the number of frames in `blocks`.
     pub free_frames: u64,
 }
 
-/// Metadata that this address space takes part in.
+/// The metadata of an allocator, mapped by a second participant: the host of a guest.
 #[derive(Debug)]
 pub struct Attached<'m> {
+    /// The header of the metadata.
     pub(crate) header: &'m Header,
     zones: [Option<Zone<'m>>; MAX_ZONES],
 }
 
 impl<'m> Attached<'m> {
-    /// Attaches to the metadata of an [`Allocator`](crate::Allocator) in another address space, or
-    /// in this one.
+    /// Attaches to the metadata of an [`Allocator`](crate::Allocator), in another address space or
+    /// in this one. `bytes` is the length of the mapping at `base`.
     ///
     /// # Errors
-    /// If the bytes cannot be such metadata.
+    /// Fails if the bytes are not valid metadata of this version (see [`AttachError`]).
     ///
     /// # Safety
     /// `base` is valid for reads and writes of `bytes` bytes for `'m`, and this address space
-    /// accesses them only by this crate's atomics. What they hold, and what other address spaces
-    /// store there at any time, does not matter.
+    /// accesses them only with this crate's atomic operations. The content of the bytes does not
+    /// matter, and other address spaces may change it at any time.
     #[allow(
         unsafe_code,
         reason = "hands the caller's promise on to the metadata module"
@@ -95,9 +104,11 @@ impl<'m> Attached<'m> {
         if misaligned || bytes < size_of::<Header>() {
             return Err(AttachError::Misplaced);
         }
-        // SAFETY: the header fits and is aligned, as just checked; the rest the caller promises.
+        // SAFETY: size and alignment of the header are checked above. The caller guarantees the
+        // rest.
         let header = unsafe { metadata::header(base) };
-        // `Acquire` pairs with the `Release` of an honest allocator: what it wrote before is seen.
+        // `Acquire` pairs with the `Release` of an honest allocator: the rest of its header is
+        // visible.
         let magic = header.magic.load(Ordering::Acquire);
         if magic != MAGIC {
             return Err(AttachError::Magic(magic));
@@ -121,8 +132,8 @@ impl<'m> Attached<'m> {
         if plan.bytes > bytes || plan.bytes as u64 != said {
             return Err(AttachError::Length(plan.bytes as u64));
         }
-        // SAFETY: the plan's bytes are there, as just checked; all items are atomics for which any
-        // bytes are a value; the rest the caller promises.
+        // SAFETY: `plan.bytes` is at most `bytes`, as checked above. All items are atomics, for
+        // which any bytes are valid. The caller guarantees the rest.
         let (header, arrays) = unsafe { metadata::map(base, &plan) };
         let mut attached = [const { None }; MAX_ZONES];
         for (zone, record) in header.zone.iter().enumerate().take(count) {
@@ -143,7 +154,7 @@ impl<'m> Attached<'m> {
         })
     }
 
-    /// The zones, in the order of the allocator's configuration.
+    /// Iterates over the zones, in the order of the allocator's configuration.
     pub fn zones(&self) -> impl Iterator<Item = AttachedZone> {
         self.zones.iter().flatten().map(|zone| {
             let blocks = zone.blocks() as u64;
@@ -156,7 +167,8 @@ impl<'m> Attached<'m> {
         })
     }
 
-    /// All pageblocks, zone by zone, upwards: a map of the memory. Reads two bytes for each.
+    /// Iterates over the current usage of all pageblocks, zone by zone, in ascending order: a map
+    /// of the memory. Reads two bytes for each pageblock, and the state of its GiB.
     pub fn blocks(&self) -> impl Iterator<Item = BlockView> {
         self.zones.iter().flatten().flat_map(|zone| {
             let extents = zone.extents.as_slice().iter();
@@ -165,17 +177,20 @@ impl<'m> Attached<'m> {
         })
     }
 
-    /// The pageblock of this frame.
+    /// Returns the current usage of the pageblock that contains `frame`. Returns `None` if no zone
+    /// contains the frame.
     pub fn block(&self, frame: Frame) -> Option<BlockView> {
         let (zone, block) = self.locate(frame)?;
         Some(look(self.zones[zone].as_ref()?, block))
     }
 
-    /// The zone of this number.
+    /// Returns the zone with this index, or `None` if there is none.
     pub(crate) fn zone(&self, zone: usize) -> Option<&Zone<'m>> {
         self.zones.get(zone)?.as_ref()
     }
 
+    /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
+    /// zone's arrays. Returns `None` if no zone contains the frame.
     pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
         let zones = self.zones.iter().enumerate();
         zones.into_iter().find_map(|(index, zone)| {
@@ -185,8 +200,13 @@ impl<'m> Attached<'m> {
     }
 }
 
-/// The extents of all zones: in order, apart from each other, of frames that there can be. So all
-/// that is computed of them fits.
+/// Reads and checks the extents of the first `zones` zones.
+///
+/// Each zone's extents must be in ascending order, apart from each other, and below the limit of
+/// frame numbers. So no number that is computed from them overflows.
+///
+/// # Errors
+/// Fails with [`AttachError::Extents`] for the first zone that violates this.
 fn read_extents(
     records: &[ZoneRecord; MAX_ZONES],
     zones: usize,
@@ -202,14 +222,14 @@ fn read_extents(
         }
         let mut end = 0;
         for extent in &record.extent[..count] {
-            // Each is read once: it may change at any time.
+            // Read each number once, as it may change at any time.
             let first = extent.first.load(Ordering::Relaxed);
             let blocks = extent.blocks.load(Ordering::Relaxed);
             if first < end || blocks == 0 || first > MOST || blocks > MOST - first {
                 return Err(refuse);
             }
             end = first + blocks;
-            // The trees of those of one zone do not touch, or they would be one.
+            // `add` refuses extents whose trees touch. The allocator would have merged them.
             if !all[zone].add(first, blocks) {
                 return Err(refuse);
             }
@@ -222,6 +242,7 @@ fn read_extents(
     Ok(all)
 }
 
+/// Reads the current state of the pageblock with this index.
 fn look(zone: &Zone<'_>, block: usize) -> BlockView {
     let giant = zone.giant(block / TREE_BLOCKS).load();
     let state = zone.arrays.states[block].load();

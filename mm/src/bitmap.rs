@@ -1,9 +1,14 @@
-//! The bits of a pageblock: one cache line, one bit a frame, 1 = in use.
+//! The allocation bitmap of a pageblock: [`Line`], one cache line with one bit for each frame, 1 =
+//! in use.
 //!
-//! Who sets a bit from 0 to 1 owns the frame. Bits are only ever taken by an exchange that shows
-//! that each of them was 0, and given back by one that shows that each was 1. An order that spans
-//! words (7, 8) takes them one by one, and what it has taken when one fails it gives back before
-//! it says so: a run is either owned whole or not at all.
+//! The CPU that sets a bit from 0 to 1 owns the frame. Bits are set only by an exchange that shows
+//! that all of them were 0, and cleared only by an exchange that shows that all of them were 1.
+//! Orders 7 and 8 span several `u64`s, which are taken one by one. If one of them is not free,
+//! those taken before are given back before the call returns. So an aligned run of frames is owned
+//! completely or not at all.
+//!
+//! In this module, a *run of order n* is `1 << n` adjacent free frames, aligned to their number: a
+//! buddy block.
 
 use crate::{
     Order,
@@ -11,33 +16,34 @@ use crate::{
     sync::{AtomicU64, Ordering},
 };
 
-/// Bits in a word.
+/// Number of frames in one `u64` of a bitmap.
 pub(crate) const WORD_FRAMES: u32 = u64::BITS;
-/// Words in a line.
+/// Number of `u64`s in a [`Line`].
 pub(crate) const WORDS: usize = 8;
-/// The largest order that fits a word.
+/// The largest order of a run inside one `u64`.
 const WORD_ORDER: u8 = 6;
-/// How often the words are looked through for a free bit that the count promises. Others may move
-/// it between the words meanwhile; then this block is given up for another.
+/// How often all `u64`s are searched for a free bit that the count promises. Other CPUs may move
+/// the free bit between them during the search. After this number of attempts the block is given
+/// up.
 const LOOKS: usize = 4;
 
-/// Frames taken from one word of a line.
+/// Frames of a pageblock that lie in the same `u64` of its bitmap ([`Line`]).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
-    /// Which word.
+    /// The index of the `u64`.
     pub(crate) word: usize,
-    /// Which of its frames.
+    /// The frames, one bit for each.
     pub(crate) mask: u64,
 }
 
-/// 512 bits.
+/// The bitmap of a pageblock: 512 bits.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
     words: [AtomicU64; WORDS],
 }
 
-/// The lowest `n` bits of those set.
+/// Returns the lowest `n` bits that are set in `set`, or all if there are fewer.
 pub(crate) fn lowest(mut set: u64, n: u32) -> u64 {
     let mut rest = set;
     for _ in 0..n.min(set.count_ones()) {
@@ -47,7 +53,7 @@ pub(crate) fn lowest(mut set: u64, n: u32) -> u64 {
     set
 }
 
-/// The bits at which an aligned run of `1 << order` set bits starts, for orders of a word.
+/// Returns the bits at which an aligned run of `1 << order` set bits starts, for orders 0 to 6.
 #[inline]
 pub(crate) const fn runs(mut set: u64, order: u8) -> u64 {
     const STARTS: [u64; 7] = [
@@ -67,7 +73,8 @@ pub(crate) const fn runs(mut set: u64, order: u8) -> u64 {
     set & STARTS[order as usize]
 }
 
-/// The bits at which such a run starts whose buddy is not free: one that is part of no larger run.
+/// Returns the bits at which a run of exactly this order starts: its buddy is not free, so it is
+/// part of no larger run. For orders 0 to 6.
 #[inline]
 const fn tight(free: u64, order: u8) -> u64 {
     let starts = runs(free, order);
@@ -78,7 +85,7 @@ const fn tight(free: u64, order: u8) -> u64 {
     starts & !(larger | larger << (1 << order))
 }
 
-/// All bits of the runs of this order that start at these.
+/// Returns all bits of the runs of this order that start at the bits `starts`.
 #[inline]
 const fn spread(mut starts: u64, order: u8) -> u64 {
     let mut k = 0;
@@ -89,7 +96,8 @@ const fn spread(mut starts: u64, order: u8) -> u64 {
     starts
 }
 
-/// The smallest order of which such a run is among these bits, of which some are set.
+/// Returns the smallest order of a run that is part of no larger run. At least one bit of `free`
+/// must be set.
 #[inline]
 const fn smallest(free: u64) -> u8 {
     if free == !0 {
@@ -97,7 +105,7 @@ const fn smallest(free: u64) -> u8 {
     }
     let mut starts = free;
     let mut order = 0;
-    // Bits that are part of no pair are singles, pairs that are part of no quadruple pairs, ...
+    // If not all of these runs are part of a larger run, this order is the smallest.
     while order < WORD_ORDER {
         let larger = runs(free, order + 1);
         if larger | larger << (1 << order) != starts {
@@ -109,7 +117,7 @@ const fn smallest(free: u64) -> u8 {
     WORD_ORDER
 }
 
-/// The bits of all runs of that order.
+/// Returns the bits of all runs of the order that [`smallest`] returns.
 #[inline]
 const fn least_runs(free: u64) -> u64 {
     if free == !0 {
@@ -119,13 +127,13 @@ const fn least_runs(free: u64) -> u64 {
     spread(tight(free, order), order)
 }
 
-/// `1 << order` bits from the lowest, for orders of a word.
+/// Returns a mask of the lowest `1 << order` bits, for orders 0 to 6.
 #[inline]
 pub(crate) const fn run(order: u8) -> u64 {
     !0 >> (WORD_FRAMES - (1 << order))
 }
 
-/// The largest order of which a run is among these bits.
+/// Returns the largest order of a run of set bits, or `None` if no bit is set.
 fn largest(free: u64) -> Option<u8> {
     let orders = 0..=WORD_ORDER;
     orders.rev().find(|&order| runs(free, order) != 0)
@@ -139,21 +147,28 @@ impl Line {
         }
     }
 
-    /// `Relaxed`: a hint for an exchange that follows, or a look at rest.
+    /// Returns one `u64` of the bitmap, 1 = in use.
+    ///
+    /// `Relaxed`: the value is a hint for an exchange that follows, or the bitmap is not in use.
     #[inline]
     pub(crate) fn word(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::Relaxed)
     }
 
+    /// Returns the number of frames in use.
     pub(crate) fn count_ones(&self) -> u32 {
         (0..WORDS).map(|word| self.word(word).count_ones()).sum()
     }
 
-    /// Takes exactly these bits, if all are free. `Acquire` pairs with the `Release` of `give`:
-    /// the last owner's stores to the frames are over.
+    /// Takes exactly the frames `mask` of one `u64` of the bitmap. Returns `false`, without a
+    /// change, if one of them is in use.
+    ///
+    /// `Acquire` pairs with the `Release` of `give`: the last owner's stores to the frames are
+    /// complete.
     pub(crate) fn take_exactly(&self, word: usize, mask: u64) -> bool {
         let mut old = self.word(word);
-        // Bounded by the progress of others: each retry means that a bit of the word changed hands.
+        // Bounded by the progress of others: each retry means that another CPU took or freed a
+        // frame of this `u64`.
         while old & mask == 0 {
             match self.words[word].compare_exchange_weak(
                 old,
@@ -168,14 +183,15 @@ impl Line {
         false
     }
 
-    /// Gives these bits back and says what is set in the word after. `Release` pairs with the
-    /// `Acquire` of who takes them next; `SeqCst` for the sake of [`AtomicReach`], which the caller
-    /// looks at next.
+    /// Frees the frames `mask` of one `u64` of the bitmap, and returns the new value of the `u64`.
+    ///
+    /// `Release` pairs with the `Acquire` of the next owner. `SeqCst` is for [`AtomicReach`], which
+    /// the caller reads next.
     ///
     /// [`AtomicReach`]: crate::reach::AtomicReach
     ///
     /// # Panics
-    /// If one of them is not in use: the caller freed what it did not own.
+    /// If one of the frames is not in use: the caller freed a frame that it did not own.
     #[inline]
     pub(crate) fn give(&self, word: usize, mask: u64) -> u64 {
         let old = self.words[word].fetch_and(!mask, Ordering::SeqCst);
@@ -187,8 +203,11 @@ impl Line {
         old & !mask
     }
 
-    /// The word to take single frames from, and how many: one whose smallest runs are as small as
-    /// there are, and of those the one with most frames in such. Larger runs stay for larger orders.
+    /// Selects the `u64` of the bitmap from which to take single frames. Returns its index and the
+    /// number of frames to take, which is 0 if no frame is free.
+    ///
+    /// This is the `u64` whose smallest aligned runs of free frames are the smallest, and of these
+    /// the one with the most frames in such runs. So larger runs stay available for larger orders.
     #[inline]
     pub(crate) fn best_word(&self) -> (usize, u32) {
         let mut best = (0, 0);
@@ -214,8 +233,11 @@ impl Line {
         best
     }
 
-    /// Takes up to `most` frames of the smallest runs of one word, `first` if it has any. The caller
-    /// has reserved them in the count.
+    /// Takes up to `most` single frames of one `u64` of the bitmap, from its smallest runs of free
+    /// frames. Tries the index `first` before the others. Returns `None` if no free frame was found
+    /// in a bounded number of attempts.
+    ///
+    /// The caller has reserved the frames in the block's count.
     #[inline]
     pub(crate) fn take_some(&self, first: usize, most: u32) -> Option<Taken> {
         for look in 0..LOOKS * WORDS {
@@ -228,7 +250,7 @@ impl Line {
                 } else {
                     lowest(mask, most)
                 };
-                // `Acquire` as in `take_exactly`.
+                // `Acquire` pairs with the `Release` of `give`.
                 match self.words[word].compare_exchange_weak(
                     old,
                     old | mask,
@@ -243,12 +265,16 @@ impl Line {
         None
     }
 
-    /// `SeqCst`: for one who has lowered the block's reach, or cleared bits of it, before.
+    /// Returns the `u64` with this index.
+    ///
+    /// `SeqCst`: the caller has lowered the block's reach or cleared bits before. If two CPUs do
+    /// this at once, at least one of them sees the change of the other.
     fn seen(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::SeqCst)
     }
 
-    /// The order of the largest run that this word is part of, of which `used` bits are set.
+    /// Returns the order of the largest aligned run of free frames that lies in, or contains, the
+    /// `u64` with index `word`. `used` is the value of that `u64`.
     #[inline]
     pub(crate) fn reach_of(&self, word: usize, used: u64) -> Reach {
         if used != 0 {
@@ -265,14 +291,15 @@ impl Line {
         }
     }
 
-    /// The order of the largest run of the line.
+    /// Returns the order of the largest aligned run of free frames in the pageblock, or order 0 if
+    /// no frame is free.
     pub(crate) fn reach(&self) -> Reach {
         let used: [u64; WORDS] = core::array::from_fn(|word| self.seen(word));
         let words = used.iter().enumerate();
         let free = words.fold(0_u64, |free, (word, &used)| {
             free | u64::from(used == 0) << word
         });
-        // Runs of words are found as runs of bits are.
+        // Each bit of `free` stands for a free `u64`, so their runs are found like runs of frames.
         if runs(free, 2) != 0 {
             return Reach::ALL;
         }
@@ -280,7 +307,7 @@ impl Line {
             return Reach::of(WORD_ORDER + u8::from(runs(free, 1) != 0));
         }
         used.iter().fold(Reach::of(0), |reach, &used| {
-            // Only what is larger than the last found is of interest.
+            // Skip the search if this `u64` has no larger run than those before.
             match largest(!used) {
                 Some(order) if runs(!used, reach.largest() + 1) != 0 => Reach::of(order),
                 _ => reach,
@@ -288,7 +315,8 @@ impl Line {
         })
     }
 
-    /// Whether an aligned run of this order is free; false for the order of a block and above.
+    /// Returns `true` if an aligned run of frames of this order is free. Always returns `false` for
+    /// order 9 and above.
     pub(crate) fn has_run(&self, order: Order) -> bool {
         let order = order.get();
         if order <= WORD_ORDER {
@@ -303,23 +331,29 @@ impl Line {
             .any(|first| self.is_free(first, span))
     }
 
+    /// Returns `true` if all frames of the `span` `u64`s from index `first` on are free.
     fn is_free(&self, first: usize, span: usize) -> bool {
         (first..first + span).all(|word| self.word(word) == 0)
     }
 
-    /// Takes an aligned run of an order below that of a block: its first frame's index. It is the
-    /// smallest that will do, or part of it. The caller has reserved it in the count.
+    /// Takes `1 << order` adjacent, aligned free frames, for an order below 9. Returns the index of
+    /// the first frame in the pageblock, or `None` if there are no such frames.
+    ///
+    /// Takes them from the smallest free run that is large enough. The caller has reserved them in
+    /// the block's count.
     pub(crate) fn take_run(&self, order: Order) -> Option<usize> {
         let order = order.get();
         debug_assert!(order < Order::PAGEBLOCK.get());
         (order..WORD_ORDER)
             .find_map(|of| self.take_in_words(order, |free| tight(free, of)))
             .or_else(|| self.take_of_words(order))
-            // Others may take or free a run's buddy meanwhile, which makes it one of another order.
+            // Another CPU may take or free a run's buddy during the search, which changes the run's
+            // order. So search once more for any run that is large enough.
             .or_else(|| self.take_in_words(order, |free| runs(free, order)))
     }
 
-    /// Takes a run of an order below that of a word where one of these starts.
+    /// Takes a run of an order below 6 at one of the bits that `starts` selects among the free
+    /// bits. Returns the index of its first frame, or `None` if there is no such run.
     fn take_in_words(&self, order: u8, starts: impl Fn(u64) -> u64) -> Option<usize> {
         if order >= WORD_ORDER {
             return None;
@@ -330,8 +364,11 @@ impl Line {
         })
     }
 
-    /// Takes a run of whole words, the smallest that will do, or the first part of one. Each word is
-    /// looked at once, and runs of words are found as runs of bits are.
+    /// Takes a run of one or more whole `u64`s, or for an order below 6 the first part of one.
+    /// Selects the smallest free run that is large enough. Returns the index of its first frame, or
+    /// `None` if there is none.
+    ///
+    /// Each `u64` is read once. Runs of `u64`s are found like runs of bits.
     fn take_of_words(&self, order: u8) -> Option<usize> {
         let unit = order.max(WORD_ORDER);
         let span = 1 << (unit - WORD_ORDER);
@@ -362,16 +399,19 @@ impl Line {
         })
     }
 
+    /// Takes a run of `order` at one of the bits of one `u64` that `starts` selects among the free
+    /// bits. Returns its first bit, or `None` if there is no such run.
     fn take_run_in(&self, word: usize, order: u8, starts: impl Fn(u64) -> u64) -> Option<u32> {
         let mut old = self.word(word);
-        // Bounded by the progress of others: each retry means that a bit of the word changed hands.
+        // Bounded by the progress of others: each retry means that another CPU took or freed a
+        // frame of this `u64`.
         loop {
             let starts = starts(!old);
             if starts == 0 {
                 return None;
             }
             let bit = starts.trailing_zeros();
-            // `Acquire` as in `take_exactly`.
+            // `Acquire` pairs with the `Release` of `give`.
             match self.words[word].compare_exchange_weak(
                 old,
                 old | run(order) << bit,
@@ -384,7 +424,8 @@ impl Line {
         }
     }
 
-    /// Takes adjacent words whole, or none.
+    /// Takes all frames of `span` adjacent `u64`s of the bitmap, from index `first` on. Returns
+    /// `false` and takes nothing if one of the frames is in use.
     pub(crate) fn take_words(&self, first: usize, span: usize) -> bool {
         for word in first..first + span {
             if !self.take_exactly(word, !0) {
@@ -397,11 +438,12 @@ impl Line {
         true
     }
 
-    /// Gives an aligned run of an order below that of a block back. Its last word, and what is set
-    /// in it after.
+    /// Frees the `1 << order` frames from index `first` in the pageblock on, for an order below 9.
+    /// Returns the index of the last `u64` of the bitmap that was changed, and the new value of
+    /// that `u64`.
     ///
     /// # Panics
-    /// If a frame of it is not in use.
+    /// If one of the frames is not in use.
     pub(crate) fn give_run(&self, first: usize, order: Order) -> (usize, u64) {
         let order = order.get();
         let word = first / WORD_FRAMES as usize;
@@ -418,20 +460,21 @@ impl Line {
         (last, self.give(last, !0))
     }
 
-    /// Sets all bits, of a block that the caller has whole. `Relaxed`: published by the state word.
+    /// Sets all bits. The caller owns the whole block. `Relaxed`: the block's state word publishes
+    /// the bits.
     pub(crate) fn fill(&self) {
         for word in &self.words {
             word.store(!0, Ordering::Relaxed);
         }
     }
 
-    /// Sets bits that only their owner changes: touched marks of frames that he holds. `Relaxed`:
-    /// the frame's bit orders its owners.
+    /// Sets bits that only the owner of the frames changes: marks that the host may hold memory for
+    /// the frames. `Relaxed`: the frames' own bits order their owners.
     pub(crate) fn mark(&self, word: usize, mask: u64) {
         self.words[word].fetch_or(mask, Ordering::Relaxed);
     }
 
-    /// Clears such bits.
+    /// Clears bits that [`mark`](Self::mark) set. `Relaxed`, as there.
     pub(crate) fn unmark(&self, word: usize, mask: u64) {
         self.words[word].fetch_and(!mask, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The orders of runs in a line, found bit by bit.
+//! Compares the orders of runs that [`Line`] finds with those that a search bit by bit finds.
 
 use super::*;
 
@@ -9,7 +9,8 @@ fn next(random: &mut u64) -> u64 {
     *random >> 32
 }
 
-/// A word: full, or with a run free of an order up to this; above that of a word also any other.
+/// Returns a random `u64`: full, or with one free run of an order up to `most`. If `most` is above
+/// 6, it may also be any value.
 fn word(random: &mut u64, most: u64) -> u64 {
     let order = next(random) % (most.min(6) + 1);
     let first = (next(random) % (64 >> order)) << order;
@@ -25,7 +26,7 @@ fn word(random: &mut u64, most: u64) -> u64 {
     }
 }
 
-/// The largest order of which an aligned run is free, below that of a block; 0 if none is.
+/// Returns the largest order below 9 of an aligned free run, or 0 if no frame is free.
 fn naive(words: &[u64; WORDS]) -> u8 {
     let frames = WORDS * WORD_FRAMES as usize;
     let is_free = |frame: usize| words[frame / 64] >> (frame % 64) & 1 == 0;

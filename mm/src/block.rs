@@ -1,4 +1,8 @@
-//! A pageblock: its state word, its bits and its reach, changed together.
+//! A pageblock with all its metadata: [`Block`] changes the state word, the bitmap and the reach
+//! together, in the right order.
+//!
+//! The *reach* is an upper bound of the orders of the free runs in the bitmap. A search uses it to
+//! skip blocks.
 
 use crate::{
     Mobility, Order,
@@ -7,45 +11,54 @@ use crate::{
     state::{Admission, AtomicState, BLOCK_FRAMES, Change, Refused, State},
 };
 
-/// What stands above a block.
+/// Receives the changes of a block, to update the summaries and search hints above the block.
 pub(crate) trait Watch {
-    /// Called before a free block is used; false: it cannot be.
+    /// Called before a free block is used: the block's GiB counts it as in use from here on.
+    /// Returns `false` if the GiB is allocated whole, so the block cannot be used.
     fn enter(&self) -> bool;
-    /// Undoes `enter` where the block was not used after all. Where it was, the change that makes
-    /// it free again does so.
+    /// Undoes [`enter`](Self::enter) if the block was not used after all. If it was used, the
+    /// change that frees the block again does this.
     fn leave(&self);
-    /// Hears of each change of the state word.
+    /// Called after each change of the state word.
     fn changed(&self, change: Change);
-    /// Hears that the largest runs are thought to be of another order.
+    /// Called after the upper bound of the orders of free runs has changed to `reach`.
     fn reaches(&self, reach: Reach);
 }
 
-/// What is in use of a block of which frames were given back.
+/// The frames still in use after others were freed.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Left {
-    /// In their word.
+    /// The frames in use of the same `u64` of the bitmap, one bit for each.
     pub(crate) word: u64,
-    /// How many frames.
+    /// Number of frames in use of the pageblock.
     pub(crate) frames: u32,
 }
 
-/// One pageblock.
+/// The metadata of one pageblock.
 #[derive(Debug)]
 pub(crate) struct Block<'a, W> {
+    /// The state word.
     pub(crate) state: &'a AtomicState,
+    /// The allocation bitmap.
     pub(crate) bits: &'a Line,
+    /// The upper bound of the orders of free runs.
     pub(crate) reach: &'a AtomicReach,
-    /// A bit for each frame that the host may hold; exact while the state says `fine`, which it
-    /// never does where there are none.
+    /// One bit for each frame that the host may hold memory for. It is exact while the state has
+    /// the flag `fine`. `None` if the configuration has no frame marks, and then the state never
+    /// has that flag.
     pub(crate) touched: Option<&'a Line>,
+    /// Receives the changes.
     pub(crate) watch: W,
 }
 
 impl<W: Watch> Block<'_, W> {
-    /// Raises the count: the frames are the caller's to take from the bits.
+    /// Raises the count by `least` to `most` frames, which the caller may then take from the
+    /// bitmap. Returns their number. Returns `None` if fewer than `least` frames are free, `admit`
+    /// excludes the block, or its GiB is allocated as a whole.
     fn reserve(&self, least: u32, most: u32, admit: Admission) -> Option<u32> {
         let mut entered = false;
-        // Bounded by the progress of others: it goes round when one has freed the block meanwhile.
+        // Bounded by the progress of others: a retry means that another CPU freed the block since
+        // it was read.
         loop {
             if !entered && self.state.load().is_free() {
                 if !self.watch.enter() {
@@ -72,7 +85,8 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Uses the block as a whole by this step, which refuses unless it is free.
+    /// Changes the state of a free block with `step`, which must refuse a block that is not free.
+    /// Returns the change, or `None` if the block is in use or `step` refuses.
     pub(crate) fn use_whole(
         &self,
         step: impl Fn(&AtomicState) -> Option<Change>,
@@ -88,25 +102,28 @@ impl<W: Watch> Block<'_, W> {
         change
     }
 
-    /// A front takes its frames elsewhere from here on.
+    /// Notes that a per-CPU cache no longer allocates from this block.
     pub(crate) fn let_go(&self) {
         self.watch.changed(self.state.let_go());
     }
 
+    /// Lowers the block's count of frames in use by `frames`. Their bits are clear already, or were
+    /// never set.
     pub(crate) fn release(&self, frames: u32) -> Change {
         let change = self.state.release(frames);
         self.watch.changed(change);
         change
     }
 
-    /// Says that runs of so many orders may be free.
+    /// Raises the bound of the orders of free runs to at least `to`.
     fn raise(&self, to: Reach) {
         if self.reach.load() < to && self.reach.raise(to) < to {
             self.watch.reaches(to);
         }
     }
 
-    /// Says that the block has no larger runs than these, unless its bits show some.
+    /// Lowers the upper bound of the orders of free runs to `to`, unless the bitmap has a larger
+    /// free run.
     pub(crate) fn lower(&self, to: Reach) {
         if self.reach.load() > to {
             self.reach.lower(to);
@@ -115,9 +132,10 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Takes frames of one word: as many as are free there, up to `most`.
+    /// Takes up to `most` free frames of one `u64` of the bitmap. Returns `None` if no frame is
+    /// free or `admit` excludes the block.
     pub(crate) fn take_word(&self, most: u32, admit: Admission) -> Option<Taken> {
-        // A free block's line need not be looked at before it is taken.
+        // If the block is free, do not read its bitmap before it is reserved.
         let (word, free) = match self.state.load() {
             state if state.is_free() => (0, WORD_FRAMES),
             state if state.count() >= BLOCK_FRAMES => return None,
@@ -134,12 +152,14 @@ impl<W: Watch> Block<'_, W> {
         }
         let taken = taken?;
         self.touch(taken);
-        // The line is at hand. Who comes next should not have to find out.
+        // The bitmap is in the cache now. This spares the next search a look at it.
         self.lower(self.bits.reach());
         Some(taken)
     }
 
-    /// Takes an aligned run below the order of a block: its first frame's index.
+    /// Allocates `1 << order` adjacent, aligned frames of this block, for an order below 9. Returns
+    /// the index of the first frame in the block. Returns `None` if there are no such free frames
+    /// or `admit` excludes the block.
     pub(crate) fn take_run(&self, order: Order, admit: Admission) -> Option<usize> {
         let frames = 1 << order.get();
         if !self.state.load().is_free() && !self.bits.has_run(order) {
@@ -149,7 +169,8 @@ impl<W: Watch> Block<'_, W> {
         self.reserve(frames, frames, admit)?;
         let Some(first) = self.bits.take_run(order) else {
             self.release(frames);
-            // It may have held words for a moment, which nobody could see then.
+            // `take_run` may have held parts of a run for a moment, so another CPU may have set the
+            // bound too low.
             self.raise(Reach::ALL);
             return None;
         };
@@ -158,12 +179,13 @@ impl<W: Watch> Block<'_, W> {
                 self.mark(taken);
             }
         }
-        // As in `take_word`.
+        // The bitmap is in the cache now. This spares the next search a look at it.
         self.lower(self.bits.reach());
         Some(first)
     }
 
-    /// Takes exactly these frames of one word.
+    /// Takes exactly the frames of `taken`. Returns `false` and takes nothing if one of them is in
+    /// use or `admit` excludes the block.
     pub(crate) fn take_exactly(&self, taken: Taken, admit: Admission) -> bool {
         let frames = taken.mask.count_ones();
         if self.reserve(frames, frames, admit).is_none() {
@@ -177,22 +199,26 @@ impl<W: Watch> Block<'_, W> {
         true
     }
 
-    /// Notes that frames just taken will be used. Looked up after they were taken: should the
-    /// reporter have made the marks exact before, whose clearing of these frames' marks is then
-    /// over as well, for it held them.
+    /// Marks frames that were just taken as touched: the host may hold memory for them. Does
+    /// nothing unless the block has exact marks.
+    ///
+    /// The flag is read after the frames were taken. If the reporter made the marks exact before
+    /// that, it held these frames then, so it no longer clears their marks.
     pub(crate) fn touch(&self, taken: Taken) {
         if self.state.load().is_fine() {
             self.mark(taken);
         }
     }
 
+    /// Sets the touched marks of these frames (the host may hold memory for them), if the
+    /// configuration has such marks.
     fn mark(&self, taken: Taken) {
         if let Some(touched) = self.touched {
             touched.mark(taken.word, taken.mask);
         }
     }
 
-    /// Gives frames of one word back; what is in use after.
+    /// Frees the frames of `taken`. Returns which frames are still in use.
     pub(crate) fn give_word(&self, taken: Taken) -> Left {
         let word = self.bits.give(taken.word, taken.mask);
         let state = self.given(taken.mask.count_ones(), taken.word, word);
@@ -202,18 +228,19 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Gives a run back.
+    /// Frees the `1 << order` frames from index `first` in the block on, for an order below 9.
     pub(crate) fn give_run(&self, first: usize, order: Order) {
         let (word, after) = self.bits.give_run(first, order);
         self.given(1 << order.get(), word, after);
     }
 
-    /// Frames were given back, the last of them in this word, in which these are used now.
+    /// Updates count and bound after `frames` were freed. The last of them are in the `u64` with
+    /// index `word`, whose value is `after`. Returns the new state.
     #[inline]
     fn given(&self, frames: u32, word: usize, after: u64) -> State {
         let change = self.state.release(frames);
         if change.old.used() == BLOCK_FRAMES {
-            // It had none before: the best moment to know exactly what it has.
+            // The block had no free frame, so the runs of this `u64` are all that it has.
             let reach = self.bits.reach_of(word, after);
             self.lower(reach);
             self.raise(reach);
@@ -224,7 +251,7 @@ impl<W: Watch> Block<'_, W> {
         change.new
     }
 
-    /// Takes the block whole, if it is free.
+    /// Allocates the whole block for this mobility. Returns `false` if the block is not free.
     pub(crate) fn take_whole(&self, mobility: Mobility) -> bool {
         let Some(change) = self.use_whole(|state| state.take_whole(mobility)) else {
             return false;
@@ -236,18 +263,20 @@ impl<W: Watch> Block<'_, W> {
         true
     }
 
-    /// Gives the block back that was taken whole.
+    /// Frees a block that was allocated whole.
     pub(crate) fn give_whole(&self) {
         self.watch.changed(self.state.free_whole());
     }
 
-    /// The block that was taken whole is given back in parts from here on.
+    /// Turns a block that was allocated whole into single frames in use, which may be freed in
+    /// parts.
     pub(crate) fn split(&self) {
         self.bits.fill();
         self.state.split_whole();
     }
 
-    /// Forgets what the host holds of single frames of a block that the caller has.
+    /// Drops the per-frame touched marks of a block that the caller owns. From here on the host may
+    /// hold memory for any frame of it.
     pub(crate) fn coarsen(&self) {
         if self.state.load().is_fine() {
             self.forget_touched();
@@ -255,12 +284,13 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Takes the block out, if it is free and wanted.
+    /// Isolates the block if it is free and `wanted` accepts its state. Returns `false` otherwise.
     pub(crate) fn isolate(&self, wanted: impl Fn(State) -> bool) -> bool {
         self.use_whole(|state| state.isolate(&wanted)).is_some()
     }
 
-    /// Puts it back.
+    /// Puts an isolated block back. With `reported` the host has dropped its memory, so the block
+    /// is no longer touched.
     pub(crate) fn put_back(&self, reported: bool) {
         if reported && self.state.load().is_fine() {
             self.forget_touched();
@@ -268,7 +298,8 @@ impl<W: Watch> Block<'_, W> {
         self.watch.changed(self.state.put_back(reported));
     }
 
-    /// Takes out frames for which there is no memory, before anybody uses the block.
+    /// Marks `frames` frames as having no memory, before the block is first used. Returns the
+    /// change.
     pub(crate) fn set_missing(&self, frames: u32) -> Change {
         if self.state.load().is_free() {
             self.watch.enter();
@@ -278,12 +309,13 @@ impl<W: Watch> Block<'_, W> {
         change
     }
 
-    /// Takes the memory of the block away, if it is free.
+    /// Takes the block's memory offline. Returns `false` if the block is not free.
     pub(crate) fn set_offline(&self) -> bool {
         self.use_whole(AtomicState::set_offline).is_some()
     }
 
-    /// Gives it its memory back, if it was taken away.
+    /// Takes the block's memory online, all of it free. With `dropped` the host holds no memory for
+    /// it. Returns `false` if the block is not offline.
     pub(crate) fn set_online(&self, dropped: bool) -> bool {
         if dropped && self.state.load().is_fine() {
             self.forget_touched();
@@ -295,12 +327,13 @@ impl<W: Watch> Block<'_, W> {
         change.is_some()
     }
 
-    /// Gives it its memory back, if it was taken away, all of it in use. Only one caller at a time.
+    /// Takes the block's memory online, all of it in use. Returns `false` if the block is not
+    /// offline. Only one thread at a time may call this.
     pub(crate) fn set_admitted(&self) -> bool {
         if !self.state.load().is_offline() {
             return false;
         }
-        // Nobody looks at the bits of a block that is offline.
+        // No CPU reads the bits of a block that is offline.
         self.coarsen();
         self.bits.fill();
         let change = self.state.set_admitted();
@@ -310,8 +343,11 @@ impl<W: Watch> Block<'_, W> {
         change.is_some()
     }
 
-    /// Takes frames out of a block that is in use, to report them, and sees to it that its marks
-    /// are exact. Only one caller at a time may do so: the reporter.
+    /// Takes `frames` free frames out of a block in use, to report them, and makes the block's
+    /// touched marks exact. `take` takes the frames from the bitmap and returns whether it could.
+    /// Returns `false` if there are no frame marks, the frames cannot be reserved, or `take` fails.
+    ///
+    /// Only the reporter may call this, so one thread at a time.
     pub(crate) fn borrow(&self, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
         let Some(touched) = self.touched else {
             return false;
@@ -325,8 +361,8 @@ impl<W: Watch> Block<'_, W> {
             self.raise(Reach::ALL);
             return false;
         }
-        // While the count includes these frames the block is not free, so nobody isolates it and
-        // puts it back untouched between these two steps; and only the reporter makes marks exact.
+        // While the count includes these frames the block is not free. So no CPU can isolate it and
+        // put it back as untouched between these two steps. Only the reporter makes marks exact.
         if !self.state.load().is_fine() {
             for word in 0..WORDS {
                 touched.mark(word, !0);
@@ -336,7 +372,8 @@ impl<W: Watch> Block<'_, W> {
         true
     }
 
-    /// Gives borrowed frames of one word back: as reported, or as they were.
+    /// Gives back frames that [`borrow`](Self::borrow) took. If `reported`, the host has dropped
+    /// their memory, so they are no longer touched.
     pub(crate) fn give_borrowed(&self, taken: Taken, reported: bool) {
         if reported && let Some(touched) = self.touched {
             touched.unmark(taken.word, taken.mask);
@@ -344,6 +381,7 @@ impl<W: Watch> Block<'_, W> {
         self.give_word(taken);
     }
 
+    /// Clears the touched marks of all frames: the host holds no memory for them.
     fn forget_touched(&self) {
         for word in 0..WORDS {
             if let Some(touched) = self.touched {
@@ -353,7 +391,8 @@ impl<W: Watch> Block<'_, W> {
     }
 }
 
-/// The words that `frames` frames from this index in a block span.
+/// Iterates over the `u64`s of the bitmap that the `frames` frames from index `first` on span, each
+/// with the mask of these frames.
 pub(crate) fn words(first: usize, frames: u32) -> impl Iterator<Item = Taken> {
     let end = first + frames as usize;
     let size = WORD_FRAMES as usize;

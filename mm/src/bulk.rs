@@ -1,4 +1,5 @@
-//! Many blocks in one call: for those who fill page tables, rings and page caches.
+//! Allocation and freeing of many blocks in one call, for code that fills page tables, rings and
+//! page caches.
 
 use core::{error, fmt};
 
@@ -8,12 +9,13 @@ use crate::{
     words::{Piece, freed_twice},
 };
 
-/// Why not all blocks of a bulk could be had.
+/// Why a bulk allocation could not allocate all blocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BulkError {
-    /// How many could: the first of the slice. They are the caller's, to use or to give back.
+    /// Number of blocks that were allocated: the first ones of the slice. They belong to the
+    /// caller, which may use or free them.
     pub taken: usize,
-    /// Why the next could not.
+    /// Why the next block could not be allocated.
     pub error: AllocError,
 }
 
@@ -26,12 +28,14 @@ impl fmt::Display for BulkError {
 impl error::Error for BulkError {}
 
 impl Allocator<'_> {
-    /// Fills a slice with blocks, each as `request` says. What the slice held is overwritten.
+    /// Fills the slice `blocks` with allocated blocks, each as `request` describes. Previous values
+    /// in the slice are overwritten.
     ///
-    /// At order 0 frames come out of the front word by word, with nothing to check in between.
+    /// At order 0 all frames of a group of 64 in the cache are handed out without further checks.
     ///
     /// # Errors
-    /// If there are not as many. Those that there were are the caller's.
+    /// Fails if there are fewer free blocks. [`BulkError::taken`] blocks are allocated then and
+    /// belong to the caller.
     pub fn allocate_bulk(
         &self,
         front: &mut Front,
@@ -53,7 +57,7 @@ impl Allocator<'_> {
                     break;
                 }
             }
-            // Takes another word as well.
+            // This also takes the next group of 64 frames into the cache.
             match self.allocate(front, request) {
                 Ok(frame) => blocks[taken] = frame,
                 Err(error) => return Err(BulkError { taken, error }),
@@ -63,13 +67,14 @@ impl Allocator<'_> {
         Ok(())
     }
 
-    /// Fills a slice with pageblocks, and says what each holds. `request` names anything but the
-    /// order, which is that of a pageblock.
+    /// Fills the slice `blocks` with allocated pageblocks and their known [`Contents`]. The order
+    /// in `request` is ignored.
     ///
-    /// Those of one tree of 64 MiB are taken in one pass over it.
+    /// Pageblocks of one tree (64 MiB) are taken in one pass over the tree.
     ///
     /// # Errors
-    /// If there are not as many. Those that there were are the caller's.
+    /// Fails if there are fewer free pageblocks. [`BulkError::taken`] pageblocks are allocated then
+    /// and belong to the caller.
     pub fn allocate_pageblocks(
         &self,
         front: &mut Front,
@@ -86,7 +91,7 @@ impl Allocator<'_> {
             if taken == blocks.len() {
                 break;
             }
-            // All else that may give one, and the reason if nothing does.
+            // The slow path may still find one. If not, it has the reason.
             match self.allocate_known(front, request) {
                 Ok(known) => blocks[taken] = known,
                 Err(error) => return Err(BulkError { taken, error }),
@@ -96,7 +101,8 @@ impl Allocator<'_> {
         Ok(())
     }
 
-    /// Takes as many as the zones have above their low mark.
+    /// Takes pageblocks while zones are above their `low` watermarks. Returns the number of blocks
+    /// filled in.
     fn take_pageblocks(
         &self,
         front: &mut Front,
@@ -116,13 +122,14 @@ impl Allocator<'_> {
         taken
     }
 
-    /// Gives many blocks back.
+    /// Frees many blocks of the same order.
     ///
-    /// At order 0, frames of one word of 64 that follow each other go back together; all 64 of one
-    /// go by without being kept in the front, and so do pageblocks.
+    /// At order 0, adjacent entries of the slice that belong to the same group of 64 frames are
+    /// freed together. Complete groups and pageblocks go back to the zone at once, without staying
+    /// in the cache.
     ///
     /// # Panics
-    /// As [`free`](Self::free) does.
+    /// Panics like [`free`](Self::free).
     pub fn free_bulk(&self, front: &mut Front, blocks: &[Frame], order: Order) {
         if order == Order::PAGEBLOCK {
             self.give_pageblocks(front, blocks);
@@ -141,7 +148,7 @@ impl Allocator<'_> {
         batch.finish(self, front);
     }
 
-    /// Gives pageblocks back; the front keeps none of them.
+    /// Frees pageblocks to the zone. The cache does not keep them.
     fn give_pageblocks(&self, front: &mut Front, blocks: &[Frame]) {
         let kept = front.kept_pageblock();
         for &frame in blocks {
@@ -163,6 +170,7 @@ impl Allocator<'_> {
         }
     }
 
+    /// Frees frames of one group of 64.
     #[inline(never)]
     fn free_run(&self, front: &mut Front, run: Piece) {
         match run.mask {
@@ -173,10 +181,10 @@ impl Allocator<'_> {
     }
 }
 
-/// Single frames that are being freed. Those of one word of 64 that follow each other go back
-/// together; all 64 of one go by without being kept in the front.
+/// Collects single frames that are freed one after the other. Consecutive frames of the same group
+/// of 64 are freed together, and complete groups go back to the zone at once.
 ///
-/// For who comes upon the frames one by one: [`Allocator::free_bulk`] takes a slice.
+/// Use this if the frames come one by one. [`Allocator::free_bulk`] takes a slice.
 #[derive(Debug)]
 #[must_use = "frames are in it until it is finished"]
 pub struct FreeBatch {
@@ -184,7 +192,7 @@ pub struct FreeBatch {
 }
 
 impl FreeBatch {
-    /// No frames.
+    /// Returns an empty batch.
     pub const fn new() -> Self {
         Self { run: Piece::NONE }
     }
@@ -192,7 +200,7 @@ impl FreeBatch {
     /// Frees a frame, now or when the batch is finished.
     ///
     /// # Panics
-    /// As [`Allocator::free`] does, for this frame or one before.
+    /// Panics like [`Allocator::free`], for this frame or an earlier one.
     #[inline]
     pub fn free(&mut self, allocator: &Allocator<'_>, front: &mut Front, frame: Frame) {
         let freed = Piece::of(frame);
@@ -205,7 +213,7 @@ impl FreeBatch {
         }
     }
 
-    /// Frees what is left.
+    /// Frees the frames that are still in the batch.
     pub fn finish(self, allocator: &Allocator<'_>, front: &mut Front) {
         allocator.free_run(front, self.run);
     }

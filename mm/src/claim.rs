@@ -1,4 +1,5 @@
-//! Frames that are in use before anybody allocates.
+//! Reservation of frames that are in use before the first allocation, and marking of memory that
+//! does not exist.
 
 use crate::{
     Allocator, ClaimError, Frame, FrameRange, Mobility,
@@ -12,11 +13,14 @@ use crate::{
 };
 
 impl Allocator<'_> {
-    /// Takes a range: the kernel's image, its initial file system, the metadata itself. Its frames
-    /// are allocated at order 0, unmovable, and count as touched; they may be freed one by one.
+    /// Marks all frames of `range` as in use: the kernel image, the initial file system, the
+    /// metadata itself.
+    ///
+    /// The frames count as allocated at order 0 and unmovable, with memory of the host. They may be
+    /// freed one by one.
     ///
     /// # Errors
-    /// If a frame is not managed or in use; nothing is taken then.
+    /// Fails if a frame is not managed or already in use. No frame is marked then.
     pub fn claim(&self, range: FrameRange) -> Result<(), ClaimError> {
         let mut managed = true;
         self.for_each_word(range, |found| {
@@ -60,8 +64,9 @@ impl Allocator<'_> {
         Err(ClaimError::InUse(range))
     }
 
-    /// Visits the words of the bitmap that a range spans, none where a block is not managed, until
-    /// told to stop.
+    /// Calls `visit` for each `u64` of the bitmap that `range` spans, with its zone, its block and
+    /// the frames. Calls it with `None`, and stops, at the first frame that is in no block. Also
+    /// stops when `visit` returns `false`.
     pub(crate) fn for_each_word(
         &self,
         range: FrameRange,
@@ -88,8 +93,8 @@ impl Allocator<'_> {
 }
 
 impl Zone<'_> {
-    /// Counts the trees that giants on the edge of an extent lack as used, so that they are never
-    /// taken whole.
+    /// Counts the trees that a GiB at the edge of an extent lacks as in use. So such a GiB is never
+    /// allocated whole.
     pub(crate) fn mark_missing_trees(&self) {
         let mut giants = self.arrays.giants.iter();
         for extent in self.extents.as_slice() {
@@ -108,7 +113,8 @@ impl Zone<'_> {
 }
 
 impl ZoneRef<'_, '_> {
-    /// Marks frames of one block for which there is no memory; true if that is all of it.
+    /// Marks `frames` frames of one block, from `start` on, as having no memory. Returns `true` if
+    /// the block has no memory at all now.
     pub(crate) fn mark_missing(self, block: usize, start: Frame, frames: u64) -> bool {
         let at = self.block(block);
         let frames = u32::try_from(frames).unwrap_or(0);

@@ -1,4 +1,7 @@
-//! The memory that an allocator manages: zones, and the ranges in them.
+//! The configuration of an allocator: its zones, their memory ranges, and optional metadata.
+//!
+//! [`Config`] is what the caller passes. [`extents`] checks it and returns the internal form: for
+//! each zone its [`Extents`].
 
 use core::{error, fmt};
 
@@ -10,12 +13,14 @@ use crate::{
     summary::{TREE_BLOCKS, TREE_BLOCKS_SHIFT},
 };
 
-/// The most zones of an allocator.
+/// The maximum number of zones of an allocator.
 pub const MAX_ZONES: usize = 8;
-/// The most extents of a zone: its ranges, those that share or touch a 64 MiB tree taken as one.
+/// The maximum number of extents of a zone. Ranges that share a tree (aligned 64 MiB), or lie in
+/// adjacent trees, form one extent.
 pub const MAX_EXTENTS: usize = 16;
 
-/// What a zone is good for. A request names the highest kind that it can use.
+/// The kind of a zone: which devices can reach its memory. A request names the highest kind that it
+/// can use.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ZoneKind {
@@ -28,12 +33,13 @@ pub enum ZoneKind {
 }
 
 impl ZoneKind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 3;
-    /// All, from the one that the fewest requests need upwards.
+    /// All kinds, from the lowest to the highest.
     pub const ALL: [Self; Self::COUNT] = [Self::Dma, Self::Dma32, Self::Normal];
 
-    /// The address that memory of this kind ends at or below, if there is one.
+    /// Returns the physical address at which memory of this kind must end at the latest. Returns
+    /// `None` if the kind has no limit.
     pub const fn limit(self) -> Option<u64> {
         match self {
             Self::Dma => Some(16 << 20),
@@ -42,7 +48,8 @@ impl ZoneKind {
         }
     }
 
-    /// The kind that metadata says a zone has: of one that nobody knows, the one with no promise.
+    /// Converts the number of a kind in the metadata. Returns [`ZoneKind::Normal`], which promises
+    /// nothing, for an unknown number.
     #[cfg(not(ebb_model))]
     pub(crate) fn from_record(kind: u32) -> Self {
         let known = Self::ALL.into_iter().find(|&known| known as u32 == kind);
@@ -50,32 +57,39 @@ impl ZoneKind {
     }
 }
 
-/// A zone: memory of one kind on one node.
+/// The configuration of a zone: memory of one kind on one NUMA node.
 #[derive(Copy, Clone, Debug)]
 pub struct ZoneConfig<'a> {
-    /// What it is good for.
+    /// The kind of the zone.
     pub kind: ZoneKind,
-    /// The NUMA node that it is on, below [`MAX_NODES`](crate::MAX_NODES).
+    /// The NUMA node of the memory, below [`MAX_NODES`](crate::MAX_NODES).
     pub node: u16,
-    /// Its memory: sorted, disjoint, of any alignment.
+    /// The memory of the zone: sorted, disjoint ranges of any alignment.
     pub ranges: &'a [FrameRange],
 }
 
-/// All zones of an allocator, and what it keeps of them.
+/// The zones of an allocator, the distances between NUMA nodes, and which optional metadata to
+/// keep.
 ///
-/// A request tries the zones of its node first, of those the highest kind that it may use, then the
-/// lower ones; then those of the nearest other node, and so on. Zones of one node and kind are tried
-/// from the first to the last.
+/// A request tries the zones of its node first: the highest kind that it may use, then the lower
+/// kinds. Then it tries the zones of the nearest other node, and so on. Zones of the same node and
+/// kind are tried in the order of the configuration.
 #[derive(Copy, Clone, Debug)]
 pub struct Config<'a> {
+    /// The zones.
     pub(crate) zones: &'a [ZoneConfig<'a>],
+    /// The distances between NUMA nodes, row by row. Empty if there are none.
     pub(crate) distances: &'a [u8],
+    /// The optional metadata.
     pub(crate) marks: Marks,
 }
 
 impl<'a> Config<'a> {
-    /// These zones. No two may have frames in the same pageblock of 2 MiB, and none may lie in a gap of
-    /// another whose ranges on both sides are in the same aligned 64 MiB or in adjacent ones.
+    /// Returns a configuration of these zones, without distances and without optional metadata.
+    ///
+    /// Two zones must not have frames in the same pageblock (2 MiB). A zone must not lie in a gap
+    /// between two ranges of another zone if those ranges are in the same tree (aligned 64 MiB) or
+    /// in adjacent trees.
     #[must_use]
     pub const fn new(zones: &'a [ZoneConfig<'a>]) -> Self {
         Self {
@@ -88,17 +102,21 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The same with these distances between NUMA nodes: for `n` nodes `n * n` of them, from node 0
-    /// to node 0, 1 and so on, then from node 1, as ACPI's SLIT has them. A node is always nearest
-    /// to itself; nodes at the same distance are tried upwards from it and then round, which is the
-    /// order of all while no distances are given.
+    /// Returns the configuration with these distances between NUMA nodes.
+    ///
+    /// For `n` nodes there are `n * n` distances, in the order of ACPI's SLIT: from node 0 to nodes
+    /// 0, 1 and so on, then from node 1. A node is always nearest to itself. Nodes at the same
+    /// distance from node `i` are tried in the order `i + 1`, `i + 2` and so on, then from 0.
+    /// Without distances this order holds for all nodes.
     #[must_use]
     pub const fn with_distances(self, distances: &'a [u8]) -> Self {
         Self { distances, ..self }
     }
 
-    /// The same with metadata for what the host holds of single frames, which reporting below
-    /// order 9 needs: 32 KiB a GiB, which stay untouched until then.
+    /// Returns the configuration with one mark for each frame: whether the host may hold memory for
+    /// it. Reporting below order 9 needs these marks.
+    ///
+    /// They add 32 KiB of metadata per GiB, which stay untouched until such an order is set.
     #[must_use]
     pub const fn with_frame_marks(self) -> Self {
         Self {
@@ -110,8 +128,11 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The same with metadata for what was never handed out, which
-    /// [`Allocator::allocate_known`](crate::Allocator::allocate_known) needs: 512 bytes a GiB.
+    /// Returns the configuration with one mark for each 64 frames: whether any of them was ever
+    /// allocated. [`Allocator::allocate_known`](crate::Allocator::allocate_known) needs these
+    /// marks.
+    ///
+    /// They add 512 bytes of metadata per GiB.
     #[must_use]
     pub const fn with_fresh_marks(self) -> Self {
         Self {
@@ -124,37 +145,37 @@ impl<'a> Config<'a> {
     }
 }
 
-/// What is kept besides what allocation needs.
+/// Which optional metadata the allocator keeps.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Marks {
-    /// What the host holds of single frames.
+    /// Keep, for each frame, whether the host may hold memory for it.
     pub(crate) frames: bool,
-    /// What was never handed out.
+    /// Keep, for each group of 64 frames, whether any of them was ever allocated.
     pub(crate) fresh: bool,
 }
 
-/// What is wrong with a configuration.
+/// Why a configuration is invalid.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ConfigError {
-    /// There is no zone, or a zone has no frame.
+    /// There is no zone, or a zone has no range.
     Empty,
-    /// More than [`MAX_ZONES`] zones.
+    /// This number of zones is above [`MAX_ZONES`].
     TooManyZones(usize),
-    /// This zone has more than [`MAX_EXTENTS`] extents.
+    /// The zone with this index has more than [`MAX_EXTENTS`] extents.
     TooManyExtents(usize),
-    /// This range starts before the end of the one before it in its zone.
+    /// This range starts before the end of the previous range of its zone.
     Unsorted(FrameRange),
-    /// This range ends beyond the 52 bits of an x86-64 physical address, or is empty.
+    /// This range is empty, or ends beyond the 52 bits of an x86-64 physical address.
     OutOfRange(FrameRange),
-    /// This range of a zone of this kind reaches beyond the kind's [limit](ZoneKind::limit).
+    /// This range ends above the [limit](ZoneKind::limit) of its zone's kind.
     BeyondLimit(ZoneKind, FrameRange),
-    /// These two zones have frames in the same pageblock, or one lies in a gap of the other that is too
-    /// small for that.
+    /// The zones with these indices have frames in the same pageblock. Or one lies in a gap of the
+    /// other that is too small, because its ranges on both sides of the gap form one extent.
     Overlap(usize, usize),
-    /// So many distances are not the square of a number of nodes up to
+    /// This number of distances is not the square of a number of nodes up to
     /// [`MAX_NODES`](crate::MAX_NODES).
     Distances(usize),
-    /// A zone is on this node, which is beyond [`MAX_NODES`](crate::MAX_NODES) or has no distances.
+    /// This node of a zone is not below [`MAX_NODES`](crate::MAX_NODES), or has no distances.
     Node(u16),
 }
 
@@ -208,10 +229,12 @@ impl fmt::Display for ConfigError {
 
 impl error::Error for ConfigError {}
 
-/// Pageblocks that follow each other in a zone. It has metadata for the whole of each tree (aligned
-/// 64 MiB) that they are in; of the first and the last tree other zones may have other pageblocks.
+/// Adjacent pageblocks of a zone, and their position in the zone's arrays.
 ///
-/// In half the bytes that the numbers could have: there are at most 2^31 pageblocks.
+/// The zone has metadata for whole trees (aligned 64 MiB). Other pageblocks of the first and the
+/// last tree may belong to other zones.
+///
+/// All numbers are `u32` to save space: there are at most 2^31 pageblocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Extent {
     first: u32,
@@ -223,7 +246,8 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// So many pageblocks, at least one, from this one on, in the trees of a zone from this one on.
+    /// Returns the extent of `blocks` pageblocks, at least one, from pageblock number `first` on.
+    /// `base_tree` is the index of its first tree in the zone's arrays.
     pub(crate) fn new(first: u64, blocks: u64, base_tree: u64) -> Self {
         let first_tree = first >> TREE_BLOCKS_SHIFT;
         let last_tree = (first + blocks - 1) >> TREE_BLOCKS_SHIFT;
@@ -237,59 +261,62 @@ impl Extent {
         }
     }
 
-    /// Number of the first: its first frame's number divided by the frames of a pageblock.
+    /// Returns the number of the first pageblock: its first frame number divided by
+    /// [`PAGEBLOCK_FRAMES`].
     pub(crate) const fn first(self) -> u64 {
         self.first as u64
     }
 
-    /// How many.
+    /// Returns the number of pageblocks.
     pub(crate) const fn blocks(self) -> u64 {
         self.blocks as u64
     }
 
-    /// Index of the first in the zone's arrays: as far from the start of a tree as the first is.
+    /// Returns the index of the first pageblock in the zone's arrays. It has the same offset in its
+    /// tree as the pageblock's number.
     pub(crate) const fn base(self) -> u64 {
         self.base as u64
     }
 
-    /// Number of the pageblock behind the last.
+    /// Returns the number of the pageblock behind the last one.
     pub(crate) const fn end(self) -> u64 {
         self.first() + self.blocks()
     }
 
-    /// Number of the tree of the first.
+    /// Returns the number of the first pageblock's tree: the pageblock number divided by
+    /// [`TREE_BLOCKS`].
     pub(crate) const fn first_tree(self) -> u64 {
         self.first_tree as u64
     }
 
-    /// How many trees they are in.
+    /// Returns the number of trees that contain these pageblocks.
     pub(crate) const fn trees(self) -> u64 {
         self.trees as u64
     }
 
-    /// Index of the first tree in the zone's arrays.
+    /// Returns the index of the first tree in the zone's arrays.
     pub(crate) const fn base_tree(self) -> u64 {
         self.base_tree as u64
     }
 
-    /// Number of the first giant that it has a part of.
+    /// Returns the number of the first GiB that contains some of these pageblocks.
     pub(crate) const fn first_giant(self) -> u64 {
         self.first_tree() >> GIANT_TREES_SHIFT
     }
 
-    /// How many giants it has a part of.
+    /// Returns the number of aligned GiBs that contain some of these pageblocks.
     pub(crate) const fn giants(self) -> u64 {
         let last = self.first_tree() + self.trees() - 1;
         (last >> GIANT_TREES_SHIFT) - self.first_giant() + 1
     }
 
-    /// Whether a pageblock is one of both.
+    /// Returns `true` if a pageblock is in both extents.
     const fn overlaps(self, other: Self) -> bool {
         self.first() < other.end() && other.first() < self.end()
     }
 }
 
-/// A number of pageblocks or trees.
+/// Converts a number of pageblocks or trees, which always fits.
 fn small(number: u64) -> u32 {
     let Ok(small) = u32::try_from(number) else {
         unreachable!("{number} pageblocks")
@@ -297,7 +324,7 @@ fn small(number: u64) -> u32 {
     small
 }
 
-/// The extents of one zone.
+/// The extents of one zone, in ascending order.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Extents {
     list: [Extent; MAX_EXTENTS],
@@ -305,37 +332,41 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
+    /// Returns the extents in ascending order.
     pub(crate) fn as_slice(&self) -> &[Extent] {
         &self.list[..self.len]
     }
 
+    /// Returns the number of trees of all extents.
     pub(crate) fn trees(&self) -> u64 {
         self.as_slice()
             .last()
             .map_or(0, |last| last.base_tree() + last.trees())
     }
 
-    /// How many giants they have a part of.
+    /// Returns the number of GiBs that contain parts of these extents, added up extent by extent.
     pub(crate) fn giants(&self) -> u64 {
         self.as_slice().iter().map(|extent| extent.giants()).sum()
     }
 
-    /// Whether a pageblock is one of both zones.
+    /// Returns `true` if a pageblock is in both zones.
     pub(crate) fn overlap(&self, other: &Self) -> bool {
         let others = other.as_slice();
         let mut own = self.as_slice().iter();
         own.any(|extent| others.iter().any(|other| extent.overlaps(*other)))
     }
 
-    /// Adds an extent apart from those that there are, if there is room.
+    /// Adds an extent of `blocks` pageblocks from number `first` on, above all others. Returns
+    /// `false` if there is no room, or if it would have to be merged with the last extent.
     #[cfg(not(ebb_model))]
     pub(crate) fn add(&mut self, first: u64, blocks: u64) -> bool {
         let len = self.len;
         self.push(first, first + blocks) && self.len == len + 1
     }
 
-    /// Adds pageblocks behind those that there are: to the last extent, if they are in the trees of that or
-    /// in the next.
+    /// Adds the pageblocks `first..end`, above all others. Extends the last extent if they start in
+    /// one of its trees or in the tree behind it. Returns `false` if there is no room for another
+    /// extent.
     fn push(&mut self, first: u64, end: u64) -> bool {
         let trees = self.trees();
         if let Some(before) = self.list[..self.len].last_mut()
@@ -353,7 +384,10 @@ impl Extents {
     }
 }
 
-/// Checks a configuration and lays its zones out in trees.
+/// Checks a configuration and returns the extents of each zone.
+///
+/// # Errors
+/// Returns the first violation that is found.
 pub(crate) fn extents(config: &Config<'_>) -> Result<[Extents; MAX_ZONES], ConfigError> {
     if config.zones.is_empty() {
         return Err(ConfigError::Empty);

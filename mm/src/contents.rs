@@ -1,9 +1,10 @@
-//! What is known of the contents of a frame: whether anybody was ever handed it.
+//! Knowledge of the contents of a frame: whether the frame was ever allocated.
 //!
-//! A kernel whose memory starts zeroed, as a virtual machine's does, need not clear a frame that
-//! nobody was handed since. That a frame was *reported* says nothing of it: what the host gives for
-//! memory that it dropped is the host's affair. An attached host that drops memory itself knows that
-//! it is zero again, and forgets the marks ([`attach`](crate::attach)).
+//! A kernel whose memory starts zeroed, as that of a virtual machine, need not clear a frame that
+//! was never allocated before. The crate calls such frames *fresh*. That a frame was *reported*
+//! does not make it fresh: what the host provides for memory that it dropped is up to the host. A
+//! host that attaches ([`attach`](crate::attach)) and drops memory itself knows that it is zero
+//! again, and clears the marks.
 
 use crate::{
     AllocError, Allocator, Frame, Front, Order, Request,
@@ -13,21 +14,22 @@ use crate::{
     zone::Zone,
 };
 
-/// What a block that was just allocated holds.
+/// The known contents of a block that was just allocated.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Contents {
-    /// What it held before the allocator was made: nobody was handed any of it since, or since an
-    /// attached host dropped it.
+    /// The block has the contents that it had when the allocator was created. No part of it was
+    /// allocated since then, or since an attached host dropped it.
     Fresh,
-    /// Anything.
+    /// The block may contain anything.
     Unknown,
 }
 
-/// Which words of a pageblock have frames that somebody was handed: a bit for each, set once.
+/// Which of the eight groups of 64 frames of a pageblock contain frames that were ever allocated.
+/// One bit for each group, set once.
 ///
-/// Set by whoever has just taken frames and before he hands them out: all orderings are `Relaxed`,
-/// as the exchange by which he took them orders him after the one who gave them back, and so after
-/// that one's mark.
+/// A bit is set by the CPU that has just taken frames, before it hands them out. All orderings are
+/// `Relaxed`: the exchange on the bitmap orders this CPU after the last owner of the frames, and so
+/// after that owner's mark.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicUsed(AtomicU8);
@@ -35,15 +37,17 @@ pub(crate) struct AtomicUsed(AtomicU8);
 const _: () = assert!(WORDS == u8::BITS as usize);
 
 impl AtomicUsed {
-    /// Whether all these words were without a mark; they have one now.
+    /// Sets the marks of the groups in the mask `words`. Returns `true` if all of them were
+    /// unmarked.
     fn note(&self, words: u8) -> bool {
-        // The mark of one word is set by a single change: of two who take frames of a fresh word at
-        // once one is told that it is.
+        // One atomic change sets the mark. If two CPUs take frames of the same fresh group at once,
+        // only one of them gets `true`.
         let marked = self.0.load(Ordering::Relaxed);
         marked & words != words && self.0.fetch_or(words, Ordering::Relaxed) & words == 0
     }
 
-    /// Forgets all marks of a block that is taken out, whose memory is as it was before the first use.
+    /// Marks all frames of an isolated pageblock as never allocated, after the host has dropped its
+    /// memory.
     #[cfg(not(ebb_model))]
     pub(crate) fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);
@@ -51,7 +55,9 @@ impl AtomicUsed {
 }
 
 impl Zone<'_> {
-    /// Notes that frames of these words of a block are handed out; whether they are fresh.
+    /// Notes that frames of the groups in the mask `words` of this block are allocated. Returns
+    /// `true` if no frame of these groups was ever allocated before. Always returns `false` without
+    /// fresh marks.
     pub(crate) fn hand_out_words(&self, block: usize, words: u8) -> bool {
         self.arrays
             .used
@@ -59,7 +65,9 @@ impl Zone<'_> {
             .is_some_and(|used| used.note(words))
     }
 
-    /// Notes that a block is handed out that was just taken; whether it is fresh.
+    /// Notes that the block of this order at `frame` is allocated. Returns `true` if no frame of
+    /// it, or of its group of 64, was ever allocated before. Always returns `false` without fresh
+    /// marks.
     pub(crate) fn hand_out(&self, frame: Frame, order: Order) -> bool {
         if self.arrays.used.is_empty() {
             return false;
@@ -69,7 +77,8 @@ impl Zone<'_> {
         };
         if order >= Order::PAGEBLOCK {
             let blocks = index(order.frames() / PAGEBLOCK_FRAMES);
-            // Not `all`, which would stop at the first that is not fresh.
+            // Not `all`, which would stop at the first block that is not fresh and leave the others
+            // unmarked.
             return (block..block + blocks)
                 .fold(true, |fresh, block| self.hand_out_words(block, !0) & fresh);
         }
@@ -82,14 +91,16 @@ impl Zone<'_> {
 }
 
 impl Allocator<'_> {
-    /// Takes a block and says what is known of its contents. Needs
-    /// [`Config::with_fresh_marks`](crate::Config::with_fresh_marks); without, nothing is known.
+    /// Allocates one block, and returns its first frame and its known contents.
     ///
-    /// Frames below a pageblock are told to be fresh by words of 64: of a word of which some were
-    /// handed out before, the others are not known to be.
+    /// The contents are [`Fresh`](Contents::Fresh) if the block was never allocated before. Marks
+    /// exist for groups of 64 frames: after one frame of a group was allocated, the contents of the
+    /// others are [`Unknown`](Contents::Unknown), too. Without
+    /// [`Config::with_fresh_marks`](crate::Config::with_fresh_marks) the contents are always
+    /// unknown.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate).
+    /// Fails like [`allocate`](Self::allocate).
     #[inline]
     pub fn allocate_known(
         &self,
@@ -108,8 +119,12 @@ impl Allocator<'_> {
         self.allocate_known_shared(front, request)
     }
 
-    /// Takes a block that the front does not hold. What is left of a word that turns out to be fresh
-    /// is kept where only requests like this look.
+    /// Allocates a block that the cache does not hold. If its group of 64 frames was never
+    /// allocated before, the rest of the group is kept apart in the cache, for requests that ask
+    /// for the contents.
+    ///
+    /// # Errors
+    /// Fails like [`allocate`](Self::allocate).
     #[inline(never)]
     fn allocate_known_shared(
         &self,

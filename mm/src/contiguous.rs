@@ -1,4 +1,5 @@
-//! Any number of adjacent frames: for rings, buffers and tables that a device reads by one address.
+//! Allocation of any number of adjacent frames, for rings, buffers and tables that a device reads
+//! by one address.
 
 use core::{error, fmt, ops::Range};
 
@@ -11,15 +12,17 @@ use crate::{
     zone::Zone,
 };
 
-/// Why there are no adjacent frames.
+/// Why [`Allocator::allocate_contiguous`] found no adjacent frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ContiguousError {
-    /// No frames were asked for.
+    /// The caller requested 0 frames.
     None,
-    /// So many are free nowhere that was asked for, above the reserve that the request must keep. Frames may still be in the
-    /// fronts of other CPUs: the allocator has asked for them.
+    /// This number of adjacent frames is not free in the requested memory, above the reserve that
+    /// the request must leave. Free frames may still be in the caches of other CPUs. The allocator
+    /// has requested that these be drained.
     Exhausted(u64),
-    /// The same, but blocks are isolated at this moment. See [`AllocError::Isolated`](crate::AllocError::Isolated).
+    /// Like `Exhausted`, but blocks are isolated at the moment, so the request can succeed later.
+    /// See [`AllocError::Isolated`](crate::AllocError::Isolated).
     Isolated(u64),
 }
 
@@ -41,18 +44,21 @@ impl fmt::Display for ContiguousError {
 impl error::Error for ContiguousError {}
 
 impl Allocator<'_> {
-    /// Takes so many adjacent frames, not only a power of two of them: exactly these, none more. The first is aligned to the
-    /// request's order. They are as frames of order 0: given back together by [`free_range`](Self::free_range), in parts, or
-    /// one by one.
+    /// Allocates exactly `frames` adjacent frames, which need not be a power of two. The first
+    /// frame is aligned to the request's order. `within` restricts the frames to addresses that a
+    /// device can reach, if that is less than a zone of a [kind](crate::ZoneKind).
     ///
-    /// `within` names addresses that a device can reach, where that is less than a zone of a [kind](crate::ZoneKind).
+    /// The frames count as single frames of order 0. They may be freed together by
+    /// [`free_range`](Self::free_range), in parts, or one by one.
     ///
-    /// Without it and for at most 1024 frames this costs what a block of the next order does, and giving back what is too many
-    /// of it. Else, or where there is no such block, it looks at the state of every pageblock of the zones, or of the
-    /// part of them that is named, from the first on: two bytes for each, and the 64 of its bits where it is in partial use.
+    /// For at most 1024 frames without `within`, this costs one allocation of the next order and
+    /// freeing the rest of that block. Otherwise, or if there is no such block, it reads the state
+    /// of all pageblocks of the zones or of `within`, in ascending order: two bytes for each, and
+    /// 64 bytes more for each block in partial use.
     ///
     /// # Errors
-    /// If there are none. Those in this front have been given back then.
+    /// Fails if there are no such frames (see [`ContiguousError`]). The cache `front` has been
+    /// drained then.
     pub fn allocate_contiguous(
         &self,
         front: &mut Front,
@@ -97,7 +103,8 @@ impl Allocator<'_> {
         })
     }
 
-    /// A block of the next order, without what is too many of it.
+    /// Allocates a block of the next order and frees what exceeds `frames`. Returns `None` if there
+    /// is no such block.
     fn trim_block(&self, front: &mut Front, frames: u64, request: Request) -> Option<FrameRange> {
         let order = Order::at_least(frames.max(request.order.frames()))?;
         let start = self.allocate(front, Request { order, ..request }).ok()?;
@@ -112,16 +119,19 @@ impl Allocator<'_> {
     }
 }
 
-/// A search for adjacent frames, upwards.
+/// A search for adjacent free frames, in ascending order.
 struct Search {
     frames: u64,
     align: u64,
-    /// Free frames that follow each other, as far as it has come.
+    /// The run of adjacent free frames at the current position.
     run: Range<u64>,
 }
 
 impl Search {
-    /// Tries each run of a zone that is long enough. Bounded: what `take` refuses is behind it then.
+    /// Tries to take each run of free frames in a zone that is long enough. Returns the frames that
+    /// `take` took, or `None` if there are none.
+    ///
+    /// Bounded: after `take` refuses a range, the search continues behind it.
     fn zone(
         &mut self,
         zone: &Zone<'_>,
@@ -158,7 +168,8 @@ impl Search {
         None
     }
 
-    /// Adds free frames, and tries to take what is long enough.
+    /// Adds the free frames `piece`, and tries to take the run if it is long enough. Returns the
+    /// frames that `take` took.
     fn follow(
         &mut self,
         piece: Range<u64>,
@@ -179,7 +190,7 @@ impl Search {
                 return None;
             }
             let range = FrameRange::new(Frame::new(start), self.frames);
-            // Each turn begins behind the last.
+            // Bounded: each iteration starts behind the frame that `take` refused.
             let taken = match take(range) {
                 Ok(()) => return Some(range),
                 Err(RangeError::Isolated(frame)) => {
@@ -193,7 +204,9 @@ impl Search {
     }
 }
 
-/// The free frames of a block as bits, word by word.
+/// Iterates over the free frames of a block as bits, one `u64` after the other. No frame counts as
+/// free if the block cannot be used. Sets `isolated` if that is because the block is isolated or
+/// being emptied.
 fn free_words(
     zone: &Zone<'_>,
     block: usize,

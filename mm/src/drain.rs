@@ -1,5 +1,7 @@
-//! What a front gives back: words of freed frames as their place is needed, all that it holds of a
-//! pageblock that is free but for that, and everything when it is asked to.
+//! Draining of per-CPU caches ([`Front`]).
+//!
+//! A cache gives back freed frames when it needs their entry for others, everything when it is
+//! drained, and all frames of a pageblock if no other frame of that pageblock is in use.
 
 use crate::{
     Allocator, Frame, Front, Mobility,
@@ -10,7 +12,8 @@ use crate::{
 };
 
 impl Allocator<'_> {
-    /// Notes a freed frame that does not just join others: its word is not at home, or complete.
+    /// Adds a freed frame to the per-CPU cache, if the fast path could not: the frame's group of 64
+    /// has no entry in the cache where the fast path looks, or may be complete now.
     #[inline(never)]
     pub(crate) fn free_word(&self, front: &mut Front, frame: Frame) {
         let freed = Piece::of(frame);
@@ -21,31 +24,32 @@ impl Allocator<'_> {
         }
     }
 
-    /// Notes freed frames of one word.
+    /// Adds freed frames of one group of 64 to the per-CPU cache.
     pub(crate) fn free_piece(&self, front: &mut Front, freed: Piece) {
         let displaced = front.note_piece(freed);
         self.give_word(front, displaced);
         self.completed(front, freed);
     }
 
-    /// Unless somebody waits for a block, a word of which all is here is as well kept to be handed
-    /// out again.
+    /// Checks, while the reporter waits for free blocks, whether the group of `freed` is complete,
+    /// and then tries to free its whole pageblock. Otherwise a complete group stays in the cache,
+    /// to be allocated again.
     fn completed(&self, front: &mut Front, freed: Piece) {
         if self.hub.listens() && front.words.is_whole(freed.word) {
             self.complete_block(front, Frame::new(freed.base()));
         }
     }
 
-    /// Gives all back that the front holds of this frame's pageblock, if that is all that is in use
-    /// of it.
+    /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if no other
+    /// frame of that pageblock is in use.
     pub(crate) fn complete_block(&self, front: &mut Front, frame: Frame) {
         let (zone, block) = self.locate_managed(frame);
         let state = self.zone(zone).zone.arrays.states[block].load();
         self.complete(front, frame, state.used());
     }
 
-    /// Gives freed frames of one word back, and what else the front holds of their pageblock if it
-    /// is free then.
+    /// Frees frames of one group of 64 to the zone. Also frees what else the per-CPU cache holds of
+    /// their pageblock, if no other frame of it is in use.
     pub(crate) fn give_word(&self, front: &mut Front, freed: Piece) {
         if freed.mask != 0 {
             let left = self.give_piece(front, freed);
@@ -55,8 +59,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Gives all back that the front holds of this frame's pageblock, if that is all that is in use
-    /// of it: so many frames.
+    /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if the cache
+    /// holds all `left` frames that are in use of it.
     #[inline]
     pub(crate) fn complete(&self, front: &mut Front, frame: Frame, left: u32) {
         let first = frame.number() / PAGEBLOCK_FRAMES * PAGEBLOCK_FRAMES;
@@ -65,12 +69,13 @@ impl Allocator<'_> {
         }
     }
 
+    /// Gives back all that the cache holds of the pageblock that starts with frame number `first`.
     #[cold]
     fn give_all_of(&self, front: &mut Front, first: u64) {
         let inside = |base: u64| base / PAGEBLOCK_FRAMES == first / PAGEBLOCK_FRAMES;
         let (zone, block) = self.locate_managed(Frame::new(first));
         for mobility in Mobility::ALL {
-            // It goes elsewhere for the next.
+            // The cache allocates from another block next.
             let held = &mut front.held[mobility.index()];
             self.let_go(held.take_if(|held| *held == HeldBlock { zone, block }));
             let fresh = front.fresh_words[mobility.index()];
@@ -90,7 +95,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Gives frames of one word back; how many are left in use in their pageblock.
+    /// Frees frames of one group of 64 to the zone. Returns the number of frames that are still in
+    /// use of their pageblock.
     fn give_piece(&self, front: &mut Front, freed: Piece) -> u32 {
         let (zone, block) = self.locate_managed(Frame::new(freed.base()));
         let word = index(freed.word % (PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES)));
@@ -103,7 +109,7 @@ impl Allocator<'_> {
         left.frames
     }
 
-    /// Gives back what is left of a fresh word.
+    /// Frees the remaining frames of the group that was never allocated before, for this mobility.
     fn give_fresh(&self, front: &mut Front, mobility: Mobility) {
         let fresh = core::mem::replace(&mut front.fresh_words[mobility.index()], Piece::NONE);
         if fresh.mask != 0 {
@@ -111,6 +117,7 @@ impl Allocator<'_> {
         }
     }
 
+    /// Frees the frames of one entry of the cache.
     fn give_place(&self, front: &mut Front, place: usize) {
         let freed = front.words.empty(place);
         if freed.mask != 0 {
@@ -118,8 +125,10 @@ impl Allocator<'_> {
         }
     }
 
-    /// Gives back all that a front holds. To be called when its CPU goes idle, when
-    /// [`drain_requested`](Self::drain_requested) says so, and before the front is dropped.
+    /// Frees all frames that the per-CPU cache `front` holds to their zones.
+    ///
+    /// Call this when the CPU goes idle, when [`drain_requested`](Self::drain_requested) returns
+    /// `true`, and before `front` is dropped.
     pub fn drain(&self, front: &mut Front) {
         front.drains = self.hub.drains();
         for mobility in Mobility::ALL {
@@ -134,7 +143,8 @@ impl Allocator<'_> {
             self.give_kept(front, kept.order);
         }
         self.tell(front);
-        // Others go on while this CPU is idle.
+        // Other CPUs continue while this one is idle, so what the cache knows of them becomes
+        // outdated.
         (front.home, front.seen_free) = (Default::default(), 0);
     }
 }

@@ -1,28 +1,32 @@
-//! Why an allocation, a claim or a setting failed.
+//! The errors of allocations, boot-time reservations (claims) and settings.
 
 use core::{error, fmt};
 
 use crate::{FrameRange, Order, Watermarks, ZoneKind, hints::HINT_ENTRIES};
 
-/// Why there is no block.
+/// Why [`Allocator::allocate`](crate::Allocator::allocate) could not allocate a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum AllocError {
-    /// No zone that the request may use has a block of this order above the reserve that it must
-    /// keep. Frames may still be in the fronts of other CPUs: the allocator has asked for them
-    /// (see `Allocator::drain_requested`).
+    /// No zone that the request may use has a free block of this order above the reserve that the
+    /// request must leave.
+    ///
+    /// Free frames may still be in the caches of other CPUs. The allocator has requested that these
+    /// be drained (see [`Allocator::drain_requested`](crate::Allocator::drain_requested)).
     Exhausted {
-        /// The order asked for.
+        /// The requested order.
         order: Order,
-        /// The highest zone asked for.
+        /// The highest kind of zone that the request may use.
         zone: ZoneKind,
     },
-    /// As `Exhausted`, but blocks are isolated at this moment, so the request can succeed once
-    /// they are put back. The caller should let the thread that holds them run (it may wait on
-    /// this very CPU, so spinning can dead-lock) and try again.
+    /// No block is free, but blocks are isolated at the moment. The request can succeed after they
+    /// are put back.
+    ///
+    /// Let the thread that holds the isolated blocks run, then try again. Do not spin: that thread
+    /// may be waiting for this CPU, which would be a deadlock.
     Isolated {
-        /// The order asked for.
+        /// The requested order.
         order: Order,
-        /// The highest zone asked for.
+        /// The highest kind of zone that the request may use.
         zone: ZoneKind,
     },
 }
@@ -43,12 +47,13 @@ impl fmt::Display for AllocError {
 
 impl error::Error for AllocError {}
 
-/// Why a range could not be claimed. Nothing of it is claimed then.
+/// Why [`Allocator::claim`](crate::Allocator::claim) could not reserve a range. No frame of the
+/// range is reserved then.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ClaimError {
-    /// Some of its frames are not managed.
+    /// At least one frame of this range is not managed by the allocator.
     NotManaged(FrameRange),
-    /// Some of its frames are in use.
+    /// At least one frame of this range is in use.
     InUse(FrameRange),
 }
 
@@ -69,13 +74,14 @@ impl fmt::Display for ClaimError {
 
 impl error::Error for ClaimError {}
 
-/// Why free memory cannot be given back from this order on. What held before still does.
+/// Why an order cannot be the smallest order that is reported or hinted to the host. The previous
+/// setting stays in effect.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum OrderError {
-    /// Below order 9 the allocator must know what the host holds of single frames
-    /// ([`Config::with_frame_marks`](crate::Config::with_frame_marks)), and was made without.
+    /// The order is below 9, but the configuration lacks
+    /// [`with_frame_marks`](crate::Config::with_frame_marks).
     NoFrameMarks(Order),
-    /// Nothing is given back by orders above [`Order::MAX`].
+    /// The order is above [`Order::MAX`].
     TooLarge(Order),
 }
 
@@ -100,7 +106,8 @@ impl fmt::Display for OrderError {
 
 impl error::Error for OrderError {}
 
-/// These marks are not in their order: `min`, `low`, `high`. What held before still does.
+/// These watermarks are not in ascending order: `min`, `low`, `high`. The previous watermarks stay
+/// in effect.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NotWatermarks(pub Watermarks);
 
@@ -113,7 +120,8 @@ impl fmt::Display for NotWatermarks {
 
 impl error::Error for NotWatermarks {}
 
-/// This number of entries cannot make a list of hints full. What held before still does.
+/// This limit of entries for a hint list is not between 1 and
+/// [`HINT_ENTRIES`](crate::HINT_ENTRIES). The previous limit stays in effect.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NotAHintLimit(pub usize);
 

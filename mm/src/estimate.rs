@@ -1,5 +1,6 @@
-//! How free memory is split up, without looking at a single bit of it: bounds that follow from the
-//! summaries, the state words and the reaches.
+//! Estimates of how fragmented the free memory is, without reading the bitmap. [`FreeEstimate`] has
+//! bounds that follow from the summaries, the state words and the reaches (upper bounds of the
+//! orders of free runs).
 
 use core::ops::RangeInclusive;
 
@@ -11,19 +12,20 @@ use crate::{
     summary::TREE_BLOCKS,
 };
 
-/// What [`Allocator::estimate`] knows of a zone's free blocks: for each order at least and at most
-/// how much of the free memory lies in blocks of that order or above.
+/// The result of [`Allocator::estimate`]: for each order, bounds of how many free frames of a zone
+/// are in free blocks of that order or above.
 ///
-/// For orders 0 and 9 both are the same: what [`Allocator::free_areas`] counts. So is order 10
-/// where free pageblocks make up whole trees of 64 MiB.
+/// For orders 0 and 9 the bounds are exact: they are what [`Allocator::free_areas`] counts. For
+/// order 10 they are exact if all free pageblocks are in trees (64 MiB) that are completely free.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct FreeEstimate {
     usable: [Bounds; Order::COUNT],
-    /// Free blocks, each counted at the largest order that it is aligned for, but for those of
-    /// order 9 and above.
+    /// Bounds of the number of free blocks below order 9, each counted at the largest order that it
+    /// is aligned for.
     small_blocks: Bounds,
 }
 
+/// A lower and an upper bound.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 struct Bounds {
     least: u64,
@@ -38,23 +40,24 @@ impl Bounds {
 }
 
 impl FreeEstimate {
-    /// Free frames.
+    /// Returns the number of free frames.
     pub fn frames(&self) -> u64 {
         self.usable[0].least
     }
 
-    /// Free frames that requests of this order can use.
+    /// Returns the bounds of the number of free frames that requests of `order` can use.
     pub fn usable(&self, order: Order) -> RangeInclusive<u64> {
         let Bounds { least, most } = self.bounds(order);
         least..=most
     }
 
     fn bounds(&self, order: Order) -> Bounds {
-        // A GiB is not counted by: as many as there may be in the largest order that is.
+        // `Order::GIANT` is not counted. Order 10 is the largest that is.
         self.usable[usize::from(order.get().min(Order::MAX.get()))]
     }
 
-    /// [`FreeAreas::unusable_index`](crate::FreeAreas::unusable_index) is in this range.
+    /// Returns the bounds, in thousandths, of
+    /// [`FreeAreas::unusable_index`](crate::FreeAreas::unusable_index).
     pub fn unusable_index(&self, order: Order) -> RangeInclusive<u32> {
         let free = self.frames();
         let of = |usable: u64| match ((free - usable) * 1000).checked_div(free) {
@@ -65,7 +68,8 @@ impl FreeEstimate {
         of(most)..=of(least)
     }
 
-    /// [`FreeAreas::fragmentation_index`](crate::FreeAreas::fragmentation_index) is in this range.
+    /// Returns the bounds, in thousandths, of
+    /// [`FreeAreas::fragmentation_index`](crate::FreeAreas::fragmentation_index).
     pub fn fragmentation_index(&self, order: Order) -> RangeInclusive<i32> {
         const FITS: i32 = -1000;
         let Bounds { least, most } = self.bounds(order);
@@ -73,39 +77,43 @@ impl FreeEstimate {
             return FITS..=FITS;
         }
         let free = self.frames();
-        // As none is usable, no block is of order 9 if that would do; else those count as well.
+        // No block is usable. So if order 9 would do, no pageblock is free. Otherwise free
+        // pageblocks count as blocks, too.
         let whole = self.bounds(Order::PAGEBLOCK).most / Order::PAGEBLOCK.frames();
         let index = |blocks: u64| {
             let wanted = (1000 + free * 1000 / order.frames()).checked_div(blocks);
             wanted.map_or(0, |wanted| 1000 - i32::try_from(wanted).unwrap_or(1000))
         };
-        // Rises with the number of blocks.
+        // The index rises with the number of blocks.
         let low = index(self.small_blocks.least + whole);
         let high = index(self.small_blocks.most + whole);
         if most != 0 { FITS..=high } else { low..=high }
     }
 
-    /// Counts a block of whose frames so many are free, in runs up to this order.
+    /// Adds a pageblock with `free` free frames, whose largest free run has at most the order
+    /// `largest`.
     fn count_partial(&mut self, free: u64, largest: u8) {
         let used = PAGEBLOCK_FRAMES - free;
         for order in 0..=largest {
-            // Each frame in use spoils one run at the most.
+            // Each frame in use lies in one run of the order at most.
             let least = (PAGEBLOCK_FRAMES >> order).saturating_sub(used) << order;
             let most = free >> order << order;
             self.usable[usize::from(order)].add(if order == 0 { free } else { least }, most);
         }
-        // Each free block's buddy has a frame in use, which has one such buddy in each order.
+        // The buddy of each free block has a frame in use. A frame in use has one such buddy in
+        // each order.
         let most = free.min(used * u64::from(RUN_ORDERS));
         self.small_blocks.add(free.div_ceil(1 << largest), most);
     }
 
-    /// Counts free pageblocks of a tree.
+    /// Adds the free pageblocks of a tree.
     fn count_free(&mut self, blocks: u64) {
         let frames = blocks * PAGEBLOCK_FRAMES;
         for usable in &mut self.usable[..=usize::from(Order::PAGEBLOCK.get())] {
             usable.add(frames, frames);
         }
-        // By pairs: more than half of the tree's blocks cannot all be apart.
+        // At least this number of pairs is free: if more than half of the tree's blocks are free,
+        // some of them are buddies.
         let pairs = blocks.saturating_sub(TREE_BLOCKS as u64 / 2);
         let size = Order::MAX.frames();
         self.usable[usize::from(Order::MAX.get())].add(pairs * size, blocks / 2 * size);
@@ -113,12 +121,13 @@ impl FreeEstimate {
 }
 
 impl Allocator<'_> {
-    /// How the free memory of a zone is split up, within bounds, and by far cheaper than
-    /// [`free_areas`](Self::free_areas): reads 12 bytes for each 64 MiB, and 96 more where a
-    /// pageblock is in partial use. Whether large blocks are to be had is exact. Frames in fronts
-    /// count as in use.
+    /// Estimates how fragmented the free memory of a zone is. Much cheaper than
+    /// [`free_areas`](Self::free_areas): it reads 12 bytes for each 64 MiB, and 96 bytes more where
+    /// a pageblock is in partial use.
     ///
-    /// While others use the allocator a few blocks may be counted as they were a moment ago.
+    /// The number of free pageblocks is exact. Frames in per-CPU caches count as in use. While
+    /// other CPUs allocate and free, some blocks may be counted in a state that they had a moment
+    /// ago.
     ///
     /// # Panics
     /// If there is no such zone.
@@ -138,7 +147,7 @@ impl Allocator<'_> {
                 let count = state.count();
                 if !state.is_free() && count < BLOCK_FRAMES {
                     let free = u64::from(BLOCK_FRAMES - count);
-                    // No run can be longer than what is free.
+                    // A run has at most as many frames as are free.
                     let largest = reach.load().largest().min(order_within(free));
                     estimate.count_partial(free, largest);
                 }
@@ -148,7 +157,7 @@ impl Allocator<'_> {
     }
 }
 
-/// The largest order of a run of so many frames, at least one.
+/// Returns the largest order of a run of at most `frames` frames, which must not be 0.
 fn order_within(frames: u64) -> u8 {
     u8::try_from(frames.ilog2()).unwrap_or(RUN_ORDERS - 1)
 }

@@ -1,16 +1,18 @@
-//! Linux's two figures of how free memory is split up, as `/sys/kernel/debug/extfrag` shows them.
+//! Linux's two indices of fragmentation, as `/sys/kernel/debug/extfrag` shows them.
 
 use crate::{Order, stats::FreeAreas};
 
 impl FreeAreas {
-    /// How many free blocks there are, of all orders.
+    /// Returns the number of free blocks of all orders.
     pub fn blocks(&self) -> u64 {
         self.counts.iter().flatten().sum()
     }
 
-    /// The part of the free memory, in thousandths, that a request of this order cannot use, as it
-    /// lies in smaller blocks: Linux's *unusable free space index*. 0: all can be used; 1000: none,
-    /// also where no memory is free.
+    /// Returns Linux's *unusable free space index*: the part of the free memory, in thousandths,
+    /// that a request of `order` cannot use because it is in smaller blocks.
+    ///
+    /// 0 means that all free memory can be used. 1000 means that none can, or that no memory is
+    /// free.
     pub fn unusable_index(&self, order: Order) -> u32 {
         let free = self.frames();
         if free == 0 {
@@ -20,12 +22,14 @@ impl FreeAreas {
             .filter(|&of| of >= order)
             .map(|of| self.count(of, None) * of.frames())
             .sum();
-        // At most 1000, as what can be used is free.
+        // At most 1000, as the usable frames are a part of the free ones.
         u32::try_from((free - usable) * 1000 / free).unwrap_or(1000)
     }
 
-    /// Why a request of this order would fail, in thousandths: towards 0 for want of memory,
-    /// towards 1000 for fragmentation. -1000 if it would not fail. Linux's *fragmentation index*.
+    /// Returns Linux's *fragmentation index*: why a request of `order` would fail, in thousandths.
+    ///
+    /// Values towards 0 mean lack of memory, values towards 1000 fragmentation. -1000 means that
+    /// the request would not fail.
     pub fn fragmentation_index(&self, order: Order) -> i32 {
         let suitable = Order::all().any(|of| of >= order && self.count(of, None) != 0);
         if suitable {

@@ -1,10 +1,13 @@
-//! The frames that a CPU holds: plain memory, so that the common allocation and the common free
-//! touch nothing shared.
+//! The per-CPU cache of free frames, [`Front`]. It is plain memory, so the common allocation and
+//! the common free access nothing that other CPUs write.
 //!
-//! A front holds frames of up to eight words of the bitmap ([`Words`]): for each mobility what is
-//! left of the one that it takes frames from (up to 64, taken with one exchange), and words of freed
-//! frames that are being assembled. The frames of a word come back with one exchange when another
-//! word needs its place, or when the front is drained.
+//! A cache holds frames of up to eight groups of 64 frames ([`Words`]); a group is one `u64` of the
+//! bitmap. For each mobility there is one group to allocate from. Up to 64 frames of it are taken
+//! with one exchange. The other groups collect freed frames. The frames of a group go back with one
+//! exchange when another group needs its entry, or when the cache is drained.
+//!
+//! The cache also counts allocated and freed frames locally, and adds them to the zone's shared
+//! counter from time to time.
 
 use crate::{
     AllocError, Frame, Mobility, Order, Request,
@@ -16,79 +19,93 @@ use crate::{
     zone::Zone,
 };
 
-/// The shared count of free frames is told when the front's own is off by so many,
+/// The usual minimum of frames that a cache counts locally before it updates the shared counter of
+/// free frames.
 const TELL_LEAST: u64 = 256;
-/// or fewer in a zone so small that this is more than a part of 2 to this power of it,
+/// In a small zone the minimum is lower: the zone's managed frames divided by two to this power.
 const TELL_LEAST_SHIFT: u32 = 8;
-/// or more where more are free: a part of 2 to this power of them,
+/// If many frames are free, a cache counts more locally: the free frames divided by two to this
+/// power.
 const TELL_SHIFT: u32 = 10;
-/// but never more than so many (16 MiB).
+/// The maximum of frames that a cache counts locally (16 MiB).
 const TELL_MOST: i64 = 4096;
-/// No zone.
+/// The index of no zone.
 const NO_ZONE: usize = usize::MAX;
-/// While so many times that are above the floor of a request, what a front last saw of a zone's
-/// count will do.
+/// The cache relies on the value of the shared counter that it saw last if this many times its
+/// local limit are free, beyond the frames that the request must leave.
 const PLENTY: u64 = 16;
 
-/// A block that a front holds: it takes frames from there, and others look elsewhere first.
+/// A pageblock that a per-CPU cache allocates from. Other caches search elsewhere first.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HeldBlock {
+    /// The index of the zone.
     pub(crate) zone: usize,
+    /// The index of the pageblock in the zone's arrays.
     pub(crate) block: usize,
 }
 
 impl HeldBlock {
-    /// The block, if it is one of this zone.
+    /// Returns the index of the block `held` in the arrays of this zone. Returns `None` if the
+    /// block is in another zone.
     pub(crate) fn in_zone(held: Option<Self>, zone: usize) -> Option<usize> {
         held.filter(|held| held.zone == zone).map(|held| held.block)
     }
 }
 
-/// The frames that one CPU (or thread) holds. Hand it to every call by `&mut`; it needs no lock
-/// as long as only one CPU uses it at a time. At most 704 single frames are in it, of
-/// eight words of 64 and of one more for each mobility that is known to be fresh, and one freed block
-/// of each order from 1 to 9.
+/// The cache of free frames of one CPU (or thread), with at most 704 single frames.
 ///
-/// Give everything back by `Allocator::drain` before dropping it: the frames in it are lost
-/// otherwise.
+/// Pass it by `&mut` to each call. It needs no lock if only one CPU uses it at a time. It holds
+/// frames of eight groups of 64, of one more group for each mobility that was never allocated
+/// before, and the most recently freed block of each order from 1 to 9.
+///
+/// Call [`Allocator::drain`](crate::Allocator::drain) before you drop it, or the frames in it are
+/// lost.
 #[derive(Debug)]
 pub struct Front {
+    /// Single frames: up to eight groups of 64.
     pub(crate) words: Words,
-    /// For each mobility the block that frames were last taken from; the next are sought there.
+    /// For each mobility, the pageblock that frames were last taken from. The next are taken from
+    /// there, too.
     pub(crate) held: [Option<HeldBlock>; Mobility::COUNT],
-    /// What is left of words that nobody was handed a frame of before. Apart from the others, so
-    /// that what comes out of those need not be asked for what it holds.
+    /// For each mobility, the remaining frames of a group of 64 that was never allocated before.
+    /// They are kept apart, so that frames of the other groups need no check of their contents.
     pub(crate) fresh_words: [Piece; Mobility::COUNT],
+    /// The most recently allocated block of each order from 1 to 9. The cache keeps it when it is
+    /// freed.
     pub(crate) kept: [Kept; KEPT],
-    /// For each mobility the block that it last broke up for a run.
+    /// For each mobility, the pageblock that this cache last split for a run of frames.
     pub(crate) opened: [Option<HeldBlock>; Mobility::COUNT],
-    /// The zone and tree in which it last broke up a block.
+    /// For each mobility, the zone and the tree (64 MiB) in which this cache last split a free
+    /// pageblock.
     pub(crate) home: [Option<(usize, usize)>; Mobility::COUNT],
-    /// Whether nobody was handed the block before that was last taken past the slots.
+    /// Whether the block most recently taken from a zone had never been allocated before.
     pub(crate) fresh: bool,
     /// Whether blocks were isolated when a request last failed.
     pub(crate) isolated: bool,
-    /// Frames freed (positive) or taken (negative) in this zone that its count does not know of.
+    /// Frames freed minus frames allocated in the zone `untold_zone` since its shared counter was
+    /// last updated.
     pub(crate) untold: i64,
+    /// The zone of `untold`.
     pub(crate) untold_zone: usize,
-    /// The fewest of which that zone is told.
+    /// The smallest absolute value of `untold` at which the shared counter of that zone is updated.
     pub(crate) tell_least: i64,
-    /// The count of that zone when it was last told or asked; 0 if it was not.
+    /// The shared counter of that zone when this cache last updated or read it, or 0 if it did
+    /// neither.
     pub(crate) seen_free: i64,
-    /// The number of drain requests that it has followed.
+    /// The number of drain requests up to the last drain.
     pub(crate) drains: u32,
-    /// The NUMA node of the CPU whose front it is.
+    /// The NUMA node of the CPU that uses this cache.
     pub(crate) node: u16,
 }
 
 impl Front {
-    /// A front of NUMA node 0 that holds nothing.
+    /// Returns an empty per-CPU cache, for a CPU of NUMA node 0.
     pub const fn new() -> Self {
         Self::on_node(0)
     }
 
-    /// A front of this NUMA node that holds nothing. What it takes without being told from where
-    /// comes from this node while there is enough there.
+    /// Returns an empty per-CPU cache, for a CPU of this NUMA node. Requests that name no node take
+    /// memory of this node while it has enough.
     pub const fn on_node(node: u16) -> Self {
         Self {
             words: Words::new(),
@@ -108,12 +125,12 @@ impl Front {
         }
     }
 
-    /// The NUMA node that it is of.
+    /// Returns the NUMA node of the CPU that uses this cache.
     pub const fn node(&self) -> u16 {
         self.node
     }
 
-    /// How many frames it holds.
+    /// Returns the number of free frames in this cache.
     pub fn held(&self) -> u64 {
         let singles = self
             .pieces()
@@ -121,18 +138,20 @@ impl Front {
         singles.sum::<u64>() + self.kept.iter().map(Kept::frames).sum::<u64>()
     }
 
-    /// The single frames that it holds.
+    /// Iterates over the single frames in this cache, group by group.
     fn pieces(&self) -> impl Iterator<Item = Piece> {
         self.words.pieces().chain(self.fresh_words)
     }
 
+    /// Returns `true` if the cache holds no frame and its local count is 0.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces().all(|piece| piece.mask == 0)
             && self.kept.iter().all(|kept| !kept.here)
             && self.untold == 0
     }
 
-    /// When the front's own count is off by so many frames it is told to the zone's.
+    /// Returns how many frames this cache may count locally, as freed or allocated, before it
+    /// updates the zone's shared counter.
     #[inline]
     pub(crate) fn tell_at(&self) -> i64 {
         (self.seen_free >> TELL_SHIFT)
@@ -140,15 +159,16 @@ impl Front {
             .max(self.tell_least)
     }
 
-    /// While so many frames are above the floor of a request, what the front last saw will do.
+    /// Returns the number of frames, beyond those that a request must leave, from which on the
+    /// cache relies on the value of the shared counter that it saw last.
     #[inline]
     pub(crate) fn plenty(&self) -> u64 {
-        // Not fewer in a small zone: what others take meanwhile does not become less.
+        // Not fewer in a small zone, as other CPUs may allocate just as much there.
         let told = self.seen_free.unsigned_abs() >> TELL_SHIFT;
         PLENTY * told.clamp(TELL_LEAST, TELL_MOST.unsigned_abs())
     }
 
-    /// Where it breaks up blocks of this zone.
+    /// Returns where this per-CPU cache prefers to split free pageblocks of this zone.
     pub(crate) fn near(&self, zone: usize, mobility: Mobility) -> Near {
         let home = self.home[mobility.index()].filter(|home| home.0 == zone);
         Near {
@@ -157,18 +177,19 @@ impl Front {
         }
     }
 
-    /// Notes where it does from now on, if it broke one up.
+    /// Remembers where a free pageblock was split, if one was, as the place that this per-CPU cache
+    /// prefers.
     pub(crate) fn settle_near(&mut self, zone: usize, mobility: Mobility, near: Near) {
         if near.opened.is_some() {
             self.home[mobility.index()] = near.home.map(|home| (zone, home));
         }
     }
 
-    /// The common case of [`Allocator::allocate`](crate::Allocator::allocate), for which the
-    /// allocator need not be at hand: takes what the front holds, if that is what is asked for. What
-    /// the block holds is unknown.
+    /// Allocates a block from this per-CPU cache alone, without the allocator: the common case of
+    /// [`Allocator::allocate`](crate::Allocator::allocate). The contents of the block are unknown.
     ///
-    /// None does not say that there is none: the allocator decides.
+    /// Returns `None` if the cache has no suitable block at hand. Then call the allocator, which
+    /// may still have one.
     #[inline]
     pub fn take_held(&mut self, request: Request) -> Option<Frame> {
         if !request.takes_any() {
@@ -180,7 +201,8 @@ impl Front {
         }
     }
 
-    /// Takes a frame that was freed to the word that frames are handed out from.
+    /// Allocates a frame that was freed to the same group of 64 that this cache allocates from.
+    /// Returns `None` if there is none, or the request is not for any single frame.
     #[inline]
     pub(crate) fn take_freed(&mut self, request: Request) -> Option<Frame> {
         if request.order == Order::BASE && request.takes_any() {
@@ -190,7 +212,7 @@ impl Front {
         }
     }
 
-    /// Why this request just failed.
+    /// Returns the reason why this request has just failed.
     #[cold]
     pub(crate) fn failure(&self, request: Request) -> AllocError {
         let Request { order, zone, .. } = request;
@@ -201,13 +223,15 @@ impl Front {
         }
     }
 
-    /// Whether it holds so many frames of the pageblock that starts with this one.
+    /// Returns `true` if this cache holds exactly `frames` frames of the pageblock that starts with
+    /// frame number `first`.
     #[inline]
     pub(crate) fn holds_all(&self, first: u64, frames: u32) -> bool {
         let inside = |base: u64| base.wrapping_sub(first) < PAGEBLOCK_FRAMES;
         let kept = self.kept.iter().filter(|kept| inside(kept.base));
         let kept = kept.map(Kept::frames).sum::<u64>();
-        // Mostly it cannot, and counting costs a dozen steps a word.
+        // A cheap upper bound first: it is mostly too small, and exact counting costs a dozen
+        // instructions a group.
         let fresh = Mobility::COUNT as u64 * u64::from(WORD_FRAMES);
         let most = self.words.most_of_block(first / PAGEBLOCK_FRAMES) + fresh + kept;
         if most < u64::from(frames) {
@@ -219,7 +243,8 @@ impl Front {
         kept + held.sum::<u64>() == u64::from(frames)
     }
 
-    /// Takes a frame of a fresh word.
+    /// Allocates a frame of a group of 64 that was never allocated before. Returns `None` if the
+    /// cache holds no such group, or the request is not for any single frame.
     #[inline]
     pub(crate) fn take_fresh(&mut self, request: Request) -> Option<Frame> {
         if request.order == Order::BASE && request.takes_any() {
@@ -229,23 +254,26 @@ impl Front {
         }
     }
 
-    /// Puts frames that were just taken from the bitmap, or out of a fresh word, where frames are
-    /// handed out from. What had their place is the caller's to give back, once he has taken a frame:
-    /// the front would else be found to hold all of their pageblock.
+    /// Makes `piece`, frames of one group of 64, the frames that this cache allocates from. They
+    /// were just taken from the bitmap, or from a group that was never allocated before.
+    ///
+    /// Returns the frames that had the same entry of the cache. The caller must free them, but only
+    /// after it has allocated a frame. Otherwise the cache would seem to hold all of the
+    /// pageblock's used frames.
     pub(crate) fn begin(&mut self, piece: Piece, mobility: Mobility) -> Piece {
         let (place, displaced) = self.words.place(piece.word);
         self.words.hand_out_from(place, piece.mask, mobility);
         displaced
     }
 
-    /// Notes freed frames of one word, which is not at home. What had their place is the caller's to
-    /// give back.
+    /// Adds freed frames of one group of 64 to this cache, in an entry that another group may have
+    /// had. Returns the frames of that other group. The caller must free them.
     pub(crate) fn note_piece(&mut self, freed: Piece) -> Piece {
         let (place, displaced) = self.words.place(freed.word);
         for mobility in Mobility::ALL {
             let fresh = self.fresh_words[mobility.index()];
             if fresh.word == freed.word {
-                // Frames that are about to be handed out have not been, so nobody can free them.
+                // A frame that is still to be allocated cannot be freed.
                 fresh.check_without(freed.mask);
                 self.words.note_own(place, mobility);
                 if self.words.is_used_up(mobility) {
@@ -259,7 +287,9 @@ impl Front {
 }
 
 impl Zone<'_> {
-    /// The fewest frames of which fronts tell it: as many fronts as a machine has CPUs must not take its reserve unseen.
+    /// Returns the smallest number of frames that a per-CPU cache counts locally before it updates
+    /// this zone's shared counter. It is small enough that the local counts of all CPUs together do
+    /// not hide the use of the zone's reserve.
     pub(crate) fn tell_least(&self) -> i64 {
         let part = self.managed() >> TELL_LEAST_SHIFT;
         part.clamp(1, TELL_LEAST).cast_signed()

@@ -1,5 +1,7 @@
-//! The level above the pageblocks: an aligned GiB in one word, so that it is taken and given back
-//! by one exchange.
+//! The level above the pageblocks: an aligned GiB. The code calls it a *giant*.
+//!
+//! [`AtomicGiant`] is one 32-bit state for each GiB, so that a free GiB is allocated and freed by
+//! one exchange.
 
 use core::fmt;
 
@@ -9,11 +11,11 @@ use crate::{
     sync::{AtomicU32, Ordering},
 };
 
-/// Trees in a giant.
+/// Number of trees (64 MiB) in a GiB.
 pub(crate) const GIANT_TREES: usize = 16;
-/// Its binary logarithm.
+/// Binary logarithm of [`GIANT_TREES`].
 pub(crate) const GIANT_TREES_SHIFT: u32 = GIANT_TREES.trailing_zeros();
-/// Pageblocks in a giant.
+/// Number of pageblocks in a GiB.
 pub(crate) const GIANT_BLOCKS: u32 = 512;
 const _: () = assert!(GIANT_BLOCKS as usize == GIANT_TREES * TREE_BLOCKS);
 const _: () =
@@ -27,29 +29,31 @@ const MOBILITY: u32 = 3 << MOBILITY_SHIFT;
 const HOST: u32 = 1 << 14;
 const USE: u32 = 1 << 16;
 
-/// A value of a giant's word.
+/// A value of a GiB's state.
 ///
 /// | bits | field | values |
 /// |---|---|---|
-/// | 0–9 | count | blocks that are not free, or that somebody is about to use: 0 = it can be taken |
-/// | 10 | huge | 1 = allocated whole; its count is 0 and its blocks' words say free |
-/// | 11 | touched | 1 = it was used whole: its blocks are touched, whatever their words say |
-/// | 12–13 | mobility | that of its use while it is huge |
-/// | 14 | host | 1 = an attached host is one of those that the count has: it may take free blocks out |
-/// | 16–31 | uses | how often it was given back whole, modulo 2^16 |
+/// | 0–9 | count | pageblocks not free or about to be used; 0 = the GiB can be taken |
+/// | 10 | huge | 1 = allocated as a whole; the count is 0, and the pageblocks' states say free |
+/// | 11 | touched | 1 = was allocated as a whole, so the host may hold memory for all of it |
+/// | 12–13 | mobility | the mobility of the allocation while the GiB is huge |
+/// | 14 | host | 1 = an attached host is counted, too, and may take free pageblocks out |
+/// | 16–31 | uses | how often the GiB was freed as a whole, modulo 2^16 |
 ///
-/// Who is about to use a free block of it raises the count first, and who has freed a block lowers
-/// it after: a count of 0 means that all its blocks are free and nobody is at any of them.
+/// A CPU raises the count before it uses a free pageblock, and lowers the count after it has freed
+/// one. So a count of 0 means that all pageblocks are free and that no CPU is about to use one.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) struct Giant(u32);
 
 impl Giant {
+    /// Returns the value with these bits.
     #[cfg(not(ebb_model))]
     pub(crate) const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// The same with an attached host in it; none if one is, or if it counts as many as it can.
+    /// Returns the GiB's state after an attached host has entered the GiB. Returns `None` if a host
+    /// is in it already, or if the count is at its maximum.
     #[cfg(not(ebb_model))]
     pub(crate) const fn entered_by_host(self) -> Option<Self> {
         if self.count() == COUNT || self.has_host() {
@@ -59,7 +63,8 @@ impl Giant {
         }
     }
 
-    /// The same without the host; none if it is not in it.
+    /// Returns the GiB's state after the attached host has left the GiB. Returns `None` if no host
+    /// is in it.
     #[cfg(not(ebb_model))]
     pub(crate) const fn left_by_host(self) -> Option<Self> {
         if self.count() == 0 || !self.has_host() {
@@ -69,28 +74,35 @@ impl Giant {
         }
     }
 
-    /// Whether an attached host is in it.
+    /// Returns `true` if an attached host is in the GiB.
     #[cfg(not(ebb_model))]
     pub(crate) const fn has_host(self) -> bool {
         self.0 & HOST != 0
     }
 
+    /// Returns the number of pageblocks of the GiB that are not free or about to be used, plus 1 if
+    /// an attached host is in it.
     pub(crate) const fn count(self) -> u32 {
         self.0 & COUNT
     }
 
+    /// Returns `true` if the GiB is allocated as a whole.
     pub(crate) const fn is_huge(self) -> bool {
         self.0 & HUGE != 0
     }
 
+    /// Returns `true` if the GiB was allocated as a whole, and its pageblocks are not yet marked as
+    /// touched (backed by host memory).
     pub(crate) const fn is_touched(self) -> bool {
         self.0 & TOUCHED != 0
     }
 
+    /// Returns `true` if all of the GiB is free, so it can be allocated as a whole.
     pub(crate) const fn is_free(self) -> bool {
         self.0 & (COUNT | HUGE) == 0
     }
 
+    /// Returns the mobility of the allocation of the whole GiB.
     pub(crate) const fn mobility(self) -> Mobility {
         match (self.0 & MOBILITY) >> MOBILITY_SHIFT {
             0 => Mobility::Unmovable,
@@ -110,9 +122,11 @@ impl fmt::Debug for Giant {
     }
 }
 
-/// A giant's word in memory. Every change is one atomic read-modify-write of `AcqRel`: the
-/// `Release` of one who lowers the count to 0 pairs with the `Acquire` of one who then takes the
-/// giant, so he finds all its blocks as they were left.
+/// A GiB's state in memory.
+///
+/// Every change is one atomic read-modify-write with `AcqRel`. The `Release` of the CPU that lowers
+/// the count to 0 pairs with the `Acquire` of the CPU that then takes the GiB. So the latter sees
+/// all pageblocks as they were left.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicGiant(AtomicU32);
@@ -123,12 +137,14 @@ impl AtomicGiant {
         Self(AtomicU32::new(0))
     }
 
+    /// Reads the state.
     #[inline]
     pub(crate) fn load(&self) -> Giant {
         Giant(self.0.load(Ordering::Acquire))
     }
 
-    /// One exchange, for one who bounds how often he tries.
+    /// Replaces `old` by `new` with one compare-and-swap. Returns `false` if the value was not
+    /// `old`. For callers that bound their number of attempts.
     #[cfg(not(ebb_model))]
     pub(crate) fn exchange(&self, old: Giant, new: Giant) -> bool {
         self.0
@@ -136,7 +152,8 @@ impl AtomicGiant {
             .is_ok()
     }
 
-    /// Retries until `step` refuses. Bounded by the progress of others.
+    /// Applies `step` until the exchange succeeds, and returns the old value. Returns `None` if
+    /// `step` refuses a value. Bounded by the progress of others.
     fn update(&self, step: impl Fn(Giant) -> Option<Giant>) -> Option<Giant> {
         let mut old = self.load();
         loop {
@@ -151,20 +168,26 @@ impl AtomicGiant {
         }
     }
 
-    /// Raises the count for one who is about to use a free block. `settle` hands the touched mark
-    /// down to the blocks; several may do so at once.
+    /// Raises the GiB's count of used pageblocks by one, for a CPU that is about to use a free
+    /// pageblock. Returns `false` if the GiB is allocated as a whole.
     ///
-    /// Returns false if the giant is in use as a whole.
+    /// If the GiB is touched, calls `settle` first, which marks its pageblocks as touched. Several
+    /// CPUs may do this at once.
     #[inline]
     pub(crate) fn enter(&self, settle: impl Fn()) -> bool {
         self.enter_many(1, settle)
     }
 
-    /// Does what [`Self::enter`] does, for `blocks` free blocks of one tree. The caller leaves with
-    /// those that it does not use after all.
+    /// Raises the GiB's count of used pageblocks by `blocks`, for a CPU that is about to use that
+    /// number of free pageblocks of one tree. Returns `false` if the GiB is allocated as a whole.
+    /// Otherwise like [`enter`](Self::enter).
+    ///
+    /// The caller calls [`leave_many`](Self::leave_many) for pageblocks that it does not use after
+    /// all.
     #[inline]
     pub(crate) fn enter_many(&self, blocks: u32, settle: impl Fn()) -> bool {
-        // Bounded by the giant's frees: each turn after the first clears the mark of one.
+        // Bounded by how often the GiB is freed: each further iteration clears the mark of one such
+        // free.
         loop {
             let old = self.load();
             if old.is_huge() {
@@ -187,9 +210,10 @@ impl AtomicGiant {
         }
     }
 
-    /// The blocks know that they are touched, if this is what the giant still says.
+    /// Clears the flag `touched` if the state is still `seen`. The caller has marked the pageblocks
+    /// as touched.
     pub(crate) fn settled(&self, seen: Giant) {
-        // Whoever fails here finds that another has done it, or that there was another use.
+        // If this fails, another CPU has done it, or the GiB was used again.
         let _ = self.0.compare_exchange(
             seen.0,
             seen.0 & !TOUCHED,
@@ -198,13 +222,18 @@ impl AtomicGiant {
         );
     }
 
-    /// Lowers the count for a block that is free; true if that was the last.
+    /// Lowers the GiB's count of used pageblocks by one, for a pageblock that is free now. Returns
+    /// `true` if the count is 0 now.
     #[inline]
     pub(crate) fn leave(&self) -> bool {
         self.leave_many(1)
     }
 
-    /// The same for so many blocks.
+    /// Lowers the GiB's count of used pageblocks by `blocks`, for pageblocks that are free now.
+    /// Returns `true` if the count is 0 now.
+    ///
+    /// # Panics
+    /// If the count is lower than `blocks`.
     #[inline]
     pub(crate) fn leave_many(&self, blocks: u32) -> bool {
         let old = Giant(self.0.fetch_sub(blocks, Ordering::AcqRel));
@@ -215,12 +244,12 @@ impl AtomicGiant {
         old.count() == blocks
     }
 
-    /// Counts blocks for which there is no memory, before anybody uses the giant.
+    /// Counts `blocks` pageblocks without memory as in use, before the GiB is first used.
     pub(crate) fn set_missing(&self, blocks: u32) {
         self.0.fetch_add(blocks, Ordering::AcqRel);
     }
 
-    /// Takes it whole, if all of it is free.
+    /// Allocates the whole GiB. Returns `false` if it is not completely free.
     pub(crate) fn take(&self, mobility: Mobility) -> bool {
         self.update(|old| {
             let taken = old.0 & !MOBILITY | HUGE | (mobility as u32) << MOBILITY_SHIFT;
@@ -229,10 +258,10 @@ impl AtomicGiant {
         .is_some()
     }
 
-    /// Gives it back.
+    /// Frees the whole GiB. The host may hold memory for all of it.
     ///
     /// # Panics
-    /// If it is not allocated whole.
+    /// If it is not allocated as a whole.
     pub(crate) fn give(&self) {
         self.update(|old| {
             assert!(
@@ -243,8 +272,11 @@ impl AtomicGiant {
         });
     }
 
-    /// Takes it whole, all of whose blocks are the caller's: so many. False if somebody else is about
-    /// to look at one, or if it is in use as a whole.
+    /// Marks this GiB as one allocation. The caller must own all of its pageblocks, whose number is
+    /// `blocks`.
+    ///
+    /// Returns `false` if another CPU is about to use one of them, or if the GiB is allocated as a
+    /// whole already.
     pub(crate) fn join(&self, blocks: u32, mobility: Mobility) -> bool {
         self.update(|old| {
             let joined = old.0 & !(COUNT | MOBILITY) | HUGE | (mobility as u32) << MOBILITY_SHIFT;
@@ -253,7 +285,8 @@ impl AtomicGiant {
         .is_some()
     }
 
-    /// It is in use block by block from here on, all of which the caller has taken: so many.
+    /// Turns an allocation of the whole GiB into allocations of its `blocks` pageblocks, whose
+    /// states the caller has marked as allocated.
     pub(crate) fn split(&self, blocks: u32) {
         self.update(|old| Some(Giant(old.0 & !(HUGE | TOUCHED) | blocks)));
     }

@@ -1,4 +1,5 @@
-//! The first page of the metadata: what a reader in another address space needs to find its way.
+//! The first page of the metadata: [`Header`], with one [`ZoneRecord`] for each zone. It contains
+//! all that a reader in another address space needs to find the arrays.
 
 use crate::{
     config::{Extents, MAX_EXTENTS, MAX_ZONES, ZoneConfig},
@@ -8,81 +9,95 @@ use crate::{
 
 /// The first eight bytes of valid metadata: `EbbFrame` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
-/// The layout that this crate writes.
+/// The version of the layout that this crate writes.
 pub const VERSION: u32 = 7;
 
-/// An attached host looks, or there is none: who frees does not call. Value of `Header::host`.
+/// Value of `Header::host`: no attached host needs to be woken when a block is freed.
 pub(crate) const HOST_AWAKE: u32 = 0;
-/// An attached host has found nothing to take and waits for a call. Value of `Header::host`.
+/// Value of `Header::host`: an attached host found nothing to take and waits to be woken.
 pub(crate) const HOST_ASLEEP: u32 = 1;
 
-/// Which pageblocks an extent has.
+/// The adjacent pageblocks of one extent of a zone, in the metadata's header.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ExtentRecord {
-    /// Number of the first (aligned 2 MiB).
+    /// Number of the first pageblock (aligned 2 MiB).
     pub(crate) first: AtomicU64,
-    /// How many.
+    /// Number of pageblocks.
     pub(crate) blocks: AtomicU64,
 }
 
-/// One zone. Written once before the header is published, but for the counts.
+/// The part of the header for one zone. Apart from the counters, `managed` and `missing`, it is
+/// written only before the header is published.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ZoneRecord {
-    /// Free frames, but for those that fronts hold and have not told of. Signed, as fronts tell
-    /// of taking and freeing in any order.
+    /// Free frames, without the local counts that per-CPU caches have not yet added. Signed, as
+    /// caches add allocated and freed frames in any order.
     pub(crate) free: AtomicI64,
-    /// Free frames that are taken out: isolated, or held by the reporter.
+    /// Free frames that are isolated, being emptied, or held by the reporter.
     pub(crate) isolated: AtomicU64,
-    /// How often free frames were taken out. Here, as an attached host does so too.
+    /// How often free frames were isolated, also by an attached host.
     pub(crate) isolations: AtomicU64,
-    /// Free frames that an attached host has taken out, at most. It alone writes here.
+    /// An upper bound of the free frames that an attached host has taken out. Only the host writes
+    /// it.
     pub(crate) taken: AtomicU64,
     padding: [AtomicU64; 4],
     /// A `ZoneKind`.
     pub(crate) kind: AtomicU32,
     /// The NUMA node.
     pub(crate) node: AtomicU32,
-    /// Frames that there are and that are not offline.
+    /// Number of frames that have memory and are not offline.
     pub(crate) managed: AtomicU64,
-    /// Blocks of its trees that have no memory, or whose memory is offline.
+    /// Number of pageblocks in the zone's trees that have no memory or are offline.
     pub(crate) missing: AtomicU64,
-    /// Trees, and so the lengths of all arrays.
+    /// Number of trees (64 MiB), from which the lengths of all arrays follow.
     pub(crate) trees: AtomicU64,
-    /// Offsets of the arrays from the start of the metadata.
+    /// Offset of the search hints of trees from the start of the metadata, in bytes. The following
+    /// offsets are in bytes, too. An optional array that does not exist has the offset 0.
     pub(crate) map: AtomicU64,
+    /// Offset of the states of GiBs.
     pub(crate) giants: AtomicU64,
+    /// Offset of the summaries of trees.
     pub(crate) summaries: AtomicU64,
+    /// Offset of the states of pageblocks.
     pub(crate) states: AtomicU64,
+    /// Offset of the upper bounds of the orders of free runs.
     pub(crate) reaches: AtomicU64,
+    /// Offset of the allocation bitmaps.
     pub(crate) bits: AtomicU64,
+    /// Offset of the marks of frames that were ever allocated.
     pub(crate) used: AtomicU64,
+    /// Offset of the marks of frames that the host may hold memory for.
     pub(crate) touched: AtomicU64,
-    /// How many of `extent` are valid.
+    /// Number of valid entries of `extent`.
     pub(crate) extents: AtomicU32,
     spare: AtomicU32,
+    /// The extents.
     pub(crate) extent: [ExtentRecord; MAX_EXTENTS],
 }
 
-/// The header.
+/// The header of the metadata: one page.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub(crate) struct Header {
-    /// [`MAGIC`], stored last.
+    /// [`MAGIC`], stored last, which makes the header valid.
     pub(crate) magic: AtomicU64,
+    /// [`VERSION`].
     pub(crate) version: AtomicU32,
-    /// How many of `zone` are valid.
+    /// Number of valid entries of `zone`.
     pub(crate) zones: AtomicU32,
-    /// Length of the metadata.
+    /// Length of the metadata in bytes.
     pub(crate) bytes: AtomicU64,
-    /// The order from which on free blocks are reported; 255 = off.
+    /// The smallest order of free blocks that are reported; 255 = off.
     pub(crate) reporting_order: AtomicU32,
-    /// Whether an attached host wants to be called when a block becomes free: [`HOST_ASLEEP`] if it does.
+    /// [`HOST_ASLEEP`] if an attached host must be woken when a block is freed, else
+    /// [`HOST_AWAKE`].
     pub(crate) host: AtomicU32,
-    /// How often a request failed while free memory was taken out.
+    /// How often a request failed while free memory was isolated.
     pub(crate) misses: AtomicU32,
     spare: AtomicU32,
+    /// The zones.
     pub(crate) zone: [ZoneRecord; MAX_ZONES],
 }
 
@@ -93,7 +108,8 @@ const _: () = {
 };
 
 impl ZoneRecord {
-    /// Fills the record of a zone in, before anybody reads it: `Relaxed`, published by `magic`.
+    /// Writes the description of a zone into its record in the header. `Relaxed`: the store of
+    /// `magic` publishes it.
     pub(crate) fn describe(
         &self,
         config: &ZoneConfig<'_>,

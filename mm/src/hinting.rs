@@ -1,12 +1,15 @@
-//! Page hinting: freed memory goes to the host at once, rather than by a scan two seconds later.
+//! Page hinting: freed memory goes to the host at once. Free page reporting instead scans for it
+//! every two seconds.
 //!
-//! The mechanism is that of Nitesh Narayan Lal's free page hinting (v7, 2019). Each CPU notes what it frees in a
-//! [`HintList`]. When one is full, the hinter looks at its entries again: what was allocated since drops out, neighbours and
-//! duplicates are merged into one list of all CPUs. At a threshold that list is sent; what is below it waits
-//! for more, for [`HINT_BOUND`] at most. A block is isolated while the host works: the seed's lock is not needed.
+//! The method is that of Nitesh Narayan Lal's *free page hinting* for Linux (v7, 2019). Each CPU
+//! notes in a [`HintList`] which blocks it frees. [`Hinter`] reads the lists: when a list is full,
+//! or after [`HINT_BOUND`]. It checks each entry again, drops blocks that were allocated since, and
+//! merges adjacent and duplicate entries into one list. It sends that list to the host when it has
+//! enough ranges, or after [`HINT_BOUND`]. A block is isolated while the host processes it.
 //!
-//! Entries are hints, not the truth: the state of a block is. So whatever is in no list (a list had no room, memory was
-//! short, the host failed, hinting has just begun) is found by a sweep, which is a pass of the reporter's.
+//! Entries are only hints, the state of a block decides. Free blocks that are in no list are found
+//! by a *sweep*, which is a pass of the [`Reporter`]. This happens if a list had no room, memory
+//! was low, the host failed, or hinting has just been turned on.
 
 use core::time::Duration;
 
@@ -20,65 +23,71 @@ use crate::{
     summary::TREE_BLOCKS,
 };
 
-/// What was freed is looked at after so long, whether or not a list is full, and then sent, whether or not the
-/// threshold is reached.
+/// The maximum age of a hint: after this time lists are read even if none is full, and sent even if
+/// there are fewer ranges than the threshold.
 pub const HINT_BOUND: Duration = Duration::from_millis(50);
-/// Between two polls at least: whoever frees all the time does not keep a CPU busy with hints.
+/// The minimum time between two polls, so that constant freeing does not keep a CPU busy with
+/// hints.
 pub const HINT_PAUSE: Duration = Duration::from_millis(1);
 
-/// Memory is left alone for so long when a request has failed that isolated blocks might have met.
+/// How long nothing is isolated after a request has failed that isolated blocks could have served.
 const LEFT_ALONE: Duration = Duration::from_millis(200);
-/// Requests in a poll, 256 MiB: the rest has to wait for the next, and others get the CPU between.
+/// The maximum number of requests to the host in one poll (256 MiB). The rest waits for the next
+/// poll, so that others get the CPU.
 const POLL_REQUESTS: u64 = 4;
-/// Of what a zone has above its low watermark, a request isolates this part at most.
+/// A request isolates at most this fraction (one half) of the frames that a zone has above its
+/// `low` watermark.
 const SPARE_PART: u64 = 2;
 
-/// What became of hints.
+/// Counters of how hints were processed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct HintCounts {
-    /// Entries that were looked at again.
+    /// Entries that were read from the lists.
     pub entries: u64,
-    /// Of them, those of which nothing is free any more, or with the host already.
+    /// Of these, entries whose block has nothing to hint any more: it is in use, or the host has
+    /// dropped its memory already.
     pub dropped: u64,
-    /// Of them, those that became part of others.
+    /// Of these, entries that were merged with others.
     pub merged: u64,
-    /// Passes over all memory.
+    /// Sweeps over all memory.
     pub sweeps: u64,
 }
 
-/// How sending ended.
+/// Why sending ended.
 enum End<E> {
-    /// All was sent.
+    /// Everything was sent.
     Sent,
-    /// There is more, for the next poll.
+    /// The rest waits for the next poll.
     More,
-    /// The zone has no memory to spare.
+    /// The zone is at its `low` watermark, so nothing may be isolated.
     Short,
-    /// Somebody needs what is isolated.
+    /// A request failed that isolated blocks could have served.
     Missed,
-    /// The sink failed.
+    /// The sink failed with this error.
     Failed(E),
 }
 
-/// The hinter: a state machine without a thread or a clock of its own. There must be one at most for each allocator, and
-/// no [`Reporter`] may be at work at the same time.
+/// Reads the hint lists of all CPUs and passes free ranges to the host. A state machine without a
+/// thread or a clock of its own.
+///
+/// Use at most one for each allocator, and no [`Reporter`] at the same time.
 #[derive(Debug)]
 pub struct Hinter {
     list: HyperList,
-    /// Since when something has been waiting.
+    /// Since when hints have been waiting. `None` if there are none.
     since: Option<Duration>,
-    /// Memory is left alone until then.
+    /// Until this time nothing is isolated.
     not_before: Duration,
-    /// All memory has to be looked through.
+    /// Whether a sweep over all memory is necessary.
     sweep: bool,
     sweeper: Reporter,
-    /// How often others had missed memory at the last look.
+    /// The allocator's counter of requests that failed while blocks were isolated, as last read.
     misses: u32,
     counts: HintCounts,
 }
 
 impl Hinter {
-    /// A hinter that knows of nothing.
+    /// Returns a hinter without pending hints.
     pub const fn new() -> Self {
         Self {
             list: HyperList::new(),
@@ -96,16 +105,24 @@ impl Hinter {
         }
     }
 
-    /// What became of hints since this was last asked.
+    /// Returns the counters since the last call, and resets them.
     pub fn take_counts(&mut self) -> HintCounts {
         core::mem::take(&mut self.counts)
     }
 
-    /// Does what is due. `lists`: those of all CPUs. `threshold`: how many ranges make it worth to send them, 1 to
-    /// [`HINT_THRESHOLD_MAX`]; 0 is as 1, and more never are in the list. `now` is the time of any clock that does not run backwards.
+    /// Reads the hint lists, and sends ranges to the host through `sink` if that is due.
     ///
-    /// It wants to be polled again at `next`, and when [`Events::report_requested`](crate::Events::report_requested) is called;
-    /// not within [`HINT_PAUSE`].
+    /// - `now` is the time of any clock that does not run backwards.
+    /// - `lists` are the lists of all CPUs.
+    /// - `threshold` is the number of ranges from which on they are sent before [`HINT_BOUND`] has
+    ///   passed: 1 to [`HINT_THRESHOLD_MAX`]. Other values count as the nearest of these.
+    ///
+    /// Returns the numbers of ranges and frames that were sent, and the error of the sink, if any.
+    /// [`Poll::next`] is the time of the next poll, or `None` if no poll is necessary before
+    /// [`Events::report_requested`](crate::Events::report_requested) is called. Two polls must be
+    /// at least [`HINT_PAUSE`] apart.
+    ///
+    /// Does nothing if hinting is off.
     pub fn poll<S: ReportSink>(
         &mut self,
         now: Duration,
@@ -119,7 +136,7 @@ impl Hinter {
             .reporting_order()
             .filter(|_| allocator.is_hinting())
         else {
-            // Should hinting begin again, all is looked through.
+            // When hinting is turned on again, a sweep is necessary.
             self.leave_alone(now);
             return poll;
         };
@@ -131,7 +148,7 @@ impl Hinter {
             self.leave_alone(now.saturating_add(LEFT_ALONE));
         }
         if now < self.not_before {
-            // The sweep finds all of it.
+            // Empty the lists. The sweep after this time finds those blocks.
             lists.iter().for_each(|list| list.take(|_| ()));
             poll.next = Some(self.not_before);
             return poll;
@@ -144,7 +161,8 @@ impl Hinter {
                 list.take(|hint| self.note(allocator, order, hint));
             }
         }
-        // However much memory few ranges are: what is taken again within the bound need not go.
+        // The number of ranges decides, not their size: memory that is allocated again within the
+        // bound need not be sent.
         let ready = due || self.list.len() >= threshold.clamp(1, HINT_THRESHOLD_MAX);
         let mut end = End::Sent;
         if ready {
@@ -157,7 +175,7 @@ impl Hinter {
         match end {
             End::Sent => {}
             End::More => {
-                // What is left is due.
+                // The rest is due at once.
                 self.since = Some(now.saturating_sub(HINT_BOUND));
                 poll.next = Some(now.saturating_add(HINT_PAUSE));
                 return poll;
@@ -173,7 +191,8 @@ impl Hinter {
         poll
     }
 
-    /// When to come again.
+    /// Prepares the hinter for waiting, and returns when to poll again. Returns `None` if no time
+    /// is set.
     fn rest(
         &mut self,
         now: Duration,
@@ -193,7 +212,7 @@ impl Hinter {
             .map(|since| since.saturating_add(HINT_BOUND).max(pause))
     }
 
-    /// Does nothing until then, and looks through all memory after.
+    /// Sends nothing until this time, and sweeps all memory after it.
     fn leave_alone(&mut self, until: Duration) {
         self.not_before = until;
         self.sweep = true;
@@ -201,7 +220,7 @@ impl Hinter {
         self.list.clear();
     }
 
-    /// Looks at an entry again.
+    /// Checks an entry again, and adds it to the merged list if its block is still free.
     fn note(&mut self, allocator: &Allocator<'_>, order: Order, hint: Hint) {
         self.counts.entries += 1;
         let (mut first, mut count) = hint.blocks();
@@ -219,7 +238,7 @@ impl Hinter {
         }
     }
 
-    /// Sends the list.
+    /// Sends the merged list, in requests that each isolate a limited number of frames.
     fn send<S: ReportSink>(
         &mut self,
         order: Order,
@@ -229,7 +248,8 @@ impl Hinter {
     ) -> End<S::Error> {
         let mut zone = 0;
         let mut request = limited(allocator, zone, order);
-        // Bounded: each turn takes a block off the list or sends a request, of which there are few.
+        // Bounded: each iteration removes a block from the list or sends a request, and requests
+        // are limited.
         while let Some(number) = self.list.first() {
             let Some((of, block)) = allocator.locate(frame(number)) else {
                 self.list.pop();
@@ -265,7 +285,7 @@ impl Hinter {
         }
     }
 
-    /// Looks through all memory.
+    /// Passes over all memory and reports all free blocks.
     fn sweep<S: ReportSink>(
         &mut self,
         order: Order,
@@ -274,7 +294,7 @@ impl Hinter {
         poll: &mut Poll<S::Error>,
     ) -> End<S::Error> {
         self.counts.sweeps += 1;
-        // What fronts hold keeps blocks from being free; what they give back now is noted.
+        // Frames in per-CPU caches keep their blocks in use. Blocks that a drain frees are hinted.
         allocator.request_drain();
         let before = poll.frames;
         match self.sweeper.pass_zones(order, allocator, sink, poll) {
@@ -283,7 +303,7 @@ impl Hinter {
                 End::Sent
             }
             PassEnd::WorkLeft if allocator.hub.misses() != self.misses => End::Missed,
-            // Bounded by what there is: each such pass leaves less.
+            // Bounded: each such pass leaves less to report.
             PassEnd::WorkLeft if poll.frames != before => End::More,
             PassEnd::WorkLeft => End::Short,
             PassEnd::Failed(error) => End::Failed(error),
@@ -297,12 +317,12 @@ impl Default for Hinter {
     }
 }
 
-/// The first frame of a pageblock.
+/// Returns the first frame of the pageblock with this number.
 fn frame(number: u32) -> Frame {
     Frame::new(u64::from(number) * PAGEBLOCK_FRAMES)
 }
 
-/// A request of a part of what a zone can spare.
+/// Starts a request to the host, limited to a part of the frames that the zone can spare.
 fn limited<'a, 'm>(
     allocator: &'a Allocator<'m>,
     zone: usize,
@@ -310,13 +330,15 @@ fn limited<'a, 'm>(
 ) -> ReportRequest<'a, 'm> {
     let at = allocator.zone(zone).zone;
     let spare = at.free_frames().saturating_sub(at.marks.load().low);
-    // The last pageblock that can be spared is not kept from the host for being half of what can.
+    // The limit is not below one block of order 10 if that can be spared: otherwise the last
+    // pageblocks would never be sent.
     let limit = (spare / SPARE_PART).max(spare.min(Order::MAX.frames()));
     ReportRequest::new(allocator, zone, order, limit)
 }
 
 impl Allocator<'_> {
-    /// Whether a pageblock has anything to hint.
+    /// Returns `true` if the pageblock of `frame` still has free memory of `order` that the host
+    /// may hold.
     fn has_hint(&self, frame: Frame, order: Order) -> bool {
         let Some((zone, block)) = self.locate(frame) else {
             return false;

@@ -1,7 +1,9 @@
-//! What CPUs note of the blocks that they free, for the hinter (the seed's lists local to CPUs).
+//! Per-CPU lists of freed blocks ([`HintList`]), which the hinter reads, and the protocol that
+//! wakes the hinter ([`Calls`]).
 //!
-//! Who frees a block writes one entry into the list of its CPU. It calls the worker if the worker knows of no entry
-//! at all, or if the list is full and the worker would come later. It never waits, locks or sends.
+//! A CPU that frees a block writes one entry into its own list. It wakes the hinter if the hinter
+//! sleeps, or if the list is full and the hinter waits for a time. The CPU never blocks, takes a
+//! lock or sends to the host.
 
 use core::fmt;
 
@@ -11,36 +13,40 @@ use crate::{
     sync::{AtomicU32, AtomicU64, Ordering, fence},
 };
 
-/// Room for entries in a list (the seed's `MAX_FGPT_ENTRIES`): with what else is in it, a page.
+/// Capacity of a [`HintList`] in entries. It is the `MAX_FGPT_ENTRIES` of the Linux patches. The
+/// list fills a page.
 #[cfg(not(ebb_model))]
 pub const HINT_ENTRIES: usize = 1000;
 #[cfg(ebb_model)]
 #[allow(missing_docs, reason = "for models")]
 pub const HINT_ENTRIES: usize = 2;
 
-/// So many entries make a list full, unless that is changed: a request's worth of blocks.
+/// The number of entries from which on a list counts as full, unless
+/// [`Allocator::set_hint_limit`](crate::Allocator::set_hint_limit) changes it. It is the number of
+/// pageblocks in one request to the host.
 pub const HINT_LIMIT: usize = if HINT_ENTRIES < 32 { HINT_ENTRIES } else { 32 };
 
-/// The bit of an entry that stands for an aligned GiB. Numbers of pageblocks are below.
+/// The bit of an entry that stands for an aligned GiB. Pageblock numbers are below it.
 const GIANT: u32 = 1 << 31;
 
-/// Blocks that were freed: a pageblock of which something became free, or a GiB.
+/// An entry of a hint list: a pageblock in which frames were freed, or a freed GiB.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Hint(u32);
 
 impl Hint {
-    /// The pageblock of a frame.
+    /// Returns the list entry for the pageblock of `frame`.
     pub(crate) fn block(frame: Frame) -> Self {
-        // A frame's number has 40 bits, a pageblock's 31.
+        // A frame number has 40 bits, so a pageblock number has 31.
         Self(u32::try_from(frame.number() / PAGEBLOCK_FRAMES).unwrap_or(GIANT - 1))
     }
 
-    /// The GiB that begins with a frame.
+    /// Returns the list entry for the GiB that starts with frame `first`.
     pub(crate) fn giant(first: Frame) -> Self {
         Self(Self::block(first).0 | GIANT)
     }
 
-    /// The number of the first pageblock, and how many they are.
+    /// Returns the number of the first pageblock of the entry, and how many pageblocks the entry
+    /// has: 1 or 512.
     pub(crate) fn blocks(self) -> (u32, u32) {
         let giant = Order::GIANT.frames() / PAGEBLOCK_FRAMES;
         if self.0 & GIANT == 0 {
@@ -51,12 +57,15 @@ impl Hint {
     }
 }
 
-/// The list of one CPU. Only its own CPU writes into it, while nothing else runs there; only the hinter reads.
+/// The list of one CPU, in which it notes the blocks that it frees.
+///
+/// Only that CPU writes it, without being interrupted by code that writes it, too. Only the
+/// [`Hinter`](crate::Hinter) reads it.
 #[repr(C, align(64))]
 pub struct HintList {
-    /// Entries written so far. The CPU's own.
+    /// Number of entries written so far. Only the CPU changes it.
     written: AtomicU64,
-    /// Entries read so far. The hinter's.
+    /// Number of entries read so far. Only the hinter changes it.
     read: AtomicU64,
     entries: [AtomicU32; HINT_ENTRIES],
 }
@@ -70,7 +79,7 @@ impl fmt::Debug for HintList {
 }
 
 impl HintList {
-    /// A list without entries.
+    /// Returns an empty list.
     #[cfg(not(ebb_model))]
     #[must_use]
     pub const fn new() -> Self {
@@ -81,7 +90,7 @@ impl HintList {
         }
     }
 
-    /// A list without entries.
+    /// Returns an empty list.
     #[cfg(ebb_model)]
     #[must_use]
     pub fn new() -> Self {
@@ -92,41 +101,42 @@ impl HintList {
         }
     }
 
-    /// Entries that nobody has read.
+    /// Returns the number of entries that the hinter has not read.
     pub(crate) fn len(&self) -> usize {
-        // Acquire (both): see `push` and `take`.
+        // `Acquire` (both) pairs with the `Release` in `push` and in `take`.
         let written = self.written.load(Ordering::Acquire);
         let waiting = written.saturating_sub(self.read.load(Ordering::Acquire));
         usize::try_from(waiting).unwrap_or(usize::MAX)
     }
 
-    /// Writes an entry; how many there are then, or none if there is no room.
+    /// Adds an entry. Returns the number of unread entries, or `None` if the list has no room.
     fn push(&self, hint: Hint) -> Option<usize> {
-        // Relaxed: this CPU alone writes it.
+        // `Relaxed`: only this CPU writes it.
         let written = self.written.load(Ordering::Relaxed);
-        // Acquire: pairs with the Release in `take`, after which the places are free.
+        // `Acquire` pairs with the `Release` in `take`, after which the entries may be overwritten.
         let waiting = written.saturating_sub(self.read.load(Ordering::Acquire));
         let waiting = usize::try_from(waiting).unwrap_or(usize::MAX);
         if waiting >= HINT_ENTRIES {
             return None;
         }
         self.entries[place(written)].store(hint.0, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `take`, which then finds the entry, and the block free.
+        // `Release` pairs with the `Acquire` in `take`, which then sees the entry, and that the
+        // block is free.
         self.written.store(written + 1, Ordering::Release);
         Some(waiting + 1)
     }
 
-    /// Reads what there is.
+    /// Removes all entries from the list, and calls `visit` for each.
     pub(crate) fn take(&self, mut visit: impl FnMut(Hint)) {
-        // Acquire: see `push`.
+        // `Acquire` pairs with the `Release` in `push`.
         let written = self.written.load(Ordering::Acquire);
-        // Relaxed: the hinter alone writes it.
+        // `Relaxed`: only the hinter writes it.
         let read = self.read.load(Ordering::Relaxed);
-        // Bounded by the room, whatever the counts say.
+        // Bounded by the capacity, even if the counters are wrong.
         for at in (read..written).take(HINT_ENTRIES) {
             visit(Hint(self.entries[place(at)].load(Ordering::Relaxed)));
         }
-        // Release: see `push`.
+        // `Release` pairs with the `Acquire` in `push`.
         self.read.store(written, Ordering::Release);
     }
 }
@@ -137,29 +147,35 @@ impl Default for HintList {
     }
 }
 
-/// Where the entry of this number is.
+/// Returns the index in the ring of the entry with this number.
 fn place(number: u64) -> usize {
     crate::frame::index(number % HINT_ENTRIES as u64)
 }
 
-/// The worker knows of no entry: whoever writes one calls.
+/// The hinter has no entry to wait for. A CPU that writes an entry wakes it.
 const ASLEEP: u32 = 0;
-/// The worker comes when what it knows of is old enough: who makes a list full calls.
+/// The hinter wakes up by itself when its oldest entry is old enough. A CPU that fills a list wakes
+/// it earlier.
 const WAITING: u32 = 1;
-/// The worker was called, works, or leaves memory alone until a time of its own: nobody calls.
+/// The hinter was woken, is at work, or pauses until a time of its own. No CPU wakes it.
 const CALLED: u32 = 2;
 
-/// Between those who write entries and the worker. Who writes an entry looks at `worker` afterwards; the worker, before
-/// it rests, says so in `worker` and looks at the lists afterwards. Of two at once one sees the other.
+/// The protocol between the CPUs that write entries and the hinter.
+///
+/// A CPU writes its entry first and reads `worker` after that. The hinter, before it rests, writes
+/// `worker` first and reads the lists after that. So if both happen at once, at least one of them
+/// sees the other.
 pub(crate) struct Calls {
+    /// `ASLEEP`, `WAITING` or `CALLED`.
     worker: AtomicU32,
-    /// Something was freed that is in no list: all memory has to be looked through.
+    /// Whether a block was freed that is in no list, so that a sweep over all memory is necessary.
     missed: AtomicU32,
-    /// How many entries make a list full.
+    /// The number of entries from which on a list is full.
     limit: AtomicU32,
 }
 
 impl Calls {
+    /// Returns the initial state: the hinter is called already.
     pub(crate) fn new() -> Self {
         Self {
             worker: AtomicU32::new(CALLED),
@@ -168,35 +184,39 @@ impl Calls {
         }
     }
 
-    /// How many entries make a list full: 1 to [`HINT_ENTRIES`].
+    /// Sets how many entries make a hint list full: 1 to [`HINT_ENTRIES`].
     pub(crate) fn set_limit(&self, entries: usize) {
         debug_assert!((1..=HINT_ENTRIES).contains(&entries));
-        // Relaxed: who frees meanwhile goes by the old one.
+        // `Relaxed`: CPUs that free at the same time may use the old limit.
         self.limit
             .store(u32::try_from(entries).unwrap_or(1), Ordering::Relaxed);
     }
 
-    /// Whether a list with so many entries is full.
+    /// Returns `true` if a hint list with `entries` entries counts as full.
     pub(crate) fn is_full(&self, entries: usize) -> bool {
         entries >= crate::frame::index(self.limit.load(Ordering::Relaxed).into())
     }
 
-    /// Something was freed that is in no list.
+    /// Notes that a block was freed that is in no hint list, so that a sweep over all memory is
+    /// necessary.
     pub(crate) fn miss(&self) {
-        // Release: pairs with the Acquire in `take_missed`: who takes it finds what was freed.
+        // `Release` pairs with the `Acquire` in `take_missed`, after which the hinter finds the
+        // block free.
         self.missed.store(1, Ordering::Release);
     }
 
-    /// Whether something was, since this was last asked.
+    /// Returns `true` if, since the last call, a block was freed that is in no hint list.
     pub(crate) fn take_missed(&self) -> bool {
         self.has_missed() && self.missed.swap(0, Ordering::AcqRel) != 0
     }
 
+    /// Returns `true` if a block was freed that is in no list.
     fn has_missed(&self) -> bool {
         self.missed.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes what was freed; whether the worker has to be called.
+    /// Notes a freed block in the CPU's list, if it has one. Returns `true` if the caller must wake
+    /// the hinter.
     pub(crate) fn note(&self, list: Option<&HintList>, hint: Hint) -> bool {
         let full = match list.and_then(|list| list.push(hint)) {
             Some(entries) => self.is_full(entries),
@@ -209,21 +229,22 @@ impl Calls {
         fence(Ordering::SeqCst);
         let seen = self.worker.load(Ordering::Relaxed);
         let due = seen == ASLEEP || full && seen == WAITING;
-        // A failed exchange: another called, or the worker has looked since, which found this entry.
+        // If the exchange fails, another CPU wakes the hinter, or the hinter has changed `worker`
+        // after this entry was written, and finds the entry.
         due && self
             .worker
             .compare_exchange(seen, CALLED, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// The worker begins to work.
+    /// Notes that the hinter starts to work.
     pub(crate) fn work(&self) {
-        // AcqRel: pairs with that of `note`.
+        // `AcqRel` pairs with the exchange in `note`.
         self.worker.swap(CALLED, Ordering::AcqRel);
     }
 
-    /// The worker rests: until it is called, or (`knows`) until what it knows of is old enough. False: it must not, there is
-    /// something to do.
+    /// Lets the hinter rest: until its entries are old enough if `knows` is set, otherwise until it
+    /// is woken. Returns `false` if it must not rest, as `lists` has entries to process.
     pub(crate) fn rest(&self, knows: bool, lists: &[HintList]) -> bool {
         let rest = if knows { WAITING } else { ASLEEP };
         self.worker.swap(rest, Ordering::AcqRel);

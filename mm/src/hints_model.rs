@@ -1,5 +1,5 @@
-//! Every interleaving of those who note what they free and the worker that looks: nothing is left in a list with nobody
-//! called and nobody about to come.
+//! Model of the protocol between CPUs that note freed blocks and the hinter, run by loom in all
+//! interleavings: no entry stays in a list while the hinter sleeps and no CPU wakes it.
 
 use loom::{
     model::Builder,
@@ -13,11 +13,11 @@ use loom::{
 use super::{Calls, Hint, HintList, Ordering};
 use crate::Frame;
 
-/// A worker, those who call it, and blocks that are free or not.
+/// A hinter, two CPUs with a list each, and blocks that are free or not.
 struct Model {
     calls: Calls,
     lists: [HintList; 2],
-    /// Calls that the worker has not answered.
+    /// Whether a CPU has woken the hinter since the hinter last looked.
     wanted: AtomicBool,
     free: [AtomicU32; 4],
 }
@@ -34,23 +34,23 @@ impl Model {
         }
     }
 
-    /// Frees a block.
+    /// Frees a block, and wakes the hinter if that is necessary.
     fn free(&self, cpu: usize, block: usize) {
         self.free[block].store(1, Ordering::Relaxed);
         let hint = Hint::block(Frame::new(block as u64 * 512));
         if self.calls.note(Some(&self.lists[cpu]), hint) {
-            // An exchange: loom does not order a store after an exchange that did not see it.
+            // An exchange, as loom does not order a store after an exchange that did not see it.
             self.wanted.swap(true, Ordering::Release);
         }
     }
 
     fn give(&self, hint: Hint) {
         let block = &self.free[hint.blocks().0 as usize];
-        // An entry is there: then the block is seen free.
+        // An entry exists, so the block must be seen as free.
         assert_eq!(block.swap(2, Ordering::Relaxed), 1);
     }
 
-    /// What the hinter does in a poll; whether it comes again by itself.
+    /// Does what the hinter does in a poll. Returns `true` if the hinter polls again by itself.
     fn work(&self, due: bool) -> bool {
         self.calls.work();
         if self.calls.take_missed() {
@@ -67,7 +67,8 @@ impl Model {
         knows | !self.calls.rest(knows, &self.lists)
     }
 
-    /// The worker, at the start asleep. It answers calls, and comes when it said so.
+    /// Runs the hinter, which is asleep at first, for a number of turns. It polls when it was woken
+    /// or set itself a time. Returns `true` if it polls again by itself.
     fn turns(&self, turns: usize) -> bool {
         let mut again = false;
         for _ in 0..turns {
@@ -112,7 +113,7 @@ fn check(limit: usize, turns: usize, per_cpu: usize) {
             cpu.join().expect("no panic");
         }
         model.must_be_done(2 * per_cpu, comes);
-        // It comes, and then all is given.
+        // The hinter polls until it rests. All blocks must be given back then.
         let mut comes = comes;
         for _ in 0..4 {
             if comes || model.wanted.swap(false, Ordering::Acquire) {

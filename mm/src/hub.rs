@@ -1,4 +1,5 @@
-//! What all zones share: whom to tell of what, and what is asked of every front.
+//! State that all zones of an allocator share: the mode in which free memory is given back to the
+//! host, notifications, and requests to drain the per-CPU caches.
 
 use core::fmt;
 
@@ -12,30 +13,32 @@ use crate::{
     sync::{AtomicU32, Ordering},
 };
 
-/// Nobody wants to hear of freed blocks: nothing is given back, or a pass is due anyway.
+/// A freed block wakes no one: reporting is off, or a pass is due anyway.
 const SILENT: u32 = 0;
-/// The reporter sleeps: the first block freed wakes it.
+/// The reporter sleeps. The next freed block wakes it.
 const WATCHING: u32 = 1;
-/// The reporter is at work: a block freed now calls for another pass.
+/// The reporter is in a pass. A block that is freed now causes another pass.
 const WORKING: u32 = 2;
-/// Blocks are hinted: each block freed is noted.
+/// Freed blocks are noted in the hint lists.
 const HINTING: u32 = 3;
-/// An attached host takes what is free: whoever frees a block calls it if it sleeps.
+/// An attached host takes free memory. A CPU that frees a block wakes the host if it sleeps.
 const SHARED: u32 = 4;
 
-/// Reporting is off.
+/// Value of `Header::reporting_order` while reporting is off.
 const OFF: u32 = 255;
 
-/// The shared part of an allocator.
+/// The state that all zones of an allocator share.
 pub(crate) struct Hub<'m> {
     events: &'m dyn Events,
     header: &'m Header,
-    /// The mode decides between `HINTING`, `SHARED` and the others, and `set_mode` alone changes it. All others
-    /// go from one value to another by an exchange that fails if the mode was changed meanwhile.
+    /// `SILENT`, `WATCHING`, `WORKING`, `HINTING` or `SHARED`.
+    ///
+    /// Only `set_mode` changes it to or from `HINTING` and `SHARED`. The other changes are
+    /// exchanges that fail if the mode was changed in between.
     trigger: AtomicU32,
     hints: Calls,
     drains: AtomicU32,
-    /// Whether there is metadata for what the host holds of single frames.
+    /// Whether the metadata has one mark for each frame that the host may hold memory for.
     frame_marks: bool,
 }
 
@@ -48,6 +51,7 @@ impl fmt::Debug for Hub<'_> {
 }
 
 impl<'m> Hub<'m> {
+    /// Returns the shared state of a new allocator, with reporting off.
     pub(crate) fn new(events: &'m dyn Events, header: &'m Header, frame_marks: bool) -> Self {
         header.reporting_order.store(OFF, Ordering::Relaxed);
         Self {
@@ -60,12 +64,16 @@ impl<'m> Hub<'m> {
         }
     }
 
+    /// Notifies the owner that the zone with this index ran low.
     pub(crate) fn low_memory(&self, zone: usize) {
         self.events.low_memory(zone);
     }
 
-    /// `Relaxed`: a block freed while the order changes is found by the pass that the change
-    /// calls for.
+    /// Returns the smallest order of free blocks that are reported or hinted, or `None` if neither
+    /// is active.
+    ///
+    /// `Relaxed`: a block that is freed while the order changes is found by the pass that the
+    /// change requests.
     #[inline]
     pub(crate) fn reporting_order(&self) -> Option<Order> {
         u8::try_from(self.header.reporting_order.load(Ordering::Relaxed))
@@ -73,19 +81,28 @@ impl<'m> Hub<'m> {
             .and_then(Order::new)
     }
 
+    /// Sets the smallest order of free blocks that are reported. `None` turns reporting off. Ends
+    /// the other modes.
+    ///
+    /// # Errors
+    /// Fails if the order is above 10, or below 9 without frame marks.
     pub(crate) fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
         order.map_or(Ok(()), |order| self.check_order(order))?;
         let before = self.set_mode(order, SILENT);
-        // Blocks that are free already wait for a pass as much as those freed from now on.
+        // Blocks that are free already wait for a pass, too.
         if order.is_some() && before != WORKING {
             self.events.report_requested();
         }
         Ok(())
     }
 
+    /// Turns hinting on for blocks of `order` and above.
+    ///
+    /// # Errors
+    /// Fails if the order is above 10, or below 9 without frame marks.
     pub(crate) fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
         self.check_order(order)?;
-        // Blocks that are free already have not been noted.
+        // Blocks that are free already are in no list.
         self.hints.miss();
         self.set_mode(Some(order), HINTING);
         self.hints.work();
@@ -93,7 +110,10 @@ impl<'m> Hub<'m> {
         Ok(())
     }
 
-    /// Whether free memory can be given back from this order on.
+    /// Checks that free memory can be given back from this order on.
+    ///
+    /// # Errors
+    /// Fails if the order is above 10, or below 9 without frame marks.
     fn check_order(&self, order: Order) -> Result<(), OrderError> {
         if order > Order::MAX {
             Err(OrderError::TooLarge(order))
@@ -104,61 +124,68 @@ impl<'m> Hub<'m> {
         }
     }
 
+    /// Turns the mode on in which an attached host takes free memory.
     pub(crate) fn set_shared(&self) {
         self.set_mode(None, SHARED);
         self.events.report_requested();
     }
 
-    /// Whether an attached host takes what is free.
+    /// Returns `true` if an attached host takes free memory.
     pub(crate) fn is_shared(&self) -> bool {
         self.trigger.load(Ordering::Acquire) == SHARED
     }
 
-    /// What the trigger was before.
+    /// Sets the reporting order and the trigger. Returns the previous trigger.
     fn set_mode(&self, order: Option<Order>, trigger: u32) -> u32 {
         let value = order.map_or(OFF, |order| u32::from(order.get()));
         self.header.reporting_order.store(value, Ordering::Relaxed);
         self.trigger.swap(trigger, Ordering::AcqRel)
     }
 
-    /// Whether freed blocks are hinted.
+    /// Returns `true` if freed blocks are hinted.
     pub(crate) fn is_hinting(&self) -> bool {
         self.trigger.load(Ordering::Acquire) == HINTING
     }
 
-    /// Who is called for hints.
+    /// Returns the state by which CPUs wake the hinter.
     pub(crate) fn hints(&self) -> &Calls {
         &self.hints
     }
 
-    /// Whether touched marks are kept for each frame: while blocks below order 9 are reported.
+    /// Returns `true` if the allocator records for each single frame whether the host may hold
+    /// memory for it. That is the case while blocks below order 9 are reported.
     #[inline]
     pub(crate) fn fine(&self) -> bool {
         self.header.reporting_order.load(Ordering::Relaxed) < u32::from(Order::PAGEBLOCK.get())
     }
 
-    /// Whether a reporter waits for blocks to become free, so that no front may keep what makes one
-    /// whole. Hinting does not wait: what a front holds is given back when its CPU is idle.
+    /// Returns `true` if a reporter waits for free blocks, so that caches give complete pageblocks
+    /// back at once.
+    ///
+    /// Hinting does not wait: a cache gives its frames back when its CPU is idle.
     #[inline]
     pub(crate) fn listens(&self) -> bool {
         matches!(self.trigger.load(Ordering::Relaxed), WATCHING | WORKING)
     }
 
-    /// Whether a reporter waits for a free block of this order, so that no front may keep it.
+    /// Returns `true` if a reporter waits for free blocks of this order, so that no cache may keep
+    /// one.
     #[inline]
     pub(crate) fn awaits(&self, order: Order) -> bool {
         self.listens() && self.gives_back(order)
     }
 
+    /// Returns `true` if free blocks of this order are reported or hinted.
     fn gives_back(&self, order: Order) -> bool {
         self.reporting_order().is_some_and(|least| least <= order)
     }
 
-    /// A whole block became free, which `first` tells.
+    /// Wakes the reporter, the hinter or the attached host, depending on the mode, after a whole
+    /// pageblock became free. `first` returns its first frame.
     ///
-    /// `SeqCst`, here and below: after the step that freed the block, which is `SeqCst` too, and
-    /// paired with the exchange in `work`: either this sees that a pass is under way, or the pass
-    /// sees the block free.
+    /// `SeqCst`, here and below: it follows the step that freed the block, which is `SeqCst`, too,
+    /// and pairs with the exchange in `work`. So either this load sees that a pass is under way, or
+    /// the pass sees the free block.
     #[inline]
     pub(crate) fn freed_block(&self, first: impl FnOnce() -> Frame) {
         match self.trigger.load(Ordering::SeqCst) {
@@ -168,7 +195,8 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// These whole blocks became free, or most of them.
+    /// Like [`freed_block`](Self::freed_block), for several pageblocks at once. Some of them may
+    /// not be free.
     pub(crate) fn freed_blocks(&self, blocks: &[Frame]) {
         match self.trigger.load(Ordering::SeqCst) {
             SILENT => {}
@@ -179,7 +207,7 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// An aligned GiB became free.
+    /// Like [`freed_block`](Self::freed_block), for an aligned GiB.
     pub(crate) fn freed_giant(&self, first: Frame) {
         match self.trigger.load(Ordering::SeqCst) {
             SILENT => {}
@@ -188,28 +216,36 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// Frames of the word of this frame became free; `used` are in use in it now.
+    /// Like [`freed_block`](Self::freed_block), for frames of the group of 64 of `frame`. `used`
+    /// has the frames of the group that are still in use, one bit for each.
+    ///
+    /// Does nothing if the reporting order is 9 or above, or the group has no free run of that
+    /// order.
     #[inline]
     pub(crate) fn freed_in_word(&self, frame: Frame, used: u64) {
         if self.trigger.load(Ordering::SeqCst) != SILENT
             && let Some(order) = self.reporting_order()
             && order < Order::PAGEBLOCK
-            // A larger order spans words: that this one is free is what can be told from here.
+            // A run of a larger order spans several groups. From here it is only visible that this
+            // one is free.
             && runs(!used, order.get().min(6)) != 0
         {
             self.freed_block(|| frame);
         }
     }
 
-    /// A run of this order became free in the block of this frame.
+    /// Like [`freed_block`](Self::freed_block), for a block of the order `freed` at `frame`. Does
+    /// nothing if the reporting order is larger.
     pub(crate) fn freed_run(&self, frame: Frame, freed: Order) {
         if self.trigger.load(Ordering::SeqCst) != SILENT && self.gives_back(freed) {
             self.freed_block(|| frame);
         }
     }
 
-    /// Calls the host, if it sleeps. `SeqCst`, paired with that of `Attached::sleep`: either this sees that it sleeps, or it
-    /// looks once more and sees the block free.
+    /// Wakes the attached host if it sleeps.
+    ///
+    /// `SeqCst` pairs with `Attached::sleep`: either this load sees that the host sleeps, or the
+    /// host's check after `sleep` sees the free block.
     fn freed_for_host(&self) {
         let host = &self.header.host;
         if host.load(Ordering::SeqCst) == HOST_ASLEEP
@@ -221,17 +257,17 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// Tells the reporter or the host, once.
+    /// Wakes the reporter or the attached host, once.
     #[cold]
     fn freed(&self) {
         let mut seen = self.trigger.load(Ordering::Relaxed);
         if seen == SHARED {
             return self.freed_for_host();
         }
-        // Bounded by the progress of others: a failed exchange means that another's succeeded, and
-        // the reporter goes from one value to the next once in a pass.
+        // Bounded by the progress of others: a failed exchange means that another one succeeded,
+        // and the reporter changes the value only once in a pass.
         while matches!(seen, WATCHING | WORKING) {
-            // `AcqRel`: the reporter that sees SILENT sees the block free (`pass_is_wanted`).
+            // `AcqRel`: a reporter that sees `SILENT` sees the block free (`pass_is_wanted`).
             match self.trigger.compare_exchange_weak(
                 seen,
                 SILENT,
@@ -245,7 +281,7 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// Notes what was freed in the list of this CPU, and calls the worker if that is due.
+    /// Notes a freed block in the list of this CPU, and wakes the hinter if that is necessary.
     #[cold]
     fn hint(&self, hint: Hint) {
         if self.hints.note(self.events.hints(), hint) {
@@ -253,50 +289,58 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// A request failed while free memory was taken out.
+    /// Counts a request that failed while free memory was isolated.
     #[cold]
     pub(crate) fn missed(&self) {
-        // Relaxed: a number that is compared with what it was.
+        // `Relaxed`: the counter is only compared with its earlier values.
         self.header.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often that was. Who takes memory out for the host leaves it alone for a while when this has
-    /// changed: else he could take what was waited for again and again.
+    /// Returns how often a request failed while free memory was isolated.
+    ///
+    /// Code that isolates memory for the host pauses for a while when this number has changed.
+    /// Otherwise it could isolate the missing memory again and again.
     pub(crate) fn misses(&self) -> u32 {
         self.header.misses.load(Ordering::Relaxed)
     }
 
-    /// The reporter starts a pass. `SeqCst`: see `freed_block`.
+    /// Notes that the reporter starts a pass over free memory. `SeqCst`: see
+    /// [`freed_block`](Self::freed_block).
     pub(crate) fn work(&self) {
         let _ = self
             .trigger
             .compare_exchange(SILENT, WORKING, Ordering::SeqCst, Ordering::Relaxed);
     }
 
-    /// The pass is over and the next one fixed: nobody needs to call for it.
+    /// Notes that a pass of the reporter has ended and the time of the next one is set. So a freed
+    /// block need not wake the reporter.
     pub(crate) fn rest(&self) {
         let _ = self
             .trigger
             .compare_exchange(WORKING, SILENT, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// The pass is over: whether a block was freed meanwhile. If not, the reporter sleeps now.
+    /// Notes that a pass of the reporter has ended with nothing left to report. Returns `true` if a
+    /// block was freed during the pass, so another pass is necessary. Otherwise the reporter sleeps
+    /// from here on.
     pub(crate) fn finish(&self) -> bool {
         self.trigger
             .compare_exchange(WORKING, WATCHING, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
     }
 
-    /// Whether a pass was asked for, so that the freeing path is silent.
+    /// Returns `true` if a pass of the reporter was requested, or reporting is off.
     pub(crate) fn pass_is_wanted(&self) -> bool {
         self.trigger.load(Ordering::Acquire) == SILENT
     }
 
+    /// Returns how often a drain of the per-CPU caches was requested so far.
     #[inline]
     pub(crate) fn drains(&self) -> u32 {
         self.drains.load(Ordering::Relaxed)
     }
 
+    /// Requests that every per-CPU cache be drained.
     pub(crate) fn request_drain(&self) {
         self.drains.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,28 +1,29 @@
-//! What all CPUs freed, looked at again: ranges of pageblocks in order, neighbours and duplicates merged (the seed's
-//! hyperlist).
+//! The hinter's merged list of all CPUs' freed pageblocks: [`HyperList`], sorted ranges without
+//! duplicates. The name is that of the Linux patches.
 
-/// Ranges that it has room for: the most that the threshold can be.
+/// The maximum threshold of [`Hinter::poll`](crate::Hinter::poll): the number of ranges for which
+/// the hinter has room.
 pub const HINT_THRESHOLD_MAX: usize = 256;
 
-/// Pageblocks that follow each other, by their numbers.
+/// Adjacent pageblocks, by their numbers.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Run {
     first: u32,
     end: u32,
 }
 
-/// What became of an entry.
+/// The result of adding pageblocks to the merged list of freed pageblocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Added {
-    /// It is a range of its own.
+    /// They became a range of their own.
     Apart,
-    /// It has become part of others, or was there.
+    /// They were merged with a range that they touch or overlap.
     Merged,
-    /// There is no room for it.
+    /// The list has no room for another range. Nothing was added.
     NoRoom,
 }
 
-/// The ranges: in order, and no two of them touch.
+/// The merged list of freed pageblocks: ranges in ascending order. No two of them touch.
 #[derive(Debug)]
 pub(crate) struct HyperList {
     runs: [Run; HINT_THRESHOLD_MAX],
@@ -30,6 +31,7 @@ pub(crate) struct HyperList {
 }
 
 impl HyperList {
+    /// Returns an empty list.
     pub(crate) const fn new() -> Self {
         Self {
             runs: [Run { first: 0, end: 0 }; HINT_THRESHOLD_MAX],
@@ -37,11 +39,12 @@ impl HyperList {
         }
     }
 
+    /// Returns the ranges.
     fn runs(&self) -> &[Run] {
         &self.runs[..self.len]
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges in the list.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -50,23 +53,26 @@ impl HyperList {
         self.len == 0
     }
 
+    /// Removes all ranges.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 
+    /// Returns the number of pageblocks in all ranges.
     #[cfg(all(test, not(ebb_model)))]
     fn blocks(&self) -> u64 {
         let sizes = self.runs().iter().map(|run| u64::from(run.end - run.first));
         sizes.sum()
     }
 
-    /// Adds `count` pageblocks.
+    /// Adds `count` pageblocks from number `first` on to the list. Returns whether they became a
+    /// range of their own or were merged with others, or [`Added::NoRoom`] if the list is full.
     pub(crate) fn add(&mut self, first: u32, count: u32) -> Added {
         let new = Run {
             first,
             end: first.saturating_add(count),
         };
-        // Those that it touches or overlaps.
+        // The ranges that the new one touches or overlaps.
         let from = self.runs().partition_point(|run| run.end < new.first);
         let to = self.runs().partition_point(|run| run.first <= new.end);
         if from == to {
@@ -87,12 +93,12 @@ impl HyperList {
         Added::Merged
     }
 
-    /// The first pageblock.
+    /// Returns the number of the first pageblock in the list, or `None` if the list is empty.
     pub(crate) fn first(&self) -> Option<u32> {
         self.runs().first().map(|run| run.first)
     }
 
-    /// Removes the first pageblock.
+    /// Removes the first pageblock from the list.
     pub(crate) fn pop(&mut self) {
         if let Some(run) = self.runs[..self.len].first_mut() {
             run.first += 1;
@@ -110,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
     use std::{collections::BTreeSet, vec::Vec};
 
-    /// What ranges a set of blocks makes.
+    /// Returns the number of ranges that a set of blocks forms.
     fn ranges(set: &BTreeSet<u32>) -> usize {
         set.iter()
             .filter(|&&block| block == 0 || !set.contains(&(block - 1)))

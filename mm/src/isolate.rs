@@ -1,5 +1,7 @@
-//! Taking a free block out and putting it back: the one way in which free memory is used without
-//! being allocated (to report it, to hint it, to compact into it).
+//! Isolation of free pageblocks: taking them out of the allocator and putting them back.
+//!
+//! This is the one way in which free memory is used without being allocated: to report it, to hint
+//! it, or to migrate frames into it.
 
 use crate::{
     Allocator, Frame, FrameRange, Request,
@@ -9,44 +11,52 @@ use crate::{
     zone::{FREE_GIANTS, Wanted, ZoneRef},
 };
 
-/// A free pageblock that was taken out. Nobody can allocate it until it is put back; dropping this
-/// loses the block and nothing else.
+/// A free pageblock that is isolated: it cannot be allocated until [`Allocator::put_back`] puts it
+/// back.
+///
+/// If this value is dropped, the pageblock is lost, and nothing else.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the block is lost unless it is put back"]
 pub struct IsolatedBlock {
+    /// The index of its zone.
     pub(crate) zone: usize,
+    /// Its index in the zone's arrays.
     pub(crate) block: usize,
+    /// Its first frame.
     pub(crate) start: Frame,
 }
 
 impl IsolatedBlock {
-    /// Its frames.
+    /// Returns the frames of the pageblock.
     pub fn range(&self) -> FrameRange {
         FrameRange::new(self.start, PAGEBLOCK_FRAMES)
     }
 
-    /// The zone that it is of.
+    /// Returns the index of the zone of the pageblock.
     pub fn zone(&self) -> usize {
         self.zone
     }
 }
 
-/// What became of a block while it was isolated.
+/// What happened to a pageblock while it was isolated.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum PutBack {
-    /// Nothing: if it was to be reported, it still is.
+    /// Nothing. If the pageblock was to be reported, it still is.
     Unchanged,
-    /// The host has dropped its memory: it is not reported again before it was used.
+    /// The host has dropped its memory. It is not reported again until it has been used.
     Reported,
 }
 
 impl Allocator<'_> {
-    /// Takes the pageblock of this frame out, if all of it is free.
+    /// Isolates the pageblock that contains `frame`. Returns `None` if the frame is not managed or
+    /// not all of the pageblock is free.
     pub fn isolate(&self, frame: Frame) -> Option<IsolatedBlock> {
         let (zone, block) = self.locate(frame)?;
         self.isolate_block(zone, block, |_| true)
     }
 
+    /// Isolates a pageblock, by the index of its zone and its index in the zone's arrays. Returns
+    /// `None` if it is not free or `wanted` refuses its state.
     pub(crate) fn isolate_block(
         &self,
         zone: usize,
@@ -68,7 +78,8 @@ impl Allocator<'_> {
         })
     }
 
-    /// Puts an isolated block back.
+    /// Puts an isolated pageblock back, so that it can be allocated again. `how` says whether the
+    /// host has dropped its memory.
     pub fn put_back(&self, block: IsolatedBlock, how: PutBack) {
         let at = self.zone(block.zone);
         at.block(block.block).put_back(how == PutBack::Reported);
@@ -76,9 +87,9 @@ impl Allocator<'_> {
         at.zone.count_isolated(-(PAGEBLOCK_FRAMES.cast_signed()));
     }
 
-    /// What a request that fails must know of the isolated: how often frames of the zones that it
-    /// may use were taken out (a sum that only tells whether it has changed), and how many are at
-    /// this moment.
+    /// Returns, for the zones that a request may use, how often frames were isolated, and how many
+    /// frames are isolated now. The first number is a sum that is only compared with its earlier
+    /// value.
     pub(crate) fn isolated(&self, local: u16, request: Request) -> (u64, u64) {
         self.candidates(local, request)
             .map(|zone| self.zone(zone).zone)
@@ -92,9 +103,10 @@ impl Allocator<'_> {
 }
 
 impl ZoneRef<'_, '_> {
-    /// Takes out blocks of one tree: those of `blocks`, a bit for each, that are
-    /// [touched as a whole](State::is_touched_whole). Returns them. What stands above the blocks
-    /// hears of all at once.
+    /// Isolates pageblocks of one tree (64 MiB): those of the mask `blocks` that are free and
+    /// [touched as a whole](State::is_touched_whole). Returns the mask of the isolated ones.
+    ///
+    /// The GiB's count and the tree's summary are updated once for all of them.
     pub(crate) fn isolate_in_tree(self, tree: usize, blocks: u32) -> u32 {
         let zone = self.zone;
         let wanted = blocks.count_ones();
@@ -127,8 +139,8 @@ impl ZoneRef<'_, '_> {
         taken
     }
 
-    /// Puts isolated blocks of one tree back: those of `blocks`, a bit for each. What stands above
-    /// them hears of all at once.
+    /// Puts the isolated pageblocks in the mask `blocks` of one tree back. The GiB's count and the
+    /// tree's summary are updated once for all of them.
     pub(crate) fn put_back_in_tree(self, tree: usize, blocks: u32, how: PutBack) {
         let zone = self.zone;
         let first = tree * TREE_BLOCKS;
@@ -164,7 +176,7 @@ impl ZoneRef<'_, '_> {
         zone.count_isolated(-frames_of(count));
     }
 
-    /// Leaves a giant for `blocks` blocks of it that are free.
+    /// Lowers the count of a GiB by `blocks` pageblocks that are free now.
     fn leave_giant(self, giant: usize, blocks: u32) {
         if self.zone.arrays.giants[giant].leave_many(blocks) {
             self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
@@ -172,12 +184,12 @@ impl ZoneRef<'_, '_> {
     }
 }
 
-/// Frames of `blocks` pageblocks.
+/// Returns the number of frames in `blocks` pageblocks.
 fn frames_of(blocks: u32) -> i64 {
     i64::from(blocks) * PAGEBLOCK_FRAMES.cast_signed()
 }
 
-/// The places of the bits that are set.
+/// Iterates over the positions of the bits that are set in `mask`.
 fn bits(mask: u32) -> impl Iterator<Item = usize> {
     let mut left = mask;
     core::iter::from_fn(move || {

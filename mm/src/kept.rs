@@ -1,27 +1,30 @@
-//! The block that a front took last, of each order from 1 to 9, which it keeps when it is freed: to
-//! take a block and give it back again and again touches nothing shared.
+//! Reuse of blocks of orders 1 to 9 in the per-CPU cache. For each order the cache remembers the
+//! block that it allocated last, and keeps that block when it is freed. So allocating and freeing
+//! such a block again and again accesses no shared memory but for a read of its state.
 
 use crate::frame::{PAGEBLOCK_FRAMES, index};
 use crate::{Allocator, Frame, Front, Mobility, Order, Request, words::freed_twice};
 
-/// A block that a front remembers. While it is `here` the front holds it: to all others it is
-/// allocated.
+/// A block that a per-CPU cache remembers. While `here` is set, the cache holds the block as a free
+/// one, and for other CPUs the block is allocated.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Kept {
-    /// Number of its first frame.
+    /// Number of the block's first frame.
     pub(crate) base: u64,
+    /// The order of the block.
     pub(crate) order: Order,
-    /// Where its state word is.
+    /// The zone of the block.
     pub(crate) zone: usize,
+    /// The index of its pageblock in the zone's arrays.
     pub(crate) block: usize,
-    /// The mobility that its state word names.
+    /// The mobility in the pageblock's state word.
     pub(crate) mobility: Mobility,
-    /// Whether the front holds it, rather than remembers it.
+    /// Whether the cache holds the block, rather than only remembers it.
     pub(crate) here: bool,
 }
 
 impl Kept {
-    /// No block starts there.
+    /// No block remembered. No block starts at this frame number.
     pub(crate) const NONE: Self = Self {
         base: u64::MAX,
         order: Order::BASE,
@@ -31,16 +34,17 @@ impl Kept {
         here: false,
     };
 
-    /// How many frames of it the front holds.
+    /// Returns the number of the block's frames if the per-CPU cache holds the block, otherwise 0.
     pub(crate) const fn frames(&self) -> u64 {
         if self.here { self.order.frames() } else { 0 }
     }
 }
 
-/// How many a front keeps: a run of each order from 1 to 8, and a pageblock.
+/// Number of blocks that a per-CPU cache remembers: one for each order from 1 to 9.
 pub(crate) const KEPT: usize = Order::PAGEBLOCK.get() as usize;
 
-/// Which of them a block of this order is; none above the order of a pageblock.
+/// Returns the index in [`Front::kept`] for this order. Returns `None` for order 0 and orders above
+/// 9.
 #[inline]
 pub(crate) const fn place(order: Order) -> Option<usize> {
     match order.get() {
@@ -50,13 +54,15 @@ pub(crate) const fn place(order: Order) -> Option<usize> {
 }
 
 impl Front {
-    /// The pageblock that it holds.
+    /// Returns the first frame of the free pageblock that this per-CPU cache holds, or `None` if it
+    /// holds none.
     pub(crate) fn kept_pageblock(&self) -> Option<Frame> {
         let kept = &self.kept[place(Order::PAGEBLOCK)?];
         kept.here.then(|| Frame::new(kept.base))
     }
 
-    /// Hands the block out again that it holds, if it is as requested.
+    /// Allocates the block of this order that this per-CPU cache holds. Returns `None` if it holds
+    /// none, or only one of another mobility.
     #[inline]
     pub(crate) fn pop_kept(&mut self, order: Order, mobility: Mobility) -> Option<Frame> {
         let kept = &mut self.kept[place(order)?];
@@ -69,7 +75,8 @@ impl Front {
 }
 
 impl Allocator<'_> {
-    /// Notes where a block is, for when it is freed; unless the front holds another.
+    /// Remembers the block that was just allocated in the per-CPU cache `front`, for when it is
+    /// freed. Does nothing if the cache holds a free block of this order already.
     pub(crate) fn remember(&self, zone: usize, front: &mut Front, frame: Frame, request: Request) {
         if let Some(place) = place(request.order)
             && let kept = &mut front.kept[place]
@@ -87,9 +94,14 @@ impl Allocator<'_> {
         }
     }
 
-    /// Keeps a block that is freed, if it is the one that the front remembers and nobody waits to
-    /// hear of it. Should somebody wait for its pageblock and that be free but for what the front
-    /// holds, all of it is given back.
+    /// Keeps the block at `frame`, which is being freed, in the per-CPU cache `front`.
+    ///
+    /// Returns `false` if the caller must free the block to its zone: it is not the block that the
+    /// cache remembers, a reporter waits for blocks of this order, or its pageblock is being
+    /// emptied.
+    ///
+    /// While a reporter waits for pageblocks, this frees all that the cache holds of the block's
+    /// pageblock, if no other frame of that is in use.
     #[inline]
     pub(crate) fn keep(&self, front: &mut Front, frame: Frame, order: Order) -> bool {
         let Some(place) = place(order) else {
@@ -102,8 +114,8 @@ impl Allocator<'_> {
         if kept.here {
             freed_twice(frame);
         }
-        // Another front may have freed it since, and whoever took it then may have handed it to us.
-        // One that is being emptied must not be handed out again.
+        // Another cache may have freed the block, and the CPU that allocated it then may have
+        // passed it to this one. A block that is being emptied must not be allocated again.
         let state = self.zone(kept.zone).zone.arrays.states[kept.block].load();
         let in_use = if order == Order::PAGEBLOCK {
             state.stays_huge()
@@ -120,7 +132,7 @@ impl Allocator<'_> {
         in_use
     }
 
-    /// Gives the block of this order back that the front holds.
+    /// Frees the block of this order that the per-CPU cache `front` holds, if any, to its zone.
     pub(crate) fn give_kept(&self, front: &mut Front, order: Order) {
         let Some(place) = place(order) else {
             return;

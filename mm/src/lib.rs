@@ -1,12 +1,131 @@
-//! The page-frame manager of Ebb: a lock-free allocator of 4 KiB frames for kernels and VMMs, and
-//! the free page reporting that gives unused frames back to the host.
+//! The page-frame allocator of Ebb, for kernels, unikernels and VMMs.
 //!
-//! `no_std` without `alloc`: the caller hands in the metadata, which must be zero. Zero means
-//! "everything free, never touched, nothing to report", so nothing is written at boot and memory
-//! that is never used has metadata that is never touched.
+//! The crate has three parts that work on the same metadata:
 //!
-//! Start at [`Allocator`]; [`Front`] is what each CPU holds, [`Reporter`] gives memory back, and
-//! [`view`] is how another address space reads the metadata.
+//! - A **lock-free allocator** of 4 KiB page frames. It allocates blocks of order 0 to 10 and whole
+//!   GiBs, keeps mobilities apart by pageblock, and supports zones, NUMA nodes and watermarks.
+//! - **Free page reporting and hinting**. [`Reporter`] and [`Hinter`] hand ranges of free frames to
+//!   a [`ReportSink`], for example a balloon driver, so that the host can use that memory for
+//!   others.
+//! - The **policy of compaction**. [`Compactor`] selects the pageblocks to empty and the frames to
+//!   migrate to. The caller copies the frames and updates the references to them.
+//!
+//! The crate is `no_std`, needs no `alloc`, and starts no thread. Functions that depend on time get
+//! the time as an argument.
+//!
+//! # Example
+//!
+//! ```
+//! use core::{convert::Infallible, ptr::NonNull, time::Duration};
+//! use ebb_mm::{
+//!     Allocator, Config, FrameRange, Front, Mobility, Order, ReportSink, Reporter, Request,
+//!     ZoneConfig, ZoneKind, metadata_layout,
+//! };
+//!
+//! /// Receives the ranges of free frames. A balloon driver would pass them to the host.
+//! struct Host(u64);
+//!
+//! impl ReportSink for Host {
+//!     type Error = Infallible;
+//!
+//!     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Infallible> {
+//!         self.0 += ranges.iter().map(|range| range.bytes()).sum::<u64>();
+//!         Ok(())
+//!     }
+//! }
+//!
+//! // One zone: the memory from 1 MiB to 1 GiB.
+//! let ranges = [FrameRange::inside(1 << 20, 1023 << 20)];
+//! let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+//! let config = Config::new(&zones);
+//!
+//! // The caller provides zeroed metadata: here from the heap, in a kernel from the memory map.
+//! let layout = metadata_layout(&config)?;
+//! // SAFETY: the layout is not empty.
+//! let metadata = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or("no memory")?;
+//! // SAFETY: the memory is zeroed, has this layout, is used for nothing else and is never freed.
+//! let allocator = unsafe { Allocator::new(metadata, &config, &()) }?;
+//! allocator.set_reporting_order(Some(Order::PAGEBLOCK))?;
+//!
+//! // Each CPU has its own cache of free frames.
+//! let mut front = Front::new();
+//! let page = Request::new(Order::BASE, Mobility::Movable);
+//! let huge_page = Request::new(Order::PAGEBLOCK, Mobility::Movable);
+//! let frame = allocator.allocate(&mut front, page)?;
+//! let huge = allocator.allocate(&mut front, huge_page)?;
+//! assert!(huge.is_aligned(Order::PAGEBLOCK));
+//! allocator.free(&mut front, frame, Order::BASE);
+//! allocator.free(&mut front, huge, Order::PAGEBLOCK);
+//! allocator.drain(&mut front);
+//!
+//! // A kernel thread polls the reporter. The first poll starts the delay, the second one reports.
+//! let (mut reporter, mut host) = (Reporter::new(), Host(0));
+//! let poll = reporter.poll(Duration::from_secs(10), &allocator, &mut host);
+//! assert_eq!(poll.next, Some(Duration::from_secs(12)));
+//! let poll = reporter.poll(Duration::from_secs(12), &allocator, &mut host);
+//! assert_eq!(poll.next, None);
+//! assert_eq!(host.0, 2 * (2 << 20)); // both pageblocks that were in use
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Main types
+//!
+//! | type | purpose |
+//! |---|---|
+//! | [`Config`], [`ZoneConfig`] | the memory to manage |
+//! | [`Allocator`] | allocates and frees; shared by all CPUs |
+//! | [`Front`] | the cache of free frames of one CPU, an argument of each allocation and free |
+//! | [`Request`] | order, mobility, zone, node and reserve of an allocation |
+//! | [`Frame`], [`FrameRange`], [`Order`] | a page frame number, adjacent frames, a block size |
+//! | [`Reporter`], [`Hinter`], [`ReportSink`] | give free memory back to the host |
+//! | [`Compactor`], [`Proactive`], [`GiveBack`] | what to compact, and when |
+//! | [`attach`], [`Reclaimer`] | the host takes free memory out of the guest's allocator itself |
+//! | [`view`] | read-only access to the metadata from another address space |
+//!
+//! # Metadata
+//!
+//! The caller provides the memory for the metadata. [`metadata_layout`] returns its size and
+//! alignment. It must be zero: zero means that all frames are free, were never used, and need no
+//! report. So nothing but the header and the edges of ranges is written at boot, and the metadata
+//! of memory that is never used stays untouched.
+//!
+//! All positions are offsets from the start, so a host can map the same bytes at another address.
+//! Each array starts at a cache line of 64 bytes. Each box after the header has the arrays of all
+//! zones, one zone after the other.
+//!
+//! ```text
+//! offset 0 ┌───────────────────────────────────────────────────────────┐
+//!          │ header, one page: magic, version, one record for each zone│
+//!          ├───────────────────────────────────────────────────────────┤  bytes per GiB
+//!          │ search:                                                   │
+//!          │   map        search hints, 32 bits for each 64 MiB, and   │
+//!          │              levels of 64 entries each above that         │     65
+//!          │   GiB map    search hints, 1 bit for each GiB, and levels │    < 1
+//!          │   giants     4 bytes for each GiB: blocks in use          │      4
+//!          │   summaries  8 bytes for each 64 MiB: blocks by class     │    128
+//!          ├───────────────────────────────────────────────────────────┤
+//!          │ pageblocks:                                               │
+//!          │   states     2 bytes for each 2 MiB: frames in use, flags │   1024
+//!          │   reaches    1 byte for each 2 MiB: limit of free runs    │    512
+//!          ├───────────────────────────────────────────────────────────┤
+//!          │ bits         64 bytes for each 2 MiB: 1 = frame in use    │  32768
+//!          ├───────────────────────────────────────────────────────────┤
+//!          │ used         1 byte for each 2 MiB: groups of 64 frames   │    512
+//!          │              that were allocated before (optional)        │
+//!          ├───────────────────────────────────────────────────────────┤
+//!          │ touched      64 bytes for each 2 MiB: frames that the     │  32768
+//!          │              host may hold memory for (optional)          │
+//!          └───────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! [`Config::with_fresh_marks`] adds the array `used`, [`Config::with_frame_marks`] the array
+//! `touched`.
+//!
+//! # Cargo features
+//!
+//! | feature | default | effect |
+//! |---|---|---|
+//! | `x86_64` | off | adds `PageFrames`: the frame allocator traits of the crate `x86_64` |
 #![no_std]
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -124,7 +243,7 @@ pub use watermark::{Watermarks, min_free_kbytes};
 #[cfg(feature = "x86_64")]
 pub use x86_64::PageFrames;
 
-/// The example of the README, which must compile and hold.
+/// Runs the examples of the README as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct ReadMe;

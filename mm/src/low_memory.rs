@@ -1,43 +1,47 @@
-//! The edge of low memory: one call each time that a zone runs low, not one for each request.
+//! The edge of low memory: one notification each time that a zone runs low, not one for each
+//! request.
 //!
-//! A zone is low from when a request finds fewer frames than its `low` mark until it has had as many as its `high` mark.
-//! Whoever frees frames says that they are back, whoever finds too few says that they are gone:
+//! A zone is *low* from the time when a request finds fewer than `low` free frames, until it has
+//! had `high` free frames. Two kinds of CPUs change this state:
 //!
-//! | who | first | then |
+//! | CPU | first | then |
 //! |---|---|---|
-//! | frees | raises the count of free frames | looks whether the zone is low |
-//! | finds too few | makes the zone low | looks at the count once more |
+//! | frees frames | raises the count of free frames | reads whether the zone is low |
+//! | finds too few | marks the zone as low | reads the count again |
 //!
-//! So of two at once one sees the other, and no zone stays low with its memory back: the next fall would not be told.
+//! So if both happen at once, at least one of them sees the other. No zone stays marked as low
+//! after its memory is back. If one did, the next fall would cause no notification.
 
 use crate::{
     Watermarks,
     sync::{AtomicBool, Ordering},
 };
 
-/// Whether a zone is low.
+/// The flag that a zone is low on memory, and the detection of its edges.
 #[derive(Debug)]
 pub(crate) struct LowMemory {
     low: AtomicBool,
 }
 
 impl LowMemory {
-    /// A zone that is not.
+    /// Returns the state of a zone that is not low.
     pub(crate) fn new() -> Self {
         Self {
             low: AtomicBool::new(false),
         }
     }
 
-    /// Whether it is; may be out of date.
+    /// Returns `true` if the zone is low on memory. The value may be out of date.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// So many frames are free now, more than before.
+    /// Ends the low state if the zone has at least `high` free frames. `free` is the number of free
+    /// frames after an increase.
     ///
-    /// `SeqCst`, as is the addition before it and the exchange in `fell`: see above.
+    /// `SeqCst`, like the addition before this call and the exchange in `fell`: see the module
+    /// documentation.
     #[inline]
     pub(crate) fn rose(&self, free: u64, high: impl Fn() -> u64) {
         if load_in_order(&self.low) && free >= high() {
@@ -45,13 +49,17 @@ impl LowMemory {
         }
     }
 
+    /// Ends the low state.
     #[cold]
     fn end(&self) {
-        // If it fell again meanwhile, whoever finds so tells once more.
+        // If the zone falls again in this moment, the CPU that finds this notifies once more.
         self.low.store(false, Ordering::SeqCst);
     }
 
-    /// A request found fewer frames than it needs: whether that is to be told. `free` loads the count with `SeqCst`.
+    /// Marks the zone as low if it has fewer than `low` free frames. Returns `true` if the caller
+    /// must notify the owner: the zone was not marked before, and has not risen to `high` since.
+    ///
+    /// `free` loads the count of free frames with `SeqCst`.
     #[cold]
     pub(crate) fn fell(&self, marks: Watermarks, free: impl Fn() -> u64) -> bool {
         if self.is_low() || free() >= marks.low || self.low.swap(true, Ordering::SeqCst) {
@@ -65,7 +73,8 @@ impl LowMemory {
     }
 }
 
-/// A load in the one order of all `SeqCst` steps. Loom has that order for exchanges only.
+/// Loads a flag in the total order of all `SeqCst` operations. Loom has that order for exchanges
+/// only.
 #[inline]
 fn load_in_order(flag: &AtomicBool) -> bool {
     #[cfg(ebb_model)]
@@ -111,7 +120,8 @@ mod model {
         }
     }
 
-    /// Whatever two do at once to a zone of so many frames, it is told when it falls the next time, once.
+    /// Lets two threads change a zone with `free` free frames in all interleavings. After that, the
+    /// next fall causes exactly one notification.
     fn explore(free: u64, one: fn(&Zone), other: fn(&Zone)) {
         let mut model = Builder::new();
         model.preemption_bound = Some(3);
@@ -130,7 +140,7 @@ mod model {
                 free < MARKS.high || !zone.edge.is_low(),
                 "low with {free} free"
             );
-            // What the count says now was told, unless it is between the marks.
+            // If the count is below `low` now, there was a notification.
             if free < MARKS.low {
                 assert!(zone.edge.is_low() && zone.calls() >= 1);
             }

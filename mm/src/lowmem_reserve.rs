@@ -1,11 +1,14 @@
-//! What a zone keeps from requests that a more general zone would have served: Linux's lowmem reserve.
+//! Linux's lowmem reserve: the frames of a zone that requests must leave if a higher zone could
+//! serve them.
 //!
-//! Memory that few requests can do without must not be eaten by those that can use any. So of each zone a request leaves,
-//! above the marks, a part of what the zones between this one and the highest that it may use have: where those are
-//! large, a small zone below them is all reserve. [`Reserve::Use`] goes below it as it does below `min`.
+//! Some requests can use only the memory of a low zone, such as that below 16 MiB. Requests that
+//! can use any memory must not use that up. So, in addition to the watermark, a request leaves a
+//! number of frames in each zone. That number is a fraction of the frames of the zones above, up to
+//! the highest that the request may use. If those are large, all of a small zone is reserved.
+//! Requests with [`Reserve::Use`] ignore the reserve, and the watermark, too.
 //!
-//! A front hands out what is freed to it, whoever asks. So it must not keep frames of a zone with such a reserve: freed
-//! one by one, they would pass to requests that may not have them.
+//! A per-CPU cache hands out freed frames to any request. So it must not keep frames of a zone with
+//! such a reserve, or these would reach requests that may not have them.
 
 use crate::{
     Allocator, Request, Reserve, ZoneKind,
@@ -13,35 +16,40 @@ use crate::{
     zone::Zone,
 };
 
-/// Linux's `lowmem_reserve_ratio` of ISA DMA: of the frames of more general zones one 256th. Holds until another is
-/// set.
+/// The initial `lowmem_reserve_ratio` of zones of kind [`ZoneKind::Dma`]: they keep one frame for
+/// each 256 frames of the zones above. This is Linux's value.
 pub const DMA_RESERVE_RATIO: u64 = 256;
 
-/// What a zone keeps, by the highest kind that a request may use, in frames.
+/// The frames that a zone keeps, by the highest kind of zone that a request may use.
 ///
-/// `Relaxed`: each is a limit of its own.
+/// `Relaxed`: each value is a limit of its own.
 #[derive(Debug)]
 pub(crate) struct LowmemReserve([AtomicU64; ZoneKind::COUNT]);
 
 impl LowmemReserve {
-    /// Nothing is kept.
+    /// Returns a reserve of 0 frames for all requests.
     pub(crate) fn new() -> Self {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// What is kept from requests that may use this kind.
+    /// Returns the number of frames that the zone keeps from requests whose highest kind is
+    /// `highest`.
     #[inline]
     pub(crate) fn from(&self, highest: ZoneKind) -> u64 {
         self.0[highest as usize].load(Ordering::Relaxed)
     }
 
+    /// Sets the number of frames that the zone keeps from requests whose highest kind is `highest`.
     fn set(&self, highest: ZoneKind, frames: u64) {
         self.0[highest as usize].store(frames, Ordering::Relaxed);
     }
 }
 
 impl Zone<'_> {
-    /// Frames that a request leaves: while it looks for a zone that is not low, and at last.
+    /// Returns the number of free frames that `request` must leave in this zone.
+    ///
+    /// With `low` this is the `low` watermark and the lowmem reserve. Otherwise it is `min` and the
+    /// lowmem reserve, or 0 for [`Reserve::Use`].
     #[inline]
     pub(crate) fn floor(&self, request: Request, low: bool) -> u64 {
         let mark = match (low, request.reserve) {
@@ -52,21 +60,25 @@ impl Zone<'_> {
         mark.saturating_add(self.lowmem_reserve.from(request.zone))
     }
 
-    /// Whether some requests that may use it must leave more of it than others.
+    /// Returns `true` if the zone keeps frames from some requests.
     #[inline]
     pub(crate) fn is_protected(&self) -> bool {
-        // The sum over the most zones: if this is 0, so are the others.
+        // The reserve is largest for this kind. If it is 0, so are the others.
         self.lowmem_reserve.from(ZoneKind::Normal) != 0
     }
 }
 
 impl Allocator<'_> {
-    /// Sets what zones of this kind keep from requests that may use a higher kind: one frame for each `ratio` frames that
-    /// the zones above it on its node have, up to the highest that the request may use. 1 keeps as much as they have,
-    /// 0 nothing: Linux's `lowmem_reserve_ratio`. A new allocator keeps [`DMA_RESERVE_RATIO`] of zones of kind
-    /// [`Dma`](ZoneKind::Dma), and nothing of others.
+    /// Sets how many frames the zones of this kind keep from requests that may use a higher kind:
+    /// one frame for each `ratio` frames of the higher zones on the same node, up to the highest
+    /// kind that the request may use.
     ///
-    /// It counts the memory that there is: to be called again when some came or went.
+    /// This is Linux's `lowmem_reserve_ratio`. Ratio 1 keeps as many frames as the higher zones
+    /// have, ratio 0 keeps none. A new allocator has [`DMA_RESERVE_RATIO`] for [`ZoneKind::Dma`],
+    /// and 0 for the other kinds.
+    ///
+    /// The result follows from the current size of the zones. Call this again after memory went
+    /// offline or came online.
     pub fn set_lowmem_reserve_ratio(&self, kind: ZoneKind, ratio: u64) {
         let zones = || (0..self.zones()).map(|zone| self.zone(zone).zone);
         for zone in zones().filter(|zone| zone.kind == kind) {
@@ -81,8 +93,9 @@ impl Allocator<'_> {
         }
     }
 
-    /// Frames of a zone that requests leave above its marks which may use zones up to this kind: a figure of
-    /// `protection` in `/proc/zoneinfo`.
+    /// Returns the number of frames that a zone keeps, in addition to its watermark, from requests
+    /// that may use zones up to the kind `highest`. It is a value of `protection` in
+    /// `/proc/zoneinfo`.
     ///
     /// # Panics
     /// If there is no such zone.

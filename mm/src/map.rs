@@ -1,42 +1,49 @@
-//! Which trees may have what is searched for: a bit for each tree, one for each 64 of those bits,
-//! and so on, so that finding the first, or that there is none, costs the logarithm.
+//! Search hints: bitmaps that say which trees (or GiBs) may have blocks of a kind. Above the bits
+//! of the items there is one bit for each 64 of them, and so on. So a search for the first item, or
+//! the result that there is none, costs the logarithm of their number.
 //!
-//! A bit that is set is a hint: it may be wrong. One that is not is never wrong for long: who makes
-//! something available then announces it; who finds nothing retires the bit, then looks again and
-//! announces what has come meanwhile. As with [`Reach`](crate::reach::Reach), `SeqCst` sees to it
-//! that one of two who do so at once sees the other.
+//! A bit that says *present* is a hint and may be wrong. A bit that says *absent* is never wrong
+//! for long:
+//!
+//! - A CPU that makes an item available announces it after that.
+//! - A CPU that finds nothing clears the bit, then looks at the item again, and announces it if
+//!   something was freed.
+//!
+//! As with [`Reach`](crate::reach::Reach), `SeqCst` ensures that at least one of two CPUs that do
+//! this at once sees the other.
 
 use core::ops::Range;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Levels above the trees: 64 trees (4 GiB), 4096, 262144 (16 TiB). More are looked through word
-/// by word.
+/// Number of levels of the search hints. With items of 64 MiB, a bit stands for 64 MiB, 4 GiB or
+/// 256 GiB, depending on its level. The `u64`s of the highest level are searched one by one.
 pub(crate) const LEVELS: usize = 3;
+/// Number of items in a group: the bits of one `u64`.
 const FAN: usize = 64;
 
-/// What can be searched for in a map: its place in each group of words.
+/// A kind of blocks to search for: its position in each group of `u64`s.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Kind {
-    /// Which word of a group.
+    /// The index of its `u64` in a group.
     pub(crate) index: usize,
-    /// Whether a bit that is zero says that there may be some: so that zeroed memory is right
-    /// where all is free.
+    /// Whether a bit of 0 says *present*, so that zeroed memory is right if everything is free.
     pub(crate) inverted: bool,
 }
 
-/// The words of a map, for a number of kinds.
+/// The search hints for all kinds of blocks: which items (trees or GiBs) may have blocks of a kind.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Map<'m> {
-    /// Level by level; in each the words of one group of 64 for all kinds, then those of the next.
+    /// The bits, level by level. Each level has, for each group of 64 items, one `u64` for each
+    /// kind.
     pub(crate) levels: [&'m [AtomicU64]; LEVELS],
-    /// Words of a group.
+    /// Number of kinds, which is the number of `u64`s of a group.
     pub(crate) kinds: usize,
-    /// Items of the lowest level.
+    /// Number of items of the lowest level.
     pub(crate) items: usize,
 }
 
-/// Words of each level for so many items.
+/// Returns the number of `u64`s of each level for this number of items and kinds.
 pub(crate) const fn lengths(items: usize, kinds: usize) -> [usize; LEVELS] {
     let low = items.div_ceil(FAN);
     let middle = low.div_ceil(FAN);
@@ -44,12 +51,13 @@ pub(crate) const fn lengths(items: usize, kinds: usize) -> [usize; LEVELS] {
 }
 
 impl Map<'_> {
+    /// Returns the `u64` of a kind for a group of a level.
     #[inline]
     fn word(&self, kind: Kind, level: usize, group: usize) -> &AtomicU64 {
         &self.levels[level][group * self.kinds + kind.index]
     }
 
-    /// The bits of a group that say that there may be some.
+    /// Returns the bits of a group that say *present*.
     #[inline]
     fn present(&self, kind: Kind, level: usize, group: usize) -> u64 {
         let raw = self.word(kind, level, group).load(Ordering::SeqCst);
@@ -60,7 +68,8 @@ impl Map<'_> {
         !raw & (!0 >> (FAN - here))
     }
 
-    /// Whether some item may have one of so many kinds from this one on: a look at the top.
+    /// Returns `true` if some item may have one of `kinds` kinds, from the kind `from` on. Reads
+    /// the highest level only.
     #[inline]
     pub(crate) fn may_have(&self, from: Kind, kinds: usize) -> bool {
         debug_assert!(!from.inverted, "a bit that is zero says nothing of these");
@@ -71,6 +80,7 @@ impl Map<'_> {
         })
     }
 
+    /// Sets the bits `bit` of a group to *present* or *absent*.
     fn set(&self, kind: Kind, level: usize, group: usize, bit: u64, present: bool) {
         let word = self.word(kind, level, group);
         if present != kind.inverted {
@@ -80,16 +90,17 @@ impl Map<'_> {
         }
     }
 
-    /// The first item from this one on that may have some.
+    /// Returns the first item from index `from` on that may have blocks of this kind, or `None` if
+    /// there is none.
     #[inline]
     pub(crate) fn next(&self, kind: Kind, from: usize) -> Option<usize> {
-        // From the start, the top says at once if there is none.
+        // If `from` is 0, the highest level says at once if there is none.
         let (mut level, mut at) = if from == 0 {
             (LEVELS - 1, 0)
         } else {
             (0, from)
         };
-        // Bounded: `at` only moves on, by 64^level each time that it goes up.
+        // Bounded: `at` only moves up, by 64^level each time that it goes up a level.
         loop {
             let group = at / FAN;
             if group * self.kinds >= self.levels[level].len() {
@@ -110,10 +121,11 @@ impl Map<'_> {
         }
     }
 
-    /// The last item before this one that may have some.
+    /// Returns the last item below index `before` that may have blocks of this kind, or `None` if
+    /// there is none.
     pub(crate) fn last(&self, kind: Kind, before: usize) -> Option<usize> {
         let (mut level, mut end) = (0, before.min(self.items));
-        // Bounded: `end` only moves down, by 64^level each time that it goes up.
+        // Bounded: `end` only moves down, by 64^level each time that it goes up a level.
         loop {
             if end == 0 {
                 return None;
@@ -135,19 +147,20 @@ impl Map<'_> {
         }
     }
 
-    /// Items of a level: of the lowest those of the map, of one above the groups below.
+    /// Returns the number of items of a level: of the lowest level those of the map, above that the
+    /// groups of the level below.
     fn items_at(&self, level: usize) -> usize {
         let below = u32::try_from(level).unwrap_or(0);
         self.items.div_ceil(FAN.pow(below))
     }
 
-    /// Says that the item may have some.
+    /// Marks the item (a tree or GiB) as having blocks of this kind.
     #[inline]
     pub(crate) fn announce(&self, kind: Kind, item: usize) {
         self.announce_all(kind, item..item + 1);
     }
 
-    /// Says that each of these items may have some.
+    /// Marks each of these items as having blocks of this kind.
     pub(crate) fn announce_all(&self, kind: Kind, items: Range<usize>) {
         let mut items = items;
         for level in 0..LEVELS {
@@ -164,7 +177,7 @@ impl Map<'_> {
         }
     }
 
-    /// Says that the item has none, unless `has` finds some after all.
+    /// Marks the item as having no blocks of this kind, unless `has` then returns `true`.
     pub(crate) fn retire(&self, kind: Kind, item: usize, has: impl Fn() -> bool) {
         let mut at = item;
         for level in 0..LEVELS {
@@ -186,7 +199,7 @@ impl Map<'_> {
         }
     }
 
-    /// Whether a search would come to the item.
+    /// Returns `true` if a search for this kind would find the item.
     pub(crate) fn shows(&self, kind: Kind, item: usize) -> bool {
         let mut at = item;
         (0..LEVELS).all(|level| {

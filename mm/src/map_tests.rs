@@ -1,4 +1,4 @@
-//! Of a map the items that are announced are found, upwards and downwards.
+//! Searches upwards and downwards find exactly the items that were announced.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, vec::Vec};
 
 const KINDS: usize = 3;
 
-/// Calls `test` with an empty map of so many items.
+/// Calls `test` with an empty map of `items` items.
 fn with(items: usize, test: impl FnOnce(&Map<'_>)) {
     let zero = |words: usize| -> Vec<AtomicU64> { (0..words).map(|_| AtomicU64::new(0)).collect() };
     let levels = lengths(items, KINDS).map(zero);
@@ -17,7 +17,7 @@ fn with(items: usize, test: impl FnOnce(&Map<'_>)) {
     });
 }
 
-/// Numbers of items that fill one level, two, three, and more than three.
+/// Returns numbers of items that fill one level, two levels, three levels, and more.
 fn items() -> impl Strategy<Value = usize> {
     prop_oneof![1..70_usize, 60..5000_usize, 4000..300_000_usize]
 }
@@ -34,7 +34,7 @@ proptest! {
         let chosen: BTreeSet<_> = chosen.iter().map(|index| index.index(items)).collect();
         with(items, |map| {
             if inverted {
-                // All are there from the start.
+                // Of an inverted kind all items are present at the start.
                 for item in (0..items).filter(|item| !chosen.contains(item)) {
                     map.retire(kind, item, || false);
                 }

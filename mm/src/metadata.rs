@@ -1,5 +1,8 @@
-//! The caller's memory as the allocator's arrays. Besides this module, only the constructors in
-//! `allocator` and `attach`, which hand the memory on, have unsafe code.
+//! The layout of the metadata ([`Plan`]), and the conversion of the caller's memory to references
+//! ([`Arrays`]).
+//!
+//! The only other `unsafe` code is in the constructors in `allocator` and `attach`, which pass the
+//! memory on.
 #![allow(
     unsafe_code,
     reason = "the named module in which metadata memory becomes references"
@@ -21,42 +24,54 @@ use crate::{
     sync::AtomicU64,
 };
 
-/// Words of a group of a zone's map of trees: four cache lines.
+/// Number of `u64`s of a group in a zone's search hints of trees: four cache lines.
 const TREE_KINDS: usize = 32;
-/// Words of a group of its map of giants.
+/// Number of `u64`s of a group in a zone's search hints of GiBs.
 const GIANT_KINDS: usize = 1;
 
-/// Offsets of a zone's arrays from the start of the metadata.
+/// The positions of a zone's arrays: their offsets from the start of the metadata, in bytes.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct ZonePlan {
+    /// Number of trees (64 MiB).
     pub(crate) trees: usize,
+    /// Number of GiBs.
     pub(crate) giant_count: usize,
+    /// Search hints of trees, by level.
     pub(crate) map: [usize; LEVELS],
+    /// Search hints of GiBs, by level.
     pub(crate) giant_map: [usize; LEVELS],
+    /// States of GiBs.
     pub(crate) giants: usize,
+    /// Summaries of trees.
     pub(crate) summaries: usize,
+    /// States of pageblocks.
     pub(crate) states: usize,
+    /// Upper bounds of the orders of free runs.
     pub(crate) reaches: usize,
+    /// Allocation bitmaps.
     pub(crate) bits: usize,
-    /// 0 if there are none.
+    /// Marks of groups of 64 frames that were ever allocated. 0 if there are none.
     pub(crate) used: usize,
-    /// 0 if there are none.
+    /// Marks of frames that the host may hold memory for. 0 if there are none.
     pub(crate) touched: usize,
 }
 
-/// Where everything is. Arrays of one kind stand together, those that normal use never touches
-/// last.
+/// The layout of the whole metadata. Arrays of the same type are adjacent. Those that normal use
+/// never touches come last.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Plan {
+    /// The positions of each zone's arrays.
     pub(crate) zones: [ZonePlan; MAX_ZONES],
+    /// Length of the metadata in bytes.
     pub(crate) bytes: usize,
 }
 
 impl Plan {
+    /// Computes the layout for these extents and optional marks.
     pub(crate) fn new(extents: &[Extents; MAX_ZONES], marks: Marks) -> Self {
         let mut zones = [ZonePlan::default(); MAX_ZONES];
         let mut bytes = size_of::<Header>();
-        // Cannot overflow: at most 2^26 trees of 4.2 KiB of metadata each in 8 zones.
+        // Cannot overflow: there are at most 2^26 trees with 4.2 KiB of metadata each, in 8 zones.
         let mut array = |length: usize, item: Layout| {
             let start = bytes.next_multiple_of(item.align().max(align_of::<Line>()));
             bytes = start + length * item.size();
@@ -89,69 +104,77 @@ impl Plan {
     }
 }
 
-/// The metadata that an allocator of this configuration needs: its size and alignment.
+/// Returns the size and the alignment of the metadata that an allocator of this configuration
+/// needs.
 ///
-/// Per GiB of memory: 32 KiB of bits (one a frame), 1 KiB of states and 512 bytes of reaches (two
-/// bytes and one a pageblock), and 196 bytes of summaries and maps: 33.7 KiB. Plus a page for
-/// all, and less than a KiB for each zone. [`Config::with_frame_marks`] adds 32 KiB that stay
-/// untouched (so cost nothing where untouched memory costs nothing) unless blocks below order 9
-/// are reported, [`Config::with_fresh_marks`] half a KiB.
+/// Each GiB of memory needs 33.7 KiB: 32 KiB for the bitmap (one bit for each frame), 1 KiB for
+/// states (two bytes for each pageblock), 512 bytes for reaches (one byte for each pageblock), and
+/// 196 bytes for summaries and maps. The header needs one page, and each zone less than a KiB.
+///
+/// [`Config::with_frame_marks`] adds 32 KiB per GiB. They stay untouched unless blocks below order
+/// 9 are reported. [`Config::with_fresh_marks`] adds 512 bytes per GiB.
 ///
 /// # Errors
-/// If the configuration is not one.
+/// Fails if the configuration is invalid.
 pub fn metadata_layout(config: &Config<'_>) -> Result<Layout, ConfigError> {
     let plan = Plan::new(&config::extents(config)?, config.marks);
     Layout::from_size_align(plan.bytes, align_of::<Header>()).map_err(|_| ConfigError::Empty)
 }
 
-/// A zone's arrays.
+/// The arrays of a zone. All of them are indexed by pageblock, if not stated otherwise.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Arrays<'m> {
-    /// Which trees may have what is searched for.
+    /// Search hints by tree: which trees may have blocks of a kind.
     pub(crate) map: Map<'m>,
-    /// Which giants may be free.
+    /// Search hints by GiB: which GiBs may be free.
     pub(crate) giant_map: Map<'m>,
+    /// The states of the GiBs.
     pub(crate) giants: &'m [AtomicGiant],
+    /// By tree: the number of pageblocks of each class.
     pub(crate) summaries: &'m [AtomicSummary],
+    /// The state words: the number of frames in use, and flags.
     pub(crate) states: &'m [AtomicState],
+    /// The upper bounds of the orders of free runs.
     pub(crate) reaches: &'m [AtomicReach],
+    /// The allocation bitmaps.
     pub(crate) bits: &'m [Line],
-    /// Empty unless the configuration asks for them.
+    /// Which groups of 64 frames were ever allocated. Empty without fresh marks.
     pub(crate) used: &'m [AtomicUsed],
-    /// Empty unless the configuration asks for them.
+    /// Which frames the host may hold memory for. Empty without frame marks.
     pub(crate) touched: &'m [Line],
 }
 
-/// The header at the start of metadata.
+/// Returns the header at the start of the metadata.
 ///
 /// # Safety
-/// `base` is valid for reads and writes of a header's size for `'m`, aligned to a page, and in that
-/// time accessed here by nobody but through these atomics.
+/// `base` is valid for reads and writes of the header's size for `'m`, and aligned to a page. In
+/// that time this address space accesses the header only through these atomics.
 #[cfg(not(ebb_model))]
 pub(crate) unsafe fn header<'m>(base: NonNull<u8>) -> &'m Header {
-    // SAFETY: all its fields are atomics for which any bytes are a value; the rest the caller says.
+    // SAFETY: all fields of the header are atomics, for which any bytes are valid. The caller
+    // guarantees the rest.
     unsafe { base.cast::<Header>().as_ref() }
 }
 
-/// The metadata as references.
+/// Returns the header, and the arrays of each zone.
 ///
 /// # Safety
-/// `base` is valid for reads and writes of `plan.bytes` bytes for `'m`, aligned to a page, zero,
-/// and in that time changed by nobody but through these atomics.
+/// `base` is valid for reads and writes of `plan.bytes` bytes for `'m`, and aligned to a page. In
+/// that time the bytes are changed only through these atomics.
 pub(crate) unsafe fn map<'m>(
     base: NonNull<u8>,
     plan: &Plan,
 ) -> (&'m Header, [Arrays<'m>; MAX_ZONES]) {
     debug_assert!(base.addr().get().is_multiple_of(align_of::<Header>()));
-    // SAFETY: the header is at the start, `base` is aligned for it, all its fields are atomics for
-    // which zero is a value, and the caller grants the memory for 'm.
+    // SAFETY: the header is at the start, `base` is aligned for it, and all its fields are atomics,
+    // for which any bytes are valid. The caller guarantees the memory for `'m`.
     let header = unsafe { base.cast::<Header>().as_ref() };
     let arrays = plan.zones.map(|zone| {
         let blocks = zone.trees * TREE_BLOCKS;
         let marked = |offset| if offset == 0 { 0 } else { blocks };
-        // SAFETY: `Plan::new` laid each array out inside `plan.bytes`, aligned for its items and
-        // apart from all others; items are atomics for which zero is a value; the caller grants
-        // the memory for 'm.
+        // SAFETY: `Plan::new` placed each array inside `plan.bytes`, aligned for its items and
+        // apart from all others. The items are atomics, for which any bytes are valid. The caller
+        // guarantees the memory for `'m`.
         unsafe {
             Arrays {
                 map: maps(base, zone.map, zone.trees, TREE_KINDS),
@@ -169,15 +192,20 @@ pub(crate) unsafe fn map<'m>(
     (header, arrays)
 }
 
+/// Returns the array at `offset` as a slice.
+///
 /// # Safety
-/// `length` valid items of `T`, which only holds atomics, are at this offset for `'m`.
+/// At this offset there are `length` valid items of `T` for `'m`. `T` contains only atomics.
 unsafe fn array<'m, T>(base: NonNull<u8>, offset: usize, length: usize) -> &'m [T] {
-    // SAFETY: the caller says that the offset is inside the metadata and valid for these items.
+    // SAFETY: the caller guarantees that the offset is inside the metadata and valid for these
+    // items.
     unsafe { NonNull::slice_from_raw_parts(base.byte_add(offset).cast::<T>(), length).as_ref() }
 }
 
+/// Returns the map whose levels are at these offsets.
+///
 /// # Safety
-/// The words of a map of so many items and kinds are at these offsets for `'m`.
+/// The `u64`s of a map of this number of items and kinds are at these offsets for `'m`.
 unsafe fn maps<'m>(
     base: NonNull<u8>,
     offsets: [usize; LEVELS],
@@ -186,7 +214,7 @@ unsafe fn maps<'m>(
 ) -> Map<'m> {
     let lengths = map::lengths(items, kinds);
     Map {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller guarantees that the `u64`s of this level are at this offset for `'m`.
         levels: core::array::from_fn(|level| unsafe {
             array(base, offsets[level], lengths[level])
         }),

@@ -1,32 +1,35 @@
-//! What can be done with a frame while it is in use.
+//! The mobility of a frame in use: whether it can be migrated or reclaimed.
 
-/// Whether the contents of a frame can be moved or dropped. Frames of different mobility are kept
-/// in different pageblocks, so that one immovable frame does not cost a huge page.
+/// Whether the contents of a frame in use can be migrated or reclaimed.
+///
+/// Frames of different mobility are kept in different pageblocks, so that an unmovable frame does
+/// not prevent a pageblock of movable ones from becoming a huge page.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Mobility {
-    /// Stays where it is until it is freed: page tables, kernel memory, memory for devices.
+    /// The frame stays where it is until it is freed: page tables, kernel memory, memory for
+    /// devices.
     Unmovable = 0,
-    /// Can be copied elsewhere: anonymous user memory.
+    /// The frame can be migrated: anonymous user memory.
     Movable = 1,
-    /// Can be dropped and got back: caches.
+    /// The contents can be dropped and restored: caches.
     Reclaimable = 2,
 }
 
 impl Mobility {
-    /// How many there are.
+    /// Number of mobilities.
     pub const COUNT: usize = 3;
-    /// All of them, by number.
+    /// All mobilities, by index.
     pub const ALL: [Self; Self::COUNT] = [Self::Unmovable, Self::Movable, Self::Reclaimable];
 
-    /// Its number, as an index.
+    /// Returns the mobility as an index, 0 to 2.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The other two, in the order in which a request of this mobility takes their blocks when
-    /// its own are used up. Linux's order.
+    /// Returns the two other mobilities, in the order in which a request of this mobility uses
+    /// their pageblocks when its own have no free frames. This is Linux's order.
     pub(crate) const fn fallbacks(self) -> [Self; 2] {
         match self {
             Self::Unmovable => [Self::Reclaimable, Self::Movable],

@@ -1,4 +1,5 @@
-//! The compactor of a zone: which pageblock to empty next, where its frames may go, what that costs.
+//! The compactor of a zone ([`Compactor`]): which pageblock to empty next, where to migrate its
+//! frames, and what that costs.
 
 use core::time::Duration;
 
@@ -12,63 +13,70 @@ use super::{
     targets::Targets,
 };
 
-/// For so long a survey is gone by; each block is looked at again before it is emptied.
+/// How long the result of a scan is used. Each pageblock is checked again before it is emptied.
 const SURVEY_LASTS: Duration = Duration::from_secs(1);
-/// After so many blocks in a row that could not be emptied the zone is let alone,
+/// The number of consecutive pageblocks that could not be emptied after which compaction of the
+/// zone pauses.
 const FRUITLESS: u32 = 16;
-/// for so long: what the seed's proactive compaction waits after a run without progress.
+/// How long compaction of the zone pauses then. Linux's proactive compaction waits as long after a
+/// run without progress.
 const FRUITLESS_REST: Duration = Duration::from_secs(32);
-/// For so long nothing is sought where there was nothing, unless a pageblock's worth was freed.
+/// After a scan that found nothing, the zone is not scanned again for this time, unless a
+/// pageblock's worth of frames was freed.
 const NOTHING_REST: Duration = Duration::from_millis(500);
 
-/// What is to be had, and what it costs.
+/// The gain and the cost of a plan to empty pageblocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// Pageblocks that become free.
+    /// Number of pageblocks that become free.
     pub blocks: u64,
-    /// Frames that have to be moved for that, all together.
+    /// Number of frames that must be migrated for that, all together.
     pub frames: u64,
 }
 
-/// What became of a block that was to be emptied.
+/// The result of an attempt to empty a pageblock.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Emptied {
-    /// It is free now.
+    /// The pageblock is free now.
     Whole,
-    /// So many frames stayed. It is remembered and not tried again, until one of them is freed or
-    /// a minute has passed.
+    /// This number of frames stayed in use. The pageblock is not tried again until one of these
+    /// frames is freed or a minute has passed.
     Stuck(u32),
 }
 
-/// When a zone was found to have nothing, and how much was free in it.
+/// Until when a zone is not scanned.
 #[derive(Copy, Clone, Debug)]
 struct Rest {
     until: Duration,
-    /// None if only time helps.
+    /// The number of free frames at that time: an increase by a pageblock's worth ends the pause.
+    /// `None` if only time ends it.
     unless_free: Option<u64>,
 }
 
-/// Empties the pageblocks of a zone, cheapest first, into the fullest. It has no thread and no clock:
-/// it is handed the time, and moves no bytes itself.
+/// Empties the pageblocks of a zone, the cheapest first, into the fullest. A state machine without
+/// a thread or a clock, which copies no memory itself.
 ///
-/// [`plan`](Self::plan) says what is to be had. Then, block by block: [`next`](Self::next) takes one
-/// out; its owner moves the frames of [`Allocator::frames_in_use`] to those of
-/// [`targets`](Self::targets) and frees the old ones; [`finish`](Self::finish) gives the block back,
-/// or [`take`](Self::take) hands it to one who waits for it.
+/// 1. [`plan`](Self::plan) selects pageblocks to empty.
+/// 2. [`next`](Self::next) starts to empty the next one.
+/// 3. The caller migrates the frames of [`Allocator::frames_in_use`] to those of
+///    [`targets`](Self::targets), and frees the old ones.
+/// 4. [`finish`](Self::finish) gives the pageblock back as a free one. [`take`](Self::take)
+///    allocates it instead, for a caller that waits for it.
 ///
-/// Several may be at it for one zone: they share the compactor under a lock, which none needs to
-/// hold while frames are moved.
+/// Several threads may compact one zone. They share the compactor under a lock, and need not hold
+/// the lock while they migrate frames.
 #[derive(Debug)]
 pub struct Compactor {
     zone: usize,
     survey: Survey,
-    /// When it was made.
+    /// The time of the last scan.
     surveyed: Duration,
-    /// How many of its sources are to be emptied.
+    /// The number of pageblocks of the scan that are still to be emptied.
     planned: usize,
     targets: Targets,
+    /// The pageblocks that could not be emptied.
     pub(crate) stuck: StuckBlocks,
-    /// Blocks in a row that could not be emptied.
+    /// Number of consecutive pageblocks that could not be emptied.
     fruitless: u32,
     rest: Option<Rest>,
     by: Compacts,
@@ -76,7 +84,7 @@ pub struct Compactor {
 }
 
 impl Compactor {
-    /// The compactor of this zone.
+    /// Returns the compactor of the zone with this index.
     pub const fn new(zone: usize) -> Self {
         Self {
             zone,
@@ -92,22 +100,22 @@ impl Compactor {
         }
     }
 
-    /// Its zone.
+    /// Returns the index of the compactor's zone.
     pub const fn zone(&self) -> usize {
         self.zone
     }
 
-    /// What has been done.
+    /// Returns the counters of this zone's compaction.
     pub const fn counters(&self) -> CompactionCounters {
         self.counters
     }
 
-    /// Somebody begins to wait for this zone.
+    /// Counts the start of a wait for the compaction of this zone.
     pub fn count_stall(&mut self) {
         self.counters.stall += 1;
     }
 
-    /// He got what he wanted, or did not.
+    /// Counts the end of a wait for compaction: a success if `got`, a failure otherwise.
     pub fn count_stall_ended(&mut self, got: bool) {
         if got {
             self.counters.success += 1;
@@ -116,17 +124,20 @@ impl Compactor {
         }
     }
 
-    /// The background thread was woken.
+    /// Counts a wake-up of the background thread that compacts.
     pub fn count_wake(&mut self) {
         self.counters.daemon_wake += 1;
     }
 
-    /// What up to so many pageblocks cost, at most 64: the cheapest that there are. None if not one
-    /// is to be had: because there is not enough room in blocks in partial use, because what is in
-    /// them does not move, or because what is free is needed for the zone's `min` mark.
+    /// Plans to empty up to `blocks` pageblocks, at most 64, and returns what that costs. Selects
+    /// the pageblocks with the fewest frames in use. `by` says which counters count the work.
     ///
-    /// Now and then reads two bytes for each pageblock in partial use and its neighbours in 64 MiB;
-    /// mostly nothing.
+    /// Returns `None` if no pageblock can be emptied: the others in partial use have too few free
+    /// frames, the frames in use cannot be migrated, or free frames are needed for the zone's `min`
+    /// watermark. Also returns `None` while the zone pauses after attempts without success.
+    ///
+    /// Most calls read nothing. From time to time a call scans the zone: two bytes for each
+    /// pageblock of each tree (64 MiB) with a pageblock in partial use.
     pub fn plan(
         &mut self,
         now: Duration,
@@ -163,7 +174,7 @@ impl Compactor {
         })
     }
 
-    /// Whether there is nothing to be had, without a look.
+    /// Returns `true` if there is certainly nothing to gain, without a scan.
     fn rests(&mut self, now: Duration, zone: &Zone<'_>) -> bool {
         let free = zone.free_frames();
         if free < zone.marks.load().min.saturating_add(PAGEBLOCK_FRAMES) {
@@ -180,6 +191,7 @@ impl Compactor {
         false
     }
 
+    /// Scans the zone for pageblocks to empty.
     fn look(&mut self, now: Duration, zone: &Zone<'_>) {
         let stuck = &mut self.stuck;
         let skip = |block: usize, used: u32| stuck.holds(now, block, used);
@@ -189,7 +201,8 @@ impl Compactor {
         self.targets = Targets::new();
     }
 
-    /// Forgets what was in vain so far, and that it rests: somebody asks for all that there is.
+    /// Forgets failed attempts, pauses and the last scan, so that the next plan tries everything
+    /// again.
     pub fn insist(&mut self) {
         self.rest = None;
         self.fruitless = 0;
@@ -198,14 +211,14 @@ impl Compactor {
         self.planned = 0;
     }
 
-    /// Takes the next of the planned blocks out, to be emptied. None if there is none left: plan
-    /// again.
+    /// Starts to empty the next planned pageblock. Returns `None` if no planned pageblock is left:
+    /// plan again.
     pub fn next(&mut self, allocator: &Allocator<'_>) -> Option<EmptyingBlock> {
         while self.planned != 0 {
             self.planned -= 1;
             let source = self.survey.pop()?;
-            // It may be fuller by now, because it was a target or others allocate: then others may
-            // be cheaper.
+            // The pageblock may be fuller now, as it was a target or others allocated from it. Then
+            // others may be cheaper.
             let cheap = |state| is_movable(state) && state.used() <= source.used();
             let begun = allocator.begin_block(self.zone, source.block(), cheap);
             if let Some(block) = begun {
@@ -218,14 +231,14 @@ impl Compactor {
         None
     }
 
-    /// Takes frames to move others to, of order 0 and movable: how many of the slice it has filled.
-    /// Those that are not used are freed as any others.
+    /// Allocates frames to migrate others to, at order 0 and movable, and stores them in the slice
+    /// `frames`. Returns how many it stored. Free frames that are not used, like any others.
     ///
-    /// Fewer than the slice has say that others were faster: plan again.
+    /// Fewer frames than requested mean that other CPUs allocated them: plan again.
     pub fn targets(&mut self, allocator: &Allocator<'_>, frames: &mut [Frame]) -> usize {
         let zone = allocator.zone(self.zone);
         let mut found = 0;
-        // Twice at most: from where it is, and once from the start.
+        // At most two iterations: one from the current position, and one from the start.
         loop {
             let rest = &mut frames[found..];
             let filled = self
@@ -238,14 +251,17 @@ impl Compactor {
                 return found;
             }
             if !self.targets.widen() {
-                // Nothing that it knows is so any more.
+                // The result of the scan is out of date.
                 self.survey = Survey::new();
                 return found;
             }
         }
     }
 
-    /// Gives a block back.
+    /// Ends the emptying of a pageblock, and gives it back to the allocator.
+    ///
+    /// Returns [`Emptied::Whole`] if it is free now. Otherwise returns [`Emptied::Stuck`], and the
+    /// pageblock is not tried again for a while.
     pub fn finish(
         &mut self,
         now: Duration,
@@ -257,10 +273,11 @@ impl Compactor {
         self.ended(now, at, left)
     }
 
-    /// Hands a block to one who waits for it, whole and of this mobility.
+    /// Allocates an emptied pageblock as a whole with this mobility, and returns its first frame.
     ///
     /// # Errors
-    /// If it is not empty: it is given back.
+    /// Fails if frames of it are still in use. The pageblock was given back then, as by
+    /// [`finish`](Self::finish).
     pub fn take(
         &mut self,
         now: Duration,
@@ -274,12 +291,14 @@ impl Compactor {
             .map_err(|block| self.finish(now, allocator, block))
     }
 
-    /// Gives a block back that nothing stands in the way of: there was no time, or no target.
+    /// Returns a partly emptied pageblock to the allocator. Call this when compaction stops for
+    /// lack of time or of target frames, not because a frame could not be migrated.
     pub fn give_up(&mut self, allocator: &Allocator<'_>, block: EmptyingBlock) {
         let left = allocator.end_emptying(block);
         self.survey.changed(0, left);
     }
 
+    /// Updates the state after a pageblock was given back with `left` frames in use.
     fn ended(&mut self, now: Duration, block: usize, left: u32) -> Emptied {
         if left == 0 {
             self.fruitless = 0;

@@ -1,41 +1,43 @@
-//! What compaction has done: Linux's `compact_*` of `/proc/vmstat`.
+//! Counters of compaction: Linux's `compact_*` of `/proc/vmstat`.
 
-/// Who has a zone compacted.
+/// On whose behalf a zone is compacted: a waiting task or the background thread.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Compacts {
-    /// One who waits for the memory.
+    /// A task that waits for the memory.
     Direct,
-    /// A thread in the background.
+    /// A background thread.
     Daemon,
 }
 
-/// Counters, by Linux's names.
+/// Counters of compaction, with Linux's names.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct CompactionCounters {
-    /// `compact_migrate_scanned`: what was looked at to find what to move, in cache lines, as Linux
-    /// counts its descriptors of frames: one for the state words of 32 pageblocks, one for the bits
-    /// of a pageblock, and one for each frame that was to be moved.
+    /// `compact_migrate_scanned`: cache lines that were read to find frames to migrate. One for the
+    /// state words of 32 pageblocks, one for the bitmap of a pageblock, and one for each frame that
+    /// was to be migrated, as Linux counts its page descriptors.
     pub migrate_scanned: u64,
-    /// `compact_free_scanned`: what was looked at to find where to, in the same way: one for each frame
-    /// that was taken.
+    /// `compact_free_scanned`: cache lines that were read to find target frames, counted likewise,
+    /// and one for each frame that was taken.
     pub free_scanned: u64,
-    /// `compact_isolated`: frames taken out to be moved, and frames taken to move them to.
+    /// `compact_isolated`: frames that were to be migrated, and frames that were taken as targets.
     pub isolated: u64,
-    /// `compact_stall`: how often somebody waited.
+    /// `compact_stall`: how often a task waited for compaction.
     pub stall: u64,
-    /// `compact_fail`: how often he got nothing for it.
+    /// `compact_fail`: how often such a wait ended without success.
     pub fail: u64,
-    /// `compact_success`: how often he got what he wanted.
+    /// `compact_success`: how often such a wait ended with success.
     pub success: u64,
     /// `compact_daemon_wake`: how often the background thread was woken.
     pub daemon_wake: u64,
-    /// `compact_daemon_migrate_scanned`: its part of the first.
+    /// `compact_daemon_migrate_scanned`: the part of `migrate_scanned` that the background thread
+    /// caused.
     pub daemon_migrate_scanned: u64,
-    /// `compact_daemon_free_scanned`: its part of the second.
+    /// `compact_daemon_free_scanned`: the part of `free_scanned` that the background thread caused.
     pub daemon_free_scanned: u64,
 }
 
 impl CompactionCounters {
+    /// Returns counters that are all 0.
     pub(crate) const fn new() -> Self {
         Self {
             migrate_scanned: 0,
@@ -50,6 +52,8 @@ impl CompactionCounters {
         }
     }
 
+    /// Counts a search for frames to migrate: `looked` cache lines were read, and `frames` frames
+    /// are to be migrated.
     pub(crate) fn count_sources(&mut self, by: Compacts, looked: u64, frames: u64) {
         self.migrate_scanned += looked + frames;
         self.isolated += frames;
@@ -58,6 +62,8 @@ impl CompactionCounters {
         }
     }
 
+    /// Counts a search for target frames: `looked` cache lines were read, and `frames` frames were
+    /// taken.
     pub(crate) fn count_targets(&mut self, by: Compacts, looked: u64, frames: u64) {
         self.free_scanned += looked + frames;
         self.isolated += frames;
@@ -66,7 +72,7 @@ impl CompactionCounters {
         }
     }
 
-    /// The sums of both: of several zones.
+    /// Returns the sums of both counters, to add up zones.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {

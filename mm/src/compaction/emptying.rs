@@ -1,8 +1,10 @@
-//! A pageblock that is being emptied: what is free of it is handed out to nobody, and what is freed
-//! of it stays in it, until it is given back or taken whole.
+//! Pageblocks that are being emptied ([`EmptyingBlock`]). Free frames of such a block cannot be
+//! allocated, and frames that are freed stay in it, until the block is given back or allocated
+//! whole.
 //!
-//! To the zone's count it is a block taken out. Room for what is still in use of it is set aside
-//! with it, so the count says at any time what others can have once it is empty.
+//! In the zone's counters it is an isolated block: all 512 frames are subtracted from the free
+//! ones. So space for the frames to migrate is reserved, too, and the count says at any time what
+//! can be allocated once the block is empty.
 
 use core::ops::Deref;
 
@@ -14,28 +16,33 @@ use crate::{
     state::State,
 };
 
-/// Where a pageblock is.
+/// The position of a pageblock: its zone, and its frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BlockPlace {
+    /// The index of its zone.
     pub(crate) zone: usize,
+    /// Its index in the zone's arrays.
     pub(crate) block: usize,
+    /// Its first frame.
     pub(crate) start: Frame,
 }
 
 impl BlockPlace {
-    /// Its frames.
+    /// Returns the frames of the pageblock.
     pub const fn range(&self) -> FrameRange {
         FrameRange::new(self.start, PAGEBLOCK_FRAMES)
     }
 
-    /// The zone that it is of.
+    /// Returns the index of the zone of the pageblock.
     pub const fn zone(&self) -> usize {
         self.zone
     }
 }
 
-/// A pageblock that is being emptied. Dropping this loses what is free of the block, and nothing
-/// else.
+/// A pageblock that is being emptied: its frames in use are to be migrated. It dereferences to its
+/// [`BlockPlace`].
+///
+/// If this value is dropped, the free frames of the pageblock are lost, and nothing else.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "what is free of the block is lost unless it is given back"]
 pub struct EmptyingBlock {
@@ -44,7 +51,7 @@ pub struct EmptyingBlock {
 }
 
 impl EmptyingBlock {
-    /// How many of its frames were in use when it was begun with.
+    /// Returns how many frames of the pageblock were in use when emptying started.
     pub const fn used(&self) -> u32 {
         self.used
     }
@@ -59,17 +66,22 @@ impl Deref for EmptyingBlock {
 }
 
 impl Allocator<'_> {
-    /// Begins to empty the pageblock of this frame, some or all of which is in use. None if nothing
-    /// of it is, or somebody has taken it out.
+    /// Starts to empty the pageblock that contains `frame`: from here on, its free frames cannot be
+    /// allocated.
     ///
-    /// Who moves the frames elsewhere frees them as any others. What fronts hold of it comes back
-    /// when they are drained, and counts as in use until then.
+    /// Returns `None` if no frame of the pageblock is in use, if it is isolated or being emptied
+    /// already, or if the frame is not managed.
+    ///
+    /// The caller migrates the frames in use, and frees the old ones like any others. Frames in
+    /// per-CPU caches count as in use until the caches are drained.
     pub fn begin_emptying(&self, frame: Frame) -> Option<EmptyingBlock> {
         let (zone, block) = self.locate(frame)?;
         self.begin_block(zone, block, |_| true)
     }
 
-    /// The same for a block in use that is `wanted`.
+    /// Starts to empty a pageblock, by the index of its zone and its index in the zone's arrays.
+    /// Returns `None` if `wanted` refuses its state, or for the reasons of
+    /// [`begin_emptying`](Self::begin_emptying).
     pub(crate) fn begin_block(
         &self,
         zone: usize,
@@ -83,7 +95,8 @@ impl Allocator<'_> {
         })
     }
 
-    /// Counts a block as taken out that `begin` takes out.
+    /// Calls `begin`, which takes a pageblock out. Counts the pageblock as isolated if it returns
+    /// `Some`.
     pub(crate) fn set_aside<T>(
         &self,
         zone: usize,
@@ -102,6 +115,7 @@ impl Allocator<'_> {
         begun
     }
 
+    /// Returns the position of a pageblock.
     pub(crate) fn place(&self, zone: usize, block: usize) -> BlockPlace {
         BlockPlace {
             zone,
@@ -110,8 +124,9 @@ impl Allocator<'_> {
         }
     }
 
-    /// The frames in use of a block that is being emptied, upwards; of one that is allocated whole
-    /// none, see [`is_whole`](Self::is_whole). Others may free some meanwhile.
+    /// Iterates over the frames in use of a pageblock that is being emptied, in ascending order.
+    /// There are none if it is allocated as a whole (see [`is_whole`](Self::is_whole)). Frames may
+    /// be freed during the iteration.
     pub fn frames_in_use(&self, place: BlockPlace) -> impl Iterator<Item = Frame> {
         let bits = &self.zone(place.zone).zone.arrays.bits[place.block];
         (0..WORDS).flat_map(move |word| {
@@ -124,12 +139,12 @@ impl Allocator<'_> {
         })
     }
 
-    /// Whether a block is allocated whole.
+    /// Returns `true` if the pageblock is allocated as a whole, at order 9.
     pub fn is_whole(&self, place: BlockPlace) -> bool {
         self.state_of(place).is_huge()
     }
 
-    /// How many frames are in use of a block that is being emptied.
+    /// Returns how many frames of a pageblock that is being emptied are still in use.
     pub fn frames_left(&self, place: BlockPlace) -> u32 {
         self.state_of(place).used()
     }
@@ -138,12 +153,13 @@ impl Allocator<'_> {
         self.zone(place.zone).zone.arrays.states[place.block].load()
     }
 
-    /// Gives a block back that was to be emptied: as a free one, or as one of which so many frames
-    /// are still in use.
+    /// Ends the emptying of a pageblock and gives it back. Returns the number of frames that are
+    /// still in use. If it is 0, the pageblock is free.
     pub fn end_emptying(&self, block: EmptyingBlock) -> u32 {
         self.end_block(block.place)
     }
 
+    /// Does what [`end_emptying`](Self::end_emptying) does, by position.
     pub(crate) fn end_block(&self, place: BlockPlace) -> u32 {
         let at = self.zone(place.zone);
         let state = at.block(place.block).end_emptying();
@@ -152,11 +168,10 @@ impl Allocator<'_> {
         state.used()
     }
 
-    /// Takes a block that was emptied as one of the order of a pageblock. It comes back if something
-    /// of it is in use still.
+    /// Allocates an emptied pageblock at order 9 with this mobility, and returns its first frame.
     ///
     /// # Errors
-    /// With the block, if so.
+    /// Fails if frames of the pageblock are still in use, and returns the pageblock.
     pub fn take_emptied(
         &self,
         block: EmptyingBlock,
@@ -173,7 +188,8 @@ impl Allocator<'_> {
 }
 
 impl<W: Watch> Block<'_, W> {
-    /// Takes a block out that is in use and wanted: its state then.
+    /// Starts to empty the pageblock if it is in use and `wanted` accepts its state. Returns its
+    /// new state, or `None` otherwise.
     pub(crate) fn begin_emptying(&self, wanted: impl Fn(State) -> bool) -> Option<State> {
         let in_use = |state: State| !state.is_free() && wanted(state);
         let change = self.state.begin_emptying(in_use)?;
@@ -181,14 +197,14 @@ impl<W: Watch> Block<'_, W> {
         Some(change.new)
     }
 
-    /// Gives it back: its state then.
+    /// Ends the emptying of the pageblock. Returns its new state.
     pub(crate) fn end_emptying(&self) -> State {
         let change = self.state.end_emptying();
         self.watch.changed(change);
         change.new
     }
 
-    /// Takes it whole, if nothing of it is in use any more.
+    /// Allocates an emptied pageblock as a whole. Returns `false` if a frame of it is still in use.
     pub(crate) fn take_emptied(&self, mobility: Mobility) -> bool {
         let Some(change) = self.state.take_emptied(mobility) else {
             return false;

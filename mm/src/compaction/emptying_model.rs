@@ -1,4 +1,5 @@
-//! Every interleaving of who empties a block with who allocates, frees or looks for a place, by loom.
+//! Model of emptying a pageblock while other threads allocate, free or search targets, run by loom
+//! in all interleavings.
 
 use std::vec;
 
@@ -11,14 +12,14 @@ use crate::{
 
 const IN_USE: Taken = Taken { word: 3, mask: !0 };
 
-/// A block of which one word is in use, in a giant that has entered it.
+/// Returns a block with one group of 64 frames in use, in a GiB that counts it.
 fn one_word() -> Memory {
     let memory = Memory::new();
     assert!(memory.block_of_giant().take_exactly(IN_USE, ADMIT));
     memory
 }
 
-/// Moves what is in use and takes the block, if it is empty then.
+/// Migrates the frames in use, and allocates the block if it is empty then.
 fn empty_and_take(memory: &Memory) {
     let block = memory.block();
     if block.begin_emptying(|_| true).is_none() {
@@ -105,7 +106,7 @@ fn a_giant_that_was_emptied_is_nobody_elses() {
                 if !begun {
                     return;
                 }
-                // As for each of its blocks, here the only one.
+                // The GiB of the model has only this block.
                 if m.state.load().used() == 0 && m.giant.join(1, Mobility::Movable) {
                     m.state.end_emptying();
                     m.write(0..WORDS);

@@ -1,5 +1,5 @@
-//! A GiB made of memory in use: the one whose emptying costs least, all of it taken out until what is
-//! in it has been moved.
+//! Compaction of a whole GiB: select the GiB that is the cheapest to empty ([`GiantPlan`]), and
+//! take all of it out while its frames are migrated ([`EmptyingGiant`]).
 
 use core::time::Duration;
 
@@ -15,31 +15,35 @@ use crate::{
 
 use super::{compactor::Compactor, emptying::BlockPlace};
 
-/// How often is tried to take a GiB that is empty: one who looks for a free block may count as being
-/// in it for a moment.
+/// How often the allocation of an empty GiB is tried. A CPU that searches for a free pageblock may
+/// be counted in it for a moment.
 const JOIN_ATTEMPTS: usize = 1000;
 
-/// A GiB that can be had, and what it costs.
+/// A GiB that compaction can empty, and the cost of that.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct GiantPlan {
     zone: usize,
     giant: usize,
-    /// Single frames that have to be moved.
+    /// Number of single frames that must be migrated.
     pub frames: u64,
-    /// Pageblocks allocated whole, that have to be parted.
+    /// Number of pageblocks allocated as a whole, which must be split and migrated.
     pub wholes: u64,
 }
 
-/// Why no GiB can be had.
+/// Why compaction can empty no GiB.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum NoGiant {
-    /// Blocks of one are out for a moment: reported to the host, or being emptied.
+    /// Pageblocks are isolated at the moment, for example to be reported, or are being emptied. A
+    /// later attempt can succeed.
     Busy,
-    /// Something in each does not move, or there is no room for what does.
+    /// Each GiB contains memory that cannot be migrated, or there are too few free frames
+    /// elsewhere.
     Nowhere,
 }
 
-/// A GiB that is being emptied.
+/// A GiB that is being emptied: its memory in use is to be migrated.
+///
+/// If this value is dropped, the free frames of the GiB are lost.
 #[derive(Debug)]
 #[must_use = "what is free of it is lost unless it is given back"]
 pub struct EmptyingGiant {
@@ -48,12 +52,12 @@ pub struct EmptyingGiant {
     first: usize,
 }
 
-/// What a GiB has, or several.
+/// The memory in use of a GiB.
 #[derive(Copy, Clone, Default)]
 struct Contents {
-    /// Frames in use one by one, in blocks that have movable ones.
+    /// Frames in use in pageblocks that are not allocated as a whole.
     frames: u64,
-    /// Blocks allocated whole, to be parted and moved.
+    /// Pageblocks allocated as a whole.
     wholes: u64,
 }
 
@@ -64,12 +68,12 @@ impl Contents {
 }
 
 impl Compactor {
-    /// The GiB of this zone that is the cheapest to make, of memory in use or free.
+    /// Selects the GiB of this zone that is the cheapest to empty.
     ///
-    /// Reads two bytes for each pageblock of those in which everything is movable.
+    /// Reads two bytes for each pageblock of each GiB whose memory is all movable.
     ///
     /// # Errors
-    /// If there is none in which everything moves, or no room for what is in it.
+    /// Fails with [`NoGiant`] if no GiB can be emptied.
     pub fn plan_giant(
         &mut self,
         now: Duration,
@@ -102,7 +106,7 @@ impl Compactor {
             }
         }
         let (giant, found) = best.ok_or(none)?;
-        // There is room elsewhere: as many frames as are free in all beyond a GiB.
+        // There is room elsewhere: the free frames beyond a GiB.
         Ok(GiantPlan {
             zone: self.zone(),
             giant,
@@ -111,10 +115,10 @@ impl Compactor {
         })
     }
 
-    /// What a GiB has.
+    /// Returns the memory in use of a GiB. `first` is the index of its first tree.
     ///
     /// # Errors
-    /// If something of it does not move, or not now.
+    /// Fails if something in it cannot be migrated, or not at the moment.
     fn giant_contents(
         &mut self,
         now: Duration,
@@ -164,9 +168,11 @@ impl Compactor {
         Ok(found)
     }
 
-    /// Takes all of a planned GiB out, to be emptied; none if something has changed. Single frames go
-    /// where [`targets`](Self::targets) says, or where any others are allocated; blocks where any
-    /// are.
+    /// Starts to empty a planned GiB: takes out all of its pageblocks. Returns `None` if one of
+    /// them has changed since, so that it cannot be emptied.
+    ///
+    /// The caller migrates single frames to those of [`targets`](Self::targets), or to any others
+    /// that it allocates, and pageblocks to others that it allocates.
     pub fn begin_giant(
         &mut self,
         allocator: &Allocator<'_>,
@@ -194,8 +200,9 @@ impl Compactor {
         })
     }
 
-    /// Gives a GiB back, block by block. Blocks of which something stayed are remembered, unless it
-    /// was `given_up` for another reason.
+    /// Ends the emptying of a GiB, and gives it back pageblock by pageblock. Unless `given_up` says
+    /// that compaction stopped for another reason, pageblocks with frames in use are remembered as
+    /// ones that cannot be emptied.
     pub fn end_giant(
         &mut self,
         now: Duration,
@@ -213,7 +220,7 @@ impl Compactor {
 }
 
 impl EmptyingGiant {
-    /// Its pageblocks.
+    /// Iterates over the positions of the pageblocks of the GiB.
     pub fn blocks<'a>(
         &self,
         allocator: &'a Allocator<'_>,
@@ -224,10 +231,11 @@ impl EmptyingGiant {
 }
 
 impl Allocator<'_> {
-    /// Takes a GiB that was emptied, as one of [`Order::GIANT`].
+    /// Allocates an emptied GiB at [`Order::GIANT`] with this mobility, and returns its first
+    /// frame.
     ///
     /// # Errors
-    /// With the GiB, if something of it is in use still.
+    /// Fails if frames of the GiB are still in use, and returns the GiB.
     pub fn take_emptied_giant(
         &self,
         giant: EmptyingGiant,
@@ -237,7 +245,8 @@ impl Allocator<'_> {
         let states = &at.zone.arrays.states[blocks_from(giant.first)];
         let empty = states.iter().all(|state| state.load().used() == 0);
         let word = &at.zone.arrays.giants[giant.giant];
-        // Once it is taken whole nobody looks at its blocks, and they can be as free as any.
+        // After the GiB is allocated as a whole, no CPU reads the states of its pageblocks. So they
+        // can be set to free.
         if !empty || !(0..JOIN_ATTEMPTS).any(|_| word.join(GIANT_BLOCKS, mobility)) {
             return Err(giant);
         }

@@ -1,13 +1,17 @@
-//! When blocks are emptied for the host's sake: memory that is free in pieces is of no use to it
-//! while only whole pageblocks are reported.
+//! When to empty pageblocks for the host ([`GiveBack`]). Only whole pageblocks are reported to the
+//! host. So the host gains nothing from *scattered* free frames: those outside free pageblocks.
 //!
-//! The rule: **memory that is free in pieces is worth collecting once it has cost as much as the
-//! copies would.** To move a frame takes about 2 µs of a CPU; to hold one keeps others from it. Where
-//! both are paid for, a CPU costs about what 8 GiB cost, so to move a frame costs what it costs to hold
-//! it for [`COPY_PAYS_AFTER`]. A block of which `used` frames are
-//! in use gives the host 512 of them: the others move into frames that it holds anyway. So it pays
-//! after 4 s times `used` / 512, and it is emptied when it has been free in pieces for so long: who
-//! waits until the loss is as high as the price never pays more than twice what would have been best.
+//! The rule: **collect scattered free memory once holding it has cost as much as the copies
+//! would.**
+//!
+//! - Migrating a frame takes about 2 µs of a CPU. Where CPU time and memory are both paid for, a
+//!   CPU costs about as much as 8 GiB. So migrating a frame costs as much as holding it for
+//!   [`COPY_PAYS_AFTER`].
+//! - Emptying a pageblock with `used` frames in use gives 512 frames to the host, as the frames in
+//!   use move into frames that the host holds anyway. So emptying pays after 4 s times `used` /
+//!   512.
+//! - A pageblock is emptied when its memory has been scattered for that time. Waiting until the
+//!   loss equals the price never costs more than twice the optimum.
 
 use core::time::Duration;
 
@@ -15,30 +19,33 @@ use crate::{REPORTING_DELAY, frame::PAGEBLOCK_FRAMES};
 
 use super::compactor::Plan;
 
-/// So long a frame is held for the price of a copy.
+/// Holding a scattered free frame for this time costs as much as migrating a frame.
 pub const COPY_PAYS_AFTER: Duration = Duration::from_secs(4);
-/// The guest is quiet when one of its CPUs was idle for so much of the time, in percent.
+/// The guest is quiet if one of its CPUs was idle for this part of the time, in percent.
 pub const QUIET: u32 = 50;
 
-/// What [`GiveBack::poll`] says.
+/// The result of [`GiveBack::poll`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use = "says what to do, and when to poll next"]
 pub struct GiveBackPoll {
-    /// Pageblocks to empty now, at most: the cheapest, one by one, as long as [`GiveBack::pays`].
+    /// The maximum number of pageblocks to empty now. Empty the cheapest, one by one, while
+    /// [`GiveBack::pays`] returns `true`.
     pub blocks: u64,
-    /// When to poll next, though it takes a wake-up; none: when memory has been freed.
+    /// When to poll again, even if that takes a wake-up. `None` means when memory was freed.
     pub next: Option<Duration>,
 }
 
-/// Decides for one zone. Without a thread or a clock of its own.
+/// Decides when to empty pageblocks of one zone, so that the host gets their memory back. A state
+/// machine without a thread or a clock of its own.
 #[derive(Debug, Default)]
 pub struct GiveBack {
-    /// Since when how many frames have been free in pieces without a break.
+    /// Since when there have been scattered free frames, or `None` if there are too few.
     stays: Option<Stays>,
-    /// It takes turns with others until then.
+    /// The time until which it pauses after work, so that others get the CPU.
     rests_until: Duration,
 }
 
+/// A time, and the smallest number of scattered free frames since then.
 #[derive(Copy, Clone, Debug)]
 struct Stays {
     since: Duration,
@@ -46,7 +53,7 @@ struct Stays {
 }
 
 impl GiveBack {
-    /// Nothing is known yet.
+    /// Returns the initial state.
     pub const fn new() -> Self {
         Self {
             stays: None,
@@ -54,10 +61,15 @@ impl GiveBack {
         }
     }
 
-    /// What is to be done now. `pieces`: frames that are free in no free pageblock
-    /// ([`ZoneFragmentation::pieces`](crate::ZoneFragmentation::pieces)). `idle`: the part of the time
-    /// since the last poll, in percent, for which that CPU was idle that was so most. `cheapest`: what
-    /// one block costs ([`Compactor::plan`](crate::Compactor::plan)), asked for only when it matters.
+    /// Returns how many pageblocks to empty now, and when to poll again.
+    ///
+    /// - `pieces` is the number of scattered free frames, which are outside free pageblocks
+    ///   ([`ZoneFragmentation::pieces`](crate::ZoneFragmentation::pieces)).
+    /// - `idle` is the part of the time since the last poll, in percent, in which the CPU with the
+    ///   most idle time was idle.
+    /// - `cheapest` returns the cost of emptying one pageblock
+    ///   ([`Compactor::plan`](crate::Compactor::plan)), or `None` if none can be emptied. It is
+    ///   called only if the answer matters.
     pub fn poll(
         &mut self,
         now: Duration,
@@ -77,7 +89,7 @@ impl GiveBack {
         let mut stays = self.stays.unwrap_or(begun);
         stays.frames = stays.frames.min(pieces);
         if stays.frames < PAGEBLOCK_FRAMES {
-            // What there is now was freed since.
+            // The frames that are free now were freed later.
             stays = begun;
         }
         self.stays = Some(stays);
@@ -104,13 +116,15 @@ impl GiveBack {
         }
     }
 
-    /// Whether it pays now to carry out a plan.
+    /// Returns `true` if the scattered memory has existed for long enough that it pays to carry out
+    /// `plan` now.
     pub fn pays(&self, now: Duration, plan: Plan) -> bool {
         self.stays
             .is_some_and(|stays| now.saturating_sub(stays.since) >= pays_after(plan))
     }
 
-    /// Says for how long blocks were emptied, and how many became free. As long it rests.
+    /// Records that pageblocks were emptied for the time `spent`, and that `blocks` of them became
+    /// free. The next work starts after a pause of the same length.
     pub fn worked(&mut self, now: Duration, spent: Duration, blocks: u64) {
         self.rests_until = now.saturating_add(spent);
         if let Some(stays) = &mut self.stays {
@@ -119,7 +133,7 @@ impl GiveBack {
     }
 }
 
-/// How long the memory that a plan collects must have been free in pieces.
+/// Returns how long the memory that `plan` collects must have been scattered.
 fn pays_after(plan: Plan) -> Duration {
     let blocks = u32::try_from(plan.blocks.max(1)).unwrap_or(u32::MAX);
     let frames = u32::try_from(plan.frames).unwrap_or(u32::MAX);
@@ -189,7 +203,7 @@ mod tests {
         _ = rule.poll(s(1), 5000, 100, unasked);
         _ = rule.poll(s(2), 1100, 100, unasked);
         assert_eq!(rule.poll(s(3), 9000, 100, || block(9)).blocks, 2);
-        // The two blocks have been given back: the rest has to wait.
+        // One of the two pageblocks was given back. The rest has to wait.
         rule.worked(s(3), s(1), 1);
         assert_eq!(rule.poll(s(3), 8488, 100, unasked).next, Some(s(4)));
         assert_eq!(rule.poll(s(4), 8488, 100, || block(9)).blocks, 1);

@@ -1,7 +1,9 @@
-//! Compaction: memory that is free in pieces becomes whole pageblocks again, by moving what is in use
-//! in the emptiest of them into the fullest.
+//! Compaction makes whole free pageblocks out of scattered free frames: it migrates the frames in
+//! use of the emptiest pageblocks into the fullest.
 //!
-//! Here is the policy; who moves the bytes and the references to them is the caller.
+//! This module has the policy: what to empty ([`Compactor`]), when to do it in advance
+//! ([`Proactive`]), and when to do it for the host ([`GiveBack`]). The caller copies the frames and
+//! updates the references to them.
 
 mod compactor;
 mod counters;

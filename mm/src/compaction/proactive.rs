@@ -1,33 +1,36 @@
-//! When a node is compacted before anybody asks: the seed's arithmetic (Nitin Gupta, *Proactive
-//! compaction*, v7, 2020), and what it lacks: no wake-up while there is nothing to do, and a bound on
-//! the CPU time that it takes.
+//! When to compact a node before memory is requested ([`Proactive`]).
+//!
+//! The arithmetic is that of Nitin Gupta's *Proactive compaction* for Linux (v7, 2020). In
+//! addition, there is no wake-up while there is nothing to do, and the CPU time is limited.
 
 use core::{error, fmt, time::Duration};
 
-/// `vm.compaction_proactiveness` unless somebody sets another.
+/// The initial value of `vm.compaction_proactiveness`, of 0 to 100.
 pub const PROACTIVENESS: u8 = 20;
-/// The most that it can be.
+/// The maximum proactiveness.
 const MOST: u8 = 100;
-/// The low threshold is never below this, or a high proactiveness would compact without end.
+/// The minimum of the low threshold. Without it, a high proactiveness would compact without end.
 const LOW_LEAST: u64 = 5;
-/// The high threshold is so far above the low one.
+/// How far the high threshold is above the low one.
 const APART: u64 = 10;
-/// From one look at the score to the next.
+/// The time from one check of a node's fragmentation score to the next.
 pub const PROACTIVE_INTERVAL: Duration = Duration::from_millis(500);
-/// After a run that brought the score no lower so many looks pass without another.
+/// The number of checks that are skipped after a run that did not lower the score.
 const DEFERRED: u32 = 64;
 
-/// The most that proactive compaction takes of one CPU, in percent. A program that shares the CPU with
-/// it loses no more than a tenth of its speed. At about 2 µs to move a frame a tenth is enough for
-/// 50 000 frames a second: 780 MiB of pageblocks that are a quarter full, as the seed's are.
+/// The maximum part of one CPU that proactive compaction takes, in percent. A program on the same
+/// CPU loses at most a tenth of its speed.
+///
+/// At about 2 µs for each frame, a tenth is enough to migrate 50 000 frames a second: 780 MiB of
+/// pageblocks that are a quarter full.
 pub const PROACTIVE_SHARE: u32 = 10;
-/// So long it works before it rests.
+/// How long proactive compaction works before it pauses.
 pub const PROACTIVE_SLICE: Duration = Duration::from_millis(5);
-/// The same while others want its CPU. They wait for that and for the last pageblock: less than a
-/// millisecond in all, at 1 µs to move a frame.
+/// Like [`PROACTIVE_SLICE`], while other tasks want the CPU. They wait for this time and for the
+/// last pageblock: less than a millisecond in all, at 1 µs for each frame.
 pub const PROACTIVE_SHARED_SLICE: Duration = Duration::from_micros(400);
 
-/// A proactiveness above 100.
+/// This proactiveness is above 100.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NotAProactiveness(pub u64);
 
@@ -43,30 +46,31 @@ impl fmt::Display for NotAProactiveness {
 
 impl error::Error for NotAProactiveness {}
 
-/// Scores at which compaction ends, and above which it begins.
+/// The fragmentation scores at which compaction starts and ends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Thresholds {
-    /// It ends at this or below, zone by zone.
+    /// Compaction of a zone ends when the zone's score is at most this.
     pub low: u64,
-    /// It begins when the node's score is above.
+    /// Compaction starts when the node's score is above this.
     pub high: u64,
 }
 
-/// What [`Proactive::poll`] says.
+/// The result of [`Proactive::poll`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[must_use = "says what to do, and when to poll next"]
 pub struct ProactivePoll {
-    /// Compact now, for [`PROACTIVE_SLICE`] at most, zone by zone those whose score is above the
-    /// low threshold, then say what came of it by [`Proactive::worked`].
+    /// Whether to compact now, for [`PROACTIVE_SLICE`] at most: one by one the zones whose score is
+    /// above the low threshold. Call [`Proactive::worked`] after that.
     pub compact: bool,
-    /// When it must be polled next, though it takes a wake-up; none: not for its own sake.
+    /// When to poll again, even if that takes a wake-up. `None` means that no wake-up is necessary.
     pub next: Option<Duration>,
-    /// Before this there is no need to poll. Later, when a CPU is awake anyway: the score of a node
-    /// on which nothing runs does not change.
+    /// Before this time a poll is not necessary. After it, poll when a CPU is awake anyway: the
+    /// score of an idle node does not change.
     pub look_after: Duration,
 }
 
-/// When a node is to be compacted: a state machine without a thread or a clock of its own.
+/// Decides when to compact a node before memory is requested. A state machine without a thread or a
+/// clock of its own.
 #[derive(Debug)]
 pub struct Proactive {
     proactiveness: u8,
@@ -75,19 +79,19 @@ pub struct Proactive {
 
 #[derive(Copy, Clone, Debug)]
 enum Stage {
-    /// Looks at the score, not before this.
+    /// Checks the score, but not before this time.
     Watching(Duration),
     /// Compacts.
     Running {
-        /// The score when it began.
+        /// The node's score when the run started.
         before: u64,
-        /// It rests until then.
+        /// The end of the current pause.
         resume: Duration,
     },
 }
 
 impl Proactive {
-    /// With a proactiveness of [`PROACTIVENESS`].
+    /// Returns the initial state, with a proactiveness of [`PROACTIVENESS`].
     pub const fn new() -> Self {
         Self {
             proactiveness: PROACTIVENESS,
@@ -95,15 +99,15 @@ impl Proactive {
         }
     }
 
-    /// `vm.compaction_proactiveness`: 0 to 100.
+    /// Returns the proactiveness (`vm.compaction_proactiveness`), 0 to 100.
     pub const fn proactiveness(&self) -> u8 {
         self.proactiveness
     }
 
-    /// Sets it. Poll at once: whatever was put off is tried again.
+    /// Sets the proactiveness, and ends all pauses. Poll at once after this.
     ///
     /// # Errors
-    /// If it is above 100; nothing has changed then.
+    /// Fails if the value is above 100. Nothing is changed then.
     pub fn set_proactiveness(&mut self, proactiveness: u64) -> Result<(), NotAProactiveness> {
         match u8::try_from(proactiveness) {
             Ok(proactiveness) if proactiveness <= MOST => {
@@ -117,7 +121,8 @@ impl Proactive {
         }
     }
 
-    /// The thresholds that follow from it.
+    /// Returns the fragmentation scores at which compaction starts and ends, which follow from the
+    /// proactiveness.
     pub fn thresholds(&self) -> Thresholds {
         let low = u64::from(MOST - self.proactiveness).max(LOW_LEAST);
         Thresholds {
@@ -126,8 +131,10 @@ impl Proactive {
         }
     }
 
-    /// What is to be done now. `score`: the sum of the scores of the node's zones. `reclaims`:
-    /// background reclaim is at work, which needs the memory more.
+    /// Returns whether to compact the node now, and when to poll again.
+    ///
+    /// `score` is the sum of the fragmentation scores of the node's zones. `reclaims` says that
+    /// background reclaim is at work. Compaction waits for it, as it needs the memory more.
     pub fn poll(&mut self, now: Duration, score: u64, reclaims: bool) -> ProactivePoll {
         let wait = |next: Option<Duration>, look_after: Duration| ProactivePoll {
             compact: false,
@@ -147,7 +154,7 @@ impl Proactive {
             Stage::Running { .. } => {}
             Stage::Watching(not_before) if now < not_before => return wait(None, not_before),
             Stage::Watching(_) if score <= self.thresholds().high => return wait(None, later),
-            // Reclaim keeps a CPU awake, on which somebody will look again.
+            // Reclaim keeps a CPU awake, which will poll again.
             Stage::Watching(_) if reclaims => return wait(None, later),
             Stage::Watching(_) => {
                 self.stage = Stage::Running {
@@ -163,11 +170,12 @@ impl Proactive {
         }
     }
 
-    /// Says what came of a slice of work that took so long: the score now, and whether there is
-    /// `more` to be had in a zone whose score is above the low threshold.
+    /// Records the result of a slice of compaction that took the time `spent`. `score` is the
+    /// node's score now. `more` says that a zone whose score is above the low threshold has more to
+    /// compact.
     pub fn worked(&mut self, now: Duration, spent: Duration, score: u64, more: bool) {
         let Stage::Running { before, .. } = self.stage else {
-            // The proactiveness was set meanwhile.
+            // The proactiveness was set during the slice.
             return;
         };
         if more {
@@ -178,7 +186,7 @@ impl Proactive {
         }
     }
 
-    /// Ends a run. One that has brought the score no lower is not repeated soon.
+    /// Ends a run. If it did not lower the score, the next check is deferred.
     fn end(&mut self, now: Duration, before: u64, score: u64) {
         let looks = if score < before { 1 } else { DEFERRED };
         self.stage = Stage::Watching(now.saturating_add(PROACTIVE_INTERVAL * looks));
@@ -240,7 +248,7 @@ mod tests {
             (off.compact, off.next, off.look_after),
             (false, None, Duration::MAX)
         );
-        // At 100 no score is above, as in Linux with a proactiveness of up to 10.
+        // No score is above 100, as in Linux with a proactiveness of up to 10.
         assert!(!with(10).poll(ms(1), 100, false).compact);
     }
 
@@ -257,7 +265,7 @@ mod tests {
         }
         assert_eq!(score, 80);
         assert_eq!(busy, PROACTIVE_SLICE * 20);
-        // Of the last slice no rest is taken: there is none after it.
+        // There is no pause after the last slice.
         assert_eq!(now, busy * 10 - PROACTIVE_SLICE * 9);
         assert_eq!(proactive.poll(now, score, false).next, None);
     }
@@ -267,7 +275,7 @@ mod tests {
         let mut proactive = with(40);
         let mut now = ms(7);
         let mut tries = std::vec::Vec::new();
-        // Polled as often as can be: what cannot be moved costs a try in 32 seconds.
+        // Poll every millisecond. If nothing can be migrated, that costs one attempt in 32 seconds.
         while now < Duration::from_secs(100) {
             let poll = proactive.poll(now, 100, false);
             assert!(poll.compact || poll.next.is_none());
@@ -281,7 +289,7 @@ mod tests {
         assert_eq!(apart, Duration::from_secs(32));
         let expected: std::vec::Vec<_> = (0..4).map(|turn| ms(7) + apart * turn).collect();
         assert_eq!(tries, expected);
-        // Unless somebody writes to the knob.
+        // Setting the proactiveness ends the pause.
         assert!(!proactive.poll(now, 100, false).compact);
         proactive.set_proactiveness(40).expect("valid");
         assert!(proactive.poll(now, 100, false).compact);

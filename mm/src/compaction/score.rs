@@ -1,16 +1,16 @@
-//! How fragmented a zone is for huge pages, as the seed counts it (Nitin Gupta, *Proactive
-//! compaction*, v7, 2020).
+//! The fragmentation score of a zone for huge pages ([`ZoneFragmentation`]), as in Nitin Gupta's
+//! *Proactive compaction* for Linux (v7, 2020).
 
 use crate::{Allocator, ZoneStats, frame::PAGEBLOCK_FRAMES};
 
-/// What the score of a zone follows from.
+/// The figures from which the fragmentation score of a zone follows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct ZoneFragmentation {
-    /// Frames that there are.
+    /// Number of frames in the zone.
     pub present_frames: u64,
-    /// Frames that are free.
+    /// Number of free frames.
     pub free_frames: u64,
-    /// Pageblocks that are free.
+    /// Number of free pageblocks.
     pub free_blocks: u64,
 }
 
@@ -25,15 +25,18 @@ impl From<&ZoneStats> for ZoneFragmentation {
 }
 
 impl ZoneFragmentation {
-    /// Free frames that are in no free pageblock. Fronts tell late of what they take and free, so
-    /// there may seem to be fewer free frames than free pageblocks have: none then.
+    /// Returns the number of free frames that are in no free pageblock.
+    ///
+    /// Per-CPU caches update the counter of free frames late. If there seem to be fewer free frames
+    /// than in the free pageblocks, this returns 0.
     pub const fn pieces(&self) -> u64 {
         self.free_frames
             .saturating_sub(self.free_blocks * PAGEBLOCK_FRAMES)
     }
 
-    /// External fragmentation at the order of a pageblock: the part of the free frames that is in
-    /// smaller blocks, in percent. 0 if none is free. Linux's `extfrag_for_order`.
+    /// Returns the external fragmentation at the order of a pageblock, in percent: the part of the
+    /// free frames that is not in free pageblocks. It is 0 if no frame is free. This is Linux's
+    /// `extfrag_for_order`.
     pub const fn percent(&self) -> u64 {
         match (self.pieces() * 100).checked_div(self.free_frames) {
             Some(percent) => percent,
@@ -41,16 +44,18 @@ impl ZoneFragmentation {
         }
     }
 
-    /// The zone's part of its node's score: its fragmentation, weighted by its size, so that small
-    /// zones count for little.
+    /// Returns the zone's contribution to its node's fragmentation score: the zone's fragmentation
+    /// in percent, weighted by its part of the node's frames. So small zones count for little.
     pub const fn score(&self, node_present_frames: u64) -> u64 {
         self.present_frames * self.percent() / (node_present_frames + 1)
     }
 
-    /// How many pageblocks have to become free for the score to be at most this.
+    /// Returns how many pageblocks must become free so that the zone's fragmentation score is at
+    /// most `score`.
     pub fn blocks_to(&self, score: u64, node_present_frames: u64) -> u64 {
         let mut after = *self;
-        // By halves: each block that becomes free lowers the score, or leaves it.
+        // Binary search, as each pageblock that becomes free lowers the score or leaves it
+        // unchanged.
         let (mut least, mut most) = (0, self.pieces().div_ceil(PAGEBLOCK_FRAMES));
         while least < most {
             let middle = least.midpoint(most);
@@ -66,7 +71,8 @@ impl ZoneFragmentation {
 }
 
 impl Allocator<'_> {
-    /// What a zone's score follows from. Reads 8 bytes for each 64 MiB.
+    /// Returns the figures from which a zone's fragmentation score follows. Reads 8 bytes for each
+    /// 64 MiB.
     ///
     /// # Panics
     /// If there is no such zone.

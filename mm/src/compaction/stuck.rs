@@ -1,48 +1,52 @@
-//! Pageblocks that could not be emptied, so that they are not tried again and again.
+//! Memory of the pageblocks that could not be emptied ([`StuckBlocks`]), so that they are not tried
+//! again and again.
 
 use core::time::Duration;
 
-/// How many are remembered. Of more the one that would be forgotten first makes room.
+/// The maximum number of entries. If a set is full, a new entry replaces the one that expires
+/// first.
 const ENTRIES: usize = 256;
-/// Places that a block may be at.
+/// Number of entries of a set. A pageblock has an entry in one set only.
 const WAYS: usize = 4;
 const SETS: usize = ENTRIES / WAYS;
-/// How long: what was pinned for a minute may be so no longer.
+/// How long an entry is valid. Frames that are pinned now may be unpinned in a minute.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// A block that could not be emptied.
+/// A pageblock that could not be emptied.
 #[derive(Copy, Clone, Debug)]
 struct Stuck {
     block: usize,
-    /// Frames that were left in use.
+    /// Number of frames that stayed in use.
     left: u32,
-    /// When it is forgotten.
+    /// When the entry expires.
     until: Duration,
 }
 
-/// Those of a zone.
+/// The pageblocks of a zone that could not be emptied: a set-associative cache.
 #[derive(Debug)]
 pub(crate) struct StuckBlocks {
     sets: [[Option<Stuck>; WAYS]; SETS],
 }
 
 impl StuckBlocks {
+    /// Returns an empty set.
     pub(crate) const fn new() -> Self {
         Self {
             sets: [[None; WAYS]; SETS],
         }
     }
 
+    /// Returns the set for a pageblock.
     fn set(&mut self, block: usize) -> &mut [Option<Stuck>; WAYS] {
         &mut self.sets[block % SETS]
     }
 
-    /// Forgets all.
+    /// Forgets all pageblocks that could not be emptied.
     pub(crate) fn forget(&mut self) {
         self.sets.as_flattened_mut().fill(None);
     }
 
-    /// Notes that so many frames of a block stayed where they were.
+    /// Notes that compaction could not empty a pageblock: `left` frames stayed in use.
     pub(crate) fn note(&mut self, now: Duration, block: usize, left: u32) {
         let stuck = Stuck {
             block,
@@ -61,8 +65,11 @@ impl StuckBlocks {
         }
     }
 
-    /// Whether a block of which so many frames are in use need not be tried. Fewer than were left
-    /// say that one of those was freed: it is forgotten then, as it is after a while.
+    /// Returns `true` if compaction need not try a pageblock with `used` frames in use, as it
+    /// failed to empty it before.
+    ///
+    /// If fewer frames are in use than stayed, one of those was freed. Then, or if the entry has
+    /// expired, this removes the entry and returns `false`.
     pub(crate) fn holds(&mut self, now: Duration, block: usize, used: u32) -> bool {
         let set = self.set(block);
         let same = |entry: &&mut Option<Stuck>| entry.is_some_and(|stuck| stuck.block == block);

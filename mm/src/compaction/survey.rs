@@ -1,5 +1,5 @@
-//! What there is to be had in a zone, by one look at the state words of the blocks in partial use:
-//! the emptiest of them, and how much room the others have.
+//! A scan of a zone's pageblocks for compaction ([`Survey`]): the emptiest pageblocks in partial
+//! use, and how many free frames the others have. It reads state words only.
 
 use crate::{
     Mobility,
@@ -8,15 +8,15 @@ use crate::{
     zone::Zone,
 };
 
-/// How many of the emptiest blocks one survey finds.
+/// Number of the emptiest pageblocks that a scan finds.
 pub(crate) const SOURCES: usize = 64;
 
-/// A block that may be emptied, ordered by what that costs; of blocks that cost the same the highest
-/// comes first, as targets are sought upwards.
+/// A pageblock that may be emptied. The order is that of the cost. Of pageblocks with the same cost
+/// the highest comes first, as targets are searched upwards.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Source {
     used: u32,
-    /// Distance from the last block that there could be.
+    /// Distance from the highest index that a pageblock can have.
     from_end: u32,
 }
 
@@ -34,37 +34,40 @@ impl Source {
         }
     }
 
-    /// Frames in use.
+    /// Returns the number of the pageblock's frames in use.
     pub(crate) const fn used(self) -> u32 {
         self.used
     }
 
+    /// Returns the index of the pageblock in the zone's arrays.
     pub(crate) const fn block(self) -> usize {
         (u32::MAX - self.from_end) as usize
     }
 }
 
-/// Whether frames may be moved out of a block in this state, or into it: movable ones are in it, some
-/// are free, and no front takes its frames from there just now.
+/// Returns `true` if frames can be migrated out of, or into, a pageblock in this state: it contains
+/// movable frames, has free frames, and no per-CPU cache allocates from it at the moment.
 pub(crate) fn is_movable(state: State) -> bool {
     state.is(Class::Partial(Mobility::Movable)) && !state.is_held()
 }
 
-/// What a survey found.
+/// The result of a scan of a zone: which pageblocks compaction can empty, and how many free frames
+/// the others have.
 #[derive(Debug)]
 pub(crate) struct Survey {
-    /// How many movable blocks have so many frames in use.
+    /// By number of frames in use: the number of movable pageblocks.
     blocks: [u32; BLOCK_FRAMES as usize],
-    /// The emptiest, cheapest first.
+    /// The emptiest pageblocks, the cheapest first.
     sources: [Source; SOURCES],
     len: usize,
-    /// Those before it have been taken.
+    /// The index of the first source that was not yet taken.
     next: usize,
-    /// Free frames in all movable blocks.
+    /// Number of free frames in all movable pageblocks.
     room: u64,
 }
 
 impl Survey {
+    /// Returns the result of no scan.
     pub(crate) const fn new() -> Self {
         Self {
             blocks: [0; BLOCK_FRAMES as usize],
@@ -75,8 +78,8 @@ impl Survey {
         }
     }
 
-    /// Looks at a zone anew; how many lines of state words it looked at, each of 32 blocks. `skip` says which blocks cannot be
-    /// emptied, though frames may be moved into them.
+    /// Scans a zone. Returns how many cache lines of state words it read, each with 32 pageblocks.
+    /// `skip` returns `true` for pageblocks that cannot be emptied. They remain possible targets.
     pub(crate) fn look(
         &mut self,
         zone: &Zone<'_>,
@@ -110,23 +113,26 @@ impl Survey {
         looked
     }
 
-    /// The blocks to empty, cheapest first: as many as the room in the others is enough for. Each
-    /// that is emptied costs the room of a block, whatever is in use of it: its own room goes, and
-    /// that of its frames.
+    /// Returns the pageblocks to empty, the cheapest first, limited by the free frames in the
+    /// others.
+    ///
+    /// Each emptied pageblock uses up 512 free frames, however many frames are in use of it: its
+    /// own free frames, and one for each frame that is migrated.
     pub(crate) fn sources(&self) -> &[Source] {
         let most = usize::try_from(self.room / u64::from(BLOCK_FRAMES)).unwrap_or(SOURCES);
         &self.sources[self.next..self.len.min(self.next.saturating_add(most))]
     }
 
-    /// Takes the first of them.
+    /// Takes the first of the pageblocks to empty. Returns `None` if there is none.
     pub(crate) fn pop(&mut self) -> Option<Source> {
         let source = *self.sources().first()?;
         self.next += 1;
         Some(source)
     }
 
-    /// From how many frames in use on blocks have room for what is in use of these sources, which
-    /// are not among them.
+    /// Returns the largest number `n` such that the pageblocks with at least `n` frames in use have
+    /// enough free frames for all frames in use of `sources`. Returns 1 if all pageblocks together
+    /// have too few. The sources themselves do not count as targets.
     pub(crate) fn fullest_with_room(&self, sources: &[Source]) -> u32 {
         let wanted: u64 = sources.iter().map(|source| u64::from(source.used)).sum();
         let mut sources = sources.iter().rev().peekable();
@@ -144,8 +150,8 @@ impl Survey {
         1
     }
 
-    /// Notes that a block has so many frames in use now, where it had so many before; 0 and 512 are
-    /// those that are movable ones no longer.
+    /// Notes that the number of frames in use of a pageblock has changed from `before` to `after`.
+    /// 0 and 512 mean that it is not a movable pageblock in partial use.
     pub(crate) fn changed(&mut self, before: u32, after: u32) {
         let partial = 1..BLOCK_FRAMES;
         if partial.contains(&before) {
@@ -160,12 +166,12 @@ impl Survey {
     }
 }
 
-/// The cheapest of many sources: twice as many as are wanted, of which the dearer half goes when
-/// they are complete.
+/// The cheapest of many sources. The list has twice the necessary capacity. When it is full, the
+/// more expensive half is dropped.
 struct Best {
     list: [Source; 2 * SOURCES],
     len: usize,
-    /// Of no more use than this: as many as are wanted are cheaper.
+    /// Sources that are not cheaper than this are useless, as enough cheaper ones were found.
     limit: Option<Source>,
 }
 
@@ -233,7 +239,7 @@ mod tests {
 
     #[test]
     fn so_many_can_be_had_as_the_room_of_all_fills() {
-        // Brute force: of every set of blocks, whether the others have room for it.
+        // Brute force: check for every set of blocks whether the others have enough free frames.
         let counts = [100, 300, 511, 7, 450, 200, 128];
         let survey = survey(&counts);
         let room = |set: u32| {

@@ -1,5 +1,5 @@
-//! Where frames that are moved go: into the fullest blocks that have room, never into a free one or
-//! one that is being emptied.
+//! Where compaction migrates frames to ([`Targets`]): into the fullest pageblocks with free frames,
+//! never into a free pageblock or one that is being emptied.
 
 use crate::{
     Frame, Mobility,
@@ -12,24 +12,26 @@ use crate::{
 
 use super::survey::{Source, Survey, is_movable};
 
-/// A walk upwards over the blocks that are full enough.
+/// A search for frames to migrate others to, in ascending order of pageblocks.
 #[derive(Debug)]
 pub(crate) struct Targets {
-    /// Blocks with fewer frames in use are passed by.
+    /// Pageblocks with fewer frames in use are skipped.
     least_used: u32,
-    /// The block that it is at.
+    /// The index of the current pageblock.
     at: usize,
 }
 
-/// What a call for targets did.
+/// The result of a search for frames to migrate others to.
 pub(crate) struct Filled {
-    /// Frames that were found.
+    /// Number of frames that were found.
     pub(crate) frames: usize,
-    /// Cache lines of state words and bits that were looked at.
+    /// Number of cache lines of state words and bitmaps that were read.
     pub(crate) looked: u64,
 }
 
 impl Targets {
+    /// Returns a search from the start of the zone, for pageblocks with any number of frames in
+    /// use.
     pub(crate) const fn new() -> Self {
         Self {
             least_used: 1,
@@ -37,23 +39,25 @@ impl Targets {
         }
     }
 
-    /// Blocks with so many frames in use or more are to be filled from here on.
+    /// Restricts the search to pageblocks with at least `least_used` frames in use.
     pub(crate) fn aim(&mut self, least_used: u32) {
-        // Those that are full enough and below are full by now.
+        // With the same or a higher minimum, the pageblocks before the current one are full by now.
         if least_used < self.least_used {
             self.at = 0;
         }
         self.least_used = least_used;
     }
 
-    /// Begins again with blocks of any fullness; false if it has been that far.
+    /// Starts again with pageblocks of any number of frames in use. Returns `false` if the search
+    /// had no restriction already.
     pub(crate) fn widen(&mut self) -> bool {
         let wider = self.least_used > 1;
         *self = Self::new();
         wider
     }
 
-    /// Takes frames until there are no more, none of those blocks that are `kept` to be emptied.
+    /// Allocates target frames until the slice `frames` is full or the end of the zone is reached.
+    /// The first `kept` sources of the scan are to be emptied, so they are not used.
     pub(crate) fn fill(
         &mut self,
         zone: ZoneRef<'_, '_>,
@@ -93,14 +97,15 @@ impl Targets {
     }
 }
 
-/// Whether a block of which so many frames are in use is one of these.
+/// Returns `true` if a pageblock with `used` frames in use is one of `sources`.
 fn holds(sources: &[Source], block: usize, used: u32) -> bool {
-    // They are in the order of what is in use of them, so mostly a look at the last will do.
+    // The sources are sorted by frames in use, so mostly a look at the last one is enough.
     let dearest = sources.last().map_or(0, |source| source.used());
     used <= dearest && sources.iter().any(|source| source.block() == block)
 }
 
-/// Takes frames of a block until it has no more, or (true) all are found.
+/// Allocates frames of a pageblock into the slice, from index `found` on. Returns `true` if the
+/// slice is full, `false` if the pageblock has no more.
 fn take_from(zone: ZoneRef<'_, '_>, block: usize, frames: &mut [Frame], found: &mut usize) -> bool {
     let first = zone.zone.first_frame(block);
     while let rest @ 1.. = frames.len() - *found {
@@ -122,7 +127,8 @@ fn take_from(zone: ZoneRef<'_, '_>, block: usize, frames: &mut [Frame], found: &
 }
 
 impl<W: Watch> Block<'_, W> {
-    /// Takes up to `most` frames of one word, of a block that is in use for this mobility.
+    /// Takes up to `most` frames of one `u64` of the bitmap, from a pageblock that is in partial
+    /// use for this mobility. Returns `None` if the pageblock is not, or another CPU was faster.
     pub(crate) fn join(&self, most: u32, mobility: Mobility) -> Option<Taken> {
         if !self.state.load().is(Class::Partial(mobility)) {
             return None;
@@ -137,7 +143,8 @@ impl<W: Watch> Block<'_, W> {
         self.watch.changed(change);
         let mask = lowest(!self.bits.word(word), reserved);
         if mask == 0 || !self.bits.take_exactly(word, mask) {
-            // Somebody was at the word. Others of the block may do, and other blocks.
+            // Another CPU took frames of the same `u64`. Other parts of the pageblock, or other
+            // pageblocks, may still have free frames.
             self.release(reserved);
             return None;
         }
