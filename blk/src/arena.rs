@@ -34,8 +34,8 @@ impl Arena {
             )?
         };
         // With huge pages, one touched page would make 511 others resident. A kernel without huge
-        // pages refuses the advice and does not need it. SAFETY: the range is the mapping just
-        // made, and the advice does not change contents.
+        // pages refuses the advice and does not need it.
+        // SAFETY: the range is the mapping just made, and the advice does not change contents.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxNoHugepage) };
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap gave null"))?;
         Ok(Self { base, pages })

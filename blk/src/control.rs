@@ -101,21 +101,37 @@ pub enum Answer {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names of knobs and figures say it")]
 pub struct Report {
+    /// The instance's name.
     pub name: String,
+    /// Whether a front-end is connected.
     pub connected: bool,
+    /// The I/O mechanism: `io_uring` or `preadv/pwritev`.
     pub io: String,
+    /// The setting of this name: maximum number of free pages.
     pub max_buffer_pages: u32,
+    /// The setting of this name: milliseconds for which a pressure event sets that number to 0.
     pub buffer_squeeze_duration_ms: u32,
+    /// The setting of this name: maximum number of grants that stay mapped.
     pub max_persistent_grants: u32,
+    /// The setting of this name: seconds after which an unused grant is unmapped.
     pub persistent_grant_unused_seconds: u32,
+    /// Free pages of the pool.
     pub pages_kept: u32,
+    /// Pages of the pool that requests hold.
     pub pages_in_use: u32,
+    /// Pages returned to the system since the start.
     pub pages_released: u64,
+    /// Number of requests answered.
     pub requests: u64,
+    /// Number of requests answered with an error.
     pub failed: u64,
+    /// Bytes transferred from or to guest memory in place.
     pub bytes_in_place: u64,
+    /// Bytes transferred through pages of the pool.
     pub bytes_bounced: u64,
+    /// Number of pressure events after which the pool freed all its free pages.
     pub squeezes: u64,
+    /// Number of a Xen front-end's grants that stay mapped.
     pub persistent_grants: u32,
 }
 

@@ -44,7 +44,7 @@ pub struct Counters {
     pub bounced_bytes: u64,
     /// Bytes transferred from or to the guest's memory in place.
     pub in_place_bytes: u64,
-    /// Number of pressure events that squeezed the pool.
+    /// Number of pressure events after which the pool freed all its free pages.
     pub squeezes: u64,
 }
 
@@ -127,7 +127,7 @@ impl<D: Door> Engine<D> {
         self.failure.take()
     }
 
-    /// Returns the page counts of the pool.
+    /// Returns the numbers of the pool's pages in each state.
     pub fn pool(&self) -> Counts {
         self.memory.counts()
     }
@@ -201,7 +201,7 @@ impl<D: Door> Engine<D> {
         Ok(reaped)
     }
 
-    /// Waits until no request is under way.
+    /// Waits until all requests under way are complete, and answers them.
     ///
     /// # Errors
     /// Fails if the kernel takes no more operations. The instance cannot go on.

@@ -32,7 +32,7 @@ impl PartialEq for Found {
 
 impl Eq for Found {}
 
-/// The place of an image's bytes.
+/// Where an image's bytes are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
     /// A raw file or a block device.
@@ -55,7 +55,7 @@ pub enum Location {
 /// How to open an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// The place of the image's bytes.
+    /// Where the image's bytes are.
     pub location: Location,
     /// Whether the disk is read-only.
     pub read_only: bool,
@@ -161,8 +161,8 @@ impl Image {
     /// nothing if this image holds the lock already.
     ///
     /// # Errors
-    /// Fails with [`io::ErrorKind::WouldBlock`] if another process holds the lock for two more
-    /// seconds, or as `flock` fails.
+    /// Fails with [`io::ErrorKind::WouldBlock`] if another process holds the lock and does not
+    /// release it for two seconds. Fails if `flock` fails in another way.
     pub fn lock(&self) -> io::Result<()> {
         Ok(lock(&self.cached, self.read_only)?)
     }
@@ -181,7 +181,7 @@ impl Image {
         }
     }
 
-    /// Opens `place`. Errors name `path`.
+    /// Opens the file or block device at `place`. Errors name `path`.
     fn open_path(path: &Path, place: &Path, spec: &Spec) -> Result<Self, OpenError> {
         let failed = |source: io::Error| OpenError::Open {
             path: path.to_owned(),

@@ -19,10 +19,10 @@ pub const DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 60;
 /// Largest value of `persistent_grant_unused_seconds`: a day.
 pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 
-/// The name of a setting.
+/// Identifies a setting of an instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Knob {
-    /// Maximum number of free pages that an instance keeps, 0 to [`MAX_POOL_PAGES`].
+    /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].
     MaxBufferPages,
     /// Milliseconds for which a pressure event sets that limit to 0; [`WARY`](crate::pool::WARY) is
     /// added. 0 means that pressure events are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].

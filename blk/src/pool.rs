@@ -5,15 +5,15 @@
 //! | state | resident | who may access it |
 //! |---|---|---|
 //! | absent | no | no one: it was never used, or was returned to the system |
-//! | kept | yes | no one: it is free, and counts against the limit |
+//! | free (`kept` in the code) | yes | no one: it counts against the limit |
 //! | in use | yes | the request that holds its [`Batch`] |
 //!
-//! All pages are absent at first, and the pool grows as requests take pages. The limit for kept
+//! All pages are absent at first, and the pool grows as requests take pages. The limit for free
 //! pages is `max_buffer_pages`. Every [`SHRINK_INTERVAL`] the instance's thread calls
-//! [`Pool::trim`], which frees pages above the limit that no request needed in that time; a busy
-//! disk would take the others again at once. A pressure event frees all kept pages at once
-//! ([`Pool::shrink`]) and sets the limit to 0 for a while ([`Squeeze`]). Pages in use are never
-//! taken away. The module has no clock: its caller passes the time.
+//! [`Pool::trim`], which returns to the system the pages above the limit that no request needed in
+//! that time; a busy disk would take the others again at once. At a pressure event all free pages
+//! are returned at once ([`Pool::shrink`]), and the limit is 0 for a while ([`Squeeze`]). Pages in
+//! use are never taken away. The module has no clock: its caller passes the time.
 
 use crate::time::Micros;
 use std::time::Duration;
@@ -21,23 +21,23 @@ use std::time::Duration;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Maximum number of pages of one instance, in use and kept together: 64 MiB.
+/// Maximum number of pages of one instance, in use and free together: 64 MiB.
 pub const MAX_POOL_PAGES: u32 = 16_384;
 
-/// Default limit for the free pages that an idle instance keeps (`xen-blkback`'s default).
+/// Default limit for the free pages that an instance holds (`xen-blkback`'s default).
 pub const DEFAULT_MAX_BUFFER_PAGES: u32 = 1024;
 
-/// Default duration of a squeeze in milliseconds, to which [`WARY`] is added (`xen-blkback`'s
-/// default).
+/// Default time in milliseconds for which a pressure event sets the limit for free pages to 0;
+/// [`WARY`] is added (`xen-blkback`'s default).
 pub const DEFAULT_BUFFER_SQUEEZE_DURATION_MS: u32 = 10;
 
-/// Longest squeeze that can be set, in milliseconds: a minute.
+/// Longest such time that can be set, in milliseconds: a minute.
 pub const MAX_BUFFER_SQUEEZE_DURATION_MS: u32 = 60_000;
 
 /// Interval at which an instance trims a pool that holds more free pages than its limit.
 pub const SHRINK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How much longer than its set duration a squeeze keeps the limit at 0. Otherwise the pools of
+/// Time for which a squeeze keeps the limit at 0 beyond its set duration. Otherwise the pools of
 /// idle disks would grow to their limits again and cause the next shortage.
 pub const WARY: Duration = Duration::from_secs(10);
 
@@ -63,7 +63,7 @@ impl Batch {
     }
 }
 
-/// Page counts of a pool.
+/// The numbers of pages of a pool.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Free pages that are resident.
@@ -98,7 +98,7 @@ pub struct Pool<B> {
 }
 
 impl<B: Backing> Pool<B> {
-    /// Makes a pool of the pages 0 to `capacity` (excluded) of `backing`. All of them are absent.
+    /// Makes a pool of the pages 0 to `capacity` (excluded) of `backing`. None of them is resident.
     pub fn new(backing: B, capacity: u32) -> Self {
         Self {
             backing,
@@ -116,8 +116,8 @@ impl<B: Backing> Pool<B> {
         &self.backing
     }
 
-    /// Takes `count` pages for a request, kept ones first. Returns `None`, and takes no page, if
-    /// fewer than `count` are free.
+    /// Takes `count` pages for a request, resident ones first. Returns `None`, and takes no page,
+    /// if fewer than `count` are not in use.
     pub fn take(&mut self, count: u32) -> Option<Batch> {
         if count > self.capacity - self.in_use {
             return None;
@@ -133,8 +133,8 @@ impl<B: Backing> Pool<B> {
         Some(Batch(pages))
     }
 
-    /// Returns the pages of a request to the pool, which keeps them until [`Self::shrink`] or
-    /// [`Self::trim`].
+    /// Returns the pages of a request to the pool. They stay resident until [`Self::shrink`] or
+    /// [`Self::trim`] frees them.
     ///
     /// # Panics
     /// If the pool has fewer pages in use than `batch` holds.
@@ -150,16 +150,16 @@ impl<B: Backing> Pool<B> {
         self.check();
     }
 
-    /// Returns kept pages above `limit` to the system, the least recently used first. Returns the
-    /// number of pages freed.
+    /// Returns the free pages above `limit` to the system, the least recently used first. Returns
+    /// the number of pages returned.
     pub fn shrink(&mut self, limit: u32) -> u32 {
         self.release(self.kept.len().saturating_sub(limit as usize))
     }
 
-    /// Returns kept pages above `limit` to the system, except those that were in use at some time
-    /// since the last call, because a busy instance would take them again at once. Demand varies,
-    /// so nothing is freed if fewer than a quarter of the resident pages were idle. Returns the
-    /// number of pages freed.
+    /// Returns the free pages above `limit` to the system, except those that were in use at some
+    /// time since the last call, because a busy instance would take them again at once. Demand
+    /// varies, so no page is returned if fewer than a quarter of the resident pages were idle.
+    /// Returns the number of pages returned.
     pub fn trim(&mut self, limit: u32) -> u32 {
         let excess = self.kept.len().saturating_sub(limit as usize);
         let resident = self.kept.len() + self.in_use as usize;
@@ -172,6 +172,7 @@ impl<B: Backing> Pool<B> {
         released
     }
 
+    /// Returns the `excess` least recently used free pages to the system, and their number.
     fn release(&mut self, excess: usize) -> u32 {
         if excess == 0 {
             return 0;
@@ -189,7 +190,7 @@ impl<B: Backing> Pool<B> {
         u32::try_from(excess).unwrap_or(u32::MAX)
     }
 
-    /// Returns the page counts.
+    /// Returns the numbers of pages in each state.
     pub fn counts(&self) -> Counts {
         Counts {
             kept: u32::try_from(self.kept.len()).unwrap_or(u32::MAX),
@@ -207,8 +208,8 @@ impl<B: Backing> Pool<B> {
     }
 }
 
-/// The end of the period in which an instance's limit is 0. Each instance has its own and changes
-/// it on its own thread, so it needs no lock.
+/// A squeeze: the time after a pressure event in which an instance's limit for free pages is 0.
+/// Each instance has its own and changes it on its own thread, so it needs no lock.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Squeeze {
     end: Micros,

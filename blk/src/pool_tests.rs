@@ -27,6 +27,7 @@ impl Backing for Recorder {
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+/// The state of a page in the model.
 enum State {
     Absent,
     Kept { since: u64 },
@@ -34,6 +35,7 @@ enum State {
 }
 
 #[derive(Clone, Debug)]
+/// A random step.
 enum Step {
     Take(u32),
     Put(usize),

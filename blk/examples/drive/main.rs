@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+/// The options of the command line.
 pub(crate) struct Options {
     ebb: PathBuf,
     folder: PathBuf,

@@ -48,6 +48,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
+    /// Makes the pages and the table of a request.
     pub(crate) fn new(session: &Session, shape: Shape) -> Result<Self, Failed> {
         Ok(Self {
             pages: session.pages(shape.segments())?,

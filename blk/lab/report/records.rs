@@ -12,6 +12,7 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
+    /// Both back-ends, in the order of tables.
     pub(crate) const ALL: [Self; 2] = [Self::Kernel, Self::Ebb];
 
     /// Returns the name for tables.
@@ -34,22 +35,32 @@ impl Backend {
 /// Numbers of pages that were swapped in and out in one run.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Swap {
+    /// The back-end.
     pub(crate) backend: Backend,
+    /// Duration of the squeeze in ms; 0 for none.
     pub(crate) squeeze_ms: u32,
+    /// Pages swapped in.
     pub(crate) pswpin: f64,
+    /// Pages swapped out.
     pub(crate) pswpout: f64,
+    /// Duration of the run in seconds.
     pub(crate) seconds: f64,
 }
 
 /// One measurement of I/O.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Io {
+    /// The kind of device.
     pub(crate) device: String,
+    /// The load.
     pub(crate) load: String,
+    /// The unit of `value`.
     pub(crate) unit: String,
+    /// The back-end.
     pub(crate) backend: Backend,
     /// `max_buffer_pages`, or the word for a pool that is squeezed.
     pub(crate) pool: String,
+    /// The figure.
     pub(crate) value: f64,
 }
 

@@ -45,16 +45,18 @@ impl Memory {
     }
 
     #[cfg(all(test, not(loom)))]
+    /// Returns the pool.
     pub(super) fn pool(&mut self) -> &mut Pool<Arena> {
         &mut self.pool
     }
 
     #[cfg(all(test, not(loom)))]
+    /// Returns the settings.
     pub(super) fn knobs(&self) -> &Knobs {
         &self.knobs
     }
 
-    /// Returns the page counts of the pool.
+    /// Returns the numbers of the pool's pages in each state.
     pub(super) fn counts(&self) -> Counts {
         self.pool.counts()
     }
@@ -64,7 +66,8 @@ impl Memory {
         self.pool.put(batch);
     }
 
-    /// Starts a squeeze for a pressure event at `event`. Returns `false` if squeezing is off.
+    /// Starts a squeeze for a pressure event at `event`. Returns `false`, and does nothing, if
+    /// squeezing is off.
     pub(super) fn squeeze(&mut self, event: Micros) -> bool {
         let duration = self.knobs.squeeze_duration();
         self.squeeze.begin(event, duration);

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// request that is not finished by then is not answered, as after a power failure.
 pub const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// The connection to the front-end.
+/// How an instance is connected to its front-end.
 #[derive(Debug)]
 pub enum Socket {
     /// Front-ends connect to this socket, one after the other.

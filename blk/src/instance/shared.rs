@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Figures {
     /// Numbers of requests and bytes.
     pub counters: Counters,
-    /// Page counts of the pool.
+    /// The numbers of the pool's pages in each state.
     pub pool: Counts,
     /// Whether a front-end is connected.
     pub connected: bool,

@@ -28,7 +28,7 @@ const ROUNDS: usize = 16;
 /// Maximum time for which a busy disk serves requests before it checks its other descriptors.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The parts that the thread's loop starts with.
+/// The thread of a disk with a vhost-user socket, before its loop starts.
 pub(super) struct Worker {
     pub(super) name: String,
     /// The socket of a connected front-end.

@@ -5,7 +5,7 @@ use crate::image::Image;
 use rustix::fd::AsRawFd;
 use std::collections::VecDeque;
 
-/// Completed operations. Each was carried out when it was pushed.
+/// Operations by system calls: their completions, which the engine has not taken yet.
 #[derive(Debug, Default)]
 pub struct Calls {
     done: VecDeque<Completion>,

@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether a completion waits to be taken, perhaps after [`Self::collect`].
+    /// Returns whether a completion is ready to be taken, at the latest after [`Self::collect`].
     pub fn has_completions(&mut self) -> bool {
         match self {
             Self::Uring(ring) => ring.has_completions(),

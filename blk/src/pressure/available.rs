@@ -54,7 +54,7 @@ impl Available {
         self.watermark = Watermark::sampled(self.total_bytes);
     }
 
-    /// Returns the number of bytes below which memory counts as short.
+    /// Returns the low mark: memory counts as short if fewer bytes are available.
     pub fn low_bytes(&self) -> u64 {
         self.watermark.low_bytes()
     }
@@ -94,11 +94,13 @@ pub(super) mod fake {
     use super::*;
     use std::io::Write;
 
+    /// Makes an empty file.
     pub(in super::super) fn meminfo() -> File {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         File::from(rustix::fs::memfd_create("meminfo", flags).unwrap())
     }
 
+    /// Writes `available_kib` as `MemAvailable`, in a machine of 1 GiB.
     pub(in super::super) fn say(mut file: &File, available_kib: u64) {
         file.seek(SeekFrom::Start(0)).unwrap();
         let text = format!("MemTotal: 1048576 kB\nMemAvailable: {available_kib:10} kB\n");

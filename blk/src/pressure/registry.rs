@@ -158,12 +158,14 @@ impl Registry {
         })
     }
 
-    /// Notifies all instances of a pressure event at time `event`. Returns their number.
+    /// Notifies all instances of a pressure event at time `event`, so that they free memory.
+    /// Returns their number.
     pub fn pressure(&self, event: Micros) -> usize {
         self.ask(event, |_| true)
     }
 
-    /// Notifies the instances called `name` of a pressure event. Returns their number.
+    /// Notifies the instances called `name` of a pressure event, so that they free memory. Returns
+    /// their number.
     pub fn squeeze(&self, name: &str, event: Micros) -> usize {
         self.ask(event, |member| member == name)
     }
@@ -244,7 +246,7 @@ impl Registration {
     }
 
     /// Reports that the instance's pool has taken `fetched` pages from the system since it was
-    /// made.
+    /// made. Adds the pages since the last report to the process's [`Growth`] counter.
     pub fn fetched(&mut self, fetched: u64) {
         let more = fetched.saturating_sub(self.fetched);
         if more > 0
@@ -308,7 +310,7 @@ impl Questions {
 pub struct Waker(Arc<Mailbox>);
 
 impl Waker {
-    /// Makes the registration's descriptor readable.
+    /// Wakes the instance's thread, by making the registration's descriptor readable.
     pub fn wake(&self) {
         self.0.wake();
     }

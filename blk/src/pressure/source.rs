@@ -57,7 +57,8 @@ pub struct Trigger {
 }
 
 impl Source {
-    /// Opens the best sources that the system offers to this process.
+    /// Opens the sources of pressure events that the system offers to this process: PSI triggers,
+    /// the cgroup's counters, and `/proc/meminfo`.
     ///
     /// # Errors
     /// Fails if there are no triggers and `/proc/meminfo` cannot be read.

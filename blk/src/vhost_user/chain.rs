@@ -267,7 +267,7 @@ fn payload(memory: &Arc<GuestMemoryMmap>, segments: &[Segment]) -> Result<GuestP
 }
 
 impl GuestPayload {
-    /// Returns the memory by guest physical addresses.
+    /// Returns the ranges of guest physical memory that the request uses.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }

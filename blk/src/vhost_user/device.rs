@@ -269,8 +269,8 @@ impl Device {
         Ok(())
     }
 
-    /// Sets the number of entries of a ring. Fails with `Refused` if it is no power of two or too
-    /// large.
+    /// Sets the number of entries of ring `index` to `num`. Fails with `Refused` if `num` is no
+    /// power of two or too large, or the ring does not exist.
     pub(super) fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let queue = &mut self.queue(index)?.queue;
         let set = u16::try_from(num).is_ok_and(|size| queue.try_set_size(size).is_ok());
@@ -282,9 +282,9 @@ impl Device {
         })
     }
 
-    /// Sets the addresses of a ring, in the front-end's address space, and `log`, the guest
-    /// physical address at which its used ring is logged. Fails with `Refused` if an address is not
-    /// in guest memory.
+    /// Sets the addresses of ring `index`, in the front-end's address space, and `log`, the guest
+    /// physical address at which its used ring is logged. Fails with `Refused` if the ring does not
+    /// exist or an address is not in guest memory.
     pub(super) fn set_vring_addr(
         &mut self,
         index: u32,
@@ -321,8 +321,8 @@ impl Device {
         Ok(())
     }
 
-    /// Sets the index of the next available entry. Fails with `Refused` if it has more than 16
-    /// bits.
+    /// Sets the index of the next available entry of ring `index`. Fails with `Refused` if `base`
+    /// has more than 16 bits or the ring does not exist.
     pub(super) fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         let base = u16::try_from(base).map_err(|_| {
             refused(format!(
@@ -333,9 +333,9 @@ impl Device {
         Ok(())
     }
 
-    /// Stops a ring and returns the index of its next available entry. If pages are being logged
-    /// and this was the last running ring, releases the image for the back-end at the destination.
-    /// Fails if the ring does not exist, or the engine or the image fails.
+    /// Stops ring `index` and returns the index of its next available entry. If pages are being
+    /// logged and this was the last running ring, releases the image for the back-end at the
+    /// destination. Fails if the ring does not exist, or the engine or the image fails.
     pub(super) fn get_vring_base(&mut self, index: u32) -> io::Result<u16> {
         if index >= u32::from(MAX_QUEUES) {
             return Err(io::Error::other(no_ring(index)));
@@ -355,8 +355,9 @@ impl Device {
         Ok(next)
     }
 
-    /// Sets the event counter by which the driver notifies a ring, and starts the ring. Fails with
-    /// `Refused` if there is no counter, and with `Parted` if the image cannot be locked.
+    /// Sets `file`, the event counter by which the driver notifies ring `index`, and starts the
+    /// ring. Fails with `Refused` if `file` is `None` or no event counter, or if there is no guest
+    /// memory yet. Fails with `Parted` if the image cannot be locked.
     pub(super) fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         // A ring without an event counter would have to be polled for ever.
         let file = file.ok_or_else(|| refused(format!("ring {index} would have to be polled")))?;
@@ -384,8 +385,8 @@ impl Device {
         Ok(())
     }
 
-    /// Sets the event counter that notifies the driver of answers. Fails with `Refused` if it is no
-    /// event counter.
+    /// Sets `file`, the event counter that notifies the driver of answers in ring `index`. Fails
+    /// with `Refused` if it is no event counter or the ring does not exist.
     pub(super) fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file
             .map(event_counter)
@@ -395,8 +396,8 @@ impl Device {
         Ok(())
     }
 
-    /// Sets the event counter that reports a ring's errors. Fails with `Refused` if it is no event
-    /// counter.
+    /// Sets `file`, the event counter that reports errors of ring `index`. Fails with `Refused` if
+    /// it is no event counter or the ring does not exist.
     pub(super) fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file
             .map(event_counter)
@@ -417,7 +418,7 @@ impl Device {
         Ok(())
     }
 
-    /// Enables or disables a ring. Fails with `Refused` if it does not exist.
+    /// Enables or disables ring `index`. Fails with `Refused` if it does not exist.
     pub(super) fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
         self.queue(index)?.enabled = enable;
         Ok(())

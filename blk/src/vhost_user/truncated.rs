@@ -167,8 +167,8 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
         }
         return;
     }
-    // The access is repeated after this and ends the process. SAFETY: the default action is always
-    // valid.
+    // The access is repeated after this and ends the process.
+    // SAFETY: the default action is always valid.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 

@@ -28,7 +28,7 @@ const SHOWN_CHARACTERS: usize = 32;
 /// Reads and writes outside of a transaction.
 const NONE: Transaction = Transaction(0);
 
-/// The place of a device in xenstore.
+/// The entry of a device in xenstore, by its parts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Address {
     /// The folder of this type of back-end, relative to this domain's own path: `backend/qdisk`.

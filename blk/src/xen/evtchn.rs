@@ -10,7 +10,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// A port of this domain.
+/// The number of an event channel's end in this domain.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Port(pub u32);
 
@@ -109,15 +109,15 @@ impl Events for Evtchn {
 
     fn unbind(&self, port: Port) {
         let mut port = port.0;
-        // The command fails only for ports that are not bound, and these need not be freed. SAFETY:
-        // the command takes a port.
+        // The command fails only for ports that are not bound, and these need not be freed.
+        // SAFETY: the command takes a port.
         let _ = unsafe { self.call(UNBIND, &raw mut port) };
     }
 
     fn notify(&self, port: Port) {
         let mut port = port.0;
-        // The other end may be gone, and then no notification is needed. SAFETY: the command takes
-        // a port.
+        // The other end may be gone, and then no notification is needed.
+        // SAFETY: the command takes a port.
         let _ = unsafe { self.call(NOTIFY, &raw mut port) };
     }
 

@@ -35,6 +35,7 @@ pub(super) struct FakeGrants {
 }
 
 impl FakeGrants {
+    /// Makes a domain with `pages` pages, all of which are granted.
     pub(super) fn new(pages: u32) -> Rc<Self> {
         let memory = memfd_create("fake-domain", MemfdFlags::CLOEXEC).unwrap();
         let bytes = pages as usize * GRANT_BYTES;
@@ -189,9 +190,13 @@ impl Grants for FakeGrants {
 /// Simulated event channels, which record their use.
 #[derive(Debug, Default)]
 pub(super) struct FakeEvents {
+    /// Ports that are bound.
     pub(super) bound: RefCell<BTreeSet<Port>>,
+    /// Ports that were notified, in order.
     pub(super) notified: RefCell<Vec<Port>>,
+    /// Ports that were unmasked, in order.
     pub(super) unmasked: RefCell<Vec<Port>>,
+    /// Ports that [`Events::pending`] returns next.
     pub(super) pending: RefCell<Vec<Port>>,
     next: Cell<u32>,
 }
@@ -233,6 +238,7 @@ impl Events for FakeEvents {
 #[derive(Debug)]
 pub(super) struct RingPages {
     domain: Rc<FakeGrants>,
+    /// The grant of the first page.
     pub(super) first: GrantRef,
     pages: u32,
 }
@@ -287,18 +293,22 @@ impl FrontRing {
 pub(crate) struct FakeStore(Rc<RefCell<BTreeMap<String, String>>>);
 
 impl FakeStore {
+    /// Sets the value at `path`.
     pub(crate) fn set(&self, path: &str, value: &str) {
         self.0.borrow_mut().insert(path.into(), value.into());
     }
 
+    /// Returns the value at `path`, or an empty text if it does not exist.
     pub(crate) fn get(&self, path: &str) -> String {
         self.0.borrow().get(path).cloned().unwrap_or_default()
     }
 
+    /// Returns whether no value exists.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
+    /// Removes all values whose path begins with `folder`.
     pub(crate) fn remove(&self, folder: &str) {
         self.0
             .borrow_mut()

@@ -133,7 +133,7 @@ impl<M: SharedWords> FrontRing<M> {
     /// Initialises a ring that fills `memory`, which must be zeroed.
     ///
     /// # Panics
-    /// If the memory is smaller than a page.
+    /// If the memory has no space for an entry.
     pub fn over(memory: M, abi: Abi) -> Self {
         let fit = (memory.bytes() - ENTRIES) / entry_bytes(abi);
         let ring = Self {

@@ -10,6 +10,7 @@ use vhost::vhost_user::message::VhostUserVirtioFeatures;
 use vhost::{VhostBackend, VhostUserDirtyLogRegion};
 use vm_memory::{Bytes, FileOffset, GuestAddress, MmapRegion, VolatileMemory};
 
+/// Bytes of a page of the log.
 pub const PAGE: u64 = 4096;
 /// Bytes of the log: bits for the guest's memory, and for as much behind it.
 pub const LOG: u64 = 2 * MEMORY / PAGE / 8;
@@ -21,6 +22,7 @@ pub struct Log {
 }
 
 impl Log {
+    /// Makes an empty log.
     pub fn new() -> Result<Self, Failed> {
         let file = File::from(memfd_create("log", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, LOG)?;

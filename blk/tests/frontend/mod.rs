@@ -26,12 +26,14 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
+/// Types of requests, with virtio's numbers.
 pub const IN: u32 = 0;
 pub const OUT: u32 = 1;
 pub const FLUSH: u32 = 4;
 pub const GET_ID: u32 = 8;
 pub const DISCARD: u32 = 11;
 pub const WRITE_ZEROES: u32 = 13;
+/// Statuses of answers, with virtio's numbers.
 pub const OK: u8 = 0;
 pub const IO_ERROR: u8 = 1;
 pub const UNSUPPORTED: u8 = 2;
@@ -40,6 +42,7 @@ pub const UNSUPPORTED: u8 = 2;
 pub const MEMORY: u64 = 64 << 20;
 /// Guest physical address from which data may be stored, behind the rings.
 pub const DATA: u64 = 16 << 20;
+/// Number of entries of a queue.
 pub const QUEUE_SIZE: u16 = 256;
 /// Number of requests of three descriptors that fit into a queue.
 pub const SLOTS: u16 = QUEUE_SIZE / 3;
@@ -48,6 +51,7 @@ pub const UNANSWERED: u8 = 0xff;
 const QUEUE_SPAN: u64 = 1 << 20;
 const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 9 | 1 << 12;
 
+/// An error of a test or a measurement.
 pub type Failed = Box<dyn std::error::Error>;
 
 struct Ring {

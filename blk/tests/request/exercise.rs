@@ -9,7 +9,9 @@ use vm_memory::{
     MemoryRegionAddress,
 };
 
+/// Bytes of guest memory below the hole.
 pub const MEMORY: usize = 64 << 10;
+/// Number of descriptors.
 pub const QUEUE: u16 = 16;
 /// Bytes of an input: descriptors, then heads, then a header, then whether the disk is read-only.
 pub const INPUT: usize = 16 * QUEUE as usize + 2 * QUEUE as usize + 16 + 1;

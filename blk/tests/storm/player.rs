@@ -44,6 +44,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
+    /// Connects to disk number `disk` and writes its initial contents.
     pub(crate) fn new(disk: usize, weather: &Weather) -> Self {
         let image = weather.folder.join(format!("d{disk}.img"));
         let mut player = Self {

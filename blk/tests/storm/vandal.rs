@@ -19,6 +19,7 @@ pub(crate) struct Vandal {
 }
 
 impl Vandal {
+    /// Makes a vandal for disk number `disk`.
     pub(crate) fn new(disk: usize) -> Self {
         Self {
             disk,
