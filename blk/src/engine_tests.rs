@@ -75,8 +75,8 @@ impl Payload for std::rc::Rc<Buffer> {
     }
 }
 
-#[derive(Debug, Default)]
 /// A transport with a queue of requests and a list of answers.
+#[derive(Debug, Default)]
 struct Desk {
     asked: VecDeque<(usize, Op, std::rc::Rc<Buffer>)>,
     answers: Vec<(usize, Status, u32)>,
@@ -99,8 +99,8 @@ impl Door for Desk {
     }
 }
 
-#[derive(Clone, Debug)]
 /// A random request.
+#[derive(Clone, Debug)]
 enum Ask {
     Write {
         sector: usize,

@@ -26,16 +26,16 @@ impl Backing for Recorder {
     }
 }
 
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
 /// The state of a page in the model.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
     Absent,
     Kept { since: u64 },
     InUse,
 }
 
-#[derive(Clone, Debug)]
 /// A random step.
+#[derive(Clone, Debug)]
 enum Step {
     Take(u32),
     Put(usize),

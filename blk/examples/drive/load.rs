@@ -10,8 +10,8 @@ pub(crate) const IMAGE: u64 = 256 << 20;
 /// Time before the measurement in which requests are not counted.
 const WARM_UP: Duration = Duration::from_millis(40);
 
-#[derive(Copy, Clone, Debug)]
 /// One row of the tables: a kind of request and a queue depth.
+#[derive(Copy, Clone, Debug)]
 pub(crate) struct Load {
     write: bool,
     /// Random or sequential addresses.
@@ -59,8 +59,8 @@ impl fmt::Display for Load {
     }
 }
 
-#[derive(Copy, Clone, Debug)]
 /// The figures of one run: requests per second, latencies in µs, memory in KiB.
+#[derive(Copy, Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) iops: f64,
     pub(crate) median_us: f64,

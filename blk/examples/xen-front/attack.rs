@@ -70,8 +70,8 @@ fn with(mut raw: Vec<u8>, bytes: &[(usize, u8)]) -> Vec<u8> {
     raw
 }
 
-#[allow(clippy::too_many_lines, reason = "a list")]
 /// Returns all bad requests and their statuses.
+#[allow(clippy::too_many_lines, reason = "a list")]
 fn cases(abi: Abi, granted: &Granted, sectors: u64) -> Vec<Case> {
     let page = |index: usize| (granted.pages.gref(index), 0, 7);
     let never = (NEVER, 0, 7);

@@ -29,9 +29,9 @@ impl Numbers {
     }
 }
 
-#[derive(Default)]
 /// Numbers of answers: to requests with revoked grants that succeeded or failed, and to changed
 /// requests.
+#[derive(Default)]
 struct Seen {
     done: usize,
     refused: usize,

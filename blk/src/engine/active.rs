@@ -8,8 +8,8 @@ use crate::request::{Door, HostSlice, Op, Payload, Range, Status};
 /// Number of times in a row that a step is repeated after EAGAIN or EINTR.
 const MAX_RETRIES: u8 = 64;
 
-#[derive(Debug)]
 /// A request under way, with the memory of its current step.
+#[derive(Debug)]
 pub(super) struct Active<D: Door> {
     pub(super) ticket: D::Ticket,
     pub(super) op: Op,

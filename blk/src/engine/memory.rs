@@ -44,14 +44,14 @@ impl Memory {
         })
     }
 
-    #[cfg(all(test, not(loom)))]
     /// Returns the pool.
+    #[cfg(all(test, not(loom)))]
     pub(super) fn pool(&mut self) -> &mut Pool<Arena> {
         &mut self.pool
     }
 
-    #[cfg(all(test, not(loom)))]
     /// Returns the settings.
+    #[cfg(all(test, not(loom)))]
     pub(super) fn knobs(&self) -> &Knobs {
         &self.knobs
     }
