@@ -109,7 +109,8 @@ pub struct Report {
     pub io: String,
     /// The setting of this name: maximum number of free pages.
     pub max_buffer_pages: u32,
-    /// The setting of this name: milliseconds for which a pressure event sets that number to 0.
+    /// The setting of this name: milliseconds for which a pressure event sets the maximum number of
+    /// free pages to 0.
     pub buffer_squeeze_duration_ms: u32,
     /// The setting of this name: maximum number of grants that stay mapped.
     pub max_persistent_grants: u32,

@@ -24,12 +24,13 @@ pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 pub enum Knob {
     /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].
     MaxBufferPages,
-    /// Milliseconds for which a pressure event sets that limit to 0; [`WARY`](crate::pool::WARY) is
-    /// added. 0 means that pressure events are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
+    /// Milliseconds for which a pressure event sets the maximum number of free pages to 0;
+    /// [`WARY`](crate::pool::WARY) is added. 0 means that pressure events are ignored. At most
+    /// [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
     /// Maximum number of a Xen front-end's grants that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
     MaxPersistentGrants,
-    /// Seconds after which such a grant is unmapped if no request used it. 0 means never. At most
+    /// Seconds after which a mapped grant that no request used is unmapped. 0 means never. At most
     /// [`MAX_PERSISTENT_GRANT_UNUSED_SECONDS`].
     PersistentGrantUnusedSeconds,
 }

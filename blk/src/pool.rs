@@ -21,17 +21,18 @@ use std::time::Duration;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Maximum number of pages of one instance, in use and free together: 64 MiB.
+/// Maximum number of pages of one pool, in use and free together: 64 MiB.
 pub const MAX_POOL_PAGES: u32 = 16_384;
 
-/// Default limit for the free pages that an instance holds (`xen-blkback`'s default).
+/// Default value of `max_buffer_pages`, the limit for the free pages of a pool (`xen-blkback`'s
+/// default).
 pub const DEFAULT_MAX_BUFFER_PAGES: u32 = 1024;
 
-/// Default time in milliseconds for which a pressure event sets the limit for free pages to 0;
-/// [`WARY`] is added (`xen-blkback`'s default).
+/// Default value of `buffer_squeeze_duration_ms` (`xen-blkback`'s default): milliseconds for which
+/// a pressure event sets the limit for free pages to 0. [`WARY`] is added.
 pub const DEFAULT_BUFFER_SQUEEZE_DURATION_MS: u32 = 10;
 
-/// Longest such time that can be set, in milliseconds: a minute.
+/// Largest value of `buffer_squeeze_duration_ms`: a minute.
 pub const MAX_BUFFER_SQUEEZE_DURATION_MS: u32 = 60_000;
 
 /// Interval at which an instance trims a pool that holds more free pages than its limit.
@@ -229,7 +230,8 @@ impl Squeeze {
         self.owed = true;
     }
 
-    /// Returns whether an event has occurred since the last call, even if its squeeze has ended.
+    /// Returns whether a pressure event has occurred since the last call, even if its squeeze has
+    /// ended.
     pub fn begins(&mut self) -> bool {
         std::mem::take(&mut self.owed)
     }

@@ -8,9 +8,9 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Number of messages about one disk's front-end that are written at once.
+/// Number of messages about one disk's front-end that are written without a delay.
 pub const BURST: u32 = 8;
-/// Interval at which one more message is written after that.
+/// After [`BURST`] messages about a front-end, one more is written in each interval of this length.
 pub const PAUSE: Duration = Duration::from_secs(10);
 
 /// Writes one line to stderr. Errors are ignored.

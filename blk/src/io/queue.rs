@@ -117,7 +117,7 @@ impl Queue {
         }
     }
 
-    /// Returns the name of the mechanism, for messages.
+    /// Returns the name of the I/O mechanism for messages: `io_uring` or `preadv/pwritev`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Uring(_) => "io_uring",

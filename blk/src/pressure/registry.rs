@@ -30,7 +30,7 @@ pub trait ReclaimMemory {
     fn reclaim_memory(&mut self, event: Micros);
 }
 
-/// The time of the latest event, or 0 before the first.
+/// The time of an instance's latest event, or 0 before the first.
 #[derive(Debug)]
 struct Latest(AtomicU64);
 
@@ -58,7 +58,7 @@ impl Latest {
 #[derive(Debug)]
 struct Mailbox {
     latest: Latest,
-    /// Number of times that a thread asked the instance for a sign of life.
+    /// Number of times that a thread asked the instance to confirm that it runs.
     questions: AtomicU64,
     /// The latest question that the instance has answered.
     answers: AtomicU64,
@@ -66,8 +66,8 @@ struct Mailbox {
 }
 
 impl Mailbox {
-    /// Asks the instance for a sign of life. Returns the question's number, which the answer must
-    /// reach.
+    /// Asks the instance to confirm that it runs. Returns the question's number, which the answer
+    /// must reach.
     fn question(&self) -> u64 {
         // Release: pairs with the Acquire in `asked`, so that an answering instance sees stores
         // made before the question.
@@ -159,19 +159,19 @@ impl Registry {
     }
 
     /// Notifies all instances of a pressure event at time `event`, so that they free memory.
-    /// Returns their number.
+    /// Returns the number of instances notified.
     pub fn pressure(&self, event: Micros) -> usize {
         self.ask(event, |_| true)
     }
 
-    /// Notifies the instances called `name` of a pressure event, so that they free memory. Returns
-    /// their number.
+    /// Notifies the instances called `name` of a pressure event at time `event`, so that they free
+    /// memory. Returns the number of instances notified.
     pub fn squeeze(&self, name: &str, event: Micros) -> usize {
         self.ask(event, |member| member == name)
     }
 
-    /// Asks the instances called `name`, or all if that is `None`, for a sign of life. The returned
-    /// value waits for their answers.
+    /// Asks the instances called `name`, or all if that is `None`, to confirm that their threads
+    /// run. [`Questions::silent`] waits for the answers.
     pub fn question(&self, name: Option<&str>) -> Questions {
         let members = self.members();
         let mailboxes = members.mailboxes.values();
@@ -270,7 +270,7 @@ struct Question {
     mailbox: Arc<Mailbox>,
 }
 
-/// Instances that were asked for a sign of life.
+/// Instances that were asked to confirm that their threads run.
 #[derive(Debug)]
 pub struct Questions(Vec<Question>);
 

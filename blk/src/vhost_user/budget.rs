@@ -12,7 +12,7 @@ pub const MAX_DISK_MEMORY_BYTES: u64 = 4 << 40;
 /// space on x86-64. While a disk replaces its memory table, both tables count.
 pub const MAX_PROCESS_MEMORY_BYTES: u64 = 64 << 40;
 
-/// The limit for all disks of this process.
+/// The limit on the guest memory of all disks of this process.
 pub(super) static OF_PROCESS: Budget = Budget::new(MAX_PROCESS_MEMORY_BYTES);
 
 /// A limit in bytes, and the number of bytes taken.
@@ -22,7 +22,7 @@ pub(super) struct Budget {
     taken: AtomicU64,
 }
 
-/// A number of bytes that counts as taken until this value is dropped.
+/// A number of bytes of guest memory that counts as mapped until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     of: &'static Budget,

@@ -42,7 +42,7 @@ struct Mapping {
 pub struct Device {
     /// The virtqueues.
     pub queues: Queues,
-    /// The engine that carries out their requests.
+    /// The engine that carries out the virtqueues' requests.
     pub engine: Engine<Queues>,
     mappings: Vec<Mapping>,
     /// The bytes of guest memory that count against the limits of the disk and the process.

@@ -30,9 +30,10 @@ pub(super) const MESSAGE_FILES: usize = 8;
 /// Maximum number of messages in the inbox that the disk has not taken. A front-end that starts 16
 /// rings sends about a hundred without waiting for an answer.
 pub(super) const AHEAD_MESSAGES: usize = 256;
-/// Maximum number of descriptors in these messages: more than twice the three for each of 16 rings.
+/// Maximum number of descriptors in the messages of an inbox: more than twice the three for each of
+/// 16 rings.
 pub(super) const AHEAD_FILES: usize = 128;
-/// Maximum number of bytes in the bodies of these messages.
+/// Maximum number of bytes in the bodies of an inbox's messages.
 pub(super) const AHEAD_BYTES: usize = 64 << 10;
 /// Bytes of a header: the code, flags, and the length of the body.
 pub(super) const HEADER_BYTES: usize = 12;
@@ -69,13 +70,13 @@ impl fmt::Display for Code {
 /// A complete message.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// Its type.
+    /// The type of the message.
     pub(crate) code: Code,
     /// Whether the front-end wants an acknowledgement.
     pub(crate) need_reply: bool,
     /// The body, without the header.
     pub(crate) body: Vec<u8>,
-    /// The descriptors that came with its first byte.
+    /// The descriptors that came with the message's first byte.
     pub(crate) files: Vec<File>,
 }
 

@@ -228,7 +228,8 @@ impl QueueLog {
         }
     }
 
-    /// Clears the request `head`, which is in the used ring. `used` is the ring's index after it.
+    /// Removes the request `head`, which is in the used ring, from the log. `used` is the ring's
+    /// index after it.
     pub fn answered(&mut self, head: u16, used: u16) {
         if head < self.size {
             self.store(Self::entry(head), 0_u8);

@@ -35,7 +35,7 @@ pub struct Address {
     pub folder: String,
     /// The front-end's domain.
     pub domain: DomainId,
-    /// The device's number in that domain.
+    /// The device's number in the front-end's domain.
     pub device: u32,
 }
 

@@ -53,7 +53,8 @@ pub trait Events: fmt::Debug {
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// The open device. The kernel frees its ports when it is closed, also if the process is killed.
+/// An open `/dev/xen/evtchn`. The kernel frees its ports when it is closed, also if the process is
+/// killed.
 #[derive(Debug)]
 pub struct Evtchn {
     fd: OwnedFd,

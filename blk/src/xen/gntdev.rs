@@ -76,7 +76,8 @@ struct Copy {
 const _: () = assert!(size_of::<Unmap>() == 16 && size_of::<Copy>() == 16);
 const _: () = assert!(size_of::<Piece>() == 24 && size_of::<Side>() == 8);
 
-/// The open device. The kernel unmaps its grants when it is closed, also if the process is killed.
+/// An open `/dev/xen/gntdev`. The kernel unmaps its grants when it is closed, also if the process
+/// is killed.
 #[derive(Debug)]
 pub struct Gntdev {
     fd: OwnedFd,

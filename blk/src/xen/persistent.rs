@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Interval at which runs are checked against the limits.
+/// Interval at which mapped grants are checked against the limits.
 pub const PURGE_INTERVAL: Duration = Duration::from_millis(100);
 /// Percentage of the limit that is unmapped at once if a request found no space.
 const PURGE_PERCENT: u32 = 5;
@@ -25,7 +25,7 @@ pub struct Run {
     last_used: Cell<Micros>,
 }
 
-/// A page of a run, which stays mapped while this value lives.
+/// A granted page that stays mapped while this value lives.
 #[derive(Clone, Debug)]
 pub struct Held {
     run: Rc<Run>,
@@ -45,7 +45,7 @@ impl Held {
 pub struct Limits {
     /// Maximum number of mapped grants.
     pub grants: u32,
-    /// Time after which an unused run is unmapped. Zero means never.
+    /// Time after which unused grants are unmapped. Zero means never.
     pub unused: Duration,
 }
 

@@ -87,22 +87,22 @@ impl Abi {
 /// A range of sectors in a granted page, unchecked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// The page.
+    /// The granted page.
     pub grant: GrantRef,
-    /// First sector in it.
+    /// First sector in the page.
     pub first: u8,
-    /// Last sector in it.
+    /// Last sector in the page.
     pub last: u8,
 }
 
 impl Segment {
-    /// Returns its length in bytes.
+    /// Returns the length of the range in bytes.
     pub fn bytes(self) -> u16 {
         let sectors = u16::from(self.last.saturating_sub(self.first)) + 1;
         sectors * SECTOR
     }
 
-    /// Returns the offset of its first byte in the page.
+    /// Returns the offset of the range's first byte in the page.
     pub fn offset(self) -> u16 {
         u16::from(self.first) * SECTOR
     }

@@ -95,7 +95,7 @@ fn strings(payload: &[u8]) -> impl Iterator<Item = String> + '_ {
         .map(|piece| String::from_utf8_lossy(piece).into_owned())
 }
 
-/// A connection to xenstore.
+/// A connection to xenstore by `/dev/xen/xenbus`.
 #[derive(Debug)]
 pub struct Xenbus {
     fd: OwnedFd,
