@@ -1,7 +1,9 @@
-//! Writes what fuzzing begins with: valid requests of both doors, a file each, in a folder for
-//! each fuzz target.
+//! Writes the seeds for fuzzing: valid requests of both transports, each in a file, with a folder
+//! for each fuzz target.
 //!
-//!     cargo run -p ebb-blk --example seeds -- target/fuzz/corpus
+//! ```text
+//! cargo run -p ebb-blk --example seeds -- target/fuzz/corpus
+//! ```
 
 use std::path::PathBuf;
 use std::{env, fs, io};

@@ -1,4 +1,4 @@
-//! The memory behind a pool: address space that holds pages only where they were touched.
+//! The memory of a pool: an anonymous mapping in which only pages that were touched are resident.
 
 use crate::pool::{Backing, PAGE_BYTES, PageIndex};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -6,24 +6,25 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
-/// Anonymous memory for a fixed number of pages, resident where it is used.
+/// An anonymous mapping of a fixed number of pages. A page becomes resident at its first use.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
     pages: u32,
 }
 
-// SAFETY: the mapping belongs to this value alone and is not tied to the thread that made it.
+// SAFETY: this value alone owns the mapping, and a mapping is not tied to a thread.
 unsafe impl Send for Arena {}
 
 impl Arena {
-    /// Address space for `pages` pages. Nothing is resident yet.
+    /// Reserves address space for `pages` pages. No page is resident yet.
     ///
     /// # Errors
-    /// What `mmap` says.
+    /// Fails if `mmap` fails.
     pub fn new(pages: u32) -> io::Result<Self> {
         let bytes = (pages.max(1) as usize) * PAGE_BYTES;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        // SAFETY: the kernel chooses the address of the new mapping, so no other memory is
+        // affected.
         let base = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -32,21 +33,21 @@ impl Arena {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
         };
-        // One touched page must not make 511 others resident.
-        // SAFETY: the range is the mapping just made; the advice changes no contents.
-        // A kernel without huge pages does not know the advice, and does not need it.
+        // With huge pages, one touched page would make 511 others resident. A kernel without huge
+        // pages refuses the advice and does not need it.
+        // SAFETY: the range is the mapping just made, and the advice does not change contents.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxNoHugepage) };
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap gave null"))?;
         Ok(Self { base, pages })
     }
 
-    /// Where `page` lies. Valid for [`PAGE_BYTES`] while the arena lives.
+    /// Returns the address of `page`. It is valid for [`PAGE_BYTES`] bytes while the arena lives.
     ///
     /// # Panics
     /// If the arena has no such page.
     pub fn address(&self, page: PageIndex) -> NonNull<u8> {
         assert!(page.0 < self.pages, "page {} of {}", page.0, self.pages);
-        // SAFETY: checked to lie inside of the mapping.
+        // SAFETY: the assertion checked that the page lies inside the mapping.
         unsafe { self.base.add(page.0 as usize * PAGE_BYTES) }
     }
 }
@@ -61,9 +62,9 @@ impl Backing for Arena {
             self.pages
         );
         let start = self.address(first).as_ptr().cast::<c_void>();
-        // SAFETY: the range lies inside of the mapping, and the pool vouches that nobody uses
-        // these pages: losing their contents is what is asked for.
-        // It can fail only on memory that is locked; then the pages stay, as locking asked for.
+        // SAFETY: the range lies inside the mapping, and the pool calls this only for pages that no
+        // request holds, so their contents may be lost. The call fails only on locked memory; then
+        // the pages stay resident, as the lock demands.
         let _ = unsafe { madvise(start, count as usize * PAGE_BYTES, Advice::LinuxDontNeed) };
     }
 }
@@ -71,7 +72,7 @@ impl Backing for Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         let bytes = (self.pages.max(1) as usize) * PAGE_BYTES;
-        // SAFETY: the mapping was made by `new` with this length and nobody else unmaps it.
+        // SAFETY: `new` made the mapping with this length, and only this function unmaps it.
         let result = unsafe { munmap(self.base.as_ptr().cast(), bytes) };
         debug_assert!(result.is_ok(), "{result:?}");
     }
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
     use crate::pool::Pool;
 
-    /// Resident bytes of the mapping that starts at `address`, from the kernel's own account.
+    /// Returns the resident bytes of the mapping that starts at `address`, from `/proc/self/smaps`.
     fn resident_bytes(address: usize) -> usize {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;
@@ -117,7 +118,7 @@ mod tests {
         let before = resident_bytes(base as usize);
         let batch = pool.take(48).unwrap();
         for page in batch.pages() {
-            // SAFETY: the page was taken from the pool and is ours until it is put back.
+            // SAFETY: the test took the page from the pool and has not put it back.
             unsafe {
                 pool.backing()
                     .address(*page)

@@ -1,14 +1,14 @@
-//! No thread of a back-end keeps a capability of root's that it has no use for.
+//! Drops root's capabilities from the threads of a back-end.
 
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 
-/// Gives up, for ever, the capabilities of the calling thread, and of those that it starts, that are
-/// not among `wanted`, and any way to get them by a program that is set-user-ID. Of a process that is
-/// not root's there are none to begin with.
+/// Drops, for ever, all capabilities of the calling thread that are not in `wanted`. Threads that
+/// it starts inherit this, and set-user-ID programs cannot raise it again. Does not add
+/// capabilities: a process that is not root's has none.
 ///
 /// # Errors
-/// If the kernel refuses.
+/// Fails if the kernel refuses.
 pub fn keep_capabilities(wanted: CapabilitySet) -> io::Result<()> {
     let kept = rustix::thread::capabilities(None)?.permitted & wanted;
     rustix::thread::set_no_new_privs(true)?;
@@ -27,7 +27,7 @@ pub fn keep_capabilities(wanted: CapabilitySet) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// As root there is something to lose; as anybody else the sets are empty before and after.
+    /// Root has capabilities to lose. For other users the sets are empty before and after.
     #[test]
     fn capabilities_go_for_the_thread_and_those_it_starts() {
         let sets = || rustix::thread::capabilities(None).unwrap();

@@ -1,17 +1,18 @@
-//! The control socket: one JSON object a line, each answered by one.
+//! The control socket. Each request is one JSON object on a line, and each is answered by one line.
 //!
 //! | request | answer |
 //! |---|---|
-//! | `{"do":"get"}`, `{"do":"get","instance":"a"}` | `{"instances":[…]}`: figures and knobs |
+//! | `{"do":"get"}`, `{"do":"get","instance":"a"}` | `{"instances":[…]}`: figures and settings |
 //! | `{"do":"set","knob":"max_buffer_pages","value":0}`, also with `instance` | `{"done":N}` |
-//! | `{"do":"squeeze"}`, also with `instance` | `{"done":N}`: how many did |
+//! | `{"do":"squeeze"}`, also with `instance` | `{"done":N}`: number of instances |
 //! | `{"do":"join","name":"x"}` | `{"done":1}`, then `{"pressure":MICROSECONDS}` for each event |
 //!
-//! `set` and `squeeze` are done when each disk has shown that it is there. Those that do not within a
-//! second are named in an error: they do it when they go on, if they do.
+//! `set` and `squeeze` are answered when each disk's thread has confirmed them. If some do not
+//! within a second, the answer is an error with their names; they follow the request when they run
+//! again.
 //!
-//! What cannot be done is answered with `{"error":"why"}`. By `join` any other program on the host
-//! becomes a member of the same registry: it is asked whenever the disks are.
+//! A request that fails is answered with `{"error":"why"}`. By `join` any other program on the host
+//! becomes a member of the registry and is notified of the same pressure events as the disks.
 
 use crate::capabilities::keep_capabilities;
 use crate::instance::Handle;
@@ -33,92 +34,111 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a request at most.
+/// Maximum number of bytes of a request.
 const MAX_LINE: u64 = 4096;
-/// Bytes of an answer that a client reads: a thousand instances fit.
+/// Maximum number of bytes of an answer that a client reads. Reports of a thousand instances fit.
 const MAX_ANSWER: usize = 4 << 20;
-/// Clients at a time. More are turned away.
+/// Maximum number of clients at a time. Further ones are refused.
 const MAX_CLIENTS: usize = 64;
-/// Programs that have joined. They are not among the clients: who waits for pressure keeps nobody from
-/// asking.
+/// Maximum number of programs that have joined. They do not count as clients, so that programs
+/// which wait for pressure events do not keep others from sending requests.
 const MAX_MEMBERS: usize = 1024;
-/// Who neither reads nor writes for so long is given up, unless it has joined.
+/// Time after which the server closes a connection that neither sends nor receives, unless it has
+/// joined.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Who does not answer for so long is named.
+/// Time after which an instance that has not confirmed a request is named in an error.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// Figures and knobs.
+    /// Returns figures and settings.
     Get {
-        /// Of this one; of all without.
+        /// The instance. `None` means all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<String>,
     },
-    /// Set a knob.
+    /// Changes a setting.
     Set {
-        /// By its name.
+        /// Name of the setting.
         knob: String,
-        /// To this.
+        /// The new value.
         value: u32,
-        /// Of this one; of all without.
+        /// The instance. `None` means all, and those that start later.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<String>,
     },
-    /// Act as if memory were tight.
+    /// Makes instances act as for a pressure event.
     Squeeze {
-        /// Of this one; of all without.
+        /// The instance or member. `None` means all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instance: Option<String>,
     },
-    /// Be told of every event from now on.
+    /// Makes the client a member, which is sent every event from now on.
     Join {
-        /// By which it can be squeezed alone.
+        /// A name by which the member can be squeezed alone.
         name: String,
     },
 }
 
-/// What it is answered.
+/// The server's answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// To `get`.
+    /// To `get`: a report for each instance.
     Instances(Vec<Report>),
-    /// How many instances it was done to.
+    /// The request was carried out. The number is that of the instances concerned.
     Done(usize),
-    /// Memory is tight since then, by the server's clock.
+    /// Sent to members: a pressure event at this time, in microseconds of the server's clock.
     Pressure(u64),
-    /// Why it was not done.
+    /// The request failed, for this reason.
     Error(String),
 }
 
-/// One instance, as the control socket tells of it.
+/// Figures and settings of one instance, as the control socket reports them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names of knobs and figures say it")]
 pub struct Report {
+    /// The instance's name.
     pub name: String,
+    /// Whether a front-end is connected.
     pub connected: bool,
+    /// The I/O mechanism: `io_uring` or `preadv/pwritev`.
     pub io: String,
+    /// The setting of this name: maximum number of free pages.
     pub max_buffer_pages: u32,
+    /// The setting of this name: milliseconds for which a pressure event sets the maximum number of
+    /// free pages to 0.
     pub buffer_squeeze_duration_ms: u32,
+    /// The setting of this name: maximum number of grants that stay mapped.
     pub max_persistent_grants: u32,
+    /// The setting of this name: seconds after which an unused grant is unmapped.
     pub persistent_grant_unused_seconds: u32,
+    /// Free pages of the pool.
     pub pages_kept: u32,
+    /// Pages of the pool that requests hold.
     pub pages_in_use: u32,
+    /// Pages returned to the system since the start.
     pub pages_released: u64,
+    /// Number of requests answered.
     pub requests: u64,
+    /// Number of requests answered with an error.
     pub failed: u64,
+    /// Bytes transferred from or to guest memory in place.
     pub bytes_in_place: u64,
+    /// Bytes transferred through pages of the pool.
     pub bytes_bounced: u64,
+    /// Number of pressure events after which the pool freed all its free pages.
     pub squeezes: u64,
+    /// Number of a Xen front-end's grants that stay mapped.
     pub persistent_grants: u32,
 }
 
 impl Server {
-    /// Does what a client asks for, but for [`Request::Join`].
+    /// Carries out a client's request and returns the answer. May wait a second for the instances.
+    /// [`Request::Join`] is refused, because it needs a connection of its own.
     pub fn perform(&self, request: &Request) -> Answer {
         match request {
             Request::Get { instance } => match self.chosen(instance.as_deref()) {
@@ -133,7 +153,8 @@ impl Server {
                 let set = || -> Result<Answer, Answer> {
                     let refuse = |error: crate::knobs::KnobError| Answer::Error(error.to_string());
                     let knob: Knob = knob.parse().map_err(refuse)?;
-                    // Before the disks are listed: one that is listed later begins with it.
+                    // The defaults are set before the disks are listed, so that a disk which starts
+                    // later has the value.
                     if instance.is_none() {
                         self.knobs().set(knob, *value).map_err(refuse)?;
                     }
@@ -149,7 +170,7 @@ impl Server {
                 set().unwrap_or_else(|error| error)
             }
             Request::Squeeze { instance } => {
-                // Not only disks: also whoever joined under this name.
+                // Members that joined under this name are notified, too.
                 let (name, now) = (instance.as_deref(), self.clock().now());
                 let asked = match name {
                     None => self.registry().pressure(now),
@@ -164,6 +185,8 @@ impl Server {
         }
     }
 
+    /// Returns the instance called `name`, or all. The error is an answer that no instance has this
+    /// name.
     fn chosen(&self, name: Option<&str>) -> Result<BTreeMap<String, Arc<Handle>>, Answer> {
         let mut chosen = self.instances();
         if let Some(name) = name {
@@ -176,7 +199,9 @@ impl Server {
     }
 }
 
-/// Who did what all were asked to. Threads of some may have `ended`.
+/// Waits for the instances in `asked` to confirm a request. Returns an error with the names of
+/// those that did not, and of those in `ended`, whose threads have ended. Otherwise returns the
+/// number of instances.
 fn answered(asked: Questions, ended: Vec<String>) -> Answer {
     let count = asked.len() + ended.len();
     let silent = [ended, asked.silent(ANSWER_LIMIT)].concat();
@@ -190,6 +215,7 @@ fn answered(asked: Questions, ended: Vec<String>) -> Answer {
     ))
 }
 
+/// Makes the report of an instance.
 fn report(handle: &Handle) -> Report {
     let figures = handle.figures();
     Report {
@@ -212,17 +238,19 @@ fn report(handle: &Handle) -> Report {
     }
 }
 
+/// Makes the answer that no instance or member is called `name`.
 fn unknown(name: &str) -> Answer {
     Answer::Error(format!("there is no instance named {name}"))
 }
 
-/// One of a number of places, until this is dropped.
+/// One of a limited number of connections. Dropping it makes it free again.
 #[derive(Debug)]
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
+    /// Takes one of `most` connections, which `taken` counts. Returns `None` if all are taken.
     fn among(taken: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        // Relaxed: a count by itself.
+        // Relaxed: the count orders no other memory access.
         let before = taken.fetch_add(1, Ordering::Relaxed);
         let place = Self(taken.clone());
         (before < most).then_some(place)
@@ -235,10 +263,10 @@ impl Drop for Place {
     }
 }
 
-/// Serves control clients at `listener` from a thread of its own, for the rest of the process.
+/// Starts a thread that serves control clients at `listener` for the rest of the process.
 ///
 /// # Errors
-/// If the system has no thread left.
+/// Fails if the system refuses a thread.
 pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
     let (clients, members) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     thread::Builder::new()
@@ -252,7 +280,8 @@ pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
             }
             for stream in listener.incoming() {
                 let Ok(stream) = stream else {
-                    // No descriptor left, most likely: others must end first.
+                    // Probably no descriptor is left, so the thread waits until other connections
+                    // end.
                     thread::sleep(Duration::from_millis(100));
                     continue;
                 };
@@ -262,9 +291,9 @@ pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
                     continue;
                 };
                 let (server, members) = (server.clone(), members.clone());
-                // Threads are joined by nobody. One that cannot be started takes its stream along.
+                // No code joins these threads. If a thread cannot be started, the stream is closed.
                 let _ = thread::Builder::new().name("client".into()).spawn(move || {
-                    // A client that goes or babbles is its own loss.
+                    // An error of a client's connection concerns that client only.
                     let _ = talk(&server, client, &members, &stream);
                 });
             }
@@ -272,6 +301,7 @@ pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
     Ok(())
 }
 
+/// Answers requests on a client's connection until it closes. Fails if the connection fails.
 fn talk(
     server: &Server,
     client: Place,
@@ -290,7 +320,7 @@ fn talk(
         if read == 0 {
             return Ok(());
         }
-        // What is no text is nonsense within JSON too, and answered as such.
+        // Bytes that are not UTF-8 are replaced, and then fail to parse as JSON.
         let line = String::from_utf8_lossy(&line);
         if !line.ends_with('\n') {
             return send(
@@ -313,7 +343,7 @@ fn talk(
     }
 }
 
-/// Tells a client of every event until it goes.
+/// Sends a client every pressure event until it closes the connection. Fails if sending fails.
 fn member(server: &Server, stream: &UnixStream, name: &str) -> io::Result<()> {
     struct Tell<'a>(&'a UnixStream, io::Result<()>);
     impl ReclaimMemory for Tell<'_> {
@@ -334,31 +364,34 @@ fn member(server: &Server, stream: &UnixStream, name: &str) -> io::Result<()> {
             Err(errno) => return Err(errno.into()),
         }
         if !fds[1].revents().is_empty() {
-            // A member has nothing more to say: it is gone.
+            // A member sends nothing more, so this is the end of its connection.
             return Ok(());
         }
         registration.deliver(&mut tell);
     }
 }
 
+/// Sends one answer as a line.
 fn send(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_string(answer)?;
     line.push('\n');
     stream.write_all(line.as_bytes())
 }
 
-/// How long a client waits for all of an answer: a server that names silent disks does so after
+/// Time that a client waits for a complete answer. A server that names silent disks answers after
 /// [`ANSWER_LIMIT`].
 const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks the server at `path`.
+/// Sends `request` to the server at `path` and returns its answer.
 ///
 /// # Errors
-/// If no server answers there; `TimedOut` if it has not answered after [`CLIENT_PATIENCE`].
+/// Fails if no server listens there, or its answer is malformed. Fails with `TimedOut` if the
+/// answer is not complete after ten seconds.
 pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
     ask_within(path, request, CLIENT_PATIENCE)
 }
 
+/// Does the work of [`ask`] with the time limit `patience`.
 fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
     let late = || {
         let text = format!("it did not answer within {patience:?}");
@@ -376,7 +409,7 @@ fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     let mut is_whole = false;
-    // A server that sends a little now and then has no more time than a silent one.
+    // The time limit is for the whole answer, however small the parts in which it arrives.
     while !is_whole && answer.len() <= MAX_ANSWER {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -399,7 +432,7 @@ fn ask_within(path: &Path, request: &Request, patience: Duration) -> io::Result<
     }
     let end = answer.iter().position(|byte| *byte == b'\n');
     let line = &answer[..end.unwrap_or(answer.len())];
-    // The parser's errors quote the server, whose text need not be one line.
+    // The parser's errors quote the server's text, which may hold line ends.
     serde_json::from_slice(line).map_err(|_| {
         let text = "what it says is no answer";
         io::Error::new(io::ErrorKind::InvalidData, text)
@@ -413,6 +446,8 @@ mod tests {
     use crate::image::{Location, Spec};
     use crate::server::{Disk, Options, bind};
 
+    /// Starts a server with the disks `a` and `b`. Returns it with the path of its control socket
+    /// and the front-ends' sockets.
     fn served(name: &str) -> (Arc<Server>, std::path::PathBuf, Vec<UnixStream>) {
         let server = Server::new(Options::default());
         let mut fronts = Vec::new();
@@ -438,6 +473,7 @@ mod tests {
         (server, path, fronts)
     }
 
+    /// Sends `text` to the server at `path` and returns the first line of the answer.
     fn line(path: &Path, text: &str) -> String {
         let stream = UnixStream::connect(path).unwrap();
         (&stream).write_all(text.as_bytes()).unwrap();
@@ -447,7 +483,7 @@ mod tests {
         answer
     }
 
-    /// Asks a server that does this with its only client.
+    /// Sends a request to a server that handles its only client by `server`.
     fn ask_one(
         name: &str,
         patience: Duration,
@@ -468,7 +504,7 @@ mod tests {
     fn a_server_that_does_not_answer_is_given_up() {
         let patience = Duration::from_millis(50);
         let silent = ask_one("silent", patience, |mut stream| {
-            // Until the client has gone.
+            // Blocks until the client has closed the connection.
             let _ = stream.read_to_end(&mut Vec::new());
         });
         assert_eq!(silent.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -550,7 +586,7 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_named() {
         let (server, path, _fronts) = served("stuck");
-        // As a disk whose thread waits for something that does not come.
+        // It acts as a disk whose thread is blocked.
         let _silent = server.registry().register("stuck").unwrap();
         let squeeze = |name: Option<&str>| Request::Squeeze {
             instance: name.map(str::to_owned),
@@ -597,7 +633,7 @@ mod tests {
         };
         assert_eq!(ask(&path, &alone).unwrap(), Answer::Done(1));
         assert!(lines.next().unwrap().unwrap().starts_with("{\"pressure\":"));
-        // However many join, others are answered.
+        // Members do not count as clients, so requests are still answered.
         let more: Vec<_> = (0..MAX_CLIENTS + 10)
             .map(|n| {
                 let member = UnixStream::connect(&path).unwrap();
@@ -616,7 +652,7 @@ mod tests {
         drop(more);
         drop(lines);
         drop(member);
-        // It leaves by going.
+        // A member leaves when its connection closes.
         while server.registry().len() > 2 {
             thread::sleep(Duration::from_millis(1));
         }

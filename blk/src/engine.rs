@@ -1,13 +1,13 @@
-//! Carries requests out: in place where the image can take the guest's memory as it lies, by way
-//! of pages from the pool elsewhere.
+//! Carries out requests. If direct I/O can use the guest's memory, the data is transferred in
+//! place; else it is copied through pages of the pool.
 //!
-//! A request is worked on in steps. In place, one step is all of it; through the pool, at most
-//! [`BOUNCE_PAGES`] pages. A step that does less than it was asked to (a short read) is followed by
-//! one for the rest. A request that finds no page free waits for one that gives some back.
+//! A request is carried out in steps. In place, a step is up to 16 MiB of the request. Through the
+//! pool it is up to [`BOUNCE_PAGES`] pages. A short read or write is followed by a step for the
+//! rest. A request for which the pool has too few free pages waits until another returns some.
 //!
-//! Bytes go between guests and pages of the pool for many requests at once: before the operations
-//! of a batch start, and when some are complete. Where the hypervisor copies, each time is a system
-//! call.
+//! Copies between guests and pages of the pool are made for many requests at once: before the
+//! operations of a batch start, and when some are complete. With grant copy, each such batch is one
+//! system call.
 
 mod active;
 mod memory;
@@ -30,25 +30,25 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// Requests under way at most; more wait at their door.
+/// Maximum number of requests under way. Others wait in their ring.
 pub const MAX_ACTIVE: usize = 512;
 
-/// What an instance has done since it started.
+/// Counters of an instance since its start.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Requests answered.
+    /// Number of requests answered.
     pub requests: u64,
-    /// Of them, not with [`Status::Ok`].
+    /// Number of requests answered with a status other than [`Status::Ok`].
     pub failed: u64,
-    /// Bytes that went through pages of the pool.
+    /// Bytes transferred through pages of the pool.
     pub bounced_bytes: u64,
-    /// Bytes that went from or to the guest's memory in place.
+    /// Bytes transferred from or to the guest's memory in place.
     pub in_place_bytes: u64,
-    /// Pressure events that squeezed the pool.
+    /// Number of pressure events after which the pool freed all its free pages.
     pub squeezes: u64,
 }
 
-/// Carries out the requests of one door on one image.
+/// Carries out the requests of one transport on one image.
 #[derive(Debug)]
 pub struct Engine<D: Door> {
     image: Image,
@@ -56,31 +56,37 @@ pub struct Engine<D: Door> {
     memory: Memory,
     queue: Queue,
     slots: Slots<D>,
-    /// Requests that found no page free.
+    /// Slots of requests that wait for free pages of the pool.
     starved: VecDeque<usize>,
-    /// Steps that wait for the guests' bytes, or behind such a one: none between two calls.
+    /// Operations that wait until guest data has been copied into pages, or until an operation
+    /// before them starts. Empty between calls from outside.
     held: Vec<(usize, Operation)>,
-    /// Reads whose bytes, so many, wait to be handed over: none between two calls.
+    /// Slots of reads whose data waits to be copied to the guest, with the number of bytes. Empty
+    /// between calls from outside.
     arrived: Vec<(usize, u64)>,
     counters: Counters,
-    /// The last thing that the image did not do, until somebody asks.
+    /// The last failure of the image that was not taken yet.
     failure: Option<Failure>,
-    /// Whether every write is to be on the medium when it is answered.
+    /// Whether a write must be durable when it is answered.
     write_through: bool,
 }
 
-/// How a step began.
+/// The result of starting a step.
 enum Step {
+    /// An operation was started or is held.
     Started,
+    /// The pool has too few free pages.
     Starved,
+    /// The request is complete.
     Finished(Status),
 }
 
 impl<D: Door> Engine<D> {
-    /// An engine for `image`. To be made on the thread that will run it.
+    /// Makes an engine for `image`, on the thread that will run it. `name` is the disk's name for
+    /// guests, cut to [`ID_BYTES`].
     ///
     /// # Errors
-    /// If there is no address space left.
+    /// Fails if the pool's address space cannot be mapped.
     pub fn new(image: Image, name: &str, knobs: Arc<Knobs>, queue: Queue) -> io::Result<Self> {
         let mut id = [0; ID_BYTES];
         for (to, from) in id.iter_mut().zip(name.bytes()) {
@@ -101,61 +107,60 @@ impl<D: Door> Engine<D> {
         })
     }
 
-    /// The image.
+    /// Returns the image.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// The I/O queue, to wait for.
+    /// Returns the I/O queue, whose descriptor the caller waits for.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// What was done.
+    /// Returns the counters since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The last thing that the image did not do since this was asked.
+    /// Takes the last failure of the image. Returns `None` if there was none since the last call.
     pub fn take_failure(&mut self) -> Option<Failure> {
         self.failure.take()
     }
 
-    /// How the pool stands.
+    /// Returns the numbers of the pool's pages in each state.
     pub fn pool(&self) -> Counts {
         self.memory.counts()
     }
 
-    /// Whether every write is to be on the medium when it is answered, as a driver without flush
-    /// expects.
+    /// Sets whether a write must be durable when it is answered. Drivers without flush rely on
+    /// this.
     pub fn set_write_through(&mut self, on: bool) {
         self.write_through = on;
     }
 
-    /// Requests under way.
+    /// Returns the number of requests under way.
     pub fn under_way(&self) -> usize {
         self.slots.in_use()
     }
 
-    /// Whether one more can be taken.
+    /// Returns whether another request can be started.
     pub fn has_room(&self) -> bool {
         self.under_way() < MAX_ACTIVE
     }
 
-    /// Whether [`Self::reap`] would find something.
+    /// Returns whether [`Self::reap`] would find a completion.
     pub fn has_completions(&mut self) -> bool {
         self.queue.has_completions()
     }
 
-    /// Takes requests from the door while there are any and room for them, and starts them.
-    /// Returns how many.
+    /// Takes waiting requests from `door` and starts them, up to the limit of one batch. Requests
+    /// that are malformed are answered at once. Returns the number of requests taken.
     ///
     /// # Errors
-    /// If the kernel does not take operations any more: the instance is lost.
+    /// Fails if the kernel takes no more operations. The instance cannot go on.
     pub fn accept(&mut self, door: &mut D) -> io::Result<usize> {
         let mut accepted = 0;
-        // One batch is no more than what can be under way, so that the worker gets to look at
-        // everything else in between.
+        // The batch is bounded, so that the thread gets to check its other events in between.
         let most = self.queue.batch().min(MAX_ACTIVE);
         while accepted < most && self.has_room() {
             let Some(Incoming { ticket, request }) = door.next_request() else {
@@ -172,14 +177,15 @@ impl<D: Door> Engine<D> {
         Ok(accepted)
     }
 
-    /// Goes on with whatever is complete. Returns how many operations were.
+    /// Takes completions, answers the requests that are complete and starts the next steps of
+    /// others. Returns the number of completions taken.
     ///
     /// # Errors
-    /// As [`Self::accept`].
+    /// Fails if the kernel takes no more operations. The instance cannot go on.
     pub fn reap(&mut self, door: &mut D) -> io::Result<usize> {
         let mut reaped = 0;
         self.queue.collect()?;
-        // As in `accept`: each may bring the next step of a long request.
+        // Bounded as in `accept`: each completion may start the next step of a long request.
         let most = self.queue.batch().min(MAX_ACTIVE);
         while reaped < most
             && let Some(completion) = self.queue.completion()
@@ -195,10 +201,10 @@ impl<D: Door> Engine<D> {
         Ok(reaped)
     }
 
-    /// Waits until no request is under way.
+    /// Waits until all requests under way are complete, and answers them.
     ///
     /// # Errors
-    /// As [`Self::accept`].
+    /// Fails if the kernel takes no more operations. The instance cannot go on.
     pub fn drain(&mut self, door: &mut D) -> io::Result<()> {
         while self.under_way() > 0 {
             self.queue.submit(1)?;
@@ -207,18 +213,20 @@ impl<D: Door> Engine<D> {
         Ok(())
     }
 
-    /// Gives pages over the limit back to the system: of a pressure event all that are free, else
-    /// those that nobody needed since the last look. To be called after each batch of requests and
-    /// when [`Self::next_shrink`] says.
+    /// Returns free pages to the system: all of them after a pressure event, else those above the
+    /// limit that no request needed since the last time. Call this after each batch of requests and
+    /// at the time [`Self::next_shrink`].
     pub fn shrink(&mut self, now: Micros) {
         self.memory.shrink(now);
     }
 
-    /// When the pool wants to be looked at again, if it is then over its limit.
+    /// Returns the time of the next [`Self::shrink`], or `None` if the pool is within its limit at
+    /// `now`.
     pub fn next_shrink(&self, now: Micros) -> Option<Micros> {
         self.memory.next_shrink(now)
     }
 
+    /// Starts the first step of a request, or answers it.
     fn begin(
         &mut self,
         door: &mut D,
@@ -259,6 +267,7 @@ impl<D: Door> Engine<D> {
         Ok(())
     }
 
+    /// Prepares the next step of `request`, which is in `slot`, and starts or holds its operation.
     fn step(&mut self, request: &mut Active<D>, slot: usize) -> io::Result<Step> {
         let operation = match request.next() {
             Next::Finished(status) => return Ok(Step::Finished(status)),
@@ -279,24 +288,27 @@ impl<D: Door> Engine<D> {
         Ok(Step::Started)
     }
 
+    /// Passes the operation of the request in `slot` to the I/O queue.
     fn push(&mut self, slot: usize, operation: Operation) -> io::Result<()> {
-        // SAFETY: slices, batch and payload stay in the boxed request, which stays in its slot
-        // until the completion with this token; the engine drains before it is dropped.
+        // SAFETY: slices, batch and payload are in the boxed request, which stays in its slot until
+        // the completion with this token; the engine waits for all completions before it is
+        // dropped.
         unsafe { self.queue.push(&self.image, operation, slot as u64) }
     }
 
-    /// Whether the step of the request in `slot` writes what is to be copied first.
+    /// Returns whether the step of the request in `slot` writes data that must first be copied from
+    /// the guest into pages of the pool.
     fn wants_bytes(&self, slot: usize) -> bool {
         self.slots.get(slot).is_some_and(Active::wants_bytes)
     }
 
-    /// Copies between the pages of requests and their guests, for each as many bytes as are named.
-    /// Says of each whether it was done.
+    /// Copies between requests' pages and guest memory, in the direction `way`. `wanted` holds
+    /// slots and numbers of bytes. Returns for each whether the copy succeeded.
     fn copy_all(&self, way: Way, wanted: &[(usize, u64)]) -> Vec<bool> {
         let requests = wanted.iter().filter_map(|(slot, bytes)| {
             let request = self.slots.get(*slot)?;
-            // SAFETY: what is copied waits for an operation to start, or its operation is
-            // complete; the moves end in this function.
+            // SAFETY: the operation on these pages has not started yet or is complete, and the
+            // copies end in this function.
             let local = unsafe { buffers(&request.slices, *bytes) };
             Some(Move {
                 payload: &request.payload,
@@ -311,9 +323,11 @@ impl<D: Door> Engine<D> {
         moves.iter().map(|each| each.done).collect()
     }
 
-    /// Gets the bytes that steps wait for, and starts these.
+    /// Copies the guest data that held operations write, and starts these operations. Requests
+    /// whose copy fails are answered with an error.
     fn start_held(&mut self, door: &mut D) -> io::Result<()> {
-        // Whoever fails gives its pages to one that starved, which may write too.
+        // A failed request returns its pages to a starved one, which may add an operation to
+        // `held`.
         while !self.held.is_empty() {
             let held = std::mem::take(&mut self.held);
             let wanted: Vec<_> = held
@@ -340,7 +354,8 @@ impl<D: Door> Engine<D> {
         Ok(())
     }
 
-    /// Hands the bytes of reads over, and goes on with these.
+    /// Copies the data of completed reads to the guests, and starts the next steps of these
+    /// requests.
     fn hand_over(&mut self, door: &mut D) -> io::Result<()> {
         if self.arrived.is_empty() {
             return Ok(());
@@ -368,7 +383,7 @@ impl<D: Door> Engine<D> {
         Ok(())
     }
 
-    /// Answers the request in `slot`.
+    /// Answers the request in `slot` with `status`.
     fn end(&mut self, door: &mut D, slot: usize, status: Status) -> io::Result<()> {
         match self.slots.take(slot) {
             Some(request) => self.finish(door, slot, *request, status),
@@ -376,6 +391,7 @@ impl<D: Door> Engine<D> {
         }
     }
 
+    /// Handles the completion of a step.
     fn complete(&mut self, door: &mut D, completion: Completion) -> io::Result<()> {
         let slot = usize::try_from(completion.token).unwrap_or(usize::MAX);
         let Some(mut request) = self.slots.take(slot) else {
@@ -407,8 +423,10 @@ impl<D: Door> Engine<D> {
         }
     }
 
+    /// Reports a failed step to `door` if guest memory was not mapped, else keeps it as a failure
+    /// of the image.
     fn note_failure(&mut self, door: &mut D, request: &Active<D>, result: i32) {
-        // Pages of the pool are always there: it is the guest's memory that is not.
+        // Pages of the pool are always mapped, so only guest memory can cause EFAULT.
         if result == -libc::EFAULT && request.batch.is_none() {
             door.lost(&request.payload);
         } else if let Some(failure) = request.failure(result) {
@@ -416,6 +434,8 @@ impl<D: Door> Engine<D> {
         }
     }
 
+    /// Frees the slot and the pages of `request`, answers it, and starts a request that waited for
+    /// pages.
     fn finish(
         &mut self,
         door: &mut D,
@@ -431,14 +451,14 @@ impl<D: Door> Engine<D> {
             .is_some();
         let filled = match request.op {
             Op::Read(_) => {
-                // Also of one that failed: who knows how far it came.
+                // A failed read may have filled a part of the memory, too.
                 door.filled(&request.payload);
                 u32::try_from(request.done).unwrap_or(u32::MAX)
             }
             _ => 0,
         };
         self.answer(door, request.ticket, status, filled);
-        // A step in place may have given pages back that one through the pool took before.
+        // A request that went on in place may have returned pages of an earlier step.
         if (freed || self.memory.counts().in_use == 0)
             && let Some(next) = self.starved.pop_front()
         {
@@ -447,6 +467,7 @@ impl<D: Door> Engine<D> {
         Ok(())
     }
 
+    /// Counts and sends an answer.
     fn answer(&mut self, door: &mut D, ticket: D::Ticket, status: Status, written: u32) {
         self.counters.requests += 1;
         self.counters.failed += u64::from(status != Status::Ok);
@@ -462,12 +483,12 @@ impl<D: Door> ReclaimMemory for Engine<D> {
 
 impl<D: Door> Drop for Engine<D> {
     fn drop(&mut self) {
-        // The kernel may still write to pages of the pool and of the guest: they must stay
-        // mapped until it is done.
+        // The kernel may still write to pages of the pool and of the guest, so they must stay
+        // mapped until all operations are complete.
         let idle = self.starved.len() + self.held.len() + self.arrived.len();
         while self.under_way() > idle {
             if self.queue.submit(1).is_err() {
-                // Without a way to learn when the kernel is done, this memory may never be reused.
+                // Without completions, the memory could never be reused safely.
                 std::process::abort();
             }
             while let Some(completion) = self.queue.completion() {

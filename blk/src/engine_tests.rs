@@ -1,4 +1,4 @@
-//! The engine against a naive model: an image that is a vector of bytes.
+//! Compares the engine with a simple model: an image that is a vector of bytes.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use std::cell::RefCell;
 
 const DISK: usize = 1 << 20;
 
-/// Memory of a request, at an address that direct I/O may or may not like.
+/// The memory of a request. Direct I/O may not accept its address.
 #[derive(Debug)]
 struct Buffer {
     memory: RefCell<Vec<u8>>,
@@ -24,7 +24,7 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// With `mapped`, the engine sees where it lies; without, it can only copy.
+    /// Makes the memory of a request. If `mapped` is false, the engine can only copy it.
     fn new(bytes: Vec<u8>, mapped: bool) -> Self {
         let memory = RefCell::new(bytes);
         let slices = mapped.then(|| {
@@ -75,6 +75,7 @@ impl Payload for std::rc::Rc<Buffer> {
     }
 }
 
+/// A transport with a queue of requests and a list of answers.
 #[derive(Debug, Default)]
 struct Desk {
     asked: VecDeque<(usize, Op, std::rc::Rc<Buffer>)>,
@@ -98,6 +99,7 @@ impl Door for Desk {
     }
 }
 
+/// A random request.
 #[derive(Clone, Debug)]
 enum Ask {
     Write {
@@ -123,6 +125,7 @@ enum Ask {
     Squeeze,
 }
 
+/// Makes random requests.
 fn ask() -> impl Strategy<Value = Ask> {
     let place = || (0..DISK / 512 - 700, 1..700_usize);
     prop_oneof![
@@ -139,6 +142,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     ]
 }
 
+/// Opens the image `spec` and makes an engine for it.
 fn engine(spec: &Spec, uring: bool) -> Engine<Desk> {
     let image = Image::open(spec).unwrap();
     let queue = if uring {
@@ -149,6 +153,7 @@ fn engine(spec: &Spec, uring: bool) -> Engine<Desk> {
     Engine::new(image, "test", Arc::new(Knobs::default()), queue).unwrap()
 }
 
+/// Carries out `asks` and compares answers and image with the model.
 fn check(asks: &[Ask], spec: &Spec, uring: bool) {
     let mut engine = engine(spec, uring);
     let mut model = vec![0_u8; DISK];
@@ -213,7 +218,7 @@ fn check(asks: &[Ask], spec: &Spec, uring: bool) {
         let payload = std::rc::Rc::new(payload);
         desk.asked.push_back((ticket, op, payload.clone()));
         engine.accept(&mut desk).unwrap();
-        // One at a time: what overlaps has no order otherwise.
+        // One at a time, because requests that overlap have no defined order.
         engine.drain(&mut desk).unwrap();
         let bytes = expected.as_ref().map_or(0, |bytes| bytes.len() as u32);
         assert_eq!(
@@ -231,6 +236,7 @@ fn check(asks: &[Ask], spec: &Spec, uring: bool) {
     }
 }
 
+/// Describes a RAM disk.
 fn ram() -> Spec {
     Spec {
         location: Location::Ram { bytes: DISK as u64 },
@@ -249,7 +255,7 @@ proptest! {
     }
 }
 
-/// More requests at once than pages: some wait, all are answered.
+/// With more requests than pages, some wait for pages, and all are answered.
 #[test]
 fn requests_that_find_no_page_wait_for_one() {
     let mut engine = engine(&ram(), true);
@@ -279,7 +285,7 @@ fn requests_that_find_no_page_wait_for_one() {
     engine.memory.pool().put(held);
 }
 
-/// A request that gave its pages back to go on in place wakes those that wait for pages, too.
+/// A request that returns its pages and goes on in place also starts requests that wait for pages.
 #[test]
 fn nobody_waits_for_pages_that_are_free() {
     let path = std::env::temp_dir().join(format!("ebb-blk-starved-{}", std::process::id()));
@@ -290,7 +296,7 @@ fn nobody_waits_for_pages_that_are_free() {
         cached: false,
     };
     let mut engine = engine(&spec, false);
-    // Cut inside of a sector: what is left of a read is nothing for direct I/O.
+    // Truncated inside a sector, so that the rest of a read cannot use direct I/O.
     let image = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     image.set_len(4096 + 100).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -305,7 +311,7 @@ fn nobody_waits_for_pages_that_are_free() {
         iov_base: base.wrapping_add(from).cast(),
         iov_len,
     };
-    // Nothing that direct I/O takes.
+    // Direct I/O cannot use these slices.
     let slices = Some(vec![part(0, 100), part(100, 3996)]);
     let cut = Buffer {
         memory: RefCell::new(bytes),
@@ -327,7 +333,7 @@ fn nobody_waits_for_pages_that_are_free() {
     assert_eq!(statuses, [(0, Status::IoError), (1, Status::Ok)]);
 }
 
-/// However large a request is, the worker gets to look at everything else in between.
+/// A huge request is carried out in bounded steps, so that the thread can check its other events.
 #[test]
 fn a_huge_request_is_done_in_bounded_steps() {
     const BYTES: usize = 40 << 20;
@@ -354,7 +360,7 @@ fn a_huge_request_is_done_in_bounded_steps() {
         );
         assert!(payload.memory.borrow().iter().all(|byte| *byte == 0x5a));
     }
-    // Many requests of many steps each: their steps come in turns.
+    // The steps of many large requests take turns.
     let batch = engine.queue.batch();
     for ticket in 0..batch {
         let payload = std::rc::Rc::new(Buffer::new(vec![1; 1 << 20], false));
@@ -422,10 +428,10 @@ fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     };
     let interval = SHRINK_INTERVAL.as_micros() as u64;
     for n in 0..8 {
-        // The pages of one batch serve the next.
+        // The pages of one batch are used by the next.
         assert_eq!(write(&mut engine, n * interval / 2), 2, "{n}");
     }
-    // Then nobody comes.
+    // No more requests come.
     assert_eq!(looks(&mut engine), [4 * interval, 5 * interval]);
     assert_eq!(engine.pool().kept, 0);
     let event = 6 * interval;
@@ -441,7 +447,8 @@ fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     assert_eq!(engine.pool().kept, 0);
 }
 
-/// Else the pools of many idle disks grow until they are what makes memory tight again.
+/// After a squeeze a pool keeps only the pages that it uses, so that idle disks do not cause the
+/// next shortage.
 #[test]
 fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
     let mut engine = engine(&ram(), false);
@@ -462,7 +469,7 @@ fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
     let squeezed_until = event + 10_000;
     let mut now = squeezed_until + interval;
     assert_eq!(write(&mut engine, 8, now), 8);
-    // Two of them are used again and again, the others not at all.
+    // Two of the pages are used again and again, the others are not.
     for _ in 0..2 {
         for _ in 0..3 {
             now += interval / 2;
@@ -475,7 +482,8 @@ fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
     let look = engine.next_shrink(look).unwrap_or(look + SHRINK_INTERVAL);
     engine.shrink(look);
     assert_eq!((engine.pool().kept, engine.next_shrink(look)), (0, None));
-    // Long after the squeeze, or with squeezing off, idle pages are kept up to the limit again.
+    // Long after the squeeze, or with squeezing off, the pool keeps idle pages up to its limit
+    // again.
     let calm = squeezed_until + WARY.as_micros() as u64;
     let keeps = |engine: &mut Engine<Desk>, now: u64| {
         (0..4).for_each(|n| engine.shrink(Micros(now + n * interval)));
@@ -530,7 +538,7 @@ fn what_the_image_does_not_do_is_told_by_its_reason() {
             )
         };
         assert_eq!(ask(Op::Read(512)), (Status::Ok, None));
-        // As good as a file system that is full.
+        // Writes now fail, as on a full file system.
         fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).unwrap();
         let (status, told) = ask(Op::Write(8192));
         assert_eq!(status, Status::IoError);

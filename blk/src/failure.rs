@@ -1,16 +1,17 @@
-//! What goes wrong with an image.
+//! Failures of an image.
 
 use std::fmt;
 use std::io;
 
-/// What the image did not do. The request was answered with [`Status::IoError`](crate::request::Status::IoError).
+/// A failed operation on an image. Its request was answered with
+/// [`Status::IoError`](crate::request::Status::IoError).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// What was asked for.
+    /// The operation that failed, for messages.
     pub(crate) what: &'static str,
-    /// First byte.
+    /// First byte of the operation in the image.
     pub(crate) offset: u64,
-    /// The system's error number; 0 where the image ends before the disk.
+    /// The system's error number, or 0 if the image is shorter than the disk.
     pub errno: i32,
 }
 

@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What tmpfs calls itself in `statfs`.
+/// The file system type of tmpfs in `statfs`.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// Looks at the lock of an image that somebody has, and the time between them: two seconds, for
-/// what a predecessor left to be done.
+/// Number of attempts to lock an image that another process has locked, with the pause between
+/// them: two seconds, in which writes left by a killed predecessor can finish.
 const LOCK_TRIES: u32 = 200;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// What was opened with `O_PATH` where the user said that an image is.
+/// A descriptor opened with `O_PATH` on the path that the user gave for an image.
 #[derive(Clone, Debug)]
 pub struct Found(pub Arc<OwnedFd>);
 
@@ -37,93 +37,95 @@ impl Eq for Found {}
 pub enum Location {
     /// A raw file or a block device.
     Path(PathBuf),
-    /// The same, found already: it is opened by its descriptor, whatever `path` leads to by now.
+    /// A file or block device that was opened before with `O_PATH`. It is opened through that
+    /// descriptor, wherever `path` leads now.
     Found {
-        /// By which name it was found, for people.
+        /// The path by which it was found, for messages.
         path: PathBuf,
-        /// What stood there.
+        /// The descriptor.
         file: Found,
     },
-    /// Memory of this process, gone with it.
+    /// Memory of this process, filled with zeroes at first.
     Ram {
-        /// How much.
+        /// Size in bytes.
         bytes: u64,
     },
 }
 
-/// How an image is to be opened.
+/// How to open an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// Where it is.
+    /// Where the image's bytes are.
     pub location: Location,
-    /// Whether writes are refused.
+    /// Whether the disk is read-only.
     pub read_only: bool,
-    /// Whether the host's page cache is to be used even where direct I/O works.
+    /// Whether to use the host's page cache even if direct I/O works.
     pub cached: bool,
 }
 
-/// Why an image was not opened.
+/// The reason why an image was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The system refused.
+    /// The system refused to open or lock the image.
     #[error("cannot open {path}: {source}")]
     Open {
-        /// What.
+        /// The image.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Neither a file nor a block device.
+    /// The path leads to neither a file nor a block device.
     #[error("{path} is neither a file nor a block device")]
     Kind {
-        /// What.
+        /// The image.
         path: PathBuf,
     },
-    /// Somebody else writes to it, or this was to write to what somebody reads.
+    /// Another process has locked the image. A writer excludes all others, readers exclude writers.
     #[error("{path} is in use by another back-end")]
     InUse {
-        /// What.
+        /// The image.
         path: PathBuf,
     },
-    /// Smaller than a sector, or a piece of one at its end.
+    /// The size is zero or no whole number of sectors.
     #[error("{path} has {bytes} bytes; a disk is a whole number of sectors of {SECTOR_BYTES}")]
     Size {
-        /// What.
+        /// The image.
         path: PathBuf,
-        /// How large it is.
+        /// Its size in bytes.
         bytes: u64,
     },
 }
 
-/// What direct I/O asks of addresses.
+/// The alignment that direct I/O requires, in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Alignment {
-    /// Of memory.
+    /// Alignment of memory addresses.
     pub memory: u64,
-    /// Of offsets and lengths.
+    /// Alignment of offsets in the image and of lengths.
     pub offset: u64,
 }
 
-/// An open image.
+/// An open image: the bytes behind one disk.
 #[derive(Debug)]
 pub struct Image {
-    /// Without the page cache.
+    /// The descriptor for direct I/O, and the alignment it requires.
     direct: Option<(OwnedFd, Alignment)>,
-    /// Through the page cache: for what direct I/O cannot take at all.
+    /// The descriptor that uses the page cache, for I/O that direct I/O cannot carry out.
     cached: OwnedFd,
     bytes: u64,
     read_only: bool,
-    /// Whether its bytes are memory: of a RAM disk, or of tmpfs.
+    /// Whether the bytes are in memory: a RAM disk or a file on tmpfs.
     in_memory: bool,
-    /// Logical block size that guests are told.
+    /// Logical block size in bytes, as reported to guests.
     block_bytes: u32,
 }
 
 impl Image {
-    /// Opens what `spec` says.
+    /// Opens and locks the image that `spec` describes.
     ///
     /// # Errors
-    /// If it cannot be opened or is not a disk.
+    /// Fails if it cannot be opened, is locked by another process for two seconds, or is no disk.
+    /// See [`OpenError`].
     pub fn open(spec: &Spec) -> Result<Self, OpenError> {
         let image = Self::open_incoming(spec)?;
         if let Location::Path(path) | Location::Found { path, .. } = &spec.location {
@@ -138,11 +140,12 @@ impl Image {
         Ok(image)
     }
 
-    /// Opens what `spec` says while another back-end may still write to it: the image of a guest
-    /// that will migrate here. Nothing may be done with it before [`Self::lock`].
+    /// Opens the image that `spec` describes without locking it, because another back-end may still
+    /// write to it: the guest will migrate to this host. The caller must not read or write the
+    /// image before [`Self::lock`].
     ///
     /// # Errors
-    /// If it cannot be opened or is not a disk.
+    /// Fails if it cannot be opened or is no disk. See [`OpenError`].
     pub fn open_incoming(spec: &Spec) -> Result<Self, OpenError> {
         match &spec.location {
             Location::Path(path) => Self::open_path(path, path, spec),
@@ -154,19 +157,20 @@ impl Image {
         }
     }
 
-    /// Keeps other back-ends from the image. Who does so already goes on doing it.
+    /// Locks the image against other back-ends: shared if it is read-only, else exclusive. Does
+    /// nothing if this image holds the lock already.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if one has it and does not let it go for two seconds, else
-    /// what `flock` says.
+    /// Fails with [`io::ErrorKind::WouldBlock`] if another process holds the lock and does not
+    /// release it for two seconds. Fails if `flock` fails in another way.
     pub fn lock(&self) -> io::Result<()> {
         Ok(lock(&self.cached, self.read_only)?)
     }
 
-    /// Lets another back-end have the image, with all that was written.
+    /// Makes all writes durable and releases the lock, so that another back-end can take the image.
     ///
     /// # Errors
-    /// If it may not be on the medium, or what `flock` says. Then it is kept.
+    /// Fails if `fdatasync` or `flock` fails. The lock is then kept.
     pub fn hand_over(&self) -> io::Result<()> {
         if !self.read_only {
             fdatasync(&self.cached)?;
@@ -177,7 +181,7 @@ impl Image {
         }
     }
 
-    /// Opens what stands at `place`; errors name `path`.
+    /// Opens the file or block device at `place`. Errors name `path`.
     fn open_path(path: &Path, place: &Path, spec: &Spec) -> Result<Self, OpenError> {
         let failed = |source: io::Error| OpenError::Open {
             path: path.to_owned(),
@@ -188,7 +192,7 @@ impl Image {
         } else {
             OFlags::RDWR
         };
-        // A FIFO without a writer must not hold us up.
+        // Opening a FIFO without a writer must not block.
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let cached = open(place, flags, Mode::empty()).map_err(|e| failed(e.into()))?;
         let kind = FileType::from_raw_mode(fstat(&cached).map_err(|e| failed(e.into()))?.st_mode);
@@ -200,7 +204,7 @@ impl Image {
         let plain = fcntl_getfl(&cached).map_err(|e| failed(e.into()))? - OFlags::NONBLOCK;
         fcntl_setfl(&cached, plain).map_err(|e| failed(e.into()))?;
         let mut file = std::fs::File::from(cached);
-        // The end says the size of files and block devices alike.
+        // The end is the size of a file and of a block device.
         let bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
         if bytes == 0 || bytes % SECTOR_BYTES != 0 {
             return Err(OpenError::Size {
@@ -210,11 +214,11 @@ impl Image {
         }
         let cached = OwnedFd::from(file);
         let in_memory = fstatfs(&cached).is_ok_and(|told| is_memory(kind, told.f_type));
-        // There is no page cache to go around: what is in memory is copied from and to anywhere.
+        // I/O in memory has no page cache to bypass, and has no alignment.
         let direct = if spec.cached || in_memory {
             None
         } else {
-            // The inode that is open already, not whatever the path names by now.
+            // Opens the same inode again, which `place` may not lead to any more.
             let again = own_path(&cached);
             let flags = access | OFlags::CLOEXEC | OFlags::DIRECT;
             open(again, flags, Mode::empty()).ok().map(|fd| {
@@ -225,7 +229,8 @@ impl Image {
         let block_bytes = direct
             .as_ref()
             .map_or(SECTOR_BYTES, |(_, alignment)| alignment.offset);
-        // A disk that ends inside of a block can only be told as one of sectors.
+        // A disk whose size is no multiple of the block size must be reported with blocks of one
+        // sector.
         let block_bytes = if bytes % block_bytes == 0 {
             block_bytes
         } else {
@@ -241,7 +246,7 @@ impl Image {
         })
     }
 
-    /// A disk of `bytes` zeroes in memory.
+    /// Makes a disk of `bytes` zeroes in memory.
     fn ram(bytes: u64, read_only: bool) -> Result<Self, OpenError> {
         let path = || PathBuf::from(format!("ram:{bytes}"));
         if bytes == 0 || !bytes.is_multiple_of(SECTOR_BYTES) {
@@ -269,53 +274,54 @@ impl Image {
         })
     }
 
-    /// Size of the disk.
+    /// Returns the size of the disk in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether writes are refused.
+    /// Returns whether the disk is read-only.
     pub fn read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Whether its bytes are memory, so that nothing that is done with them has to be waited for.
+    /// Returns whether the image's bytes are in memory, so that no I/O on it waits for a device.
     pub fn in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// The logical block size for guests.
+    /// Returns the logical block size in bytes, as reported to guests.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
     }
 
-    /// The descriptor without page cache and what it asks for.
+    /// Returns the descriptor for direct I/O and the alignment it requires. Returns `None` if the
+    /// image is used through the page cache alone.
     pub fn direct(&self) -> Option<(&OwnedFd, Alignment)> {
         self.direct.as_ref().map(|(fd, alignment)| (fd, *alignment))
     }
 
-    /// The descriptor through the page cache.
+    /// Returns the descriptor that uses the page cache.
     pub fn cached(&self) -> &OwnedFd {
         &self.cached
     }
 }
 
-/// The path by which this process opens again what a descriptor has open.
+/// Returns the path by which this process can open `file` again.
 fn own_path(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", rustix::fd::AsRawFd::as_raw_fd(file))
 }
 
-/// Whether the bytes of what lies in a file system are memory. A block device is somewhere else,
-/// though its name usually lies in devtmpfs, which is a tmpfs to who asks.
+/// Returns whether a file of this kind, in a file system of type `file_system`, is in memory. A
+/// block device is not, although its name is usually in devtmpfs, which has the type of tmpfs.
 fn is_memory(kind: FileType, file_system: rustix::fs::FsWord) -> bool {
     kind == FileType::RegularFile && file_system == TMPFS_MAGIC
 }
 
-/// Keeps other back-ends from an image that is written to.
+/// Locks an image against other back-ends. Fails with `WOULDBLOCK` after two seconds.
 ///
-/// A process that is killed can leave writes under way that the device still carries out. They
-/// hold the descriptor, and so this lock, until they are done: a successor that has the lock
-/// cannot be overtaken by them.
+/// A killed process can leave writes that the device still carries out. They hold the descriptor
+/// open, and so this lock, until they finish. So no such write can come after a write of the
+/// successor, which has the lock.
 fn lock(fd: &OwnedFd, read_only: bool) -> Result<(), Errno> {
     let how = if read_only {
         FlockOperation::NonBlockingLockShared
@@ -326,7 +332,7 @@ fn lock(fd: &OwnedFd, read_only: bool) -> Result<(), Errno> {
         match flock(fd, how) {
             Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
             Err(Errno::INTR) => {}
-            // A file system without locks is served as it is.
+            // Images in a file system without locks are served without a lock.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
             Err(errno) => return Err(errno),
         }
@@ -334,7 +340,8 @@ fn lock(fd: &OwnedFd, read_only: bool) -> Result<(), Errno> {
     Err(Errno::WOULDBLOCK)
 }
 
-/// What direct I/O on `fd` asks for: what the kernel says, else what is always enough.
+/// Returns the alignment that direct I/O on `fd` requires. If the kernel does not report it,
+/// returns the device's sector size or the page size, which are always enough.
 fn alignment(fd: &OwnedFd, kind: FileType) -> Alignment {
     const PAGE: u64 = 4096;
     let told = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();

@@ -1,4 +1,4 @@
-//! What can be set at run time, for each instance.
+//! Settings of an instance that users can change at run time.
 
 use crate::pool::{
     DEFAULT_BUFFER_SQUEEZE_DURATION_MS, DEFAULT_MAX_BUFFER_PAGES, MAX_BUFFER_SQUEEZE_DURATION_MS,
@@ -9,55 +9,55 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Grants of a disk that stay mapped unless told otherwise (`xen-blkback`'s default).
+/// Default number of a disk's grants that stay mapped (`xen-blkback`'s default).
 pub const DEFAULT_MAX_PERSISTENT_GRANTS: u32 = 1056;
-/// The most that can be set.
+/// Largest value of `max_persistent_grants`.
 pub const MAX_PERSISTENT_GRANTS: u32 = 65_536;
-/// Seconds after which a grant that nobody used goes unless told otherwise (`xen-blkback`'s
-/// default); 0 is never.
+/// Default number of seconds after which an unused persistent grant is unmapped (`xen-blkback`'s
+/// default). 0 means never.
 pub const DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 60;
-/// The most that can be set: a day.
+/// Largest value of `persistent_grant_unused_seconds`: a day.
 pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 
-/// A knob by its name.
+/// Identifies a setting of an instance.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Knob {
-    /// Free pages kept when idle, 0 to [`MAX_POOL_PAGES`].
+    /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].
     MaxBufferPages,
-    /// Milliseconds for which a pressure event keeps that limit at 0, to which
-    /// [`WARY`](crate::pool::WARY) is added; 0 is "not at all", at most
+    /// Milliseconds for which a pressure event sets the maximum number of free pages to 0;
+    /// [`WARY`](crate::pool::WARY) is added. 0 means that pressure events are ignored. At most
     /// [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
-    /// Grants of a Xen front-end that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
+    /// Maximum number of a Xen front-end's grants that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
     MaxPersistentGrants,
-    /// Seconds after which one of them goes that nobody used; 0 is never, at most
+    /// Seconds after which a mapped grant that no request used is unmapped. 0 means never. At most
     /// [`MAX_PERSISTENT_GRANT_UNUSED_SECONDS`].
     PersistentGrantUnusedSeconds,
 }
 
-/// Why a knob was not set.
+/// The reason why a setting was not changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KnobError {
-    /// No knob has this name.
+    /// No setting has this name.
     #[error(
         "`{0}` is not a knob; there are max_buffer_pages, buffer_squeeze_duration_ms, \
          max_persistent_grants and persistent_grant_unused_seconds"
     )]
     Unknown(String),
-    /// The value is above the knob's range.
+    /// The value is above the maximum of the setting.
     #[error("{knob}={value} is over {most}, the most it can be")]
     TooLarge {
-        /// Which.
+        /// The setting.
         knob: Knob,
-        /// What was asked for.
+        /// The requested value.
         value: u32,
-        /// The most there can be.
+        /// The maximum.
         most: u32,
     },
 }
 
 impl Knob {
-    /// All of them.
+    /// All settings.
     pub const ALL: [Self; 4] = [
         Self::MaxBufferPages,
         Self::BufferSqueezeDurationMs,
@@ -65,7 +65,7 @@ impl Knob {
         Self::PersistentGrantUnusedSeconds,
     ];
 
-    /// The name by which users know it: the one of Linux's `xen-blkback`.
+    /// Returns the name of the setting for users, which is that of Linux's `xen-blkback`.
     pub fn name(self) -> &'static str {
         match self {
             Self::MaxBufferPages => "max_buffer_pages",
@@ -100,7 +100,7 @@ impl FromStr for Knob {
     }
 }
 
-/// The knobs of one instance. Each is read by its worker and set by anybody.
+/// The settings of one instance. Any thread may set them, and the instance's thread reads them.
 #[derive(Debug)]
 pub struct Knobs {
     max_buffer_pages: AtomicU32,
@@ -140,35 +140,35 @@ impl Knobs {
         }
     }
 
-    /// Sets all of them to those of `others`.
+    /// Sets all settings to the values of `others`.
     pub(crate) fn copy(&self, others: &Self) {
         for knob in Knob::ALL {
-            // Relaxed: see `get`.
+            // Relaxed: as in `get`.
             self.cell(knob).store(others.get(knob), Ordering::Relaxed);
         }
     }
 
-    /// The value of `knob`.
+    /// Returns the value of `knob`.
     pub fn get(&self, knob: Knob) -> u32 {
-        // Relaxed: a number by itself; nothing else is read because of it.
+        // Relaxed: the number is independent of other memory.
         self.cell(knob).load(Ordering::Relaxed)
     }
 
-    /// Sets `knob`. The worker goes by it from its next look on.
+    /// Sets `knob` to `value`. The instance's thread uses the value the next time that it reads it.
     ///
     /// # Errors
-    /// If `value` is out of range.
+    /// Fails with [`KnobError::TooLarge`] if `value` is above the maximum.
     pub fn set(&self, knob: Knob, value: u32) -> Result<(), KnobError> {
         let most = knob.most();
         if value > most {
             return Err(KnobError::TooLarge { knob, value, most });
         }
-        // Relaxed: see `get`.
+        // Relaxed: as in `get`.
         self.cell(knob).store(value, Ordering::Relaxed);
         Ok(())
     }
 
-    /// How long an event squeezes, without [`WARY`](crate::pool::WARY).
+    /// Returns the set duration of a squeeze, without [`WARY`](crate::pool::WARY).
     pub fn squeeze_duration(&self) -> Duration {
         Duration::from_millis(self.get(Knob::BufferSqueezeDurationMs).into())
     }

@@ -1,13 +1,18 @@
-//! A block back-end whose buffer pool gives memory back when the host runs short of it.
+//! A block back-end whose buffer pools give memory back when the host runs short of it.
 //!
-//! A host that serves many disks keeps a pool of pages for each. Sized for the worst case the
-//! pools starve the host, sized small they starve the I/O. Here a pool grows on demand, keeps up
-//! to `max_buffer_pages` free pages, and is *squeezed* when memory gets tight: all that is free goes at a
-//! pressure event, and nothing that no request needs is kept for a while after it. What goes leaves the
-//! process (`madvise`), so that the resident size shows it.
+//! A host that serves many disks keeps a pool of pages for each. Pools sized for the worst case
+//! starve the host, and small pools starve the I/O. Here a pool grows on demand and holds up to
+//! `max_buffer_pages` free pages. At a memory pressure event the pool is *squeezed*: it frees all
+//! its free pages at once, and for some seconds frees every page that no request needs. Freed pages
+//! leave the process (`madvise`), so its resident size shrinks.
 //!
-//! * [`pool`]: the pages, the limit, the squeeze; without threads and without a clock.
-//! * [`pressure`]: who notices that memory is tight, and how each instance is asked.
+//! * [`pool`]: the pages, the limit, the squeeze. It has no threads and no clock.
+//! * [`pressure`]: detects memory pressure and notifies each instance.
+//! * [`request`]: requests, and the trait of the transports that they arrive by.
+//! * [`vhost_user`], [`xen`]: the two transports.
+//! * [`engine`], [`io`], [`image`]: carry requests out on a file, a block device or RAM.
+//! * [`instance`], [`server`], [`watcher`], [`control`]: one thread for each disk, and their
+//!   management.
 
 pub mod arena;
 pub mod capabilities;

@@ -1,19 +1,19 @@
-//! The pool of buffer pages of one instance.
+//! The pool of buffer pages of one instance (one served disk).
 //!
 //! A page is in one of three states:
 //!
-//! | state | resident | who may touch it |
+//! | state | resident | who may access it |
 //! |---|---|---|
-//! | absent | no | nobody; it was never used, or went back to the system |
-//! | kept | yes | nobody; free, and counted against the limit |
+//! | absent | no | no one: it was never used, or was returned to the system |
+//! | free (`kept` in the code) | yes | no one: it counts against the limit |
 //! | in use | yes | the request that holds its [`Batch`] |
 //!
-//! A pool starts empty (all absent), grows as requests take pages, and is brought back to its limit
-//! by the instance's worker: each [`SHRINK_INTERVAL`] it gives back what is over the limit and was not
-//! needed meanwhile ([`Pool::trim`]), for a busy disk would fetch it anew at once. Pages in use are
-//! never taken from anybody. The limit is `max_buffer_pages`. A pressure event sends all free pages
-//! back at once ([`Pool::shrink`]) and makes the limit 0 for a while ([`Squeeze`]). There is no clock
-//! in here: the worker hands in the time.
+//! All pages are absent at first, and the pool grows as requests take pages. The limit for free
+//! pages is `max_buffer_pages`. Every [`SHRINK_INTERVAL`] the instance's thread calls
+//! [`Pool::trim`], which returns to the system the pages above the limit that no request needed in
+//! that time; a busy disk would take the others again at once. At a pressure event all free pages
+//! are returned at once ([`Pool::shrink`]), and the limit is 0 for a while ([`Squeeze`]). Pages in
+//! use are never taken away. The module has no clock: its caller passes the time.
 
 use crate::time::Micros;
 use std::time::Duration;
@@ -21,83 +21,85 @@ use std::time::Duration;
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Pages that one instance may hold, in use and kept together: 64 MiB.
+/// Maximum number of pages of one pool, in use and free together: 64 MiB.
 pub const MAX_POOL_PAGES: u32 = 16_384;
 
-/// Free pages that an idle instance keeps unless told otherwise (the seed's default).
+/// Default value of `max_buffer_pages`, the limit for the free pages of a pool (`xen-blkback`'s
+/// default).
 pub const DEFAULT_MAX_BUFFER_PAGES: u32 = 1024;
 
-/// How long a pressure event keeps the limit at 0, before [`WARY`], unless told otherwise (the seed's
-/// default).
+/// Default value of `buffer_squeeze_duration_ms` (`xen-blkback`'s default): milliseconds for which
+/// a pressure event sets the limit for free pages to 0. [`WARY`] is added.
 pub const DEFAULT_BUFFER_SQUEEZE_DURATION_MS: u32 = 10;
 
-/// Longest squeeze that can be set: a minute.
+/// Largest value of `buffer_squeeze_duration_ms`: a minute.
 pub const MAX_BUFFER_SQUEEZE_DURATION_MS: u32 = 60_000;
 
-/// A pool that holds more than its limit is looked at no later than this.
+/// Interval at which an instance trims a pool that holds more free pages than its limit.
 pub const SHRINK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The limit stays 0 for this long beyond a squeeze. Else the pools of idle disks would grow to their
-/// limits anew until they are what makes memory tight again.
+/// Time for which a squeeze keeps the limit at 0 beyond its set duration. Otherwise the pools of
+/// idle disks would grow to their limits again and cause the next shortage.
 pub const WARY: Duration = Duration::from_secs(10);
 
-/// Number of a page in its pool, from 0.
+/// Index of a page in its pool, from 0.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PageIndex(pub u32);
 
-/// What holds the pages.
+/// The memory that a pool's pages lie in.
 pub trait Backing {
-    /// Gives `count` pages from `first` back to the system. Their contents are lost.
+    /// Returns `count` pages from `first` to the system. Their contents are lost.
     fn release(&mut self, first: PageIndex, count: u32);
 }
 
-/// Pages in use by a request. Goes back to its pool by [`Pool::put`].
+/// Pages in use by one request. [`Pool::put`] returns them to their pool.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "pages that are not put back are lost to the pool"]
 pub struct Batch(Vec<PageIndex>);
 
 impl Batch {
-    /// The pages, in the order in which the request's bytes lie in them.
+    /// Returns the pages, in the order in which the request's bytes lie in them.
     pub fn pages(&self) -> &[PageIndex] {
         &self.0
     }
 }
 
-/// How a pool stands.
+/// The numbers of pages of a pool.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Free pages that are resident.
     pub kept: u32,
     /// Pages that requests hold.
     pub in_use: u32,
-    /// Pages that went back to the system since the start.
+    /// Pages returned to the system since the pool was made.
     pub released: u64,
 }
 
 impl Counts {
-    /// Pages that came from the system since the start.
+    /// Returns the number of pages taken from the system since the pool was made.
     pub fn fetched(&self) -> u64 {
         u64::from(self.kept) + u64::from(self.in_use) + self.released
     }
 }
 
-/// Buffer pages of one instance.
+/// The buffer pages of one instance.
 #[derive(Debug)]
 pub struct Pool<B> {
     backing: B,
-    /// Least recently used first.
+    /// Free resident pages, the least recently used first.
     kept: Vec<PageIndex>,
-    /// Highest number first, where it was released together: taken pages tend to be neighbours.
+    /// Pages that are not resident. Runs are stored with the highest index first, so that pages
+    /// taken one after the other tend to be adjacent.
     absent: Vec<PageIndex>,
     in_use: u32,
     released: u64,
     capacity: u32,
-    /// Fewest pages that were kept since the last [`Pool::trim`]: nobody needed these.
+    /// Smallest length of `kept` since the last [`Pool::trim`]: pages that no request needed.
     idle: usize,
 }
 
 impl<B: Backing> Pool<B> {
-    /// An empty pool over the pages 0 to `capacity` of `backing`.
+    /// Makes a pool of the pages 0 to `capacity` (excluded) of `backing`. None of them is resident.
     pub fn new(backing: B, capacity: u32) -> Self {
         Self {
             backing,
@@ -110,12 +112,13 @@ impl<B: Backing> Pool<B> {
         }
     }
 
-    /// What holds the pages.
+    /// Returns the memory that the pages lie in.
     pub fn backing(&self) -> &B {
         &self.backing
     }
 
-    /// `count` pages, kept ones first; `None` if so many are not free, and then takes none.
+    /// Takes `count` pages for a request, resident ones first. Returns `None`, and takes no page,
+    /// if fewer than `count` are not in use.
     pub fn take(&mut self, count: u32) -> Option<Batch> {
         if count > self.capacity - self.in_use {
             return None;
@@ -131,8 +134,11 @@ impl<B: Backing> Pool<B> {
         Some(Batch(pages))
     }
 
-    /// Takes pages back from a request that is done with them. They are kept until
-    /// [`Self::shrink`].
+    /// Returns the pages of a request to the pool. They stay resident until [`Self::shrink`] or
+    /// [`Self::trim`] frees them.
+    ///
+    /// # Panics
+    /// If the pool has fewer pages in use than `batch` holds.
     pub fn put(&mut self, batch: Batch) {
         let count = u32::try_from(batch.0.len()).unwrap_or(u32::MAX);
         assert!(
@@ -145,15 +151,16 @@ impl<B: Backing> Pool<B> {
         self.check();
     }
 
-    /// Gives kept pages over `limit` back to the system, the least recently used first. Returns
-    /// how many.
+    /// Returns the free pages above `limit` to the system, the least recently used first. Returns
+    /// the number of pages returned.
     pub fn shrink(&mut self, limit: u32) -> u32 {
         self.release(self.kept.len().saturating_sub(limit as usize))
     }
 
-    /// As [`Self::shrink`], but leaves what was in use at some time since the last call: a busy
-    /// instance would take it again at once. What it needs varies, so less than a quarter of its pages
-    /// is left, too.
+    /// Returns the free pages above `limit` to the system, except those that were in use at some
+    /// time since the last call, because a busy instance would take them again at once. Demand
+    /// varies, so no page is returned if fewer than a quarter of the resident pages were idle.
+    /// Returns the number of pages returned.
     pub fn trim(&mut self, limit: u32) -> u32 {
         let excess = self.kept.len().saturating_sub(limit as usize);
         let resident = self.kept.len() + self.in_use as usize;
@@ -166,6 +173,7 @@ impl<B: Backing> Pool<B> {
         released
     }
 
+    /// Returns the `excess` least recently used free pages to the system, and their number.
     fn release(&mut self, excess: usize) -> u32 {
         if excess == 0 {
             return 0;
@@ -183,7 +191,7 @@ impl<B: Backing> Pool<B> {
         u32::try_from(excess).unwrap_or(u32::MAX)
     }
 
-    /// How the pool stands.
+    /// Returns the numbers of pages in each state.
     pub fn counts(&self) -> Counts {
         Counts {
             kept: u32::try_from(self.kept.len()).unwrap_or(u32::MAX),
@@ -201,18 +209,19 @@ impl<B: Backing> Pool<B> {
     }
 }
 
-/// Until when an instance's limit is 0. Belongs to one instance and is changed only by its callback,
-/// on its worker: nothing is shared, so nothing can race, and no other instance can push it out.
+/// A squeeze: the time after a pressure event in which an instance's limit for free pages is 0.
+/// Each instance has its own and changes it on its own thread, so it needs no lock.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Squeeze {
     end: Micros,
-    /// An event that no shrink has honoured yet.
+    /// Whether there was an event that [`Self::begins`] has not reported yet.
     owed: bool,
 }
 
 impl Squeeze {
-    /// The callback: memory is tight since `event`. Lasts `duration` and [`WARY`]. Later events extend
-    /// it, an older one does not shorten it. A duration of 0 switches squeezing off.
+    /// Starts a squeeze for a pressure event at `event`. It lasts for `duration` and [`WARY`]. A
+    /// later event extends it, and an older one does not shorten it. A `duration` of 0 means that
+    /// squeezing is off, and nothing happens.
     pub fn begin(&mut self, event: Micros, duration: Duration) {
         if duration.is_zero() {
             return;
@@ -221,12 +230,13 @@ impl Squeeze {
         self.owed = true;
     }
 
-    /// Whether there was an event since the last call. One counts even if its squeeze has ended.
+    /// Returns whether a pressure event has occurred since the last call, even if its squeeze has
+    /// ended.
     pub fn begins(&mut self) -> bool {
         std::mem::take(&mut self.owed)
     }
 
-    /// Whether the limit is 0 at `now`.
+    /// Returns whether a squeeze lasts at `now`, so that the limit is 0.
     pub fn active(&self, now: Micros) -> bool {
         now < self.end
     }

@@ -1,4 +1,4 @@
-//! The pool against a naive model: a state for each page.
+//! Compares the pool with a simple model that has a state for each page.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const CAPACITY: u32 = 96;
 
-/// Which pages are resident, as the system would see it.
+/// Records the pages that the pool returns to the system.
 #[derive(Debug, Default)]
 struct Recorder {
     released: Vec<PageIndex>,
@@ -26,6 +26,7 @@ impl Backing for Recorder {
     }
 }
 
+/// The state of a page in the model.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum State {
     Absent,
@@ -33,6 +34,7 @@ enum State {
     InUse,
 }
 
+/// A random step.
 #[derive(Clone, Debug)]
 enum Step {
     Take(u32),
@@ -122,7 +124,7 @@ proptest! {
     }
 }
 
-/// A pool that is in use is left alone for what it needs the next moment, an idle one is emptied.
+/// A busy pool keeps the pages that it will need again, and an idle one is emptied.
 #[test]
 fn what_varies_from_look_to_look_is_kept() {
     let mut pool = Pool::new(Recorder::default(), CAPACITY);

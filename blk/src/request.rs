@@ -1,57 +1,58 @@
-//! A request as the engine knows it, whichever door it came through, and what a door is.
+//! Block requests in the form that the engine carries out, and the traits of the transport that
+//! they arrive by ([`Door`]).
 
 use std::fmt;
 
-/// Bytes of a sector, the unit of addresses on every door.
+/// Bytes of a sector, the unit of addresses in requests of both transports.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// Ranges that one discard or write-zeroes request may name.
+/// Maximum number of ranges in one discard or write-zeroes request.
 pub const MAX_RANGES: usize = 32;
 
-/// Bytes of the name by which a disk introduces itself.
+/// Bytes of the disk's name in the answer to [`Op::GetId`].
 pub const ID_BYTES: usize = 20;
 
-/// Bytes of an image from `offset`. Checked to lie inside of it.
+/// A range of bytes of an image. The transport has checked that the range lies inside the image.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// First byte.
+    /// First byte, counted from the start of the image.
     pub offset: u64,
-    /// How many.
+    /// Length in bytes.
     pub bytes: u64,
-    /// For write-zeroes: whether the space may be given up.
+    /// For write-zeroes: whether the image may deallocate the space.
     pub unmap: bool,
 }
 
-/// What is asked for.
+/// The operation that a request asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// Image to guest, from this byte of the image on.
+    /// Reads from the image, starting at this byte of it, into guest memory.
     Read(u64),
-    /// Guest to image, from this byte of the image on.
+    /// Writes guest memory to the image, starting at this byte of it.
     Write(u64),
-    /// What was written is to be on the medium.
+    /// Makes all completed writes durable.
     Flush,
-    /// These ranges are not needed any more.
+    /// Discards the contents of these ranges.
     Discard(Vec<Range>),
-    /// These ranges are to read as zeroes.
+    /// Makes these ranges read as zeroes.
     WriteZeroes(Vec<Range>),
-    /// The disk's name.
+    /// Copies the disk's name into guest memory.
     GetId,
 }
 
-/// How a request ended. The numbers are virtio's.
+/// The result of a request. The numbers are those of virtio-blk.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Status {
-    /// Done.
+    /// The operation was carried out.
     Ok = 0,
-    /// Not done, or not known to be done.
+    /// The operation failed, or its result is unknown.
     IoError = 1,
-    /// Nothing that this disk does.
+    /// The disk does not support the operation.
     Unsupported = 2,
 }
 
-/// Guest memory that is not there (any more).
+/// Error: a part of the request's guest memory is not mapped, or not mapped any more.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Fault;
 
@@ -61,53 +62,54 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A piece of guest memory at a host address.
+/// An address and a length of guest memory, as mapped in this process.
 pub type HostSlice = libc::iovec;
 
-/// Which way bytes are copied.
+/// The direction of a copy.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// From the guest's memory.
+    /// From guest memory to the back-end.
     Out,
-    /// To it.
+    /// From the back-end to guest memory.
     In,
 }
 
-/// Bytes to be copied between a payload and memory of ours.
+/// One copy between the guest memory of a request and buffers of the back-end.
 #[derive(Debug)]
 pub struct Move<'a, P> {
-    /// The guest's memory.
+    /// The guest memory.
     pub payload: &'a P,
-    /// Where the bytes begin there.
+    /// Byte of `payload` at which the copy begins.
     pub at: u64,
-    /// Ours, piece by piece.
+    /// The buffers of the back-end, which hold the bytes one after the other.
     pub local: Vec<&'a mut [u8]>,
-    /// Whether all of it was copied.
+    /// Set by [`Payload::copy_all`]: whether all bytes were copied.
     pub done: bool,
 }
 
-/// The guest memory of a request. Stays mapped, if it ever was, while this lives.
+/// The guest memory of one request. It stays mapped while this value lives.
 pub trait Payload: Sized {
-    /// All bytes.
+    /// Returns the total number of bytes.
     fn bytes(&self) -> u64;
 
-    /// The pieces in order, if the kernel can read and write them in place.
+    /// Returns the slices of guest memory in order, for I/O without a copy. Returns `None` if the
+    /// memory is not mapped in this process, so that it can only be copied.
     fn in_place(&self) -> Option<&[HostSlice]>;
 
-    /// Guest to `buffer`, from byte `at` of the payload on.
+    /// Copies guest memory into `buffer`, starting at byte `at` of the payload.
     ///
     /// # Errors
-    /// If the memory is not there.
+    /// Fails if a part of the memory is not mapped.
     fn copy_out(&self, at: u64, buffer: &mut [u8]) -> Result<(), Fault>;
 
-    /// `buffer` to guest, from byte `at` of the payload on.
+    /// Copies `buffer` into guest memory, starting at byte `at` of the payload.
     ///
     /// # Errors
-    /// If the memory is not there.
+    /// Fails if a part of the memory is not mapped.
     fn copy_in(&self, at: u64, buffer: &[u8]) -> Result<(), Fault>;
 
-    /// Copies for several requests. Where a copy is a system call, this is the place to make one
-    /// of many.
+    /// Carries out the copies `moves` of several requests, and sets `done` of each. An
+    /// implementation whose copy is a system call can combine them into one call.
     fn copy_all(way: Way, moves: &mut [Move<'_, Self>]) {
         for each in moves {
             let mut at = each.at;
@@ -124,32 +126,34 @@ pub trait Payload: Sized {
     }
 }
 
-/// A request that came through a door, or what is wrong with it.
+/// A request from a transport, or the status with which it must be refused.
 #[derive(Debug)]
 pub struct Incoming<T, P> {
-    /// What the door needs to answer it.
+    /// What the transport needs to answer the request.
     pub ticket: T,
-    /// The operation, and the memory that it reads or fills (empty for those that need none).
+    /// The operation, and the guest memory that it reads or fills (empty if it needs no memory).
+    /// `Err` is the status for a request that is malformed or unsupported.
     pub request: Result<(Op, P), Status>,
 }
 
-/// Where requests come from and answers go to.
+/// A transport: the source of a disk's requests, and the destination of their answers.
 pub trait Door {
-    /// What is needed to answer one request.
+    /// What the transport needs to answer one request.
     type Ticket: fmt::Debug;
-    /// Its memory.
+    /// The guest memory of a request.
     type Payload: Payload + fmt::Debug;
 
-    /// The next request, if there is one.
+    /// Takes the next request from the rings. Returns `None` if no request waits.
     fn next_request(&mut self) -> Option<Incoming<Self::Ticket, Self::Payload>>;
 
-    /// The memory of a request may have been filled, whatever becomes of the request: told before
-    /// its answer. For doors that keep account of what was written.
+    /// Notes that a request may have written to guest memory, whether or not it succeeded. The
+    /// engine calls this before the answer. Transports that log written pages implement it.
     fn filled(&mut self, _payload: &Self::Payload) {}
 
-    /// The memory of a request was not there when the kernel came for it.
+    /// Notes that the kernel found a request's guest memory not mapped.
     fn lost(&mut self, _payload: &Self::Payload) {}
 
-    /// Answers a request. `written` is how many bytes of the guest's memory were filled.
+    /// Answers a request with `status`. `written` is the number of bytes of guest memory that were
+    /// filled.
     fn answer(&mut self, ticket: Self::Ticket, status: Status, written: u32);
 }

@@ -1,5 +1,6 @@
-//! What a disk's thread may still do once its image is open: a list of system calls, by seccomp. Any
-//! other fails with `EPERM`, so that a surprise is an error of one disk and no crash of all.
+//! Restricts the threads of disks to a list of system calls (seccomp), once their image is open.
+//! Any other call fails with `EPERM`, so that an unexpected call fails one disk and does not end
+//! the process.
 
 use crate::capabilities::keep_capabilities;
 use crate::xen::{evtchn, gntdev};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Calls of every worker: waiting, the image, the pool, ending. No `open`, no `execve`, no `socket`.
+/// System calls of every disk's thread. `open`, `execve` and `socket` are not among them.
 const COMMON_CALLS: &[i64] = &[
     // Waiting, and time.
     libc::SYS_poll,
@@ -21,7 +22,7 @@ const COMMON_CALLS: &[i64] = &[
     libc::SYS_futex,
     libc::SYS_sched_yield,
     libc::SYS_restart_syscall,
-    // Event counters, xenstore, words for people.
+    // Event counters, xenstore, messages on stderr.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_close,
@@ -48,8 +49,8 @@ const COMMON_CALLS: &[i64] = &[
     libc::SYS_set_robust_list,
 ];
 
-/// What a worker with a socket may call besides. A worker of Xen's door has none of these; it may
-/// call `ioctl` with some commands only. Both may map memory, but none that can be executed.
+/// Further system calls of a thread with a vhost-user socket. A thread for a Xen front-end may call
+/// `ioctl` with some commands instead. Both may map memory that is not executable.
 const SOCKET_CALLS: &[i64] = &[
     // Waiting, and time.
     libc::SYS_epoll_create1,
@@ -81,7 +82,7 @@ const SOCKET_CALLS: &[i64] = &[
     libc::SYS_rt_sigaction,
 ];
 
-/// What the thread may call that reads the sockets of front-ends.
+/// System calls of the thread that reads the sockets of front-ends.
 const READER_CALLS: &[i64] = &[
     // Waiting.
     libc::SYS_epoll_ctl,
@@ -114,8 +115,8 @@ const READER_CALLS: &[i64] = &[
     libc::SYS_getpid,
 ];
 
-/// The commands of `fcntl` that a worker may give: copies of descriptors, what they are, and seals of memory
-/// that it shares.
+/// Commands of `fcntl` that a disk's thread may use: those that copy descriptors, get their flags,
+/// and seal shared memory.
 const FCNTL_COMMANDS: &[libc::c_int] = &[
     libc::F_DUPFD_CLOEXEC,
     libc::F_GETFD,
@@ -124,7 +125,7 @@ const FCNTL_COMMANDS: &[libc::c_int] = &[
     libc::F_ADD_SEALS,
 ];
 
-/// The commands of Xen's devices that a worker needs.
+/// The `ioctl` commands of Xen's devices that a disk's thread needs.
 const XEN_COMMANDS: &[libc::c_ulong] = &[
     gntdev::MAP_GRANT_REF,
     gntdev::UNMAP_GRANT_REF,
@@ -134,16 +135,16 @@ const XEN_COMMANDS: &[libc::c_ulong] = &[
     evtchn::NOTIFY,
 ];
 
-/// Confines the calling thread, for ever, to what a disk with a socket needs. Of locks it may set and
-/// release those of `image` alone: a guest's migration hands the image over.
+/// Restricts the calling thread, for ever, to what a disk with a vhost-user socket needs. It may
+/// lock and unlock only `image`, which is handed over when a guest migrates.
 ///
 /// # Errors
-/// If the kernel has no seccomp.
+/// Fails if the kernel refuses the filter, or to drop capabilities.
 pub fn confine_worker(image: BorrowedFd<'_>) -> io::Result<()> {
     let calls = COMMON_CALLS.iter().chain(SOCKET_CALLS);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|call| (*call, vec![])).collect();
     let dword = SeccompCmpArgLen::Dword;
-    // None that has a signal sent to a process.
+    // Commands that have a signal sent to a process are not allowed.
     let commands = FCNTL_COMMANDS.iter().map(|command| {
         let command = u64::from(command.unsigned_abs());
         rule(1, dword.clone(), SeccompCmpOp::Eq, command)
@@ -158,14 +159,14 @@ pub fn confine_worker(image: BorrowedFd<'_>) -> io::Result<()> {
     confine(rules)
 }
 
-/// Confines the calling thread, for ever, to what a disk for a Xen front-end needs.
+/// Restricts the calling thread, for ever, to what a disk with a Xen front-end needs.
 ///
 /// # Errors
-/// If the kernel has no seccomp.
+/// Fails if the kernel refuses the filter, or to drop capabilities.
 pub fn confine_xen_worker() -> io::Result<()> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         COMMON_CALLS.iter().map(|call| (*call, vec![])).collect();
-    // The kernel looks at the lower half of a command alone.
+    // The kernel uses only the lower half of a command.
     let command =
         |command: &libc::c_ulong| rule(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, *command);
     let commands: io::Result<Vec<_>> = XEN_COMMANDS.iter().map(command).collect();
@@ -174,10 +175,10 @@ pub fn confine_xen_worker() -> io::Result<()> {
     confine(rules)
 }
 
-/// Confines the calling thread, for ever, to reading the sockets of front-ends.
+/// Restricts the calling thread, for ever, to reading the sockets of front-ends.
 ///
 /// # Errors
-/// If the kernel has no seccomp.
+/// Fails if the kernel refuses the filter, or to drop capabilities.
 pub fn confine_reader() -> io::Result<()> {
     let calls = READER_CALLS.iter();
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.map(|call| (*call, vec![])).collect();
@@ -185,7 +186,7 @@ pub fn confine_reader() -> io::Result<()> {
     confine(rules)
 }
 
-/// Allows memory to be mapped that holds no code and does not grow by itself.
+/// Allows mappings that are not executable and do not grow by themselves.
 fn map_no_code(rules: &mut BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
     let without = |index, flags: libc::c_int| {
         let without = SeccompCmpOp::MaskedEq(u64::from(flags.unsigned_abs()));
@@ -202,7 +203,7 @@ fn map_no_code(rules: &mut BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
     allow(libc::SYS_mmap, vec![no_code, fixed])
 }
 
-/// Allows a call whose argument `index` compares so with `value`.
+/// Makes a rule that allows a call if its argument `index` compares with `value` by `operator`.
 fn rule(
     index: u8,
     len: SeccompCmpArgLen,
@@ -222,8 +223,9 @@ fn condition(
     SeccompCondition::new(index, len, operator, value).map_err(io::Error::other)
 }
 
+/// Drops all capabilities of the calling thread and installs a filter that allows only `rules`.
 fn confine(mut rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
-    // A panic ends this process by a signal, and no other.
+    // A panic may send a signal to this process only.
     let own = u64::from(std::process::id());
     let own = rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, own)?;
     rules.insert(libc::SYS_tgkill, vec![own]);
@@ -278,7 +280,8 @@ mod tests {
                 [none, code, grows].map(|(access, flags)| {
                     let access = ProtFlags::READ | ProtFlags::WRITE | access;
                     let flags = MapFlags::PRIVATE | flags;
-                    // SAFETY: a new mapping at an address of the kernel's choice.
+                    // SAFETY: the kernel chooses the address of the new mapping, so no other memory
+                    // is affected.
                     let mapped =
                         unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, access, flags) };
                     mapped.map(|_| ())

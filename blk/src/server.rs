@@ -1,4 +1,4 @@
-//! Many disks in one process.
+//! The disks of one process: starting, listing and stopping them.
 
 use crate::image::{Image, OpenError, Spec};
 use crate::instance::{Config, Confine, Handle, Socket};
@@ -16,67 +16,67 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Disks of one process at most.
+/// Maximum number of disks in one process.
 pub const MAX_DISKS: usize = 1000;
-/// Characters of a disk's name: what its serial number can hold.
+/// Maximum length of a disk's name in bytes, which is that of a virtio disk's serial number.
 pub const MAX_NAME: usize = crate::request::ID_BYTES;
 
 /// A disk to serve.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// Its name: letters, digits, `-`, `_` and `.`.
+    /// The disk's name: 1 to [`MAX_NAME`] letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// Its image.
+    /// The disk's image.
     pub spec: Spec,
 }
 
-/// Why a disk is not served.
+/// The reason why a disk is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Not a name.
+    /// The name is empty, too long, or has other characters.
     #[error("`{0}` is no name for a disk: 1 to {MAX_NAME} letters, digits, `-`, `_`, `.`")]
     Name(String),
-    /// Twice the same.
+    /// A disk of this name is served already.
     #[error("there are two disks named {0}")]
     Twice(String),
-    /// Too many.
+    /// The process serves [`MAX_DISKS`] disks already.
     #[error("more than {MAX_DISKS} disks")]
     TooMany,
-    /// Its image.
+    /// The image could not be opened.
     #[error("disk {name}: {source}")]
     Image {
-        /// Which.
+        /// The disk.
         name: String,
-        /// Why.
+        /// The reason.
         source: OpenError,
     },
-    /// Its socket.
+    /// The socket could not be made.
     #[error("cannot listen at {path}: {source}")]
     Socket {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The server was told to stop.
+    /// The server is stopping.
     #[error("no disks are started any more")]
     Stopping,
-    /// Its thread.
+    /// The thread could not be started or set up.
     #[error("cannot start disk {name}: {source}")]
     Start {
-        /// Which.
+        /// The disk.
         name: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// How disks are served.
+/// Options for all disks of a server.
 #[derive(Copy, Clone, Debug)]
 pub struct Options {
-    /// Try io_uring.
+    /// Whether to use io_uring if the process may.
     pub uring: bool,
-    /// Confine each disk's thread to the system calls that it needs.
+    /// Whether to restrict each disk's thread to the system calls that it needs.
     pub confine: bool,
 }
 
@@ -89,11 +89,11 @@ impl Default for Options {
     }
 }
 
-/// The disks of a process, and what asks them for memory.
+/// The disks of a process, and the registry that notifies them of memory pressure.
 #[derive(Debug)]
 pub struct Server {
     instances: Mutex<Instances>,
-    /// Knobs of disks that are still to come.
+    /// Settings of disks that are started later.
     knobs: Knobs,
     registry: Registry,
     clock: Clock,
@@ -101,15 +101,16 @@ pub struct Server {
     watch: Option<Watch>,
 }
 
-/// Disks by name.
+/// The disks by name.
 #[derive(Debug, Default)]
 struct Instances {
     handles: BTreeMap<String, Arc<Handle>>,
+    /// Whether the server is stopping, so that no disk may start.
     stopping: bool,
 }
 
 impl Server {
-    /// A server without disks.
+    /// Makes a server without disks.
     pub fn new(options: Options) -> Self {
         Self {
             instances: Mutex::default(),
@@ -121,10 +122,11 @@ impl Server {
         }
     }
 
-    /// Starts to watch the host's memory. Returns what is watched, for people.
+    /// Starts a thread that watches for memory pressure. Returns a description of its sources, for
+    /// messages.
     ///
     /// # Errors
-    /// If there is nothing to watch.
+    /// Fails if the system has no source of pressure events, or refuses a thread or a descriptor.
     pub fn watch_memory(&mut self) -> io::Result<String> {
         let source = Source::find()?;
         let told = source.to_string();
@@ -132,7 +134,8 @@ impl Server {
         Ok(told)
     }
 
-    /// Serves a disk at a socket that appears at `path`.
+    /// Serves a disk at a vhost-user socket that it makes at `path`. Front-ends may connect one
+    /// after the other. Returns the instance's handle.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -142,8 +145,8 @@ impl Server {
         self.listen_with(disk, image, path)
     }
 
-    /// As [`Self::listen`], for a guest that will migrate here: another back-end may have the
-    /// image until the guest's rings start.
+    /// Does the same as [`Self::listen`] for a guest that will migrate to this host. Another
+    /// back-end may hold the image until the guest's rings start.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -153,6 +156,8 @@ impl Server {
         self.listen_with(disk, image, path)
     }
 
+    /// Makes the socket at `path` and starts the disk. Removes the socket if the disk does not
+    /// start.
     fn listen_with(
         &self,
         disk: &Disk,
@@ -171,8 +176,8 @@ impl Server {
         started
     }
 
-    /// Serves a disk to the front-end at the other end of the socket that is returned. The disk
-    /// ends with that.
+    /// Serves a disk to one front-end. Returns the front-end's end of the socket. The disk ends
+    /// when that is closed.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -181,18 +186,18 @@ impl Server {
             name: disk.name.clone(),
             source,
         };
-        // One whose front-end is gone makes room for its successor.
+        // A disk whose front-end is gone must not keep its name from a successor.
         self.forget_ended();
         self.check(disk)?;
         let image = named(disk, Image::open(&disk.spec))?;
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-        // A front-end that may not change that cannot have many descriptors under way.
+        // A front-end that cannot change the socket's buffer can have few descriptors in flight.
         narrow(&theirs).map_err(failed)?;
         self.start(disk, image, Socket::Connected(ours), None)?;
         Ok(theirs)
     }
 
-    /// Serves a disk to a front-end in another Xen domain. The disk ends with the device.
+    /// Serves a disk to the Xen front-end `front`. The disk ends with its device.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -202,7 +207,7 @@ impl Server {
         self.start(disk, image, Socket::Xen(front), None)
     }
 
-    /// Forgets disks whose front-end is gone for good. Returns how many.
+    /// Removes disks whose thread has ended from the list. Returns their number.
     pub fn forget_ended(&self) -> usize {
         let mut instances = self.lock();
         let before = instances.handles.len();
@@ -210,6 +215,8 @@ impl Server {
         before - instances.handles.len()
     }
 
+    /// Checks the name of `disk`, and whether it may start. Fails with `Name`, `Stopping`, `Twice`
+    /// or `TooMany`.
     fn check(&self, disk: &Disk) -> Result<(), ServeError> {
         let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
         let name = &disk.name;
@@ -219,6 +226,7 @@ impl Server {
         self.lock().check(name)
     }
 
+    /// Starts the thread of a disk and adds it to the list.
     fn start(
         &self,
         disk: &Disk,
@@ -248,9 +256,11 @@ impl Server {
             }
         })?;
         let mut instances = self.lock();
-        // Two may have come this far under one name; the second one's instance ends here.
+        // Another disk of this name may have started since the first check; then this instance ends
+        // here.
         instances.check(&name)?;
-        // One may have been set for all disks since this one began. Nobody could set its own yet.
+        // A setting may have been changed for all disks since this one was made. No caller can have
+        // changed this disk's own settings yet.
         handle.knobs().copy(&self.knobs);
         handle.wake();
         let handle = Arc::new(handle);
@@ -258,21 +268,23 @@ impl Server {
         Ok(handle)
     }
 
+    /// Locks the list of disks.
     fn lock(&self) -> MutexGuard<'_, Instances> {
-        // Nothing that holds the lock can panic halfway through a change.
+        // No code that holds the lock can panic halfway through a change.
         self.instances
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all disks and waits for them: what was promised to guests is finished first.
+    /// Stops all disks and waits until they have ended. Each first finishes the requests it has
+    /// taken. No disk can start afterwards.
     pub fn stop(&self) {
         let handles = {
             let mut instances = self.lock();
             instances.stopping = true;
             instances.handles.clone()
         };
-        // All are asked before the first is waited for.
+        // All are asked to stop before the first is waited for, so that they stop at the same time.
         for handle in handles.values() {
             handle.request_stop();
         }
@@ -281,28 +293,29 @@ impl Server {
         }
     }
 
-    /// The disks by name, as they are now.
+    /// Returns the disks that are in the list now, by name.
     pub fn instances(&self) -> BTreeMap<String, Arc<Handle>> {
         self.lock().handles.clone()
     }
 
-    /// The knobs that a disk begins with.
+    /// Returns the settings with which disks start.
     pub fn knobs(&self) -> &Knobs {
         &self.knobs
     }
 
-    /// Who is asked under pressure.
+    /// Returns the registry that notifies disks and members of memory pressure.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// The time by which events are told.
+    /// Returns the clock that dates pressure events.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 }
 
 impl Instances {
+    /// Checks whether a disk called `name` may be added.
     fn check(&self, name: &str) -> Result<(), ServeError> {
         if self.stopping {
             return Err(ServeError::Stopping);
@@ -323,6 +336,7 @@ impl Drop for Server {
     }
 }
 
+/// Adds the disk's name to an error of its image.
 fn named(disk: &Disk, image: Result<Image, OpenError>) -> Result<Image, ServeError> {
     image.map_err(|source| ServeError::Image {
         name: disk.name.clone(),
@@ -330,10 +344,12 @@ fn named(disk: &Disk, image: Result<Image, OpenError>) -> Result<Image, ServeErr
     })
 }
 
-/// A listener at `path` for this user only. A socket that nobody listens at any more is replaced.
+/// Listens at `path`, with a socket that only this user can connect to. Replaces a socket at which
+/// no process listens.
 ///
 /// # Errors
-/// If somebody listens there, or something else is there.
+/// Fails with `AddrInUse` if a process listens there, or `path` is no socket. Fails if the system
+/// refuses the socket.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let try_bind = || -> io::Result<UnixListener> {
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
@@ -353,8 +369,8 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Whether `path` is a socket that nobody listens at. Whatever else is there belongs to somebody, and
-/// says no to who connects, too.
+/// Returns whether `path` is a socket at which no process listens. Other files, which refuse
+/// connections too, do not count.
 fn is_stale(path: &Path) -> bool {
     let socket = |metadata: std::fs::Metadata| metadata.file_type().is_socket();
     let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
@@ -418,7 +434,7 @@ mod tests {
         let server = Server::new(Options::default());
         let image = Image::open(&disk.spec).unwrap();
         server.stop();
-        // As if it was stopped while the disk was being started.
+        // The server stops while the disk is being started.
         let refused = server.listen_with(&disk, image, &path);
         assert!(matches!(refused, Err(ServeError::Stopping)));
         assert!(!path.exists());

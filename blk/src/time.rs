@@ -1,14 +1,14 @@
-//! Time as the parts of this crate are handed it.
+//! Points in time, as callers pass them to the parts of this crate.
 
 use std::ops::Add;
 use std::time::{Duration, Instant};
 
-/// Microseconds since some moment of the process's own choice; never goes backwards.
+/// A time in microseconds since some moment that the process chose. It never goes backwards.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Micros(pub u64);
 
 impl Micros {
-    /// From here to `later`; zero if that is not later.
+    /// Returns the time from `self` to `later`, or zero if `later` is not later.
     pub fn until(self, later: Self) -> Duration {
         Duration::from_micros(later.0.saturating_sub(self.0))
     }
@@ -23,17 +23,17 @@ impl Add<Duration> for Micros {
     }
 }
 
-/// Where the time comes from in a running process. Tests hand in [`Micros`] of their own.
+/// The source of time in a running process. Tests make [`Micros`] values themselves.
 #[derive(Copy, Clone, Debug)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// A clock that shows one microsecond now: zero is left to mean "never".
+    /// Starts a clock at one microsecond, because zero means "never".
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// The time.
+    /// Returns the current time.
     pub fn now(self) -> Micros {
         Micros(1) + self.0.elapsed()
     }

@@ -1,7 +1,7 @@
-//! Finds the Xen devices that are ours in xenstore and serves each.
+//! Finds the Xen devices of this back-end in xenstore, and starts a disk for each.
 //!
-//! The toolstack makes a folder for each: `backend/qdisk/<domain>/<device>` below this domain's own
-//! path. Linux's `xen-blkback` takes `backend/vbd` alone, so the two do not meet.
+//! The toolstack makes a folder for each device: `backend/qdisk/<domain>/<device>` below this
+//! domain's own path. Linux's `xen-blkback` uses `backend/vbd`, so the two do not conflict.
 
 use crate::capabilities::keep_capabilities;
 use crate::image::{Location, Spec};
@@ -22,23 +22,27 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The name of back-ends in user space that toolstacks know.
+/// The back-end type that toolstacks use for back-ends in user space.
 pub const DEFAULT_BACKEND: &str = "qdisk";
-/// A device that could not be served, or whose thread was lost, is tried again after this.
+/// Time after which a device that could not be served, or whose thread ended, is tried again.
 const RETRY: Duration = Duration::from_secs(2);
-/// Instances that ended are noticed no later than this.
+/// Interval at which the thread checks for instances that ended.
 const ROUND: Duration = Duration::from_secs(1);
-/// Characters of a back-end's name.
+/// Maximum length of a back-end type in bytes.
 const MAX_NAME: usize = 32;
 
+/// Reads and writes outside of a transaction.
 const NONE: Transaction = Transaction(0);
 
-/// Who serves back-ends of one name. There is one at a time: a second one would take rings for
-/// lost that are the first one's. Goes with the process, also if that is killed.
+/// The right to serve the devices of one back-end type, which one process has at a time. A second
+/// process would take over rings that the first still serves. The kernel releases it at the end of
+/// the process, however it ends.
 #[derive(Debug)]
 struct Claim(#[allow(dead_code, reason = "held, not used")] OwnedFd);
 
 impl Claim {
+    /// Claims the devices of the back-end type `name`. Fails with `AddrInUse` if another process
+    /// has claimed them.
     fn new(name: &str) -> io::Result<Self> {
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
@@ -54,11 +58,12 @@ impl Claim {
     }
 }
 
-/// Serves, by `server`, every device of back-end type `name`, those that are there and those that
-/// come, from a thread of its own for the rest of the process.
+/// Starts a thread that serves, by `server`, every device of the back-end type `name`, now and for
+/// the rest of the process.
 ///
 /// # Errors
-/// If this is no Xen domain, or another process serves them.
+/// Fails with `InvalidInput` if `name` is no valid type, and with `AddrInUse` if another process
+/// serves these devices. Fails if the process is not in a Xen domain.
 pub fn watch(server: Arc<Server>, name: &str) -> io::Result<()> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(letter) || name == "vbd" {
@@ -78,7 +83,7 @@ pub fn watch(server: Arc<Server>, name: &str) -> io::Result<()> {
     };
     thread::Builder::new().name("xen".into()).spawn(move || {
         let _claim = claim;
-        // It opens images, whosever they are.
+        // The thread opens images, which may belong to any user.
         let images = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
         let run = keep_capabilities(images).map_err(StoreError::from);
         if let Err(error) = run.and_then(|()| watcher.run()) {
@@ -88,21 +93,24 @@ pub fn watch(server: Arc<Server>, name: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// The thread that looks for devices.
 struct Watcher<S> {
     server: Arc<Server>,
     store: S,
     folder: String,
+    /// The devices that were tried, until they disappear from xenstore.
     tried: BTreeMap<Address, Try>,
 }
 
-/// A device was tried to be served.
+/// The last attempt to serve a device.
 struct Try {
     when: Instant,
-    /// Why it was not.
+    /// The reason why the device was refused, or `None` if it was served.
     refused: Option<String>,
 }
 
 impl Watcher<Xenbus> {
+    /// Watches xenstore and serves devices, until xenstore fails.
     fn run(&mut self) -> Result<(), StoreError> {
         let mut deferred = false;
         loop {
@@ -113,7 +121,8 @@ impl Watcher<Xenbus> {
             if changed {
                 deferred = self.look()?;
                 if !deferred {
-                    // More may have come in while it was asked, which is not seen by waiting.
+                    // Further events may have arrived in the store's buffer, for which the socket
+                    // does not poll.
                     continue;
                 }
             }
@@ -128,8 +137,8 @@ impl Watcher<Xenbus> {
 }
 
 impl<S: Store> Watcher<S> {
-    /// Whether what happened at `path` can bring a device that is to be served. What the threads of
-    /// devices write themselves does not.
+    /// Returns whether a change at `path` can mean that a device must be served. Changes that the
+    /// threads of devices make themselves cannot.
     fn matters(&self, path: &str) -> bool {
         let rest = path.strip_prefix(&self.folder).unwrap_or(path);
         match rest.split('/').filter(|part| !part.is_empty()).nth(2) {
@@ -141,7 +150,8 @@ impl<S: Store> Watcher<S> {
         }
     }
 
-    /// Serves what is there and not served yet. Says whether some of it has to wait.
+    /// Serves the devices in xenstore that are not served yet. Returns whether one must be tried
+    /// again later.
     fn look(&mut self) -> Result<bool, StoreError> {
         let folder = self.folder.clone();
         let mut seen = Vec::new();
@@ -171,12 +181,13 @@ impl<S: Store> Watcher<S> {
         Ok(again)
     }
 
-    /// Serves a device, or leaves word why not. Says whether it may be otherwise in a while, though
-    /// nothing changes in xenstore: an image may be made, or a predecessor may let go of it.
+    /// Serves a device, or writes the reason for not doing so to xenstore. Returns whether to try
+    /// again later without a change in xenstore: an image may appear, or a predecessor may release
+    /// it.
     fn serve(&mut self, address: Address) -> Result<bool, StoreError> {
         let back = address.path();
         let mut value = |name: &str| self.store.read(NONE, &format!("{back}/{name}"));
-        // The toolstack writes these together, but for hand-made devices.
+        // Toolstacks write these together; a device made by hand may lack one for a while.
         let (Some(front), Some(params)) = (value("frontend")?, value("params")?) else {
             return Ok(false);
         };
@@ -210,12 +221,14 @@ impl<S: Store> Watcher<S> {
         }
     }
 
+    /// Records an attempt. Returns the one before.
     fn note(&mut self, address: Address, refused: Option<String>) -> Option<Try> {
         let when = Instant::now();
         self.tried.insert(address, Try { when, refused })
     }
 
-    /// Leaves word for the toolstack, which looks for it there. Once, if it is the same as before.
+    /// Writes `why` to xenstore's `hotplug-error`, where the toolstack looks for it, and to stderr.
+    /// Does nothing if the device was refused for the same reason before.
     fn refuse(&mut self, address: Address, why: String) -> Result<(), StoreError> {
         let path = address.path();
         let before = self.note(address, Some(why.clone()));
@@ -227,7 +240,8 @@ impl<S: Store> Watcher<S> {
     }
 }
 
-/// The image that a device's folder names.
+/// Returns the image that a device's entries in xenstore name. The error is a message for the
+/// toolstack.
 fn spec(domain: DomainId, front: &str, params: &str, mode: Option<&str>) -> Result<Spec, String> {
     let own = format!("/local/domain/{}/", domain.0);
     if !front.starts_with(&own) {
@@ -284,14 +298,14 @@ mod tests {
         }
         assert!(watcher.look().unwrap());
         assert_eq!(store.get(&error), "", "the same is not told again");
-        // What only the toolstack can put right waits for it, and is told of.
+        // An error that only the toolstack can correct is reported, and not tried again.
         device(&[("params", "qcow2:/a")]);
         for tried in watcher.tried.values_mut() {
             tried.when -= RETRY;
         }
         assert!(!watcher.look().unwrap());
         assert!(store.get(&error).contains("qcow2:/a"));
-        // Taken away meanwhile, it does not come back as an empty shell.
+        // The error of a device that was removed does not make its folder again.
         store.remove(back);
         let address = watcher.tried.keys().next().cloned().unwrap();
         watcher.refuse(address, "too late".into()).unwrap();

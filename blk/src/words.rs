@@ -1,5 +1,5 @@
-//! What is said to people, on stderr. It may be closed, and a front-end that misbehaves may do so as
-//! often as it likes: neither must cost a disk its thread, or the host its journal.
+//! Messages for people, on stderr. stderr may be closed, and a hostile front-end can cause messages
+//! without end. Neither may stop a disk's thread or fill the host's journal.
 
 use crate::failure::Failure;
 use crate::time::{Clock, Micros};
@@ -8,20 +8,20 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// Lines that one disk's front-end may cause at once.
+/// Number of messages about one disk's front-end that are written without a delay.
 pub const BURST: u32 = 8;
-/// Beyond that, one in this time.
+/// After [`BURST`] messages about a front-end, one more is written in each interval of this length.
 pub const PAUSE: Duration = Duration::from_secs(10);
 
-/// Says one line, if there is somebody to hear it.
+/// Writes one line to stderr. Errors are ignored.
 pub fn say(line: fmt::Arguments<'_>) {
-    // In one piece, so that lines of several threads do not mix.
+    // One write, so that lines of several threads do not mix.
     let _ =
         io::stderr().write_all(format!("ebb blk: {}\n", printable(&line.to_string())).as_bytes());
 }
 
-/// Returns a line without what would steer a terminal: control characters and Unicode's controls of direction are shown
-/// by number. Names and paths in it are others'.
+/// Escapes control characters and Unicode's bidirectional controls, so that `line` cannot control a
+/// terminal. Names and paths in it come from others.
 fn printable(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     for c in line.chars() {
@@ -40,24 +40,28 @@ fn printable(line: &str) -> String {
     text
 }
 
-/// What a disk says of its front-end: the first [`BURST`] lines, then one each [`PAUSE`], which tells
-/// how many were left out. Of its image it says one of each kind of error, then one each [`PAUSE`].
+/// Writes a disk's messages at a limited rate. Of the front-end, the first [`BURST`] messages are
+/// written, then one each [`PAUSE`] with the number of those left out. Of the image, one message
+/// for each error number is written, then one each [`PAUSE`].
 #[derive(Debug)]
 pub struct Complaints {
     disk: String,
     clock: Clock,
     budget: Budget,
-    /// By error number: there are not many of them.
+    /// The limits by error number.
     failures: BTreeMap<i32, Budget>,
 }
 
+/// A rate limit.
 #[derive(Debug)]
 struct Budget {
-    /// Lines to be said at once.
+    /// Maximum number of messages at once.
     burst: u32,
+    /// Number of messages that may be written now.
     left: u32,
-    /// When there is one more to spend.
+    /// Time at which `left` grows by one.
     next: Micros,
+    /// Number of messages left out since the last one was written.
     unsaid: u64,
 }
 
@@ -71,7 +75,8 @@ impl Budget {
         }
     }
 
-    /// Whether a line may be said at `now`; then how many were not since the last one.
+    /// Returns `None` if no message may be written at `now`. Otherwise counts one message as
+    /// written and returns the number of those left out before it.
     fn spend(&mut self, now: Micros) -> Option<u64> {
         if self.left < self.burst && now >= self.next {
             let more = 1 + self.next.until(now).as_micros() / PAUSE.as_micros();
@@ -92,7 +97,7 @@ impl Budget {
 }
 
 impl Complaints {
-    /// None yet, of the disk of this name.
+    /// Makes the limits for the disk called `disk`.
     pub fn new(disk: &str, clock: Clock) -> Self {
         Self {
             disk: disk.to_owned(),
@@ -102,7 +107,7 @@ impl Complaints {
         }
     }
 
-    /// Says what the front-end did, unless it did too much lately.
+    /// Writes a message about the front-end, unless the limit is reached.
     pub fn tell(&mut self, what: fmt::Arguments<'_>) {
         let disk = &self.disk;
         match self.budget.spend(self.clock.now()) {
@@ -114,7 +119,8 @@ impl Complaints {
         }
     }
 
-    /// Says what the image did not do, unless that was said lately.
+    /// Writes a message about a failure of the image, unless the limit for its error number is
+    /// reached.
     pub fn tell_failure(&mut self, failure: &Failure) {
         let disk = &self.disk;
         let budget = self.failures.entry(failure.errno);
@@ -143,7 +149,7 @@ mod tests {
     fn a_flood_is_a_few_lines_and_a_count() {
         let mut budget = Budget::new(BURST);
         let mut said = Vec::new();
-        // Two minutes of a line each millisecond.
+        // One message each millisecond for two minutes.
         for now in 0..120_000 {
             said.extend(budget.spend(Micros(now * 1000)));
         }

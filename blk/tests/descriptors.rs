@@ -1,5 +1,5 @@
-//! A process that has no descriptor left serves its disks on. Alone in its process, for the limit is
-//! the process's.
+//! A process without a free descriptor still serves its disks. The test is alone in its file,
+//! because the limit is that of the process.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -39,25 +39,25 @@ fn a_disk_goes_on_while_the_process_has_no_descriptor_left() {
     let mut client = Client::connect(server.attach(&disk).unwrap(), 1).unwrap();
     assert_eq!(read(&mut client), OK);
     let before = getrlimit(Resource::Nofile);
-    // All of these are open; `poll` takes no more descriptors than the limit, whichever they are.
+    // More descriptors than this are open. `poll` accepts no more descriptors than the limit.
     let none = Rlimit {
         current: Some(4),
         maximum: before.maximum,
     };
     setrlimit(Resource::Nofile, none).unwrap();
-    // After each message what is waited for is looked at anew.
+    // Each message has the disk's thread make its epoll again.
     for _ in 0..3 {
         client.config(8).unwrap();
         assert_eq!(read(&mut client), OK);
     }
-    // A descriptor that finds no room costs its front-end the connection, and the disk nothing.
-    // `SET_VRING_CALL` of ring 0.
+    // A descriptor that does not fit ends the connection of its front-end, and the disk goes on.
+    // This is `SET_VRING_CALL` of ring 0.
     let message = [13_u32, 1, 8, 0, 0].map(u32::to_ne_bytes).concat();
     rude.send_with_fds(&[&message[..]], &[rude.as_raw_fd()])
         .unwrap();
     rude.set_read_timeout(Some(Duration::from_secs(20)))
         .unwrap();
-    // What it had not read yet makes the end of the connection an abrupt one.
+    // If unread bytes are left, the connection is reset.
     let end = (&rude).read(&mut [0; 32]).map_err(|error| error.kind());
     assert!(
         matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)),

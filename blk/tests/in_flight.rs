@@ -1,9 +1,9 @@
-//! A front-end whose disk does not read its socket keeps no other front-end of its user from
+//! A front-end whose disk does not read its socket cannot keep other front-ends of its user from
 //! sending descriptors.
 //!
-//! Linux counts the descriptors of a user that were sent and not received yet. Above the limit of
-//! open descriptors of a sender, that sender fails. Root is not subject to this, so the front-ends
-//! here are other processes.
+//! Linux counts the descriptors that a user has sent and that were not received. Above a process's
+//! limit of open descriptors, its sending fails. This does not apply to root, so the front-ends
+//! here are processes of another user.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,8 +14,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// A front-end that leaves `argv[1]` answers unread. Then it sends messages with `argv[2]`
-/// descriptors each until it is cut off, or its socket has no room for two seconds. It prints how
-/// many descriptors went, and stays.
+/// descriptors each, until it is cut off or its socket is full for two seconds. It prints the
+/// number of descriptors sent, and waits.
 const HOSTILE: &str = "
 import errno, resource, socket, struct, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
@@ -42,7 +42,7 @@ print(sent, why, flush=True)
 time.sleep(1000)
 ";
 
-/// Another process of that user, which sends what a table of memory takes.
+/// Another process of that user, which sends as many descriptors as a memory table.
 const OTHER: &str = "
 import resource, socket
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
@@ -50,9 +50,9 @@ a, b = socket.socketpair()
 socket.send_fds(a, [b'x'], [1] * 8)
 ";
 
-/// Descriptors that a front-end may be ahead of its disk, and one more message.
+/// Maximum number of descriptors in an inbox, and one more message.
 const AHEAD: usize = 128 + 8;
-/// Messages that a socket of `attach` holds.
+/// Number of messages that a socket of `attach` holds.
 const IN_SOCKET: usize = 8;
 
 struct Stopped(Child);
@@ -64,7 +64,8 @@ impl Drop for Stopped {
     }
 }
 
-/// Python with `program`. Where root runs the test, as a user that nothing else runs as.
+/// Runs Python with `program`. If the test runs as root, Python runs as a user that has no other
+/// process.
 fn python(program: &str) -> Command {
     let mut command = Command::new("python3");
     command.args(["-I", "-S", "-c", program]);
@@ -91,7 +92,7 @@ fn descriptors_that_no_disk_comes_to_read_are_few() {
         };
         let socket = server.attach(&disk).unwrap();
         if wide {
-            // As a front-end that may do so, or that made its socket itself.
+            // This acts as a front-end that may enlarge the buffer, or that made its socket itself.
             rustix::net::sockopt::set_socket_send_buffer_size(&socket, 1 << 20).unwrap();
         }
         let mut hostile = python(HOSTILE);
@@ -111,7 +112,7 @@ fn descriptors_that_no_disk_comes_to_read_are_few() {
             other.status.success(),
             "{unread} answers unread, {descriptors} descriptors: {said}{error}"
         );
-        // It was cut off.
+        // The front-end was cut off.
         let (sent, why) = said.trim().split_once(' ').unwrap();
         assert!(["EPIPE", "ECONNRESET"].contains(&why), "{said}");
         let sent: usize = sent.parse().unwrap();

@@ -1,5 +1,5 @@
-//! Messages of the vhost-user protocol with which something is wrong. Whatever it is: the disk's
-//! thread does not wait, the front-end is cut off, and no descriptor of its stays behind.
+//! Malformed messages of the vhost-user protocol. The disk's thread does not block, the front-end
+//! is cut off, and no descriptor of it stays open.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -22,10 +22,10 @@ const SET_FEATURES: u32 = 2;
 const SET_MEM_TABLE: u32 = 5;
 const SET_VRING_CALL: u32 = 13;
 const NEED_REPLY: u32 = 8;
-/// More than a message may bring, and the most that the kernel lets one `sendmsg` bring.
+/// More descriptors than a message may have, and the most that the kernel allows in one `sendmsg`.
 const TOO_MANY: [usize; 2] = [9, 253];
 
-/// Descriptors are the process's: one test at a time counts them.
+/// Descriptors belong to the process, so only one test at a time counts them.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -54,7 +54,8 @@ fn send(stream: &UnixStream, bytes: &[u8], descriptors: usize) {
     assert_eq!(sent, bytes.len());
 }
 
-/// Waits until the back-end hangs up; what it answers before does not matter.
+/// Waits until the back-end closes the connection, and ignores its answers. Returns `false` if it
+/// does not.
 fn is_cut_off(mut stream: &UnixStream) -> bool {
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
@@ -87,7 +88,7 @@ fn socket(name: &str) -> PathBuf {
 
 type Rude = fn(&mut UnixStream);
 
-/// What is wrong with it, and whether that is seen at once or by the time that goes by.
+/// Malformed behaviour, and whether the back-end notices it at once or only after a time.
 const RUDE: &[(&str, bool, Rude)] = &[
     ("9 descriptors", true, |stream| {
         send(stream, &message(GET_FEATURES, 0, 0, &[]), TOO_MANY[0]);
@@ -146,7 +147,7 @@ const RUDE: &[(&str, bool, Rude)] = &[
         send(stream, &message(GET_FEATURES, 4, 0, &[]), 0);
     }),
     ("answers unread", false, |stream| {
-        // Fewer than it may be ahead.
+        // Fewer than the limit of the inbox.
         for _ in 0..100 {
             stream.write_all(&message(GET_FEATURES, 0, 0, &[])).unwrap();
         }
@@ -181,7 +182,7 @@ fn whatever_is_wrong_with_a_message_its_disk_goes_on() {
     let _alone = alone();
     let server = Server::new(Options::default());
     let before = {
-        // Whatever a process opens once is open.
+        // Descriptors that the process opens once and keeps are opened first.
         let path = socket("message-first");
         server.listen(&ram("first"), &path).unwrap();
         drop(Client::connect(UnixStream::connect(&path).unwrap(), 1).unwrap());
@@ -197,7 +198,7 @@ fn whatever_is_wrong_with_a_message_its_disk_goes_on() {
         server.listen(&ram(&name), &path).unwrap();
         let mut stream = UnixStream::connect(&path).unwrap();
         rude(&mut stream);
-        // Events are looked at meanwhile.
+        // Events are handled in the same time.
         assert_eq!(server.registry().squeeze(&name, server.clock().now()), 1);
         settle(|| server.instances()[&name].figures().counters.squeezes == 1);
         if *at_once {
@@ -205,13 +206,13 @@ fn whatever_is_wrong_with_a_message_its_disk_goes_on() {
         }
         streams.push((what, stream, path));
     }
-    // What takes its time takes it for all at once. Who reads answers does what is expected of it
-    // after all, so nobody does before.
+    // The slow cases take their time together. Answers are not read before, because that would be
+    // correct behaviour.
     std::thread::sleep(Duration::from_secs(6));
     for (what, stream, path) in streams {
         assert!(is_cut_off(&stream), "{what}");
         drop(stream);
-        // And whoever comes next is served.
+        // The next front-end is served.
         Client::connect(UnixStream::connect(&path).unwrap(), 1).unwrap();
     }
     server.stop();
@@ -258,7 +259,7 @@ fn a_counter_that_blocks_costs_its_front_end_the_disk_and_ends_nothing_else() {
             client.block_call(0).unwrap();
             client.submit(0, read).unwrap();
             client.ring(0).unwrap();
-            // An interrupt follows, which blocks.
+            // An interrupt follows, and its write blocks.
             while client.answer(0).unwrap().is_none() {
                 std::thread::yield_now();
             }

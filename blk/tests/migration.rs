@@ -1,4 +1,4 @@
-//! Written pages are marked while a front-end copies its guest's memory to another host.
+//! Tests that written pages are marked while a front-end migrates its guest.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,8 @@ use vm_memory::{Bytes, GuestAddress};
 
 const DISK: u64 = 8 << 20;
 
-/// A file on a real file system, for direct I/O, of bytes that are not zero; gone with the value.
+/// A file of non-zero bytes on a real file system, for direct I/O. It is removed when this value is
+/// dropped.
 struct TempImage(PathBuf);
 
 impl TempImage {
@@ -84,7 +85,8 @@ fn exactly_the_pages_that_requests_write_are_marked() {
         let read = request(IN, 8, DATA, 8192);
         assert_eq!(client.perform(0, read).unwrap().0, OK);
         assert_eq!(log.take().unwrap(), [].into(), "not before it is wanted");
-        // Used rings by addresses behind the guest's memory, as the specification allows.
+        // Used rings are logged at addresses behind the guest's memory, as the specification
+        // allows.
         client.start_logging(&log, MEMORY).unwrap();
         let rings: BTreeSet<u64> = (0..2)
             .flat_map(|queue| pages(client.used_at(queue) + MEMORY, 6 + 8 * 256))
@@ -107,7 +109,7 @@ fn exactly_the_pages_that_requests_write_are_marked() {
                 let mut expected = pages(what.data, filled);
                 expected.extend(pages(client.status_at(queue, slot), 1));
                 let mut marked = log.take().unwrap();
-                // The ring tells of an answer just before its own page is marked.
+                // The used ring shows an answer just before its own page is marked.
                 let ring = (client.used_at(queue) + MEMORY) / PAGE;
                 let mut tries = 0..1000;
                 while !marked.contains(&ring) {
@@ -115,7 +117,7 @@ fn exactly_the_pages_that_requests_write_are_marked() {
                     std::thread::sleep(Duration::from_millis(5));
                     marked.extend(log.take().unwrap());
                 }
-                // Drivers are asked for notifications at any time.
+                // The fields by which drivers are notified may be written at any time.
                 marked.retain(|page| !rings.contains(page));
                 assert_eq!(marked, expected, "{what:?}");
             }
@@ -130,8 +132,8 @@ fn exactly_the_pages_that_requests_write_are_marked() {
     }
 }
 
-/// What QEMU does, without a guest: logging begins under load, memory is copied, then pages that
-/// were marked meanwhile, at last those that are marked when the rings have stopped.
+/// Migrates as QEMU does: starts logging under load, copies memory, then copies pages that were
+/// marked, the last ones after the rings have stopped.
 #[test]
 fn a_guests_memory_is_the_same_where_it_goes_though_its_disk_was_busy() {
     let image = TempImage::new("busy");
@@ -153,7 +155,7 @@ fn a_guests_memory_is_the_same_where_it_goes_though_its_disk_was_busy() {
             }
             for queue in 0..2 {
                 if round > 0 {
-                    // However slow the machine is, there is load in each round.
+                    // Ensures that there is load in each round, even on a slow machine.
                     client.wait(queue, 60).unwrap();
                 }
                 while client.answer(queue).unwrap().is_some() {}
@@ -192,8 +194,8 @@ fn a_guests_memory_is_the_same_where_it_goes_though_its_disk_was_busy() {
             .unwrap();
         let data = (DATA, (u64::from(SLOTS) * 2 * room) as usize);
         let answers = (0..2).flat_map(|queue| client.answers(queue));
-        // A request that was not taken before the rings stopped has the status that the front-end gave
-        // it, which nobody has to mark.
+        // A request that was not taken before the rings stopped still has the status that the
+        // front-end stored, so its page need not be marked.
         let untaken = |at: u64, bytes: usize| bytes == 1 && whole[at as usize] == UNANSWERED;
         for (at, bytes) in answers.clone().chain([data]) {
             if untaken(at, bytes) {
@@ -235,7 +237,7 @@ fn a_log_that_is_cut_or_too_small_costs_its_front_end_alone() {
         assert!(client.config(8).is_err(), "it was cut off");
     }
     {
-        // Addresses for which there are no bits, some of which wrap around.
+        // Addresses without bits in the log, some of which wrap around.
         let mut client = connect();
         client.set_log(&log, MEMORY / PAGE / 8).unwrap();
         for behind in [2 * MEMORY, u64::MAX - 0x8000, u64::MAX - 0x8800] {
@@ -244,7 +246,7 @@ fn a_log_that_is_cut_or_too_small_costs_its_front_end_alone() {
             assert_eq!(client.perform(0, read).unwrap().0, OK);
             let mut marked = log.take().unwrap();
             assert!(marked.contains(&(DATA / PAGE)));
-            // The other queue's ring, which is not used, comes out at addresses that exist.
+            // The unused ring of the other queue wraps around to addresses that exist.
             marked.retain(|page| *page < client.used_at(1) / PAGE - 8);
             assert_eq!(marked, pages(client.status_at(0, 0), 1), "{behind:#x}");
         }

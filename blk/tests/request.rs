@@ -1,5 +1,5 @@
-//! Chains that no driver would make: a bounded run of the fuzz target (`fuzz/`), on input that is
-//! mostly plausible. proptest prints and keeps the seed of what fails.
+//! Chains that no driver would make: a bounded run of the fuzz target (`fuzz/`), with input that is
+//! mostly plausible. proptest prints and stores the seed of a failure.
 
 #[path = "request/exercise.rs"]
 #[allow(unreachable_pub, missing_docs, reason = "shared with the fuzz target")]
@@ -8,7 +8,8 @@ mod exercise;
 use exercise::{HEADERS, INPUT, MEMORY, QUEUE};
 use proptest::prelude::*;
 
-/// Addresses near borders, lengths of headers and sectors, links within the table.
+/// Makes descriptors with addresses near borders, lengths of headers and sectors, and links inside
+/// the table.
 fn descriptor() -> impl Strategy<Value = Vec<u8>> {
     let (memory, half) = (MEMORY as u64, MEMORY as u64 / 2);
     let address = prop_oneof![

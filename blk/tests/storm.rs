@@ -1,9 +1,9 @@
-//! Storms: a thousand pressure events a second over two hundred disks, while several front-ends do
-//! I/O and check every byte, others misbehave, and the back-end is killed at random and started
-//! again.
+//! Stress tests: a thousand pressure events a second over two hundred disks, while several
+//! front-ends do I/O and check every byte, others misbehave, and the back-end is killed at random
+//! and started again.
 //!
-//! The back-end is this program once more, so that it can be killed. The size is fixed: so many
-//! kills, so many requests. `STORM=4` does four times as much of each.
+//! The back-end is another process of this program, so that it can be killed. The numbers of kills
+//! and requests are fixed. `STORM=4` multiplies both by four.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,21 +26,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use vandal::Vandal;
 
-/// Disks of the back-end. Most of them are only asked for memory.
+/// Number of disks of the back-end. Most of them only receive pressure events.
 const DISKS: usize = 200;
-/// Front-ends that check what they read; each has the disk of its number.
+/// Number of front-ends that check what they read. Each has the disk of its number.
 const PLAYERS: usize = 6;
-/// Front-ends that misbehave; each has a disk behind those.
+/// Number of front-ends that misbehave. Their disks follow those of the players.
 const VANDALS: usize = 3;
-/// Requests of each player for each size.
+/// Requests of each player, times the factor `STORM`.
 const REQUESTS: u64 = 3000;
-/// Kills for each size.
+/// Kills, times the factor `STORM`.
 const KILLS: u64 = 4;
-/// What may be left in the process for each request that it answered, bytes, and once. An
-/// allocator keeps some; whatever leaks leaks more.
+/// Bytes by which the process may grow for each request that it answered, and once. The allocator
+/// keeps some memory; a leak would be larger.
 const LEFT_PER_REQUEST: u64 = 16;
 const LEFT_ONCE: u64 = 1 << 20;
 
+/// Returns the factor `STORM`.
 fn size() -> u64 {
     let told = std::env::var("STORM").ok();
     told.map_or(1, |size| size.parse().expect("STORM is a number"))
@@ -54,7 +55,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Both tests want the machine, and their descriptors, for themselves.
+/// Has the two tests run one after the other, because both need the machine and count descriptors.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE
@@ -62,18 +63,18 @@ fn alone() -> MutexGuard<'static, ()> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Not a test: what the tests start. See [`backend`].
+/// Not a test: the process that the tests start. See [`backend`].
 #[test]
 fn a_back_end_for_the_others() {
     backend::serve_if_asked();
 }
 
-/// Where a storm stands, for its threads.
+/// The state of a storm, shared by its threads.
 struct Weather {
     folder: PathBuf,
-    /// Goes up when a back-end was started after a kill.
+    /// Number of back-ends started after a kill.
     incarnation: AtomicUsize,
-    /// Whether front-ends that misbehave go on.
+    /// Whether front-ends that misbehave must go on.
     rough: AtomicBool,
     answered: AtomicU64,
     mischief: AtomicU64,
@@ -94,8 +95,8 @@ impl Weather {
         self.folder.join(format!("d{disk}.sock"))
     }
 
-    // Relaxed, all of these: numbers by themselves. What a front-end does about a new incarnation
-    // it does through the socket.
+    // All Relaxed: the numbers order no other memory access. Front-ends react to a new back-end
+    // through the socket.
     fn incarnation(&self) -> usize {
         self.incarnation.load(Ordering::Relaxed)
     }
@@ -109,8 +110,8 @@ impl Weather {
     }
 }
 
-/// Lets players and vandals loose until each player has done `requests`, and calls `meanwhile`
-/// over and over.
+/// Runs players and vandals until each player has done `requests`, and calls `meanwhile`
+/// repeatedly.
 fn storm(weather: &Weather, players: &mut [Player], requests: u64, mut meanwhile: impl FnMut()) {
     weather.rough.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
@@ -147,7 +148,7 @@ fn no_request_is_lost_or_wrong_however_often_the_back_end_is_killed() {
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let (mut kills, wanted) = (0, KILLS * size());
     storm(&weather, &mut players, REQUESTS * size(), || {
-        // xorshift64: a moment that nobody could choose.
+        // xorshift64: kills come at random moments.
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
@@ -182,7 +183,7 @@ fn nothing_leaks_in_a_storm() {
     let weather = Weather::new(&folder);
     let mut backend = Backend::start(&folder, DISKS);
     let mut standings: Vec<(Standing, u64)> = Vec::new();
-    // The first storm is for whatever is made once and kept.
+    // In the first storm the process allocates what it keeps for ever.
     for _ in 0..3 {
         backend.press();
         let before = weather.answered.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The vhost-user door from the other side: a front-end of our own does what guests do, and what
-//! they should not.
+//! Tests of the vhost-user transport with a front-end that does what guests do, and what they must
+//! not do.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ fn ram(name: &str) -> Disk {
     disk(name, Location::Ram { bytes: DISK })
 }
 
-/// A file on a real file system, for direct I/O; gone with the value.
+/// A file on a real file system, for direct I/O. It is removed when this value is dropped.
 struct TempImage(PathBuf);
 
 impl TempImage {
@@ -154,17 +154,17 @@ fn segments_that_direct_io_cannot_take_go_through_the_pool() {
     settle(|| server.instances()["file"].figures().counters.requests == 4);
     let figures = server.instances()["file"].figures();
     if bounced(&server) == 0 {
-        // A file system without direct I/O takes any memory.
+        // A file system without direct I/O uses memory at any address.
         assert_eq!(figures.pool.kept, 0);
         return;
     }
     assert_eq!(bounced(&server), 128 << 10);
     assert_eq!((figures.pool.in_use, figures.pool.kept), (0, 16));
-    // A squeeze gives back all of it, also from an idle instance.
+    // A squeeze frees all pages, also of an idle instance.
     let now = server.clock().now();
     assert_eq!(server.registry().squeeze("file", now), 1);
     settle(|| server.instances()["file"].figures().pool.kept == 0);
-    // Always squeezed, it still works.
+    // With a limit of 0 the disk still works.
     server.instances()["file"]
         .knobs()
         .set(Knob::MaxBufferPages, 0)
@@ -174,7 +174,7 @@ fn segments_that_direct_io_cannot_take_go_through_the_pool() {
     settle(|| server.instances()["file"].figures().pool.kept == 0);
 }
 
-/// Waits for another thread's figures; a condition that never holds fails.
+/// Waits until `condition` holds, which another thread makes true. Fails if it never does.
 fn settle(condition: impl Fn() -> bool) {
     for _ in 0..10_000 {
         if condition() {
@@ -318,7 +318,7 @@ fn hostile_requests_are_answered_and_the_disk_lives() {
         assert_eq!(client.perform(0, request).unwrap().0, status, "{request:?}");
     }
     write_and_read(&mut client, DATA, 0, 4096);
-    // A chain that runs in a circle, one that leaves the table, one without any status.
+    // A chain that runs in a circle, one that leaves the table, one without a status.
     for (flags, next) in [(1, 0), (1, 9999), (0, 0)] {
         client.descriptor(0, 0, DATA, 16, flags, next).unwrap();
         let before = client.available(0);
@@ -327,7 +327,7 @@ fn hostile_requests_are_answered_and_the_disk_lives() {
         client.wait(0, 20).unwrap();
         assert!(client.answer(0).unwrap().is_some());
     }
-    // An index that jumps: this ring is closed, the other goes on.
+    // An index that jumps: this ring is closed, and the other goes on.
     client
         .set_available(0, client.available(0).wrapping_add(5000))
         .unwrap();
@@ -366,7 +366,7 @@ fn a_front_end_that_dies_mid_request_leaves_the_others_alone() {
         drop(client);
         write_and_read(&mut other, DATA, 0, 4096);
     }
-    // Garbage instead of a message.
+    // Random bytes instead of a message.
     use std::io::Write;
     let mut garbage = connect();
     garbage.write_all(&[0xff; 64]).unwrap();
@@ -387,14 +387,14 @@ fn a_front_end_that_cuts_its_memory_harms_itself_alone() {
         server.listen(&disk, &path).unwrap();
         let mut other = client(&server, &ram("other"), 1);
         let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
-        // All of it, the data alone, and in the middle of a page of the ring; data that goes through
-        // the pool, and data that the kernel takes as it lies.
+        // Truncated to nothing, to all but the data, and inside a page of the ring; with data that
+        // goes through the pool, and data that the kernel transfers in place.
         let cuts = [0, DATA, 100].map(|left| [(left, 0), (left, 1)]).concat();
         for ((left, odd), kind) in cuts.iter().flat_map(|cut| [(*cut, OUT), (*cut, IN)]) {
             let stream = connect();
             let mut client = Client::connect(stream.try_clone().unwrap(), 1).unwrap();
             write_and_read(&mut client, DATA + odd, 0, 8192);
-            // Where the ring is to go, too, it is written to before.
+            // If the ring will be truncated too, the requests are written before.
             let ring_stays = left == DATA;
             if ring_stays {
                 client.cut_memory(left).unwrap();
@@ -410,7 +410,7 @@ fn a_front_end_that_cuts_its_memory_harms_itself_alone() {
             }
             client.cut_memory(left).unwrap();
             client.ring(0).unwrap();
-            // Nothing else comes of this front-end, and nothing else happens to the disk.
+            // The front-end is cut off, and the disk is not affected.
             assert!(
                 answer(&stream).is_empty(),
                 "{left} bytes left, {odd}, {kind}"
@@ -422,7 +422,7 @@ fn a_front_end_that_cuts_its_memory_harms_itself_alone() {
     }
 }
 
-/// A file system in memory, which root can mount.
+/// A small file system in memory, which only root can mount.
 struct Small(PathBuf);
 
 impl Small {
@@ -478,7 +478,7 @@ fn guest_memory_that_finds_no_room_harms_its_front_end_alone() {
             let stream = connect();
             let (memory, again) = (small.create("memory"), stream.try_clone().unwrap());
             let mut client = Client::connect_with(again, 1, memory).unwrap();
-            // The rings have their pages; the data gets none.
+            // The rings have pages, and the data gets none.
             for page in 0..256 {
                 let address = GuestAddress(page * 4096 + 4095);
                 client.memory.write_slice(&[0], address).unwrap();
@@ -508,7 +508,7 @@ fn what_is_no_event_counter_is_no_kick() {
     let server = Server::new(Options::default());
     let client = client(&server, &ram("ram"), 1);
     let file = rustix::fs::memfd_create("kick", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just made and has no other owner.
     let event = unsafe {
         vmm_sys_util::eventfd::EventFd::from_raw_fd(rustix::fd::IntoRawFd::into_raw_fd(file))
     };
@@ -527,7 +527,7 @@ fn a_successor_does_what_was_under_way() {
     let mut client = Client::connect(connect(), 1).unwrap();
     write_and_read(&mut client, DATA, 0, 4096);
     drop(server);
-    // Nobody is there: these are only in the ring.
+    // No back-end is running, so these requests are only in the ring.
     fill(&client, DATA, &pattern(9, 40 * 512));
     for slot in 0..40_u64 {
         let data = DATA + slot * 512;
@@ -569,26 +569,26 @@ fn a_successor_does_what_was_under_way() {
     );
 }
 
-/// A message as it goes over the socket, written without the crate that the back-end reads it with.
+/// Makes a message as bytes, without the crate by which the back-end parses it.
 fn message(code: u32, flags: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap();
     let header = [code, 1 | flags, length].map(u32::to_ne_bytes);
     [&header.concat(), body].concat()
 }
 
-/// Two numbers of 32 bits.
+/// Makes a body of two 32-bit numbers.
 fn pair(first: u32, second: u32) -> Vec<u8> {
     [first.to_ne_bytes(), second.to_ne_bytes()].concat()
 }
 
-/// What the back-end answers within ten seconds: nothing if it hangs up.
+/// Returns the back-end's answer within ten seconds, or nothing if the connection is closed.
 fn answer(mut stream: &std::os::unix::net::UnixStream) -> Vec<u8> {
     use std::io::Read;
     let limit = Some(std::time::Duration::from_secs(10));
     stream.set_read_timeout(limit).unwrap();
     let mut bytes = vec![0; 4096];
     let read = match stream.read(&mut bytes) {
-        // It hung up on what it had not read.
+        // The back-end closed the connection with unread bytes.
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
         read => read.unwrap(),
     };
@@ -611,7 +611,7 @@ fn who_waits_for_an_answer_that_there_is_none_to_is_cut_off() {
         let numbers = [queues.to_ne_bytes(), size.to_ne_bytes()].concat();
         [vec![0; 16], numbers, vec![0; 4]].concat()
     };
-    // All of them may be asked for, but for the last ones.
+    // All these features may be requested, except for the last cases.
     let agreed = 1 << 0 | 1 << 3 | 1 << 9 | 1 << 12 | 1 << 13_u64;
     let set_up = [
         message(GET_FEATURES, 0, &[]),
@@ -673,7 +673,7 @@ fn who_waits_for_an_answer_that_there_is_none_to_is_cut_off() {
         stream.write_all(&asked).unwrap();
         assert!(answer(&stream).is_empty(), "{what}");
     }
-    // What is refused by an answer leaves the connection as it is.
+    // After a message that is refused with an answer, the connection goes on.
     let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
     stream.write_all(&set_up.concat()).unwrap();
     assert_eq!(answer(&stream).len(), 20, "features");
@@ -689,7 +689,7 @@ fn who_waits_for_an_answer_that_there_is_none_to_is_cut_off() {
         stream.write_all(&asked).unwrap();
         let told = answer(&stream);
         assert_eq!(told[12..], 1_u64.to_ne_bytes(), "{asked:?}");
-        // Those that failed may have changed what was agreed to.
+        // A message that failed may have changed the negotiated features.
         stream.write_all(&set_up[1..].concat()).unwrap();
     }
     stream
@@ -727,7 +727,7 @@ fn who_leaves_a_message_unfinished_or_answers_unread_holds_nobody_up() {
         server.listen(&ram("disk"), &path).unwrap();
         let mut stream = UnixStream::connect(&path).unwrap();
         rude(&mut stream);
-        // Requests, events and knobs are looked at meanwhile.
+        // Requests, events and settings are handled in the same time.
         let now = server.clock().now();
         assert_eq!(server.registry().squeeze("disk", now), 1);
         settle(|| server.instances()["disk"].figures().counters.squeezes == 1);
@@ -735,7 +735,7 @@ fn who_leaves_a_message_unfinished_or_answers_unread_holds_nobody_up() {
         drop(server);
         assert!(asked.elapsed().as_secs() < 3, "it ends at once");
     }
-    // All at once are given up after a while. One that is slow gets what it asked for.
+    // After a while all are cut off at once. A slow front-end gets its answer.
     let server = Server::new(Options::default());
     let connect = |index: usize| {
         let path = path.with_extension(index.to_string());
@@ -756,12 +756,12 @@ fn who_leaves_a_message_unfinished_or_answers_unread_holds_nobody_up() {
         stream
     });
     let streams: Vec<_> = streams.collect();
-    // Not read before, or the last one would do what is expected of it after all.
+    // Not read before, because the last front-end would then have read its answers.
     std::thread::sleep(std::time::Duration::from_secs(6));
     for stream in &streams {
         while !answer(stream).is_empty() {}
     }
-    // And whoever comes next is served.
+    // The next front-end is served.
     let next = UnixStream::connect(path.with_extension("0")).unwrap();
     Client::connect(next, 1).unwrap();
     assert!(began.elapsed().as_secs() < 60);

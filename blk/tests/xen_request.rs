@@ -1,5 +1,5 @@
-//! Requests that no Xen front-end would make: a bounded run of the fuzz target (`fuzz/`), on input
-//! that is mostly plausible. proptest prints and keeps the seed of what fails.
+//! Requests that no Xen front-end would make: a bounded run of the fuzz target (`fuzz/`), with
+//! input that is mostly plausible. proptest prints and stores the seed of a failure.
 
 #[path = "request/blkif.rs"]
 #[allow(unreachable_pub, missing_docs, reason = "shared with the fuzz target")]
@@ -11,7 +11,7 @@ use ebb_blk::xen::protocol::{Abi, Body, REQUEST_BYTES, Segment, extent, parse, r
 use exercise::INPUT;
 use proptest::prelude::*;
 
-/// Sectors of a page, and some that are not.
+/// Makes segments with sectors inside a page, and some outside.
 fn segment() -> impl Strategy<Value = [u8; 8]> {
     let sector = || prop_oneof![8 => 0..8_u8, 1 => any::<u8>()];
     (any::<u32>(), sector(), sector()).prop_map(|(grant, first, last)| {
@@ -55,7 +55,7 @@ proptest! {
     }
 }
 
-/// Bytes as front-ends of 64 and 32 bits lay them out, by `blkif.h`.
+/// Parses requests in the layouts of 64-bit and 32-bit front-ends, as `blkif.h` defines them.
 #[test]
 fn both_layouts_are_understood() {
     for (abi, id_at) in [(Abi::X86_64, 8), (Abi::X86_32, 4)] {
@@ -80,7 +80,7 @@ fn both_layouts_are_understood() {
         assert_eq!((only.offset(), only.bytes()), (1024, 3072));
         assert_eq!(extent(77, &[only], 83 * 512), Ok(77 * 512));
         assert_eq!(extent(77, &[only], 82 * 512), Err(Status::IoError));
-        // Discard: the number of sectors stands where segments would.
+        // Discard: the number of sectors is at the offset of the segments.
         raw[0] = 5;
         raw[1] = 0;
         raw[id_at + 16..id_at + 24].copy_from_slice(&9_u64.to_le_bytes());
@@ -91,7 +91,8 @@ fn both_layouts_are_understood() {
         assert_eq!(parse(abi, &raw).body, Ok(discard));
         raw[1] = 1;
         assert_eq!(parse(abi, &raw).body, Err(Status::Unsupported), "secure");
-        // Indirect: 64 bits pad in front of the sector, the handle stands before the grants.
+        // Indirect: padding of 64 bits is in front of the sector, and the handle is before the
+        // grants.
         (raw[0], raw[1]) = (6, 1);
         raw[2..4].copy_from_slice(&256_u16.to_le_bytes());
         raw[id_at + 16..id_at + 24].copy_from_slice(&[0xff, 0xff, 0, 0, 6, 0, 0, 0]);

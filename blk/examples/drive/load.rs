@@ -1,26 +1,29 @@
-//! One row's requests, and how they are driven.
+//! The requests of one row of the tables, and the code that sends them.
 
 use crate::frontend::{self, DATA, Failed, IN, OUT, Request};
 use crate::served::Served;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+/// Size of the image in bytes.
 pub(crate) const IMAGE: u64 = 256 << 20;
+/// Time before the measurement in which requests are not counted.
 const WARM_UP: Duration = Duration::from_millis(40);
 
+/// One row of the tables: a kind of request and a queue depth.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Load {
     write: bool,
-    /// Else sequential.
+    /// Random or sequential addresses.
     random: bool,
     bytes: u32,
     depth: u64,
-    /// Whether data lies at odd addresses, as direct I/O cannot take it.
+    /// Whether the data is at odd addresses, which direct I/O cannot use.
     pub(crate) odd: bool,
 }
 
 impl Load {
-    /// All rows.
+    /// Returns all rows.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for odd in [false, true] {
@@ -56,22 +59,25 @@ impl fmt::Display for Load {
     }
 }
 
+/// The figures of one run: requests per second, latencies in µs, memory in KiB.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) iops: f64,
     pub(crate) median_us: f64,
     pub(crate) p99_us: f64,
-    /// Anonymous memory of the back-end, KiB: the most of some looks.
+    /// Maximum of some samples of the back-end's anonymous memory, in KiB.
     pub(crate) busy_kib: u64,
 }
 
-/// Places by a generator of our own, so that all see the same requests.
+/// The addresses of requests, from a fixed pseudo-random sequence, so that all back-ends get the
+/// same.
 struct Places {
     state: u64,
     next: u64,
 }
 
 impl Places {
+    /// Returns the first sector of the next request.
     fn sector(&mut self, load: &Load) -> u64 {
         let blocks = IMAGE / u64::from(load.bytes);
         let block = if load.random {
@@ -88,6 +94,7 @@ impl Places {
     }
 }
 
+/// Sends the requests of `load` to a back-end and returns its figures. Fails if a request does.
 pub(crate) fn drive(
     served: &Served,
     load: &Load,

@@ -1,13 +1,14 @@
 //! Drives `ebb blk` and `qemu-storage-daemon` in turn, with the same requests on the same images,
 //! and prints tables in Markdown:
 //!
-//!     cargo run --release -p ebb-blk --example drive -- --ebb target/release/ebb
+//! ```text
+//! cargo run --release -p ebb-blk --example drive -- --ebb target/release/ebb
+//! ```
 //!
-//! A RAM-backed image lies on tmpfs, a file-backed one in the folder given by `--folder`. All
-//! back-ends use direct I/O and io_uring. Runs are short and go in turn, each round in another
-//! order, so that whatever else the machine does meets all. What is compared is the two runs of a
-//! round; a difference is *proven* where the interval of the middle ratio, at 95 %, is on one side
-//! of 1.
+//! A RAM-backed image is on tmpfs, a file-backed one in the folder given by `--folder`. All
+//! back-ends use direct I/O and io_uring. Runs are short and alternate, in another order each
+//! round, so that disturbances of the machine affect all. The two runs of a round are compared. A
+//! difference is *proven* if the interval of the median ratio, at 95 %, is on one side of 1.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -30,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+/// The options of the command line.
 pub(crate) struct Options {
     ebb: PathBuf,
     folder: PathBuf,
@@ -37,7 +39,7 @@ pub(crate) struct Options {
     run: Duration,
     /// Only these kinds of image.
     kind: Option<String>,
-    /// Only loads whose name contains this.
+    /// Only loads whose name contains this text.
     only: String,
     peer: Backend,
 }
@@ -111,7 +113,7 @@ fn main() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the figures were taken on.
+/// Returns a description of the machine on which the figures were taken.
 fn environment(options: &Options) -> String {
     let file = |path| std::fs::read_to_string(path).unwrap_or_default();
     let info = file("/proc/cpuinfo");
@@ -137,10 +139,10 @@ fn environment(options: &Options) -> String {
     )
 }
 
-/// Whose runs are those of an `ebb blk` with an empty pool.
+/// Index of the runs of an `ebb blk` with an empty pool.
 const EMPTY: usize = 2;
 
-/// One back-end's runs of one load.
+/// The runs of one back-end with one load.
 #[derive(Default)]
 struct Runs(Vec<Figures>);
 
@@ -158,6 +160,7 @@ impl Runs {
     }
 }
 
+/// Returns a ratio and whether it is proven, as text for a table.
 fn told(ratio: Option<Middle>) -> String {
     ratio.map_or_else(
         || "–".into(),
@@ -173,8 +176,10 @@ fn told(ratio: Option<Middle>) -> String {
     )
 }
 
+/// Measures all loads on one image and prints the table.
 fn measure(options: &Options, kind: &str, title: &str, image: &Path) -> Result<(), Failed> {
-    // Written whole, and to the medium: holes and dirty pages would be another measurement.
+    // The image is written completely and made durable, because holes and dirty pages would affect
+    // the figures.
     std::fs::write(image, vec![0x5a_u8; IMAGE as usize])?;
     std::fs::File::open(image)?.sync_all()?;
     let backends = [Backend::Ebb, options.peer];
@@ -201,7 +206,8 @@ fn measure(options: &Options, kind: &str, title: &str, image: &Path) -> Result<(
         .iter()
         .filter(|load| load.to_string().contains(&options.only))
     {
-        // Only what goes through the pool can tell what the pool is worth; memory takes any address.
+        // Only loads that use the pool can show the value of the pool. An image in memory uses any
+        // address.
         let count = if load.odd && kind == "file" { 3 } else { 2 };
         let mut runs: Vec<Runs> = (0..count).map(|_| Runs::default()).collect();
         for round in 0..options.rounds {
@@ -265,7 +271,7 @@ fn measure(options: &Options, kind: &str, title: &str, image: &Path) -> Result<(
     for (load, cell, compared) in pools {
         println!("| {load} | {cell} | {} |", told(compared));
     }
-    // Pages over the limit are gone two intervals after they were last needed.
+    // Pages above the limit are freed two intervals after they were last needed.
     std::thread::sleep(SHRINK_INTERVAL * 3);
     let after = memory()?;
     all.iter().try_for_each(Served::squeeze)?;

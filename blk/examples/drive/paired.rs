@@ -1,18 +1,18 @@
-//! What two things measured in turn say about each other.
+//! Statistics of two things that were measured in turn.
 
-/// The middle of some figures and the interval in which their population's middle lies.
+/// The median of some figures, and the confidence interval of their population's median.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Middle {
     pub(crate) median: f64,
-    /// With a confidence of at least [`CONFIDENCE`].
+    /// The lower end of the interval, with a confidence of at least [`CONFIDENCE`].
     pub(crate) low: f64,
     pub(crate) high: f64,
 }
 
-/// Of intervals.
+/// The confidence of intervals.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
-/// What an interval of ratios says.
+/// The conclusion from an interval of ratios.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     More,
@@ -21,10 +21,10 @@ pub(crate) enum Verdict {
 }
 
 impl Middle {
-    /// Of `values`. The interval goes by ranks alone: that the middle lies below the k-th smallest
-    /// value takes that fewer than k of them came out below it, each with a chance of one half.
-    /// Nothing is assumed about how the values are distributed. With fewer than six there is no
-    /// such interval.
+    /// Returns the median of `values` and its interval. Returns `None` if there are no values. With
+    /// fewer than six values there is no such interval, and its ends are NaN. The interval is from
+    /// ranks only and assumes no distribution: the population's median is below the k-th smallest
+    /// value only if fewer than k values came out below the median, each with a chance of one half.
     pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let count = values.len();
@@ -40,6 +40,7 @@ impl Middle {
         Some(Self { median, low, high })
     }
 
+    /// Returns on which side of 1 the interval is.
     pub(crate) fn verdict(self) -> Verdict {
         if self.low > 1.0 {
             Verdict::More
@@ -51,7 +52,8 @@ impl Middle {
     }
 }
 
-/// The largest rank, from 0, whose value and its opposite enclose the middle often enough.
+/// Returns the largest rank, from 0, such that the values at this rank from either end enclose the
+/// median with the required confidence. Returns `None` if there is none.
 fn rank(count: usize) -> Option<usize> {
     let mut chance = 0.5_f64.powi(i32::try_from(count).ok()?);
     let mut below = 0.0;
@@ -67,7 +69,7 @@ fn rank(count: usize) -> Option<usize> {
     found
 }
 
-/// `ours` by `theirs`, pair by pair.
+/// Returns the ratio of `ours` to `theirs`, pair by pair.
 pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Middle> {
     Middle::of(ours.iter().zip(theirs).map(|(a, b)| a / b).collect())
 }

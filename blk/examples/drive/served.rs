@@ -1,4 +1,4 @@
-//! The back-ends, each a process of its own.
+//! The back-ends, each in a process of its own.
 
 use crate::Options;
 use crate::frontend::{Client, Failed};
@@ -7,16 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a back-end may take to listen.
+/// Time in which a back-end must start to listen.
 const START: Duration = Duration::from_secs(10);
-/// Longer than a squeezed pool takes to be returned.
+/// A time longer than a squeezed pool takes to be freed.
 const RETURN: Duration = Duration::from_millis(150);
 
+/// The back-end to measure.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Backend {
     Ebb,
     Qemu,
-    /// With its requests on a thread of their own, which looks around before it sleeps.
+    /// With an I/O thread of its own, which polls before it sleeps.
     QemuIothread,
 }
 
@@ -30,23 +31,24 @@ impl Backend {
     }
 }
 
-/// A back-end that runs, and dies with this value.
+/// A running back-end, which is killed when this value is dropped.
 pub(crate) struct Served {
     child: Child,
     folder: PathBuf,
     ebb: Option<PathBuf>,
 }
 
-/// Memory of a process, KiB, without what the front-end shares with it.
+/// Memory of a process in KiB, without the memory it shares with the front-end.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Memory {
-    /// Its own.
+    /// Its anonymous memory.
     pub(crate) anonymous: u64,
-    /// Of its program and libraries.
+    /// The memory of its program and libraries.
     pub(crate) program: u64,
 }
 
 impl Served {
+    /// Starts a back-end that serves `image`, and waits until it listens. Fails if it does not.
     pub(crate) fn start(which: Backend, options: &Options, image: &Path) -> Result<Self, Failed> {
         let folder =
             std::env::temp_dir().join(format!("ebb-drive-{}-{which:?}", std::process::id()));
@@ -90,10 +92,12 @@ impl Served {
         Ok(served)
     }
 
+    /// Connects a front-end.
     pub(crate) fn connect(&self) -> Result<Client, Failed> {
         Client::connect(UnixStream::connect(self.folder.join("d.sock"))?, 1)
     }
 
+    /// Reads the memory of the back-end's process. Fails if the process has ended.
     pub(crate) fn memory(&self) -> Result<Memory, Failed> {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let field = |name: &str| -> Result<u64, Failed> {
@@ -107,19 +111,21 @@ impl Served {
         })
     }
 
-    /// Has an `ebb blk` give its pool back. Others have no way to.
+    /// Has an `ebb blk` free its pool, and waits for 150 ms. For other back-ends, which have no
+    /// such command, only waits.
     pub(crate) fn squeeze(&self) -> Result<(), Failed> {
         self.command(&["squeeze"])?;
         std::thread::sleep(RETURN);
         Ok(())
     }
 
-    /// Sets how many free pages an `ebb blk` keeps.
+    /// Sets the number of free pages that an `ebb blk` keeps.
     pub(crate) fn keep_pages(&self, pages: u32) -> Result<(), Failed> {
         self.command(&["set", &format!("max_buffer_pages={pages}")])
     }
 
-    /// Has `ebb blk` do something to the one that runs here, if one does.
+    /// Runs an `ebb blk` command for the back-end and waits for it. Does nothing if that is no `ebb
+    /// blk`. Fails if the command does.
     fn command(&self, arguments: &[&str]) -> Result<(), Failed> {
         let Some(ebb) = &self.ebb else {
             return Ok(());

@@ -1,6 +1,9 @@
-//! How long after a pressure event the pools are returned, and whether the resident size shows it:
+//! Measures the time from a pressure event until the pools are freed, and whether the resident size
+//! shrinks:
 //!
-//!     cargo run --release -p ebb-blk --example pressure
+//! ```text
+//! cargo run --release -p ebb-blk --example pressure
+//! ```
 //!
 //! Serves `--disks` disks on files in `--folder`, fills their pools by requests at odd addresses,
 //! posts `--events` events, and watches every instance: first while all are idle, then while some
@@ -26,11 +29,11 @@ use std::time::{Duration, Instant};
 const DISK: u64 = 16 << 20;
 const REQUEST: u32 = 128 << 10;
 const DEPTH: u64 = 32;
-/// Disks that are under I/O in the second part.
+/// Number of disks that are under I/O in the second part.
 const BUSY: usize = 4;
-/// Between events: longer than a squeeze, so that each finds full pools.
+/// Time between events, longer than a squeeze, so that each event finds full pools.
 const PAUSE: Duration = Duration::from_millis(60);
-/// Given up after this.
+/// Time after which the measurement fails.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Failed> {
@@ -54,6 +57,7 @@ fn main() -> Result<(), Failed> {
     result
 }
 
+/// Makes both measurements and prints their tables.
 fn measure(folder: &Path, disks: usize, events: usize) -> Result<(), Failed> {
     let server = Server::new(Options::default());
     let mut clients = Vec::new();
@@ -143,8 +147,9 @@ fn measure(folder: &Path, disks: usize, events: usize) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Posts an event, and says for each of the first disks how long it took until what it kept was gone.
-/// One that is under I/O may have fetched pages anew by then.
+/// Posts an event. Returns for each of the first `disks` disks the time until its thread has
+/// squeezed the pool and freed pages that it kept. A disk under I/O may have taken others by then.
+/// Fails if a disk takes longer than ten seconds.
 fn until_returned(server: &Server, disks: usize) -> Result<Vec<Duration>, Failed> {
     let all: Vec<_> = (0..disks)
         .filter_map(|index| server.instances().remove(&format!("d{index}")))
@@ -169,12 +174,14 @@ fn until_returned(server: &Server, disks: usize) -> Result<Vec<Duration>, Failed
             }
             !done
         });
-        // Their threads need the processor more than this look does.
+        // The disks' threads need the processor more than this loop does.
         std::thread::sleep(Duration::from_micros(20));
     }
     Ok(times)
 }
 
+/// Prints one row: number, median, 99th percentile and maximum of `times` in µs, and how many are
+/// within `bound`.
 fn print(what: &str, mut times: Vec<Duration>, bound: Duration, memory: &str) {
     times.sort_unstable();
     let last = times.len().saturating_sub(1);
@@ -193,7 +200,7 @@ fn print(what: &str, mut times: Vec<Duration>, bound: Duration, memory: &str) {
     );
 }
 
-/// Reads at odd addresses, which direct I/O cannot do in place: the pool grows.
+/// Reads at odd addresses, which direct I/O cannot use, so that the pool grows.
 fn read(client: &mut Client, depth: u64) -> Result<(), Failed> {
     let before = client.available(0);
     for slot in 0..depth {
@@ -219,7 +226,8 @@ fn read(client: &mut Client, depth: u64) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Anonymous memory of this process. The guests' memory is files.
+/// Returns the anonymous memory of this process in bytes. The guests' memory is in files and not
+/// included.
 fn anonymous_bytes() -> Result<u64, Failed> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let line = rollup

@@ -1,6 +1,7 @@
-//! What a front-end may not do, each thing in its turn: a bad request is answered by the status that
-//! `blk/README.md` promises and the next, honest one is served; a ring whose index makes no sense is
-//! shut and its neighbour goes on; values that make no sense are refused and good ones taken after.
+//! Makes every mistake that a front-end can make, one after the other. A bad request must be
+//! answered with the status that `blk/README.md` promises, and the next valid one must be served. A
+//! ring with an invalid index must be shut while the other goes on. Invalid values must be refused,
+//! and valid ones accepted afterwards.
 
 use crate::Failed;
 use crate::gntalloc::{Access, Pages};
@@ -10,13 +11,13 @@ use ebb_blk::xen::front::{data, discard, flush, indirect, table_entry};
 use ebb_blk::xen::protocol::{Abi, SEGMENT_BYTES};
 use ebb_blk::xen::state::State;
 
-/// Never granted to anybody: no grant table is so large.
+/// A grant reference that no domain has, because no grant table is so large.
 pub(crate) const NEVER: u32 = 0x7fff_fff0;
 const OK: i16 = 0;
 const ERROR: i16 = -1;
 const UNSUPPORTED: i16 = -2;
 
-/// A request and the status that it deserves.
+/// A request and the status with which it must be answered.
 struct Case {
     name: &'static str,
     raw: Vec<u8>,
@@ -25,12 +26,12 @@ struct Case {
 }
 
 struct Granted {
-    /// Written and read by the back-end.
+    /// Pages that the back-end may read and write.
     pages: Pages,
-    /// Only to be read by it.
+    /// Pages that the back-end may only read.
     read_only: Pages,
-    /// Tables: 256 good segments; the same with a bad one in the middle; with one that runs
-    /// backwards. Only to be read.
+    /// Tables that the back-end may only read: 256 valid segments; the same with an invalid grant
+    /// in the middle; the same with a segment that runs backwards.
     tables: Pages,
 }
 
@@ -61,6 +62,7 @@ impl Granted {
     }
 }
 
+/// Returns `raw` with some bytes replaced.
 fn with(mut raw: Vec<u8>, bytes: &[(usize, u8)]) -> Vec<u8> {
     for (at, byte) in bytes {
         raw[*at] = *byte;
@@ -68,6 +70,7 @@ fn with(mut raw: Vec<u8>, bytes: &[(usize, u8)]) -> Vec<u8> {
     raw
 }
 
+/// Returns all bad requests and their statuses.
 #[allow(clippy::too_many_lines, reason = "a list")]
 fn cases(abi: Abi, granted: &Granted, sectors: u64) -> Vec<Case> {
     let page = |index: usize| (granted.pages.gref(index), 0, 7);
@@ -176,7 +179,7 @@ fn cases(abi: Abi, granted: &Granted, sectors: u64) -> Vec<Case> {
     cases
 }
 
-/// All cases, one at a time, then all that fit together.
+/// Sends all bad requests one at a time, then together. Returns their number.
 fn requests(session: &mut Session, setup: Setup) -> Result<usize, Failed> {
     session.connect(setup)?;
     let (granted, sectors) = (Granted::new(session)?, session.sectors()?);
@@ -192,7 +195,7 @@ fn requests(session: &mut Session, setup: Setup) -> Result<usize, Failed> {
             let wanted = expected(case, id);
             return Err(format!("{} ({setup:?}): {got:?} instead of {wanted:?}", case.name).into());
         }
-        // The one behind it is as good as ever.
+        // The next request, a valid one, must succeed.
         let id = session.id();
         let page = (granted.pages.gref(0), 0, 7);
         let honest = session.ask(0, &[data(setup.abi, false, id, 0, &[page])])?[0];
@@ -213,19 +216,19 @@ fn requests(session: &mut Session, setup: Setup) -> Result<usize, Failed> {
     Ok(cases.len())
 }
 
-/// Indices that run backwards and too far. Returns how many were tried.
+/// Sets indices that run backwards or too far. Returns the number of attempts.
 fn indices(session: &mut Session) -> Result<usize, Failed> {
     let setup = Setup { queues: 2, ..PLAIN };
     let mut tried = 0;
     for far in [0_u32, 33, 1 << 31] {
         session.connect(setup)?;
         sound(session)?;
-        // Where the front-end's index stands, and one that cannot be.
+        // The current index of the front-end, and an invalid one.
         let index =
             |session: &Session, ring: usize| session.queues[ring].ring.word(0).load(RELAXED);
         for ring in [0, 1] {
             let now = index(session, ring);
-            // 0: one step back.
+            // `far` 0 means one step back.
             let bad = if far == 0 {
                 now.wrapping_sub(1)
             } else {
@@ -235,7 +238,7 @@ fn indices(session: &mut Session) -> Result<usize, Failed> {
             session.notify(ring);
             tried += 1;
             if ring == 0 {
-                // Its neighbour goes on, whatever the order in which they are looked at.
+                // The other ring goes on, whichever is checked first.
                 let (pages, abi) = (session.pages(1)?, session.abi);
                 for _ in 0..20 {
                     let id = session.id();
@@ -252,7 +255,7 @@ fn indices(session: &mut Session) -> Result<usize, Failed> {
                 }
             }
         }
-        // With all rings shut there is nothing to be served.
+        // With all rings shut, the back-end closes the device.
         session.await_back(&[State::Closing])?;
         session.close()?;
     }
@@ -264,7 +267,7 @@ fn indices(session: &mut Session) -> Result<usize, Failed> {
 
 const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
 
-/// What makes no sense in xenstore. Returns how many were tried.
+/// Writes invalid values to xenstore. Returns the number of attempts.
 fn values(session: &mut Session) -> Result<usize, Failed> {
     let read_only = session.gntalloc.grant(BACKEND, 1, Access::Read)?;
     let bad = [
@@ -293,7 +296,7 @@ fn values(session: &mut Session) -> Result<usize, Failed> {
         }
         session.close()?;
     }
-    // States in no order, too fast for anyone to follow.
+    // States in random order, faster than the back-end can follow.
     for turn in 0..50_usize {
         let all = [
             State::Connected,
@@ -306,7 +309,7 @@ fn values(session: &mut Session) -> Result<usize, Failed> {
         ];
         session.become_state(all[turn * turn % all.len()])?;
     }
-    // Ended orderly: until then what is told may be an answer to any of them.
+    // Closed in the proper order, because an earlier state may still be answered until then.
     session.close()?;
     session.connect(PLAIN)?;
     sound(session)?;
@@ -314,6 +317,7 @@ fn values(session: &mut Session) -> Result<usize, Failed> {
     Ok(bad.len())
 }
 
+/// Runs all attacks. Returns a summary, or the first answer that was wrong.
 pub(crate) fn attack(session: &mut Session) -> Result<String, Failed> {
     let mut answered = 0;
     for (abi, persistent) in [(Abi::X86_64, false), (Abi::X86_32, true)] {

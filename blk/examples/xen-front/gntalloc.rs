@@ -1,4 +1,4 @@
-//! `/dev/xen/gntalloc`: pages of this domain that another one may use.
+//! `/dev/xen/gntalloc`: pages of this domain that another domain may use.
 
 use ebb_blk::xen::front::SharedWords;
 use ebb_blk::xen::grants::{DomainId, GRANT_BYTES, GrantRef};
@@ -10,18 +10,19 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// `_IOC(_IOC_NONE, 'G', number, bytes)` of Linux.
+/// Computes an ioctl command: `_IOC(_IOC_NONE, 'G', number, bytes)` of Linux.
 const fn command(number: u64, bytes: usize) -> libc::c_ulong {
     (bytes as u64) << 16 | (b'G' as u64) << 8 | number
 }
 
-/// Makes pages and grants them. The command's size is that of one reference, whatever their number.
+/// The command that allocates and grants pages. The size in the command is that of one reference,
+/// however many there are.
 const ALLOC_GREF: libc::c_ulong = command(5, 24);
 const DEALLOC_GREF: libc::c_ulong = command(6, 16);
-/// The other domain may write too.
+/// The flag that lets the other domain write.
 const WRITABLE: u64 = 1;
 
-/// Whether the other domain may write.
+/// The access that the other domain gets.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     Read,
@@ -33,6 +34,7 @@ pub(crate) enum Access {
 pub(crate) struct Gntalloc(OwnedFd);
 
 impl Gntalloc {
+    /// Opens the device. Fails if it does not exist.
     pub(crate) fn open() -> io::Result<Arc<Self>> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         open("/dev/xen/gntalloc", flags, Mode::empty())
@@ -40,10 +42,12 @@ impl Gntalloc {
             .map_err(Into::into)
     }
 
+    /// Calls `ioctl`. Fails if that does.
+    ///
     /// # Safety
-    /// `words` is what `command` asks for.
+    /// `words` must be the structure that `command` expects.
     unsafe fn call(&self, command: libc::c_ulong, words: &mut [u64]) -> io::Result<()> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller guarantees that `words` suits the command.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), command, words.as_mut_ptr()) };
         if result < 0 {
             return Err(io::Error::last_os_error());
@@ -51,13 +55,16 @@ impl Gntalloc {
         Ok(())
     }
 
+    /// Ends the grant of `count` pages at `index`.
     fn forget(&self, index: u64, count: usize) {
         let mut words = [index, count as u64];
-        // SAFETY: the command takes an index and a count. It fails only for what was never made.
+        // SAFETY: the command takes an index and a count. It fails only for pages that were not
+        // allocated.
         let _ = unsafe { self.call(DEALLOC_GREF, &mut words) };
     }
 
-    /// New zeroed pages, granted to `domain`, next to each other here.
+    /// Allocates zeroed pages, grants them to `domain` and maps them at consecutive addresses.
+    /// Fails if the kernel refuses.
     pub(crate) fn grant(
         self: &Arc<Self>,
         domain: DomainId,
@@ -69,7 +76,7 @@ impl Gntalloc {
         // that come back, of 32 bits each.
         let mut words = vec![0; 2 + count.div_ceil(2)];
         words[0] = u64::from(domain.0) | writable << 16 | (count as u64) << 32;
-        // SAFETY: the structure of this command, with room for `count` references behind it.
+        // SAFETY: this is the command's structure, with space for `count` references behind it.
         unsafe { self.call(ALLOC_GREF, &mut words)? };
         let halves = words[2..]
             .iter()
@@ -77,7 +84,8 @@ impl Gntalloc {
         let refs = halves.take(count).map(GrantRef).collect();
         let (index, bytes) = (words[1], count * GRANT_BYTES);
         let rw = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        // SAFETY: the kernel chooses the address of the new mapping, so no other memory is
+        // affected.
         let base = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -100,8 +108,8 @@ impl Gntalloc {
     }
 }
 
-/// Pages that another domain may use while this lives. Dropped while it does, they are taken back:
-/// at once if it has not mapped them, else as soon as it has unmapped them.
+/// Pages that another domain may use while this value lives. When it is dropped, the grants end: at
+/// once if the other domain has not mapped the pages, else as soon as it unmaps them.
 #[derive(Debug)]
 pub(crate) struct Pages {
     device: Arc<Gntalloc>,
@@ -110,23 +118,23 @@ pub(crate) struct Pages {
     index: u64,
 }
 
-// SAFETY: the mapping is this value's alone, and read and written by atomic words only.
+// SAFETY: this value alone owns the mapping, and accesses it by atomic words only.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: all accesses through a shared reference are atomic.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Their names.
+    /// Returns the grant references of the pages.
     pub(crate) fn refs(&self) -> &[GrantRef] {
         &self.refs
     }
 
-    /// The name of page `index`.
+    /// Returns the grant reference of page number `index`.
     pub(crate) fn gref(&self, index: usize) -> u32 {
         self.refs[index].0
     }
 
-    /// Writes `bytes`, a multiple of 4, at `offset`.
+    /// Writes `bytes`, whose length is a multiple of 4, at `offset`.
     pub(crate) fn fill(&self, offset: usize, bytes: &[u8]) {
         for (index, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
             self.word(offset + index * 4)
@@ -134,7 +142,7 @@ impl Pages {
         }
     }
 
-    /// Reads `bytes`, a multiple of 4, at `offset`.
+    /// Reads into `bytes`, whose length is a multiple of 4, at `offset`.
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) {
         for (index, word) in bytes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
             *word = self
@@ -148,7 +156,8 @@ impl Pages {
 impl SharedWords for Pages {
     fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes());
-        // SAFETY: inside of the mapping, aligned, as long-lived as this, only used by such words.
+        // SAFETY: the word is inside the mapping, aligned, and lives as long as `self`. All
+        // accesses are atomic.
         unsafe { &*self.base.as_ptr().add(offset).cast() }
     }
 
@@ -159,7 +168,7 @@ impl SharedWords for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `grant`; who borrowed from it borrowed this.
+        // SAFETY: `grant` made the mapping, and references to it borrow `self`.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes()) };
         self.device.forget(self.index, self.refs.len());
     }

@@ -1,15 +1,17 @@
 //! A Xen front-end in user space, for the laboratory (`blk/lab`). It runs in a guest, on a device
-//! that no driver takes, and speaks `/dev/xen/xenbus`, `/dev/xen/gntalloc` and `/dev/xen/evtchn`.
+//! that no driver uses, with `/dev/xen/xenbus`, `/dev/xen/gntalloc` and `/dev/xen/evtchn`.
 //!
-//!     xen-front FOLDER verify FILE    every layout and way of transfer; FILE gets what the disk holds
-//!     xen-front FOLDER check          a short look whether the device works
-//!     xen-front FOLDER attack         bad requests, indices and values, each in its turn
-//!     xen-front FOLDER race           grants taken back and requests changed while they are served
-//!     xen-front FOLDER time SECONDS   how long requests take, by kind
-//!     xen-front FOLDER hold           large writes without end, until it is killed
+//! ```text
+//! xen-front FOLDER verify FILE    every layout and kind of transfer; FILE gets the disk's contents
+//! xen-front FOLDER check          a short test whether the device works
+//! xen-front FOLDER attack         bad requests, indices and values, one after the other
+//! xen-front FOLDER race           grants revoked and requests changed while they are served
+//! xen-front FOLDER time SECONDS   durations of requests, by kind
+//! xen-front FOLDER hold           large writes without end, until it is killed
+//! ```
 //!
-//! FOLDER is the front-end's end of the device: `device/front/0`. The device stays closed and ready
-//! for the next one.
+//! FOLDER is the front-end's end of the device: `device/front/0`. Afterwards the device is closed
+//! and ready for the next front-end.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -26,7 +28,7 @@ mod verify;
 use session::Session;
 use std::process::ExitCode;
 
-/// What went wrong, for people.
+/// An error, for people.
 pub(crate) type Failed = Box<dyn std::error::Error>;
 
 fn run(arguments: &[String]) -> Result<String, Failed> {

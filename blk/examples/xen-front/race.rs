@@ -1,6 +1,6 @@
-//! What a front-end changes while the back-end looks at it: grants that are taken back, requests and
-//! tables that other threads write to, a whole ring of nonsense. Nobody can say what the statuses
-//! will be; each request is answered once nonetheless, and afterwards the disk is as good as before.
+//! Changes what the back-end is using: revokes grants, overwrites requests and tables from other
+//! threads, fills a ring with random bytes. The statuses of answers cannot be predicted. But each
+//! request must be answered once, and afterwards the disk must work.
 
 use crate::Failed;
 use crate::attack::NEVER;
@@ -11,12 +11,12 @@ use ebb_blk::xen::protocol::{Abi, SEGMENT_BYTES};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Where a ring's requests begin.
+/// Offset of a ring's first request.
 const ENTRIES: usize = 64;
-/// How long each race goes on.
+/// Duration of each race.
 const RACE: Duration = Duration::from_millis(1000);
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -29,6 +29,8 @@ impl Numbers {
     }
 }
 
+/// Numbers of answers: to requests with revoked grants that succeeded or failed, and to changed
+/// requests.
 #[derive(Default)]
 struct Seen {
     done: usize,
@@ -37,6 +39,7 @@ struct Seen {
 }
 
 impl Seen {
+    /// Counts the answer to a request with revoked grants. Fails for a status that does not exist.
     fn note(&mut self, status: i16) -> Result<(), Failed> {
         match status {
             0 => self.done += 1,
@@ -47,7 +50,7 @@ impl Seen {
     }
 }
 
-/// Requests whose pages are taken back as soon as they were told of.
+/// Sends requests whose pages are revoked right after they were published.
 fn revoked(session: &mut Session, setup: Setup, seen: &mut Seen) -> Result<(), Failed> {
     session.connect(setup)?;
     let mut numbers = Numbers(1);
@@ -64,7 +67,8 @@ fn revoked(session: &mut Session, setup: Setup, seen: &mut Seen) -> Result<(), F
             buffers.push(buffer);
         }
         session.push(0);
-        // Some are taken back before the back-end looks, some while it copies or writes.
+        // Some grants are revoked before the back-end reads the request, some while it copies or
+        // writes.
         for _ in 0..numbers.below(2000) {
             std::hint::spin_loop();
         }
@@ -77,7 +81,7 @@ fn revoked(session: &mut Session, setup: Setup, seen: &mut Seen) -> Result<(), F
     session.close()
 }
 
-/// Writes over words of `memory` at `from` and behind until told to stop.
+/// Overwrites random words of `memory` from the offset `from` on, until `stop` is set.
 fn scribble(memory: &impl SharedWords, from: usize, names: &[u32], seed: u64, stop: &AtomicBool) {
     let mut numbers = Numbers(seed);
     let words = (memory.bytes() - from) / 4;
@@ -96,8 +100,8 @@ fn scribble(memory: &impl SharedWords, from: usize, names: &[u32], seed: u64, st
     }
 }
 
-/// Requests and tables that threads write to meanwhile. They know the names of pages that are
-/// granted, so that much of what they write can be done.
+/// Sends requests while threads overwrite requests and tables. The threads use references of
+/// granted pages, so that many of the changed requests are valid.
 fn changed(session: &mut Session, setup: Setup, seen: &mut Seen) -> Result<(), Failed> {
     session.connect(setup)?;
     let (pages, table) = (session.pages(64)?, session.pages(1)?);
@@ -124,7 +128,7 @@ fn changed(session: &mut Session, setup: Setup, seen: &mut Seen) -> Result<(), F
                 session.queues[0].ring.put(&raw);
             }
             session.push(0);
-            // What stands in an answer is a thread's word as likely as the back-end's.
+            // The contents of an answer may be a thread's as well as the back-end's.
             seen.answered += session.answers(0, batch)?.len();
         }
         Ok(())
@@ -140,7 +144,7 @@ fn changed(session: &mut Session, setup: Setup, seen: &mut Seen) -> Result<(), F
     session.close()
 }
 
-/// All of a ring is nonsense, its indices too, and the back-end is notified without end.
+/// Fills a ring with random bytes, including its indices, and notifies the back-end without end.
 fn nonsense(session: &mut Session, setup: Setup) -> Result<(), Failed> {
     let pages = session.pages(8)?;
     let names: Vec<u32> = pages.refs().iter().map(|gref| gref.0).collect();
@@ -163,6 +167,7 @@ fn nonsense(session: &mut Session, setup: Setup) -> Result<(), Failed> {
     session.close()
 }
 
+/// Runs all races. Returns a summary, or the first error.
 pub(crate) fn race(session: &mut Session) -> Result<String, Failed> {
     let mut seen = Seen::default();
     for (abi, persistent) in [(Abi::X86_64, false), (Abi::X86_32, true)] {

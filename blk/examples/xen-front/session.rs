@@ -1,4 +1,4 @@
-//! A device from the front-end's end: states in xenstore, rings, event channels.
+//! A device from the front-end's end: its states in xenstore, its rings, its event channels.
 
 use crate::Failed;
 use crate::gntalloc::{Access, Gntalloc, Pages};
@@ -14,13 +14,13 @@ use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// Where the back-end runs.
+/// The domain of the back-end.
 pub(crate) const BACKEND: DomainId = DomainId(0);
-/// Who does not answer for so long never will.
+/// Time in seconds after which a missing answer is an error.
 const PATIENCE_S: i64 = 120;
 const NONE: Transaction = Transaction(0);
 
-/// How rings are set up.
+/// The number, size and layout of rings.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) abi: Abi,
@@ -30,7 +30,7 @@ pub(crate) struct Setup {
     pub(crate) order: u32,
 }
 
-/// One ring of one page, grants that do not stay mapped.
+/// One ring of one page, with grants that do not stay mapped.
 pub(crate) const PLAIN: Setup = Setup {
     abi: Abi::X86_64,
     persistent: false,
@@ -44,7 +44,7 @@ pub(crate) struct Queue {
     port: Port,
 }
 
-/// A device. Its rings are there while it is connected.
+/// A device. It has rings while it is connected.
 pub(crate) struct Session {
     pub(crate) store: Xenbus,
     pub(crate) gntalloc: Arc<Gntalloc>,
@@ -56,6 +56,7 @@ pub(crate) struct Session {
     next_id: u64,
 }
 
+/// Waits until `fd` is readable. Fails after a time, with `what` in the error.
 fn await_input(fd: &impl AsFd, what: &str) -> Result<(), Failed> {
     let patience = Timespec {
         tv_sec: PATIENCE_S,
@@ -69,6 +70,7 @@ fn await_input(fd: &impl AsFd, what: &str) -> Result<(), Failed> {
 }
 
 impl Session {
+    /// Opens the device at `folder` in xenstore.
     pub(crate) fn open(folder: &str) -> Result<Self, Failed> {
         let mut store = Xenbus::open()?;
         let back = store.read(NONE, &format!("{folder}/backend"))?;
@@ -86,30 +88,31 @@ impl Session {
         })
     }
 
-    /// A new name for a request.
+    /// Returns an unused id for a request.
     pub(crate) fn id(&mut self) -> u64 {
         self.next_id += 1;
-        // All 64 bits are the front-end's.
+        // The front-end may use all 64 bits.
         self.next_id | self.next_id << 40
     }
 
-    /// Writes a value of ours.
+    /// Writes an entry of the front-end.
     pub(crate) fn tell(&mut self, name: &str, value: &str) -> Result<(), Failed> {
         let path = format!("{}/{name}", self.folder);
         Ok(self.store.write(NONE, &path, value)?)
     }
 
-    /// Reads a value of the back-end's.
+    /// Reads an entry of the back-end. Returns an empty text if it does not exist.
     pub(crate) fn told(&mut self, name: &str) -> Result<String, Failed> {
         let path = format!("{}/{name}", self.back);
         Ok(self.store.read(NONE, &path)?.unwrap_or_default())
     }
 
-    /// Sectors of the disk.
+    /// Reads the number of sectors of the disk.
     pub(crate) fn sectors(&mut self) -> Result<u64, Failed> {
         Ok(self.told("sectors")?.parse()?)
     }
 
+    /// Sets the front-end's state.
     pub(crate) fn become_state(&mut self, state: State) -> Result<(), Failed> {
         self.tell("state", &state.to_string())
     }
@@ -121,7 +124,7 @@ impl Session {
             if wanted.contains(&state) {
                 return Ok(());
             }
-            // Events may have come in with the value, and would not be seen by waiting.
+            // Events may have arrived with the value, for which the device does not poll readable.
             if self.store.event()?.is_some() {
                 continue;
             }
@@ -132,14 +135,14 @@ impl Session {
         }
     }
 
-    /// Has features offered, whatever was before.
+    /// Starts from the beginning and waits until the back-end offers its features.
     pub(crate) fn begin(&mut self) -> Result<(), Failed> {
         self.release();
         self.become_state(State::Initialising)?;
         self.await_back(&[State::InitWait])
     }
 
-    /// Makes rings and tells of them, but for the state.
+    /// Makes rings and writes their entries, but not the state.
     pub(crate) fn prepare(&mut self, setup: Setup) -> Result<(), Failed> {
         self.abi = setup.abi;
         for number in 0..setup.queues {
@@ -176,7 +179,7 @@ impl Session {
         self.tell("ring-page-order", &setup.order.to_string())
     }
 
-    /// Connects, whatever was before.
+    /// Connects with new rings, from any state.
     pub(crate) fn connect(&mut self, setup: Setup) -> Result<(), Failed> {
         self.begin()?;
         self.prepare(setup)?;
@@ -185,7 +188,7 @@ impl Session {
         self.become_state(State::Connected)
     }
 
-    /// Ends orderly; the back-end holds nothing of ours any more.
+    /// Closes the device in the proper order. The back-end then uses no page of this domain.
     pub(crate) fn close(&mut self) -> Result<(), Failed> {
         self.become_state(State::Closing)?;
         self.await_back(&[State::Closing, State::Closed])?;
@@ -195,14 +198,15 @@ impl Session {
         Ok(())
     }
 
-    /// Gives rings and ports up, without a word.
+    /// Drops rings and ports without a change in xenstore.
     pub(crate) fn release(&mut self) {
         for queue in self.queues.drain(..) {
             self.events.unbind(queue.port);
         }
     }
 
-    /// Tells of what was put into a ring.
+    /// Publishes the requests that were put into a ring, and notifies the back-end if it wants
+    /// that.
     pub(crate) fn push(&self, queue: usize) {
         let queue = &self.queues[queue];
         if queue.ring.push() {
@@ -210,12 +214,12 @@ impl Session {
         }
     }
 
-    /// Notifies, whether it is wanted or not.
+    /// Notifies the back-end, even if it does not want that.
     pub(crate) fn notify(&self, queue: usize) {
         self.events.notify(self.queues[queue].port);
     }
 
-    /// Waits for `count` answers in a ring.
+    /// Waits for `count` answers in a ring. Fails if they do not come in time.
     pub(crate) fn answers(&mut self, queue: usize, count: usize) -> Result<Vec<Answer>, Failed> {
         let mut answers = Vec::new();
         loop {
@@ -244,7 +248,7 @@ impl Session {
         }
     }
 
-    /// Puts requests into a ring, which has room for them, and waits for their answers.
+    /// Puts requests into a ring, which must have space, and waits for their answers.
     pub(crate) fn ask(
         &mut self,
         queue: usize,
@@ -256,7 +260,7 @@ impl Session {
         self.answers(queue, requests.len())
     }
 
-    /// Pages for data that the back-end may read and write.
+    /// Allocates pages that the back-end may read and write.
     pub(crate) fn pages(&self, count: usize) -> Result<Pages, Failed> {
         let pages = self.gntalloc.grant(BACKEND, count, Access::Write);
         pages.map_err(|error| format!("{count} pages are not granted: {error}").into())

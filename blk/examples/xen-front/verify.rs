@@ -1,5 +1,5 @@
-//! What is written is read again: in both layouts, directly and by tables, copied and mapped,
-//! through one ring and several, across closing and coming back.
+//! Writes to the disk and reads it back: in both layouts, with segments in the request and in
+//! tables, copied and mapped, through one ring and several, and after closing and connecting again.
 
 use crate::Failed;
 use crate::gntalloc::Pages;
@@ -11,20 +11,21 @@ use ebb_blk::xen::protocol::{Abi, MAX_INDIRECT_SEGMENTS, MAX_SEGMENTS, SEGMENT_B
 use std::fs::File;
 use std::io::Read;
 
-/// Bytes of the disk that are written, from its beginning, by requests with tables; by others.
+/// Bytes at the beginning of the disk that are written, by requests with tables and by others.
 const BYTES: usize = 4 << 20;
 const FEWER: usize = 1 << 20;
-/// Requests under way at once.
+/// Number of requests under way in each ring.
 const DEPTH: usize = 4;
-/// Sectors of some segments: whole pages, and parts, so that they meet no alignment of the image.
+/// Sectors of some segments: whole pages, and parts, so that they do not meet the image's
+/// alignment.
 const PARTS: [(u8, u8); 4] = [(0, 7), (1, 7), (0, 2), (5, 5)];
 
-/// How requests name their segments.
+/// The place of a request's segments.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
-    /// In the request: whole pages.
+    /// In the request, whole pages.
     Direct,
-    /// In the request: whole pages and parts of some.
+    /// In the request, whole pages and parts of pages.
     Parts,
     /// In a table of 256.
     Table,
@@ -39,7 +40,7 @@ impl Shape {
     }
 }
 
-/// Pages of one request, and their table.
+/// The pages of one request, and its table.
 pub(crate) struct Buffer {
     pub(crate) pages: Pages,
     table: Pages,
@@ -47,6 +48,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
+    /// Makes the pages and the table of a request.
     pub(crate) fn new(session: &Session, shape: Shape) -> Result<Self, Failed> {
         Ok(Self {
             pages: session.pages(shape.segments())?,
@@ -55,7 +57,8 @@ impl Buffer {
         })
     }
 
-    /// First and last sectors of the pages for up to `bytes`, and how many bytes that is.
+    /// Returns the first and last sectors of the pages for up to `bytes`, and the number of bytes
+    /// they hold.
     fn segments(&self, bytes: usize) -> (Vec<(u8, u8)>, usize) {
         let (mut parts, mut sum) = (Vec::new(), 0);
         for page in 0..self.shape.segments() {
@@ -79,7 +82,7 @@ impl Buffer {
         (parts, sum)
     }
 
-    /// A request for up to `bytes` from `sector` on, and for how many it is.
+    /// Makes a request for up to `bytes` from `sector` on. Returns it with its number of bytes.
     pub(crate) fn request(
         &self,
         (abi, id): (Abi, u64),
@@ -103,7 +106,7 @@ impl Buffer {
         (indirect(abi, write, id, sector, table), sum)
     }
 
-    /// Calls `each` with the place in the pages and in `bytes` of each segment's bytes.
+    /// Calls `each` for each segment, with its offset in the pages and its range in `bytes`.
     fn each(&self, bytes: usize, mut each: impl FnMut(usize, std::ops::Range<usize>)) {
         let mut at = 0;
         for (page, (first, last)) in self.segments(bytes).0.into_iter().enumerate() {
@@ -115,7 +118,7 @@ impl Buffer {
     }
 }
 
-/// Moves all of `content` from or to the disk, `DEPTH` requests at a time in each ring.
+/// Transfers all of `content` from or to the disk, with `DEPTH` requests at a time in each ring.
 fn transfer(
     session: &mut Session,
     write: bool,
@@ -173,7 +176,7 @@ fn transfer(
     Ok(())
 }
 
-/// Reads all that `expected` has from the disk and compares.
+/// Reads as much as `expected` from the disk. Fails if it differs.
 pub(crate) fn compare(session: &mut Session, shape: Shape, expected: &[u8]) -> Result<(), Failed> {
     let mut seen = vec![0; expected.len()];
     transfer(session, false, shape, &mut seen)?;
@@ -185,14 +188,14 @@ pub(crate) fn compare(session: &mut Session, shape: Shape, expected: &[u8]) -> R
     }
 }
 
-/// What nobody can guess.
+/// Returns random bytes.
 pub(crate) fn unguessable(bytes: usize) -> Result<Vec<u8>, Failed> {
     let mut content = vec![0; bytes];
     File::open("/dev/urandom")?.read_exact(&mut content)?;
     Ok(content)
 }
 
-/// Writes, flushes, reads again, through rings that are connected. Returns what it wrote.
+/// Writes random content, flushes, and reads it back through connected rings. Returns the content.
 fn round(session: &mut Session, shape: Shape) -> Result<Vec<u8>, Failed> {
     let bytes = if shape == Shape::Table { BYTES } else { FEWER };
     let mut content = unguessable(bytes)?;
@@ -206,14 +209,14 @@ fn round(session: &mut Session, shape: Shape) -> Result<Vec<u8>, Failed> {
     Ok(content)
 }
 
-/// A short look at a device that is connected: is what is written read again?
+/// Writes and reads a few requests on a connected device. Fails if it reads something else.
 pub(crate) fn sound(session: &mut Session) -> Result<(), Failed> {
     let mut content = unguessable(MAX_SEGMENTS * GRANT_BYTES)?;
     transfer(session, true, Shape::Direct, &mut content)?;
     compare(session, Shape::Table, &content)
 }
 
-/// The same, of one that is not connected.
+/// Does the same on a device that is not connected, and closes it.
 pub(crate) fn check(session: &mut Session) -> Result<String, Failed> {
     session.connect(PLAIN)?;
     sound(session)?;
@@ -221,6 +224,7 @@ pub(crate) fn check(session: &mut Session) -> Result<String, Failed> {
     Ok("it came back".into())
 }
 
+/// Runs all combinations. Writes the final contents of the disk to `file`.
 pub(crate) fn verify(session: &mut Session, file: &str) -> Result<String, Failed> {
     let ways = [
         (Shape::Direct, false, 1, 0),
@@ -242,7 +246,7 @@ pub(crate) fn verify(session: &mut Session, file: &str) -> Result<String, Failed
             };
             let in_vain = |error: Failed| format!("{setup:?}, {shape:?}: {error}");
             session.connect(setup).map_err(in_vain)?;
-            // What the one before wrote, in the other layout.
+            // The content of the round before, which used another layout.
             if let Some(content) = &content {
                 compare(session, shape, content).map_err(in_vain)?;
             }
@@ -252,7 +256,7 @@ pub(crate) fn verify(session: &mut Session, file: &str) -> Result<String, Failed
         }
     }
     std::fs::write(file, content.unwrap_or_default())?;
-    // Closed and come back once more, to end with one that reads only.
+    // Connects once more, so that the last front-end only reads.
     session.connect(PLAIN)?;
     compare(session, Shape::Direct, &std::fs::read(file)?)?;
     session.close()?;

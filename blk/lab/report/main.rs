@@ -1,9 +1,11 @@
-//! Makes the tables of docs/measurements.md of what the Xen laboratory's machines said:
+//! Makes the tables of docs/measurements.md from the output of the Xen laboratory's machines:
 //!
-//!     cargo run --release -p ebb-blk --example xen-report -- LOG…
+//! ```text
+//! cargo run --release -p ebb-blk --example xen-report -- LOG…
+//! ```
 //!
-//! The seed's figures stand beside the laboratory's. Ends with 1 if something failed or a table
-//! lacks a figure.
+//! The tables also have the figures published for the original patch (the "seed"). Exits with 1 if
+//! something failed or a table lacks a figure.
 
 mod records;
 mod statistics;
@@ -21,7 +23,7 @@ fn main() -> ExitCode {
     }
     for path in logs {
         match std::fs::read(&path) {
-            // A console may carry anything.
+            // The console's output may hold any bytes.
             Ok(bytes) => records.read(&String::from_utf8_lossy(&bytes)),
             Err(error) => {
                 eprintln!("xen-report: cannot read {}: {error}", path.display());

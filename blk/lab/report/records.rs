@@ -1,8 +1,8 @@
-//! What the laboratory's machines said: lines of the console that begin with `LAB`.
+//! The records of the laboratory's machines: lines of their consoles that begin with `LAB`.
 
 use std::collections::BTreeMap;
 
-/// Who serves a guest's disks.
+/// The back-end that serves a guest's disks.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Backend {
     /// Linux's `xen-blkback`.
@@ -12,9 +12,10 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
+    /// Both back-ends, in the order of tables.
     pub(crate) const ALL: [Self; 2] = [Self::Kernel, Self::Ebb];
 
-    /// As it stands in tables.
+    /// Returns the name for tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kernel => "`xen-blkback`",
@@ -31,44 +32,54 @@ impl Backend {
     }
 }
 
-/// Pages that moved between memory and swap in one run.
+/// Numbers of pages that were swapped in and out in one run.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Swap {
+    /// The back-end.
     pub(crate) backend: Backend,
+    /// Duration of the squeeze in ms; 0 for none.
     pub(crate) squeeze_ms: u32,
+    /// Pages swapped in.
     pub(crate) pswpin: f64,
+    /// Pages swapped out.
     pub(crate) pswpout: f64,
+    /// Duration of the run in seconds.
     pub(crate) seconds: f64,
 }
 
-/// One figure of I/O.
+/// One measurement of I/O.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Io {
+    /// The kind of device.
     pub(crate) device: String,
+    /// The load.
     pub(crate) load: String,
+    /// The unit of `value`.
     pub(crate) unit: String,
+    /// The back-end.
     pub(crate) backend: Backend,
-    /// `max_buffer_pages`, or that it is squeezed.
+    /// `max_buffer_pages`, or the word for a pool that is squeezed.
     pub(crate) pool: String,
+    /// The figure.
     pub(crate) value: f64,
 }
 
-/// All of it.
+/// All records.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Records {
     pub(crate) swap: Vec<Swap>,
     pub(crate) io: Vec<Io>,
-    /// Of machine, host and set-up, by experiment.
+    /// Descriptions of machine, host and set-up, for each experiment.
     pub(crate) facts: Vec<String>,
-    /// What went wrong.
+    /// Messages about failures.
     pub(crate) failures: Vec<String>,
 }
 
 impl Records {
-    /// Adds what `log` says.
+    /// Adds the records in `log`.
     pub(crate) fn read(&mut self, log: &str) {
         for line in log.lines() {
-            // A console's line may begin with what was left on it.
+            // Other output may precede the record on a line.
             let Some((_, text)) = line.trim_end().split_once("LAB ") else {
                 continue;
             };

@@ -1,11 +1,11 @@
-//! What figures say, and whether two sets of them differ.
+//! Statistics of figures, and tests whether two sets differ.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// How sure a difference has to be before it counts as proven.
+/// The confidence from which a difference counts as proven.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
-/// A set of figures in short. There is at least one figure, and all are finite.
+/// A summary of at least one figure. All figures are finite.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Summary {
     pub(crate) count: usize,
@@ -13,12 +13,12 @@ pub(crate) struct Summary {
     pub(crate) max: f64,
     pub(crate) median: f64,
     pub(crate) mean: f64,
-    /// Of the sample (divided by `count - 1`); 0 for a single figure.
+    /// The standard deviation of the sample (divided by `count - 1`); 0 for a single figure.
     pub(crate) deviation: f64,
 }
 
 impl Summary {
-    /// The summary of `figures`; none of no figures, or of such as are not finite.
+    /// Returns the summary of `figures`. Returns `None` if there are none, or one is not finite.
     pub(crate) fn of(figures: &[f64]) -> Option<Self> {
         if figures.is_empty() || figures.iter().any(|figure| !figure.is_finite()) {
             return None;
@@ -49,27 +49,27 @@ impl Summary {
     }
 }
 
-/// How one set of figures differs from another by Welch's t-test, two-sided.
+/// The difference of two sets of figures by Welch's t-test, two-sided.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) enum Difference {
-    /// There are not two figures in each set.
+    /// One of the sets has fewer than two figures.
     Unknown,
-    /// Not proven.
+    /// The difference is not proven.
     NotProven {
-        /// Means differ by no more than this, at [`CONFIDENCE`].
+        /// Maximum difference of the means, at [`CONFIDENCE`].
         within: f64,
     },
-    /// Proven.
+    /// The difference is proven.
     Proven {
         /// The difference of the means.
         by: f64,
-        /// What to give or take, at [`CONFIDENCE`].
+        /// Half the width of its interval, at [`CONFIDENCE`].
         within: f64,
     },
 }
 
 impl Difference {
-    /// `figures` beside `reference`.
+    /// Compares `figures` with `reference`.
     pub(crate) fn between(figures: &Summary, reference: &Summary) -> Self {
         if figures.count < 2 || reference.count < 2 {
             return Self::Unknown;
@@ -100,7 +100,7 @@ impl Difference {
 }
 
 fn number(count: usize) -> f64 {
-    // A laboratory's rounds: far below what f64 holds exactly.
+    // The number of rounds is far below what f64 represents exactly.
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn the_seeds_own_figures() {
-        // Its five fast and slow runs are not printed one by one; these have its summaries.
+        // Its five fast and slow runs are not published singly; these figures have the same
+        // summaries.
         let slow = summary(&[38.7, 38.7, 38.7, 38.7, 45.8]);
         assert!(
             near(slow.mean, 40.12) && near(slow.deviation, 3.175_216_5),
@@ -135,8 +136,8 @@ mod tests {
         assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
     }
 
-    /// Welch's test of the sets that R's documentation of `t.test` uses (`sleep`): t = -1.8608,
-    /// df = 17.776, the interval of the difference -3.3654832 to 0.2054832.
+    /// Welch's test of the data set `sleep` in R's documentation of `t.test`: t = -1.8608, df =
+    /// 17.776, the interval of the difference is -3.3654832 to 0.2054832.
     #[test]
     fn welch_as_r_has_it() {
         let one = summary(&[0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]);

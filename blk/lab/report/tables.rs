@@ -5,16 +5,16 @@ use crate::statistics::{CONFIDENCE, Difference, Summary};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Durations of the squeeze in the order of the table, 0 for none, with what the seed had:
-/// pswpin, pswpout.
+/// Durations of the squeeze in the order of the table, 0 for none, with the seed's pswpin and
+/// pswpout.
 const DURATIONS: [(u32, u32, u32); 4] = [
     (0, 76_672, 185_799),
     (1, 852, 6_424),
     (10, 212, 3_325),
     (100, 203, 3_340),
 ];
-/// `max_buffer_pages` of an empty pool, a pool that is always squeezed, and the default, which the
-/// others are held against.
+/// `max_buffer_pages` of an empty pool, a pool that is always squeezed, and the default, with which
+/// the others are compared.
 const POOLS: [&str; 3] = ["0", "squeezed", DEFAULT_POOL];
 const DEFAULT_POOL: &str = "1024";
 /// The seed's runs of dd: device, `max_buffer_pages`, then minimum, maximum, median, average and
@@ -26,7 +26,7 @@ const SEED_IO: [(&str, &str, [f64; 5]); 4] = [
     ("fast", "1024", [414.0, 425.0, 416.0, 417.8, 4.438_468_2]),
 ];
 
-/// The report, and what it lacks.
+/// Returns the report, and the names of missing figures.
 pub(crate) fn report(records: &Records) -> (String, Vec<String>) {
     let mut report = Report::default();
     report.swap(&records.swap);
@@ -92,7 +92,7 @@ impl Report {
         self.swap_change(runs, &backends);
     }
 
-    /// What the squeeze saves, beside no squeeze.
+    /// Adds the table that compares each squeeze with no squeeze.
     fn swap_change(&mut self, runs: &[Swap], backends: &[Backend]) {
         self.line(&format!(
             "\nBoth directions together beside no squeeze, averages, Welch's t-test at {:.0} %:\n",
@@ -281,7 +281,7 @@ fn percent(share: f64) -> String {
     text.replace('-', "−")
 }
 
-/// Median (least to most).
+/// Returns the median with minimum and maximum.
 fn range(summary: &Summary) -> String {
     format!(
         "{} ({} to {})",
@@ -291,7 +291,7 @@ fn range(summary: &Summary) -> String {
     )
 }
 
-/// Three significant digits, or all of a whole number.
+/// Returns a figure with three significant digits, or all digits of a whole number.
 fn short(figure: f64) -> String {
     if figure >= 100.0 {
         grouped(&format!("{figure:.0}"))
@@ -306,7 +306,7 @@ fn whole(figure: u32) -> String {
     grouped(&figure.to_string())
 }
 
-/// Digits in groups of three.
+/// Separates groups of three digits by commas.
 fn grouped(digits: &str) -> String {
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -318,7 +318,7 @@ fn grouped(digits: &str) -> String {
     text
 }
 
-/// Text of a console as text of a page.
+/// Escapes text of a console for a Markdown page.
 fn escape(text: &str) -> String {
     text.chars()
         .filter(|letter| !letter.is_control())

@@ -1,49 +1,52 @@
-//! A request under way: what its next step is, and what the end of one means.
+//! A request under way: its next step, and the meaning of a step's result.
 
 use crate::failure::Failure;
 use crate::io::{Operation, Route};
 use crate::pool::Batch;
 use crate::request::{Door, HostSlice, Op, Payload, Range, Status};
 
-/// Times that the kernel may say "again" to a request.
+/// Number of times in a row that a step is repeated after EAGAIN or EINTR.
 const MAX_RETRIES: u8 = 64;
 
+/// A request under way, with the memory of its current step.
 #[derive(Debug)]
 pub(super) struct Active<D: Door> {
     pub(super) ticket: D::Ticket,
     pub(super) op: Op,
     pub(super) payload: D::Payload,
-    /// Bytes that are done; for ranges, how many of them.
+    /// Bytes transferred so far. For requests with ranges: number of ranges done.
     pub(super) done: u64,
     retries: u8,
-    /// What the step under way uses. The kernel reads the slices: they must not move.
+    /// The pages of the pool that the step uses. `None` for a step in place.
     pub(super) batch: Option<Batch>,
+    /// The memory of the step. The kernel reads this array during the step, so it must not move.
     pub(super) slices: Vec<HostSlice>,
+    /// Number of bytes in `slices`.
     pub(super) step_bytes: u64,
 }
 
-/// What a request does next.
+/// The next step of a request.
 pub(super) enum Next {
-    /// It moves bytes, from or to this byte of the image on, and takes memory for them.
+    /// Transfers data, starting at this byte of the image. It needs memory.
     Move(u64),
-    /// This, which takes none.
+    /// An operation without data.
     Plain(Operation),
-    /// Nothing more.
+    /// None: the request is complete.
     Finished(Status),
 }
 
-/// What the result of a step means.
+/// The meaning of a step's result.
 pub(super) enum Verdict {
-    /// So many bytes were read, and are to be handed over.
+    /// This many bytes were read into pages of the pool and must be copied to the guest.
     Arrived(u64),
-    /// So many bytes are done with it, and there may be one more step.
+    /// The step transferred this many bytes, and there may be another step.
     On(u64),
-    /// It was the last.
+    /// The request is complete.
     Over(Status),
 }
 
 impl<D: Door> Active<D> {
-    /// A request of which nothing is done; `slices` is room for its steps.
+    /// Makes a request whose work has not begun. `slices` is an empty buffer that its steps use.
     pub(super) fn new(
         ticket: D::Ticket,
         op: Op,
@@ -62,6 +65,7 @@ impl<D: Door> Active<D> {
         }
     }
 
+    /// Returns the next step. Does not change the request.
     pub(super) fn next(&self) -> Next {
         match &self.op {
             Op::Read(start) | Op::Write(start) => {
@@ -92,7 +96,9 @@ impl<D: Door> Active<D> {
         }
     }
 
-    /// The operation that moves the bytes of a step for which memory was found.
+    /// Returns the operation of a transfer step, whose memory is in `slices`: a write for write
+    /// requests, else a read. `route` is the descriptor to use and `offset` the first byte in the
+    /// image. With `durable`, a write is durable when it completes.
     pub(super) fn transfer(&self, route: Route, offset: u64, durable: bool) -> Operation {
         let slices = self.slices.as_ptr();
         let count = u32::try_from(self.slices.len()).unwrap_or(0);
@@ -114,12 +120,13 @@ impl<D: Door> Active<D> {
         }
     }
 
-    /// Whether its step writes what is to be copied first.
+    /// Returns whether the step writes data that must first be copied from the guest into pages of
+    /// the pool.
     pub(super) fn wants_bytes(&self) -> bool {
         self.batch.is_some() && matches!(self.op, Op::Write(_))
     }
 
-    /// Takes the result of a step into account.
+    /// Processes the result of a step: a number of bytes, or a negative error number.
     pub(super) fn judge(&mut self, result: i32) -> Verdict {
         match self.refused(result) {
             Some(Some(status)) => return Verdict::Over(status),
@@ -129,7 +136,7 @@ impl<D: Door> Active<D> {
         match &self.op {
             Op::Read(_) | Op::Write(_) => {
                 let bytes = u64::try_from(result).unwrap_or(0).min(self.step_bytes);
-                // The image ends before the disk does: somebody cut it.
+                // No bytes: the image is shorter than the disk, because it was truncated.
                 if bytes == 0 {
                     return Verdict::Over(Status::IoError);
                 }
@@ -146,7 +153,8 @@ impl<D: Door> Active<D> {
         }
     }
 
-    /// What the image did not do, by the result of a step; of what the image never sees, nothing.
+    /// Describes the failure of a step with `result`. Returns `None` for operations that do not use
+    /// the image.
     pub(super) fn failure(&self, result: i32) -> Option<Failure> {
         let at = |ranges: &[Range]| self.range(ranges).map_or(0, |range| range.offset);
         let (what, offset) = match &self.op {
@@ -164,13 +172,13 @@ impl<D: Door> Active<D> {
         })
     }
 
-    /// The one of `ranges` that is next.
+    /// Returns the next range to process, or `None` if all are done.
     fn range<'a>(&self, ranges: &'a [Range]) -> Option<&'a Range> {
         ranges.get(usize::try_from(self.done).ok()?)
     }
 
-    /// What to do about a result that is an error: `None` if it is none, else a status, or
-    /// `Some(None)` to try again.
+    /// Decides what follows from `result`. Returns `None` if it is no error, `Some(None)` if the
+    /// step must be repeated, and the status of the request otherwise.
     fn refused(&mut self, result: i32) -> Option<Option<Status>> {
         let error = match result {
             0.. => return None,
@@ -181,7 +189,8 @@ impl<D: Door> Active<D> {
             return Some(None);
         }
         if error == libc::EOPNOTSUPP {
-            // A file system that cannot zero in place can often punch, which reads as zeroes too.
+            // A file system that cannot zero a range can often punch a hole, which reads as zeroes
+            // too.
             if let Op::WriteZeroes(ranges) = &mut self.op
                 && let Some(range) = usize::try_from(self.done)
                     .ok()

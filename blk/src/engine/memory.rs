@@ -1,5 +1,5 @@
-//! The memory of steps: the guest's own where the image can take it as it lies, pages of the pool
-//! elsewhere; and what goes back to the system of those pages.
+//! Finds memory for steps: the guest's own if direct I/O can use it, else pages of the pool. Also
+//! decides when the pool returns pages to the system.
 
 use super::active::Active;
 use crate::arena::Arena;
@@ -12,29 +12,29 @@ use crate::time::Micros;
 use std::io;
 use std::sync::Arc;
 
-/// Pages that one step takes from the pool at most: 256 KiB.
+/// Maximum number of pages of the pool that one step uses: 256 KiB.
 pub const BOUNCE_PAGES: u32 = 64;
-/// Slices of one step; `UIO_MAXIOV` of Linux.
+/// Maximum number of slices in one step (`UIO_MAXIOV` of Linux).
 const MAX_SLICES: usize = 1024;
-/// Bytes of one step in place. A request may be as large as its disk, and where a step is a system call
-/// nobody looks at anything else meanwhile.
+/// Maximum number of bytes of one step in place. A request may be as large as its disk, and a step
+/// by a system call keeps the thread from everything else.
 const MAX_STEP_BYTES: u64 = 16 << 20;
 
-/// The pool, and when it shrinks.
+/// The pool of an instance, and the times at which it shrinks.
 #[derive(Debug)]
 pub(super) struct Memory {
     knobs: Arc<Knobs>,
     pool: Pool<Arena>,
     squeeze: Squeeze,
-    /// When the pool is looked at next.
+    /// Time of the next [`Pool::trim`].
     next_trim: Micros,
 }
 
 impl Memory {
-    /// Nothing of it is resident yet.
+    /// Makes an empty pool with the settings `knobs`. No page is resident yet.
     ///
     /// # Errors
-    /// If there is no address space left.
+    /// Fails if the address space cannot be mapped.
     pub(super) fn new(knobs: Arc<Knobs>) -> io::Result<Self> {
         Ok(Self {
             knobs,
@@ -44,34 +44,37 @@ impl Memory {
         })
     }
 
+    /// Returns the pool.
     #[cfg(all(test, not(loom)))]
     pub(super) fn pool(&mut self) -> &mut Pool<Arena> {
         &mut self.pool
     }
 
+    /// Returns the settings.
     #[cfg(all(test, not(loom)))]
     pub(super) fn knobs(&self) -> &Knobs {
         &self.knobs
     }
 
-    /// How the pool stands.
+    /// Returns the numbers of the pool's pages in each state.
     pub(super) fn counts(&self) -> Counts {
         self.pool.counts()
     }
 
-    /// Takes the pages of a request back.
+    /// Returns the pages of a request to the pool.
     pub(super) fn put(&mut self, batch: Batch) {
         self.pool.put(batch);
     }
 
-    /// Memory was tight at `event`. Whether that squeezes the pool.
+    /// Starts a squeeze for a pressure event at `event`. Returns `false`, and does nothing, if
+    /// squeezing is off.
     pub(super) fn squeeze(&mut self, event: Micros) -> bool {
         let duration = self.knobs.squeeze_duration();
         self.squeeze.begin(event, duration);
         !duration.is_zero()
     }
 
-    /// See [`Engine::shrink`](super::Engine::shrink).
+    /// Returns free pages to the system, as [`Engine::shrink`](super::Engine::shrink) describes.
     pub(super) fn shrink(&mut self, now: Micros) {
         if self.knobs.squeeze_duration().is_zero() {
             self.squeeze = Squeeze::default();
@@ -86,12 +89,13 @@ impl Memory {
         self.next_trim = now + SHRINK_INTERVAL;
     }
 
-    /// When the pool wants to be looked at again, if it is then over its limit.
+    /// Returns the time of the next [`Self::shrink`], or `None` if the pool is within its limit at
+    /// `now`.
     pub(super) fn next_shrink(&self, now: Micros) -> Option<Micros> {
         (self.pool.counts().kept > self.limit(now)).then_some(self.next_trim)
     }
 
-    /// Free pages that may be kept at `now`.
+    /// Returns the maximum number of free pages to keep at `now`.
     fn limit(&self, now: Micros) -> u32 {
         if self.squeeze.active(now) {
             return 0;
@@ -99,8 +103,9 @@ impl Memory {
         self.knobs.get(Knob::MaxBufferPages)
     }
 
-    /// Finds the memory for the next step: the guest's own where that works. `None` if it takes
-    /// pages and none are free.
+    /// Finds the memory for the next step of `request`, which begins at byte `offset` of the image,
+    /// and stores it in `slices`. `direct` is the alignment of direct I/O. Returns the descriptor
+    /// to use, or `None` if the step needs pages of the pool and too few are free.
     pub(super) fn gather<D: Door>(
         &mut self,
         request: &mut Active<D>,
@@ -125,7 +130,7 @@ impl Memory {
             if fits {
                 request.slices.clear();
                 request.step_bytes = rest_of(slices, request.done, &mut request.slices);
-                // Of a step before, which did not fit.
+                // Pages of an earlier step that did not fit.
                 if let Some(batch) = request.batch.take() {
                     self.pool.put(batch);
                 }
@@ -166,7 +171,8 @@ impl Memory {
     }
 }
 
-/// The slices without their first `skip` bytes, as many as one step takes. Returns their bytes.
+/// Appends to `rest` the slices without their first `skip` bytes, up to the limits of one step.
+/// Returns the number of bytes appended.
 fn rest_of(slices: &[HostSlice], mut skip: u64, rest: &mut Vec<HostSlice>) -> u64 {
     let mut bytes = 0;
     for slice in slices {
@@ -189,17 +195,17 @@ fn rest_of(slices: &[HostSlice], mut skip: u64, rest: &mut Vec<HostSlice>) -> u6
     bytes
 }
 
-/// The first `bytes` of the pool's pages in `slices`.
+/// Returns the first `bytes` of the pool's pages in `slices`.
 ///
 /// # Safety
-/// The slices are of pages that one request took from the pool; while what is returned is in use,
-/// the request keeps them and no operation on them is under way.
+/// The slices must be pages that one request took from the pool. While the result is in use, the
+/// request must keep them, and no operation on them may be under way.
 pub(super) unsafe fn buffers<'a>(slices: &[HostSlice], bytes: u64) -> Vec<&'a mut [u8]> {
     let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
     let pieces = slices.iter().map(|slice| {
         let len = slice.iov_len.min(left);
         left -= len;
-        // SAFETY: mapped, and in nobody else's use, says the caller.
+        // SAFETY: the caller guarantees that the pages are mapped and in no other use.
         unsafe { std::slice::from_raw_parts_mut(slice.iov_base.cast::<u8>(), len) }
     });
     pieces.filter(|piece| !piece.is_empty()).collect()

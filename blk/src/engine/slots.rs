@@ -1,22 +1,24 @@
-//! The requests under way, each in a slot by whose number the kernel knows it.
+//! The table of requests under way. Each has a slot, whose index is the token of its operations.
 
 use super::active::Active;
 use crate::request::{Door, HostSlice};
 
-/// Room for slices that is kept for the next requests: so many, for so many slices each.
+/// Maximum number of empty slice buffers kept for later requests, and the maximum capacity of each.
 const MAX_SPARES: usize = 64;
 const MAX_SPARE_SLICES: usize = 64;
 
+/// The requests under way, by slot index.
 #[derive(Debug)]
 pub(super) struct Slots<D: Door> {
-    /// Boxed, so that a request stays where it is while the kernel works on it.
+    /// Boxed, so that a request does not move while the kernel uses its slices.
     active: Vec<Option<Box<Active<D>>>>,
     free: Vec<usize>,
-    /// Room for slices, of requests that are done.
+    /// Empty slice buffers of completed requests.
     spare_slices: Vec<Vec<HostSlice>>,
 }
 
 impl<D: Door> Slots<D> {
+    /// Makes an empty table.
     pub(super) fn new() -> Self {
         Self {
             active: Vec::new(),
@@ -25,17 +27,17 @@ impl<D: Door> Slots<D> {
         }
     }
 
-    /// How many are in use, those included whose request is taken out for the moment.
+    /// Returns the number of slots in use, including those whose request is taken out.
     pub(super) fn in_use(&self) -> usize {
         self.active.len() - self.free.len()
     }
 
-    /// Room for the slices of a new request.
+    /// Returns an empty slice buffer for a new request.
     pub(super) fn room(&mut self) -> Vec<HostSlice> {
         self.spare_slices.pop().unwrap_or_default()
     }
 
-    /// Puts a new request into a slot.
+    /// Stores a new request. Returns its slot.
     pub(super) fn add(&mut self, request: Active<D>) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.active.push(None);
@@ -45,25 +47,28 @@ impl<D: Door> Slots<D> {
         slot
     }
 
+    /// Returns the request in `slot`, or `None` if the slot is empty or its request is taken out.
     pub(super) fn get(&self, slot: usize) -> Option<&Active<D>> {
         self.active.get(slot)?.as_deref()
     }
 
+    /// Returns the request in `slot`, or `None` if the slot is empty or its request is taken out.
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Active<D>> {
         self.active.get_mut(slot)?.as_deref_mut()
     }
 
-    /// Takes the request out for a while; the slot stays its own.
+    /// Takes the request out of `slot`, which stays reserved for it. Returns `None` if there is
+    /// none.
     pub(super) fn take(&mut self, slot: usize) -> Option<Box<Active<D>>> {
         self.active.get_mut(slot)?.take()
     }
 
-    /// Puts it back.
+    /// Puts a request back into its slot.
     pub(super) fn put(&mut self, slot: usize, request: Box<Active<D>>) {
         self.active[slot] = Some(request);
     }
 
-    /// Gives up a slot whose request was taken out, and keeps the room for `slices`.
+    /// Frees a slot whose request was taken out. Keeps the buffer `slices` for later requests.
     pub(super) fn free(&mut self, slot: usize, mut slices: Vec<HostSlice>) {
         self.active[slot] = None;
         self.free.push(slot);

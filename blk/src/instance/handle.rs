@@ -1,4 +1,4 @@
-//! Starting an instance, and what other threads can ask of it.
+//! Starts instances, and gives other threads a handle to each.
 
 use super::shared::{Figures, Shared};
 use super::vhost_user::Worker;
@@ -23,30 +23,32 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The time that a disk has to end once it is asked to: for its image to finish what is under way.
-/// A request that is not finished by then is not answered, as if the power had failed.
+/// Maximum time for an instance to stop, in which its image finishes the operations under way. A
+/// request that is not finished by then is not answered, as after a power failure.
 pub const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// Where the front-end comes from.
+/// How an instance is connected to its front-end.
 #[derive(Debug)]
 pub enum Socket {
-    /// It connects, goes, and may come again.
+    /// Front-ends connect to this socket, one after the other.
     Listener(UnixListener),
-    /// It is connected; the instance ends when it goes.
+    /// The front-end is connected. The instance ends when it disconnects.
     Connected(UnixStream),
-    /// It is in another Xen domain; the instance ends when its device goes.
+    /// The front-end is in another Xen domain. The instance ends with its device.
     Xen(Front),
 }
 
-/// An instance, as other threads see it. Dropping it stops the instance.
+/// A handle to an instance. Dropping it stops the instance and waits for its end.
 #[derive(Debug)]
 pub struct Handle {
     name: String,
     waker: Waker,
     shared: Arc<Shared>,
+    /// `None` once [`Self::stopped`] was called.
     thread: Mutex<Option<Thread>>,
-    /// When it was first asked to stop.
+    /// Time of the first request to stop.
     stop_asked: OnceLock<Instant>,
+    /// The socket to remove at the end.
     socket_path: Option<PathBuf>,
     io_kind: &'static str,
 }
@@ -55,13 +57,13 @@ pub struct Handle {
 #[derive(Debug)]
 struct Thread {
     handle: JoinHandle<()>,
-    /// The thread has the only sender until it ends.
+    /// Disconnected when the thread ends, because the thread has the only sender.
     ended: mpsc::Receiver<io::Result<&'static str>>,
 }
 
 impl Thread {
-    /// Waits for the thread's end. Returns `false` if that did not come in time: the thread goes on
-    /// by itself.
+    /// Waits until the thread has ended, at most for `limit`. Returns `false` if it has not; the
+    /// thread then goes on.
     fn join_within(self, limit: Duration) -> bool {
         let ended = self.ended.recv_timeout(limit);
         if ended.is_err_and(|why| why == mpsc::RecvTimeoutError::Timeout) {
@@ -72,42 +74,42 @@ impl Thread {
     }
 }
 
-/// What an instance is made of.
+/// The parts from which an instance is made.
 #[derive(Debug)]
 pub struct Config {
-    /// Its name, also the disk's serial number.
+    /// The disk's name, which is also its serial number.
     pub name: String,
-    /// Its image.
+    /// The disk's image.
     pub image: Image,
-    /// Where its front-end comes from.
+    /// The connection to the front-end.
     pub socket: Socket,
-    /// A path to remove at the end.
+    /// The path of a socket to remove at the end.
     pub socket_path: Option<PathBuf>,
-    /// Whether io_uring is to be tried.
+    /// Whether to use io_uring if the process may.
     pub uring: bool,
-    /// Its knobs to begin with.
+    /// The initial settings.
     pub knobs: Knobs,
-    /// Confines the instance's thread once it is set up.
+    /// The functions that restrict threads once they are set up. `None` means no restriction.
     pub confine: Option<Confine>,
 }
 
-/// What confines the threads that serve disks.
+/// Functions that restrict the calling thread to the system calls it needs.
 #[derive(Copy, Clone, Debug)]
 pub struct Confine {
-    /// Confines the thread of a disk for vhost-user, which may lock this descriptor and no other.
+    /// For the thread of a disk with a vhost-user socket. The thread may lock only this descriptor.
     pub worker: fn(BorrowedFd<'_>) -> io::Result<()>,
-    /// Confines the thread of a disk for Xen.
+    /// For the thread of a disk with a Xen front-end.
     pub xen_worker: fn() -> io::Result<()>,
-    /// Confines the thread that reads the sockets of front-ends.
+    /// For the thread that reads the sockets of front-ends.
     pub reader: fn() -> io::Result<()>,
 }
 
 impl Handle {
-    /// Starts an instance.
+    /// Starts the thread of an instance, and waits until it is set up.
     ///
     /// # Errors
-    /// If the system has no thread, descriptor or address space left, or the thread could not be
-    /// confined.
+    /// Fails if the system refuses a thread, a descriptor or address space, if the Xen devices
+    /// cannot be opened, or if the thread cannot be restricted.
     pub fn start(config: Config, registry: &Registry, clock: Clock) -> io::Result<Self> {
         let Config {
             name,
@@ -188,32 +190,34 @@ impl Handle {
         })
     }
 
-    /// Its name.
+    /// Returns the instance's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its knobs. After setting one, [`Self::wake`].
+    /// Returns the instance's settings. Call [`Self::wake`] after changing one.
     pub fn knobs(&self) -> &Knobs {
         self.shared.knobs()
     }
 
-    /// By what it does I/O.
+    /// Returns the name of the I/O mechanism, `io_uring` or `preadv/pwritev`.
     pub fn io_kind(&self) -> &'static str {
         self.io_kind
     }
 
-    /// Has it look at its knobs now rather than after the next batch.
+    /// Wakes the instance's thread, so that changed settings take effect now rather than with the
+    /// next request.
     pub fn wake(&self) {
         self.waker.wake();
     }
 
-    /// Its figures as of its last batch.
+    /// Returns the figures that the instance last published, which it does after each batch of
+    /// requests.
     pub fn figures(&self) -> Figures {
         self.shared.read()
     }
 
-    /// Whether it still runs.
+    /// Returns whether the instance's thread has not ended.
     pub fn is_running(&self) -> bool {
         self.thread()
             .as_ref()
@@ -224,8 +228,9 @@ impl Handle {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it has stopped, and removes its socket. If it has not stopped [`STOP_LIMIT`]
-    /// after it was asked to, its thread is left behind, which is said on stderr.
+    /// Waits until the instance has stopped, and removes its socket. If it has not stopped
+    /// [`STOP_LIMIT`] after the request to stop, writes a message to stderr and leaves its thread
+    /// running.
     pub fn stopped(&self) {
         let Some(thread) = self.thread().take() else {
             return;
@@ -244,7 +249,7 @@ impl Handle {
         }
     }
 
-    /// Asks it to stop, without waiting.
+    /// Asks the instance to stop. Does not wait for it.
     pub fn request_stop(&self) {
         self.stop_asked.get_or_init(Instant::now);
         self.shared.stop();
@@ -259,7 +264,7 @@ impl Drop for Handle {
     }
 }
 
-/// What an instance's thread runs, by its door.
+/// The code that an instance's thread runs, for each transport.
 enum Served {
     VhostUser(Box<Worker>),
     Xen(Box<XenWorker>),
@@ -274,7 +279,7 @@ impl Served {
     }
 }
 
-/// Confines the thread that has set this up.
+/// Restricts the calling thread by `confine` and returns `served`. Fails if the kernel refuses.
 fn confined(served: Served, confine: Option<Confine>) -> io::Result<Served> {
     match (&served, confine) {
         (Served::VhostUser(worker), Some(confine)) => {
@@ -303,7 +308,7 @@ mod tests {
         };
         assert!(!begin(Some(held)).join_within(Duration::from_millis(10)));
         drop(hold);
-        // Only so that a hang ends.
+        // The limit only ends the test if it hangs.
         assert!(begin(None).join_within(Duration::from_secs(120)));
     }
 }

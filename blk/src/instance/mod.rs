@@ -1,9 +1,9 @@
-//! One disk: a thread that serves its front-end, its image and its pool.
+//! An instance: the thread of one disk, with its front-end, its image and its pool.
 //!
-//! Everything of an instance happens on this thread, so nothing in it needs a lock: messages of
-//! the front-end, kicks, completions, pressure events. Other threads reach it by its [`Handle`]:
-//! they set knobs, ask it to stop, and read the figures that it publishes. What the thread does is
-//! in `vhost_user` and `xen`, one for each door.
+//! This thread does all work of the instance: messages of the front-end, kicks, completions and
+//! pressure events. So its data needs no lock. Other threads have a [`Handle`]. With that they
+//! change settings, stop the instance and read the figures that it publishes. The thread's loop is
+//! in `vhost_user` and `xen`, one for each transport.
 
 mod handle;
 mod shared;

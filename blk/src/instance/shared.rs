@@ -1,4 +1,4 @@
-//! What an instance's thread and other threads share.
+//! Data shared by an instance's thread and its handle.
 
 use crate::engine::Counters;
 use crate::knobs::Knobs;
@@ -6,20 +6,20 @@ use crate::pool::Counts;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The figures of an instance.
+/// The figures of an instance, as published after each batch of requests.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Figures {
-    /// Requests and bytes.
+    /// Numbers of requests and bytes.
     pub counters: Counters,
-    /// Its pool.
+    /// The numbers of the pool's pages in each state.
     pub pool: Counts,
     /// Whether a front-end is connected.
     pub connected: bool,
-    /// Grants of a Xen front-end that stay mapped.
+    /// Number of a Xen front-end's grants that stay mapped.
     pub persistent_grants: u32,
 }
 
-/// What an instance's thread and its [`Handle`](super::Handle) share.
+/// Data shared by an instance's thread and its [`Handle`](super::Handle).
 #[derive(Debug)]
 pub(crate) struct Shared {
     knobs: Arc<Knobs>,
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// With these knobs.
+    /// Makes the shared data of an instance with the settings `knobs`.
     pub(super) fn new(knobs: Arc<Knobs>) -> Self {
         Self {
             knobs,
@@ -37,35 +37,35 @@ impl Shared {
         }
     }
 
-    /// The knobs.
+    /// Returns the settings.
     pub(crate) fn knobs(&self) -> &Arc<Knobs> {
         &self.knobs
     }
 
-    /// Whether the instance is to end.
+    /// Returns whether the instance must stop.
     pub(crate) fn stopping(&self) -> bool {
         // Acquire: pairs with the Release in `stop`.
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Asks it to end.
+    /// Tells the instance to stop. Does not wake it.
     pub(super) fn stop(&self) {
         // Release: pairs with the Acquire in `stopping`.
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Tells others how the instance stands.
+    /// Stores the instance's current figures for other threads.
     pub(crate) fn publish(&self, figures: Figures) {
         *self.figures() = figures;
     }
 
-    /// How it stood when that was last told.
+    /// Returns the figures that were stored last.
     pub(super) fn read(&self) -> Figures {
         *self.figures()
     }
 
     fn figures(&self) -> MutexGuard<'_, Figures> {
-        // A copy of numbers is never half done.
+        // Storing plain numbers cannot panic halfway.
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

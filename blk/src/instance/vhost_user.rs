@@ -1,4 +1,4 @@
-//! The thread of one disk for vhost-user: its socket, its virtqueues, its image and its pool.
+//! The thread of one disk with a vhost-user socket.
 
 use super::shared::{Figures, Shared};
 use super::waiting::{Patience, Ready, Source, Waiter};
@@ -21,20 +21,21 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// How often everything is looked at where no descriptor is left to wait with.
+/// Interval at which everything is checked if no descriptor is left for an epoll.
 const SHORT_INTERVAL: Duration = Duration::from_millis(1);
-/// Rounds of requests before pressure and the time are looked at again.
+/// Maximum number of rounds of requests before pressure and the time are checked.
 const ROUNDS: usize = 16;
-/// A disk that is never out of work looks at everything else after this.
+/// Maximum time for which a busy disk serves requests before it checks its other descriptors.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
+/// The thread of a disk with a vhost-user socket, before its loop starts.
 pub(super) struct Worker {
     pub(super) name: String,
-    /// A front-end that is connected.
+    /// The socket of a connected front-end.
     pub(super) connection: Option<UnixStream>,
-    /// Reads the front-end's socket while the disk is busy.
+    /// Reads the front-end's socket while this thread is busy.
     pub(super) reader: Arc<Reader>,
-    /// Where front-ends connect; without it, the instance ends with its front-end.
+    /// The socket to which front-ends connect. `None` if the instance ends with its front-end.
     pub(super) listener: Option<UnixListener>,
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Clock,
@@ -43,12 +44,12 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// By what it does I/O.
+    /// Returns the name of the I/O mechanism.
     pub(super) fn io_kind(&self) -> &'static str {
         self.engine.queue().kind()
     }
 
-    /// Serves the disk until it is asked to stop, or its one front-end is gone.
+    /// Serves the disk until the instance must stop, or its only front-end is gone.
     pub(super) fn run(self, registration: Registration) {
         let Self {
             name,
@@ -89,7 +90,7 @@ impl Worker {
             }
         }
         drop(turns);
-        // What the guest was promised is finished, whoever asked us to stop.
+        // Requests that were taken are finished in any case.
         if let Err(error) = device.reset() {
             say(format_args!("disk {name}: {error}"));
         }
@@ -97,6 +98,7 @@ impl Worker {
     }
 }
 
+/// Stores the figures for other threads.
 fn publish(shared: &Shared, device: &Device, connected: bool) {
     let (counters, pool) = (device.engine.counters(), device.engine.pool());
     shared.publish(Figures {
@@ -107,7 +109,7 @@ fn publish(shared: &Shared, device: &Device, connected: bool) {
     });
 }
 
-/// The worker's loop. Each turn carries out what there is to do and waits for more.
+/// The state of the thread's loop. Each turn carries out waiting work and waits for more.
 struct Turns<'a> {
     complaints: Complaints,
     device: &'a mut Device,
@@ -117,21 +119,23 @@ struct Turns<'a> {
     connection: Option<Session>,
     reader: Arc<Reader>,
     listener: Option<UnixListener>,
-    /// What is waited for; `None` since a part of it changed.
+    /// The epoll that the thread waits with. `None` after a change of the descriptors to wait for.
     waiter: Option<Waiter>,
     patience: Patience,
-    /// When everything is looked at again, however much there is to do.
+    /// Time at which all descriptors are checked, even if requests are waiting.
     next_look: Micros,
 }
 
 impl Turns<'_> {
-    /// Begins to serve the front-end at the other end of `stream`.
+    /// Starts a session with the front-end at the other end of `stream`. Fails if the system
+    /// refuses.
     fn begin(&mut self, stream: UnixStream) -> io::Result<()> {
         let waker = self.registration.waker();
         self.connection = Some(Session::new(stream, &self.reader, Some(waker))?);
         Ok(())
     }
 
+    /// Carries out one turn. Fails if the disk cannot be served any more.
     fn take(&mut self) -> io::Result<()> {
         let ready = self.serve_and_wait()?;
         if truncated::take_lost() {
@@ -150,7 +154,7 @@ impl Turns<'_> {
                 || front.has_news()
                 || front.deadline().is_some_and(|deadline| now >= deadline))
         {
-            // It may have brought a descriptor, or taken one back; or it is waited for in another way.
+            // The message may have added or closed a descriptor, or changed the events to wait for.
             self.waiter = None;
             match front.attend(self.device, now) {
                 Event::Fine => {}
@@ -171,31 +175,33 @@ impl Turns<'_> {
                             .tell(format_args!("cannot serve a front-end: {error}"));
                     }
                 }
-                // It went again, or there is no descriptor for it: it may come back.
+                // The front-end has closed its end, or no descriptor is left. It may connect again.
                 Err(_) => thread::sleep(Duration::from_millis(1)),
             }
         }
         Ok(())
     }
 
-    /// The front-end cannot be served any more.
+    /// Closes the connection because of an error of the front-end, and reports `why` on stderr.
     fn cut_off(&mut self, why: fmt::Arguments<'_>) -> io::Result<()> {
         let what = format_args!("cut its front-end off: {why}");
         self.complaints.tell(what);
         self.hang_up()
     }
 
-    /// The front-end is gone, or is to go.
+    /// Closes the connection and resets the device, which finishes the requests under way.
     fn hang_up(&mut self) -> io::Result<()> {
         self.waiter = None;
         self.connection = None;
         self.device.reset()?;
-        // What was still answered may have met memory that is gone, too.
+        // The answers to these requests may have met truncated memory, too.
         truncated::take_lost();
         counter::take_held_up();
         Ok(())
     }
 
+    /// Serves requests and pressure events, then waits. Returns the sources of events that are
+    /// ready.
     fn serve_and_wait(&mut self) -> io::Result<Ready> {
         let device = &mut *self.device;
         let busy = serve(device)?;
@@ -210,8 +216,8 @@ impl Turns<'_> {
         self.registration.fetched(device.engine.pool().fetched());
         publish(self.shared, device, self.connection.is_some());
         let (registration, shared) = (&self.registration, self.shared);
-        // Only for a driver: what is under way ends by interrupts and kernel threads, and whoever
-        // looks around meanwhile is on the processor that they need.
+        // The thread polls for a driver only. Operations under way complete by interrupts and
+        // kernel threads, and a polling thread would occupy the processor that they need.
         let patient = device.engine.under_way() == 0;
         let mut news = || has_news(device) || registration.is_asked() || shared.stopping();
         let found = busy
@@ -223,7 +229,7 @@ impl Turns<'_> {
         if found && now < self.next_look {
             return Ok(Ready::default());
         }
-        // Drivers are asked to notify again before the last look, so that none is missed.
+        // Notifications are enabled before the last check for requests, so that none is missed.
         let found = device.queues.listen() && device.engine.has_room() || found;
         if self.waiter.is_none() {
             let (connection, listener) = (self.connection.as_ref(), self.listener.as_ref());
@@ -235,7 +241,8 @@ impl Turns<'_> {
         }
         let from = self.clock.now();
         let deadline = self.connection.as_ref().and_then(Session::deadline);
-        // Memory that was cut is noticed by whoever touches it, up to here: nobody waits with that.
+        // Truncated memory may have been noticed until here. The front-end is then cut off without
+        // waiting.
         let told = self.connection.as_ref().is_some_and(Session::has_news);
         let timeout = if found || told || truncated::is_lost() || counter::is_held_up() {
             Some(Duration::ZERO)
@@ -262,8 +269,8 @@ impl Turns<'_> {
     }
 }
 
-/// Takes and carries out requests while there are any, a bounded while. Says whether it stopped
-/// because of that.
+/// Carries out requests until there are none, for a limited number of rounds. Returns whether the
+/// limit ended it. Fails if the disk cannot be served any more.
 fn serve(device: &mut Device) -> io::Result<bool> {
     device.queues.quiet();
     for _ in 0..ROUNDS {
@@ -277,17 +284,18 @@ fn serve(device: &mut Device) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether there is a request to take, or a completion.
+/// Returns whether a request waits that can be started, or a completion.
 fn has_news(device: &mut Device) -> bool {
     device.engine.has_completions() || device.engine.has_room() && device.queues.has_requests()
 }
 
+/// Returns whether `error` means that the process or system has no descriptor left.
 fn short_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// Waits a moment where others took all descriptors: `poll` needs none of its own. They may go, and
-/// until then everything is looked at again and again.
+/// Waits a millisecond if no descriptor is left for an epoll, because `poll` needs none. The caller
+/// checks everything again after each wait, until other descriptors are closed.
 fn wait_without(
     registration: &Registration,
     connection: Option<&Session>,
@@ -319,7 +327,7 @@ fn wait_without(
     })
 }
 
-/// All that can end a wait.
+/// Makes an epoll for all events of the instance. Fails if no descriptor is left.
 fn waiter(
     device: &mut Device,
     registration: &Registration,

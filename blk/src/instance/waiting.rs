@@ -1,8 +1,9 @@
-//! What a disk's thread waits for: one epoll for everything, and how long it looks around by
-//! itself before it sleeps.
+//! Waiting of a disk's thread: an epoll for all events, and the time for which the thread polls
+//! before it sleeps.
 //!
-//! Kicks are edge-triggered: a driver's notification ends a wait, and nobody has to read it. Rings
-//! are looked at after every wait, so which of them was kicked does not matter.
+//! Kicks are edge-triggered: a driver's notification ends a wait, and the thread need not read the
+//! event counter. All rings are checked after every wait, so it does not matter which of them was
+//! kicked.
 
 use crate::time::Micros;
 use rustix::event::Timespec;
@@ -12,25 +13,25 @@ use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 
-/// What can end a wait, other than a kick.
+/// The kinds of events that end a wait.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(crate) enum Source {
-    /// The registry, or whoever set a knob.
+    /// A pressure event, a changed setting, or a request to stop.
     Wake = 1,
-    /// A message of the front-end.
+    /// The front-end's socket is readable.
     Message = 2,
-    /// A front-end that connects.
+    /// A front-end connects.
     Connect = 3,
-    /// Completions.
+    /// The I/O queue has completions.
     Io = 4,
-    /// A driver.
+    /// A driver notified a virtqueue.
     Kick = 5,
-    /// Room for an answer to the front-end.
+    /// The front-end's socket is writable, so that the rest of an answer can be sent.
     Answer = 6,
 }
 
-/// What ended a wait.
+/// The events that ended a wait. All `false` means the timeout, a kick or a completion.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Ready {
     /// See [`Source::Wake`].
@@ -41,25 +42,25 @@ pub(crate) struct Ready {
     pub(crate) connect: bool,
 }
 
-/// Events that one wait can return; what does not fit is returned by the next.
+/// Maximum number of events that one wait returns. The next wait returns the others.
 const EVENTS: usize = 8;
 
-/// A set of descriptors to wait for. It is made anew when one of them changes, so that none that
-/// was closed here but is open elsewhere can linger in it.
+/// An epoll. The caller makes a new one when a descriptor changes, because an epoll would keep a
+/// descriptor that was closed here but is open in another process.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     epoll: OwnedFd,
 }
 
 impl Waiter {
-    /// A set that is empty.
+    /// Makes an empty epoll. Fails if no descriptor is left.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
         })
     }
 
-    /// Adds a descriptor.
+    /// Adds a descriptor whose events are of the kind `source`. Fails if the system refuses.
     pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         let flags = match source {
             Source::Kick => EventFlags::IN | EventFlags::ET,
@@ -70,9 +71,10 @@ impl Waiter {
         Ok(())
     }
 
-    /// Waits, for ever without a timeout.
+    /// Waits for an event, at most for `timeout`, or without limit if that is `None`. Returns the
+    /// events found. Returns no events if a signal interrupts the wait. Fails if epoll fails.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Ready> {
-        // Up to whole milliseconds: epoll knows no less, and no wake-up may come too early.
+        // Rounded up to milliseconds, the resolution of epoll, so that no wait ends too early.
         let timeout = timeout.map(|wait| Timespec {
             tv_sec: i64::try_from(wait.as_micros().div_ceil(1000) / 1000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(wait.as_micros().div_ceil(1000) % 1000).unwrap_or(0) * 1_000_000,
@@ -88,7 +90,7 @@ impl Waiter {
         };
         let any = |source: Source| {
             let mut ended = events[..count].iter();
-            // The event is packed: its fields are copied, not referred to.
+            // The structure is packed, so its fields must be copied.
             ended.any(|event| {
                 let data = event.data;
                 data.u64() == source as u64
@@ -102,15 +104,14 @@ impl Waiter {
     }
 }
 
-/// The longest look around before a sleep.
+/// The longest time to poll before a sleep.
 const MOST: Duration = Duration::from_micros(50);
-/// The shortest that is worth one.
+/// The shortest time to poll, if the thread polls at all.
 const LEAST: Duration = Duration::from_micros(6);
 
-/// For how long to look around before sleeping. To sleep and be woken costs more than a fast disk
-/// takes, so whoever is woken soon after falling asleep had better stayed awake; who slept for
-/// long gains nothing by looking. The length follows what the last sleeps were, from nothing to
-/// [`MOST`].
+/// The time for which a thread polls before it sleeps. To sleep and be woken takes longer than a
+/// fast disk needs, so a thread that was woken soon should have polled; after long sleeps polling
+/// gains nothing. The time adapts to the last sleeps, between zero and 50 µs.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Patience {
     length: Duration,
@@ -118,8 +119,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Patience for a machine with so many processors: with a single one, whoever is waited for
-    /// needs it to get on.
+    /// Makes a time of zero. With a single processor it stays zero, because the thread would occupy
+    /// the processor that the driver needs.
     pub(crate) fn new(processors: usize) -> Self {
         Self {
             length: Duration::ZERO,
@@ -127,8 +128,8 @@ impl Patience {
         }
     }
 
-    /// Looks until `found` or patience runs out, by the time that `now` returns. Says whether it was
-    /// found.
+    /// Calls `found` until it returns `true` or the time is up; `now` returns the time. Returns
+    /// whether `found` did. If the time is zero, calls `found` once.
     pub(crate) fn look(
         &self,
         mut now: impl FnMut() -> Micros,
@@ -149,7 +150,7 @@ impl Patience {
         }
     }
 
-    /// A sleep lasted from one time to another.
+    /// Adapts the time to a sleep that lasted from `from` to `to`.
     pub(crate) fn slept(&mut self, from: Micros, to: Micros) {
         if from.until(to) > self.most {
             self.length /= 2;
@@ -188,7 +189,7 @@ mod tests {
         let mut patience = Patience::new(2);
         sleeps(&mut patience, 1, 20);
         assert_eq!(patience.length, MOST);
-        // Ten microseconds go by between two looks at the clock.
+        // Ten microseconds pass between two reads of the clock.
         let looks = |wanted: Option<u64>| {
             let (mut time, mut looks) = (0, 0);
             let now = || {

@@ -1,4 +1,4 @@
-//! The thread of one disk for Xen: its device in xenstore, its rings, its image and its pool.
+//! The thread of one disk with a Xen front-end.
 
 use super::shared::{Figures, Shared};
 use crate::engine::{Engine, MAX_ACTIVE};
@@ -20,10 +20,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rounds of requests before xenstore is looked at again.
+/// Maximum number of rounds of requests before xenstore is checked.
 const ROUNDS: usize = 16;
 
-/// The rings of a disk and what serves them.
+/// The state of the thread: the device, its rings, its engine.
 pub(super) struct Worker {
     name: String,
     complaints: Complaints,
@@ -33,12 +33,14 @@ pub(super) struct Worker {
     events: Rc<dyn Events>,
     shared: Arc<Shared>,
     clock: Clock,
-    /// Whether xenstore may have something to tell.
+    /// Whether xenstore events may be waiting to be read.
     told: bool,
+    /// Whether the device is gone, so that the thread ends.
     ended: bool,
 }
 
-/// All that holds memory which it can give back.
+/// The parts that can free memory: the pool's engine, and the rings with their mapped grants. The
+/// flag is `false` if squeezing is off, so that grants stay mapped.
 struct Squeezable<'a>(&'a mut Engine<Rings>, &'a mut Rings, bool);
 
 impl ReclaimMemory for Squeezable<'_> {
@@ -50,6 +52,7 @@ impl ReclaimMemory for Squeezable<'_> {
     }
 }
 
+/// Converts an error of xenstore.
 fn store_failed(error: StoreError) -> io::Error {
     match error {
         StoreError::Io(error) => error,
@@ -58,8 +61,9 @@ fn store_failed(error: StoreError) -> io::Error {
 }
 
 impl Worker {
-    /// Opens all that the disk needs of Xen. To be called on the thread that will serve it, before
-    /// that is confined.
+    /// Opens Xen's devices and xenstore for the disk. Call this on the thread that will serve it,
+    /// before that is restricted to few system calls. Fails if a device cannot be opened or
+    /// xenstore refuses.
     pub(super) fn new(
         name: &str,
         front: Front,
@@ -100,13 +104,13 @@ impl Worker {
         })
     }
 
-    /// By what it does I/O.
+    /// Returns the name of the I/O mechanism.
     pub(super) fn io_kind(&self) -> &'static str {
         self.engine.queue().kind()
     }
 
-    /// Serves the disk until its device is gone or it is asked to stop. If it is asked to stop, the
-    /// device stays connected: requests wait in the rings for a successor.
+    /// Serves the disk until its device is gone or the instance must stop. In the second case the
+    /// device stays connected, and requests wait in the rings for a successor.
     pub(super) fn run(mut self, mut registration: Registration) {
         while !self.shared.stopping() && !self.ended {
             if let Err(error) = self.turn(&mut registration) {
@@ -122,6 +126,8 @@ impl Worker {
         self.publish();
     }
 
+    /// Reads xenstore's events, serves requests, then waits. Fails if the disk cannot be served any
+    /// more.
     fn turn(&mut self, registration: &mut Registration) -> io::Result<()> {
         let mut changed = false;
         if std::mem::take(&mut self.told) {
@@ -137,7 +143,7 @@ impl Worker {
                 Ok(())
             });
             self.ended = life.map_err(store_failed)? == Life::Over;
-            // More may have come in while it was asked.
+            // Further events may have arrived while xenstore was asked.
             self.told = true;
         }
         let more = self.serve()?;
@@ -168,8 +174,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes and carries out requests while there are any, a bounded while. Says whether there are
-    /// more.
+    /// Carries out requests until there are none, for a limited number of rounds. Returns whether
+    /// more work waits. Fails if the disk cannot be served any more.
     fn serve(&mut self) -> io::Result<bool> {
         for _ in 0..ROUNDS {
             let accepted = self.engine.accept(&mut self.rings)?;
@@ -179,12 +185,14 @@ impl Worker {
             }
             self.rings.announce();
         }
-        // Front-ends are asked to notify again before the last look, so that none is missed.
+        // Notifications are enabled before the last check for requests, so that none is missed.
         let waiting = self.rings.listen();
         let more = waiting && self.engine.under_way() < MAX_ACTIVE;
         Ok(more || self.engine.has_completions())
     }
 
+    /// Reports rings that were shut because of an error of the front-end. Closes the device if all
+    /// are shut.
     fn report_shut(&mut self) -> io::Result<()> {
         let shut = self.rings.take_shut();
         for (ring, why) in &shut {
@@ -198,6 +206,7 @@ impl Worker {
         Ok(())
     }
 
+    /// Stores the figures for other threads.
     fn publish(&self) {
         self.shared.publish(Figures {
             counters: self.engine.counters(),
@@ -207,6 +216,8 @@ impl Worker {
         });
     }
 
+    /// Waits for an event, or until the pool or the grants must be checked. Does not block if
+    /// `more` is set.
     fn wait(&self, registration: &Registration, more: bool, now: Micros) -> io::Result<Ready> {
         let next = [self.engine.next_shrink(now), self.rings.next_purge()];
         let timeout = if more {
@@ -235,6 +246,7 @@ impl Worker {
     }
 }
 
+/// The sources of events that ended a wait.
 struct Ready {
     wake: bool,
     told: bool,

@@ -1,36 +1,40 @@
-//! Plain system calls, where io_uring is not permitted.
+//! Operations by plain system calls, for processes that may not use io_uring.
 
 use super::operation::{Completion, Operation, Route};
 use crate::image::Image;
 use rustix::fd::AsRawFd;
 use std::collections::VecDeque;
 
-/// Operations that were done when they were pushed.
+/// Operations by system calls: their completions, which the engine has not taken yet.
 #[derive(Debug, Default)]
 pub struct Calls {
     done: VecDeque<Completion>,
 }
 
 impl Calls {
-    /// Does `op`.
+    /// Carries `op` out at once. `token` names it in its completion.
     ///
     /// # Safety
     /// As for [`super::Queue::push`].
     pub(super) unsafe fn push(&mut self, image: &Image, op: Operation, token: u64) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller upholds the conditions of this function, which are those of `perform`.
         let result = unsafe { perform(image, op) };
         self.done.push_back(Completion { token, result });
     }
 
+    /// Returns whether a completion waits to be taken.
     pub(super) fn has_completions(&self) -> bool {
         !self.done.is_empty()
     }
 
+    /// Takes the oldest completion. Returns `None` if there is none.
     pub(super) fn completion(&mut self) -> Option<Completion> {
         self.done.pop_front()
     }
 }
 
+/// Carries `op` out by a system call. Returns its result, or a negative error number.
+///
 /// # Safety
 /// The slices of `op` and their memory are valid.
 unsafe fn perform(image: &Image, op: Operation) -> i32 {
@@ -47,7 +51,7 @@ unsafe fn perform(image: &Image, op: Operation) -> i32 {
             count,
             offset,
         } => {
-            // SAFETY: `slices` names `count` slices of valid memory, says the caller.
+            // SAFETY: the caller guarantees that `slices` names `count` slices of valid memory.
             unsafe { libc::preadv(fd(route), slices, size(count), signed(offset)) }
         }
         Operation::Write {
@@ -58,7 +62,7 @@ unsafe fn perform(image: &Image, op: Operation) -> i32 {
             durable,
         } => {
             let flags = if durable { libc::RWF_DSYNC } else { 0 };
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees that `slices` names `count` slices of valid memory.
             unsafe { libc::pwritev2(fd(route), slices, size(count), signed(offset), flags) }
         }
         // SAFETY: no memory is involved.

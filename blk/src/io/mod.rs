@@ -1,4 +1,4 @@
-//! Input and output on an image: io_uring where the process may have one, system calls elsewhere.
+//! I/O on an image: by io_uring if the process may use it, else by system calls.
 
 mod calls;
 mod operation;

@@ -1,61 +1,61 @@
-//! What is asked of an image, and how it ends.
+//! Operations on an image, and their completions.
 
 use crate::request::HostSlice;
 
-/// Which descriptor of the image an operation goes to.
+/// The file descriptor of the image by which an operation is carried out.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Route {
-    /// Without the page cache.
+    /// The one with direct I/O, without the page cache.
     Direct,
-    /// Through it.
+    /// The one that uses the page cache.
     Cached,
 }
 
-/// One operation. Memory is named by pointer: see [`Queue::push`](super::Queue::push).
+/// One operation. It names memory by pointers: see [`Queue::push`](super::Queue::push).
 #[derive(Copy, Clone, Debug)]
 pub enum Operation {
-    /// Image to memory.
+    /// Reads from the image into memory.
     Read {
-        /// By which descriptor.
+        /// The descriptor to use.
         route: Route,
-        /// To where.
+        /// The slices of memory to fill.
         slices: *const HostSlice,
-        /// How many slices.
+        /// Number of slices.
         count: u32,
-        /// From which byte of the image.
+        /// First byte in the image.
         offset: u64,
     },
-    /// Memory to image.
+    /// Writes memory to the image.
     Write {
-        /// By which descriptor.
+        /// The descriptor to use.
         route: Route,
-        /// From where.
+        /// The slices of memory to write.
         slices: *const HostSlice,
-        /// How many slices.
+        /// Number of slices.
         count: u32,
-        /// To which byte of the image.
+        /// First byte in the image.
         offset: u64,
-        /// Whether it is to be on the medium when it completes.
+        /// Whether the bytes must be durable when the operation completes.
         durable: bool,
     },
-    /// All that was written goes to the medium.
+    /// Makes all completed writes durable.
     Flush,
-    /// `fallocate` with this mode.
+    /// Calls `fallocate` with this mode.
     Allocate {
-        /// `FALLOC_FL_*`.
+        /// A combination of `FALLOC_FL_*`.
         mode: i32,
-        /// First byte.
+        /// First byte in the image.
         offset: u64,
-        /// How many.
+        /// Length in bytes.
         bytes: u64,
     },
 }
 
-/// The end of an operation: its token, and what the system call would have returned.
+/// A completed operation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// As given to [`Queue::push`](super::Queue::push).
+    /// The token passed to [`Queue::push`](super::Queue::push).
     pub token: u64,
-    /// Bytes, or a negative error number.
+    /// The result of the system call: a number of bytes, or a negative error number.
     pub result: i32,
 }

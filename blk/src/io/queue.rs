@@ -1,4 +1,4 @@
-//! Operations under way on one image.
+//! The queue of operations on one image, by io_uring or by system calls.
 
 use super::calls::Calls;
 use super::operation::{Completion, Operation};
@@ -7,23 +7,23 @@ use crate::image::Image;
 use rustix::fd::BorrowedFd;
 use std::io;
 
-/// System calls in a row.
+/// Number of system calls after which the engine should answer requests, see [`Queue::batch`].
 const CALLS: usize = 8;
 
-/// Operations under way on one image.
+/// The operations on one image that were pushed and whose completions were not taken yet.
 #[derive(Debug)]
 pub enum Queue {
     /// By io_uring.
     Uring(Box<Uring>),
-    /// By system calls, each done when it is pushed.
+    /// By system calls, each carried out when it is pushed.
     Calls(Calls),
 }
 
 impl Queue {
-    /// A queue on `image`, by io_uring if that is permitted here and worth it. Belongs to the
-    /// thread that makes it.
+    /// Makes a queue on `image`. It uses io_uring if the process may, unless the image lies in
+    /// memory. The queue belongs to the calling thread.
     pub fn new(image: &Image) -> Self {
-        // All there is to do is to copy bytes, which a ring does no sooner.
+        // I/O on such an image only copies bytes, and io_uring is no faster at that.
         if image.in_memory() {
             return Self::calls();
         }
@@ -33,36 +33,38 @@ impl Queue {
         }
     }
 
-    /// A queue that does not use io_uring.
+    /// Makes a queue that uses system calls.
     pub fn calls() -> Self {
         Self::Calls(Calls::default())
     }
 
-    /// Takes on an operation, to be started no later than by [`Self::submit`].
+    /// Adds an operation to the queue. It starts at the next [`Self::submit`] at the latest.
+    /// `token` names it in its completion.
     ///
     /// # Errors
-    /// If the kernel does not take what was pushed before. The operation was not taken on.
+    /// Fails if the ring is full and the kernel does not take its entries. The operation is then
+    /// not added.
     ///
     /// # Safety
-    /// The slices, and the memory that they name, stay valid until the completion with `token`
-    /// was seen, and nobody relies on the memory of a read before that. `image` is the image that
-    /// the queue was made for.
+    /// The slices, and the memory that they name, must stay valid until the completion with `token`
+    /// was taken. Until then no code may rely on the contents of memory that is read into. `image`
+    /// must be the image that the queue was made for.
     pub unsafe fn push(&mut self, image: &Image, op: Operation, token: u64) -> io::Result<()> {
         match self {
-            // SAFETY: as promised by the caller.
+            // SAFETY: the caller upholds the same conditions.
             Self::Uring(ring) => unsafe { ring.push(image, op, token) },
             Self::Calls(calls) => {
-                // SAFETY: as promised by the caller.
+                // SAFETY: the caller upholds the same conditions.
                 unsafe { calls.push(image, op, token) };
                 Ok(())
             }
         }
     }
 
-    /// Starts what was pushed; waits until at least `wait` operations are complete.
+    /// Starts all pushed operations, and waits until at least `wait` operations are complete.
     ///
     /// # Errors
-    /// What `io_uring_enter` says.
+    /// Fails if `io_uring_enter` fails.
     pub fn submit(&mut self, wait: usize) -> io::Result<()> {
         match self {
             Self::Uring(ring) => ring.submit(wait),
@@ -70,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Whether [`Self::collect`] and [`Self::completion`] would find something.
+    /// Returns whether a completion is ready to be taken, at the latest after [`Self::collect`].
     pub fn has_completions(&mut self) -> bool {
         match self {
             Self::Uring(ring) => ring.has_completions(),
@@ -78,10 +80,10 @@ impl Queue {
         }
     }
 
-    /// Has the kernel hand over completions that it holds back until it is asked.
+    /// Has the kernel deliver completions that it holds back until it is asked.
     ///
     /// # Errors
-    /// As [`Self::submit`].
+    /// Fails if `io_uring_enter` fails.
     pub fn collect(&mut self) -> io::Result<()> {
         match self {
             Self::Uring(ring) => ring.collect(),
@@ -89,7 +91,7 @@ impl Queue {
         }
     }
 
-    /// One operation that is complete.
+    /// Takes one completion. Returns `None` if none is ready.
     pub fn completion(&mut self) -> Option<Completion> {
         match self {
             Self::Uring(ring) => ring.completion(),
@@ -97,7 +99,8 @@ impl Queue {
         }
     }
 
-    /// What polls readable when there is a completion; `None` if they are there at once.
+    /// Returns a descriptor that polls readable when a completion is ready. Returns `None` if
+    /// operations complete when they are pushed.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Uring(ring) => Some(ring.fd()),
@@ -105,8 +108,8 @@ impl Queue {
         }
     }
 
-    /// Operations after which completions had better be looked at: those that are done when they
-    /// are pushed hold up their answers.
+    /// Returns the number of operations after which the caller should take completions. System
+    /// calls are carried out when they are pushed, so each delays the answers of those before.
     pub fn batch(&self) -> usize {
         match self {
             Self::Uring(_) => usize::MAX,
@@ -114,7 +117,7 @@ impl Queue {
         }
     }
 
-    /// How it is done, for people.
+    /// Returns the name of the I/O mechanism for messages: `io_uring` or `preadv/pwritev`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Uring(_) => "io_uring",

@@ -1,4 +1,4 @@
-//! io_uring.
+//! I/O on an image by io_uring.
 
 use super::operation::{Completion, Operation, Route};
 use crate::image::Image;
@@ -8,12 +8,12 @@ use rustix::fd::{AsRawFd, BorrowedFd};
 use std::fmt;
 use std::io;
 
-/// Operations that can wait to be submitted.
+/// Number of submission entries of a ring.
 const ENTRIES: u32 = 128;
-/// Operations whose completion can wait to be seen; the engine never has more under way.
+/// Number of completion entries of a ring. The engine never has more operations under way.
 const COMPLETIONS: u32 = 1024;
 
-/// A ring with the image's descriptors registered.
+/// An io_uring instance in which the image's descriptors are registered.
 pub struct Uring {
     ring: Ring,
 }
@@ -28,7 +28,8 @@ impl fmt::Debug for Uring {
 
 type Ring = IoUring<squeue::Entry, cqueue::Entry>;
 
-/// A ring that takes nothing yet.
+/// Makes a disabled ring, which takes no operations yet. `choose` sets further flags. Fails if the
+/// kernel refuses.
 fn build(choose: impl Fn(&mut Builder)) -> io::Result<Ring> {
     let mut builder = IoUring::builder();
     builder
@@ -39,7 +40,7 @@ fn build(choose: impl Fn(&mut Builder)) -> io::Result<Ring> {
     builder.build(ENTRIES)
 }
 
-/// Operations in use.
+/// The operations that the ring may carry out.
 const OPERATIONS: [u8; 4] = [
     opcode::Readv::CODE,
     opcode::Writev::CODE,
@@ -47,8 +48,8 @@ const OPERATIONS: [u8; 4] = [
     opcode::Fallocate::CODE,
 ];
 
-/// Nothing but these operations, on the image's descriptors alone, for ever: seccomp does not see
-/// what goes through a ring.
+/// Restricts the ring, for ever, to these operations on registered descriptors, which are those of
+/// the image. seccomp cannot filter operations that go through a ring.
 fn restrict(submitter: &Submitter<'_>) -> io::Result<()> {
     let fixed = squeue::Flags::FIXED_FILE.bits();
     let mut all: Vec<_> = OPERATIONS.into_iter().map(Restriction::sqe_op).collect();
@@ -57,10 +58,11 @@ fn restrict(submitter: &Submitter<'_>) -> io::Result<()> {
 }
 
 impl Uring {
+    /// Makes a ring for `image`. Fails if the kernel refuses io_uring or a restriction.
     pub(super) fn new(image: &Image) -> io::Result<Self> {
-        // Completions wait for our next system call instead of interrupting us (Linux 5.19). They
-        // do end a wait by epoll, unlike those of a ring that defers them to its own calls
-        // (IORING_SETUP_DEFER_TASKRUN).
+        // Completion work waits for the thread's next system call instead of interrupting it (Linux
+        // 5.19). It still ends a wait by epoll, unlike that of a ring with
+        // IORING_SETUP_DEFER_TASKRUN.
         let ring = build(|ring| {
             ring.setup_single_issuer()
                 .setup_coop_taskrun()
@@ -75,6 +77,9 @@ impl Uring {
         Ok(Self { ring })
     }
 
+    /// Adds `op` to the submission queue. `token` names it in its completion. Fails if the queue is
+    /// full and the kernel does not take its entries.
+    ///
     /// # Safety
     /// As for [`super::Queue::push`].
     pub(super) unsafe fn push(
@@ -122,13 +127,15 @@ impl Uring {
         // SAFETY: the caller keeps slices and memory valid until the completion.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.submit(0)?;
-            // SAFETY: as above.
+            // SAFETY: the caller keeps slices and memory valid until the completion.
             unsafe { self.ring.submission().push(&entry) }
                 .map_err(|_| io::Error::other("the kernel takes no more operations"))?;
         }
         Ok(())
     }
 
+    /// Submits all entries and waits until `wait` operations are complete. Fails if
+    /// `io_uring_enter` fails.
     pub(super) fn submit(&mut self, wait: usize) -> io::Result<()> {
         if wait == 0 && self.ring.submission().is_empty() {
             return Ok(());
@@ -136,10 +143,12 @@ impl Uring {
         self.enter(wait)
     }
 
+    /// Returns whether completions are ready or can be collected.
     pub(super) fn has_completions(&mut self) -> bool {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty()
     }
 
+    /// Has the kernel deliver pending completions. Fails if `io_uring_enter` fails.
     pub(super) fn collect(&mut self) -> io::Result<()> {
         if self.ring.submission().taskrun() {
             self.enter(0)
@@ -151,7 +160,7 @@ impl Uring {
     fn enter(&mut self, wait: usize) -> io::Result<()> {
         match self.ring.submit_and_wait(wait) {
             Ok(_) => Ok(()),
-            // Completions first; what was pushed stays pushed.
+            // The kernel wants completions to be taken first; entries stay in the submission queue.
             Err(e)
                 if matches!(
                     e.raw_os_error(),
@@ -164,6 +173,7 @@ impl Uring {
         }
     }
 
+    /// Takes one completion. Returns `None` if none is ready.
     pub(super) fn completion(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
         Some(Completion {
@@ -172,8 +182,9 @@ impl Uring {
         })
     }
 
+    /// Returns the ring's descriptor, which polls readable when a completion is ready.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring holds the descriptor open for as long as it is borrowed.
+        // SAFETY: `self` is borrowed as long as the descriptor, and the ring keeps it open.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 }
@@ -207,7 +218,7 @@ mod tests {
             opcode::Fsync::new(plain).build(),
         ];
         for entry in refused {
-            // SAFETY: the ring refuses these; the buffer outlives them in any case.
+            // SAFETY: the ring refuses these operations, and the buffer outlives them in any case.
             unsafe { uring.ring.submission().push(&entry.user_data(1)) }.unwrap();
             uring.submit(1).unwrap();
             let result = uring.completion().map(|completion| completion.result);
@@ -223,7 +234,7 @@ mod tests {
             count: 1,
             offset: 0,
         };
-        // SAFETY: slice and buffer live until the completion, which is waited for.
+        // SAFETY: slice and buffer live until the completion, which the test waits for.
         unsafe { uring.push(&image, read, 2) }.unwrap();
         uring.submit(1).unwrap();
         let result = uring.completion().map(|completion| completion.result);

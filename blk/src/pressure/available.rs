@@ -1,14 +1,15 @@
-//! The kernel's estimate of what programs can still have without swapping: `MemAvailable`.
+//! Compares `MemAvailable`, the kernel's estimate of the memory that programs can still get without
+//! swapping, with a watermark.
 
 use super::gate::Watermark;
 use crate::time::Micros;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// Longest file of the kernel's that is read here.
+/// Maximum number of bytes read from a file of the kernel.
 const MAX_TEXT: u64 = 64 << 10;
 
-/// `MemAvailable` against marks.
+/// `/proc/meminfo`, and the watermark that its `MemAvailable` is compared with.
 #[derive(Debug)]
 pub struct Available {
     meminfo: File,
@@ -17,22 +18,26 @@ pub struct Available {
 }
 
 impl Available {
-    /// Marks that suit whoever looks at intervals: memory may go fast between two looks.
+    /// Opens `/proc/meminfo` with a high watermark, for a caller that reads it at intervals: memory
+    /// may shrink fast between two reads.
     ///
     /// # Errors
-    /// If `/proc/meminfo` cannot be read or lacks `MemTotal`.
+    /// Fails if `/proc/meminfo` cannot be read or lacks `MemTotal`.
     pub fn sampled() -> io::Result<Self> {
         Self::new(File::open("/proc/meminfo")?, Watermark::sampled)
     }
 
-    /// Marks that suit whoever looks after each MiB that pools grew by.
+    /// Opens `/proc/meminfo` with a low watermark, for a caller that reads it after each MiB by
+    /// which pools grew.
     ///
     /// # Errors
-    /// As [`Self::sampled`].
+    /// Fails if `/proc/meminfo` cannot be read or lacks `MemTotal`.
     pub fn growth() -> io::Result<Self> {
         Self::new(File::open("/proc/meminfo")?, Watermark::growth)
     }
 
+    /// Reads `MemTotal` from `meminfo` and computes the watermark from it by `marks`. Fails if the
+    /// file cannot be read or lacks `MemTotal`.
     pub(super) fn new(mut meminfo: File, marks: fn(u64) -> Watermark) -> io::Result<Self> {
         let text = read_again(&mut meminfo)?;
         let total_bytes = field_bytes(&text, "MemTotal:")
@@ -44,35 +49,37 @@ impl Available {
         })
     }
 
-    /// From now on it is looked at intervals.
+    /// Switches to the watermark for reads at intervals.
     pub(super) fn sample(&mut self) {
         self.watermark = Watermark::sampled(self.total_bytes);
     }
 
-    /// The mark below which memory is tight.
+    /// Returns the low mark: memory counts as short if fewer bytes are available.
     pub fn low_bytes(&self) -> u64 {
         self.watermark.low_bytes()
     }
 
-    /// Looks. Says whether memory is tight, and that is an event. A kernel that does not say
-    /// `MemAvailable` says nothing.
+    /// Reads `MemAvailable` at time `now`. Returns whether this is a pressure event: memory is
+    /// short and no event was reported in the last second of the shortage. Returns `false` if the
+    /// kernel does not give `MemAvailable`.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// Fails if the file cannot be read.
     pub fn look(&mut self, now: Micros) -> io::Result<bool> {
         let available = field_bytes(&read_again(&mut self.meminfo)?, "MemAvailable:");
         Ok(available.is_some_and(|bytes| self.watermark.observe(now, bytes)))
     }
 }
 
-/// The bytes of a line like `MemAvailable:   12345 kB`.
+/// Returns the bytes in the line called `name`, of the form `MemAvailable:   12345 kB`. Returns
+/// `None` if the line is missing or malformed.
 fn field_bytes(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = rest.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 
-/// The text of a file of the kernel's, which says something else each time.
+/// Reads a file of `/proc` or a cgroup from its start, to get its current text.
 pub(super) fn read_again(file: &mut File) -> io::Result<String> {
     let mut text = String::new();
     file.seek(SeekFrom::Start(0))?;
@@ -80,18 +87,20 @@ pub(super) fn read_again(file: &mut File) -> io::Result<String> {
     Ok(text)
 }
 
-/// A file in memory that stands in for the kernel's.
+/// A file in memory that replaces `/proc/meminfo` in tests.
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 pub(super) mod fake {
     use super::*;
     use std::io::Write;
 
+    /// Makes an empty file.
     pub(in super::super) fn meminfo() -> File {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         File::from(rustix::fs::memfd_create("meminfo", flags).unwrap())
     }
 
+    /// Writes `available_kib` as `MemAvailable`, in a machine of 1 GiB.
     pub(in super::super) fn say(mut file: &File, available_kib: u64) {
         file.seek(SeekFrom::Start(0)).unwrap();
         let text = format!("MemTotal: 1048576 kB\nMemAvailable: {available_kib:10} kB\n");

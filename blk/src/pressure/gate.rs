@@ -1,20 +1,21 @@
-//! Hysteresis: one stall is one event, and lasting pressure is an event now and then.
+//! Limits how often pressure events are reported, and adds hysteresis to a watermark.
 
 use crate::time::Micros;
 use std::time::Duration;
 
-/// Lets events through no more often than once in [`Gate::MIN_GAP`], whatever reports them.
+/// A rate limit: passes at most one event in [`Gate::MIN_GAP`], from whichever source.
 #[derive(Debug, Default)]
 pub struct Gate {
     last: Option<Micros>,
 }
 
 impl Gate {
-    /// The least time between two events: the shrink interval, within which an instance that was
-    /// asked has answered.
+    /// Minimum time between two events. It equals the shrink interval, in which an instance has
+    /// reacted to the last event.
     pub const MIN_GAP: Duration = crate::pool::SHRINK_INTERVAL;
 
-    /// Whether an event at `now` passes.
+    /// Returns whether an event at `now` may be reported. If so, later events are held back for
+    /// [`Self::MIN_GAP`].
     pub fn pass(&mut self, now: Micros) -> bool {
         let passes = self.last.is_none_or(|last| now >= last + Self::MIN_GAP);
         if passes {
@@ -24,8 +25,8 @@ impl Gate {
     }
 }
 
-/// Available memory against two marks: pressure begins below `low` and ends above `high`, so that
-/// a level between the two changes nothing.
+/// Compares available memory with two marks. Pressure begins below `low_bytes` and ends at
+/// `high_bytes`; a level between them changes nothing.
 #[derive(Debug)]
 pub struct Watermark {
     low_bytes: u64,
@@ -35,18 +36,18 @@ pub struct Watermark {
 }
 
 impl Watermark {
-    /// While memory stays low the event is repeated this often.
+    /// Interval at which events are repeated while memory stays short.
     pub const REPEAT: Duration = Duration::from_secs(1);
 
-    /// Marks for a machine of `total_bytes` whose memory is looked at now and then: a twentieth,
-    /// and a quarter more than that.
+    /// Computes the marks for a machine with `total_bytes` of memory whose level is read at
+    /// intervals: a twentieth of the memory, and a quarter more than that.
     pub fn sampled(total_bytes: u64) -> Self {
         Self::new(total_bytes / 20)
     }
 
-    /// Marks for a machine of `total_bytes` whose memory is looked at whenever it was taken from:
-    /// half a percent, 16 MiB at least, and a quarter more than that. That is little more than
-    /// where the kernel begins to swap.
+    /// Computes the marks for a machine with `total_bytes` of memory whose level is read whenever
+    /// pools have grown: half a percent of the memory, at least 16 MiB, and a quarter more than
+    /// that. This is little more than the level at which the kernel begins to swap.
     pub fn growth(total_bytes: u64) -> Self {
         Self::new((total_bytes / 200).max(16 << 20))
     }
@@ -60,12 +61,13 @@ impl Watermark {
         }
     }
 
-    /// The mark below which there is pressure.
+    /// Returns the mark in bytes below which there is pressure.
     pub fn low_bytes(&self) -> u64 {
         self.low_bytes
     }
 
-    /// Whether `available_bytes` at `now` is an event.
+    /// Takes the available memory at time `now`. Returns whether it is an event: the level fell
+    /// below the low mark, or has not risen to the high mark for another [`Self::REPEAT`].
     pub fn observe(&mut self, now: Micros, available_bytes: u64) -> bool {
         if available_bytes >= self.high_bytes {
             self.below = false;
@@ -99,7 +101,7 @@ mod tests {
         let mut gate = Gate::default();
         assert!(gate.pass(Micros(0)));
         assert!(!gate.pass(Micros(1)));
-        // Nothing is remembered: the next event is one of its own.
+        // The gate keeps no state but the time of the last event.
         assert!(gate.pass(Micros(100 * MS)));
     }
 

@@ -1,5 +1,5 @@
-//! Pools that grow. What stalls tells of memory that is tight already; a pool that is about to make
-//! it tight can know before.
+//! Counts the pages that pools take from the system. Stalls show that memory is already short;
+//! growth of the pools is a reason to look before that.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,11 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pages that all pools together may take from the system until memory is looked at: 1 MiB.
+/// Number of pages that all pools together take from the system between two reads of
+/// `MemAvailable`: 1 MiB.
 pub const LOOK_PAGES: u64 = 256;
 
-/// Counts what pools take from the system. Its descriptor becomes readable after each
-/// [`LOOK_PAGES`].
+/// A counter of the pages that pools take from the system. Its descriptor becomes readable each
+/// time the count passes a multiple of [`LOOK_PAGES`]. Clones share the counter.
 #[derive(Clone, Debug)]
 pub struct Growth(Arc<Inner>);
 
@@ -22,10 +23,10 @@ struct Inner {
 }
 
 impl Growth {
-    /// Nothing has grown yet.
+    /// Makes a counter at zero.
     ///
     /// # Errors
-    /// If the system has no descriptor left.
+    /// Fails if no event counter can be made (`eventfd`).
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(Inner {
             fetched: AtomicU64::new(0),
@@ -33,17 +34,19 @@ impl Growth {
         })))
     }
 
-    /// A pool took `pages` more.
+    /// Adds `pages` that a pool took from the system.
     pub fn add(&self, pages: u64) {
-        // Relaxed: a count, by which nothing else is ordered.
+        // Relaxed: the count orders no other memory access.
         let before = self.0.fetched.fetch_add(pages, Ordering::Relaxed);
         if before / LOOK_PAGES != before.wrapping_add(pages) / LOOK_PAGES {
-            // It does not block; if the counter is full, the descriptor is readable already.
+            // The write does not block. If the event counter is full, the descriptor is readable
+            // already.
             let _ = rustix::io::write(&self.0.due, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Memory is about to be looked at. What grows from now on makes the descriptor readable again.
+    /// Resets the descriptor. Call this before reading the available memory, so that later growth
+    /// makes the descriptor readable again.
     pub fn seen(&self) {
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.0.due, &mut counter);

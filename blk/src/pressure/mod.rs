@@ -1,5 +1,5 @@
-//! Memory pressure: who notices it ([`source`]), by what ([`available`], [`growth`]), how often it is
-//! believed ([`gate`]), and how each back-end is asked to give memory back ([`registry`]).
+//! Memory pressure: its sources ([`source`], with [`available`] and [`growth`]), the limits on how
+//! often it is reported ([`gate`]), and how each instance is notified ([`registry`]).
 
 pub mod available;
 pub mod gate;

@@ -1,11 +1,11 @@
-//! Every back-end is asked, each in its own time.
+//! Notifies instances of memory pressure, each on its own thread.
 //!
-//! An instance registers and gets a [`Registration`]: a mailbox that holds the time of the latest
-//! pressure event, and a descriptor that becomes readable with it. An event leaves its time in
-//! every mailbox and goes on; the callback ([`ReclaimMemory`]) runs where the instance runs, when
-//! it calls [`Registration::deliver`]. So an instance that is slow or dead delays nobody, a callback
-//! needs no lock against its own worker, and unregistering, which is dropping the registration, is
-//! safe at any time. Events that come faster than an instance looks are one to it: the latest.
+//! An instance registers and gets a [`Registration`]. It has a mailbox with the time of the latest
+//! pressure event, and a descriptor that becomes readable with an event. An event stores its time
+//! in every mailbox and waits for none. The callback ([`ReclaimMemory`]) runs on the instance's
+//! thread, when that calls [`Registration::deliver`]. So a slow or dead instance delays no other,
+//! and the callback needs no lock against its own thread. Dropping the registration unregisters, at
+//! any time. If several events occur before an instance looks, it sees only the latest.
 
 use super::growth::Growth;
 use crate::time::Micros;
@@ -20,16 +20,17 @@ use {loom::sync::Arc, loom::sync::atomic::AtomicU64, loom::sync::atomic::Orderin
 #[cfg(not(loom))]
 use {std::sync::Arc, std::sync::atomic::AtomicU64, std::sync::atomic::Ordering};
 
-/// How often it is looked who has answered.
+/// Interval at which [`Questions::silent`] checks for answers.
 const QUESTION_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What a back-end does when memory is tight.
+/// The callback of an instance for memory pressure.
 pub trait ReclaimMemory {
-    /// Give back what can be given back. `event` is when the pressure was noticed.
+    /// Frees the memory that the instance can spare. `event` is the time at which the pressure was
+    /// noticed.
     fn reclaim_memory(&mut self, event: Micros);
 }
 
-/// The time of the latest event; 0 if there was none yet.
+/// The time of an instance's latest event, or 0 before the first.
 #[derive(Debug)]
 struct Latest(AtomicU64);
 
@@ -38,15 +39,15 @@ impl Latest {
         Self(AtomicU64::new(0))
     }
 
-    /// Whether `event` is news.
+    /// Stores the time `event`. Returns whether it is later than all before.
     fn post(&self, event: Micros) -> bool {
-        // Release: pairs with the Acquire in `since`, so that who sees the event also sees what
-        // was done before it was posted (a knob that was set, say). The maximum, for two sources
-        // may post at once and the older event must not hide the younger.
+        // Release: pairs with the Acquire in `since`, so that a thread that sees the event also
+        // sees the stores before it (a changed setting, say). The maximum, because two sources may
+        // post at once, and the older event must not hide the later one.
         self.0.fetch_max(event.0, Ordering::Release) < event.0
     }
 
-    /// The latest event if it is not `seen`.
+    /// Returns the time of the latest event, or `None` if it is not later than `seen`.
     fn since(&self, seen: Micros) -> Option<Micros> {
         // Acquire: pairs with the Release in `post`.
         let latest = Micros(self.0.load(Ordering::Acquire));
@@ -57,22 +58,25 @@ impl Latest {
 #[derive(Debug)]
 struct Mailbox {
     latest: Latest,
-    /// How often somebody wanted to know that the instance is there, and up to where it was.
+    /// Number of times that a thread asked the instance to confirm that it runs.
     questions: AtomicU64,
+    /// The latest question that the instance has answered.
     answers: AtomicU64,
     wake: OwnedFd,
 }
 
 impl Mailbox {
-    /// Asks the instance to show that it is there. Returns which answer will do.
+    /// Asks the instance to confirm that it runs. Returns the question's number, which the answer
+    /// must reach.
     fn question(&self) -> u64 {
-        // Release: pairs with the Acquire in `asked`: what was set before is seen by who answers.
+        // Release: pairs with the Acquire in `asked`, so that an answering instance sees stores
+        // made before the question.
         let question = self.questions.fetch_add(1, Ordering::Release) + 1;
         self.wake();
         question
     }
 
-    /// The latest question.
+    /// Returns the number of the latest question.
     fn asked(&self) -> u64 {
         // Acquire: pairs with the Release in `question`.
         self.questions.load(Ordering::Acquire)
@@ -83,14 +87,15 @@ impl Mailbox {
         self.answers.store(question, Ordering::Release);
     }
 
-    /// Up to which question the instance has answered.
+    /// Returns the number of the latest question that the instance has answered.
     fn answered(&self) -> u64 {
         // Acquire: pairs with the Release in `answer`.
         self.answers.load(Ordering::Acquire)
     }
 
     fn wake(&self) {
-        // It does not block; if the counter is full, the descriptor is readable already.
+        // The write does not block. If the event counter is full, the descriptor is readable
+        // already.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -104,30 +109,32 @@ struct Members {
 #[derive(Debug, Default)]
 struct Inner {
     members: Mutex<Members>,
-    /// Where pools tell that they grow, once somebody listens.
+    /// The counter to which pools report their growth, once a source of pressure is running.
     growth: OnceLock<Growth>,
 }
 
-/// All back-ends that want to be asked.
+/// All instances to notify of memory pressure. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Registry(Arc<Inner>);
 
-/// An instance's place in the [`Registry`]. Dropping it unregisters.
+/// An instance's membership in the [`Registry`]. Dropping it unregisters the instance. The
+/// descriptor becomes readable at an event, a question, or a wake-up.
 #[derive(Debug)]
 pub struct Registration {
     registry: Registry,
     id: u64,
     mailbox: Arc<Mailbox>,
     seen: Micros,
-    /// Pages that its pool had taken from the system when that was last told.
+    /// Number of pages that the instance's pool had taken from the system at the last report.
     fetched: u64,
 }
 
 impl Registry {
-    /// Registers an instance under a name by which it can be asked alone. Names need not differ.
+    /// Registers an instance under `name`, by which it can be squeezed alone. Several instances may
+    /// have the same name.
     ///
     /// # Errors
-    /// If the system has no descriptor left.
+    /// Fails if no event counter can be made (`eventfd`).
     pub fn register(&self, name: &str) -> io::Result<Registration> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mailbox = Arc::new(Mailbox {
@@ -151,17 +158,20 @@ impl Registry {
         })
     }
 
-    /// Memory is tight: asks everybody once. Returns how many were asked.
+    /// Notifies all instances of a pressure event at time `event`, so that they free memory.
+    /// Returns the number of instances notified.
     pub fn pressure(&self, event: Micros) -> usize {
         self.ask(event, |_| true)
     }
 
-    /// Asks those of one name. Returns how many there are.
+    /// Notifies the instances called `name` of a pressure event at time `event`, so that they free
+    /// memory. Returns the number of instances notified.
     pub fn squeeze(&self, name: &str, event: Micros) -> usize {
         self.ask(event, |member| member == name)
     }
 
-    /// Asks those of one name, or everybody, to show that they are there.
+    /// Asks the instances called `name`, or all if that is `None`, to confirm that their threads
+    /// run. [`Questions::silent`] waits for the answers.
     pub fn question(&self, name: Option<&str>) -> Questions {
         let members = self.members();
         let mailboxes = members.mailboxes.values();
@@ -186,23 +196,24 @@ impl Registry {
             .count()
     }
 
-    /// How many are registered.
+    /// Returns the number of registered instances.
     pub fn len(&self) -> usize {
         self.members().mailboxes.len()
     }
 
-    /// Whether nobody is registered.
+    /// Returns whether no instance is registered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Has all members tell `growth` what their pools take. The first one is told for ever.
+    /// Has all instances report the growth of their pools to `growth`. Only the first call has an
+    /// effect.
     pub fn tell_growth(&self, growth: Growth) {
         let _ = self.0.growth.set(growth);
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {
-        // Nothing that holds the lock can panic halfway through a change.
+        // No code that holds the lock can panic halfway through a change.
         self.0
             .members
             .lock()
@@ -211,16 +222,17 @@ impl Registry {
 }
 
 impl Registration {
-    /// Whether there was an event or a question since the last [`Self::deliver`].
+    /// Returns whether an event or a question has arrived since the last [`Self::deliver`].
     pub fn is_asked(&self) -> bool {
         self.mailbox.latest.since(self.seen).is_some()
             || self.mailbox.asked() != self.mailbox.answered()
     }
 
-    /// Runs the callback if there was an event since the last call. Says whether.
+    /// Runs the callback of `instance` if an event has arrived since the last call, and answers
+    /// questions. Returns whether the callback ran.
     pub fn deliver(&mut self, instance: &mut impl ReclaimMemory) -> bool {
-        // Emptied before the mailbox is read: an event that is posted in between makes the
-        // descriptor readable again, so none is slept over.
+        // The event counter is reset before the mailbox is read. An event that is posted in between
+        // makes the descriptor readable again, so that none is missed.
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.mailbox.wake, &mut counter);
         let question = self.mailbox.asked();
@@ -233,7 +245,8 @@ impl Registration {
         event.is_some()
     }
 
-    /// The instance's pool has taken `fetched` pages from the system since it was made.
+    /// Reports that the instance's pool has taken `fetched` pages from the system since it was
+    /// made. Adds the pages since the last report to the process's [`Growth`] counter.
     pub fn fetched(&mut self, fetched: u64) {
         let more = fetched.saturating_sub(self.fetched);
         if more > 0
@@ -244,7 +257,7 @@ impl Registration {
         self.fetched = fetched;
     }
 
-    /// Makes the descriptor readable without an event, for a worker that waits on it alone.
+    /// Returns a handle by which other threads can make the descriptor readable without an event.
     pub fn waker(&self) -> Waker {
         Waker(self.mailbox.clone())
     }
@@ -257,27 +270,28 @@ struct Question {
     mailbox: Arc<Mailbox>,
 }
 
-/// Who was asked to show that it is there.
+/// Instances that were asked to confirm that their threads run.
 #[derive(Debug)]
 pub struct Questions(Vec<Question>);
 
 impl Questions {
-    /// How many were asked.
+    /// Returns the number of instances asked, less those that were found to have answered.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nobody was.
+    /// Returns whether no instance was asked.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether one of this name was asked.
+    /// Returns whether an instance called `name` was asked.
     pub fn include(&self, name: &str) -> bool {
         self.0.iter().any(|question| question.name == name)
     }
 
-    /// The names of those that did not answer within so long. Returns as soon as all have.
+    /// Waits until all instances have answered, at most for `limit`. Returns the names of those
+    /// that have not answered by then.
     pub fn silent(mut self, limit: Duration) -> Vec<String> {
         let begin = Instant::now();
         loop {
@@ -291,12 +305,12 @@ impl Questions {
     }
 }
 
-/// Wakes an instance's worker from another thread.
+/// A handle that wakes an instance's thread from another thread.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Mailbox>);
 
 impl Waker {
-    /// Makes the registration's descriptor readable.
+    /// Wakes the instance's thread, by making the registration's descriptor readable.
     pub fn wake(&self) {
         self.0.wake();
     }
@@ -310,7 +324,7 @@ impl AsFd for Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Nobody waits for one that left.
+        // The instance has left, so no thread must wait for its answer.
         self.mailbox.answer(u64::MAX);
         self.registry.members().mailboxes.remove(&self.id);
     }

@@ -1,4 +1,4 @@
-//! The registry with time handed in, and the mailbox in every interleaving.
+//! Tests of the registry with given times, and of the mailbox in every interleaving (loom).
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ mod model {
                 thread::spawn(move || latest.post(Micros(at)))
             });
             let mut seen = Micros(0);
-            // The worker looks at any moment in between.
+            // The worker may look at any moment in between.
             if let Some(event) = latest.since(seen) {
                 seen = event;
             }
@@ -97,7 +97,7 @@ mod with_fake_time {
             .map(|_| (registry.register("disk").unwrap(), Instance::default()))
             .collect();
         registry.pressure(Micros(1_000));
-        // Delivered one after the other, a millisecond apart: as slow callbacks would be.
+        // The callbacks run a millisecond apart, as slow ones would.
         for (registration, instance) in &mut members {
             registration.deliver(instance);
         }

@@ -1,11 +1,10 @@
-//! What notices that memory is tight.
+//! The sources of memory pressure events, and the thread that watches them.
 //!
-//! The kernel's pressure stall information is waited for, not sampled: a trigger on
-//! `/proc/pressure/memory`, and where the process lives in a cgroup of its own also on that
-//! cgroup's `memory.pressure` and `memory.events`. A stall comes when memory is tight already, so
-//! `MemAvailable` is also compared with a watermark after each MiB by which pools grew, which is
-//! never while nothing grows. Where the kernel tells of no stalls, it is compared with a higher
-//! watermark ten times a second.
+//! The thread waits for the kernel's pressure stall information (PSI): a trigger on
+//! `/proc/pressure/memory`, and if the process is in a cgroup other than the root, also that
+//! cgroup's `memory.pressure` and `memory.events`. A stall comes when memory is already short. So
+//! `MemAvailable` is also compared with a watermark after each MiB by which pools grew. If the
+//! kernel has no PSI, `MemAvailable` is compared with a higher watermark ten times a second.
 
 use super::available::{Available, read_again};
 use super::gate::Gate;
@@ -24,42 +23,45 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Tasks that stalled for 2 % of a window. The kernel looks ten times in one, so it is the shortest
-/// that there is; unprivileged processes may have windows of whole two seconds only.
+/// PSI triggers, the preferred one first: tasks stalled for 2 % of a window, in microseconds. The
+/// kernel checks ten times in a window, so the first has the shortest window allowed. Unprivileged
+/// processes may only have windows of a multiple of two seconds.
 const TRIGGERS: [&str; 2] = ["some 10000 500000\0", "some 40000 2000000\0"];
-/// How often `MemAvailable` is read where nothing tells of stalls.
+/// Interval at which `MemAvailable` is read if there are no triggers.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often it is read at most while pools grow.
+/// Minimum time between two reads of `MemAvailable` while pools grow.
 const GROWTH_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Counters in `memory.events` whose growth means that the cgroup ran into a limit.
+/// Counters in `memory.events` that increase when the cgroup reaches a limit.
 const LIMIT_EVENTS: [&str; 4] = ["high", "max", "oom", "oom_kill"];
 
-/// What tells us of pressure.
+/// The sources of pressure events of this process.
 #[derive(Debug)]
 pub struct Source {
-    /// Files of the kernel's that are waited for.
+    /// Files of the kernel that the thread polls.
     triggers: Vec<Trigger>,
-    /// Looked at when pools grow, and at intervals if there are no triggers.
+    /// `MemAvailable`, read when pools grow, or at intervals if there are no triggers.
     available: Option<Available>,
 }
 
-/// A file that polls as exceptional when memory is tight.
+/// A file that polls as exceptional (`POLLPRI`) when memory is short.
 #[derive(Debug)]
 pub struct Trigger {
     path: PathBuf,
     file: File,
-    /// For `memory.events`: the sum of its counters when last looked.
+    /// For `memory.events`: the sum of its limit counters at the last read. `None` for a PSI
+    /// trigger.
     counters: Option<u64>,
-    /// It fired since it was armed.
+    /// Whether the trigger fired since it was armed.
     fired: bool,
 }
 
 impl Source {
-    /// The best source that this system offers this process.
+    /// Opens the sources of pressure events that the system offers to this process: PSI triggers,
+    /// the cgroup's counters, and `/proc/meminfo`.
     ///
     /// # Errors
-    /// If there is not even `/proc/meminfo`.
+    /// Fails if there are no triggers and `/proc/meminfo` cannot be read.
     pub fn find() -> io::Result<Self> {
         let mut triggers = Vec::new();
         triggers.extend(Trigger::stall(Path::new("/proc/pressure/memory")));
@@ -78,8 +80,8 @@ impl Source {
         })
     }
 
-    /// Waits for the source and reports each event that passes the gate, until `stop` polls
-    /// readable.
+    /// Waits for the sources and calls `event` with the time of each event that passes the rate
+    /// limit. Returns when `stop` polls readable. Fails if polling or reading `MemAvailable` fails.
     fn run(
         mut self,
         stop: &OwnedFd,
@@ -100,7 +102,7 @@ impl Source {
             };
             let timeout = timeout.and_then(|wait| Timespec::try_from(wait).ok());
             let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-            // Whoever looked just now does not look again at once, however fast pools grow.
+            // After a read the thread waits for `next_look`, however fast pools grow.
             let grown = if look_soon || self.available.is_none() {
                 PollFlags::empty()
             } else {
@@ -129,12 +131,13 @@ impl Source {
             if noticed && gate.pass(now) {
                 event(now);
             }
-            // Afterwards, for it takes the kernel a while to be rid of an old one.
+            // Last, because the kernel takes a while to remove an old trigger.
             self.triggers.iter_mut().for_each(Trigger::arm_again);
         }
     }
 
-    /// Whether the triggers that polled so mean pressure.
+    /// Evaluates the poll results of the triggers, in their order. Returns whether one means
+    /// pressure. Removes triggers whose cgroup is gone.
     fn stalled(&mut self, ready: &[PollFlags]) -> bool {
         let mut noticed = false;
         let mut gone = Vec::new();
@@ -144,7 +147,7 @@ impl Source {
                 noticed |= trigger.really();
                 trigger.fired = true;
             }
-            // A cgroup that is removed, and a trigger with it, polls as an error for ever.
+            // If a cgroup is removed, its trigger polls as an error for ever.
             if flags.contains(PollFlags::ERR) && trigger.counters.is_none() {
                 gone.push(index);
             }
@@ -184,6 +187,7 @@ impl fmt::Display for Source {
 }
 
 impl Trigger {
+    /// Arms a PSI trigger on the file `path`. Returns `None` if the kernel refuses.
     fn stall(path: &Path) -> Option<Self> {
         TRIGGERS.iter().find_map(|text| {
             let mut file = OpenOptions::new().read(true).write(true).open(path).ok()?;
@@ -197,6 +201,7 @@ impl Trigger {
         })
     }
 
+    /// Opens `path`, a `memory.events` file. Returns `None` if it cannot be read.
     fn events(path: &Path) -> Option<Self> {
         let mut file = File::open(path).ok()?;
         let counters = limit_events(&read_again(&mut file).ok()?);
@@ -208,8 +213,8 @@ impl Trigger {
         })
     }
 
-    /// A trigger that fired is of no use for the rest of its window, however tasks stall. A new one
-    /// fires as soon as they stalled as long again.
+    /// Replaces a PSI trigger that fired. The old one does not fire again in the rest of its
+    /// window; a new one fires as soon as tasks have stalled for that long again.
     fn arm_again(&mut self) {
         if std::mem::take(&mut self.fired)
             && self.counters.is_none()
@@ -219,25 +224,27 @@ impl Trigger {
         }
     }
 
-    /// Whether an exceptional poll means pressure: `memory.events` also counts what is none.
+    /// Returns whether an exceptional poll means pressure. `memory.events` also counts other
+    /// events.
     fn really(&mut self) -> bool {
         let Some(before) = self.counters else {
             return true;
         };
-        // Reading is what makes it poll quiet again.
+        // Reading the file resets its poll state.
         let now = read_again(&mut self.file).map_or(before, |text| limit_events(&text));
         self.counters = Some(now);
         now > before
     }
 }
 
-/// The folder of this process's cgroup, if it is not the root.
+/// Returns the folder of this process's cgroup, or `None` if that is the root or unknown.
 fn own_cgroup() -> Option<PathBuf> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
     (!path.is_empty()).then(|| Path::new("/sys/fs/cgroup").join(path))
 }
 
+/// Sums the counters named in `LIMIT_EVENTS`.
 fn limit_events(text: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.split_once(' '))
@@ -246,18 +253,18 @@ fn limit_events(text: &str) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// A thread that asks everybody in a registry whenever a source reports pressure. Stops when it
-/// is dropped.
+/// A thread that notifies a registry's instances whenever a source reports pressure. Dropping this
+/// value stops the thread.
 #[derive(Debug)]
 pub struct Watch {
     stop: OwnedFd,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// Starts to watch `source` for `registry`.
+/// Starts a thread that watches `source` and notifies the instances of `registry`.
 ///
 /// # Errors
-/// If the system has no descriptor or thread left.
+/// Fails if the system refuses a descriptor or a thread.
 pub fn watch(source: Source, registry: Registry, clock: Clock) -> io::Result<Watch> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let stopped = stop.try_clone()?;
@@ -266,7 +273,8 @@ pub fn watch(source: Source, registry: Registry, clock: Clock) -> io::Result<Wat
     let thread = thread::Builder::new()
         .name("pressure".into())
         .spawn(move || {
-            // The least with which triggers of less than two seconds can be armed.
+            // The only capability needed to arm triggers with windows that are no multiple of two
+            // seconds.
             let result = keep_capabilities(CapabilitySet::SYS_RESOURCE).and_then(|()| {
                 source.run(&stopped, &growth, clock, |now| {
                     registry.pressure(now);
@@ -314,7 +322,7 @@ mod tests {
         drop(watch(source, registry, Clock::start()).unwrap());
     }
 
-    /// A trigger that never fires.
+    /// Returns a trigger that never fires.
     fn quiet() -> Trigger {
         Trigger {
             path: "never".into(),
@@ -363,11 +371,11 @@ mod tests {
         let (registry, clock) = (Registry::default(), Clock::start());
         let mut member = registry.register("grows").unwrap();
         let watching = watch(source, registry, clock).unwrap();
-        // Plenty is left: looking at that is no event.
+        // Enough memory is left, so reading its level is no event.
         member.fetched(LOOK_PAGES);
         thread::sleep(4 * GROWTH_INTERVAL);
         assert!(!member.is_asked());
-        // Nobody grows, so nobody looks.
+        // No pool grows, so the thread does not read the level.
         fake::say(&meminfo, 10 << 10);
         thread::sleep(4 * GROWTH_INTERVAL);
         assert!(!member.is_asked());

@@ -1,28 +1,28 @@
-//! The guest memory that one disk may map, and all disks of a process together.
+//! Limits on the guest memory that one disk, and all disks of a process together, may map.
 //!
-//! A front-end can hand in a sparse file of any length. Mapped whole, it would take the address
-//! space that other disks need for their guests' memory, and this process for its own.
+//! A front-end can pass a sparse file of any length. Mapped whole, it would use the address space
+//! that other disks need for their guests' memory, and this process for its own.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Guest memory of one disk at most: 4 TiB.
+/// Maximum guest memory of one disk in bytes: 4 TiB.
 pub const MAX_DISK_MEMORY_BYTES: u64 = 4 << 40;
-/// Guest memory of all disks of a process at most: 64 TiB, half of the address space of a process
-/// on x86-64. A disk that gets another table of memory counts with both for a moment.
+/// Maximum guest memory of all disks of a process in bytes: 64 TiB, half of a process's address
+/// space on x86-64. While a disk replaces its memory table, both tables count.
 pub const MAX_PROCESS_MEMORY_BYTES: u64 = 64 << 40;
 
-/// The guest memory of all disks of this process.
+/// The limit on the guest memory of all disks of this process.
 pub(super) static OF_PROCESS: Budget = Budget::new(MAX_PROCESS_MEMORY_BYTES);
 
-/// A limit, and how much of it is taken.
+/// A limit in bytes, and the number of bytes taken.
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: u64,
     taken: AtomicU64,
 }
 
-/// Guest memory that counts as mapped until this is dropped.
+/// A number of bytes of guest memory that counts as mapped until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     of: &'static Budget,
@@ -40,7 +40,8 @@ impl Budget {
     /// Takes `bytes` for one disk.
     ///
     /// # Errors
-    /// If that is more than one disk may have, or than the other disks left.
+    /// Fails if `bytes` is above the limit of one disk, or the sum for all disks above that of the
+    /// process.
     pub(super) fn take(&'static self, bytes: u64) -> io::Result<Share> {
         if bytes > MAX_DISK_MEMORY_BYTES {
             return Err(io::Error::other(format!(
@@ -51,7 +52,7 @@ impl Budget {
             let sum = taken.checked_add(bytes)?;
             (sum <= self.limit).then_some(sum)
         };
-        // Relaxed: the number stands for nothing else.
+        // Relaxed: the number orders no other memory access.
         let taken = self
             .taken
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);

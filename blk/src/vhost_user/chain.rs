@@ -1,8 +1,8 @@
-//! A descriptor chain becomes a request.
+//! Parses descriptor chains into requests.
 //!
-//! The guest can change descriptors, header and ranges while they are read. So each is read once,
-//! copied, and only the copy is looked at. Sums cannot overflow: a chain has at most
-//! [`MAX_DESCRIPTORS`] descriptors of 32-bit lengths.
+//! The guest can change descriptors, header and ranges at any time. So each is read once into a
+//! copy, and only the copy is checked and used. Sums cannot overflow: a chain has at most
+//! [`MAX_DESCRIPTORS`] descriptors with 32-bit lengths.
 
 use crate::request::{Fault, HostSlice, MAX_RANGES, Op, Payload, Range, SECTOR_BYTES, Status};
 use std::fmt;
@@ -11,32 +11,33 @@ use virtio_bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
-/// Descriptors of a chain, header and status included. More than drivers are told of.
+/// Maximum number of descriptors in a chain, with header and status. More than drivers are allowed
+/// to use.
 pub const MAX_DESCRIPTORS: usize = 258;
 /// Bytes of the header: type, reserved, sector.
 const HEADER_BYTES: usize = 16;
-/// Bytes of a range of discard and write-zeroes: sector, sectors, flags.
+/// Bytes of one range in a discard or write-zeroes request: sector, number of sectors, flags.
 const RANGE_BYTES: usize = 16;
 
-/// A piece of guest memory, as alleged.
+/// A range of guest physical memory as a descriptor gives it, unchecked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Where.
+    /// Guest physical address of the first byte.
     pub address: GuestAddress,
-    /// How many bytes.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
-/// The disk as far as requests are checked against it.
+/// The properties of the disk that requests are checked against.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
-    /// Size of the disk.
+    /// Size of the disk in bytes.
     pub bytes: u64,
-    /// Whether writes are refused.
+    /// Whether the disk is read-only.
     pub read_only: bool,
 }
 
-/// The guest memory of a request, kept mapped.
+/// The guest memory of a request. It keeps the memory mapped.
 pub struct GuestPayload {
     memory: Arc<GuestMemoryMmap>,
     slices: Vec<HostSlice>,
@@ -52,16 +53,17 @@ impl fmt::Debug for GuestPayload {
     }
 }
 
-/// A chain that was read.
+/// A descriptor chain that was read.
 #[derive(Debug)]
 pub struct Parsed {
-    /// Where the status goes; `None` if the chain has no place for one.
+    /// The address of the status byte. `None` if the chain has no writable byte for it.
     pub status: Option<GuestAddress>,
-    /// What is asked for, or the status to answer with.
+    /// The operation and its memory, or the status with which the chain must be answered.
     pub request: Result<(Op, GuestPayload), Status>,
 }
 
-/// Reads a chain.
+/// Reads and checks a descriptor chain. `memory` is the guest's memory, and `limits` describes the
+/// disk.
 pub fn parse(
     memory: &Arc<GuestMemoryMmap>,
     chain: impl Iterator<Item = Descriptor>,
@@ -72,7 +74,7 @@ pub fn parse(
     let mut whole = false;
     let mut ordered = true;
     let mut count = 0;
-    // One more than may be, to notice that it is too long.
+    // One more than allowed, to detect a chain that is too long.
     for descriptor in chain.take(MAX_DESCRIPTORS + 1) {
         let segment = Segment {
             address: descriptor.addr(),
@@ -84,7 +86,8 @@ pub fn parse(
             ordered &= writable.is_empty();
             readable.push(segment);
         }
-        // A chain that is cut off by something invalid ends where another was announced.
+        // If an invalid descriptor cuts the chain off, the last one read still announces a next
+        // one.
         whole = !descriptor.has_next();
         count += 1;
     }
@@ -108,6 +111,8 @@ pub fn parse(
     Parsed { status, request }
 }
 
+/// Parses the header, checks the request and translates its addresses. Returns the status for an
+/// answer if the request is malformed or unsupported.
 fn request(
     memory: &Arc<GuestMemoryMmap>,
     readable: &mut Vec<Segment>,
@@ -151,6 +156,8 @@ fn request(
     }
 }
 
+/// Reads and checks the ranges of a discard or write-zeroes request (`zeroes`). Returns the status
+/// for an answer if they are malformed or outside of the disk.
 fn ranges(
     memory: &Arc<GuestMemoryMmap>,
     readable: &mut Vec<Segment>,
@@ -189,7 +196,8 @@ fn ranges(
     Ok(ranges)
 }
 
-/// The first byte of `bytes` from `sector`, if they are whole sectors of the disk.
+/// Returns the byte at which `sector` begins. Fails with `IoError` if the `bytes` from there are no
+/// whole sectors or are not all inside the disk.
 fn place(sector: u64, bytes: u64, limits: Limits) -> Result<u64, Status> {
     let start = sector.checked_mul(SECTOR_BYTES).ok_or(Status::IoError)?;
     let end = start.checked_add(bytes).ok_or(Status::IoError)?;
@@ -199,8 +207,9 @@ fn place(sector: u64, bytes: u64, limits: Limits) -> Result<u64, Status> {
     Ok(start)
 }
 
-/// Copies the first `N` bytes of `segments` and cuts them off. Drivers may lay a header out over
-/// as many descriptors as they like.
+/// Copies the first `N` bytes of `segments` and removes them from these. Drivers may split a header
+/// over any number of descriptors. Fails with `IoError` if there are fewer bytes or they are no
+/// guest memory.
 fn take_front<const N: usize>(
     memory: &GuestMemoryMmap,
     segments: &mut Vec<Segment>,
@@ -216,7 +225,7 @@ fn take_front<const N: usize>(
             .read_slice(&mut bytes[at..at + count], first.address)
             .map_err(|_| Status::IoError)?;
         at += count;
-        // No longer than the segment itself.
+        // At most the segment's own length, so the conversion succeeds.
         let taken = u32::try_from(count).unwrap_or(first.bytes);
         first.bytes -= taken;
         if first.bytes == 0 {
@@ -233,12 +242,12 @@ fn take_front<const N: usize>(
     Ok(bytes)
 }
 
-/// The host's addresses of `segments`, each checked to be guest memory.
+/// Translates `segments` to host addresses. Fails with `IoError` if a part is no guest memory.
 fn payload(memory: &Arc<GuestMemoryMmap>, segments: &[Segment]) -> Result<GuestPayload, Status> {
     let mut slices: Vec<HostSlice> = Vec::with_capacity(segments.len());
     let mut bytes = 0;
     for segment in segments.iter().filter(|segment| segment.bytes > 0) {
-        // A segment may run over the border of two neighbouring regions.
+        // A segment may cross the border of two adjacent regions of guest memory.
         for slice in memory.get_slices(segment.address, segment.bytes as usize) {
             let slice = slice.map_err(|_| Status::IoError)?;
             let iov_base = slice.ptr_guard_mut().as_ptr();
@@ -258,12 +267,13 @@ fn payload(memory: &Arc<GuestMemoryMmap>, segments: &[Segment]) -> Result<GuestP
 }
 
 impl GuestPayload {
-    /// The memory by guest physical addresses.
+    /// Returns the ranges of guest physical memory that the request uses.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Walks the payload from byte `at` on, in pieces of at most `left` bytes altogether.
+    /// Calls `each` with the parts of the payload from byte `at` on, `left` bytes in total. Fails
+    /// if the payload is shorter, or as `each` fails.
     fn pieces(
         &self,
         mut at: u64,

@@ -1,4 +1,4 @@
-//! Shapes of chains that matter, by hand. Random ones are in `tests/request.rs`.
+//! Tests of descriptor chains of chosen shapes. Random ones are in `tests/request.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ const DISK: Limits = Limits {
     read_only: false,
 };
 
-/// Two regions with a hole between them, and one that touches the first.
+/// Makes two adjacent regions of guest memory, and a third behind a hole.
 fn memory() -> Arc<GuestMemoryMmap> {
     let ranges = [
         (GuestAddress(0), MEMORY / 2),

@@ -1,5 +1,5 @@
-//! A front-end's socket. Messages are put together piece by piece and answers leave as there is
-//! room for them, so nothing here ever waits for the front-end.
+//! A front-end's socket. Messages are assembled from the parts that arrive, and answers are sent as
+//! the socket takes them, so the thread never blocks on the front-end.
 
 use super::inbox::{Code, Inbox, Message, Severed, VERSION};
 use super::reader::{Reader, Reading};
@@ -16,11 +16,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A front-end that leaves a message unfinished, or an answer unread, is given up after this.
+/// Time after which a front-end is cut off that leaves a message incomplete or an answer unread.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
+/// The flag in a message's header that marks an answer.
 const REPLY: u32 = 1 << 2;
 
-/// An answer to the front-end, sent as far as `sent` bytes.
+/// An answer to the front-end. Its first `sent` bytes have been sent.
 #[derive(Debug)]
 pub(crate) struct Answer {
     bytes: Vec<u8>,
@@ -29,7 +30,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The answer to a message.
+    /// Makes the answer to the message `code`, with `file` as its descriptor.
     pub(crate) fn new(code: Code, body: &[u8], file: Option<File>) -> Self {
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let header = [code.0, VERSION | REPLY, length].map(u32::to_ne_bytes);
@@ -41,29 +42,29 @@ impl Answer {
     }
 }
 
-/// The socket, with the answer that is on its way out.
+/// A front-end's socket, with the answer that is being sent.
 #[derive(Debug)]
 pub(crate) struct Channel {
     reading: Reading,
     answer: Option<Answer>,
-    /// Whether a part of a message is there.
+    /// Whether a message has arrived in part.
     unfinished: bool,
-    /// Since when a message waits for its end, or an answer to be taken.
+    /// Time since which a message is incomplete or an answer is not sent completely.
     since: Option<Micros>,
 }
 
 impl Channel {
-    /// Makes a channel of `stream`. `reader` reads it while the calling thread does not, and wakes
-    /// that by `waker`.
+    /// Makes a channel of `stream`. The thread `reader` reads the socket while the calling thread
+    /// does not, and wakes that by `waker`.
     ///
     /// # Errors
-    /// If the system has no memory for it.
+    /// Fails if the system refuses memory or to add the socket to an epoll.
     pub(crate) fn new(
         stream: UnixStream,
         reader: &Arc<Reader>,
         waker: Option<Waker>,
     ) -> io::Result<Self> {
-        // Answers bring descriptors, too. Unread ones count against the user of this process.
+        // Answers can carry descriptors, and unread ones count against this process's user.
         narrow(&stream)?;
         Ok(Self {
             reading: reader.add(Arc::new(Inbox::new(stream, waker)))?,
@@ -73,23 +74,26 @@ impl Channel {
         })
     }
 
-    /// Whether the front-end is to take an answer before it is listened to again.
+    /// Returns whether an answer is not sent completely. Until it is, no message is received.
     pub(crate) fn is_answering(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// Returns whether another thread received something for [`Self::receive`], so that the socket
-    /// need not be readable.
+    /// Returns whether the reader's thread has received something for [`Self::receive`]. The socket
+    /// need not be readable then.
     pub(crate) fn has_news(&self) -> bool {
         !self.is_answering() && self.reading.inbox().has_news()
     }
 
-    /// When the front-end is given up, unless it goes on.
+    /// Returns the time at which the front-end is cut off unless it goes on. Returns `None` if
+    /// nothing is pending.
     pub(crate) fn deadline(&self) -> Option<Micros> {
         self.since.map(|since| since + TIMEOUT)
     }
 
-    /// The next message, if all of it is there and the answers before it are taken.
+    /// Returns the next message. Returns `None` if it is not complete yet, or the previous answer
+    /// is not sent completely. Fails if the connection is closed or broken, or the front-end was
+    /// too slow.
     pub(crate) fn receive(&mut self, now: Micros) -> Result<Option<Message>, Severed> {
         self.reading.inbox().check()?;
         self.send()?;
@@ -113,7 +117,8 @@ impl Channel {
         Ok(message)
     }
 
-    /// Sends `answer` as far as there is room. All answers before it were sent completely.
+    /// Starts to send `answer`, without blocking. All earlier answers must have been sent
+    /// completely. Fails if the connection is closed.
     pub(crate) fn answer(&mut self, answer: Answer, now: Micros) -> Result<(), Severed> {
         self.answer = Some(answer);
         self.send()?;
@@ -121,12 +126,12 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends what there is room for.
+    /// Sends as much of the answer as the socket takes. Fails if the connection is closed.
     fn send(&mut self) -> Result<(), Severed> {
         while let Some(answer) = &mut self.answer {
             let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut files = SendAncillaryBuffer::new(&mut room);
-            // It goes with the first byte, and once.
+            // The descriptor goes with the first byte only.
             let file: Option<[BorrowedFd<'_>; 1]> = answer
                 .file
                 .as_ref()
@@ -152,13 +157,13 @@ impl Channel {
     }
 }
 
-/// Bounds what this end of `stream` may have sent and the other end not received yet to the
-/// system's least: some 7 messages.
+/// Sets the send buffer of `stream` to the system's minimum. It then holds about 7 messages that
+/// the other end has not received.
 ///
 /// # Errors
-/// If the system refuses.
+/// Fails if the system refuses.
 pub(crate) fn narrow(stream: &UnixStream) -> io::Result<()> {
-    // The kernel raises this to its least.
+    // The kernel raises the value to its minimum.
     Ok(set_socket_send_buffer_size(stream, 1)?)
 }
 

@@ -1,4 +1,4 @@
-//! The configuration space and the features of a virtio block device (virtio 1.2, 5.2.4).
+//! The configuration space and feature bits of the virtio block device (virtio 1.2, 5.2.4).
 
 use crate::image::Image;
 use crate::request::{MAX_RANGES, SECTOR_BYTES};
@@ -6,19 +6,20 @@ use virtio_bindings::virtio_blk as blk;
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-/// Virtqueues that a front-end may set up.
+/// Maximum number of virtqueues of a device.
 pub const MAX_QUEUES: u16 = 16;
-/// Descriptors of a virtqueue at most.
+/// Maximum number of entries of a virtqueue.
 pub const MAX_QUEUE_SIZE: u16 = 1024;
-/// Data segments of a request that drivers are told of. What fits QEMU's default virtqueue of 128
-/// with header and status, should a driver not use indirect descriptors.
+/// Maximum number of data segments of a request, as reported to drivers. With header and status
+/// they fit QEMU's default virtqueue of 128 entries, should a driver not use indirect descriptors.
 pub const MAX_SEGMENTS: u32 = 126;
-/// Bytes that one discard or write-zeroes range may have: as much as 32-bit sectors of Linux allow.
+/// Maximum length of a discard or write-zeroes range in sectors: what Linux can express in 32 bits
+/// of bytes.
 const MAX_RANGE_SECTORS: u32 = u32::MAX >> 9;
-/// Bytes of the structure up to and with write-zeroes.
+/// Bytes of the configuration space, up to and including the fields of write-zeroes.
 const CONFIG_BYTES: usize = 60;
 
-/// The device's features for `image`.
+/// Returns the feature bits of the device for `image`.
 pub fn features(image: &Image) -> u64 {
     let mut bits = vec![
         blk::VIRTIO_BLK_F_SEG_MAX,
@@ -37,7 +38,7 @@ pub fn features(image: &Image) -> u64 {
     bits.into_iter().fold(0, |all, bit| all | 1 << bit)
 }
 
-/// The configuration space for `image`.
+/// Returns the configuration space of the device for `image`.
 pub fn space(image: &Image) -> [u8; CONFIG_BYTES] {
     let mut space = [0; CONFIG_BYTES];
     let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
@@ -56,7 +57,7 @@ pub fn space(image: &Image) -> [u8; CONFIG_BYTES] {
     space
 }
 
-/// `size` bytes of `space` from `offset`; what lies behind its end reads as zero.
+/// Returns `size` bytes of `space` from `offset` on. Bytes behind its end are zero.
 pub fn read(space: &[u8], offset: u32, size: u32) -> Vec<u8> {
     let bytes = space.iter().copied().chain(std::iter::repeat(0));
     bytes.skip(offset as usize).take(size as usize).collect()

@@ -1,9 +1,9 @@
-//! Writes to event counters of a front-end, which end although the front-end wants them to block.
+//! Writes to a front-end's event counters, which end even if the front-end makes them block.
 //!
 //! Whether a write to a full counter blocks is a flag of the open file. The front-end shares that
-//! file: it can take `O_NONBLOCK` away and fill the counter at any time. Linux has no write to a
-//! counter that ignores the flag. So one thread of the process looks at all writing threads once in
-//! each [`INTERVAL`]. A thread that is in the same write at two looks gets a signal, which ends the
+//! file: it can clear `O_NONBLOCK` and fill the counter at any time. Linux has no write to a
+//! counter that ignores the flag. So one thread of the process checks all writing threads once a
+//! second. A thread that is in the same write at two checks gets a signal, which interrupts the
 //! write. The front-end of that disk is cut off.
 
 use std::cell::Cell;
@@ -14,27 +14,28 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The time between two looks at all writing threads.
+/// Time between two checks of all writing threads.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The signal that ends a write. Without a handler it does nothing.
+/// The signal that interrupts a write. Its default action is to be ignored.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
 /// A thread that writes to counters.
 #[derive(Debug)]
 struct Writer {
     thread: libc::pid_t,
-    /// Writes begun and writes ended, together: odd during a write.
+    /// Number of writes begun plus number of writes ended: odd during a write.
     steps: AtomicU64,
-    /// `steps` at the last look.
+    /// `steps` at the last check.
     seen: AtomicU64,
 }
 
-/// The entry of a thread in [`WRITERS`], which goes when the thread ends.
+/// The entry of a thread in [`WRITERS`], removed when the thread ends.
 struct Entry(Arc<Writer>);
 
+/// All threads that write to counters.
 static WRITERS: Mutex<Vec<Arc<Writer>>> = Mutex::new(Vec::new());
-/// The first thread was added to [`WRITERS`].
+/// Signalled when a thread is added to [`WRITERS`].
 static ADDED: Condvar = Condvar::new();
 
 thread_local! {
@@ -42,11 +43,11 @@ thread_local! {
     static HELD_UP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts the thread that ends writes, and installs the handler of its signal. Does nothing if this
-/// was done before.
+/// Starts the thread that interrupts writes, and installs the handler of its signal. Does nothing
+/// if this was done before.
 ///
 /// # Errors
-/// If the system has no thread left, or refuses the handler.
+/// Fails if the system refuses the thread or the handler.
 pub fn install() -> io::Result<()> {
     static STARTED: Mutex<bool> = Mutex::new(false);
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +57,7 @@ pub fn install() -> io::Result<()> {
     // SAFETY: an all-zero sigaction is a valid value of this C structure.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = ignore as *const () as usize;
-    // Without SA_RESTART: the write is to fail.
+    // Without SA_RESTART, so that the interrupted write fails.
     action.sa_flags = libc::SA_ONSTACK;
     // SAFETY: the handler has the type of one without SA_SIGINFO, and does nothing.
     if unsafe { libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut()) } != 0 {
@@ -68,10 +69,11 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
+/// The signal handler, which does nothing.
 extern "C" fn ignore(_: libc::c_int) {}
 
-/// Adds one to an event counter. Does nothing after the thread was held up, until
-/// [`take_held_up`].
+/// Adds one to an event counter. If a write of this thread was interrupted, does nothing until
+/// [`take_held_up`] is called.
 pub fn add_one(mut file: &File) {
     if HELD_UP.get() {
         return;
@@ -87,46 +89,49 @@ pub fn add_one(mut file: &File) {
     });
 }
 
-/// Returns whether a write of this thread had to be ended since [`take_held_up`].
+/// Returns whether a write of this thread was interrupted since the last [`take_held_up`].
 pub fn is_held_up() -> bool {
     HELD_UP.get()
 }
 
-/// Returns what [`is_held_up`] does, and lets the thread write again.
+/// Returns the same as [`is_held_up`], and lets the thread write again.
 pub fn take_held_up() -> bool {
     HELD_UP.take()
 }
 
 impl Writer {
+    /// Counts the beginning or the end of a write. Called by the writing thread only.
     fn step(&self) {
-        // Relaxed: only this thread stores, and the value stands for nothing else.
+        // Relaxed: only this thread stores, and the value orders no other memory access.
         let steps = self.steps.load(Ordering::Relaxed);
         self.steps.store(steps.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Sends the signal if the thread is in the write of the last look.
+    /// Sends the signal if the thread is still in the write of the last check.
     fn look(&self) {
-        // Relaxed: as in `step`; a look that comes too early for a store is followed by another.
+        // Relaxed: as in `step`. A check that misses a store is followed by another.
         let steps = self.steps.load(Ordering::Relaxed);
         if steps % 2 == 1 && steps == self.seen.swap(steps, Ordering::Relaxed) {
-            // SAFETY: a bare system call. The thread is in `WRITERS`, so it has not ended.
+            // SAFETY: the system call uses no memory. The thread is in `WRITERS`, so it has not
+            // ended.
             unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, SIGNAL) };
         }
     }
 }
 
 impl Entry {
+    /// Adds the calling thread to [`WRITERS`] and unblocks the signal for it.
     fn new() -> Self {
-        // SAFETY: all-zero is a valid value of this C structure, and sigemptyset sets it anyway.
+        // SAFETY: an all-zero value is valid for this C structure, and sigemptyset sets it anyway.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointers are to a value of our own. The mask is this thread's alone.
+        // SAFETY: the pointers refer to the local `set`. Only this thread's mask changes.
         unsafe {
             libc::sigemptyset(&raw mut set);
             libc::sigaddset(&raw mut set, SIGNAL);
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
         }
         let writer = Arc::new(Writer {
-            // SAFETY: a bare system call that cannot fail.
+            // SAFETY: the system call uses no memory and cannot fail.
             thread: unsafe { libc::gettid() },
             steps: AtomicU64::new(0),
             seen: AtomicU64::new(0),
@@ -143,12 +148,13 @@ impl Drop for Entry {
     }
 }
 
+/// Locks the list of writing threads.
 fn writers() -> MutexGuard<'static, Vec<Arc<Writer>>> {
-    // A list of threads is never half changed.
+    // No code that holds the lock can panic halfway through a change.
     WRITERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks at all writing threads again and again; waits while there are none.
+/// Checks all writing threads at intervals, for ever. Sleeps while there are none.
 fn end_writes() {
     loop {
         let guard = ADDED.wait_while(writers(), |writers| writers.is_empty());
@@ -177,12 +183,12 @@ mod tests {
             add_one(&empty);
             let before = is_held_up();
             add_one(&full);
-            // These would block, too.
+            // These writes would block, too.
             (0..100).for_each(|_| add_one(&full));
             let after = (take_held_up(), is_held_up());
             sender.send((before, after)).unwrap();
         });
-        // Only so that a hang ends.
+        // The limit only ends the test if it hangs.
         let ended = ended.recv_timeout(Duration::from_secs(120)).unwrap();
         assert_eq!(ended, (false, (true, false)));
     }

@@ -1,5 +1,5 @@
-//! The vhost-user protocol for one device. Messages and queues are handled by one thread, one
-//! after the other, so nothing in here is shared.
+//! The vhost-user protocol of one device. One thread handles messages and queues, so no data is
+//! shared.
 
 use super::budget::{self, Share};
 use super::chain::Limits;
@@ -25,44 +25,51 @@ use vm_memory::{
     MemoryRegionAddress,
 };
 
-/// Where a piece of guest memory is for the front-end, which names rings by its own addresses.
+/// The address of a region of guest memory in the front-end's address space, by which messages name
+/// rings.
 #[derive(Copy, Clone, Debug)]
 struct Mapping {
+    /// First address in the front-end's address space.
     front: u64,
+    /// Length in bytes.
     bytes: u64,
+    /// Guest physical address of the first byte.
     guest: u64,
 }
 
-/// One device.
+/// The vhost-user block device of one disk.
 #[derive(Debug)]
 pub struct Device {
     /// The virtqueues.
     pub queues: Queues,
-    /// What carries their requests out.
+    /// The engine that carries out the virtqueues' requests.
     pub engine: Engine<Queues>,
     mappings: Vec<Mapping>,
-    /// What the guest's memory takes of what all disks may map.
+    /// The bytes of guest memory that count against the limits of the disk and the process.
     share: Option<Share>,
     inflight: Option<Area>,
-    /// Where written pages are to be marked while the features say so.
+    /// The log of written pages that the front-end gave. It is used while `VHOST_F_LOG_ALL` is
+    /// negotiated.
     dirty: Option<Arc<DirtyLog>>,
+    /// The feature bits that the front-end has acknowledged.
     acked: u64,
 }
 
-/// Why something that the front-end asked is not done.
+/// The reason why a message of the front-end failed.
 #[derive(Debug)]
 pub enum Trouble {
-    /// It is told so if it wants to know, and the connection goes on.
+    /// The message is refused. The front-end gets this answer if it asked for one, and the
+    /// connection goes on.
     Refused(io::Error),
-    /// The front-end cannot be served any more, or waits for an answer that it cannot get: only the
-    /// end of the connection tells it.
+    /// The connection must be closed: the front-end cannot be served any more, or waits for an
+    /// answer that cannot be given.
     Parted(io::Error),
 }
 
 type Result<T> = std::result::Result<T, Trouble>;
 
 impl Device {
-    /// A device that no front-end has set up yet.
+    /// Makes a device that no front-end has set up yet.
     pub fn new(engine: Engine<Queues>) -> Self {
         Self {
             queues: Self::fresh_queues(&engine),
@@ -75,6 +82,7 @@ impl Device {
         }
     }
 
+    /// Makes the queues of a device that is not set up.
     fn fresh_queues(engine: &Engine<Queues>) -> Queues {
         let image = engine.image();
         let limits = Limits {
@@ -84,10 +92,11 @@ impl Device {
         Queues::new(MAX_QUEUES, MAX_QUEUE_SIZE, limits)
     }
 
-    /// The front-end is gone: finishes what is under way and forgets everything else of it.
+    /// Finishes all requests under way and returns the device to its initial state, because the
+    /// front-end is gone.
     ///
     /// # Errors
-    /// If the engine is lost.
+    /// Fails if the kernel takes no more operations.
     pub fn reset(&mut self) -> io::Result<()> {
         self.engine.drain(&mut self.queues)?;
         self.queues = Self::fresh_queues(&self.engine);
@@ -101,7 +110,8 @@ impl Device {
         Ok(())
     }
 
-    /// Says which mappings the front-end could cut. Says whether they are not too many.
+    /// Registers all mappings that the front-end could truncate with [`truncated::watch`]. Returns
+    /// `false` if they are too many.
     fn watch(&self) -> bool {
         let memory = self.queues.memory.iter().flat_map(|memory| memory.iter());
         let regions = memory.filter_map(|region| {
@@ -113,18 +123,21 @@ impl Device {
         truncated::watch(regions.chain(area).chain(log))
     }
 
-    /// Begins or ends to mark written pages, as the front-end has it.
+    /// Starts or stops the logging of written pages, according to the feature bits and the log.
     fn log_writes(&mut self) {
         let logging = self.acked & VhostUserVirtioFeatures::LOG_ALL.bits() != 0;
         self.queues.dirty = self.dirty.clone().filter(|_| logging);
         self.queues.mark_rings();
     }
 
+    /// Returns the virtqueue `index`. Fails with `Refused` if there is none.
     fn queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
         let there = self.queues.queues.get_mut(index as usize);
         there.ok_or_else(|| refused(no_ring(index)))
     }
 
+    /// Translates an address of the front-end to a guest physical address. Fails with `Refused` if
+    /// it is not in guest memory.
     fn guest_address(&self, front: u64) -> Result<u64> {
         let inside = |m: &&Mapping| front >= m.front && front - m.front < m.bytes;
         let mapping = self.mappings.iter().find(inside);
@@ -132,17 +145,20 @@ impl Device {
         address.ok_or_else(|| refused(format!("{front:#x} is no address of the guest's memory")))
     }
 
+    /// Returns whether the feature bit number `bit` was acknowledged.
     fn acked(&self, bit: u32) -> bool {
         self.acked & (1 << bit) != 0
     }
 }
 
+/// Makes an error that refuses a message with the reason `why`.
 fn refused(why: impl Into<String>) -> Trouble {
     Trouble::Refused(io::Error::other(why.into()))
 }
 
 const NO_MEMORY: &str = "a ring comes before the guest's memory";
 
+/// Checks the number and the size of queues in a message about in-flight memory.
 fn check_inflight(area: &VhostUserInflight) -> io::Result<()> {
     let (queues, size) = (area.num_queues, area.queue_size);
     if queues > MAX_QUEUES || size > MAX_QUEUE_SIZE {
@@ -153,21 +169,22 @@ fn check_inflight(area: &VhostUserInflight) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the error text for a ring number that is too large.
 fn no_ring(index: u32) -> String {
     let last = MAX_QUEUES - 1;
     format!("there is no ring {index}; the last one is {last}")
 }
 
-/// What messages ask for. Other numbers than those of a known ring, or features that were not offered,
-/// are refused by name.
+/// The handlers of messages. Each refuses ring numbers that are too large, features that were not
+/// offered, and malformed values, with a reason.
 impl Device {
-    /// All features.
+    /// Returns the feature bits that the device offers.
     pub(super) fn features(&self) -> u64 {
         let own = VhostUserVirtioFeatures::PROTOCOL_FEATURES | VhostUserVirtioFeatures::LOG_ALL;
         config::features(self.engine.image()) | own.bits()
     }
 
-    /// All features of the protocol.
+    /// Returns the protocol features that the device offers.
     pub(super) fn protocol_features() -> VhostUserProtocolFeatures {
         VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::MQ
@@ -177,11 +194,12 @@ impl Device {
             | VhostUserProtocolFeatures::RESET_DEVICE
     }
 
-    /// Rings at most.
+    /// Returns the maximum number of rings.
     pub(super) fn queue_num() -> u64 {
         MAX_QUEUES.into()
     }
 
+    /// Sets the acknowledged feature bits. Fails with `Refused` if one was not offered.
     pub(super) fn set_features(&mut self, features: u64) -> Result<()> {
         let unknown = features & !self.features();
         if unknown != 0 {
@@ -201,6 +219,8 @@ impl Device {
         Ok(())
     }
 
+    /// Maps `files` as the guest's memory, in place of the earlier memory. Fails with `Refused` if
+    /// a region cannot be mapped, overlaps another, or exceeds a limit.
     pub(super) fn set_mem_table(
         &mut self,
         regions: &[VhostUserMemoryRegion],
@@ -231,7 +251,7 @@ impl Device {
         }
         let memory = GuestMemoryMmap::from_regions(mapped).map_err(io::Error::other);
         let memory = memory.map_err(Trouble::Refused)?;
-        // The front-end may take the old memory away once this is answered.
+        // After the answer the front-end may take the old memory away.
         self.engine
             .drain(&mut self.queues)
             .map_err(Trouble::Refused)?;
@@ -249,6 +269,8 @@ impl Device {
         Ok(())
     }
 
+    /// Sets the number of entries of ring `index` to `num`. Fails with `Refused` if `num` is no
+    /// power of two or too large, or the ring does not exist.
     pub(super) fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let queue = &mut self.queue(index)?.queue;
         let set = u16::try_from(num).is_ok_and(|size| queue.try_set_size(size).is_ok());
@@ -260,6 +282,9 @@ impl Device {
         })
     }
 
+    /// Sets the addresses of ring `index`, in the front-end's address space, and `log`, the guest
+    /// physical address at which its used ring is logged. Fails with `Refused` if the ring does not
+    /// exist or an address is not in guest memory.
     pub(super) fn set_vring_addr(
         &mut self,
         index: u32,
@@ -282,8 +307,9 @@ impl Device {
             .and_then(|()| queue.try_set_avail_ring_address(available))
             .and_then(|()| queue.try_set_used_ring_address(used));
         set.map_err(|why| refused(format!("ring {index}: {why}")))?;
-        // A ring that runs only learns where it is logged. Else the used ring tells where it
-        // stands: the base that the front-end sets is the available ring's.
+        // For a running ring only the log address may change. Otherwise the index in the used ring
+        // tells how far it was answered; the base that the front-end sets is that of the available
+        // ring.
         if !running {
             let next = queue.used_idx(&*memory, Ordering::Acquire);
             let next = next.map_err(|why| refused(format!("ring {index}: {why}")))?;
@@ -295,6 +321,8 @@ impl Device {
         Ok(())
     }
 
+    /// Sets the index of the next available entry of ring `index`. Fails with `Refused` if `base`
+    /// has more than 16 bits or the ring does not exist.
     pub(super) fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         let base = u16::try_from(base).map_err(|_| {
             refused(format!(
@@ -305,11 +333,14 @@ impl Device {
         Ok(())
     }
 
+    /// Stops ring `index` and returns the index of its next available entry. If pages are being
+    /// logged and this was the last running ring, releases the image for the back-end at the
+    /// destination. Fails if the ring does not exist, or the engine or the image fails.
     pub(super) fn get_vring_base(&mut self, index: u32) -> io::Result<u16> {
         if index >= u32::from(MAX_QUEUES) {
             return Err(io::Error::other(no_ring(index)));
         }
-        // The front-end takes the ring back: nothing of it may be under way any more.
+        // The front-end takes the ring back, so no request of it may be under way.
         self.engine.drain(&mut self.queues)?;
         self.queues.announce();
         let virtqueue = &mut self.queues.queues[index as usize];
@@ -317,20 +348,25 @@ impl Device {
         virtqueue.stop();
         let running = |virtqueue: &Virtqueue| virtqueue.queue.ready();
         if self.queues.dirty.is_some() && !self.queues.queues.iter().any(running) {
-            // The guest's memory was copied to the end: it goes on elsewhere, with this image.
+            // The migration has copied all memory, so the guest continues at the destination with
+            // this image.
             self.engine.image().hand_over()?;
         }
         Ok(next)
     }
 
+    /// Sets `file`, the event counter by which the driver notifies ring `index`, and starts the
+    /// ring. Fails with `Refused` if `file` is `None` or no event counter, or if there is no guest
+    /// memory yet. Fails with `Parted` if the image cannot be locked.
     pub(super) fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        // A ring without a kick would have to be polled for ever.
+        // A ring without an event counter would have to be polled for ever.
         let file = file.ok_or_else(|| refused(format!("ring {index} would have to be polled")))?;
         let kick = event_counter(file).map_err(Trouble::Refused)?;
         let memory = self.queues.memory.clone();
         let memory = memory.ok_or_else(|| refused(NO_MEMORY))?;
         let size = self.queue(index.into())?.queue.size();
-        // It was handed over, or it is to be handed over to us.
+        // The image may have been released for a migration, or not been locked yet by its
+        // destination.
         let locked = self.engine.image().lock();
         locked.map_err(|why| {
             Trouble::Parted(match why.kind() {
@@ -338,8 +374,8 @@ impl Device {
                 _ => why,
             })
         })?;
-        // QEMU makes the area for the queue size that it was configured with, and drivers on
-        // virtio-mmio may take a larger one. Such a ring goes without a log.
+        // QEMU makes the area for the queue size in its configuration, and drivers on virtio-mmio
+        // may choose a larger one. Such a ring has no in-flight log.
         let area = self.inflight.as_ref();
         let log = area.and_then(|area| area.queue(index.into(), size));
         let virtqueue = self.queue(index.into())?;
@@ -349,6 +385,8 @@ impl Device {
         Ok(())
     }
 
+    /// Sets `file`, the event counter that notifies the driver of answers in ring `index`. Fails
+    /// with `Refused` if it is no event counter or the ring does not exist.
     pub(super) fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file
             .map(event_counter)
@@ -358,6 +396,8 @@ impl Device {
         Ok(())
     }
 
+    /// Sets `file`, the event counter that reports errors of ring `index`. Fails with `Refused` if
+    /// it is no event counter or the ring does not exist.
     pub(super) fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let file = file
             .map(event_counter)
@@ -367,6 +407,7 @@ impl Device {
         Ok(())
     }
 
+    /// Checks the protocol features. Fails with `Refused` if one was not offered.
     pub(super) fn set_protocol_features(&mut self, features: u64) -> Result<()> {
         let unknown = features & !Self::protocol_features().bits();
         if unknown != 0 {
@@ -377,16 +418,20 @@ impl Device {
         Ok(())
     }
 
+    /// Enables or disables ring `index`. Fails with `Refused` if it does not exist.
     pub(super) fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
         self.queue(index)?.enabled = enable;
         Ok(())
     }
 
-    /// So many bytes of the configuration space; fewer if it ends before.
+    /// Returns `size` bytes of the configuration space from `offset` on. Bytes behind its end are
+    /// zero.
     pub(super) fn config(&self, offset: u32, size: u32) -> Vec<u8> {
         config::read(&config::space(self.engine.image()), offset, size)
     }
 
+    /// Makes in-flight memory for the front-end. Returns its description and file. Fails if the
+    /// numbers are too large, or the system refuses.
     pub(super) fn get_inflight_fd(
         &self,
         asked: &VhostUserInflight,
@@ -399,6 +444,8 @@ impl Device {
         ))
     }
 
+    /// Uses in-flight memory that an earlier back-end or this one made. Fails with `Refused` if it
+    /// cannot be mapped or is too small.
     pub(super) fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
         check_inflight(given).map_err(Trouble::Refused)?;
         let area = Area::map(
@@ -408,7 +455,7 @@ impl Device {
             given.num_queues,
             given.queue_size,
         );
-        // No ring goes on with an area that is not the device's any more.
+        // No ring may go on with an area that the device does not use any more.
         for virtqueue in &mut self.queues.queues {
             virtqueue.log = None;
         }
@@ -420,9 +467,11 @@ impl Device {
         Ok(())
     }
 
+    /// Sets the log of written pages. Fails if it cannot be mapped, or does not cover the guest's
+    /// memory.
     pub(super) fn set_log_base(&mut self, given: &VhostUserLog, file: File) -> io::Result<()> {
         let log = DirtyLog::map(file, given.mmap_offset, given.mmap_size)?;
-        // A page without a bit would be missing where the guest goes.
+        // A page without a bit would be missing at the destination.
         let memory = self.queues.memory.as_deref();
         let last = memory.map_or(0, |memory| memory.last_addr().0);
         if !log.covers(last) {

@@ -1,4 +1,4 @@
-//! Tables of guest memory that are refused, or that do not have the pages which they name.
+//! Tests of memory tables that are refused, and of memory that its file does not back.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -20,8 +20,8 @@ fn device() -> Device {
     Device::new(Engine::new(image.unwrap(), "disk", knobs, Queue::calls()).unwrap())
 }
 
-/// Hands in regions of these sizes, each from the beginning of `file`. Fails with the reason if they
-/// are refused.
+/// Sets a memory table with regions of these sizes, each from the beginning of `file`. Fails with
+/// the reason if it is refused.
 fn set(device: &mut Device, file: &File, sizes: &[u64]) -> std::result::Result<(), String> {
     let mut at = 0;
     let regions = sizes.iter().map(|bytes| {
@@ -49,7 +49,7 @@ fn guest_memory_of_one_disk_has_a_bound() {
         let named = why.contains(&sum.to_string()) && why.contains(&limit.to_string());
         assert!(named, "{why}");
     }
-    // Each table takes the place of the one before.
+    // Each table replaces the one before.
     for _ in 0..100 {
         set(&mut device, &file, &[1 << 30, 1 << 30]).unwrap();
     }

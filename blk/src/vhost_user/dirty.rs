@@ -1,13 +1,14 @@
-//! Which pages of the guest's memory were written, for a front-end that is copying that memory to
-//! another host while the guest runs (vhost-user specification, "Migration").
+//! The log of written guest pages, for a front-end that migrates the guest while it runs
+//! (vhost-user specification, "Migration").
 //!
-//! The front-end hands in a file of one bit for each page of [`PAGE_BYTES`], from guest physical
-//! address 0 on. It takes bits away when it copies their pages again, at any time. So a page is
-//! marked after it was written, never before, and before the used ring tells of it: whoever dies
-//! in between leaves the request under way, and its successor does it again and marks it.
+//! The front-end passes a file with one bit for each page of [`PAGE_BYTES`], from guest physical
+//! address 0 on. It clears bits at any time, when it copies their pages again. So a page is marked
+//! after it was written, never before, and before the used ring shows the answer. If the back-end
+//! dies in between, the request is still under way, and its successor does it again and marks the
+//! page.
 //!
-//! The file is the front-end's, like the guest's memory: addresses behind its end are not marked,
-//! and if it is cut, [`super::truncated`] takes care.
+//! The front-end owns the file, as it owns guest memory. Addresses behind its end are not marked,
+//! and [`super::truncated`] handles a file that is made shorter.
 
 use super::inflight::check_span;
 use std::fs::File;
@@ -15,22 +16,22 @@ use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory};
 
-/// Bytes of a page, whatever the host's are.
+/// Bytes of a page of the log, independent of the host's page size.
 pub const PAGE_BYTES: u64 = 4096;
-/// Bytes of a log at most: enough for 64 TiB of guest.
+/// Maximum size of a log in bytes: enough for 64 TiB of guest memory.
 pub const MAX_LOG_BYTES: u64 = 2 << 30;
 
-/// The log, mapped.
+/// A mapped log of written pages.
 #[derive(Debug)]
 pub struct DirtyLog {
     map: MmapRegion,
 }
 
 impl DirtyLog {
-    /// Maps `bytes` from `offset` of what the front-end hands in.
+    /// Maps `bytes` of the log `file` from `offset` on.
     ///
     /// # Errors
-    /// If the file has not that many, or cannot be mapped.
+    /// Fails if the file is shorter or cannot be mapped, or `bytes` is above [`MAX_LOG_BYTES`].
     pub fn map(file: File, offset: u64, bytes: u64) -> io::Result<Self> {
         if bytes > MAX_LOG_BYTES {
             return Err(io::Error::other(format!(
@@ -45,23 +46,23 @@ impl DirtyLog {
         })
     }
 
-    /// Where it is mapped, and how many bytes.
+    /// Returns the address of the mapping and its length in bytes.
     pub fn span(&self) -> (*mut u8, usize) {
         (self.map.as_ptr(), self.map.size())
     }
 
-    /// Whether it has a bit for the page of this guest physical address.
+    /// Returns whether the log has a bit for the page of this guest physical address.
     pub fn covers(&self, address: u64) -> bool {
         address / PAGE_BYTES / 8 < self.map.size() as u64
     }
 
-    /// Marks the pages of `bytes` from this guest physical address on, as far as there are bits
-    /// for them.
+    /// Marks the pages of `bytes` from the guest physical address `address` on. Pages for which the
+    /// log has no bit are ignored.
     pub fn mark(&self, address: u64, bytes: u64) {
         let Some(last) = bytes.checked_sub(1) else {
             return;
         };
-        // What would wrap around lies behind the end of any log.
+        // A range that would wrap around is behind the end of any log.
         let last = address.saturating_add(last) / PAGE_BYTES;
         let first = address / PAGE_BYTES;
         let end = (last / 8 + 1).min(self.map.size() as u64);
@@ -72,28 +73,29 @@ impl DirtyLog {
         }
     }
 
+    /// Sets `bits` in byte `at` of the log.
     fn set(&self, at: u64, bits: u8) {
         let byte = usize::try_from(at).ok();
         let byte = byte.and_then(|at| self.map.get_atomic_ref::<AtomicU8>(at).ok());
         debug_assert!(byte.is_some(), "byte {at} of {}", self.map.size());
         if let Some(byte) = byte {
-            // Release: who sees the bit sees what was written to the page. Pairs with the exchange
-            // by which the front-end takes bits away.
+            // Release: a front-end that sees the bit sees what was written to the page. Pairs with
+            // the exchange by which the front-end clears bits.
             byte.fetch_or(bits, Ordering::Release);
         }
     }
 }
 
-/// A used ring as the log knows it: where its first byte is logged, which need not be where it is.
+/// The address at which a used ring is logged, which may differ from its own address.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UsedRing {
-    /// The address to be marked for the first byte.
+    /// The guest physical address that is marked for the first byte of the used ring.
     pub log_address: u64,
-    /// Entries.
+    /// Number of entries of the ring.
     pub size: u16,
 }
 
-/// Bytes of the parts of a used ring (virtio 1.2, 2.7.8): flags and index in front, entries, then
+/// Bytes of the parts of a used ring (virtio 1.2, 2.7.8): flags and index, then the entries, then
 /// the index at which the device wants to be notified.
 const FLAGS_BYTES: u64 = 2;
 const HEADER_BYTES: u64 = 4;
@@ -101,21 +103,23 @@ const ENTRY_BYTES: u64 = 8;
 const EVENT_BYTES: u64 = 2;
 
 impl UsedRing {
+    /// Marks `bytes` of the used ring from `offset` on.
     fn mark(self, log: &DirtyLog, offset: u64, bytes: u64) {
-        // No log reaches as far as an address that would overflow.
+        // A log cannot cover an address that would overflow.
         if let Some(address) = self.log_address.checked_add(offset) {
             log.mark(address, bytes);
         }
     }
 
-    /// An answer was written to the entry of this index, and the index behind it.
+    /// Marks the entry of answer number `index`, and the ring's index.
     pub fn answered(self, log: &DirtyLog, index: u16) {
         let entry = u64::from(index.checked_rem(self.size).unwrap_or(0));
         self.mark(log, HEADER_BYTES + entry * ENTRY_BYTES, ENTRY_BYTES);
         self.mark(log, 0, HEADER_BYTES);
     }
 
-    /// What drivers are asked about notifications was written: by the event index or by the flags.
+    /// Marks the field by which the device enables notifications: the event index if `event_idx`,
+    /// else the flags.
     pub fn asked(self, log: &DirtyLog, event_idx: bool) {
         if event_idx {
             let entries = u64::from(self.size) * ENTRY_BYTES;
@@ -125,7 +129,7 @@ impl UsedRing {
         }
     }
 
-    /// Any of it may have been written.
+    /// Marks the whole used ring.
     pub fn all(self, log: &DirtyLog) {
         let entries = u64::from(self.size) * ENTRY_BYTES;
         self.mark(log, 0, HEADER_BYTES + entries + EVENT_BYTES);

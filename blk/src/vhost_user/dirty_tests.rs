@@ -1,4 +1,4 @@
-//! Marks against a naive model, and files that are no logs.
+//! Compares the log of written pages with a simple model. Also tests files that are no logs.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ fn file(bytes: u64) -> File {
     file
 }
 
-/// Pages whose bits are set in the first `bytes` of `file`.
+/// Returns the pages whose bits are set in the first `bytes` of `file`.
 fn marked(file: &File, bytes: u64) -> BTreeSet<u64> {
     let mut log = vec![0; bytes as usize];
     file.read_exact_at(&mut log, 0).unwrap();
@@ -29,6 +29,7 @@ fn marked(file: &File, bytes: u64) -> BTreeSet<u64> {
 const LOG: u64 = 40;
 const END: u64 = LOG * 8 * PAGE_BYTES;
 
+/// Makes addresses inside and outside of the log.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![
         6 => 0..END,
@@ -45,7 +46,7 @@ proptest! {
             (address(), prop_oneof![0..3_u64, 0..9 * PAGE_BYTES, 0..END, any::<u64>()]), 1..6),
         before in prop::collection::vec(any::<u8>(), LOG as usize),
     ) {
-        // Longer than what is handed in: a mark behind that would be seen.
+        // The file is longer than the log, so that a mark behind its end would be noticed.
         let behind = file(2 * LOG);
         behind.write_all_at(&before, 0).unwrap();
         let mut expected = marked(&behind, LOG);
@@ -78,7 +79,7 @@ proptest! {
 
 #[test]
 fn the_parts_of_a_used_ring_have_their_pages() {
-    // 1,024 entries are two pages, the event index is in the third.
+    // 1,024 entries are two pages, and the event index is in the third.
     let ring = UsedRing {
         log_address: 5 * PAGE_BYTES,
         size: 1024,
@@ -89,7 +90,7 @@ fn the_parts_of_a_used_ring_have_their_pages() {
         Vec::from_iter(marked(&behind, LOG))
     };
     assert_eq!(pages(&|log| ring.answered(log, 0)), [5]);
-    // Entry 511 begins four bytes before a border.
+    // Entry 511 begins four bytes before the end of a page.
     assert_eq!(pages(&|log| ring.answered(log, 511)), [5, 6]);
     assert_eq!(pages(&|log| ring.answered(log, 1024 + 512)), [5, 6]);
     assert_eq!(pages(&|log| ring.answered(log, 1023)), [5, 6, 7]);

@@ -1,10 +1,11 @@
-//! Receives messages of a front-end, piece by piece, with their descriptors.
+//! Receives the messages of a front-end, in the parts in which they arrive, with their descriptors.
 //!
-//! A descriptor that was sent and not received yet counts against the limit of the sender's user,
-//! so a socket that is not read can keep all other front-ends of that user from sending any. Two
-//! threads read each socket for that reason: its disk's, which takes one message at a time, and
-//! [`super::reader`]'s, which takes what the disk's thread leaves there. Messages wait here for the
-//! disk. A front-end that is too far ahead of it is cut off.
+//! A descriptor that was sent and not received yet counts against the limit of the sender's user.
+//! So a socket that is not read can keep all other front-ends of that user from sending
+//! descriptors. Therefore two threads read each socket: its disk's, which takes one message at a
+//! time, and [`super::reader`]'s, which takes the messages that the disk's thread leaves in the
+//! socket. They wait here for the disk. A front-end that sends too much before its disk takes it is
+//! cut off.
 
 use crate::pressure::registry::Waker;
 use rustix::io::Errno;
@@ -23,32 +24,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vhost::vhost_user::message::{FrontendReq, MAX_MSG_SIZE};
 
-/// Descriptors of a message at most. A table of memory has the most: one for each region, and a
-/// front-end that was not told otherwise has 8 regions.
+/// Maximum number of descriptors in a message. A memory table has the most, one for each region. A
+/// front-end that did not negotiate more slots has 8 regions.
 pub(super) const MESSAGE_FILES: usize = 8;
-/// Messages that a front-end may send before its disk takes them. One that starts 16 rings sends
-/// about a hundred without waiting for an answer.
+/// Maximum number of messages in the inbox that the disk has not taken. A front-end that starts 16
+/// rings sends about a hundred without waiting for an answer.
 pub(super) const AHEAD_MESSAGES: usize = 256;
-/// Descriptors that these messages may bring: three for each of 16 rings, more than twice.
+/// Maximum number of descriptors in the messages of an inbox: more than twice the three for each of
+/// 16 rings.
 pub(super) const AHEAD_FILES: usize = 128;
-/// Bytes that these messages may have, beyond their headers.
+/// Maximum number of bytes in the bodies of an inbox's messages.
 pub(super) const AHEAD_BYTES: usize = 64 << 10;
 /// Bytes of a header: the code, flags, and the length of the body.
 pub(super) const HEADER_BYTES: usize = 12;
-/// Pieces that are received before everything else is looked at again.
+/// Maximum number of parts that are received in one call.
 const MAX_PIECES: usize = 64;
 /// The only version of the protocol, in the lowest bits of the flags.
 pub(super) const VERSION: u32 = 1;
+/// The flag by which a front-end asks for an acknowledgement.
 const NEED_REPLY: u32 = 1 << 3;
-/// Room for the descriptors of one message. The kernel closes those that find none.
+/// Size of the buffer for the descriptors of one message. The kernel closes descriptors that do not
+/// fit.
 const FILES_ROOM: usize = rustix::cmsg_space!(ScmRights(MESSAGE_FILES));
 
-/// The number of a kind of message.
+/// The number of a message type.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Code(pub(crate) u32);
 
 impl Code {
-    /// By its name in the protocol, if it has one.
+    /// Returns the message type, or `None` if the protocol has no type of this number.
     pub(crate) fn known(self) -> Option<FrontendReq> {
         FrontendReq::try_from(self.0).ok()
     }
@@ -66,22 +70,22 @@ impl fmt::Display for Code {
 /// A complete message.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// Its kind.
+    /// The type of the message.
     pub(crate) code: Code,
     /// Whether the front-end wants an acknowledgement.
     pub(crate) need_reply: bool,
-    /// The bytes behind the header.
+    /// The body, without the header.
     pub(crate) body: Vec<u8>,
-    /// The descriptors that came with its first byte.
+    /// The descriptors that came with the message's first byte.
     pub(crate) files: Vec<File>,
 }
 
-/// Why there is no more to be said with a front-end.
+/// The reason why a connection has ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Severed {
-    /// It is gone.
+    /// The front-end has closed it.
     Gone,
-    /// It broke the protocol.
+    /// The front-end broke the protocol in the way described.
     Broken(String),
 }
 
@@ -94,43 +98,45 @@ impl From<Errno> for Severed {
     }
 }
 
-/// A socket, and the messages that were received from it. Two threads share it.
+/// A front-end's socket, and the messages received from it. The disk's thread and the reader's
+/// share it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     stream: UnixStream,
     received: Mutex<Received>,
-    /// Something was received since the disk's thread last looked.
+    /// Whether the reader's thread has received something that the disk's thread has not seen.
     news: AtomicBool,
     waker: Option<Waker>,
 }
 
-/// What the disk's thread finds in an [`Inbox`].
+/// The result of [`Inbox::find`].
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The next message.
+    /// The next message, or `None` if it is not complete yet.
     pub(crate) message: Option<Message>,
-    /// Whether a part of a further message is there.
+    /// Whether a part of the following message has arrived.
     pub(crate) unfinished: bool,
 }
 
+/// The messages received, guarded by a lock.
 #[derive(Debug, Default)]
 struct Received {
-    /// The beginning of a message that is not complete.
+    /// The first bytes of an incomplete message.
     bytes: Vec<u8>,
-    /// The descriptors that came with its first byte.
+    /// The descriptors that came with these bytes.
     files: Vec<File>,
+    /// Complete messages, the oldest first.
     messages: VecDeque<Message>,
-    /// Descriptors of all `messages`.
+    /// Number of descriptors in all `messages`.
     ahead_files: usize,
-    /// Bytes of the bodies of all `messages`.
+    /// Number of bytes in the bodies of all `messages`.
     ahead_bytes: usize,
-    /// Why nothing more is received.
+    /// The reason why nothing more is received. `None` while the connection lasts.
     end: Option<Severed>,
 }
 
 impl Inbox {
-    /// Makes an inbox for `stream`. `waker` wakes the disk's thread when another thread received
-    /// something.
+    /// Makes an inbox for `stream`. [`Self::take_ahead`] wakes the disk's thread by `waker`.
     pub(crate) fn new(stream: UnixStream, waker: Option<Waker>) -> Self {
         Self {
             stream,
@@ -140,14 +146,14 @@ impl Inbox {
         }
     }
 
-    /// Returns whether [`Self::find`] finds a message, a part of one, or the end, although the
-    /// socket may be empty.
+    /// Returns whether the reader's thread has received a message, a part of one or the end of the
+    /// connection, for [`Self::find`] to return. The socket itself may be empty then.
     pub(crate) fn has_news(&self) -> bool {
         // Acquire: pairs with the Release in `take_ahead`.
         self.news.load(Ordering::Acquire)
     }
 
-    /// Fails if the front-end broke the protocol.
+    /// Fails with [`Severed::Broken`] if the front-end broke the protocol.
     pub(super) fn check(&self) -> Result<(), Severed> {
         match &self.received().end {
             Some(Severed::Broken(why)) => Err(Severed::Broken(why.clone())),
@@ -155,9 +161,11 @@ impl Inbox {
         }
     }
 
-    /// Takes the next message out of the inbox, or out of the socket. For the disk's thread.
+    /// Takes the next message from the inbox, or from the socket if the inbox is empty. Only the
+    /// disk's thread calls this. Does not block.
     ///
-    /// Fails if the front-end broke the protocol, or is gone and left no message.
+    /// Fails if the front-end broke the protocol, or if it closed the connection and left no
+    /// message.
     pub(super) fn find(&self) -> Result<Found, Severed> {
         let mut received = self.received();
         if received.messages.is_empty() {
@@ -165,7 +173,7 @@ impl Inbox {
         }
         let broken = matches!(received.end, Some(Severed::Broken(_)));
         let message = if broken { None } else { received.pop() };
-        // Relaxed: the lock is held by all who change it.
+        // Relaxed: every thread that changes it holds the lock.
         let more = !received.messages.is_empty() || received.end.is_some();
         self.news.store(more, Ordering::Relaxed);
         match &received.end {
@@ -177,8 +185,8 @@ impl Inbox {
         }
     }
 
-    /// Receives messages for the disk's thread to find, and wakes that thread. Returns `false` if
-    /// nothing more can come.
+    /// Receives messages for the disk's thread and wakes it. Only the reader's thread calls this.
+    /// Returns `false` if the connection has ended.
     pub(super) fn take_ahead(&self) -> bool {
         let mut received = self.received();
         if received.receive(&self.stream, true) {
@@ -191,7 +199,7 @@ impl Inbox {
         received.end.is_none()
     }
 
-    /// Closes all descriptors in it, on the calling thread.
+    /// Closes all descriptors in the inbox, on the calling thread, and receives nothing more.
     pub(super) fn clear(&self) {
         let mut received = self.received();
         received.end.get_or_insert(Severed::Gone);
@@ -199,8 +207,9 @@ impl Inbox {
         received.messages.clear();
     }
 
+    /// Locks the messages.
     fn received(&self) -> MutexGuard<'_, Received> {
-        // Nothing that holds the lock can panic halfway through a change.
+        // No code that holds the lock can panic halfway through a change.
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -212,8 +221,8 @@ impl AsFd for Inbox {
 }
 
 impl Received {
-    /// Receives one message, or, if `all`, up to [`MAX_PIECES`] pieces. Returns whether anything
-    /// was received, the end included.
+    /// Receives up to [`MAX_PIECES`] parts; stops at the first complete message unless `all` is
+    /// set. Returns whether anything was received, including the end of the connection.
     fn receive(&mut self, stream: &UnixStream, all: bool) -> bool {
         let mut any = false;
         for _ in 0..MAX_PIECES {
@@ -230,7 +239,8 @@ impl Received {
         any
     }
 
-    /// Receives a piece. Returns whether there was one.
+    /// Receives one part. Returns whether there was one. Fails if the connection has ended or is
+    /// broken.
     fn advance(&mut self, stream: &UnixStream) -> Result<bool, Severed> {
         let wanted = HEADER_BYTES + self.header()?.map_or(0, |(_, _, length)| length);
         if !self.receive_piece(stream, wanted)? {
@@ -255,6 +265,7 @@ impl Received {
         Ok(true)
     }
 
+    /// Fails if the messages in the inbox exceed a limit.
     fn check_ahead(&self) -> Result<(), Severed> {
         let messages = self.messages.len();
         let (files, bytes) = (self.ahead_files, self.ahead_bytes);
@@ -267,6 +278,7 @@ impl Received {
         )))
     }
 
+    /// Takes the oldest message. Returns `None` if there is none.
     fn pop(&mut self) -> Option<Message> {
         let message = self.messages.pop_front()?;
         self.ahead_files -= message.files.len();
@@ -274,21 +286,22 @@ impl Received {
         Some(message)
     }
 
-    /// Receives nothing from now on. If the front-end broke the protocol, the kernel discards all
-    /// that is in the socket, descriptors included, and refuses more.
+    /// Stops receiving, for the reason `severed`. If the front-end broke the protocol, the socket
+    /// is shut down and emptied. Its descriptors are closed, and the kernel refuses more.
     fn finish(&mut self, stream: &UnixStream, severed: Severed) {
         if matches!(severed, Severed::Broken(_)) {
             // This fails only for a socket that is not connected any more.
             let _ = shutdown(stream, Shutdown::Both);
-            // Nothing can be sent any more, so this ends. Without room for descriptors none is
-            // opened here.
+            // Nothing can be sent any more, so the loop ends. `recv` has no buffer for descriptors,
+            // so none is opened here.
             let mut nowhere = [0; 1024];
             while recv(stream, &mut nowhere, RecvFlags::DONTWAIT).is_ok_and(|(got, _)| got > 0) {}
         }
         self.end = Some(severed);
     }
 
-    /// Returns the code, the flags, and the length of the body, if the header is complete.
+    /// Returns the code, the flags and the length of the body, or `None` if the header is
+    /// incomplete. Fails if the header is malformed.
     fn header(&self) -> Result<Option<(Code, u32, usize)>, Severed> {
         let Some(header) = self.bytes.get(..HEADER_BYTES) else {
             return Ok(None);
@@ -307,7 +320,8 @@ impl Received {
         Ok(Some((code, flags, length)))
     }
 
-    /// Receives towards `wanted` bytes. Returns whether there was anything.
+    /// Receives bytes until `self.bytes` has `wanted`, as far as they have arrived. Returns whether
+    /// there were any. Fails if the connection has ended or is broken.
     fn receive_piece(&mut self, stream: &UnixStream, wanted: usize) -> Result<bool, Severed> {
         let there = self.bytes.len();
         self.bytes.resize(wanted, 0);
@@ -332,9 +346,10 @@ impl Received {
             _ => None,
         });
         let before = self.files.len();
-        // All are kept, so that the disk's thread closes them: closing a file may take its time.
+        // All descriptors are stored, so that the disk's thread closes them: closing a file may
+        // take long.
         self.files.extend(files.flatten().map(File::from));
-        // The kernel closed what found no room, which is a little more than was asked for.
+        // The kernel closed those that did not fit. The buffer may hold a few more than allowed.
         let came = self.files.len() - before;
         if received.flags.contains(ReturnFlags::CTRUNC) || came > MESSAGE_FILES {
             return Err(Severed::Broken(format!(

@@ -1,4 +1,4 @@
-//! What waits in an inbox, and what ends it.
+//! Tests of messages that wait in an inbox, and of the ways in which it ends.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -30,7 +30,7 @@ fn send(front: &UnixStream, bytes: &[u8], descriptors: usize) -> Result<usize, E
     )
 }
 
-/// Sends messages until that fails. Returns how many it was, and why it failed.
+/// Sends messages until that fails. Returns the number of messages sent, and the error.
 fn fill(inbox: &Inbox, front: &UnixStream, length: usize, descriptors: usize) -> (usize, Errno) {
     let message = message(length);
     for count in 0.. {

@@ -1,10 +1,11 @@
-//! Which requests are under way, in memory that the front-end keeps for the back-end's successor.
+//! The log of requests under way, in memory that outlives the back-end.
 //!
-//! The layout is that of the vhost-user specification ("Inflight I/O tracking", split virtqueues):
-//! for each queue a header and an entry for each descriptor. A back-end that takes over after a
-//! crash finds here what was taken from the ring and never answered, and does it again in the
-//! order in which it was taken. Whoever crashed may have done so between any two stores, so each
-//! answer is announced (`last_batch_head`) before the used ring shows it, and struck off after.
+//! The front-end keeps the memory and passes it to the back-end's successor. Its layout is that of
+//! the vhost-user specification ("Inflight I/O tracking", split virtqueues): for each queue a
+//! header, and an entry for each descriptor. After a crash the successor finds here the requests
+//! that were taken from the ring and not answered, and does them again in the same order. The crash
+//! may have come between any two stores. So the log names each answer (`last_batch_head`) before
+//! the used ring shows it, and clears its entry afterwards.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, memfd_create};
 use std::fs::File;
@@ -15,11 +16,11 @@ use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 
 const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 16;
-/// Regions of queues begin at cache lines.
+/// The region of each queue begins at a cache line.
 const REGION_ALIGN: usize = 64;
 const VERSION: u16 = 1;
 
-/// Offsets in the header.
+/// Offsets in the header of a queue's region.
 const VERSION_AT: usize = 8;
 const DESCRIPTORS_AT: usize = 10;
 const LAST_HEAD_AT: usize = 12;
@@ -28,7 +29,7 @@ const USED_AT: usize = 14;
 const NEXT_AT: usize = 6;
 const COUNTER_AT: usize = 8;
 
-/// The memory for all queues of a device.
+/// The mapped log of all queues of a device.
 #[derive(Debug)]
 pub struct Area {
     map: Arc<MmapRegion>,
@@ -37,7 +38,7 @@ pub struct Area {
     queue_size: u16,
 }
 
-/// One queue's part of it.
+/// The log of one queue.
 #[derive(Debug)]
 pub struct QueueLog {
     map: Arc<MmapRegion>,
@@ -46,37 +47,40 @@ pub struct QueueLog {
     counter: u64,
 }
 
-/// What a back-end that takes over finds.
+/// The requests that a predecessor left in the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovered {
-    /// Heads that were taken and not answered, in the order in which they were taken.
+    /// Head descriptors of requests that were taken and not answered, in the order in which they
+    /// were taken.
     pub heads: Vec<u16>,
 }
 
-/// Bytes of one queue's region.
+/// Returns the number of bytes of one queue's region.
 fn region_bytes(queue_size: u16) -> usize {
     (HEADER_BYTES + ENTRY_BYTES * usize::from(queue_size)).next_multiple_of(REGION_ALIGN)
 }
 
 impl Area {
-    /// Memory for `queues` queues of `queue_size`, to be given to the front-end.
+    /// Makes memory for the logs of `queues` queues with `queue_size` entries. Returns the file,
+    /// which the front-end keeps, and its size in bytes.
     ///
     /// # Errors
-    /// If the system has no memory or descriptor left.
+    /// Fails if the system refuses memory or a descriptor.
     pub fn create(queues: u16, queue_size: u16) -> io::Result<(File, u64)> {
         let bytes = (region_bytes(queue_size) * usize::from(queues)) as u64;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = File::from(memfd_create("ebb-blk-inflight", flags)?);
         file.set_len(bytes)?;
-        // It is as large as it is, whoever has it.
+        // The size is sealed, so that no process can change it.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((file, bytes))
     }
 
-    /// Maps what the front-end hands in.
+    /// Maps the log that the front-end passed: `bytes` of `file` from `offset` on, for `queues`
+    /// queues with `queue_size` entries.
     ///
     /// # Errors
-    /// If it is too small for what it is said to be, or cannot be mapped.
+    /// Fails if `bytes` is too small for the queues, or the file is too short or cannot be mapped.
     pub fn map(
         file: File,
         offset: u64,
@@ -102,12 +106,13 @@ impl Area {
         })
     }
 
-    /// Where it is mapped, and how many bytes.
+    /// Returns the address of the mapping and its length in bytes.
     pub fn span(&self) -> (*mut u8, usize) {
         (self.map.as_ptr(), self.map.size())
     }
 
-    /// The log of queue `index`, if the area has one for a queue of `size`.
+    /// Returns the log of queue number `index` with `size` entries. Returns `None` if the area was
+    /// not made for such a queue.
     pub fn queue(&self, index: u16, size: u16) -> Option<QueueLog> {
         (index < self.queues && size <= self.queue_size).then(|| QueueLog {
             map: self.map.clone(),
@@ -118,14 +123,14 @@ impl Area {
     }
 }
 
-/// Checks that a file has the bytes that are to be mapped: touching a mapping behind the end of its
-/// file is a signal, not an error. Of a file of huge pages whole pages alone can be mapped: the
-/// kernel would map more than `bytes`, and [`super::truncated`] could not put zeroes over a part of
-/// a page.
+/// Checks that `file` has the `bytes` from `offset` on that are to be mapped. An access behind the
+/// end of a file raises a signal instead of an error. Of a file with huge pages only whole pages
+/// can be mapped: the kernel would map more than `bytes`, and [`super::truncated`] could not
+/// replace a part of a page.
 ///
 /// # Errors
-/// If the file is shorter or is no regular file, or if it has huge pages and `offset` or `bytes` is
-/// no multiple of their size.
+/// Fails if the file is shorter or is no regular file. Fails if it has huge pages and `offset` or
+/// `bytes` is no multiple of their size.
 pub(super) fn check_span(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -151,36 +156,40 @@ pub(super) fn check_span(file: &File, offset: u64, bytes: u64) -> io::Result<()>
 }
 
 impl QueueLog {
-    // The offsets are below the end of this queue's region by construction, so these cannot fail;
-    // a log that could not be written would only cost the successor's knowledge.
+    // All offsets are inside this queue's region, so loads and stores cannot fail. If one did, only
+    // the successor would lack the information.
 
+    /// Loads a field at the offset `at` of this queue's region.
     fn load<T: vm_memory::AtomicAccess + Default>(&self, at: usize) -> T {
-        // Acquire: pairs with the Release of whoever wrote the log before, maybe another process.
+        // Acquire: pairs with the Release of the thread that stored it, maybe in another process.
         let slice = self.map.as_volatile_slice();
         slice
             .load(self.base + at, Ordering::Acquire)
             .unwrap_or_default()
     }
 
+    /// Stores a field at the offset `at` of this queue's region.
     fn store<T: vm_memory::AtomicAccess>(&self, at: usize, value: T) {
-        // Release: a successor that sees this store must see those before it.
+        // Release: a successor that sees this store also sees the earlier ones.
         let slice = self.map.as_volatile_slice();
         let result = slice.store(value, self.base + at, Ordering::Release);
         debug_assert!(result.is_ok(), "{result:?}");
     }
 
+    /// Returns the offset of the entry of the descriptor `head`.
     fn entry(head: u16) -> usize {
         HEADER_BYTES + ENTRY_BYTES * usize::from(head)
     }
 
-    /// Reads what a predecessor left, given where the used ring stands, and makes the log ours.
+    /// Reads the log that a predecessor left and prepares it for this back-end. `used` is the index
+    /// of the used ring. Returns the requests to do again. An unused log is initialised.
     pub fn recover(&mut self, used: u16) -> Recovered {
         if self.load::<u16>(VERSION_AT) != VERSION {
             self.store(DESCRIPTORS_AT, self.size);
             self.store(USED_AT, used);
             self.store(VERSION_AT, VERSION);
         }
-        // An answer that the used ring shows but that was not struck off.
+        // The used ring shows an answer whose entry was not cleared.
         if self.load::<u16>(USED_AT) != used {
             let head: u16 = self.load(LAST_HEAD_AT);
             if head < self.size {
@@ -201,7 +210,7 @@ impl QueueLog {
         }
     }
 
-    /// `head` was taken from the ring.
+    /// Notes that the request `head` was taken from the ring.
     pub fn taken(&mut self, head: u16) {
         if head < self.size {
             self.store(Self::entry(head) + COUNTER_AT, self.counter);
@@ -210,7 +219,7 @@ impl QueueLog {
         }
     }
 
-    /// `head` is about to be put into the used ring.
+    /// Notes that the request `head` will be put into the used ring. Call this before doing so.
     pub fn answering(&mut self, head: u16) {
         if head < self.size {
             let last: u16 = self.load(LAST_HEAD_AT);
@@ -219,7 +228,8 @@ impl QueueLog {
         }
     }
 
-    /// `head` is in the used ring, which stands at `used` now.
+    /// Removes the request `head`, which is in the used ring, from the log. `used` is the ring's
+    /// index after it.
     pub fn answered(&mut self, head: u16, used: u16) {
         if head < self.size {
             self.store(Self::entry(head), 0_u8);
@@ -233,6 +243,7 @@ impl QueueLog {
 mod tests {
     use super::*;
 
+    /// Returns two logs of the same queue: of a back-end and of its successor.
     fn logs() -> (QueueLog, QueueLog) {
         let (file, bytes) = Area::create(2, 16).unwrap();
         let again = file.try_clone().unwrap();
@@ -261,7 +272,7 @@ mod tests {
         log.taken(2);
         log.taken(4);
         log.answering(4);
-        // Died before the ring showed it, or after.
+        // The back-end died before the ring showed the answer, or after.
         assert_eq!(successor.recover(0).heads, [2, 4]);
         assert_eq!(successor.recover(1).heads, [2]);
         assert_eq!(successor.recover(1).heads, [2]);

@@ -1,20 +1,21 @@
-//! The vhost-user-blk door: QEMU and cloud-hypervisor connect by a Unix socket, hand over the
-//! guest's memory and its virtqueues, and are out of the way from then on.
+//! The vhost-user-blk transport. QEMU and cloud-hypervisor connect by a Unix socket and pass the
+//! guest's memory and its virtqueues. The guest and the back-end then exchange requests without
+//! them.
 //!
-//! * [`chain`]: a descriptor chain becomes a request; everything is copied before it is checked.
-//! * [`queues`]: the virtqueues as a [`crate::request::Door`].
-//! * [`inflight`]: which requests are under way, in memory that outlives this process.
-//! * `channel`: the socket; nothing that a front-end sends, or does not, is waited for.
+//! * [`chain`]: parses descriptor chains into requests. Data is copied before it is checked.
+//! * [`queues`]: the virtqueues of a device, as a source of requests ([`crate::request::Door`]).
+//! * [`inflight`]: the log of requests under way, in memory that outlives this process.
+//! * `channel`: the socket. No call blocks on the front-end.
 //! * `inbox`: messages that were received and wait for their disk.
-//! * `reader`: the thread that empties the sockets of disks that are busy.
-//! * `session`: the protocol. Of the `vhost` crate only the types are used: its own handler waits
-//!   for front-ends, for ever where descriptors find no room.
-//! * [`device`]: what the messages of the protocol do.
+//! * `reader`: the thread that reads the sockets of busy disks.
+//! * `session`: the protocol. Only types are used from the `vhost` crate. Its own handler blocks on
+//!   front-ends, and for ever if a message's descriptors do not fit.
+//! * [`device`]: the handlers of the protocol's messages.
 //! * [`config`]: the configuration space.
-//! * [`dirty`]: which pages were written, for a front-end that migrates its guest.
-//! * [`counter`]: a front-end that has a write to its event counter block harms itself alone.
-//! * [`budget`]: guest memory that one disk, and all of a process, may map.
-//! * [`truncated`]: a front-end that cuts the file of its guest's memory harms itself alone.
+//! * [`dirty`]: the log of written pages, for a front-end that migrates its guest.
+//! * [`counter`]: interrupts writes to event counters that a front-end has made block.
+//! * [`budget`]: limits on the guest memory that one disk, and all disks of a process, may map.
+//! * [`truncated`]: handles guest memory whose file the front-end makes shorter.
 
 pub mod budget;
 pub mod chain;

@@ -1,4 +1,4 @@
-//! The virtqueues of a device, as a door.
+//! The virtqueues of a device, as the source of its requests.
 
 use super::chain::{self, GuestPayload, Limits};
 use super::counter;
@@ -15,40 +15,45 @@ use std::sync::atomic::Ordering;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-/// What is needed to answer a request of a virtqueue.
+/// The data needed to answer a request of a virtqueue.
 #[derive(Copy, Clone, Debug)]
 pub struct Ticket {
+    /// Index of the virtqueue.
     queue: usize,
+    /// Index of the chain's first descriptor.
     head: u16,
+    /// Guest physical address of the status byte, if the chain has one.
     status: Option<GuestAddress>,
 }
 
-/// One virtqueue.
+/// One virtqueue and its event counters.
 #[derive(Debug)]
 pub struct Virtqueue {
-    /// Ring addresses and indices.
+    /// The ring's addresses and indices.
     pub queue: Queue,
-    /// Written by the driver's notification.
+    /// The event counter by which the driver notifies the device.
     pub kick: Option<File>,
-    /// Written to interrupt the driver.
+    /// The event counter by which the device notifies the driver.
     pub call: Option<File>,
-    /// Written when the ring is broken.
+    /// The event counter that tells the front-end of a broken ring.
     pub err: Option<File>,
-    /// Whether the front-end lets requests through.
+    /// Whether the front-end has enabled the ring.
     pub enabled: bool,
-    /// What a predecessor left, to be done before anything new.
+    /// Requests that a predecessor left unanswered, by head descriptor. They are done before new
+    /// ones.
     pub again: VecDeque<u16>,
-    /// For a successor.
+    /// The in-flight log, for a successor.
     pub log: Option<QueueLog>,
-    /// Where writes to the used ring are logged, if they are to be.
+    /// Guest physical address at which writes to the used ring are logged. `None` if they are not.
     pub used_log: Option<u64>,
-    /// Something was answered since the driver was last told.
+    /// Whether requests were answered since the driver was last notified.
     answered: bool,
-    /// The ring made no sense; it stays shut until it is set up again.
+    /// Whether the ring was found to be invalid. It stays closed until it is set up again.
     broken: bool,
 }
 
 impl Virtqueue {
+    /// Makes a virtqueue that is not set up. Returns `None` if `max_size` is no valid size.
     fn new(max_size: u16) -> Option<Self> {
         Some(Self {
             queue: Queue::new(max_size).ok()?,
@@ -64,19 +69,20 @@ impl Virtqueue {
         })
     }
 
-    /// Whether requests are to be taken.
+    /// Returns whether requests may be taken: the ring is set up, enabled and not broken.
     pub fn running(&self) -> bool {
         self.queue.ready() && self.enabled && !self.broken
     }
 
-    /// Starts the ring: the front-end handed in the kick.
+    /// Starts the ring. Recovers the requests of a predecessor from the in-flight log. Marks the
+    /// ring as broken if its addresses are not valid in `memory`.
     pub fn start(&mut self, memory: &GuestMemoryMmap) {
         self.broken = false;
         self.again.clear();
         if let Some(log) = &mut self.log {
             let used = self.queue.next_used();
             let heads = log.recover(used).heads;
-            // What a predecessor took is done again from the log, not from the ring.
+            // Requests that a predecessor took are done again from the log, not from the ring.
             let taken = u16::try_from(heads.len()).unwrap_or(u16::MAX);
             self.queue.set_next_avail(used.wrapping_add(taken));
             self.again = heads.into();
@@ -85,14 +91,14 @@ impl Virtqueue {
         self.broken = !self.queue.is_valid(memory);
     }
 
-    /// Stops it.
+    /// Stops the ring and closes its event counters.
     pub fn stop(&mut self) {
         self.queue.set_ready(false);
         self.kick = None;
         self.call = None;
     }
 
-    /// The used ring as the log of written pages knows it.
+    /// Returns the used ring's address in the log of written pages, or `None` if it is not logged.
     fn used_ring(&self) -> Option<UsedRing> {
         self.used_log.map(|log_address| UsedRing {
             log_address,
@@ -100,7 +106,7 @@ impl Virtqueue {
         })
     }
 
-    /// What the ring asks its driver about notifications was written.
+    /// Marks the field by which the device enables or disables notifications as written.
     fn mark_asked(&self, dirty: Option<&DirtyLog>) {
         if let Some(dirty) = dirty
             && let Some(ring) = self.used_ring()
@@ -109,28 +115,30 @@ impl Virtqueue {
         }
     }
 
+    /// Marks the ring as broken and tells the front-end.
     fn break_ring(&mut self) {
         self.broken = true;
         notify(self.err.as_ref());
     }
 }
 
-/// All virtqueues, and the memory that they are in.
+/// All virtqueues of a device, and the guest memory that they are in.
 #[derive(Debug)]
 pub struct Queues {
-    /// The guest's memory; `None` before the front-end handed it in.
+    /// The guest's memory. `None` until the front-end has passed it.
     pub memory: Option<Arc<GuestMemoryMmap>>,
-    /// The queues.
+    /// The virtqueues, by ring number.
     pub queues: Vec<Virtqueue>,
-    /// Where pages that are written are marked, while the front-end wants that.
+    /// The log of written pages, while the front-end wants one.
     pub dirty: Option<Arc<DirtyLog>>,
     limits: Limits,
-    /// Which queue is asked first next time, so that a busy one starves no other.
+    /// The queue from which the next request is taken first, so that a busy queue does not starve
+    /// others.
     turn: usize,
 }
 
 impl Queues {
-    /// Queues that are not set up yet.
+    /// Makes `count` queues of at most `max_size` entries that are not set up yet.
     pub fn new(count: u16, max_size: u16, limits: Limits) -> Self {
         let queues = (0..count)
             .filter_map(|_| Virtqueue::new(max_size))
@@ -144,12 +152,12 @@ impl Queues {
         }
     }
 
-    /// Asks drivers not to notify while we look anyway.
+    /// Disables notifications of all running rings, while the thread checks them anyway.
     pub fn quiet(&mut self) {
         let dirty = self.dirty.clone();
         self.each_running(|queue, memory| {
             let asked = queue.queue.disable_notification(memory).is_ok();
-            // With the event index there is nothing to write.
+            // With the event index nothing is written.
             if !queue.queue.event_idx_enabled() {
                 queue.mark_asked(dirty.as_deref());
             }
@@ -157,7 +165,7 @@ impl Queues {
         });
     }
 
-    /// Asks drivers to notify again. Returns whether there is something to do already.
+    /// Enables notifications of all running rings. Returns whether a request is already available.
     pub fn listen(&mut self) -> bool {
         let mut more = false;
         let dirty = self.dirty.clone();
@@ -170,15 +178,15 @@ impl Queues {
         more
     }
 
-    /// Marks all used rings that are logged. To be done when logging begins: a predecessor may
-    /// have died between an answer and its mark.
+    /// Marks all logged used rings as written. Call this when logging begins, because a predecessor
+    /// may have died between an answer and its mark.
     pub fn mark_rings(&self) {
         let Some(dirty) = &self.dirty else { return };
         let rings = self.queues.iter().filter_map(Virtqueue::used_ring);
         rings.for_each(|ring| ring.all(dirty));
     }
 
-    /// Whether a driver has made something available.
+    /// Returns whether a request is available.
     pub fn has_requests(&self) -> bool {
         let Some(memory) = &self.memory else {
             return false;
@@ -187,8 +195,8 @@ impl Queues {
         running.any(|queue| !queue.again.is_empty() || !is_empty(&queue.queue, memory))
     }
 
-    /// Hands out the descriptors by which drivers notify. A ring whose descriptor cannot be waited
-    /// for is shut.
+    /// Calls `add` with the event counter of each running ring. A ring for which `add` returns
+    /// `false`, or which has no counter, is marked as broken.
     pub(crate) fn each_kick(&mut self, mut add: impl FnMut(&File) -> bool) {
         for queue in self.queues.iter_mut().filter(|queue| queue.running()) {
             if !queue.kick.as_ref().is_some_and(&mut add) {
@@ -197,7 +205,7 @@ impl Queues {
         }
     }
 
-    /// Tells drivers of answers where they want to be told.
+    /// Notifies drivers of answers, if they have notifications enabled.
     pub fn announce(&mut self) {
         self.each_running(|queue, memory| {
             if !std::mem::take(&mut queue.answered) {
@@ -214,6 +222,8 @@ impl Queues {
         });
     }
 
+    /// Calls `visit` for each running ring. A ring for which it returns `false` is marked as
+    /// broken.
     fn each_running(&mut self, mut visit: impl FnMut(&mut Virtqueue, &GuestMemoryMmap) -> bool) {
         let Some(memory) = self.memory.clone() else {
             return;
@@ -225,6 +235,8 @@ impl Queues {
         }
     }
 
+    /// Takes the next request of queue number `index`. Returns `None` if there is none or the ring
+    /// does not run.
     fn take(&mut self, index: usize) -> Option<Incoming<Ticket, GuestPayload>> {
         let limits = self.limits;
         let virtqueue = &mut self.queues[index];
@@ -233,7 +245,7 @@ impl Queues {
         }
         let memory = self.memory.clone()?;
         let (head, parsed) = if let Some(head) = virtqueue.again.pop_front() {
-            // The ring's own entry for it may have been overwritten; the descriptors may not.
+            // The ring's entry for it may have been overwritten. The descriptors may not.
             let chain = chain_at(&virtqueue.queue, &memory, head);
             (head, chain::parse(&memory, chain, limits))
         } else {
@@ -241,7 +253,7 @@ impl Queues {
                 return None;
             }
             let available = virtqueue.queue.iter(&*memory);
-            // An index that makes no sense, or an entry that is not in the guest's memory.
+            // The index is invalid, or the entry is not in the guest's memory.
             let Some(chain) = available.ok().and_then(|mut available| available.next()) else {
                 virtqueue.break_ring();
                 return None;
@@ -264,15 +276,16 @@ impl Queues {
     }
 }
 
-/// Whether the available ring has nothing new, by its own account.
+/// Returns whether the available ring has no new entry. Returns `false` if its index cannot be
+/// read.
 fn is_empty(queue: &Queue, memory: &GuestMemoryMmap) -> bool {
-    // Acquire: pairs with the driver's release of the index.
+    // Acquire: pairs with the driver's Release of the index.
     let index = queue.avail_idx(memory, Ordering::Acquire);
     index.is_ok_and(|index| index.0 == queue.next_avail())
 }
 
-/// The chain that begins at `head`, as if the ring had just offered it: by way of a queue of our
-/// own whose available ring is out of the guest's reach there is none, so it is walked here.
+/// Returns the descriptors of the chain that begins at `head`. [`Queue`] returns only chains that
+/// the available ring names, so this function follows the chain itself.
 fn chain_at<'a>(
     queue: &Queue,
     memory: &'a GuestMemoryMmap,
@@ -282,7 +295,7 @@ fn chain_at<'a>(
     let entry = size_of::<Descriptor>() as u64;
     let mut table = (queue.desc_table(), u32::from(queue.size()), false);
     let mut next = Some(u32::from(head));
-    // Bounded: no chain is followed for longer than a parser would look at it.
+    // Limited to slightly more descriptors than the parser reads.
     let mut left = chain::MAX_DESCRIPTORS + 2;
     std::iter::from_fn(move || {
         loop {
@@ -334,7 +347,7 @@ impl Door for Queues {
     }
 
     fn lost(&mut self, _: &GuestPayload) {
-        // Where it lies was checked: the front-end cut it since.
+        // The addresses were checked, so the front-end has truncated the memory since.
         truncated::lost_to_kernel();
     }
 
@@ -343,7 +356,7 @@ impl Door for Queues {
         let virtqueue = &mut self.queues[ticket.queue];
         let mut bytes = written;
         if let Some(address) = ticket.status {
-            // A status that cannot be written is the driver's own doing.
+            // If the status cannot be written, the driver has named a wrong address.
             let told = memory.store(status as u8, address, Ordering::Relaxed);
             bytes = bytes.saturating_add(u32::from(told.is_ok()));
             if let Some(dirty) = &self.dirty {
@@ -369,9 +382,9 @@ impl Door for Queues {
     }
 }
 
-/// Accepts an event counter of the front-end's. A full one that stays as it is made here wakes its
-/// reader without a wait; see [`counter`] for one that does not stay so. Files of other kinds are
-/// refused: what they do when they are written to or waited for is up to their file system.
+/// Accepts an event counter of the front-end and makes it non-blocking, so that writing to a full
+/// one does not block. [`counter`] handles a front-end that changes this. Fails for other kinds of
+/// files, because their file systems decide what a write or a wait does.
 pub(super) fn event_counter(file: File) -> std::io::Result<File> {
     let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
     // Anonymous inodes, which event counters are, have no type.
@@ -384,7 +397,7 @@ pub(super) fn event_counter(file: File) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Adds one to an event counter, if there is one.
+/// Adds one to `file`, if there is one.
 fn notify(file: Option<&File>) {
     if let Some(file) = file {
         counter::add_one(file);

@@ -1,4 +1,4 @@
-//! What is marked of requests that are under way when logging begins, step by step.
+//! Checks, step by step, the pages that are marked for requests under way when logging begins.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,14 +15,15 @@ use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = PAGE_BYTES;
 const SIZE: u16 = 8;
-/// Pages of the rings, the header, the status, and where data begins.
+/// Numbers of the pages that hold the rings, the header, the status, and the data.
 const RINGS: u64 = 0;
 const USED: u64 = 1;
 const HEADER: u64 = 2;
 const STATUS: u64 = 3;
 const DATA: u64 = 4;
 
-/// A queue with one read of three sectors that begins half a sector before a border of pages.
+/// Makes a queue with one read of three sectors, which begins half a sector before the end of a
+/// page.
 fn queues(event_idx: bool) -> Queues {
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 16 * PAGE as usize)]).unwrap();
     let descriptor = |index: u64, address: u64, bytes: u32, flags: u16| {
@@ -56,7 +57,7 @@ fn queues(event_idx: bool) -> Queues {
     queues
 }
 
-/// A log of 64 pages, and the pages that are marked since the last time it was looked at.
+/// Makes a log of 64 pages, and a function that returns the pages marked since its last call.
 fn log() -> (Arc<DirtyLog>, impl Fn() -> BTreeSet<u64>) {
     let file = File::from(memfd_create("log", MemfdFlags::CLOEXEC).unwrap());
     file.set_len(8).unwrap();

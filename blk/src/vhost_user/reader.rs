@@ -1,8 +1,8 @@
 //! A thread that reads the sockets of all front-ends of the process while their disks are busy.
 //!
-//! It leaves a disk's thread some time to take a message itself, which needs no other thread to be
-//! woken. What lies in a socket after that, it takes into the disk's [`Inbox`]. It does nothing
-//! else, so no front-end keeps it from the socket of another.
+//! It gives a disk's thread some time to take a message itself, which saves a thread switch. Then
+//! it takes the messages left in the socket into the disk's [`Inbox`]. It does nothing else, so
+//! that no front-end can keep it from another's socket.
 
 use super::inbox::Inbox;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -14,25 +14,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// The time that a disk's thread has to take a message by itself.
+/// Time that a disk's thread has to take a message itself.
 const HEAD_START: Duration = Duration::from_millis(1);
-/// Sockets that are looked at after one wait; others follow after the next.
+/// Maximum number of sockets that are read after one wait.
 const EVENTS: usize = 64;
 
-/// The sockets that are read.
+/// The thread's epoll and the inboxes that it fills.
 #[derive(Debug)]
 pub(crate) struct Reader {
     epoll: OwnedFd,
     inboxes: Mutex<Inboxes>,
 }
 
+/// The inboxes, by the number that epoll returns.
 #[derive(Debug, Default)]
 struct Inboxes {
     next: u64,
     by_number: BTreeMap<u64, Weak<Inbox>>,
 }
 
-/// An inbox that is read until this is dropped.
+/// The registration of an inbox. Dropping it ends the reading and closes the inbox's descriptors.
 #[derive(Debug)]
 pub(crate) struct Reading {
     reader: Arc<Reader>,
@@ -41,11 +42,11 @@ pub(crate) struct Reading {
 }
 
 impl Reader {
-    /// Returns the reader of this process, and starts its thread if there is none yet. The thread
-    /// calls `confine` first.
+    /// Returns the reader of this process. Starts its thread at the first call; the thread then
+    /// restricts itself by `confine`.
     ///
     /// # Errors
-    /// If the system has no thread or descriptor left, or what `confine` says.
+    /// Fails if the system refuses a thread or a descriptor, or `confine` fails.
     pub(crate) fn of_process(confine: Option<fn() -> io::Result<()>>) -> io::Result<Arc<Self>> {
         static READER: Mutex<Option<Arc<Reader>>> = Mutex::new(None);
         let mut there = READER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,6 +58,7 @@ impl Reader {
         Ok(reader)
     }
 
+    /// Starts the thread.
     fn start(confine: Option<fn() -> io::Result<()>>) -> io::Result<Arc<Self>> {
         let reader = Arc::new(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -78,10 +80,10 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Has the thread read what comes for `inbox`.
+    /// Starts to read the socket of `inbox` on the thread.
     ///
     /// # Errors
-    /// If the system has no memory for it.
+    /// Fails if the system refuses to add the socket to the epoll.
     pub(crate) fn add(self: &Arc<Self>, inbox: Arc<Inbox>) -> io::Result<Reading> {
         let mut inboxes = self.inboxes();
         let number = inboxes.next;
@@ -96,7 +98,7 @@ impl Reader {
         })
     }
 
-    /// Reads for ever.
+    /// Waits for sockets and reads them, for ever.
     fn read(&self) {
         let mut events = [Event {
             flags: EventFlags::empty(),
@@ -106,7 +108,7 @@ impl Reader {
             let count = match epoll::wait(&self.epoll, &mut events, None) {
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
-                // It cannot come: the set lives as long as this thread.
+                // This cannot happen, because the epoll lives as long as this thread.
                 Err(_) => 0,
             };
             thread::sleep(HEAD_START);
@@ -117,24 +119,26 @@ impl Reader {
         }
     }
 
+    /// Reads the socket of the inbox `number`.
     fn take(&self, number: u64) {
         let inbox = self.inboxes().by_number.get(&number).cloned();
         if let Some(inbox) = inbox.as_ref().and_then(Weak::upgrade)
             && !inbox.take_ahead()
         {
-            // The end of a socket would be told again and again.
+            // The end of a connection would be reported by every wait.
             let _ = epoll::delete(&self.epoll, &inbox);
         }
     }
 
+    /// Locks the list of inboxes.
     fn inboxes(&self) -> MutexGuard<'_, Inboxes> {
-        // An entry is there or not.
+        // No code that holds the lock can panic halfway through a change.
         self.inboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reading {
-    /// The inbox.
+    /// Returns the inbox.
     pub(crate) fn inbox(&self) -> &Inbox {
         &self.inbox
     }
@@ -143,9 +147,9 @@ impl Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         self.reader.inboxes().by_number.remove(&self.number);
-        // It fails if the thread took it out before, at the end of the socket.
+        // This fails if the thread has removed the socket at the end of the connection.
         let _ = epoll::delete(&self.reader.epoll, &*self.inbox);
-        // The thread may have the inbox for a moment yet; it is not to close files.
+        // The thread may hold the inbox a moment longer, but must not be the one that closes files.
         self.inbox.clear();
     }
 }

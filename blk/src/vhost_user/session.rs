@@ -1,5 +1,5 @@
-//! What a front-end and a device have to say to each other: one message after the other, each done
-//! and answered as the protocol has it.
+//! The vhost-user protocol between one front-end and a device. Messages are carried out and
+//! answered one after the other.
 
 use super::channel::{Answer, Channel};
 use super::device::{Device, Trouble};
@@ -18,41 +18,41 @@ use vhost::vhost_user::message::{
 };
 use vhost::vhost_user::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 
-/// Bit of a ring's number that says that no descriptor comes with it.
+/// The bit in a ring number's field that says that no descriptor comes with the message.
 const NO_FILE: u64 = 1 << 8;
-/// Bits of the flags of a message about the configuration space.
+/// The flags allowed in a message about the configuration space.
 const CONFIG_FLAGS: u32 = 3;
 
-/// A front-end that is connected.
+/// The connection to one front-end.
 #[derive(Debug)]
 pub(crate) struct Session {
     channel: Channel,
-    /// It has asked what there is.
+    /// Whether the front-end has asked for the offered features.
     offered: bool,
-    /// Features that it took.
+    /// The feature bits that the front-end has set.
     features: u64,
-    /// Features of the protocol that it took.
+    /// The protocol features that the front-end has set.
     protocol: u64,
 }
 
-/// How a message ended.
+/// The result of [`Session::attend`].
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Nothing is to be said about it.
+    /// Nothing to report.
     Fine,
-    /// It was refused; the session goes on.
+    /// A message was refused, for this reason. The session goes on.
     Refused(String),
-    /// The front-end is to be cut off.
+    /// The front-end must be cut off, for this reason.
     CutOff(String),
-    /// The front-end is gone.
+    /// The front-end has closed the connection.
     Gone,
 }
 
-/// What a message that was done is answered with.
+/// The answer to a message that was carried out.
 enum Reply {
-    /// That it was done, if that is wanted.
+    /// An acknowledgement, if the front-end asked for one.
     Done,
-    /// These bytes, and a descriptor.
+    /// These bytes, with a descriptor if there is one.
     Told(Vec<u8>, Option<File>),
 }
 
@@ -66,11 +66,11 @@ impl From<Severed> for Event {
 }
 
 impl Session {
-    /// Begins a session with the front-end at the other end of `stream`. `reader` reads the socket
-    /// while the calling thread does not, and wakes that by `waker`.
+    /// Begins a session with the front-end at the other end of `stream`. The thread `reader` reads
+    /// the socket while the calling thread does not, and wakes that by `waker`.
     ///
     /// # Errors
-    /// If the system has no memory for it.
+    /// Fails if the system refuses memory or to add the socket to an epoll.
     pub(crate) fn new(
         stream: UnixStream,
         reader: &Arc<Reader>,
@@ -84,22 +84,23 @@ impl Session {
         })
     }
 
-    /// Whether it is waited for room for an answer, and not for a message.
+    /// Returns whether the caller must wait until the socket is writable instead of readable.
     pub(crate) fn is_answering(&self) -> bool {
         self.channel.is_answering()
     }
 
-    /// Whether [`Self::attend`] has something to do that the socket does not tell of.
+    /// Returns whether [`Self::attend`] has work for which the socket does not poll readable.
     pub(crate) fn has_news(&self) -> bool {
         self.channel.has_news()
     }
 
-    /// When [`Self::attend`] is to be called, if nothing comes before.
+    /// Returns the time at which [`Self::attend`] must be called even without an event. Returns
+    /// `None` if there is none.
     pub(crate) fn deadline(&self) -> Option<Micros> {
         self.channel.deadline()
     }
 
-    /// Does at most one message. Never waits for the front-end.
+    /// Receives, carries out and answers at most one message. Does not block on the front-end.
     pub(crate) fn attend(&mut self, device: &mut Device, now: Micros) -> Event {
         let message = match self.channel.receive(now) {
             Ok(Some(message)) => message,
@@ -126,16 +127,19 @@ impl Session {
         }
     }
 
+    /// Returns the acknowledgement `value`, or `None` if the front-end does not want one (`wants`).
     fn acknowledgement(&self, wants: bool, value: u64) -> Option<(Vec<u8>, Option<File>)> {
         let agreed = self.offered && self.agreed(VhostUserProtocolFeatures::REPLY_ACK);
         (wants && agreed).then(|| (value.to_ne_bytes().to_vec(), None))
     }
 
+    /// Returns whether a protocol feature was negotiated.
     fn agreed(&self, feature: VhostUserProtocolFeatures) -> bool {
         self.protocol & feature.bits() != 0
     }
 
-    /// Refuses what was not agreed to. Only the end of the session tells who waits for an answer.
+    /// Fails with `Parted` if a protocol feature was not negotiated, because the front-end may wait
+    /// for an answer that this message cannot have.
     fn need(&self, feature: VhostUserProtocolFeatures) -> Result<(), Trouble> {
         if self.agreed(feature) {
             return Ok(());
@@ -143,6 +147,8 @@ impl Session {
         Err(parted(format!("feature {feature:?} was not agreed to")))
     }
 
+    /// Carries out one message. Fails with `Refused` or `Parted` if the message is malformed or its
+    /// handler fails.
     fn perform(&mut self, device: &mut Device, message: Message) -> Result<Reply, Trouble> {
         use VhostUserProtocolFeatures as Feature;
         let known = message.code.known();
@@ -315,14 +321,17 @@ impl AsFd for Session {
     }
 }
 
+/// Makes an error that ends the connection, for the reason `why`.
 fn parted(why: impl Into<String>) -> Trouble {
     Trouble::Parted(io::Error::other(why.into()))
 }
 
+/// Makes an answer of one 64-bit number.
 fn number(value: u64) -> Reply {
     Reply::Told(value.to_ne_bytes().to_vec(), None)
 }
 
+/// Returns the only element of `files`. Fails with `Parted` if there is another number of them.
 fn single(files: Vec<File>) -> Result<File, Trouble> {
     let count = files.len();
     let single: Result<[File; 1], _> = files.try_into();
@@ -330,11 +339,12 @@ fn single(files: Vec<File>) -> Result<File, Trouble> {
     Ok(file)
 }
 
-/// The numbers of a message's body, from the front. What is behind its end reads as zero: its length
-/// is looked at first.
+/// A reader of the numbers in a message's body, from its start. Behind the end it reads zeroes, so
+/// the callers check the length first.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
+    /// Fails with `Parted` unless exactly `bytes` are left.
     fn are(&self, bytes: usize) -> Result<(), Trouble> {
         let there = self.0.len();
         if there == bytes {
@@ -343,6 +353,7 @@ impl Fields<'_> {
         Err(parted(format!("{there} bytes; {bytes} it has")))
     }
 
+    /// Takes the next `N` bytes.
     fn take<const N: usize>(&mut self) -> [u8; N] {
         let Some((bytes, rest)) = self.0.split_first_chunk() else {
             return [0; N];
@@ -363,7 +374,7 @@ impl Fields<'_> {
         u64::from_ne_bytes(self.take())
     }
 
-    /// The regions of a memory table.
+    /// Reads the regions of a memory table. Fails with `Parted` if the table is malformed.
     fn regions(&mut self) -> Result<Vec<VhostUserMemoryRegion>, Trouble> {
         const REGION_BYTES: usize = 32;
         let bytes = self.0.len();
@@ -390,7 +401,8 @@ impl Fields<'_> {
         regions.collect()
     }
 
-    /// A ring, and the descriptor that it is to have.
+    /// Reads a ring number, and returns it with the message's descriptor, if there is one. Fails
+    /// with `Parted` if the body is malformed or the descriptors do not match it.
     fn ring(&mut self, files: Vec<File>) -> Result<(u8, Option<File>), Trouble> {
         self.are(8)?;
         let value = self.u64();
@@ -402,7 +414,8 @@ impl Fields<'_> {
         Ok((value.to_le_bytes()[0], file))
     }
 
-    /// Where in the configuration space, how many bytes, and flags.
+    /// Reads an offset in the configuration space, a number of bytes, and flags. Fails with
+    /// `Parted` if they are out of range.
     fn config(&mut self) -> Result<(u32, u32, u32), Trouble> {
         let (offset, size, flags) = (self.u32(), self.u32(), self.u32());
         let end = offset.checked_add(size);
@@ -416,6 +429,7 @@ impl Fields<'_> {
         Ok((offset, size, flags))
     }
 
+    /// Reads a description of in-flight memory. Fails with `Parted` if it is malformed.
     fn inflight(&mut self) -> Result<VhostUserInflight, Trouble> {
         self.are(size_of::<VhostUserInflight>())?;
         let (bytes, offset) = (self.u64(), self.u64());

@@ -1,4 +1,4 @@
-//! Messages one by one, with the time handed in.
+//! Tests of single messages, with given times.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -10,6 +10,7 @@ use crate::knobs::Knobs;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+/// A device and a session, with the front-end's end of the socket.
 struct Both {
     session: Session,
     device: Device,
@@ -40,7 +41,7 @@ impl Both {
         both
     }
 
-    /// What becomes of a message to which an answer is wanted.
+    /// Sends a message that asks for an answer, and returns the resulting event.
     fn ask(&mut self, code: FrontendReq, body: &[u8]) -> Event {
         let length = u32::try_from(body.len()).unwrap();
         let header = [u32::from(code), 9, length].map(u32::to_ne_bytes);
@@ -118,7 +119,7 @@ fn reasons_name_the_message_and_what_was_asked_for() {
     }
 }
 
-/// Whatever a message holds, it is done, refused, or the end: nothing panics and nothing waits.
+/// Any message is carried out, refused or ends the session. None panics or blocks.
 #[test]
 fn any_message_comes_to_an_end() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -167,7 +168,7 @@ fn any_message_comes_to_an_end() {
 fn five_seconds_are_for_all_of_a_message() {
     let mut both = Both::new();
     let second = |count: u64| Micros(1 + count * 1_000_000);
-    // One byte a second is no reason to wait longer.
+    // One byte each second does not extend the time.
     for at in 0..5 {
         both.front.write_all(&[1]).unwrap();
         let event = both.session.attend(&mut both.device, second(at));

@@ -1,70 +1,70 @@
-//! Guest memory whose file is cut while it is mapped.
+//! Handles guest memory whose file is made shorter while it is mapped.
 //!
-//! Guest memory is files of the front-end's. If it makes one shorter, whoever touches the mapping
-//! behind the new end gets SIGBUS, which by default ends the process and with it all disks. Here
-//! only the disk whose memory it was loses its front-end: a handler puts pages of zeroes over the
-//! mapping, so that whatever was going on goes on without effect, and notes it for the disk's
-//! thread, which cuts that front-end off before it waits for anything again. The kernel's own accesses
-//! (reads and writes of the image in place) do not raise the signal; they fail, and are noted, too.
+//! The front-end owns the files of guest memory. If it truncates one, an access to the mapping
+//! behind the new end raises SIGBUS, which by default ends the process and all its disks. Here only
+//! the disk concerned loses its front-end. A handler maps zeroed pages over the mapping, so that
+//! the interrupted access continues, and sets a flag. The disk's thread then cuts the front-end off
+//! before it waits again. The kernel's own accesses (reads and writes of the image in place) raise
+//! no signal. They fail, and the engine sets the flag.
 //!
-//! A disk is a thread, and only this thread touches its guest's memory. So what the handler looks
-//! at belongs to the thread that was interrupted: nothing in it is shared, nothing allocates,
-//! nothing locks.
+//! A disk is one thread, and only this thread accesses its guest's memory. So the handler uses only
+//! data of the thread that it interrupts. It shares nothing, allocates nothing and takes no lock.
 
 use std::cell::Cell;
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
-/// Mappings that a disk can have at a time: 8 regions of guest memory, the in-flight area, and the
-/// log of written pages.
+/// Maximum number of mappings of one disk: 8 regions of guest memory, the in-flight log and the log
+/// of written pages.
 pub const MAX_MAPPINGS: usize = 10;
 
-/// Addresses from the first up to the second.
+/// A range of addresses: the first, and the one behind the last.
 type Span = (usize, usize);
 
 thread_local! {
-    // Without destructor or lazy initialisation: a signal handler may read them at any time.
+    // They have no destructor and no lazy initialisation, because a signal handler may read them at
+    // any time.
     static WATCHED: [Cell<Span>; MAX_MAPPINGS] = const { [const { Cell::new((0, 0)) }; MAX_MAPPINGS] };
     static LOST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What was done about the signal before.
+/// The action for SIGBUS before [`install`].
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Takes care of the signal in this process, once. Signals that have nothing to do with guest
-/// memory go to whoever took care of them before.
+/// Installs the handler for SIGBUS at the first call. Signals for other addresses go to the handler
+/// installed before.
 ///
 /// # Errors
-/// What `sigaction` says.
+/// Fails if `sigaction` fails.
 pub fn install() -> io::Result<()> {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
-    // AcqRel: whoever finds it set may rely on what came before; there is nothing before it.
+    // AcqRel: a later caller relies on nothing that was stored before.
     if INSTALLED.swap(true, Ordering::AcqRel) {
         return Ok(());
     }
     // SAFETY: an all-zero sigaction is a valid value of this C structure.
     let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: only asks; the pointer is to a value of our own.
+    // SAFETY: the call only reads the action, into the local `previous`.
     if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut previous) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Set before the handler can run, so that it only ever reads it.
+    // Stored before the handler can run, which only reads it.
     let _ = PREVIOUS.set(previous);
-    // SAFETY: as above.
+    // SAFETY: an all-zero sigaction is a valid value of this C structure.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handle as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: the handler is a function of the kind that SA_SIGINFO asks for and does only what
-    // is allowed in one.
+    // SAFETY: the handler has the type that SA_SIGINFO requires, and makes only async-signal-safe
+    // calls.
     if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
 }
 
-/// Replaces what is watched on this thread. Says whether all of it could be: there may be
-/// [`MAX_MAPPINGS`].
+/// Replaces the mappings that the handler watches on this thread, given by address and bytes.
+/// Returns `false` if there are more than [`MAX_MAPPINGS`]; the others are then not watched.
 pub fn watch(mappings: impl IntoIterator<Item = (*mut u8, usize)>) -> bool {
     let mut mappings = mappings.into_iter();
     WATCHED.with(|watched| {
@@ -75,31 +75,35 @@ pub fn watch(mappings: impl IntoIterator<Item = (*mut u8, usize)>) -> bool {
             }));
         }
     });
-    // The handler runs on this thread: all that could go wrong is the compiler's order.
+    // The handler runs on this thread, so only the compiler could reorder accesses.
     compiler_fence(Ordering::SeqCst);
     mappings.next().is_none()
 }
 
-/// Whether [`take_lost`] would say so.
+/// Returns whether watched memory of this thread was found to be truncated since the last
+/// [`take_lost`].
 pub fn is_lost() -> bool {
     compiler_fence(Ordering::SeqCst);
     LOST.get()
 }
 
-/// The kernel came for memory that is watched on this thread and did not find it: it says so by an
-/// error, not by the signal.
+/// Notes that the kernel did not find memory that this thread watches. The kernel reports this by
+/// an error, not by the signal.
 pub fn lost_to_kernel() {
     LOST.set(true);
 }
 
-/// Whether memory watched on this thread was gone since the last time this was asked.
+/// Returns the same as [`is_lost`], and resets the flag.
 pub fn take_lost() -> bool {
     compiler_fence(Ordering::SeqCst);
     LOST.replace(false)
 }
 
+/// The signal handler: replaces the watched mapping that holds the address, or passes the signal
+/// on.
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel passes a valid structure; SIGBUS has an address in it.
+    // SAFETY: with SA_SIGINFO the kernel passes a valid structure, which for SIGBUS holds an
+    // address.
     let address = unsafe { (*info).si_addr() } as usize;
     let inside = |cell: &Cell<Span>| {
         let (start, end) = cell.get();
@@ -115,30 +119,32 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     LOST.set(true);
 }
 
-/// Keeps a disk's thread here for ever. The access would be made again after a return, and end the
-/// process with all other disks.
+/// Stops a disk's thread for ever. If the handler returned, the access would be repeated and end
+/// the process with all other disks.
 fn leave_behind() -> ! {
     const WORDS: &[u8] =
         b"ebb blk: a disk is lost: memory that its front-end cut cannot be replaced\n";
-    // SAFETY: a bare system call; the bytes are a constant.
+    // SAFETY: the system call only reads the constant.
     unsafe { libc::write(libc::STDERR_FILENO, WORDS.as_ptr().cast(), WORDS.len()) };
     loop {
-        // SAFETY: a bare system call, with no descriptors and no time to wait for.
+        // SAFETY: the call has no descriptors, no timeout and no signal mask, so it uses no memory.
         unsafe { libc::ppoll(std::ptr::null_mut(), 0, std::ptr::null(), std::ptr::null()) };
     }
 }
 
-/// Puts zeroes over a whole mapping, so that it cannot fault again.
+/// Maps zeroed pages over a whole mapping, so that it cannot fault again. Returns `false` if the
+/// kernel refuses.
 fn fill(start: usize, end: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let at = std::ptr::without_provenance_mut(start);
     // SAFETY: the span is a mapping of guest memory that this thread registered and has not
-    // unmapped yet; any contents may be in it, zeroes too. mmap is a bare system call.
+    // unmapped. Its contents may change at any time, so also to zeroes. mmap is async-signal-safe.
     unsafe { libc::mmap(at, end - start, access, flags, -1, 0) != libc::MAP_FAILED }
 }
 
-/// Does what would have been done without us.
+/// Handles a signal as if this module had no handler: by the previous handler, or by ending the
+/// process.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = PREVIOUS.get();
     let handler = previous.map_or(libc::SIG_DFL, |previous| previous.sa_sigaction);
@@ -148,19 +154,21 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     {
         if previous.sa_flags & libc::SA_SIGINFO != 0 {
             type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: the kernel accepted it as such a function.
+            // SAFETY: the kernel accepted the address as such a function, because SA_SIGINFO was
+            // set.
             let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
             handler(signal, info, context);
         } else {
-            // SAFETY: the kernel accepted it as such a function.
+            // SAFETY: the kernel accepted the address as such a function, because SA_SIGINFO was
+            // not set.
             let handler =
                 unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
             handler(signal);
         }
         return;
     }
-    // The access is made again after this and ends the process, as it should.
-    // SAFETY: sets the default, which is always valid.
+    // The access is repeated after this and ends the process.
+    // SAFETY: the default action is always valid.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
@@ -198,7 +206,7 @@ mod tests {
             ftruncate(&file, 8192).unwrap();
             let cut = file.try_clone().unwrap();
             let map = MmapRegion::<()>::from_file(FileOffset::new(file, 0), 8192).unwrap();
-            // No page begins there, so nothing can be mapped there.
+            // The address is not at the start of a page, so nothing can be mapped there.
             assert!(watch([(map.as_ptr().wrapping_add(1), 8191)]));
             ftruncate(&cut, 4096).unwrap();
             sender.send(rustix::thread::gettid()).unwrap();

@@ -1,4 +1,4 @@
-//! One device in xenstore: what it is told there, what it tells, and the rings that come of it.
+//! One device in xenstore: its entries and states, and the connection to its front-end's rings.
 
 use super::evtchn::{Events, Port};
 use super::grants::{DomainId, GrantRef, Grants, Mapping};
@@ -13,115 +13,119 @@ use crate::time::Clock;
 use crate::words::Complaints;
 use std::rc::Rc;
 
-/// Pages of a ring at most, as a power of two.
+/// Maximum size of a ring in pages, as a power of two.
 pub const MAX_RING_PAGE_ORDER: u32 = 4;
-/// Rings of a disk at most.
+/// Maximum number of rings of a disk.
 pub const MAX_QUEUES: u32 = 8;
-/// `info` of a disk that refuses writes.
+/// The bit in `info` that marks a read-only disk.
 const VDISK_READONLY: u32 = 4;
-/// Steps after one event; the states settle in fewer.
+/// Maximum number of steps after one event. The states settle in fewer.
 const MAX_STEPS: usize = 8;
 
-/// Of a value that makes no sense.
+/// Number of characters of an invalid value that a message shows.
 const SHOWN_CHARACTERS: usize = 32;
 
+/// Reads and writes outside of a transaction.
 const NONE: Transaction = Transaction(0);
 
-/// A device by its place in xenstore.
+/// The entry of a device in xenstore, by its parts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Address {
-    /// The folder of back-ends of our kind, relative to this domain's own: `backend/qdisk`.
+    /// The folder of this type of back-end, relative to this domain's own path: `backend/qdisk`.
     pub folder: String,
     /// The front-end's domain.
     pub domain: DomainId,
-    /// Its number there.
+    /// The device's number in the front-end's domain.
     pub device: u32,
 }
 
 impl Address {
-    /// The back-end's end.
+    /// Returns the path of the back-end's folder.
     pub fn path(&self) -> String {
         format!("{}/{}/{}", self.folder, self.domain.0, self.device)
     }
 
-    /// A name for the instance that serves it.
+    /// Returns the name of the instance that serves the device: `xen-DOMAIN-DEVICE`.
     pub fn name(&self) -> String {
         format!("xen-{}-{}", self.domain.0, self.device)
     }
 }
 
-/// Where a disk's front-end is.
+/// The two ends of a device in xenstore.
 #[derive(Clone, Debug)]
 pub struct Front {
-    /// Our end of the device.
+    /// The back-end's end.
     pub address: Address,
-    /// The front-end's end in xenstore.
+    /// The path of the front-end's end.
     pub path: String,
 }
 
-/// Why a front-end was not connected: what it told makes no sense, or names what is not there.
+/// The reason why a front-end was not connected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A value.
+    /// An entry of the front-end is missing or invalid.
     #[error("the front-end's {name} is {value}; {wanted}")]
     Value {
-        /// Of what.
+        /// Name of the entry.
         name: String,
-        /// What it is.
+        /// The value, shortened.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         wanted: String,
     },
-    /// A ring's pages.
+    /// A ring's pages cannot be mapped, because they are not granted or not enough address space is
+    /// left.
     #[error("ring {ring}: its pages cannot be mapped: {source}")]
     Map {
-        /// Which.
+        /// Number of the ring.
         ring: u32,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// A ring's event channel.
+    /// A ring's event channel cannot be bound.
     #[error("ring {ring}: event channel {port} cannot be bound: {source}")]
     Bind {
-        /// Which.
+        /// Number of the ring.
         ring: u32,
-        /// The front-end's end.
+        /// The front-end's port.
         port: u32,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// xenstore.
+    /// xenstore failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A device.
+/// One Xen block device, as its back-end sees it.
 #[derive(Debug)]
 pub struct Device<S> {
-    /// xenstore.
+    /// The connection to xenstore.
     pub store: S,
     address: Address,
     frontend: String,
     grants: Rc<dyn Grants>,
     events: Rc<dyn Events>,
     offer: Vec<(&'static str, String)>,
+    /// Whether the front-end could not be connected since the last offer.
     refused: bool,
     complaints: Complaints,
 }
 
-/// Whether the instance goes on.
+/// Whether the instance must go on after [`Device::settle`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Life {
-    /// It does.
+    /// The device exists.
     On,
-    /// The device is gone.
+    /// The device is gone, and the instance must end.
     Over,
 }
 
-/// How a device stands, as far as xenstore knows.
+/// Reads the states of both ends of a device from xenstore. `mapped` and `refused` are `false` in
+/// the result, because xenstore does not know them.
 ///
 /// # Errors
-/// If xenstore cannot be asked.
+/// Fails if xenstore does not answer.
 pub fn situation(store: &mut dyn Store, back: &str, front: &str) -> Result<Situation, StoreError> {
     let there = store.read(NONE, &format!("{back}/frontend"))?.is_some();
     let online = store.read(NONE, &format!("{back}/online"))?;
@@ -136,11 +140,11 @@ pub fn situation(store: &mut dyn Store, back: &str, front: &str) -> Result<Situa
 }
 
 impl<S: Store> Device<S> {
-    /// The device at `address` with its front-end at `frontend`, watched from now on. `image` is
-    /// what it is told of.
+    /// Makes the back-end of the device at `address`, whose front-end is at the path `frontend`,
+    /// and watches the entries of both. `image` gives the features to offer.
     ///
     /// # Errors
-    /// If xenstore refuses.
+    /// Fails if xenstore refuses.
     pub fn new(
         mut store: S,
         address: Address,
@@ -169,11 +173,13 @@ impl<S: Store> Device<S> {
         })
     }
 
-    /// Does what the states at both ends ask for. `drain` finishes what is under way; it is called
-    /// before rings are given up.
+    /// Carries out the actions that the states of both ends require, until there is none. Calls
+    /// `drain` to finish the requests under way before rings are disconnected. Returns
+    /// [`Life::Over`] if the device is gone.
     ///
     /// # Errors
-    /// If xenstore does not answer, or `drain` fails. What a front-end does wrong is none.
+    /// Fails if xenstore does not answer, or `drain` fails. An error of the front-end is reported
+    /// in xenstore instead.
     pub fn settle(
         &mut self,
         rings: &mut Rings,
@@ -227,38 +233,43 @@ impl<S: Store> Device<S> {
         Ok(Life::On)
     }
 
-    /// Shuts the device, for its rings made no sense.
+    /// Sets the back-end's state to Closing, because the indices of all rings were invalid.
     ///
     /// # Errors
-    /// If xenstore does not answer.
+    /// Fails if xenstore does not answer.
     pub fn give_up(&mut self) -> Result<(), StoreError> {
         self.tell(&[("state", State::Closing.to_string())])
     }
 
-    /// Leaves word of what went wrong, for people and the toolstack.
+    /// Writes the error `why` to stderr and to xenstore.
     ///
     /// # Errors
-    /// If xenstore does not answer.
+    /// Fails if xenstore does not answer.
     pub fn complain(&mut self, why: &str) -> Result<(), StoreError> {
         self.complaints.tell(format_args!("{why}"));
         self.tell(&[("error", why.to_owned())])
     }
 
+    /// Returns whether the device's folder still exists.
     fn is_there(&mut self) -> Result<bool, StoreError> {
         let path = format!("{}/frontend", self.address.path());
         Ok(self.store.read(NONE, &path)?.is_some())
     }
 
+    /// Writes entries of the back-end, in one transaction.
     fn tell(&mut self, values: &[(&str, String)]) -> Result<(), StoreError> {
         write_all(&mut self.store, &self.address.path(), values).map(|_| ())
     }
 
+    /// Reads an entry of the front-end. Returns `None` if it does not exist.
     fn front(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         let path = format!("{}/{name}", self.frontend);
         self.store.read(NONE, &path)
     }
 
-    /// A number that the front-end told, up to `most`.
+    /// Reads a number from `least` to `most` from an entry of the front-end. If the entry is
+    /// missing, returns `otherwise`. Fails if the number is out of range, or the entry is missing
+    /// and `otherwise` is `None`.
     fn number(
         &mut self,
         name: &str,
@@ -279,6 +290,8 @@ impl<S: Store> Device<S> {
         })
     }
 
+    /// Reads the front-end's entries, maps its rings and binds their event channels. Connects all
+    /// rings or none.
     fn connect(&mut self, rings: &mut Rings) -> Result<(), ConnectError> {
         let protocol = self.front("protocol")?;
         let abi = Abi::named(protocol.as_deref()).ok_or_else(|| ConnectError::Value {
@@ -305,6 +318,8 @@ impl<S: Store> Device<S> {
         Ok(())
     }
 
+    /// Maps ring number `queue` of 2^`order` pages and binds its event channel. With `folder`, its
+    /// entries are in a folder of their own.
     fn ring(
         &mut self,
         queue: u32,
@@ -349,8 +364,8 @@ impl<S: Store> Device<S> {
     }
 }
 
-/// What a front-end wrote, for people: in quotes, and no more than it takes to recognise it. The
-/// whole of it might be too much for xenstore, in which this is to be written.
+/// Quotes the beginning of a front-end's value for a message. A whole value might be too long for
+/// the entry in xenstore that the message goes to.
 fn shown(text: &str) -> String {
     let beginning: String = text.chars().take(SHOWN_CHARACTERS).collect();
     let more = if beginning.len() < text.len() {
@@ -361,7 +376,7 @@ fn shown(text: &str) -> String {
     format!("{beginning:?}{more}")
 }
 
-/// What a front-end is told of the disk before it sets up its rings.
+/// Returns the entries that describe the disk and the features to the front-end.
 fn offer(image: &Image) -> Vec<(&'static str, String)> {
     let writable = u32::from(!image.read_only());
     let block = image.block_bytes();

@@ -11,6 +11,7 @@ use std::sync::Arc;
 const BACK: &str = "backend/qdisk/7/51712";
 const FRONT: &str = "/local/domain/7/device/vbd/51712";
 
+/// A device with its store, domain and rings, and an engine.
 struct Bench {
     store: FakeStore,
     domain: Rc<FakeGrants>,
@@ -154,7 +155,7 @@ fn queues_and_ring_pages_are_as_agreed() {
 
 #[test]
 fn what_a_front_end_tells_is_bounded_and_refused_by_name() {
-    // In quotes it is longer than xenstore takes.
+    // Quoted in full, the value would be longer than xenstore accepts.
     let long = "\u{1}".repeat(2000);
     for (name, value) in [
         ("ring-ref", "1000000"),
@@ -187,7 +188,7 @@ fn what_a_front_end_tells_is_bounded_and_refused_by_name() {
         assert!(told.len() < 500, "{told}");
         assert!(!bench.rings.connected() && bench.domain.mapped.get() == 0);
         assert!(bench.events.bound.borrow().is_empty(), "{name}={value}");
-        // It is not tried again and again, but from the beginning it is.
+        // The device is tried again only when the front-end starts from the beginning.
         bench.store.set(&format!("{BACK}/error"), "");
         bench.settle();
         assert_eq!(bench.back("error"), "");
@@ -220,7 +221,7 @@ fn a_successor_finds_the_front_end_connected_and_does_what_was_left() {
         front.put(&data(Abi::X86_64, true, id, id, &[(9, 0, 0)]));
     }
     front.push();
-    // Killed: its mappings and ports go with it, xenstore stays as it is.
+    // The back-end is killed: its mappings and ports are gone, and xenstore is unchanged.
     let Bench { store, domain, .. } = bench;
     let mut bench = Bench::over(store, domain, Rc::default());
     bench.settle();
@@ -236,7 +237,7 @@ fn a_successor_finds_the_front_end_connected_and_does_what_was_left() {
 
 #[test]
 fn a_device_that_is_taken_away_ends_and_leaves_nothing() {
-    // Orderly, by the toolstack.
+    // The toolstack removes the device in the proper order.
     let mut bench = Bench::new();
     bench.settle();
     bench.front(&SIMPLE);
@@ -251,7 +252,7 @@ fn a_device_that_is_taken_away_ends_and_leaves_nothing() {
     assert_eq!(bench.settle(), Life::Over);
     assert_eq!(bench.back("state"), "6");
     assert_eq!(bench.domain.mapped.get(), 0);
-    // Its domain is gone; then both ends.
+    // The guest's domain is gone, then both ends of the device.
     let mut bench = Bench::new();
     bench.settle();
     bench.front(&SIMPLE);

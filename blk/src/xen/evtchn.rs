@@ -1,7 +1,7 @@
-//! `/dev/xen/evtchn`: event channels, the interrupts between domains.
+//! `/dev/xen/evtchn`: event channels, which are interrupts between domains.
 //!
-//! A port that was read as pending stays masked until it is written back, so a front-end that
-//! notifies without end costs one event for each look that its disk's thread takes.
+//! A port stays masked from the time at which it is read as pending until it is written back. So a
+//! front-end that notifies without end causes one event for each check by its disk's thread.
 
 use super::grants::DomainId;
 use super::open_device;
@@ -10,86 +10,92 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// A port of ours.
+/// The number of an event channel's end in this domain.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Port(pub u32);
 
-/// `_IOC(_IOC_NONE, 'E', number, bytes)` of Linux.
+/// Computes an ioctl command: `_IOC(_IOC_NONE, 'E', number, bytes)` of Linux.
 const fn command(number: u64, bytes: usize) -> libc::c_ulong {
     (bytes as u64) << 16 | (b'E' as u64) << 8 | number
 }
 
-/// Binds a port of ours to one of another domain's.
+/// The command that binds a port of this domain to a port of another.
 pub(crate) const BIND_INTERDOMAIN: libc::c_ulong = command(1, 8);
-/// Makes a port of ours that another domain may bind.
+/// The command that makes a port to which another domain may bind its own.
 const BIND_UNBOUND: libc::c_ulong = command(2, 4);
-/// Gives a port up.
+/// The command that frees a port.
 pub(crate) const UNBIND: libc::c_ulong = command(3, 4);
-/// Notifies the other end.
+/// The command that notifies the other end of a port.
 pub(crate) const NOTIFY: libc::c_ulong = command(4, 4);
-/// From then on the descriptor can only be bound to this domain.
+/// The command after which the descriptor can be bound to one domain only.
 pub(crate) const RESTRICT_DOMID: libc::c_ulong = command(6, 2);
 
-/// Ports that are looked at together.
+/// Maximum number of pending ports that one call reads.
 const PENDING: usize = 64;
 
-/// What is needed of event channels.
+/// Operations on event channels.
 pub trait Events: fmt::Debug {
-    /// Binds to the other domain's `remote` port.
+    /// Binds a new port to the port `remote` of the other domain, and returns it.
     ///
     /// # Errors
-    /// If that port is not there for us, or bound already.
+    /// Fails if that port does not exist, is not offered to this domain, or is bound already.
     fn bind(&self, domain: DomainId, remote: u32) -> io::Result<Port>;
-    /// Gives `port` up.
+    /// Frees `port`.
     fn unbind(&self, port: Port);
     /// Notifies the other end of `port`.
     fn notify(&self, port: Port);
-    /// Lets `port` become pending again.
+    /// Unmasks `port`, so that it can become pending again.
     fn unmask(&self, port: Port);
-    /// Ports that were notified since they were last unmasked.
+    /// Returns the ports that became pending, and leaves them masked.
     fn pending(&self) -> Vec<Port>;
-    /// What polls readable when a port is pending.
+    /// Returns a descriptor that polls readable when a port is pending. Returns `None` if there is
+    /// none.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// The open device. Its ports go with it, also if the process is killed.
+/// An open `/dev/xen/evtchn`. The kernel frees its ports when it is closed, also if the process is
+/// killed.
 #[derive(Debug)]
 pub struct Evtchn {
     fd: OwnedFd,
 }
 
 impl Evtchn {
-    /// Opens the device, for ports to `domain` alone. Linux restricts no descriptor to domain 0:
-    /// one for that can be bound to any.
+    /// Opens the device for ports to `domain` only. Linux cannot restrict a descriptor to domain 0,
+    /// so for that it can be bound to any domain.
     ///
     /// # Errors
-    /// If there is none: this is no Xen domain, or its `evtchn` module is not loaded.
+    /// Fails if the device does not exist, because this is no Xen domain or its `evtchn` module is
+    /// not loaded.
     pub fn open(domain: DomainId) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = open_device("/dev/xen/evtchn", flags)?;
         let evtchn = Self { fd };
         let mut domain = domain.0;
         if domain != 0 {
-            // SAFETY: the command takes a domain's number.
+            // SAFETY: the command takes a pointer to a domain's number.
             unsafe { evtchn.call(RESTRICT_DOMID, &raw mut domain)? };
         }
         Ok(evtchn)
     }
 
-    /// A port that `domain` may bind its own to: what a front-end tells its back-end.
+    /// Makes a port to which `domain` may bind its own. A front-end passes it to its back-end.
     ///
     /// # Errors
-    /// If the device was opened for another domain, or there are too many ports.
+    /// Fails if the device was opened for another domain, or the domain has no port left.
     pub fn offer(&self, domain: DomainId) -> io::Result<Port> {
         let mut remote = u32::from(domain.0);
-        // SAFETY: the command takes a domain's number.
+        // SAFETY: the command takes a domain's number, and a port after it comes back as the
+        // result.
         unsafe { self.call(BIND_UNBOUND, &raw mut remote) }.map(Port)
     }
 
+    /// Calls `ioctl` and returns its result. Fails if that is negative.
+    ///
     /// # Safety
-    /// `argument` is what `command` asks for.
+    /// `argument` must point to the structure that `command` expects.
     unsafe fn call<T>(&self, command: libc::c_ulong, argument: *mut T) -> io::Result<u32> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller guarantees that `argument` suits the command.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), command, argument) };
         u32::try_from(result).map_err(|_| io::Error::last_os_error())
     }
@@ -104,14 +110,14 @@ impl Events for Evtchn {
 
     fn unbind(&self, port: Port) {
         let mut port = port.0;
-        // It fails only for ports that are not ours; then there is nothing to give up.
+        // The command fails only for ports that are not bound, and these need not be freed.
         // SAFETY: the command takes a port.
         let _ = unsafe { self.call(UNBIND, &raw mut port) };
     }
 
     fn notify(&self, port: Port) {
         let mut port = port.0;
-        // The other end may be gone: then nobody is to be told.
+        // The other end may be gone, and then no notification is needed.
         // SAFETY: the command takes a port.
         let _ = unsafe { self.call(NOTIFY, &raw mut port) };
     }

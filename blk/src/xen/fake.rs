@@ -1,4 +1,5 @@
-//! A domain in this process, for tests: pages that can be granted, rings in them, event channels.
+//! A simulated domain in this process, for tests: pages that can be granted, rings in them, event
+//! channels and a xenstore.
 
 use super::evtchn::{Events, Port};
 use super::front::{self, SharedWords};
@@ -15,31 +16,33 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU32;
 
-/// The domain that grants.
+/// The domain that grants pages.
 pub(super) const DOMAIN: DomainId = DomainId(7);
 
-/// A domain's memory. Grant N is its page N.
+/// The memory of a simulated domain. The grant number N names its page N.
 #[derive(Debug)]
 pub(super) struct FakeGrants {
     memory: OwnedFd,
     pages: u32,
-    /// All of it as the domain itself sees it.
+    /// The mapping of all pages as the domain itself sees them.
     own: NonNull<u8>,
-    /// Grants that were taken back.
+    /// Grants that the domain has revoked.
     pub(super) revoked: RefCell<BTreeSet<GrantRef>>,
-    /// Pages that are mapped by the back-end.
+    /// Number of pages that the back-end has mapped.
     pub(super) mapped: Cell<u32>,
-    /// Calls to copy.
+    /// Number of copy calls.
     pub(super) copies: Cell<u32>,
 }
 
 impl FakeGrants {
+    /// Makes a domain with `pages` pages, all of which are granted.
     pub(super) fn new(pages: u32) -> Rc<Self> {
         let memory = memfd_create("fake-domain", MemfdFlags::CLOEXEC).unwrap();
         let bytes = pages as usize * GRANT_BYTES;
         rustix::fs::ftruncate(&memory, bytes as u64).unwrap();
         let rw = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
+        // SAFETY: the kernel chooses the address of the new mapping, so no other memory is
+        // affected.
         let own = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -60,6 +63,7 @@ impl FakeGrants {
         })
     }
 
+    /// Fails if `grant` names no page or is revoked.
     fn granted(&self, grant: GrantRef) -> io::Result<()> {
         if grant.0 >= self.pages || self.revoked.borrow().contains(&grant) {
             return Err(io::Error::other(format!("no grant {}", grant.0)));
@@ -67,26 +71,28 @@ impl FakeGrants {
         Ok(())
     }
 
+    /// Returns the domain's own address of a byte.
     fn at(&self, grant: GrantRef, offset: usize) -> *mut u8 {
         assert!(offset <= GRANT_BYTES);
         let start = grant.0 as usize * GRANT_BYTES + offset;
         self.own.as_ptr().wrapping_add(start)
     }
 
-    /// The domain writes into a page of its own.
+    /// Writes `bytes` to a page, as the domain itself.
     pub(super) fn fill(&self, grant: GrantRef, offset: usize, bytes: &[u8]) {
         assert!(self.granted(grant).is_ok() && offset + bytes.len() <= GRANT_BYTES);
-        // SAFETY: inside of the page, and `bytes` is elsewhere.
+        // SAFETY: the assertion checked that the bytes are inside the page, and `bytes` does not
+        // overlap it.
         unsafe {
             self.at(grant, offset)
                 .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         };
     }
 
-    /// The domain reads a page of its own.
+    /// Returns the contents of a page, as the domain itself sees it.
     pub(super) fn page(&self, grant: GrantRef) -> Vec<u8> {
         let mut bytes = vec![0; GRANT_BYTES];
-        // SAFETY: a whole page of the mapping.
+        // SAFETY: the range is a whole page of the mapping.
         unsafe {
             self.at(grant, 0)
                 .copy_to_nonoverlapping(bytes.as_mut_ptr(), GRANT_BYTES);
@@ -94,17 +100,17 @@ impl FakeGrants {
         bytes
     }
 
-    /// A word of a page, as the domain sees it.
+    /// Returns a word of a page, as the domain itself sees it.
     pub(super) fn word(&self, grant: GrantRef, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
-        // SAFETY: inside of the mapping, aligned, and as long-lived as it.
+        // SAFETY: the word is inside the mapping, aligned, and lives as long as `self`.
         unsafe { &*self.at(grant, offset).cast() }
     }
 }
 
 impl Drop for FakeGrants {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `new`.
+        // SAFETY: `new` made the mapping with this length.
         let _ = unsafe { munmap(self.own.as_ptr().cast(), self.pages as usize * GRANT_BYTES) };
     }
 }
@@ -126,7 +132,8 @@ impl Grants for FakeGrants {
         } else {
             ProtFlags::READ
         };
-        // SAFETY: new mappings: address space first, the pages over it.
+        // SAFETY: all mappings are new: a reservation of address space first, then the pages over
+        // it.
         let base = unsafe {
             let base = mmap_anonymous(
                 std::ptr::null_mut(),
@@ -152,7 +159,7 @@ impl Grants for FakeGrants {
     }
 
     unsafe fn unmap(&self, base: NonNull<u8>, pages: u32, _index: u64) {
-        // SAFETY: says the caller.
+        // SAFETY: the caller guarantees that `map` made this mapping.
         unsafe { munmap(base.as_ptr().cast(), pages as usize * GRANT_BYTES) }.unwrap();
         self.mapped.set(self.mapped.get() - pages);
     }
@@ -168,7 +175,8 @@ impl Grants for FakeGrants {
             let bytes = usize::from(transfer.bytes);
             assert!(usize::from(transfer.offset) + bytes <= GRANT_BYTES);
             let foreign = self.at(transfer.grant, transfer.offset.into());
-            // SAFETY: inside of the page; local memory is valid, says the caller.
+            // SAFETY: the range is inside the page, and the caller guarantees that local memory is
+            // valid.
             unsafe {
                 match direction {
                     Direction::FromGrants => transfer.local.copy_from(foreign, bytes),
@@ -179,12 +187,16 @@ impl Grants for FakeGrants {
     }
 }
 
-/// Event channels that lead nowhere.
+/// Simulated event channels, which record their use.
 #[derive(Debug, Default)]
 pub(super) struct FakeEvents {
+    /// Ports that are bound.
     pub(super) bound: RefCell<BTreeSet<Port>>,
+    /// Ports that were notified, in order.
     pub(super) notified: RefCell<Vec<Port>>,
+    /// Ports that were unmasked, in order.
     pub(super) unmasked: RefCell<Vec<Port>>,
+    /// Ports that [`Events::pending`] returns next.
     pub(super) pending: RefCell<Vec<Port>>,
     next: Cell<u32>,
 }
@@ -222,10 +234,11 @@ impl Events for FakeEvents {
     }
 }
 
-/// Pages of a domain that a ring lies in.
+/// The pages of a domain that hold a ring.
 #[derive(Debug)]
 pub(super) struct RingPages {
     domain: Rc<FakeGrants>,
+    /// The grant of the first page.
     pub(super) first: GrantRef,
     pages: u32,
 }
@@ -242,11 +255,11 @@ impl SharedWords for RingPages {
     }
 }
 
-/// A front-end's side of a ring in a domain.
+/// The front-end's side of a ring in a simulated domain.
 pub(super) type FrontRing = front::FrontRing<RingPages>;
 
 impl FrontRing {
-    /// Over `pages` from grant `first` on.
+    /// Makes a ring in `pages` pages from the grant `first` on.
     pub(super) fn new(domain: &Rc<FakeGrants>, first: u32, pages: u32, abi: Abi) -> Self {
         let memory = RingPages {
             domain: domain.clone(),
@@ -256,6 +269,7 @@ impl FrontRing {
         Self::over(memory, abi)
     }
 
+    /// Maps the ring as the back-end does.
     pub(super) fn map(&self) -> Mapping {
         let RingPages {
             domain,
@@ -267,30 +281,34 @@ impl FrontRing {
         Mapping::new(&grants, DOMAIN, &refs, true).unwrap()
     }
 
-    /// All answers that are there: id, operation, status.
+    /// Takes all answers that have arrived: id, operation and status of each.
     pub(super) fn answers(&mut self) -> Vec<(u64, u8, i16)> {
         let answers = std::iter::from_fn(|| self.answer());
         answers.map(|a| (a.id, a.operation, a.status)).collect()
     }
 }
 
-/// xenstore without watches: tests look whenever they changed something.
+/// A simulated xenstore without watches. Tests call the code that reads it after each change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FakeStore(Rc<RefCell<BTreeMap<String, String>>>);
 
 impl FakeStore {
+    /// Sets the value at `path`.
     pub(crate) fn set(&self, path: &str, value: &str) {
         self.0.borrow_mut().insert(path.into(), value.into());
     }
 
+    /// Returns the value at `path`, or an empty text if it does not exist.
     pub(crate) fn get(&self, path: &str) -> String {
         self.0.borrow().get(path).cloned().unwrap_or_default()
     }
 
+    /// Returns whether no value exists.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
+    /// Removes all values whose path begins with `folder`.
     pub(crate) fn remove(&self, folder: &str) {
         self.0
             .borrow_mut()

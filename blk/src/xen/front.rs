@@ -1,6 +1,7 @@
-//! A front-end's half of the protocol: requests as it writes them, and its side of a ring. Not used
-//! to serve; tests and the front-end of the Xen laboratory (`examples/xen-front`) are made of it.
-//! Offsets are written down here once more, so that a mistake in [`super::protocol`] is noticed.
+//! The front-end's half of the blkif protocol: requests as a front-end writes them, and its side of
+//! a ring. Tests and the front-end of the Xen laboratory (`examples/xen-front`) use it; serving
+//! disks does not. It has its own copy of the offsets, so that tests notice a mistake in
+//! [`super::protocol`].
 
 use super::protocol::Abi;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ const RSP_PROD: usize = 8;
 const RSP_EVENT: usize = 12;
 const ENTRIES: usize = 64;
 
-/// Where the number lies that names a request. The other fields follow it.
+/// Returns the offset of a request's id. The other fields follow it.
 fn id_at(abi: Abi) -> usize {
     match abi {
         Abi::X86_64 => 8,
@@ -20,7 +21,7 @@ fn id_at(abi: Abi) -> usize {
     }
 }
 
-/// Bytes from one entry of a ring to the next.
+/// Returns the number of bytes from one entry of a ring to the next.
 fn entry_bytes(abi: Abi) -> usize {
     match abi {
         Abi::X86_64 => 112,
@@ -28,6 +29,7 @@ fn entry_bytes(abi: Abi) -> usize {
     }
 }
 
+/// Makes a request without segments.
 fn empty(abi: Abi, operation: u8, id: u64, sector: u64) -> Vec<u8> {
     let (mut raw, at) = (vec![0; entry_bytes(abi)], id_at(abi));
     raw[0] = operation;
@@ -36,10 +38,11 @@ fn empty(abi: Abi, operation: u8, id: u64, sector: u64) -> Vec<u8> {
     raw
 }
 
-/// A request with its segments in it: grant, first and last sector of each.
+/// Makes a read or write request that holds its segments. Each is a grant, a first and a last
+/// sector.
 ///
 /// # Panics
-/// If they have no room.
+/// If `segments` has more than a request can hold.
 pub fn data(abi: Abi, write: bool, id: u64, sector: u64, segments: &[(u32, u8, u8)]) -> Vec<u8> {
     let mut raw = empty(abi, write.into(), id, sector);
     raw[1] = u8::try_from(segments.len()).unwrap_or(u8::MAX);
@@ -50,7 +53,7 @@ pub fn data(abi: Abi, write: bool, id: u64, sector: u64, segments: &[(u32, u8, u
     raw
 }
 
-/// A segment as it lies in a request or a table.
+/// Makes a segment in the layout of a request or a table.
 pub fn table_entry((grant, first, last): (u32, u8, u8)) -> [u8; 8] {
     let mut raw = [0; 8];
     raw[..4].copy_from_slice(&grant.to_le_bytes());
@@ -58,7 +61,8 @@ pub fn table_entry((grant, first, last): (u32, u8, u8)) -> [u8; 8] {
     raw
 }
 
-/// A request whose segments stand in a granted page: its grant, and how many they are.
+/// Makes a read or write request whose segments are in a granted page. `table` is the page's grant,
+/// and `count` the number of segments.
 pub fn indirect(
     abi: Abi,
     write: bool,
@@ -74,23 +78,23 @@ pub fn indirect(
     raw
 }
 
-/// A request to make what was written last.
+/// Makes a request to make all completed writes durable.
 pub fn flush(abi: Abi, id: u64) -> Vec<u8> {
     empty(abi, 3, id, 0)
 }
 
-/// A request to give sectors up.
+/// Makes a request to discard `sectors` sectors from `sector` on.
 pub fn discard(abi: Abi, id: u64, sector: u64, sectors: u64) -> Vec<u8> {
     let (mut raw, at) = (empty(abi, 5, id, sector), id_at(abi) + 16);
     raw[at..at + 8].copy_from_slice(&sectors.to_le_bytes());
     raw
 }
 
-/// Memory that is shared with the other domain, by words.
+/// Memory shared with the other domain, accessed by words.
 pub trait SharedWords {
-    /// The word at `offset`, a multiple of 4 inside of it.
+    /// Returns the word at `offset` in bytes, which must be a multiple of 4 and inside the memory.
     fn word(&self, offset: usize) -> &AtomicU32;
-    /// All bytes of it.
+    /// Returns the size of the memory in bytes.
     fn bytes(&self) -> usize;
 }
 
@@ -114,22 +118,22 @@ pub struct FrontRing<M> {
     consumed: u32,
 }
 
-/// An answer.
+/// An answer of the back-end.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// The request's number.
+    /// The id of the request.
     pub id: u64,
-    /// What was done, or not.
+    /// The operation of the request.
     pub operation: u8,
-    /// 0, or why it was not: -1 is an I/O error, -2 nothing that the disk does.
+    /// 0 on success, -1 for an I/O error, -2 for an operation that the disk does not support.
     pub status: i16,
 }
 
 impl<M: SharedWords> FrontRing<M> {
-    /// A new ring over all of `memory`, which is zeroed.
+    /// Initialises a ring that fills `memory`, which must be zeroed.
     ///
     /// # Panics
-    /// If that has not a whole page.
+    /// If the memory has no space for an entry.
     pub fn over(memory: M, abi: Abi) -> Self {
         let fit = (memory.bytes() - ENTRIES) / entry_bytes(abi);
         let ring = Self {
@@ -144,26 +148,27 @@ impl<M: SharedWords> FrontRing<M> {
         ring
     }
 
-    /// What it lies in.
+    /// Returns the memory that the ring is in.
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// A word of it.
+    /// Returns the word of the ring at `offset` in bytes.
     pub fn word(&self, offset: usize) -> &AtomicU32 {
         self.memory.word(offset)
     }
 
-    /// Requests that it has room for.
+    /// Returns the number of entries.
     pub fn size(&self) -> u32 {
         self.size
     }
 
+    /// Returns the offset of the entry for request number `index`.
     fn entry(&self, index: u32) -> usize {
         ENTRIES + (index & (self.size - 1)) as usize * entry_bytes(self.abi)
     }
 
-    /// Puts a request into the ring, without telling of it.
+    /// Writes a request into the next entry. The back-end sees it after [`Self::push`].
     pub fn put(&mut self, raw: &[u8]) {
         let at = self.entry(self.produced);
         for (index, word) in raw.as_chunks::<4>().0.iter().enumerate() {
@@ -173,17 +178,18 @@ impl<M: SharedWords> FrontRing<M> {
         self.produced = self.produced.wrapping_add(1);
     }
 
-    /// Tells of what was put. Returns whether the back-end wants to be notified.
+    /// Publishes the requests that were put. Returns whether the back-end must be notified.
     pub fn push(&self) -> bool {
         let before = self.word(REQ_PROD).load(Ordering::Relaxed);
         self.word(REQ_PROD).store(self.produced, Ordering::Release);
-        // SeqCst: the index before the back-end's wish; it sets its wish, then looks at the index.
+        // SeqCst: the index is stored before the event index is read. The back-end stores its event
+        // index, then reads this index, so one of the two sees the other's store.
         fence(Ordering::SeqCst);
         let wish = self.word(REQ_EVENT).load(Ordering::Relaxed);
         self.produced.wrapping_sub(wish) < self.produced.wrapping_sub(before)
     }
 
-    /// The next answer, if there is one.
+    /// Takes the next answer. Returns `None` if there is none.
     pub fn answer(&mut self) -> Option<Answer> {
         if self.word(RSP_PROD).load(Ordering::Acquire) == self.consumed {
             return None;
@@ -200,11 +206,12 @@ impl<M: SharedWords> FrontRing<M> {
         })
     }
 
-    /// Asks to be notified of the next answer. Returns whether one is there already.
+    /// Enables the notification for the next answer. Returns whether an answer has arrived already.
     pub fn listen(&self) -> bool {
         let next = self.consumed.wrapping_add(1);
         self.word(RSP_EVENT).store(next, Ordering::Relaxed);
-        // SeqCst: our wish before the back-end's index; pairs with the fence behind its index.
+        // SeqCst: the event index is stored before the back-end's index is read. Pairs with the
+        // fence behind the back-end's store of its index.
         fence(Ordering::SeqCst);
         self.word(RSP_PROD).load(Ordering::Acquire) != self.consumed
     }

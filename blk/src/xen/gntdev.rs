@@ -8,25 +8,27 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-/// `_IOC(_IOC_NONE, 'G', number, bytes)` of Linux.
+/// Computes an ioctl command: `_IOC(_IOC_NONE, 'G', number, bytes)` of Linux.
 const fn command(number: u64, bytes: usize) -> libc::c_ulong {
     (bytes as u64) << 16 | (b'G' as u64) << 8 | number
 }
 
-/// Enters grants into the device's table; `mmap` at the index that it returns maps them. The
-/// command's size is that of one reference, whatever their number.
+/// The command that enters grants into the device's table. `mmap` at the index that it returns maps
+/// them. The size in the command is that of one reference, however many there are.
 pub(crate) const MAP_GRANT_REF: libc::c_ulong = command(0, 24);
-/// Takes them out again.
+/// The command that removes grants from the table.
 pub(crate) const UNMAP_GRANT_REF: libc::c_ulong = command(1, 16);
-/// Has the hypervisor copy.
+/// The command that has the hypervisor copy between local and granted pages.
 pub(crate) const GRANT_COPY: libc::c_ulong = command(8, 16);
 
-/// Grants of one mapping at most: those of the largest request, and of the largest ring.
+/// Maximum number of grants in one mapping: enough for the largest request and the largest ring.
 const MAX_MAP: usize = 512;
-/// Pieces of one copy call at most.
+/// Maximum number of transfers in one copy call.
 const MAX_COPY: usize = 512;
 
+/// The flag for a copy whose source is granted.
 const SOURCE_GREF: u16 = 1;
+/// The flag for a copy whose destination is granted.
 const DEST_GREF: u16 = 2;
 
 /// Arguments of [`UNMAP_GRANT_REF`].
@@ -37,7 +39,7 @@ struct Unmap {
     padding: u32,
 }
 
-/// A side of a copy: an address of ours, or a page of the other domain.
+/// The source or the destination of a copy: a local address, or a page of the other domain.
 #[repr(C)]
 #[derive(Copy, Clone)]
 union Side {
@@ -45,6 +47,7 @@ union Side {
     foreign: Foreign,
 }
 
+/// A position in a granted page.
 #[repr(C)]
 #[derive(Copy, Clone)]
 struct Foreign {
@@ -53,6 +56,7 @@ struct Foreign {
     domain: u16,
 }
 
+/// One transfer of a copy call.
 #[repr(C)]
 struct Piece {
     source: Side,
@@ -72,7 +76,8 @@ struct Copy {
 const _: () = assert!(size_of::<Unmap>() == 16 && size_of::<Copy>() == 16);
 const _: () = assert!(size_of::<Piece>() == 24 && size_of::<Side>() == 8);
 
-/// The open device. What is still mapped by it goes with it, also if the process is killed.
+/// An open `/dev/xen/gntdev`. The kernel unmaps its grants when it is closed, also if the process
+/// is killed.
 #[derive(Debug)]
 pub struct Gntdev {
     fd: OwnedFd,
@@ -82,16 +87,19 @@ impl Gntdev {
     /// Opens the device.
     ///
     /// # Errors
-    /// If there is none: this is no Xen domain, or its `gntdev` module is not loaded.
+    /// Fails if it does not exist, because this is no Xen domain or its `gntdev` module is not
+    /// loaded.
     pub fn open() -> io::Result<Self> {
         let fd = open_device("/dev/xen/gntdev", OFlags::RDWR | OFlags::CLOEXEC)?;
         Ok(Self { fd })
     }
 
+    /// Calls `ioctl`. Fails if that does.
+    ///
     /// # Safety
-    /// `argument` is what `command` asks for.
+    /// `argument` must point to the structure that `command` expects.
     unsafe fn call<T>(&self, command: libc::c_ulong, argument: *mut T) -> io::Result<()> {
-        // SAFETY: as promised by the caller.
+        // SAFETY: the caller guarantees that `argument` suits the command.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), command, argument) };
         if result < 0 {
             return Err(io::Error::last_os_error());
@@ -99,7 +107,8 @@ impl Gntdev {
         Ok(())
     }
 
-    /// One call for up to [`MAX_COPY`] transfers.
+    /// Copies up to [`MAX_COPY`] transfers by one call, and sets `done` of each. Fails if the call
+    /// fails.
     ///
     /// # Safety
     /// As for [`Grants::copy`].
@@ -117,7 +126,8 @@ impl Gntdev {
             count: u32::try_from(pieces.len()).map_err(io::Error::other)?,
             pieces: pieces.as_mut_ptr(),
         };
-        // SAFETY: the command's structure; local memory is valid, says the caller.
+        // SAFETY: this is the command's structure, and the caller guarantees that local memory is
+        // valid.
         unsafe { self.call(GRANT_COPY, &raw mut copy)? };
         for (transfer, piece) in transfers.iter_mut().zip(&pieces) {
             transfer.done = piece.status == 0;
@@ -125,17 +135,19 @@ impl Gntdev {
         Ok(())
     }
 
+    /// Removes `count` grants from the device's table at `index`.
     fn forget(&self, index: u64, count: u32) -> io::Result<()> {
         let mut unmap = Unmap {
             index,
             count,
             padding: 0,
         };
-        // SAFETY: it is the command's structure.
+        // SAFETY: this is the command's structure.
         unsafe { self.call(UNMAP_GRANT_REF, &raw mut unmap) }
     }
 }
 
+/// Makes the kernel's form of a transfer.
 fn piece(domain: DomainId, direction: Direction, transfer: &Transfer) -> Piece {
     let local = Side {
         local: transfer.local,
@@ -160,6 +172,7 @@ fn piece(domain: DomainId, direction: Direction, transfer: &Transfer) -> Piece {
     }
 }
 
+/// Makes the error for more grants than one call takes.
 fn too_many(count: usize, most: usize) -> io::Error {
     io::Error::other(format!("{count} grants in one call; the most is {most}"))
 }
@@ -180,7 +193,7 @@ impl Grants for Gntdev {
         let mut words = vec![u64::from(count), 0];
         let named = |grant: &GrantRef| u64::from(grant.0) << 32 | u64::from(domain.0);
         words.extend(grants.iter().map(named));
-        // SAFETY: the structure of this command with `count` references behind it.
+        // SAFETY: this is the command's structure, with `count` references behind it.
         unsafe { self.call(MAP_GRANT_REF, words.as_mut_ptr())? };
         let index = words[1];
         let protection = if write {
@@ -189,7 +202,8 @@ impl Grants for Gntdev {
             ProtFlags::READ
         };
         let bytes = grants.len() * GRANT_BYTES;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        // SAFETY: the kernel chooses the address of the new mapping, so no other memory is
+        // affected.
         let mapped = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -206,7 +220,7 @@ impl Grants for Gntdev {
         match base {
             Ok(base) => Ok((base, index)),
             Err(error) => {
-                // The table's entry would stay for ever otherwise.
+                // Otherwise the entry would stay in the table for ever.
                 let _ = self.forget(index, count);
                 Err(error)
             }
@@ -214,7 +228,7 @@ impl Grants for Gntdev {
     }
 
     unsafe fn unmap(&self, base: NonNull<u8>, pages: u32, index: u64) {
-        // SAFETY: says the caller.
+        // SAFETY: the caller guarantees that `map` made this mapping and no code uses it.
         let unmapped = unsafe { munmap(base.as_ptr().cast(), pages as usize * GRANT_BYTES) };
         let forgotten = self.forget(index, pages);
         debug_assert!(
@@ -225,13 +239,15 @@ impl Grants for Gntdev {
 
     unsafe fn copy(&self, domain: DomainId, direction: Direction, transfers: &mut [Transfer]) {
         for some in transfers.chunks_mut(MAX_COPY) {
-            // SAFETY: says the caller.
+            // SAFETY: the caller guarantees that local memory is valid.
             if unsafe { self.copy_some(domain, direction, some) }.is_ok() {
                 continue;
             }
-            // One that the device takes for impossible ends the call, and others with it.
+            // A transfer that the device finds invalid ends the call before the transfers behind
+            // it.
             for one in some.chunks_mut(1) {
-                // SAFETY: as above. What the device refuses stays marked as not done.
+                // SAFETY: the caller guarantees that local memory is valid. If the device refuses
+                // the transfer, it stays marked as not done.
                 let _ = unsafe { self.copy_some(domain, direction, one) };
             }
         }

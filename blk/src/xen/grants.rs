@@ -1,14 +1,14 @@
-//! Another domain's pages: named by grant references, mapped or copied by the hypervisor.
+//! Pages of another domain, which grant references name. The hypervisor maps or copies them.
 
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-/// Bytes of a granted page, on every ABI of blkif that is spoken here.
+/// Bytes of a granted page, in every blkif layout that this back-end supports.
 pub const GRANT_BYTES: usize = 4096;
 
-/// A domain by its number.
+/// The number of a domain.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DomainId(pub u16);
 
@@ -18,40 +18,42 @@ impl fmt::Display for DomainId {
     }
 }
 
-/// What a domain calls a page that it lets another one use. An allegation: it may name nothing.
+/// The number by which a domain names a page that it grants. It comes from the other domain and may
+/// name no page.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct GrantRef(pub u32);
 
-/// Bytes to be copied between a granted page and memory of ours.
+/// One copy between a granted page and local memory.
 #[derive(Copy, Clone, Debug)]
 pub struct Transfer {
-    /// The page.
+    /// The granted page.
     pub grant: GrantRef,
-    /// First byte in it.
+    /// First byte in the page.
     pub offset: u16,
-    /// How many; they end inside of the page.
+    /// Length in bytes. The range must end inside the page.
     pub bytes: u16,
-    /// Our memory.
+    /// Address of the local memory.
     pub local: *mut u8,
-    /// Whether it was copied.
+    /// Set by [`Grants::copy`]: whether the bytes were copied.
     pub done: bool,
 }
 
-/// Which way bytes are copied.
+/// The direction of a copy.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// From the granted pages.
+    /// From granted pages to local memory.
     FromGrants,
-    /// To the granted pages.
+    /// From local memory to granted pages.
     ToGrants,
 }
 
-/// What the hypervisor does for us with pages of others.
+/// The hypervisor's operations on granted pages.
 pub trait Grants: fmt::Debug {
-    /// Maps pages of `domain` next to each other. Returns where, and what to unmap them by.
+    /// Maps the pages `grants` of `domain` at consecutive addresses, writable if `write` is set.
+    /// Returns the address, and the index for [`Self::unmap`].
     ///
     /// # Errors
-    /// If one of them is not granted to us in this way, or there is no room.
+    /// Fails if one of them is not granted for this access, or memory is short.
     fn map(
         &self,
         domain: DomainId,
@@ -59,21 +61,22 @@ pub trait Grants: fmt::Debug {
         write: bool,
     ) -> io::Result<(NonNull<u8>, u64)>;
 
-    /// Undoes [`Self::map`].
+    /// Unmaps the pages of one [`Self::map`].
     ///
     /// # Safety
-    /// The values are those of a mapping that exists, and nothing uses it any more.
+    /// The values must be those of an existing mapping, which no code uses any more.
     unsafe fn unmap(&self, base: NonNull<u8>, pages: u32, index: u64);
 
-    /// Copies, and says of each transfer whether it was done: it is not if its page is not granted
-    /// to us in this way. One that is not done keeps no other from it.
+    /// Carries out `transfers` with pages of `domain`, and sets `done` of each. A transfer is not
+    /// done if its page is not granted for this access; the others are done nevertheless.
     ///
     /// # Safety
-    /// The local memory is valid for its bytes, and for writing if the direction is from grants.
+    /// Local memory must be valid for the bytes of each transfer, and writable if the direction is
+    /// from grants.
     unsafe fn copy(&self, domain: DomainId, direction: Direction, transfers: &mut [Transfer]);
 }
 
-/// Pages of another domain in our address space, while this lives.
+/// Pages of another domain that are mapped at consecutive addresses while this value lives.
 #[derive(Debug)]
 pub struct Mapping {
     grants: Rc<dyn Grants>,
@@ -83,7 +86,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `refs`, next to each other.
+    /// Maps the pages `refs` of `domain`, writable if `write` is set.
     ///
     /// # Errors
     /// See [`Grants::map`].
@@ -103,13 +106,13 @@ impl Mapping {
         })
     }
 
-    /// Where the pages begin. Valid for [`Self::bytes`] while this lives. The other domain may
-    /// write to them at any time.
+    /// Returns the address of the first page. It is valid for [`Self::bytes`] bytes while this
+    /// value lives. The other domain may write to the pages at any time.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// All of their bytes.
+    /// Returns the size of all pages in bytes.
     pub fn bytes(&self) -> usize {
         self.pages as usize * GRANT_BYTES
     }
@@ -117,7 +120,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped them, and who borrowed the address did so from this value.
+        // SAFETY: `new` made the mapping, and the address was borrowed from this value.
         unsafe { self.grants.unmap(self.base, self.pages, self.index) };
     }
 }

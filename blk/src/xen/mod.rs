@@ -1,13 +1,16 @@
-//! The Xen blkif door: front-ends in other domains, by `/dev/xen/xenbus`, `/dev/xen/gntdev` and
-//! `/dev/xen/evtchn`, without Xen's libraries.
+//! The Xen blkif transport. Its front-ends are in other domains. It uses `/dev/xen/xenbus`,
+//! `/dev/xen/gntdev` and `/dev/xen/evtchn`, without Xen's libraries.
 //!
-//! * [`device`], [`state`]: what both ends tell each other in xenstore, and what follows from it.
-//! * [`ring`], [`rings`]: shared rings, and all of a disk's as a [`crate::request::Door`].
+//! * [`device`], [`state`]: the entries and states of both ends in xenstore, and the actions they
+//!   require.
+//! * [`ring`], [`rings`]: one shared ring, and all rings of a disk as a source of requests
+//!   ([`crate::request::Door`]).
 //! * [`protocol`]: requests as bytes, in the layouts of 64-bit and 32-bit front-ends.
-//! * [`front`]: the other half, for tests and the laboratory.
-//! * [`payload`], [`persistent`]: granted memory, copied into pages of the pool by the hypervisor,
-//!   or mapped as long as the front-end agrees.
-//! * [`xenbus`], [`gntdev`], [`evtchn`]: the devices; [`store`], [`grants`]: what is asked of them.
+//! * [`front`]: the front-end's half, for tests and the laboratory.
+//! * [`payload`], [`persistent`]: granted memory, which the hypervisor copies from and to pages of
+//!   the pool, or which stays mapped if the front-end agrees.
+//! * [`xenbus`], [`gntdev`], [`evtchn`]: Xen's devices. [`store`] and [`grants`] are their
+//!   interfaces.
 
 pub mod device;
 pub mod evtchn;
@@ -30,7 +33,7 @@ use rustix::fs::{Mode, OFlags, open};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Opens a device of Xen's, by a name that an error tells.
+/// Opens a device of Xen's. Errors name its path.
 fn open_device(path: &str, flags: OFlags) -> io::Result<OwnedFd> {
     open(path, flags, Mode::empty()).map_err(|errno| {
         let error = io::Error::from(errno);

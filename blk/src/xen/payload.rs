@@ -1,4 +1,4 @@
-//! The memory of a request: granted pages, mapped already or to be copied.
+//! The guest memory of a request: granted pages, which are mapped or copied by the hypervisor.
 
 use super::grants::{Direction, DomainId, GrantRef, Grants, Transfer};
 use super::persistent::Held;
@@ -7,31 +7,31 @@ use crate::request::{Fault, HostSlice, Move, Payload, Way};
 use std::rc::Rc;
 use vm_memory::VolatileSlice;
 
-/// Granted memory.
+/// The granted memory of one request.
 #[derive(Debug)]
 pub enum GrantedMemory {
     /// The request has none.
     None,
-    /// Mapped for as long as this lives.
+    /// The pages are mapped while this value lives.
     Mapped {
-        /// Where, in order.
+        /// The mapped memory, in the order of the segments.
         slices: Vec<HostSlice>,
-        /// What keeps it mapped.
+        /// The pages, which keep it mapped.
         held: Vec<Held>,
     },
     /// Copied by the hypervisor, from and to pages of the pool.
     Copied {
-        /// Who copies.
+        /// The interface to the hypervisor.
         grants: Rc<dyn Grants>,
-        /// Whose pages they are.
+        /// The domain that granted the pages.
         domain: DomainId,
-        /// Which bytes of them.
+        /// The bytes of the pages, in order.
         segments: Vec<Segment>,
     },
 }
 
 impl GrantedMemory {
-    /// Of pages that are mapped; one for each segment.
+    /// Makes the memory of a request whose pages are mapped. `held` has one page for each segment.
     pub fn mapped(segments: &[Segment], held: Vec<Held>) -> Self {
         let mut slices: Vec<HostSlice> = Vec::new();
         for (segment, page) in segments.iter().zip(&held) {
@@ -50,7 +50,8 @@ impl GrantedMemory {
         Self::Mapped { slices, held }
     }
 
-    /// Adds the transfers between the payload from `at` on and `bytes` at `local`.
+    /// Appends transfers for the `bytes` at `local`, which correspond to the payload from byte `at`
+    /// on. Returns `None` if the payload is not copied by the hypervisor, or is shorter.
     fn transfers(
         &self,
         at: u64,
@@ -84,20 +85,21 @@ impl GrantedMemory {
         (done == bytes).then_some(())
     }
 
-    /// Copies `bytes` at `local`, which stand at `at` of the payload, by the hypervisor.
+    /// Copies between the `bytes` at `local` and the payload from byte `at` on, by the hypervisor.
+    /// Returns `None` if a part was not copied.
     fn transfer(&self, direction: Direction, at: u64, local: *mut u8, bytes: usize) -> Option<()> {
         let Self::Copied { grants, domain, .. } = self else {
             return None;
         };
         let mut transfers = Vec::new();
         self.transfers(at, local, bytes, &mut transfers)?;
-        // SAFETY: the callers hand in a buffer of `bytes`, to be written from grants only if they
-        // may write to it; the pieces lie inside of it.
+        // SAFETY: both callers pass a buffer of `bytes`, which is writable if the direction is from
+        // grants, and all transfers are inside of it.
         unsafe { grants.copy(*domain, direction, &mut transfers) };
         transfers.iter().all(|each| each.done).then_some(())
     }
 
-    /// Copies from or to pages that are mapped. Says whether all of it was copied.
+    /// Copies from or to mapped pages. Returns whether all bytes were copied.
     fn copy_mapped(way: Way, one: &mut Move<'_, Self>) -> bool {
         let mut at = one.at;
         one.local.iter_mut().all(|piece| {
@@ -111,7 +113,8 @@ impl GrantedMemory {
         })
     }
 
-    /// The mapped bytes from `at` on, piece by piece, as far as `bytes`.
+    /// Calls `visit` with the parts of the mapped memory from byte `at` on, `bytes` in total. Its
+    /// second argument is the number of bytes in the parts before.
     fn pieces(&self, at: u64, bytes: usize, mut visit: impl FnMut(VolatileSlice<'_>, usize)) {
         let Self::Mapped { slices, .. } = self else {
             return;
@@ -124,8 +127,8 @@ impl GrantedMemory {
             }
             let piece = (slice.iov_len - skip).min(bytes - done);
             let start = slice.iov_base.cast::<u8>().wrapping_add(skip);
-            // SAFETY: inside of a page that `held` keeps mapped; the other domain may change it at
-            // any time, which is why it is volatile.
+            // SAFETY: the range is inside of pages that `held` keeps mapped. The other domain may
+            // change it at any time, so it is accessed as volatile.
             visit(unsafe { VolatileSlice::new(start, piece) }, done);
             (skip, done) = (0, done + piece);
             if done == bytes {
@@ -178,13 +181,13 @@ impl Payload for GrantedMemory {
                 Err(Fault)
             };
         }
-        // Only read from: the direction is to the grants.
+        // The direction is to the grants, so the buffer is only read.
         let local = buffer.as_ptr().cast_mut();
         self.transfer(Direction::ToGrants, at, local, buffer.len())
             .ok_or(Fault)
     }
 
-    /// One call to the hypervisor for all that it is to copy. The payloads are of one front-end.
+    /// Copies by one call to the hypervisor. All payloads must be of the same front-end.
     fn copy_all(way: Way, moves: &mut [Move<'_, Self>]) {
         let mut transfers = Vec::new();
         let mut ends = Vec::with_capacity(moves.len());
@@ -212,7 +215,7 @@ impl Payload for GrantedMemory {
             Way::Out => Direction::FromGrants,
             Way::In => Direction::ToGrants,
         };
-        // SAFETY: the local memory is that of pieces which the moves may write to.
+        // SAFETY: the local memory is that of the moves' buffers, which they borrow mutably.
         unsafe { grants.copy(domain, direction, &mut transfers) };
         let mut begin = 0;
         for (each, end) in moves.iter_mut().zip(ends) {

@@ -1,9 +1,9 @@
-//! Grants that stay mapped between requests, where the front-end agrees to it.
+//! Grants that stay mapped between requests, if the front-end agrees.
 //!
-//! Pages that were missing for one request are mapped together, as a *run*: one mapping each would
-//! cost the kernel a memory area each. A run goes as a whole: the least recently used first when
-//! there is no room for others, those that nobody used for a while, and all under pressure. A run
-//! that a request uses never goes.
+//! Pages that one request needs and that are not mapped yet are mapped together, as a *run*,
+//! because each mapping costs the kernel a memory area. A run is unmapped as a whole. The least
+//! recently used runs are unmapped if there is no space for others, unused ones after a time, and
+//! all under memory pressure. A run that a request uses stays mapped.
 
 use super::grants::{DomainId, GRANT_BYTES, GrantRef, Grants, Mapping};
 use crate::time::Micros;
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How often it is looked whether some have to go.
+/// Interval at which mapped grants are checked against the limits.
 pub const PURGE_INTERVAL: Duration = Duration::from_millis(100);
-/// Of the limit, how much goes at once when there is no room.
+/// Percentage of the limit that is unmapped at once if a request found no space.
 const PURGE_PERCENT: u32 = 5;
 
-/// Grants that were mapped together.
+/// Granted pages that were mapped together.
 #[derive(Debug)]
 pub struct Run {
     mapping: Mapping,
@@ -25,7 +25,7 @@ pub struct Run {
     last_used: Cell<Micros>,
 }
 
-/// A page that stays mapped while this lives.
+/// A granted page that stays mapped while this value lives.
 #[derive(Clone, Debug)]
 pub struct Held {
     run: Rc<Run>,
@@ -33,37 +33,38 @@ pub struct Held {
 }
 
 impl Held {
-    /// Where the page is.
+    /// Returns the address of the page.
     pub fn address(&self) -> *mut u8 {
         let base = self.run.mapping.base().as_ptr();
         base.wrapping_add(self.page * GRANT_BYTES)
     }
 }
 
-/// What is known of the limits at the time of a call.
+/// The limits on mapped grants, read from the settings for each call.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
-    /// Grants at most.
+    /// Maximum number of mapped grants.
     pub grants: u32,
-    /// Unused for so long is too long; zero is never.
+    /// Time after which unused grants are unmapped. Zero means never.
     pub unused: Duration,
 }
 
-/// The grants of one front-end that are mapped.
+/// The mapped grants of one front-end.
 #[derive(Debug)]
 pub struct Persistent {
     grants: Rc<dyn Grants>,
     domain: DomainId,
     runs: Vec<Rc<Run>>,
     pages: BTreeMap<GrantRef, Held>,
+    /// Number of mapped grants.
     count: u32,
-    /// A request found no room since the last purge.
+    /// Whether a request has found too little space since the last purge.
     short: bool,
     next_purge: Micros,
 }
 
 impl Persistent {
-    /// None yet.
+    /// Makes an empty list for the front-end in `domain`.
     pub fn new(grants: Rc<dyn Grants>, domain: DomainId) -> Self {
         Self {
             grants,
@@ -76,13 +77,14 @@ impl Persistent {
         }
     }
 
-    /// How many.
+    /// Returns the number of mapped grants.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The pages of `wanted`, in order; those that are missing are mapped if there is room.
-    /// `None` if not all of them can be had so: they can still be copied.
+    /// Returns the pages `wanted`, in order. Those that are not mapped yet are mapped in one run.
+    /// Returns `None` if more than `most` grants would then be mapped, or mapping fails; the caller
+    /// can still copy.
     pub fn pages(&mut self, wanted: &[GrantRef], most: u32, now: Micros) -> Option<Vec<Held>> {
         let mut missing: Vec<_> = wanted.to_vec();
         missing.retain(|grant| !self.pages.contains_key(grant));
@@ -104,6 +106,7 @@ impl Persistent {
         held
     }
 
+    /// Maps `missing` as one run. Returns `None` if that fails.
     fn map(&mut self, missing: Vec<GrantRef>, now: Micros) -> Option<()> {
         let mapping = Mapping::new(&self.grants, self.domain, &missing, true).ok()?;
         let run = Rc::new(Run {
@@ -120,8 +123,9 @@ impl Persistent {
         Some(())
     }
 
-    /// Lets go what is over the limits. To be called after each batch of requests, and when
-    /// [`Self::next_purge`] says.
+    /// Unmaps runs that exceed the limits and that no request uses. Does nothing before
+    /// [`PURGE_INTERVAL`] has passed. Call this after each batch of requests and at the time
+    /// [`Self::next_purge`].
     pub fn purge(&mut self, limits: Limits, now: Micros) {
         if now < self.next_purge {
             return;
@@ -142,7 +146,8 @@ impl Persistent {
         }
     }
 
-    /// When it may be that something has to go without any request.
+    /// Returns the time at which [`Self::purge`] must be called even if no request comes. Returns
+    /// `None` if that is not needed.
     pub fn next_purge(&self, limits: Limits) -> Option<Micros> {
         if self.count > limits.grants {
             return Some(self.next_purge);
@@ -151,16 +156,18 @@ impl Persistent {
         (!limits.unused.is_zero()).then(|| self.next_purge.max(oldest + limits.unused))
     }
 
-    /// Lets all go that no request uses.
+    /// Unmaps all runs that no request uses.
     pub fn reclaim(&mut self) {
         self.drop_unused(|_| true);
     }
 
+    /// Unmaps the runs that no request uses and for which `goes` returns `true`.
     fn drop_unused(&mut self, mut goes: impl FnMut(&Run) -> bool) {
         let pages = &mut self.pages;
         let count = &mut self.count;
         self.runs.retain(|run| {
-            // One for the list, one for each page in the table; more are requests'.
+            // There is one reference in the list and one for each page in the table. Further ones
+            // belong to requests.
             if Rc::strong_count(run) > run.grants.len() + 1 || !goes(run) {
                 return true;
             }
@@ -173,6 +180,7 @@ impl Persistent {
     }
 }
 
+/// Returns the number of pages of a run.
 fn size(run: &Run) -> u32 {
     u32::try_from(run.grants.len()).unwrap_or(u32::MAX)
 }
@@ -200,7 +208,7 @@ mod tests {
             };
             persistent.purge(limits, late);
             assert!(persistent.pages(&[GrantRef(most)], most, late).is_some());
-            // The least recently used one made room.
+            // The least recently used run was unmapped.
             assert!(!persistent.pages.contains_key(&GrantRef(0)));
         }
     }

@@ -1,5 +1,5 @@
-//! blkif requests as they lie in a ring: pure functions over bytes that a front-end wrote. The
-//! bytes were copied out of the shared ring before they come here.
+//! The layout of blkif requests and answers in a ring, and their parsing. The functions work on
+//! bytes that were copied out of the shared ring before.
 //!
 //! | field | x86_64 | x86_32 |
 //! |---|---|---|
@@ -15,13 +15,13 @@ use crate::request::{SECTOR_BYTES, Status};
 
 /// Bytes of a request, in the larger layout.
 pub const REQUEST_BYTES: usize = 112;
-/// Bytes of an answer that mean something, in both layouts.
+/// Bytes of an answer that are used, in both layouts.
 pub const RESPONSE_BYTES: usize = 12;
-/// Segments in the request itself.
+/// Maximum number of segments in the request itself.
 pub const MAX_SEGMENTS: usize = 11;
-/// Segments by way of a table. Half of what one page of it holds.
+/// Maximum number of segments in a table, which is half of what one page can hold.
 pub const MAX_INDIRECT_SEGMENTS: u16 = 256;
-/// Bytes of a segment, in the request and in a table.
+/// Bytes of a segment, in a request and in a table.
 pub const SEGMENT_BYTES: usize = 8;
 
 const OP_READ: u8 = 0;
@@ -31,26 +31,27 @@ const OP_DISCARD: u8 = 5;
 const OP_INDIRECT: u8 = 6;
 const DISCARD_SECURE: u8 = 1;
 
-/// [`SECTOR_BYTES`], as offsets in a page are counted.
+/// [`SECTOR_BYTES`] in the type of offsets in a page.
 const SECTOR: u16 = 512;
-/// Sectors of a granted page.
+/// Number of sectors in a granted page.
 const PAGE_SECTORS: u8 = 8;
 
 const _: () = assert!(SECTOR as u64 == SECTOR_BYTES);
 const _: () = assert!(PAGE_SECTORS as usize * SECTOR as usize == GRANT_BYTES);
 const _: () = assert!(MAX_INDIRECT_SEGMENTS as usize * SEGMENT_BYTES <= GRANT_BYTES);
 
-/// How a front-end's compiler lays requests out.
+/// The layout of requests, which depends on the front-end's architecture.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Abi {
-    /// 64-bit numbers at multiples of 8. Also Arm's.
+    /// 64-bit numbers are at multiples of 8. Also used on Arm.
     X86_64,
-    /// 64-bit numbers at multiples of 4.
+    /// 64-bit numbers are at multiples of 4.
     X86_32,
 }
 
 impl Abi {
-    /// By what the front-end's `protocol` says; without it, that of this machine.
+    /// Returns the layout that the front-end's entry `protocol` names. Without that entry, it is
+    /// this machine's. Returns `None` for an unknown name.
     pub fn named(protocol: Option<&str>) -> Option<Self> {
         match protocol {
             None | Some("x86_64-abi" | "arm-abi") => Some(Self::X86_64),
@@ -59,7 +60,7 @@ impl Abi {
         }
     }
 
-    /// Bytes from one entry of a ring to the next.
+    /// Returns the number of bytes from one entry of a ring to the next.
     pub fn entry_bytes(self) -> usize {
         match self {
             Self::X86_64 => REQUEST_BYTES,
@@ -83,84 +84,86 @@ impl Abi {
     }
 }
 
-/// Sectors of a granted page.
+/// A range of sectors in a granted page, unchecked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// The page.
+    /// The granted page.
     pub grant: GrantRef,
-    /// First sector in it.
+    /// First sector in the page.
     pub first: u8,
-    /// Last sector in it.
+    /// Last sector in the page.
     pub last: u8,
 }
 
 impl Segment {
-    /// Bytes of it.
+    /// Returns the length of the range in bytes.
     pub fn bytes(self) -> u16 {
         let sectors = u16::from(self.last.saturating_sub(self.first)) + 1;
         sectors * SECTOR
     }
 
-    /// First byte in its page.
+    /// Returns the offset of the range's first byte in the page.
     pub fn offset(self) -> u16 {
         u16::from(self.first) * SECTOR
     }
 }
 
-/// What is asked for. Nothing is checked but what it takes to tell.
+/// The operation of a request. The parser has checked only the number of segments; see [`extent`]
+/// and [`range`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
-    /// Sectors to or from granted pages.
+    /// Reads or writes the disk, from or to granted pages.
     Data {
-        /// Whether from the pages to the disk.
+        /// Whether data goes from the pages to the disk.
         write: bool,
         /// First sector of the disk.
         sector: u64,
-        /// The pages.
+        /// The ranges of granted pages.
         segments: Vec<Segment>,
     },
-    /// The same, with the segments in a granted page.
+    /// Reads or writes the disk. The segments are in a granted page.
     Indirect {
-        /// Whether from the pages to the disk.
+        /// Whether data goes from the pages to the disk.
         write: bool,
         /// First sector of the disk.
         sector: u64,
-        /// How many segments, 1 to [`MAX_INDIRECT_SEGMENTS`].
+        /// Number of segments, 1 to [`MAX_INDIRECT_SEGMENTS`].
         segments: u16,
-        /// Where they are.
+        /// The page that holds the segments.
         table: GrantRef,
     },
-    /// What was written is to be on the medium.
+    /// Makes all completed writes durable.
     Flush,
-    /// Sectors that are not needed any more.
+    /// Discards the contents of sectors.
     Discard {
-        /// First of them.
+        /// First sector of the disk.
         sector: u64,
-        /// How many.
+        /// Number of sectors.
         sectors: u64,
     },
 }
 
-/// A request.
+/// A parsed request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// The front-end's own name for it.
+    /// The id by which the front-end names it.
     pub id: u64,
-    /// What the answer is to name: for an indirect request, the operation inside of it. Linux's
-    /// front-end takes any other for an attack and gives the disk up.
+    /// The operation that the answer must name. For an indirect request this is the operation
+    /// inside of it. Linux's front-end takes another one for an attack and stops using the disk.
     pub operation: u8,
-    /// What is asked for, or how it is to be answered.
+    /// The operation, or the status with which the request must be refused.
     pub body: Result<Body, Status>,
 }
 
+/// Returns the `N` bytes at `at`.
 fn number<const N: usize>(raw: &[u8], at: usize) -> [u8; N] {
-    // Offsets are those of the table above: all of them lie inside.
+    // The offsets are those of the table above, which are all inside the request.
     let mut bytes = [0; N];
     bytes.copy_from_slice(&raw[at..at + N]);
     bytes
 }
 
-/// Understands a request.
+/// Parses a request.
 pub fn parse(abi: Abi, raw: &[u8; REQUEST_BYTES]) -> Request {
     let operation = raw[0];
     Request {
@@ -174,6 +177,7 @@ pub fn parse(abi: Abi, raw: &[u8; REQUEST_BYTES]) -> Request {
     }
 }
 
+/// Parses the operation. Returns the status for an answer if it is malformed or unsupported.
 fn body(abi: Abi, operation: u8, raw: &[u8; REQUEST_BYTES]) -> Result<Body, Status> {
     let sector = u64::from_le_bytes(number(raw, abi.sector_at()));
     match operation {
@@ -188,7 +192,7 @@ fn body(abi: Abi, operation: u8, raw: &[u8; REQUEST_BYTES]) -> Result<Body, Stat
                 segments: segments(&raw[abi.rest_at()..], count),
             })
         }
-        // Data behind a flush is allowed for by the letter; no driver is known to send any.
+        // The specification allows data with a flush, but no driver is known to send any.
         OP_FLUSH if raw[1] != 0 => Err(Status::IoError),
         OP_FLUSH => Ok(Body::Flush),
         OP_DISCARD if raw[1] & DISCARD_SECURE != 0 => Err(Status::Unsupported),
@@ -217,7 +221,7 @@ fn body(abi: Abi, operation: u8, raw: &[u8; REQUEST_BYTES]) -> Result<Body, Stat
     }
 }
 
-/// The first `count` segments of `table`, as many as it holds.
+/// Returns the first `count` segments of `table`, or fewer if the table is shorter.
 pub fn segments(table: &[u8], count: usize) -> Vec<Segment> {
     let (entries, _) = table.as_chunks::<SEGMENT_BYTES>();
     let entry = |raw: &[u8; SEGMENT_BYTES]| Segment {
@@ -228,11 +232,12 @@ pub fn segments(table: &[u8], count: usize) -> Vec<Segment> {
     entries.iter().take(count).map(entry).collect()
 }
 
-/// Where on a disk of `disk_bytes` the sectors from `sector` begin that fill `segments`. An error
-/// if a segment runs backwards or out of its page, or the sectors off the disk.
+/// Returns the first byte of the disk that a request uses. Its data begins at `sector` and is as
+/// long as `segments`.
 ///
 /// # Errors
-/// The status by which it is to be answered.
+/// Fails with the status for an answer if a segment is empty or not inside its page, or if the
+/// sectors are not inside a disk of `disk_bytes`.
 pub fn extent(sector: u64, segments: &[Segment], disk_bytes: u64) -> Result<u64, Status> {
     let sound = |s: &Segment| s.first <= s.last && s.last < PAGE_SECTORS;
     if segments.is_empty() || !segments.iter().all(sound) {
@@ -243,10 +248,11 @@ pub fn extent(sector: u64, segments: &[Segment], disk_bytes: u64) -> Result<u64,
     range(sector, bytes / SECTOR_BYTES, disk_bytes).map(|(offset, _)| offset)
 }
 
-/// First byte and length of `sectors` from `sector`, inside of a disk of `disk_bytes`.
+/// Returns the first byte and the length in bytes of `sectors` sectors from `sector` on.
 ///
 /// # Errors
-/// The status by which it is to be answered.
+/// Fails with the status for an answer if there are none, or they are not inside a disk of
+/// `disk_bytes`.
 pub fn range(sector: u64, sectors: u64, disk_bytes: u64) -> Result<(u64, u64), Status> {
     let end = sector.checked_add(sectors).ok_or(Status::IoError)?;
     if sectors == 0 || end > disk_bytes / SECTOR_BYTES {
@@ -255,7 +261,7 @@ pub fn range(sector: u64, sectors: u64, disk_bytes: u64) -> Result<(u64, u64), S
     Ok((sector * SECTOR_BYTES, sectors * SECTOR_BYTES))
 }
 
-/// An answer as it lies in a ring, in both layouts.
+/// Makes an answer, in the layout of both architectures.
 pub fn response(id: u64, operation: u8, status: Status) -> [u8; RESPONSE_BYTES] {
     let status: i16 = match status {
         Status::Ok => 0,

@@ -1,74 +1,81 @@
-//! One ring in memory that a front-end shares: its requests come out of it, answers go into it.
+//! One ring in memory shared with a front-end, which puts requests in; the back-end puts answers
+//! in.
 //!
 //! ```text
 //! 0 req_prod   4 req_event   8 rsp_prod   12 rsp_event   20 journal   64 entries …
 //! ```
 //!
-//! An answer takes the place of a request, the oldest first. So that a back-end which is killed
-//! leaves behind what its successor needs, two things are done here that others do not:
+//! An answer overwrites the entry of the oldest request. A back-end may be killed at any time, and
+//! must leave its successor all unanswered requests. Two measures, which other back-ends lack,
+//! ensure that:
 //!
-//! * **Answers are given in the order of the requests.** Then the entries from `rsp_prod` to
-//!   `req_prod` are the requests that nobody answered: all of them, and no other. Doing them again
-//!   is harmless, for the front-end knows of none of them that it was done.
-//! * **A journal.** An answer is written over the request whose entry it takes, and only then is
-//!   `rsp_prod` moved on. Who is killed in between has destroyed a request that is not answered.
-//!   So its first bytes go to spare room in the ring's header before.
+//! * **Answers are given in the order of the requests.** So the entries from `rsp_prod` to
+//!   `req_prod` are exactly the unanswered requests. Doing them again is harmless, because the
+//!   front-end has seen no answer to them.
+//! * **A journal.** An answer is written over a request, and `rsp_prod` is moved on afterwards. A
+//!   back-end killed in between would have destroyed an unanswered request. So the request's first
+//!   bytes are saved in unused space of the ring's header before.
 
 use super::grants::Mapping;
 use super::protocol::{Abi, REQUEST_BYTES, RESPONSE_BYTES};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+/// Offsets of the indices in the header.
 const REQ_PROD: usize = 0;
 const REQ_EVENT: usize = 4;
 const RSP_PROD: usize = 8;
 const RSP_EVENT: usize = 12;
-/// Number of the request that was saved, its complement, and its first bytes.
+/// Offset of the journal: the number of the saved request, its complement, and its first bytes.
 const JOURNAL: usize = 20;
+/// Offset of the first entry.
 const ENTRIES: usize = 64;
 
-/// A ring whose indices make no sense.
+/// Error: the front-end's index of a ring is invalid.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{waiting} requests wait in a ring with room for {room}")]
 pub struct OutOfStep {
-    /// What the front-end's index says. One that ran backwards says very many.
+    /// Number of waiting requests by the front-end's index. An index that ran backwards gives a
+    /// very large number.
     pub waiting: u32,
-    /// What it can be at most.
+    /// Maximum number of waiting requests.
     pub room: u32,
 }
 
-/// Number of a request since the ring was set up; wraps around.
+/// The number of a request since the ring was set up. It wraps around.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Sequence(u32);
 
-/// A ring. The front-end owns its contents, and nothing that is read from it is believed.
+/// The back-end's side of a ring. The front-end can change its contents at any time, so nothing
+/// that is read from it is trusted.
 #[derive(Debug)]
 pub struct Ring {
     memory: Mapping,
     abi: Abi,
-    /// Entries, a power of two.
+    /// Number of entries, a power of two.
     size: u32,
-    /// Next request to take.
+    /// Number of the next request to take.
     taken: u32,
-    /// Next answer to give.
+    /// Number of the next answer to publish.
     answered: u32,
-    /// `answered` when the front-end was last told.
+    /// `answered` when the front-end's wish for a notification was last checked.
     told: u32,
-    /// Answers that wait for an older one, from `answered` on.
+    /// Answers that are not published because an older one is missing, from number `answered` on.
     answers: VecDeque<Option<[u8; RESPONSE_BYTES]>>,
 }
 
-/// Entries of a ring over `bytes`.
+/// Returns the number of entries of a ring in `bytes` of memory. Returns 0 if there is no space for
+/// one.
 fn entries(abi: Abi, bytes: usize) -> u32 {
     let fit = bytes.saturating_sub(ENTRIES) / abi.entry_bytes();
     fit.checked_ilog2().map_or(0, |log| 1 << log)
 }
 
 impl Ring {
-    /// Takes over the ring in `memory`, new or used.
+    /// Takes over the ring in `memory`, which may be new or have been used by a predecessor.
     ///
     /// # Panics
-    /// If it has not a whole page.
+    /// If the memory has no space for an entry.
     pub fn new(memory: Mapping, abi: Abi) -> Self {
         let size = entries(abi, memory.bytes());
         assert!(size > 0, "a ring has a page at least");
@@ -87,7 +94,7 @@ impl Ring {
         ring
     }
 
-    /// Puts back what an answer that was never published was written over.
+    /// Restores from the journal a request that an unpublished answer has overwritten.
     fn recover(&self) {
         let saved = self.word(JOURNAL).load(Ordering::Acquire);
         let check = self.word(JOURNAL + 4).load(Ordering::Acquire);
@@ -100,26 +107,29 @@ impl Ring {
         }
     }
 
-    /// Entries of the ring.
+    /// Returns the number of entries.
     pub fn size(&self) -> u32 {
         self.size
     }
 
+    /// Returns the word at `offset` in bytes.
     fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.memory.bytes());
-        // SAFETY: inside of the mapping, which begins at a page and lives as long as the ring;
-        // all of it is only ever read and written by atomic words.
+        // SAFETY: the word is inside the mapping, which begins at a page and lives as long as the
+        // ring. All accesses to it are atomic accesses to words.
         unsafe { &*self.memory.base().as_ptr().add(offset).cast::<AtomicU32>() }
     }
 
+    /// Returns the offset of the entry for request number `index`.
     fn entry(&self, index: u32) -> usize {
         ENTRIES + (index & (self.size - 1)) as usize * self.abi.entry_bytes()
     }
 
-    /// How many requests wait.
+    /// Returns the number of requests that wait to be taken.
     ///
     /// # Errors
-    /// If there are more than there can be.
+    /// Fails if the front-end's index is invalid, because more requests would wait than there are
+    /// free entries.
     pub fn waiting(&self) -> Result<u32, OutOfStep> {
         // Acquire: pairs with the front-end's barrier between request and index.
         let produced = self.word(REQ_PROD).load(Ordering::Acquire);
@@ -131,10 +141,10 @@ impl Ring {
         Ok(waiting)
     }
 
-    /// Copies the next request out, if there is one.
+    /// Copies the next request out of the ring. Returns `None` if none waits.
     ///
     /// # Errors
-    /// If the front-end's index makes no sense.
+    /// Fails if the front-end's index is invalid.
     pub fn take(&mut self) -> Result<Option<(Sequence, [u8; REQUEST_BYTES])>, OutOfStep> {
         if self.waiting()? == 0 {
             return Ok(None);
@@ -147,8 +157,8 @@ impl Ring {
             .take(self.abi.entry_bytes() / 4)
             .enumerate()
         {
-            // Relaxed: ordered behind the index by its Acquire. A front-end that changes the entry
-            // meanwhile gets whatever it wrote, once: this copy is what is checked and done.
+            // Relaxed: the Acquire load of the index orders these loads. If the front-end changes
+            // the entry at the same time, only this copy is checked and carried out.
             *word = self
                 .word(entry + index * 4)
                 .load(Ordering::Relaxed)
@@ -160,10 +170,11 @@ impl Ring {
         Ok(Some((sequence, raw)))
     }
 
-    /// Answers a request that was taken. The front-end sees it once all older ones are answered.
+    /// Answers a request that was taken. The front-end sees the answer when all older requests are
+    /// answered, too.
     ///
     /// # Panics
-    /// If it was not taken or is answered already.
+    /// If the request was not taken or is answered already.
     pub fn answer(&mut self, request: Sequence, response: [u8; RESPONSE_BYTES]) {
         let place = request.0.wrapping_sub(self.answered) as usize;
         let answer = self.answers.get_mut(place);
@@ -175,11 +186,13 @@ impl Ring {
         }
     }
 
+    /// Writes an answer into the ring and moves the index on.
     fn publish(&mut self, response: [u8; RESPONSE_BYTES]) {
         let index = self.answered;
         let entry = self.entry(index);
-        // The stores are Release, each of those before it: a process that is killed stops between
-        // two of its instructions, and what it stored is then seen in the order of the program.
+        // Each store is a Release, so that it comes after those before it. A process is killed
+        // between two of its instructions, so its successor sees the stores in the order of the
+        // program.
         for at in (0..RESPONSE_BYTES).step_by(4) {
             let word = self.word(entry + at).load(Ordering::Relaxed);
             self.word(JOURNAL + 8 + at).store(word, Ordering::Release);
@@ -195,25 +208,27 @@ impl Ring {
         self.word(RSP_PROD).store(self.answered, Ordering::Release);
     }
 
-    /// Whether the front-end wants to be notified of the answers since the last call.
+    /// Returns whether the front-end must be notified of the answers published since the last call.
     pub fn wants_notification(&mut self) -> bool {
         let fresh = self.answered.wrapping_sub(self.told);
         self.told = self.answered;
-        // SeqCst: the index before the front-end's wish. It sets its wish, then looks at the
-        // index, with a full barrier in between: one of us sees the other.
+        // SeqCst: the index is stored before the front-end's event index is read. The front-end
+        // stores its event index, then reads this index, with a full barrier in between. So one of
+        // the two sees the other's store.
         fence(Ordering::SeqCst);
         let wish = self.word(RSP_EVENT).load(Ordering::Relaxed);
         self.answered.wrapping_sub(wish) < fresh
     }
 
-    /// Asks to be notified of the next request. Returns whether one is there already.
+    /// Enables the notification for the next request. Returns whether a request waits already.
     ///
     /// # Errors
-    /// If the front-end's index makes no sense.
+    /// Fails if the front-end's index is invalid.
     pub fn listen(&self) -> Result<bool, OutOfStep> {
         let next = self.taken.wrapping_add(1);
         self.word(REQ_EVENT).store(next, Ordering::Relaxed);
-        // SeqCst: our wish before its index; pairs with the front-end's full barrier.
+        // SeqCst: the event index is stored before the front-end's index is read. Pairs with the
+        // front-end's full barrier.
         fence(Ordering::SeqCst);
         self.waiting().map(|waiting| waiting > 0)
     }

@@ -101,8 +101,8 @@ fn a_successor_does_what_was_not_answered_and_nothing_else() {
     }
 }
 
-/// A process that is killed leaves what it stored until then. Every prefix of the stores of one
-/// answer is tried.
+/// A killed process leaves the stores that it made until then. The test tries every prefix of the
+/// stores of one answer.
 #[test]
 fn a_kill_between_any_two_stores_of_an_answer_loses_no_request() {
     for abi in [Abi::X86_64, Abi::X86_32] {
@@ -122,7 +122,7 @@ fn a_kill_between_any_two_stores_of_an_answer_loses_no_request() {
         ring.answer(taken[0].0, ok(35));
         drop(ring);
         let after = domain.page(front.memory().first);
-        // In the order of `publish`: journal, its number, its check, the entry, the index.
+        // In the order of `publish`: the journal, its number, its complement, the entry, the index.
         let entry = ENTRIES + 3 * abi.entry_bytes();
         let stores = [
             JOURNAL + 8,
@@ -169,7 +169,7 @@ fn an_index_that_runs_away_or_back_is_refused() {
     front.push();
     let taken = all(&mut ring, Abi::X86_64);
     ring.answer(taken[0].0, ok(0));
-    // Two are not answered: 30 more fit.
+    // Two requests are unanswered, so 30 more fit.
     front.word(REQ_PROD).store(3 + 30, Ordering::Relaxed);
     assert_eq!(ring.waiting(), Ok(30));
     for bad in [3 + 31, 2, 0, u32::MAX, 3 + (1 << 31)] {

@@ -1,4 +1,4 @@
-//! The rings of a disk, as a door.
+//! The rings of a disk, as the source of its requests.
 
 use super::evtchn::{Events, Port};
 use super::grants::{Direction, DomainId, GrantRef, Grants, Transfer};
@@ -13,34 +13,38 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is needed to answer a request.
+/// The data needed to answer a request.
 #[derive(Copy, Clone, Debug)]
 pub struct Ticket {
+    /// Number of the ring.
     ring: usize,
     request: Sequence,
+    /// The front-end's id of the request.
     id: u64,
+    /// The operation that the answer must name.
     operation: u8,
 }
 
-/// The disk that requests are for.
+/// The properties of the disk that requests are checked against.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    /// Its size.
+    /// Size of the disk in bytes.
     pub bytes: u64,
-    /// Whether writes are refused.
+    /// Whether the disk is read-only.
     pub read_only: bool,
 }
 
+/// One ring and its event channel.
 #[derive(Debug)]
 struct Queue {
     ring: Ring,
     abi: protocol::Abi,
     port: Port,
-    /// Its indices made no sense. It stays shut until the front-end connects again.
+    /// Whether the ring's indices were invalid. It stays closed until the front-end connects again.
     shut: bool,
 }
 
-/// The rings of one front-end, empty while there is none.
+/// All rings of one front-end. There are none while no front-end is connected.
 #[derive(Debug)]
 pub struct Rings {
     domain: DomainId,
@@ -49,19 +53,20 @@ pub struct Rings {
     geometry: Geometry,
     knobs: Arc<Knobs>,
     clock: Clock,
-    /// The time of the batch that is being taken: where there is no fast clock, as in a
-    /// paravirtual domain, one look for each request would be a system call for each.
+    /// The time of the current batch of requests. Without a fast clock, as in a paravirtual domain,
+    /// reading the time for each request would cost a system call each.
     now: Option<Micros>,
     queues: Vec<Queue>,
     persistent: Option<Persistent>,
-    /// Which ring is asked first next time, so that a busy one starves no other.
+    /// The ring from which the next request is taken first, so that a busy ring does not starve
+    /// others.
     turn: usize,
-    /// Rings that were shut since somebody asked.
+    /// Rings that were shut since the last [`Self::take_shut`].
     shut: Vec<(usize, OutOfStep)>,
 }
 
 impl Rings {
-    /// No front-end yet.
+    /// Makes the rings of a disk without a front-end.
     pub fn new(
         domain: DomainId,
         grants: Rc<dyn Grants>,
@@ -85,8 +90,8 @@ impl Rings {
         }
     }
 
-    /// Takes the rings of a front-end. `persistent` is whether it agrees to grants that stay
-    /// mapped.
+    /// Takes over the rings of a front-end, in the layout `abi`. `persistent` is whether the
+    /// front-end agrees that grants stay mapped. Disconnects an earlier front-end.
     pub fn connect(&mut self, rings: Vec<(Ring, Port)>, abi: protocol::Abi, persistent: bool) {
         self.disconnect();
         let queue = |(ring, port)| Queue {
@@ -97,13 +102,14 @@ impl Rings {
         };
         self.queues = rings.into_iter().map(queue).collect();
         self.persistent = persistent.then(|| Persistent::new(self.grants.clone(), self.domain));
-        // A predecessor may have died between its last answer and the notification.
+        // A predecessor may have been killed between its last answer and the notification.
         for queue in &self.queues {
             self.events.notify(queue.port);
         }
     }
 
-    /// Gives up all that is the front-end's. Nothing of it may be under way.
+    /// Unbinds the event channels and unmaps all memory of the front-end. No request may be under
+    /// way.
     pub fn disconnect(&mut self) {
         for queue in self.queues.drain(..) {
             self.events.unbind(queue.port);
@@ -113,27 +119,27 @@ impl Rings {
         self.turn = 0;
     }
 
-    /// Whether there is a front-end.
+    /// Returns whether a front-end is connected.
     pub fn connected(&self) -> bool {
         !self.queues.is_empty()
     }
 
-    /// Whether all rings are shut.
+    /// Returns whether a front-end is connected and all its rings are shut.
     pub fn all_shut(&self) -> bool {
         self.connected() && self.queues.iter().all(|queue| queue.shut)
     }
 
-    /// Rings that were shut since the last call, by their number, and why.
+    /// Returns the numbers of the rings that were shut since the last call, and the reasons.
     pub fn take_shut(&mut self) -> Vec<(usize, OutOfStep)> {
         std::mem::take(&mut self.shut)
     }
 
-    /// Grants that stay mapped.
+    /// Returns the number of grants that stay mapped.
     pub fn persistent_grants(&self) -> u32 {
         self.persistent.as_ref().map_or(0, Persistent::count)
     }
 
-    /// Ports that were notified: they may be again, but for those of rings that are shut.
+    /// Unmasks the event channels that became pending, except those of rings that are shut.
     pub fn take_events(&mut self) {
         for port in self.events.pending() {
             if self.queues.iter().any(|q| q.port == port && !q.shut) {
@@ -142,7 +148,7 @@ impl Rings {
         }
     }
 
-    /// Tells the front-end of answers where it wants to be told.
+    /// Notifies the front-end of answers, if it has notifications enabled.
     pub fn announce(&mut self) {
         for queue in &mut self.queues {
             if queue.ring.wants_notification() {
@@ -151,7 +157,8 @@ impl Rings {
         }
     }
 
-    /// Asks to be notified of new requests. Returns whether there are some already.
+    /// Enables notifications of new requests. Returns whether a request waits already. Shuts rings
+    /// with an invalid index.
     pub fn listen(&mut self) -> bool {
         self.now = None;
         let mut more = false;
@@ -170,6 +177,7 @@ impl Rings {
         more
     }
 
+    /// Returns the limits on mapped grants from the settings.
     fn limits(&self) -> Limits {
         let seconds = self.knobs.get(Knob::PersistentGrantUnusedSeconds);
         Limits {
@@ -178,7 +186,7 @@ impl Rings {
         }
     }
 
-    /// Lets grants go that are over the limits.
+    /// Unmaps grants that exceed the limits, as [`Persistent::purge`] describes.
     pub fn purge(&mut self, now: Micros) {
         let limits = self.limits();
         if let Some(persistent) = &mut self.persistent {
@@ -186,18 +194,21 @@ impl Rings {
         }
     }
 
-    /// When [`Self::purge`] wants to be called though nothing happens.
+    /// Returns the time at which [`Self::purge`] must be called even if no request comes. Returns
+    /// `None` if that is not needed.
     pub fn next_purge(&self) -> Option<Micros> {
         self.persistent.as_ref()?.next_purge(self.limits())
     }
 
-    /// Memory is tight: lets all grants go that no request uses.
+    /// Unmaps all grants that no request uses, because of memory pressure.
     pub fn reclaim(&mut self) {
         if let Some(persistent) = &mut self.persistent {
             persistent.reclaim();
         }
     }
 
+    /// Takes the next request of ring number `index`. Returns `None` if there is none or the ring
+    /// is shut.
     fn take(&mut self, index: usize) -> Option<Incoming<Ticket, GrantedMemory>> {
         let queue = &mut self.queues[index];
         if queue.shut {
@@ -222,6 +233,8 @@ impl Rings {
         Some(Incoming { ticket, request })
     }
 
+    /// Checks a request and finds its memory. Returns the status for an answer if the request is
+    /// invalid.
     fn understand(&mut self, body: Body) -> Result<(Op, GrantedMemory), Status> {
         match body {
             Body::Data {
@@ -252,7 +265,8 @@ impl Rings {
         }
     }
 
-    /// A copy of a table of segments, so that what is checked is what is done.
+    /// Copies a table of `count` segments, so that the segments that are checked are those that are
+    /// used. Returns the status for an answer if the table is not granted.
     fn table(&self, table: GrantRef, count: u16) -> Result<Vec<Segment>, Status> {
         let mut raw = [0_u8; MAX_INDIRECT_SEGMENTS as usize * SEGMENT_BYTES];
         let bytes = usize::from(count) * SEGMENT_BYTES;
@@ -264,7 +278,7 @@ impl Rings {
             done: false,
         };
         let (grants, all) = (&self.grants, std::slice::from_mut(&mut transfer));
-        // SAFETY: the parser lets no more than `MAX_INDIRECT_SEGMENTS` through, so `raw` has room.
+        // SAFETY: the parser passes no more than `MAX_INDIRECT_SEGMENTS`, so `raw` is large enough.
         unsafe { grants.copy(self.domain, Direction::FromGrants, all) };
         if !transfer.done {
             return Err(Status::IoError);
@@ -272,6 +286,8 @@ impl Rings {
         Ok(protocol::segments(&raw[..bytes], count.into()))
     }
 
+    /// Checks a read or write request and finds its memory: mapped if the limits allow, else
+    /// copied.
     fn data(
         &mut self,
         write: bool,

@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 
 const SECTORS: u64 = 4096;
 const ABI: Abi = Abi::X86_64;
-/// First page that is no ring's.
+/// The first page that does not belong to a ring.
 const DATA: u32 = 32;
 
-/// A domain with rings, and a disk in memory for it.
+/// A simulated domain with rings, and a disk in memory.
 struct Bench {
     domain: Rc<FakeGrants>,
     events: Rc<FakeEvents>,
@@ -24,6 +24,7 @@ struct Bench {
 }
 
 impl Bench {
+    /// Makes a domain with `queues` rings of 2^`order` pages and connects it.
     fn new(queues: u32, order: u32, persistent: bool, read_only: bool) -> Self {
         let domain = FakeGrants::new(DATA + 512);
         let events = Rc::new(FakeEvents::default());
@@ -57,6 +58,7 @@ impl Bench {
         bench
     }
 
+    /// Connects the rings.
     fn connect(&mut self, persistent: bool) {
         let ring = |front: &FrontRing| {
             let port = self.events.bind(DOMAIN, 9).unwrap();
@@ -66,6 +68,7 @@ impl Bench {
         self.rings.connect(rings, ABI, persistent);
     }
 
+    /// Serves all requests in the rings.
     fn serve(&mut self) {
         while self.engine.accept(&mut self.rings).unwrap()
             + self.engine.reap(&mut self.rings).unwrap()
@@ -74,7 +77,7 @@ impl Bench {
         self.rings.announce();
     }
 
-    /// Puts requests into ring `queue`, serves, and returns the answers' statuses by id.
+    /// Puts requests into ring `queue`, serves them, and returns the answers' statuses by id.
     fn ask(&mut self, queue: usize, requests: &[Vec<u8>]) -> Vec<(u64, i16)> {
         for raw in requests {
             self.fronts[queue].put(raw);
@@ -101,7 +104,7 @@ fn what_was_written_is_read_whichever_way_the_memory_is_reached() {
         let mut bench = Bench::new(1, 0, persistent, false);
         bench.domain.fill(GrantRef(DATA), 0, &pattern(1));
         bench.domain.fill(GrantRef(DATA + 1), 0, &pattern(2));
-        // Sectors 1 to 7 of one page, 0 to 2 of another, to sector 100.
+        // Sectors 1 to 7 of one page and 0 to 2 of another, to sector 100.
         let write = data(ABI, true, 1, 100, &[(DATA, 1, 7), (DATA + 1, 0, 2)]);
         let read = data(ABI, false, 2, 99, &[(DATA + 2, 0, 7), (DATA + 3, 0, 3)]);
         let flush = {
@@ -163,7 +166,7 @@ fn a_table_names_up_to_256_segments() {
         bench.fronts[0].put(&write);
         bench.fronts[0].push();
         bench.serve();
-        // The answer names the operation inside: a write.
+        // The answer names the operation inside the indirect request, a write.
         assert_eq!(bench.fronts[0].answers(), [(1, 1, 0)]);
         for n in [0_u32, 1, 63, 64, 255] {
             let read = data(ABI, false, 2, 8 + u64::from(n) * 8, &[(DATA + 300, 0, 7)]);
@@ -243,7 +246,7 @@ fn a_ring_that_makes_no_sense_is_shut_and_the_others_go_on() {
     *bench.events.pending.borrow_mut() = ports.clone();
     bench.rings.take_events();
     assert_eq!(*bench.events.unmasked.borrow(), ports[1..]);
-    // It stays shut, also if the index comes back.
+    // The ring stays shut, even if its index becomes valid again.
     bench.fronts[0].word(0).store(0, Ordering::Release);
     assert!(bench.ask(0, &[read]).is_empty());
     bench.fronts[1].word(0).store(7 << 20, Ordering::Release);
@@ -263,12 +266,12 @@ fn grants_stay_mapped_up_to_the_limit_and_go_when_asked() {
         (bench.domain.mapped.get(), bench.domain.copies.get()),
         (101, 0)
     );
-    // There is no room: it is copied, and some go for the next ones.
+    // No space is left: the request is copied, and the next purge unmaps some grants.
     assert_eq!(bench.ask(0, &[read(1, 100)]), [(1, 0)]);
     assert_eq!(bench.domain.copies.get(), 1);
     assert_eq!(bench.ask(0, &[read(1, 0)]), [(1, 0)]);
     bench.rings.purge(Micros(u64::MAX / 4));
-    // All are unused by then.
+    // By then all grants are unused.
     assert_eq!(bench.rings.persistent_grants(), 0);
     for n in 0..100 {
         bench.ask(0, &[read(1, n)]);
@@ -309,8 +312,8 @@ fn grants_stay_mapped_up_to_the_limit_and_go_when_asked() {
     assert!(bench.rings.next_purge().is_some());
 }
 
-/// What a front-end knows to be on the disk: what was answered. A back-end that is killed at any
-/// moment, again and again, loses nothing of it and answers everything once.
+/// A back-end that is killed at any moment, repeatedly, loses no answered write, and each request
+/// is answered once.
 #[test]
 fn back_ends_that_are_killed_lose_nothing() {
     for seed in 1..=40_u64 {
@@ -329,7 +332,7 @@ fn back_ends_that_are_killed_lose_nothing() {
             let mut asked = [Vec::new(), Vec::new()];
             let mut busy = [false; 64];
             for _ in 0..random(20) {
-                // One request a sector at a time, as front-ends do.
+                // One request for each sector at a time, as front-ends do.
                 let (queue, sector) = (random(2) as usize, random(64));
                 if std::mem::replace(&mut busy[sector as usize], true) {
                     continue;
@@ -346,7 +349,8 @@ fn back_ends_that_are_killed_lose_nothing() {
             for front in &bench.fronts {
                 front.push();
             }
-            // The back-end gets this far, and is killed: what it took and did not answer is lost.
+            // The back-end is killed after this many requests, so requests that it took and did not
+            // answer are lost.
             let far = random(25);
             for _ in 0..far {
                 let Some(incoming) = bench.rings.next_request() else {
@@ -385,7 +389,7 @@ fn back_ends_that_are_killed_lose_nothing() {
     }
 }
 
-/// Does a request as the engine would, at once.
+/// Carries out a request at once, as the engine would.
 fn carry_out(bench: &mut Bench, op: &Op, memory: &GrantedMemory) {
     use crate::request::Payload;
     let mut sector = [0; 512];
@@ -415,7 +419,7 @@ fn requests_that_come_together_are_copied_together_and_fail_alone() {
         let request = |n: u32| data(ABI, write, n.into(), u64::from(n) * 8, &[page(first + n)]);
         (0..count).map(request).collect()
     };
-    // One grant is none: its request fails, its neighbours do not.
+    // One grant is revoked: its request fails, and those beside it do not.
     bench.domain.revoked.borrow_mut().insert(GrantRef(DATA + 3));
     let answers = bench.ask(0, &asked(true, 0));
     let expected: Vec<_> = (0..u64::from(count))

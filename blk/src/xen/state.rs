@@ -1,4 +1,5 @@
-//! The states of a device's two ends in xenstore, and what the back-end does about them.
+//! The states of a device's two ends in xenstore, and the actions of the back-end that follow from
+//! them.
 //!
 //! | front-end | back-end | |
 //! |---|---|---|
@@ -6,33 +7,34 @@
 //! | Initialised | Connected | rings are mapped, events are bound, requests are served |
 //! | Connected | Connected | |
 //! | Closing | Closing | |
-//! | Closed | Closed | all of the front-end's is given up; gone if the toolstack wants that |
-//! | Initialising | InitWait | it comes back |
+//! | Closed | Closed | rings are disconnected; the device ends if the toolstack wants that |
+//! | Initialising | InitWait | the front-end starts again |
 
 use std::fmt;
 
-/// A state, by xenbus's numbers.
+/// A state of one end, with the numbers of xenbus.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum State {
-    /// No device yet, or none any more.
+    /// The end does not exist yet, or not any more.
     Unknown = 0,
     /// Not set up.
     Initialising = 1,
-    /// Waits for the other end.
+    /// It waits for the other end.
     InitWait = 2,
-    /// Has told what the other end needs.
+    /// It has written the entries that the other end needs.
     Initialised = 3,
     /// In use.
     Connected = 4,
-    /// Wants to end.
+    /// It wants to close the connection.
     Closing = 5,
-    /// Has ended.
+    /// It has closed the connection.
     Closed = 6,
 }
 
 impl State {
-    /// What xenstore says, which the other end may have written: anything else is unknown.
+    /// Parses a value from xenstore, which the other end may have written. Other values than 1 to 6
+    /// are `Unknown`.
     pub fn told(value: Option<&str>) -> Self {
         match value.map(str::trim) {
             Some("1") => Self::Initialising,
@@ -52,41 +54,41 @@ impl fmt::Display for State {
     }
 }
 
-/// How a device stands.
+/// The facts that decide about the next action.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Situation {
-    /// What the front-end's end says; [`State::Unknown`] if it is gone.
+    /// The state of the front-end; [`State::Unknown`] if it is gone.
     pub front: State,
-    /// What ours says; the toolstack may write to it too.
+    /// The state of the back-end. The toolstack may write it, too.
     pub back: State,
-    /// Whether the toolstack wants the device.
+    /// Whether the toolstack wants the device to exist.
     pub online: bool,
     /// Whether the front-end's rings are mapped.
     pub mapped: bool,
-    /// Whether they could not be, since features were last offered.
+    /// Whether mapping the rings has failed since features were last offered.
     pub refused: bool,
 }
 
-/// What is to be done next.
+/// The next action of the back-end.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Nothing.
     Stay,
-    /// Give the front-end's rings up, if there are any; tell of features, then InitWait.
+    /// Disconnect the rings, if there are any. Write the features and the state InitWait.
     Offer,
-    /// Map the rings, bind the events; tell that the device is Connected, unless it says so or
-    /// that it is closing already, from before a restart.
+    /// Map the rings and bind the event channels. Write the state Connected, unless that or Closing
+    /// was written before a restart.
     Connect,
-    /// Tell this.
+    /// Write this state.
     Tell(State),
-    /// Finish requests, give all up, tell Closed.
+    /// Finish requests, disconnect the rings, write the state Closed.
     Close,
-    /// As [`Action::Close`], and never come back.
+    /// As [`Action::Close`]; then end the instance.
     End,
 }
 
-/// What is to be done about `situation`. Done over and over it comes to [`Action::Stay`] or
-/// [`Action::End`].
+/// Returns the action that `situation` requires. If the actions are carried out one after the
+/// other, they end with [`Action::Stay`] or [`Action::End`].
 pub fn next(situation: Situation) -> Action {
     let Situation {
         front,
@@ -97,7 +99,7 @@ pub fn next(situation: Situation) -> Action {
     } = situation;
     match front {
         State::Unknown if !online => Action::End,
-        // The guest is gone, or not there yet; the toolstack will say.
+        // The guest is gone or has not started. The toolstack decides whether the device goes on.
         State::Unknown if mapped => Action::Close,
         State::Unknown => Action::Stay,
         _ if !online && matches!(back, State::Unknown | State::Initialising) => Action::End,
@@ -105,13 +107,14 @@ pub fn next(situation: Situation) -> Action {
             State::Closed => Action::End,
             _ => Action::Close,
         },
-        // It starts from the beginning, whatever was before.
+        // The front-end starts from the beginning, from any earlier state.
         State::Initialising if mapped => Action::Offer,
         State::Initialising if back == State::InitWait => Action::Stay,
         State::Initialising => Action::Offer,
         State::InitWait => Action::Stay,
         State::Initialised | State::Connected | State::Closing => {
-            // Who closes may still write: a successor serves its rings too.
+            // A front-end that is closing may still have written requests, so a successor serves
+            // its rings, too.
             let served = front != State::Closing || back >= State::Connected;
             if !mapped && !refused && served && back <= State::Closing {
                 Action::Connect
@@ -141,7 +144,7 @@ mod tests {
         State::Closed,
     ];
 
-    /// What carrying an action out makes of a situation.
+    /// Returns the situation after `action` is carried out.
     fn after(action: Action, before: Situation) -> Situation {
         let (mapped, back) = match action {
             Action::Stay | Action::End => return before,
@@ -157,6 +160,7 @@ mod tests {
         }
     }
 
+    /// Carries out actions until the situation settles.
     fn settled(mut situation: Situation) -> (Situation, Action) {
         for _ in 0..4 {
             let action = next(situation);
@@ -212,12 +216,12 @@ mod tests {
         see(State::Connected, true, State::Connected, true);
         see(State::Closing, true, State::Closing, true);
         see(State::Closed, true, State::Closed, false);
-        // It comes back, and is restarted without a word.
+        // The front-end starts again, and then restarts without closing first.
         see(State::Initialising, true, State::InitWait, false);
         see(State::Initialised, true, State::Connected, true);
         see(State::Initialising, true, State::InitWait, false);
         see(State::Initialised, true, State::Connected, true);
-        // The toolstack takes it away.
+        // The toolstack removes the device.
         see(State::Connected, false, State::Closing, true);
         see(State::Closing, false, State::Closing, true);
         assert_eq!(see(State::Closed, false, State::Closing, true), Action::End);

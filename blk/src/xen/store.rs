@@ -1,94 +1,97 @@
-//! xenstore, as a back-end uses it: a tree of small values that both ends of a device write and
-//! watch.
+//! The interface to xenstore: a tree of small values that both ends of a device write and watch.
 
 use std::fmt;
 use std::io;
 
-/// Tries of a transaction that others keep getting in the way of.
+/// Maximum number of attempts at a transaction that conflicts with others.
 const MAX_TRIES: u32 = 64;
 
-/// Why xenstore did not do it.
+/// The reason why an operation of xenstore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It said so.
+    /// xenstore refused it.
     #[error("xenstore did not {operation} {path}: {why}")]
     Refused {
-        /// What was asked for.
+        /// The operation.
         operation: &'static str,
-        /// Of what.
+        /// The path.
         path: String,
-        /// By the name of an error number.
+        /// The name of an error number.
         why: String,
     },
-    /// No answer.
+    /// xenstore did not answer in time.
     #[error("xenstore does not answer")]
     Silent,
-    /// An answer to nothing that was asked.
+    /// xenstore sent a malformed answer, or one that belongs to no request.
     #[error("xenstore answered what makes no sense: {0}")]
     Nonsense(&'static str),
-    /// The device.
+    /// The device failed.
     #[error("xenbus: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Changes that become visible together. 0 is none: a change is visible at once.
+/// The number of a transaction, whose changes become visible together. 0 means none: each change is
+/// visible at once.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Transaction(pub u32);
 
-/// Something changed at or below a path that is watched.
+/// A change at or below a watched path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WatchEvent {
-    /// What changed; empty if it is not known.
+    /// The path that changed; empty if events were lost.
     pub path: String,
-    /// As given to [`Store::watch`].
+    /// The token passed to [`Store::watch`].
     pub token: String,
 }
 
-/// xenstore.
+/// A connection to xenstore. All operations except [`Self::event`] wait for the answer.
 pub trait Store: fmt::Debug {
-    /// The value at `path`, if it is there.
+    /// Returns the value at `path`, or `None` if it does not exist.
     ///
     /// # Errors
-    /// See [`StoreError`]; so for all of them.
+    /// Fails if xenstore refuses or does not answer. See [`StoreError`]; this holds for all
+    /// operations.
     fn read(&mut self, tx: Transaction, path: &str) -> Result<Option<String>, StoreError>;
     /// Sets the value at `path`.
     ///
     /// # Errors
-    /// If it may not be written.
+    /// Fails if this domain may not write it.
     fn write(&mut self, tx: Transaction, path: &str, value: &str) -> Result<(), StoreError>;
-    /// Names below `path`; none if it is not there.
+    /// Returns the names directly below `path`, or none if it does not exist.
     ///
     /// # Errors
-    /// If they are too many.
+    /// Fails if the names are too long for one answer.
     fn list(&mut self, path: &str) -> Result<Vec<String>, StoreError>;
-    /// Has changes at and below `path` told from now on, with `token`. The first event comes at
-    /// once.
+    /// Watches `path`: from now on each change at or below it is reported as an event with `token`.
+    /// The first event comes at once.
     ///
     /// # Errors
-    /// If there are too many watches.
+    /// Fails if this domain has too many watches.
     fn watch(&mut self, path: &str, token: &str) -> Result<(), StoreError>;
     /// Begins a transaction.
     ///
     /// # Errors
-    /// If there are too many.
+    /// Fails if this domain has too many transactions.
     fn begin(&mut self) -> Result<Transaction, StoreError>;
-    /// Ends it. Says whether its changes stand: if not, somebody was in the way.
+    /// Ends a transaction. Returns `false` if its changes were dropped because they conflict with
+    /// others.
     ///
     /// # Errors
     /// See [`StoreError`].
     fn commit(&mut self, tx: Transaction) -> Result<bool, StoreError>;
-    /// An event that was told, without waiting for one.
+    /// Takes one event that has arrived. Returns `None` if there is none. Does not wait.
     ///
     /// # Errors
-    /// If the device is lost.
+    /// Fails if the device fails.
     fn event(&mut self) -> Result<Option<WatchEvent>, StoreError>;
 }
 
-/// Writes `values` below `folder` all at once, if the folder is still there: a device that the
-/// toolstack just took away must not come back as an empty shell. Says whether it was.
+/// Writes `values` below `folder` in one transaction, if the device there still exists. Otherwise a
+/// device that the toolstack has just removed would get an empty folder again. Returns `false` if
+/// it does not exist.
 ///
 /// # Errors
-/// If xenstore does not take them.
+/// Fails if xenstore refuses or does not answer, or after 64 conflicts.
 pub fn write_all(
     store: &mut dyn Store,
     folder: &str,

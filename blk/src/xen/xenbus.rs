@@ -1,7 +1,7 @@
-//! `/dev/xen/xenbus`: xenstore by its wire protocol.
+//! `/dev/xen/xenbus`: the wire protocol of xenstore.
 //!
 //! A message is a header of four 32-bit words (type, request, transaction, length) and up to 4096
-//! bytes. Answers carry the request's number; events of watches come in between.
+//! bytes. An answer carries the number of its request. Events of watches may come before an answer.
 
 use super::open_device;
 use super::store::{Store, StoreError, Transaction, WatchEvent};
@@ -13,16 +13,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Bytes of a message behind its header.
+/// Maximum number of bytes of a message behind its header.
 const MAX_PAYLOAD: usize = 4096;
+/// Bytes of a header.
 const HEADER: usize = 16;
-/// xenstore that is silent for so long is given up.
+/// Time after which a request without an answer fails.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Events that wait to be looked at. The last one stands for all that had no room: its path is empty,
-/// which is as if everything had changed.
+/// Maximum number of events that wait to be taken. If more come, the last one replaces them all:
+/// its path is empty, which means that anything may have changed.
 const MAX_EVENTS: usize = 1024;
 
-/// What a message is about: the numbers of `xs_wire.h`.
+/// The type of a message, with the numbers of `xs_wire.h`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u32)]
 enum Kind {
@@ -36,6 +37,7 @@ enum Kind {
     Error = 16,
 }
 
+/// The header of a message.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Header {
     kind: u32,
@@ -65,7 +67,8 @@ impl Header {
     }
 }
 
-/// Takes the first message off `inbox`, if it is all there.
+/// Takes the first message from `inbox`. Returns `None` if it is not complete. Fails if its length
+/// is invalid.
 fn message(inbox: &mut Vec<u8>) -> Result<Option<(Header, Vec<u8>)>, StoreError> {
     let Some(raw) = inbox.first_chunk::<HEADER>() else {
         return Ok(None);
@@ -83,7 +86,7 @@ fn message(inbox: &mut Vec<u8>) -> Result<Option<(Header, Vec<u8>)>, StoreError>
     Ok(Some((header, payload)))
 }
 
-/// The strings of a payload, each ended by a NUL.
+/// Returns the strings of a payload. Each string ends with a NUL.
 fn strings(payload: &[u8]) -> impl Iterator<Item = String> + '_ {
     let ended = payload.strip_suffix(&[0]).unwrap_or(payload);
     let pieces = ended.split(|byte| *byte == 0);
@@ -92,12 +95,15 @@ fn strings(payload: &[u8]) -> impl Iterator<Item = String> + '_ {
         .map(|piece| String::from_utf8_lossy(piece).into_owned())
 }
 
-/// A connection to xenstore.
+/// A connection to xenstore by `/dev/xen/xenbus`.
 #[derive(Debug)]
 pub struct Xenbus {
     fd: OwnedFd,
+    /// Bytes received that are not a complete message yet.
     inbox: Vec<u8>,
+    /// Events that wait to be taken, the oldest first.
     events: VecDeque<WatchEvent>,
+    /// The number of the last request.
     request: u32,
 }
 
@@ -105,7 +111,7 @@ impl Xenbus {
     /// Opens the device.
     ///
     /// # Errors
-    /// If there is none: this is no Xen domain.
+    /// Fails if it does not exist, because this is no Xen domain.
     pub fn open() -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = open_device("/dev/xen/xenbus", flags)?;
@@ -117,6 +123,9 @@ impl Xenbus {
         })
     }
 
+    /// Sends a request and waits for its answer, which it returns. Events that arrive before are
+    /// stored. Fails if xenstore refuses or does not answer; `operation` and `path` are for the
+    /// error.
     fn ask(
         &mut self,
         operation: &'static str,
@@ -140,7 +149,7 @@ impl Xenbus {
             transaction: tx.0,
             bytes: u32::try_from(payload.len()).map_err(io::Error::other)?,
         };
-        // In one piece: the device takes a message for complete by its header.
+        // In one write, because the device decides by the header whether a message is complete.
         let mut whole = header.encode().to_vec();
         whole.extend_from_slice(payload);
         let mut left = &whole[..];
@@ -170,6 +179,7 @@ impl Xenbus {
         }
     }
 
+    /// Waits until the device is readable. Fails with `Silent` after [`PATIENCE`].
     fn wait(&self) -> Result<(), StoreError> {
         let patience = Timespec::try_from(PATIENCE).ok();
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
@@ -180,7 +190,7 @@ impl Xenbus {
         }
     }
 
-    /// Reads what is there. Says whether anything was.
+    /// Reads bytes that have arrived. Returns whether there were any. Does not wait.
     fn fill(&mut self) -> Result<bool, StoreError> {
         let mut bytes = [0; HEADER + MAX_PAYLOAD];
         match rustix::io::read(&self.fd, &mut bytes) {
@@ -194,7 +204,7 @@ impl Xenbus {
     }
 }
 
-/// Puts an event behind those that wait.
+/// Appends an event to `events`, unless it equals the last one.
 fn note(events: &mut VecDeque<WatchEvent>, payload: &[u8]) {
     let mut words = strings(payload);
     if let (Some(path), Some(token)) = (words.next(), words.next()) {
@@ -210,7 +220,7 @@ fn note(events: &mut VecDeque<WatchEvent>, payload: &[u8]) {
     }
 }
 
-/// `path` as the protocol wants it, with `rest` behind it.
+/// Returns `path`, a NUL as the protocol requires, and `rest`.
 fn ended(path: &str, rest: &[u8]) -> Vec<u8> {
     let mut payload = path.as_bytes().to_vec();
     payload.push(0);
@@ -218,6 +228,7 @@ fn ended(path: &str, rest: &[u8]) -> Vec<u8> {
     payload
 }
 
+/// Turns the error that a path does not exist into an empty result.
 fn absent<T: Default>(result: Result<T, StoreError>) -> Result<T, StoreError> {
     match result {
         Err(StoreError::Refused { why, .. }) if why == "ENOENT" => Ok(T::default()),

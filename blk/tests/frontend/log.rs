@@ -1,5 +1,4 @@
-//! What QEMU does while it copies a guest's memory to another host: a log of the pages that the
-//! back-end writes.
+//! The log of written pages, used as QEMU does while it copies a guest's memory to another host.
 
 use super::{Client, Failed, HEADERS, MEMORY, QUEUE_SIZE, USED};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -11,17 +10,19 @@ use vhost::vhost_user::message::VhostUserVirtioFeatures;
 use vhost::{VhostBackend, VhostUserDirtyLogRegion};
 use vm_memory::{Bytes, FileOffset, GuestAddress, MmapRegion, VolatileMemory};
 
+/// Bytes of a page of the log.
 pub const PAGE: u64 = 4096;
-/// Bytes of the log: bits for the guest's memory, and for addresses behind it.
+/// Bytes of the log: bits for the guest's memory, and for as much behind it.
 pub const LOG: u64 = 2 * MEMORY / PAGE / 8;
 
-/// A log of written pages.
+/// A log of written pages, as the front-end sees it.
 pub struct Log {
     pub file: File,
     map: MmapRegion,
 }
 
 impl Log {
+    /// Makes an empty log.
     pub fn new() -> Result<Self, Failed> {
         let file = File::from(memfd_create("log", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, LOG)?;
@@ -29,12 +30,12 @@ impl Log {
         Ok(Self { file, map })
     }
 
-    /// The pages that are marked, and are not from now on.
+    /// Returns the marked pages and clears their marks.
     pub fn take(&self) -> Result<BTreeSet<u64>, Failed> {
         let mut pages = BTreeSet::new();
         for at in 0..LOG {
             let byte = self.map.get_atomic_ref::<AtomicU8>(at as usize)?;
-            // Acquire: pairs with the Release of whoever marks.
+            // Acquire: pairs with the Release of the back-end's marks.
             let bits = byte.swap(0, Ordering::AcqRel);
             let set = (0..8).filter(|bit| bits & 1 << bit != 0);
             pages.extend(set.map(|bit| at * 8 + bit));
@@ -43,7 +44,7 @@ impl Log {
     }
 }
 
-/// The pages of `bytes` from an address on.
+/// Returns the pages of `bytes` from `address` on.
 pub fn pages(address: u64, bytes: u64) -> BTreeSet<u64> {
     if bytes == 0 {
         return BTreeSet::new();
@@ -52,14 +53,14 @@ pub fn pages(address: u64, bytes: u64) -> BTreeSet<u64> {
 }
 
 impl Client {
-    /// Has written pages marked, in the order in which QEMU does. Used rings are logged `behind`
-    /// bytes from where they are.
+    /// Starts the logging of written pages, in QEMU's order of messages. Used rings are logged
+    /// `behind` bytes from their addresses.
     pub fn start_logging(&mut self, log: &Log, behind: u64) -> Result<(), Failed> {
         self.set_log(log, LOG)?;
         self.log_all(Some(behind))
     }
 
-    /// Hands a log in.
+    /// Passes a log to the back-end.
     pub fn set_log(&mut self, log: &Log, mmap_size: u64) -> Result<(), Failed> {
         let region = VhostUserDirtyLogRegion {
             mmap_size,
@@ -69,7 +70,8 @@ impl Client {
         Ok(self.frontend.set_log_base(0, Some(region))?)
     }
 
-    /// Says whether, and where used rings are to be logged.
+    /// Enables or disables logging. `behind` is the distance at which used rings are logged; `None`
+    /// disables it.
     pub fn log_all(&mut self, behind: Option<u64>) -> Result<(), Failed> {
         let all = VhostUserVirtioFeatures::LOG_ALL.bits();
         let wanted = if behind.is_some() { all } else { 0 };
@@ -82,7 +84,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes the rings back: nothing is under way afterwards.
+    /// Stops the rings. Afterwards no request is under way.
     pub fn stop(&mut self) -> Result<(), Failed> {
         for queue in 0..self.rings.len() {
             self.frontend.get_vring_base(queue)?;
@@ -90,7 +92,7 @@ impl Client {
         Ok(())
     }
 
-    /// What only the back-end writes of a queue: the used ring and the statuses.
+    /// Returns the ranges of a queue that only the back-end writes: the used ring and the statuses.
     pub fn answers(&self, queue: usize) -> Vec<(u64, usize)> {
         let ring = (self.at(queue, USED).0, 6 + 8 * usize::from(QUEUE_SIZE));
         let slots = u64::from(super::SLOTS);
@@ -98,15 +100,17 @@ impl Client {
         [ring].into_iter().chain((0..slots).map(status)).collect()
     }
 
+    /// Returns the guest physical address of a slot's status.
     pub fn status_at(&self, queue: usize, slot: u64) -> u64 {
         self.at(queue, HEADERS + slot * 32 + 16).0
     }
 
+    /// Returns the guest physical address of a used ring.
     pub fn used_at(&self, queue: usize) -> u64 {
         self.at(queue, USED).0
     }
 
-    /// Copies a page to where the guest goes.
+    /// Copies a page to the destination's memory.
     pub fn copy_page(&self, page: u64, to: &mut [u8]) -> Result<(), Failed> {
         let at = (page * PAGE) as usize;
         let part = &mut to[at..at + PAGE as usize];

@@ -1,4 +1,4 @@
-//! A front-end: what QEMU and a guest's driver do, in one process. For tests and for measuring.
+//! A front-end that acts as QEMU and a guest's driver, in one process, for tests and measurements.
 #![allow(dead_code, reason = "each of its users needs another part")]
 #![allow(
     unreachable_pub,
@@ -26,28 +26,32 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
+/// Types of requests, with virtio's numbers.
 pub const IN: u32 = 0;
 pub const OUT: u32 = 1;
 pub const FLUSH: u32 = 4;
 pub const GET_ID: u32 = 8;
 pub const DISCARD: u32 = 11;
 pub const WRITE_ZEROES: u32 = 13;
+/// Statuses of answers, with virtio's numbers.
 pub const OK: u8 = 0;
 pub const IO_ERROR: u8 = 1;
 pub const UNSUPPORTED: u8 = 2;
 
-/// Guest memory of the front-end.
+/// Bytes of guest memory.
 pub const MEMORY: u64 = 64 << 20;
-/// Where data may lie: behind the rings.
+/// Guest physical address from which data may be stored, behind the rings.
 pub const DATA: u64 = 16 << 20;
+/// Number of entries of a queue.
 pub const QUEUE_SIZE: u16 = 256;
-/// Requests of three descriptors that fit a queue.
+/// Number of requests of three descriptors that fit into a queue.
 pub const SLOTS: u16 = QUEUE_SIZE / 3;
-/// The status of a request that nobody has answered.
+/// The status of a request that is not answered.
 pub const UNANSWERED: u8 = 0xff;
 const QUEUE_SPAN: u64 = 1 << 20;
 const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 9 | 1 << 12;
 
+/// An error of a test or a measurement.
 pub type Failed = Box<dyn std::error::Error>;
 
 struct Ring {
@@ -59,6 +63,7 @@ struct Ring {
     free: Vec<u16>,
 }
 
+/// A connected front-end with its guest memory and rings.
 pub struct Client {
     pub memory: GuestMemoryMmap,
     pub frontend: Frontend,
@@ -68,7 +73,7 @@ pub struct Client {
     features: u64,
 }
 
-/// A request of which the ring only knows a slot.
+/// A request; in the ring it has a slot.
 #[derive(Copy, Clone, Debug)]
 pub struct Request {
     pub kind: u32,
@@ -78,12 +83,13 @@ pub struct Request {
 }
 
 impl Client {
+    /// Connects with new guest memory and `queues` queues.
     pub fn connect(stream: UnixStream, queues: usize) -> Result<Self, Failed> {
         let file = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC)?;
         Self::connect_with(stream, queues, file.into())
     }
 
-    /// Connects with guest memory in `file`, which is given its size.
+    /// Connects with guest memory in `file`, whose size this sets.
     pub fn connect_with(
         stream: UnixStream,
         queues: usize,
@@ -121,10 +127,10 @@ impl Client {
         Ok(client)
     }
 
-    /// Connects again after the back-end went away, with what was under way.
+    /// Connects to a new back-end, with the same rings and the requests under way.
     pub fn reconnect(&mut self, stream: UnixStream) -> Result<(), Failed> {
-        // The old connection ends first: it may be one to the same back-end, which serves one at a
-        // time and would let this one wait for ever.
+        // The old connection ends first. The new one may lead to the same back-end, which serves
+        // one front-end at a time.
         self.frontend = Frontend::from_stream(stream.try_clone()?, self.rings.len() as u64);
         self.set_up(stream)
     }
@@ -174,7 +180,7 @@ impl Client {
         for (index, ring) in self.rings.iter().enumerate() {
             front.set_vring_num(index, QUEUE_SIZE)?;
             front.set_vring_addr(index, &self.addresses(index, None)?)?;
-            // As QEMU does after a crash: what the used ring says.
+            // The index of the used ring, as QEMU does after a crash.
             front.set_vring_base(index, self.used_index(index)?)?;
             front.set_vring_call(index, &ring.call)?;
             front.set_vring_kick(index, &ring.kick)?;
@@ -187,7 +193,7 @@ impl Client {
         Ok(())
     }
 
-    /// Where the rings of a queue are, and where writes to the used ring are logged if they are.
+    /// Returns the addresses of a queue's rings, and the address at which its used ring is logged.
     fn addresses(&self, queue: usize, log_addr: Option<u64>) -> Result<VringConfigData, Failed> {
         let host = |at| -> Result<u64, Failed> {
             Ok(self.memory.get_host_address(self.at(queue, at))? as u64)
@@ -203,6 +209,7 @@ impl Client {
         })
     }
 
+    /// Reads `bytes` of the configuration space.
     pub fn config(&mut self, bytes: usize) -> Result<Vec<u8>, Failed> {
         let buffer = vec![0; bytes];
         let flags = VhostUserConfigFlags::WRITABLE;
@@ -222,16 +229,17 @@ impl Client {
         GuestAddress(self.rings[queue].base + offset)
     }
 
+    /// Returns the number of requests that still fit into a queue.
     pub fn room(&self, queue: usize) -> usize {
         self.rings[queue].free.len()
     }
 
-    /// The slot that the next request will have, if there is room for one.
+    /// Returns the slot of the next request, or `None` if the queue is full.
     pub fn next_slot(&self, queue: usize) -> Option<u16> {
         self.rings[queue].free.last().copied()
     }
 
-    /// Writes descriptor `index` of a queue.
+    /// Writes descriptor number `index` of a queue.
     pub fn descriptor(
         &self,
         queue: usize,
@@ -251,7 +259,7 @@ impl Client {
             .write_slice(&raw, self.at(queue, u64::from(index) * 16))?)
     }
 
-    /// Lays a request out and makes it available. Returns its slot.
+    /// Writes a request and makes it available. Returns its slot. Fails if the queue is full.
     pub fn submit(&mut self, queue: usize, request: Request) -> Result<u16, Failed> {
         let slot = self.rings[queue].free.pop().ok_or("the queue is full")?;
         let head = slot * 3;
@@ -283,7 +291,7 @@ impl Client {
         Ok(slot)
     }
 
-    /// Makes a chain available.
+    /// Makes the chain at `head` available.
     pub fn offer(&mut self, queue: usize, head: u16) -> Result<(), Failed> {
         let next = self.rings[queue].available;
         let entry = AVAILABLE + 4 + u64::from(next % QUEUE_SIZE) * 2;
@@ -292,14 +300,15 @@ impl Client {
         self.set_available(queue, next.wrapping_add(1))
     }
 
-    /// Sets the index of the available ring, whatever it was.
+    /// Sets the index of the available ring to any value.
     pub fn set_available(&self, queue: usize, index: u16) -> Result<(), Failed> {
         Ok(self
             .memory
             .store(index, self.at(queue, AVAILABLE + 2), Ordering::Release)?)
     }
 
-    /// Notifies the back-end. Always, where it does not say when it wants to be.
+    /// Notifies the back-end of requests since the index `before`, unless it has notifications
+    /// disabled.
     pub fn kick(&mut self, queue: usize, before: u16) -> Result<(), Failed> {
         fence(Ordering::SeqCst);
         let now = self.rings[queue].available;
@@ -315,33 +324,35 @@ impl Client {
         Ok(self.rings[queue].kick.write(1)?)
     }
 
-    /// Notifies the back-end, whatever it said.
+    /// Notifies the back-end in any case.
     pub fn ring(&self, queue: usize) -> Result<(), Failed> {
         Ok(self.rings[queue].kick.write(1)?)
     }
 
-    /// Fills the counter by which the back-end interrupts, and has writes to it block.
+    /// Fills the event counter by which the back-end interrupts, and makes writes to it block.
     pub fn block_call(&self, queue: usize) -> Result<(), Failed> {
         let call = &self.rings[queue].call;
-        // SAFETY: the counter is open for as long as it is borrowed.
+        // SAFETY: `call` is borrowed as long as the descriptor, and keeps it open.
         let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(call.as_raw_fd()) };
         rustix::io::ioctl_fionbio(file, false)?;
         call.write(u64::MAX - 1)?;
         Ok(())
     }
 
-    /// Makes the file of the guest's memory shorter. What lies behind must not be touched here.
+    /// Makes the file of the guest's memory shorter. The caller must not access the memory behind
+    /// its new end.
     pub fn cut_memory(&self, bytes: u64) -> Result<(), Failed> {
         let region = self.memory.iter().next().ok_or("no memory")?;
         let file = vm_memory::GuestMemoryRegion::file_offset(region).ok_or("no file")?;
         Ok(rustix::fs::ftruncate(file.file(), bytes)?)
     }
 
+    /// Returns the index of the available ring.
     pub fn available(&self, queue: usize) -> u16 {
         self.rings[queue].available
     }
 
-    /// An answer, if there is one: slot, status, bytes.
+    /// Takes an answer: slot, status, number of bytes. Returns `None` if there is none.
     pub fn answer(&mut self, queue: usize) -> Result<Option<(u16, u8, u32)>, Failed> {
         let seen = self.rings[queue].seen;
         if self.used_index(queue)? == seen {
@@ -359,7 +370,7 @@ impl Client {
         Ok(Some((slot, status, bytes)))
     }
 
-    /// Waits until there may be an answer.
+    /// Waits until there may be an answer. Fails after `seconds`.
     pub fn wait(&mut self, queue: usize, seconds: u64) -> Result<(), Failed> {
         if self.wait_for(queue, Duration::from_secs(seconds))? {
             Ok(())
@@ -368,10 +379,10 @@ impl Client {
         }
     }
 
-    /// Waits a while until there may be an answer. Says whether there may.
+    /// Waits until there may be an answer, at most for `most`. Returns `false` if the time is up.
     pub fn wait_for(&mut self, queue: usize, most: Duration) -> Result<bool, Failed> {
         let seen = self.rings[queue].seen;
-        // The back-end is to interrupt with the next answer.
+        // Has the back-end interrupt at the next answer.
         self.memory.store(
             seen,
             self.at(queue, AVAILABLE + 4 + u64::from(QUEUE_SIZE) * 2),
@@ -382,7 +393,7 @@ impl Client {
             return Ok(true);
         }
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        // SAFETY: the ring owns the descriptor for as long as it is borrowed here.
+        // SAFETY: the ring keeps the descriptor open while it is borrowed here.
         let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(self.rings[queue].call.as_raw_fd()) };
         let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
         let timeout = Timespec::try_from(most)?;
@@ -393,7 +404,7 @@ impl Client {
         Ok(true)
     }
 
-    /// One request from beginning to end: status and bytes.
+    /// Sends one request and waits for its answer. Returns the status and the number of bytes.
     pub fn perform(&mut self, queue: usize, request: Request) -> Result<(u8, u32), Failed> {
         let before = self.available(queue);
         let slot = self.submit(queue, request)?;

@@ -1,4 +1,4 @@
-//! blkif requests and tables made of arbitrary bytes, and what holds of each whatever they are.
+//! blkif requests and tables of arbitrary bytes, and the properties that all parsed ones must have.
 
 use ebb_blk::request::SECTOR_BYTES;
 use ebb_blk::xen::grants::GRANT_BYTES;
@@ -7,13 +7,13 @@ use ebb_blk::xen::protocol::{
     parse, range, segments,
 };
 
-/// A request, then the table that it may name.
+/// Bytes of an input: a request, then the table that it may name.
 pub const INPUT: usize = REQUEST_BYTES + TABLE;
 const TABLE: usize = MAX_INDIRECT_SEGMENTS as usize * SEGMENT_BYTES;
 const DISK: u64 = 1 << 20;
 
-/// Reads `input` as front-ends of both layouts would have written it. Returns for how many of them
-/// it was a request.
+/// Parses `input` in both layouts and checks the results. Returns the number of layouts in which it
+/// is a valid request.
 pub fn exercise(input: &[u8]) -> usize {
     let Some((raw, table)) = input.split_first_chunk::<REQUEST_BYTES>() else {
         return 0;
@@ -57,7 +57,8 @@ pub fn exercise(input: &[u8]) -> usize {
     requests
 }
 
-/// What passes lies inside of the disk, and each piece inside of its page. Says whether it does.
+/// Checks that an accepted transfer is inside the disk and its segments are inside their pages.
+/// Returns whether it was accepted.
 fn transfer(sector: u64, segments: &[Segment]) -> bool {
     let Ok(offset) = extent(sector, segments, DISK) else {
         return false;
@@ -73,7 +74,7 @@ fn transfer(sector: u64, segments: &[Segment]) -> bool {
     true
 }
 
-/// Inputs that are requests as front-ends make them, each by its name.
+/// Returns inputs that are valid requests, each with a name.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let (read, write, flush, discard, indirect) = (0, 1, 3, 5, 6);
     let mut seeds = Vec::new();

@@ -1,4 +1,4 @@
-//! One virtqueue full of chains made of arbitrary bytes, and what holds of each whatever they are.
+//! One virtqueue of chains of arbitrary bytes, and the properties that all parsed ones must have.
 
 use ebb_blk::request::{MAX_RANGES, Op, Payload, SECTOR_BYTES};
 use ebb_blk::vhost_user::chain::{Limits, MAX_DESCRIPTORS, parse};
@@ -9,24 +9,26 @@ use vm_memory::{
     MemoryRegionAddress,
 };
 
+/// Bytes of guest memory below the hole.
 pub const MEMORY: usize = 64 << 10;
+/// Number of descriptors.
 pub const QUEUE: u16 = 16;
-/// Descriptors, then heads, then a header, then whether the disk is read-only.
+/// Bytes of an input: descriptors, then heads, then a header, then whether the disk is read-only.
 pub const INPUT: usize = 16 * QUEUE as usize + 2 * QUEUE as usize + 16 + 1;
-/// Addresses from here on hold copies of the header.
+/// Guest memory from this address on holds copies of the header.
 pub const HEADERS: u64 = 0x3000;
-/// Where the region behind the hole is.
+/// Address of the region behind the hole.
 const BEHIND: u64 = 1 << 20;
 const AVAILABLE: u32 = 0x1000;
 const USED: u32 = 0x2000;
 const DISK: u64 = 1 << 20;
 
 thread_local! {
-    /// Made once: all of it is written for each input.
+    /// Made once, because each input overwrites all of it.
     static GUEST: Arc<GuestMemoryMmap> = memory();
 }
 
-/// Three regions: two that touch, and one behind a hole.
+/// Makes three regions of guest memory: two adjacent ones, and one behind a hole.
 fn memory() -> Arc<GuestMemoryMmap> {
     let half = MEMORY / 2;
     let ranges = [
@@ -37,7 +39,7 @@ fn memory() -> Arc<GuestMemoryMmap> {
     Arc::new(GuestMemoryMmap::from_ranges(&ranges).expect("memory"))
 }
 
-/// Lays `input` out as a virtqueue and reads all of its chains. Returns how many were requests.
+/// Writes `input` as a virtqueue and parses all its chains. Returns the number of valid requests.
 pub fn exercise(input: &[u8]) -> usize {
     let Some(input) = input.first_chunk::<INPUT>() else {
         return 0;
@@ -88,7 +90,7 @@ pub fn exercise(input: &[u8]) -> usize {
 
 fn check_payload(memory: &GuestMemoryMmap, payload: &impl Payload) {
     let slices = payload.in_place().expect("guest memory is mapped");
-    // A segment can lie over all three regions.
+    // A segment can cover all three regions.
     assert!(slices.len() <= MAX_DESCRIPTORS * 3);
     let bytes: u64 = slices.iter().map(|slice| slice.iov_len as u64).sum();
     assert_eq!(bytes, payload.bytes());
@@ -138,9 +140,9 @@ fn check_op(op: &Op, bytes: u64, limits: Limits) {
     );
 }
 
-/// Inputs that are requests as drivers make them, each by its name.
+/// Returns inputs that are valid requests, each with a name.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
-    // There is one more, the device writes it, it names a table.
+    // Descriptor flags: a next descriptor follows, the device writes, the descriptor names a table.
     let (next, write, indirect) = (1, 2, 4);
     let half = MEMORY as u64 / 2;
     let status = (half + 64, 1, write, 0);
@@ -173,7 +175,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     .into()
 }
 
-/// Address, length, flags, next.
+/// A descriptor: address, length, flags, next.
 type Raw = (u64, u32, u16, u16);
 
 fn seed(kind: u32, chain: &[Raw]) -> Vec<u8> {
@@ -187,7 +189,7 @@ fn seed(kind: u32, chain: &[Raw]) -> Vec<u8> {
     input.resize((16 + 2) * usize::from(QUEUE), 0);
     input.extend(kind.to_le_bytes());
     input.extend([0; 4]);
-    // Where ranges are read there is this header again: its sector is how many sectors they have.
+    // Where ranges are read there is this header again, so its sector is their number of sectors.
     input.extend(8_u64.to_le_bytes());
     input.push(0);
     input

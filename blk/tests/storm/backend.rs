@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What says that this process is the back-end, and where its disks are.
+/// Environment variables that mark this process as the back-end and give the folder and the number
+/// of its disks.
 const FOLDER: &str = "EBB_STORM_FOLDER";
 const DISKS: &str = "EBB_STORM_DISKS";
-/// Pressure events of a process at most: ten minutes of them.
+/// Maximum number of pressure events: ten minutes of them.
 const EVENTS: u32 = 600_000;
 const EVENT_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How a process stands, from `/proc`.
+/// The resources of a process, from `/proc`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Standing {
     pub(crate) descriptors: usize,
@@ -23,6 +24,7 @@ pub(crate) struct Standing {
     pub(crate) anonymous_bytes: u64,
 }
 
+/// A running back-end, which is killed when this value is dropped.
 pub(crate) struct Backend {
     child: Child,
     orders: ChildStdin,
@@ -30,7 +32,7 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// Starts one and waits until all of its disks can be connected to.
+    /// Starts a back-end and waits until all its disks accept connections.
     pub(crate) fn start(folder: &Path, disks: usize) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_back_end_for_the_others", "--nocapture"])
@@ -52,17 +54,18 @@ impl Backend {
         backend
     }
 
-    /// A thousand pressure events a second from now on.
+    /// Starts a thousand pressure events a second.
     pub(crate) fn press(&mut self) {
         self.order("press");
     }
 
-    /// How it stands once there is no pressure and nobody is connected any more.
+    /// Returns the resources of the process when there is no pressure and no front-end is
+    /// connected.
     pub(crate) fn standing(&mut self) -> Standing {
         self.order("calm");
         let process = PathBuf::from(format!("/proc/{}", self.child.id()));
         let tasks = std::fs::read_dir(process.join("task")).unwrap();
-        // The kernel's own workers of io_uring are listed, too; they come and go as it likes.
+        // The list includes io_uring's kernel workers, which come and go.
         let threads = tasks.filter_map(Result::ok).filter(|task| {
             let name = std::fs::read_to_string(task.path().join("comm"));
             name.is_ok_and(|name| !name.starts_with("iou-wrk"))
@@ -84,11 +87,13 @@ impl Backend {
         }
     }
 
+    /// Kills the process.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
+    /// Sends a command and waits for its confirmation.
     fn order(&mut self, what: &str) {
         writeln!(self.orders, "{what}").unwrap();
         self.hear("done");
@@ -96,7 +101,7 @@ impl Backend {
 
     fn hear(&mut self, what: &str) {
         let mut line = String::new();
-        // The test runner has something to say, too.
+        // The test runner prints lines, too.
         while !line.trim_end().ends_with(what) {
             line.clear();
             let bytes = self.answers.read_line(&mut line).unwrap();
@@ -112,7 +117,7 @@ impl Drop for Backend {
     }
 }
 
-/// Is the back-end, if this process was started as one, until its standard input ends.
+/// Runs the back-end until standard input ends, if this process was started as one.
 pub(crate) fn serve_if_asked() {
     let (Some(folder), Ok(disks)) = (std::env::var_os(FOLDER), std::env::var(DISKS)) else {
         return;
@@ -146,7 +151,7 @@ pub(crate) fn serve_if_asked() {
         use std::sync::atomic::Ordering;
         let mut presses: Option<std::thread::ScopedJoinHandle<'_, ()>> = None;
         for line in std::io::stdin().lines().map_while(Result::ok) {
-            // Relaxed: the thread is joined before anything depends on what it did.
+            // Relaxed: the thread is joined before anything depends on it.
             pressing.store(line == "press", Ordering::Relaxed);
             if let Some(thread) = presses.take() {
                 thread.join().unwrap();
@@ -173,7 +178,7 @@ pub(crate) fn serve_if_asked() {
     });
 }
 
-/// Waits until everybody has hung up, and has all pools returned.
+/// Waits until all front-ends have disconnected and all pools are empty.
 fn settle(server: &Server) {
     let mut rounds = 0;
     loop {

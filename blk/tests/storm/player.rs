@@ -1,4 +1,4 @@
-//! A front-end that knows what its disk must hold.
+//! A front-end that knows the contents of its disk.
 
 use crate::Weather;
 use crate::frontend::{Client, DATA, FLUSH, IN, OK, OUT, Request, SLOTS};
@@ -10,38 +10,41 @@ use vm_memory::{Bytes, GuestAddress};
 pub(crate) const DISK: u64 = 1 << 20;
 const BLOCK: u32 = 8192;
 const BLOCKS: u64 = DISK / BLOCK as u64;
-/// Guest memory of one request: a block, and room to shift it.
+/// Guest memory of one request in bytes: a block, and space to shift it.
 const SPAN: u64 = 16_384;
-/// A player that hears nothing looks whether the back-end is another one.
+/// Time without an answer after which a player checks for a new back-end.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Looks without any answer after which a request counts as lost: more than a minute.
+/// Number of such checks after which a request counts as lost: more than a minute.
 const MAX_LOOKS: u32 = 4000;
-/// Tries to connect to a back-end that is just being started or killed.
+/// Maximum number of attempts to connect to a back-end that is being started or killed.
 const MAX_TRIES: u32 = 4000;
 
+/// A request under way.
 #[derive(Copy, Clone, Debug)]
 struct Ask {
     kind: u32,
     block: u64,
-    /// Of what is written, or must be read.
+    /// The version of the contents that is written or must be read.
     version: u32,
     data: u64,
 }
 
+/// A front-end that checks what it reads.
 pub(crate) struct Player {
     disk: usize,
     client: Client,
     incarnation: usize,
     asked: Vec<Option<Ask>>,
-    /// What each block holds; 0 is as it was made.
+    /// The version that each block holds; 0 is the initial one.
     versions: Vec<u32>,
-    /// Blocks that a request is under way for.
+    /// Blocks for which a request is under way.
     taken: Vec<bool>,
     state: u64,
     pub(crate) reconnects: u64,
 }
 
 impl Player {
+    /// Connects to disk number `disk` and writes its initial contents.
     pub(crate) fn new(disk: usize, weather: &Weather) -> Self {
         let image = weather.folder.join(format!("d{disk}.img"));
         let mut player = Self {
@@ -54,7 +57,7 @@ impl Player {
             state: 0x9e37_79b9_7f4a_7c15 ^ (disk as u64 + 1),
             reconnects: 0,
         };
-        // From zeroes on, whatever another player left.
+        // The disk is written first, because another player may have used it.
         assert!(image.exists());
         for block in 0..BLOCKS {
             player.write(block, DATA, 0);
@@ -81,7 +84,7 @@ impl Player {
         }
     }
 
-    /// Does `requests`, whatever happens to the back-end, and waits for all of them.
+    /// Does `requests` while the back-end is killed and started again, and waits for all answers.
     pub(crate) fn play(&mut self, weather: &Weather, requests: u64) {
         let mut submitted = 0;
         let mut looks = 0;
@@ -94,7 +97,8 @@ impl Player {
                 submitted += u64::from(self.submit());
             }
             if self.client.available(0) != before {
-                // A back-end that is gone is not told; its successor looks by itself.
+                // If the back-end is gone, the notification is lost, and its successor checks the
+                // ring when it starts.
                 let _ = self.client.kick(0, before);
             }
             let answered = self.collect(weather);
@@ -126,7 +130,7 @@ impl Player {
             _ => IN,
         };
         let slot = self.client.next_slot(0).unwrap();
-        // In place, and by way of the pool.
+        // In place, and through the pool.
         let shift = [0, 512, 1, 3][(self.random() % 4) as usize];
         let data = DATA + u64::from(slot) * SPAN + shift;
         let mut version = self.versions[block as usize];
@@ -146,7 +150,7 @@ impl Player {
         true
     }
 
-    /// Takes all answers there are. Says whether there were any.
+    /// Takes and checks all answers. Returns whether there were any.
     fn collect(&mut self, weather: &Weather) -> bool {
         let mut any = false;
         while let Some((slot, status, _)) = self.client.answer(0).unwrap() {
@@ -165,7 +169,7 @@ impl Player {
         any
     }
 
-    /// Connects to the back-end if it is another one by now.
+    /// Connects to the current back-end if it is a new one.
     fn follow(&mut self, weather: &Weather) {
         for _ in 0..MAX_TRIES {
             let incarnation = weather.incarnation();
@@ -217,7 +221,7 @@ impl Player {
     }
 }
 
-/// What a block holds: no two blocks, disks or versions hold the same.
+/// Returns the contents of a block. No two blocks, disks or versions have the same.
 fn contents(disk: usize, block: u64, version: u32) -> Vec<u8> {
     let mut word = (disk as u64) << 56 | block << 32 | u64::from(version);
     let mut bytes = Vec::with_capacity(BLOCK as usize);

@@ -1,4 +1,4 @@
-//! A front-end that does what none should.
+//! A front-end that misbehaves.
 
 use crate::Weather;
 use crate::frontend::{Client, DATA, Failed, IN, MEMORY, OK, OUT, QUEUE_SIZE, Request};
@@ -7,17 +7,19 @@ use std::os::unix::net::UnixStream;
 use vhost::VhostBackend;
 use vm_memory::{Bytes, GuestAddress};
 
-/// Words written over rings and headers while requests are under way.
+/// Number of words written over rings and headers while requests are under way.
 const SCRIBBLES: u64 = 20_000;
-/// Where descriptors, rings and headers are.
+/// End of the descriptors, rings and headers.
 const RINGS: u64 = 0x1_2000;
 
+/// A front-end that misbehaves at random.
 pub(crate) struct Vandal {
     disk: usize,
     state: u64,
 }
 
 impl Vandal {
+    /// Makes a vandal for disk number `disk`.
     pub(crate) fn new(disk: usize) -> Self {
         Self {
             disk,
@@ -33,24 +35,25 @@ impl Vandal {
         self.state
     }
 
-    /// One act after the other while the weather is rough.
+    /// Misbehaves repeatedly while the weather is rough.
     pub(crate) fn rage(&mut self, weather: &Weather) {
         while weather.is_rough() {
-            // The back-end may be killed in the middle of anything: only what it does to others
-            // counts, and those look.
+            // Errors are ignored, because the back-end may be killed at any time. Only effects on
+            // others matter, and the players check these.
             if self.act(weather).is_ok() {
                 weather.count(&weather.mischief);
             } else {
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
         }
-        // Its disk still does as it is told.
+        // Its disk still works.
         let stream = UnixStream::connect(weather.socket(self.disk)).unwrap();
         let mut client = Client::connect(stream, 1).unwrap();
         let request = request(OUT, 0, DATA, 4096);
         assert_eq!(client.perform(0, request).unwrap().0, OK);
     }
 
+    /// Misbehaves once, in a random way.
     fn act(&mut self, weather: &Weather) -> Result<(), Failed> {
         let mut stream = UnixStream::connect(weather.socket(self.disk))?;
         match self.random() % 8 {
@@ -73,16 +76,16 @@ impl Vandal {
             client.submit(0, request(kind, slot % 8, data, 65536))?;
         }
         match self.random() % 6 {
-            // It dies with all of them under way.
+            // The front-end dies with all requests under way.
             0 => client.kick(0, before)?,
-            // It cuts its memory off under them, sometimes with the rings.
+            // The front-end truncates its memory, sometimes with the rings.
             1 => {
                 client.ring(0)?;
                 client.cut_memory([DATA, 0, 0x9000, DATA + 5000][(self.random() % 4) as usize])?;
                 client.ring(0)?;
                 let _ = client.frontend.get_features();
             }
-            // Its ring goes backwards, and far ahead.
+            // Its ring's index goes backwards, and then far ahead.
             2 => {
                 client.ring(0)?;
                 client.set_available(0, before.wrapping_sub(3))?;
@@ -91,7 +94,7 @@ impl Vandal {
                 client.ring(0)?;
                 let _ = client.frontend.get_features();
             }
-            // It writes over requests while they are read.
+            // The front-end overwrites requests while they are read.
             _ => {
                 for _ in 0..SCRIBBLES {
                     let at = self.random() % (RINGS / 8) * 8;
