@@ -16,9 +16,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// The largest address space of a reader in bytes, in addition to that of `ebb` at the fork. Each
-/// thread that has allocated memory needs 64 MiB, and twice that while it starts. Decoders take up
-/// to 384 MiB, an index 64 MiB.
+/// The largest address space of a reader in bytes, in addition to that of `ebb` at the fork. The C
+/// library reserves 64 MiB for each thread that has allocated memory, and maps twice that at first.
+/// Decoders take up to 384 MiB, an index 64 MiB.
 const ADDRESS_SPACE: u64 = 1 << 30;
 
 /// The largest file in bytes that a reader writes, which is an unpacked compressed image.
