@@ -125,7 +125,7 @@ fn the_pool_of_huge_pages_is_compared_on_both_kernels() {
             .collect();
         assert_eq!(guests, ["ebb", "linux"], "{row}");
     }
-    // Only the Linux guest gets the option about page descriptors.
+    // Only the Linux guest gets options about clearing pages and about page descriptors.
     for run in report["runs"].as_array().expect("runs") {
         let experiment = run["experiment"].as_str().expect("a name");
         let told = run["command"].to_string();
