@@ -17,8 +17,8 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// Returns the format of a stream whose first six bytes are `first`. Returns `None` if it is
-    /// none of the three formats.
+    /// Returns the format of a stream whose first six bytes are `first`. Returns `None` for any
+    /// other format.
     pub(crate) fn of_first(first: [u8; 6]) -> Option<Self> {
         match first {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
@@ -166,7 +166,7 @@ pub(crate) mod tests {
     use super::*;
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-    /// Compresses bytes with zstd.
+    /// Compresses `plain` with zstd and returns the stream.
     pub(crate) fn zstd(plain: &[u8]) -> Vec<u8> {
         compress_to_vec(plain, CompressionLevel::Fastest)
     }

@@ -208,7 +208,7 @@ fn check(
     }
 }
 
-/// Returns the path of an open file, without links.
+/// Returns the path of an open file, without links. Fails if the path cannot be read from `/proc`.
 pub(super) fn real_path(file: &impl AsRawFd) -> Result<PathBuf, Errno> {
     let text = rustix::fs::readlinkat(CWD, own_path(file), Vec::new())?;
     Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))

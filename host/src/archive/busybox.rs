@@ -38,8 +38,8 @@ pub(crate) enum BusyboxError {
 }
 
 impl Busybox {
-    /// Searches `PATH` for a static busybox and runs it to list its applets. Fails if there is
-    /// none, it is not static, or it cannot be run.
+    /// Searches `PATH` for a static busybox, runs it to list its applets, and returns it. Fails if
+    /// there is none, it is not static, or it cannot be run.
     pub(super) fn find(examiner: &mut Examiner) -> Result<Self, BusyboxError> {
         let path = search_path(OsStr::new("busybox")).ok_or(BusyboxError::Missing)?;
         let not_static = || BusyboxError::NotStatic(path.clone());

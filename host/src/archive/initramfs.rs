@@ -217,7 +217,8 @@ impl Initramfs {
         self.implied.contains(path)
     }
 
-    /// Adds `node` at `path` as [`Self::add`] does. Does nothing if `path` exists.
+    /// Adds `node` at `path` as [`Self::add`] does. Does nothing if `path` exists. Fails as
+    /// [`Self::add`].
     pub(crate) fn add_missing(&mut self, path: GuestPath, node: Node) -> Result<(), PackError> {
         if self.nodes.contains_key(&path) {
             Ok(())

@@ -5,7 +5,9 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The configuration file of glibc's loader, a list of folders.
 const GLIBC: &str = "/etc/ld.so.conf";
+/// The configuration file of musl's loader, a list of folders.
 pub(super) const MUSL: &str = "/etc/ld-musl-x86_64.path";
 /// The largest depth of files that include each other.
 const DEPTH_MAX: usize = 8;

@@ -83,7 +83,8 @@ impl<'a> Packer<'a> {
         Ok(())
     }
 
-    /// Opens a file that a program asks for, for the given use: see [`admission::admit`].
+    /// Opens a file that a program asks for, for the use `purpose`. Returns `None` if there is no
+    /// file at `path`. Fails if it may not be packed: see [`admission::admit`].
     pub(super) fn admit(
         &mut self,
         path: &Path,
@@ -94,7 +95,8 @@ impl<'a> Packer<'a> {
         admission::admit(path, purpose, &self.named, shown, &mut self.examiner)
     }
 
-    /// Opens a file that loaders read: see [`admission::open`].
+    /// Opens a file that loaders read, and returns it with its real path. Returns `None` if there
+    /// is no file at `path`. Fails if it may not be packed: see [`admission::open`].
     pub(super) fn open(
         &mut self,
         path: &Path,

@@ -14,7 +14,8 @@ pub(super) struct Forked {
 }
 
 impl Forked {
-    /// Forks a process that runs `body` and then exits. It is killed when the calling thread ends.
+    /// Forks a process that runs `body` and then exits. The process is killed when the calling
+    /// thread ends or the result is dropped.
     ///
     /// # Errors
     /// If the host cannot create a process.

@@ -61,7 +61,7 @@ pub(crate) fn send(
     socket.write_all(bytes)
 }
 
-/// Receives a message from `socket`.
+/// Receives a message from `socket` and returns it.
 ///
 /// # Errors
 /// If the socket fails; `UnexpectedEof` at its end; `EMSGSIZE` for more than [`BYTES_MAX`] bytes.

@@ -11,6 +11,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+/// The device of KVM on the host.
 pub(super) const DEVICE: &str = "/dev/kvm";
 /// A folder that exists on every host. The second node is created on a tmpfs that is mounted over
 /// it, and nothing remains there.

@@ -19,7 +19,7 @@ use std::os::unix::net::UnixStream;
 /// The first user id for QEMUs that root starts. The process number of `ebb` is added, so no two
 /// guests share one. No account and no container manager uses these ids.
 const FIRST_USER: u32 = 1_900_000_000;
-/// The user id of `nobody`, used if root of a container has no better one.
+/// The unprivileged user id of most distributions, used if root of a container has no better one.
 const NOBODY: u32 = 65534;
 
 /// The user and groups of a QEMU if root runs `ebb`.
@@ -44,8 +44,8 @@ impl Ids {
         }
     }
 
-    /// Returns the ids of the user `nobody`, for a host without user namespaces. Returns `None` if
-    /// root, perhaps of a container, cannot become that user.
+    /// Returns the ids of the unprivileged user [`NOBODY`], for a host without user namespaces.
+    /// Returns `None` if root, perhaps of a container, cannot become that user.
     pub(super) fn nobody() -> Option<Self> {
         let has = |map: &str| fs::read_to_string(map).is_ok_and(|map| covers(&map, NOBODY));
         let setgroups = fs::read_to_string("/proc/self/setgroups");

@@ -86,7 +86,7 @@ impl Reader {
         frames::send(&self.socket, kind, bytes, descriptors)
     }
 
-    /// Receives a message from the process.
+    /// Receives a message from the process and returns it.
     ///
     /// # Errors
     /// `UnexpectedEof` once the process has ended. `TimedOut` if it has exceeded its limits since

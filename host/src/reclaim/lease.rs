@@ -18,8 +18,8 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Takes the lock without waiting. Fails with [`ReclaimError::Busy`] if another process holds
-    /// it, and with [`ReclaimError::Lease`] if the file cannot be opened or locked.
+    /// Takes the lock and returns it, without waiting. Fails with [`ReclaimError::Busy`] if another
+    /// process holds it, and with [`ReclaimError::Lease`] if the file cannot be opened or locked.
     pub(super) fn take(ram: &GuestRam) -> Result<Self, ReclaimError> {
         // The file is opened again. QEMU has inherited the open file of `ram` and would keep its
         // lock.

@@ -40,9 +40,9 @@ pub(super) struct Pieces {
     pub(super) end: Result<Pass, ReclaimError>,
 }
 
-/// Drops the free frames of partly used blocks of `ram`, which the allocator `attached` manages.
-/// `still` keeps the CPUs stopped. Stops when `most` bytes have been dropped, or when the CPUs
-/// should resume.
+/// Drops the free frames of partly used blocks of `ram`, which the allocator `attached` manages,
+/// and returns what it did. `still` keeps the CPUs stopped. Stops when `most` bytes have been
+/// dropped, or when the CPUs should resume.
 pub(super) fn drop_all(
     ram: &GuestRam,
     attached: &Attached<'_>,

@@ -47,8 +47,8 @@ fn spare(total: u64, available: u64) -> u64 {
 }
 
 /// Inflates the balloon until `wanted` is reached, the guest has nothing to spare, or `stop` is
-/// set. Deflates it afterwards, also after an error. Restores QEMU's interval for statistics. Fails
-/// if the monitor fails.
+/// set. Deflates it afterwards, also after an error. Restores QEMU's interval for statistics.
+/// Returns the amounts in bytes. Fails if the monitor fails.
 pub(crate) fn squeeze(
     balloon: &mut Balloon,
     wanted: Wanted,

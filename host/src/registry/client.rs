@@ -247,7 +247,7 @@ impl Fleet {
     }
 }
 
-/// Shortens the texts in `figures` and makes them safe for a terminal, because another process has
+/// Returns `figures` with shortened texts that are safe for a terminal, because another process has
 /// written them.
 pub(crate) fn checked(mut figures: Figures) -> Figures {
     figures.name = shorten(&figures.name, NAME_MAX);

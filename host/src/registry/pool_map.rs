@@ -20,8 +20,8 @@ const IN_GIGANTIC: u64 = 512;
 pub(super) struct PoolMap(Vec<u64>);
 
 impl PoolMap {
-    /// Copies the table of a guest, up to the end of the guest's memory. The map is empty if the
-    /// guest has no table.
+    /// Copies the table of a guest, up to the end of the guest's memory, and returns it. The map is
+    /// empty if the guest has no table.
     pub(super) fn read(ram: &GuestRam, guest: &dyn Guest) -> Self {
         let Some(table) = guest.pool_table() else {
             return Self::default();

@@ -129,7 +129,7 @@ pub(crate) struct Figures {
     #[serde(default)]
     pub(crate) host_pages: String,
     pub(crate) life: Life,
-    /// Who has stopped the virtual CPUs. `None` while they run.
+    /// The cause that stopped the virtual CPUs. `None` while they run.
     #[serde(default)]
     pub(crate) standstill: Option<Standstill>,
     /// The time at which the guest's CPUs started, in seconds since 1970.

@@ -59,8 +59,8 @@ struct Point {
 }
 
 impl Published {
-    /// Returns an entry for a guest of which only `facts` are known. The program's arguments are
-    /// shortened.
+    /// Returns an entry for a guest that has no sample yet. `facts` are its constant properties.
+    /// The program's arguments are shortened.
     pub(crate) fn new(mut facts: Facts) -> Self {
         facts.program = shorten(&facts.program, PROGRAM_MAX);
         Self {

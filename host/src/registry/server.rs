@@ -1,7 +1,7 @@
 //! The thread of a run that answers requests on its control socket.
 //!
-//! Whatever clients do, the thread does a bounded amount of work for them and never waits for them.
-//! The thread that watches the guest waits for this one only while a few KiB are copied.
+//! The thread does a bounded amount of work for each client and never waits for a client. The
+//! thread that watches the guest waits for this one only while a few KiB are copied.
 
 use super::block_map::Mapper;
 use super::folder::Folder;

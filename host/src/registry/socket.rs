@@ -29,8 +29,8 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Listens on a new socket in `folder`, named by this process's number. Fails with `AddrInUse`
-    /// if [`NAMES_MAX`] names are taken, or if the socket cannot be created.
+    /// Listens on a new socket in `folder`, named by this process's number, and returns it. Fails
+    /// with `AddrInUse` if [`NAMES_MAX`] names are taken, or if the socket cannot be created.
     pub(super) fn new(folder: Folder) -> io::Result<Self> {
         let pid = std::process::id();
         let unfinished = format!("{pid}{UNFINISHED}");

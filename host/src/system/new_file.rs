@@ -57,7 +57,7 @@ pub(super) fn name(prefix: &str) -> String {
 }
 
 /// Calls `make` with names from `name` until it does not fail with `AlreadyExists`. Returns the
-/// last result of `make`, after at most [`NAMES_MAX`] tries.
+/// last result of `make`, also an error, after at most [`NAMES_MAX`] tries.
 pub(super) fn first_free<T>(
     mut name: impl FnMut() -> String,
     mut make: impl FnMut(&str) -> io::Result<T>,

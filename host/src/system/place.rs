@@ -73,7 +73,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Resolves `path` and follows trusted links.
+    /// Resolves `path`, follows trusted links, and returns its last name with the folder that
+    /// contains it.
     ///
     /// A link in a folder that others may write to is trusted if it belongs to this user or to
     /// root. If only the group may write to the folder, the link may also belong to the folder's

@@ -24,7 +24,7 @@ pub(crate) fn one_line(name: &(impl AsRef<OsStr> + ?Sized)) -> OneLine<'_> {
 }
 
 impl OneLine<'_> {
-    /// Limits the shown text to `most` characters.
+    /// Returns the name with at most `most` shown characters.
     pub(crate) fn up_to(self, most: usize) -> Self {
         Self { most, ..self }
     }

@@ -30,7 +30,7 @@ pub(crate) fn printable(line: &str) -> String {
     text
 }
 
-/// Applies [`printable`] to each line of `text`. Newlines stay.
+/// Returns `text` with [`printable`] applied to each line. Newlines stay.
 pub(crate) fn printable_lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(printable).collect();
     lines.join("\n")

@@ -57,6 +57,7 @@ pub(super) struct App {
 }
 
 impl App {
+    /// Returns the state of an empty list that is sorted by `sort`.
     pub(super) fn new(sort: Column) -> Self {
         Self {
             guests: Vec::new(),

@@ -74,8 +74,8 @@ impl Grid {
     }
 }
 
-/// Returns the kind that is drawn for several pageblocks. If most of them are of one kind and free
-/// or fully used, this is that kind. Otherwise it is their average use.
+/// Returns the kind that is drawn for several pageblocks. If one kind has the majority and all
+/// pageblocks are free or fully used, this is that kind. Otherwise it is their average use.
 fn together(cells: &[Cell]) -> Cell {
     let count = |wanted: fn(&Cell) -> bool| cells.iter().filter(|cell| wanted(cell)).count();
     let reserved = count(|cell| *cell == Cell::Reserved);

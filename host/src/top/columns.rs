@@ -28,6 +28,7 @@ pub(crate) enum Column {
 }
 
 impl Column {
+    /// All columns, in the order of the list.
     pub(super) const ALL: [Self; 15] = [
         Self::Name,
         Self::Kernel,
@@ -153,7 +154,7 @@ impl Column {
     }
 
     /// Compares two guests by the column. Text is in ascending order. Numbers are in descending
-    /// order, because the largest are of most interest. Ties are broken by name and process number.
+    /// order, so that the largest come first. Ties are broken by name and process number.
     pub(super) fn order(self, a: &Figures, b: &Figures) -> Ordering {
         let rate = |a: Option<f64>, b: Option<f64>| {
             let of = |rate: Option<f64>| rate.unwrap_or(-1.0);
@@ -216,6 +217,7 @@ impl Column {
 /// The number of characters between two columns.
 pub(super) const GAP: usize = 2;
 
+/// Returns `seconds` without its fraction, limited to the range of `u64`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

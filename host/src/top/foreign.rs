@@ -34,6 +34,7 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
+    /// Returns the guest whose QEMU has a monitor at the socket `path`. Does not connect.
     pub(super) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -42,6 +43,7 @@ impl Foreign {
         }
     }
 
+    /// Returns the identity of the guest, which is the path of the socket.
     pub(super) fn id(&self) -> GuestId {
         GuestId::of_socket(self.path.clone())
     }

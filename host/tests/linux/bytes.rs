@@ -1,5 +1,5 @@
-//! Tests that a byte through a pipe or a socket costs the same number of instructions, whatever the
-//! guest's memory was used for before: with any number of held pages, and with packed files.
+//! Tests that a byte through a pipe or a socket always costs the same number of instructions: after
+//! any earlier use of the guest's memory, with any number of held pages, and with packed files.
 
 use crate::scratch::Scratch;
 use crate::{ebb, programs};

@@ -18,7 +18,8 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// Finds the home folders: `$HOME`, those in `/etc/passwd`, and each folder in `/home`.
+    /// Returns the home folders of the host: `$HOME`, those in `/etc/passwd`, and each folder in
+    /// `/home`.
     pub(crate) fn of_host() -> Self {
         let mut homes = Self::default();
         enter(&mut homes.parents, Path::new("/home"));

@@ -10,7 +10,7 @@
 //! - `theme`: one or several with commas (all)
 //!
 //! A round is a race and a check. In the race, each actor performs operations that its seed
-//! selects. It changes memory of its own, of which it keeps a model (`areas`), and files. Each
+//! selects. It changes memory of its own and files. It keeps a model of its memory (`areas`). Each
 //! operation on a file is recorded with the time before and after it (`journal`).
 //!
 //! In the check, all actors stand still. The content of each file must be possible for some order
