@@ -146,6 +146,7 @@ pub(crate) enum Dialect {
 /// kernel command line can carry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sysctl {
+    /// The full name, such as `vm.min_free_kbytes`.
     pub(crate) name: String,
     pub(crate) value: String,
 }

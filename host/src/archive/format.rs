@@ -47,6 +47,7 @@ pub(crate) enum Format {
 /// The libraries that an ELF file needs, and the folders that it names for them.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Links {
+    /// `DT_NEEDED`: names or paths of the libraries.
     pub(crate) needed: Vec<OsString>,
     /// `DT_RPATH`: folders for the libraries of this file and of its libraries.
     pub(crate) rpath: Option<OsString>,

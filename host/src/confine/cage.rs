@@ -42,7 +42,9 @@ const DATA_SHARE: u64 = 64;
 pub(crate) struct Needs {
     /// Whether QEMU opens `/dev/kvm`.
     pub(crate) kvm: bool,
+    /// The memory of the guest in bytes.
     pub(crate) memory_bytes: u64,
+    /// The number of virtual CPUs.
     pub(crate) cpus: u32,
     /// An inherited file on a tmpfs that QEMU reopens, the guest's RAM.
     pub(crate) ram: Option<RawFd>,

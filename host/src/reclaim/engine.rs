@@ -264,6 +264,7 @@ impl FreeMemory {
 /// An attachment to the guest's allocator, during one pass.
 pub(super) struct Session<'a> {
     pub(super) attached: &'a Attached<'a>,
+    /// Selects the next free blocks.
     pub(super) reclaimer: Reclaimer,
     memory: &'a FreeMemory,
     /// The amount that this session has taken.

@@ -78,6 +78,7 @@ pub(crate) struct Settings {
 /// An answer to a request.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Reply {
+    /// The version of the protocol: [`PROTOCOL`].
     pub(crate) protocol: u32,
     #[serde(flatten)]
     pub(crate) body: Body,
@@ -117,17 +118,21 @@ pub(crate) enum Life {
 /// The figures of a guest. Figures that its kernel cannot provide are null.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
+    /// The name of the guest.
     pub(crate) name: String,
     /// The program and its arguments, shortened.
     pub(crate) program: String,
     /// The process number of the run.
     pub(crate) pid: u32,
     pub(crate) kernel: KernelKind,
+    /// The accelerator: `KVM` or `TCG`.
     pub(crate) accel: String,
+    /// The mode in which free memory returns to the host.
     pub(crate) give_back: String,
     /// The host's pages for the guest's memory: `huge`, `base` or `pool`. Empty if unknown.
     #[serde(default)]
     pub(crate) host_pages: String,
+    /// The state of the guest's kernel and program.
     pub(crate) life: Life,
     /// The cause that stopped the virtual CPUs. `None` while they run.
     #[serde(default)]
@@ -136,12 +141,15 @@ pub(crate) struct Figures {
     pub(crate) started_s: f64,
     /// The seconds since then.
     pub(crate) up_s: f64,
+    /// The guest's RAM.
     pub(crate) memory_bytes: u64,
+    /// The number of virtual CPUs.
     pub(crate) cpus: u32,
     /// The memory that the guest's allocator has handed out, plus the kernel image.
     pub(crate) used_bytes: Option<u64>,
     /// The part of `used_bytes` that is page cache.
     pub(crate) page_cache_bytes: Option<u64>,
+    /// The memory that the guest could allocate at once.
     pub(crate) free_bytes: Option<u64>,
     /// The guest's memory that is resident on the host.
     pub(crate) resident_bytes: u64,
@@ -163,9 +171,13 @@ pub(crate) struct Figures {
     /// The sum of all memory that the host has taken by itself.
     #[serde(default)]
     pub(crate) taken_bytes: Option<u64>,
+    /// The number of reports to the host so far.
     pub(crate) reports: Option<u64>,
+    /// The reports per second over the last seconds.
     pub(crate) reports_per_s: Option<f64>,
+    /// The number of page faults that the guest has served.
     pub(crate) faults: Option<u64>,
+    /// The page faults per second over the last seconds.
     pub(crate) faults_per_s: Option<f64>,
     /// The number of the last reclaim request that is done.
     #[serde(default)]
@@ -206,7 +218,9 @@ pub(crate) struct History {
 pub(crate) struct Moment {
     /// The milliseconds since the guest's CPUs started.
     pub(crate) at_ms: u64,
+    /// As in [`Figures`].
     pub(crate) used_bytes: Option<u64>,
+    /// As in [`Figures`].
     pub(crate) resident_bytes: u64,
 }
 
@@ -215,7 +229,9 @@ pub(crate) struct Moment {
 pub(crate) struct BlockMap {
     /// The size of a pageblock in bytes.
     pub(crate) block_bytes: u64,
+    /// The number of pageblocks with each use.
     pub(crate) counts: Counts,
+    /// The regions of guest memory, in order of addresses.
     pub(crate) regions: Vec<Region>,
 }
 
@@ -231,6 +247,7 @@ pub(crate) struct Region {
 /// The number of pageblocks of each kind. Their sum covers all of the guest's memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
+    /// Pageblocks with the use [`Cell::Returned`]. The fields below are named after the other uses.
     pub(crate) returned: u64,
     pub(crate) held: u64,
     pub(crate) partial: u64,

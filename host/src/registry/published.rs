@@ -22,15 +22,22 @@ const PROGRAM_MAX: usize = 256;
 /// The properties of a guest that do not change while it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
+    /// The name of the guest.
     pub(crate) name: String,
+    /// The program and its arguments.
     pub(crate) program: String,
     pub(crate) kernel: KernelKind,
+    /// The accelerator: `KVM` or `TCG`.
     pub(crate) accel: String,
     /// How the guest's free memory returns to the host, until the guest reports another mode.
     pub(crate) give_back: GiveBack,
+    /// The host's pages for the guest's memory: `huge`, `base` or `pool`.
     pub(crate) host_pages: &'static str,
+    /// The guest's RAM in bytes.
     pub(crate) memory_bytes: u64,
+    /// The number of virtual CPUs.
     pub(crate) cpus: u32,
+    /// The time at which the guest's CPUs started.
     pub(crate) started: SystemTime,
 }
 

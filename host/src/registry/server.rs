@@ -42,9 +42,11 @@ const RETRY: Duration = Duration::from_millis(200);
 /// The parts of a run that requests can reach.
 #[derive(Debug)]
 pub(crate) struct Known {
+    /// The guest's figures and curve.
     pub(crate) published: Arc<Published>,
     /// Produces the map, if the guest's kernel has an allocator that the host can read.
     pub(crate) mapper: Option<Mapper>,
+    /// The server of the guest's disks, if it has disks.
     pub(crate) disks: Option<Arc<Disks>>,
     /// The control port of the guest's kernel, if it accepts requests.
     pub(crate) control: Option<Arc<Control>>,

@@ -45,12 +45,16 @@ pub(super) enum Outcome {
 pub(super) struct App {
     /// In the order of the list.
     pub(super) guests: Vec<Guest>,
+    /// The column by which the list is sorted.
     pub(super) sort: Column,
+    /// Whether the order is reversed.
     pub(super) reverse: bool,
     selected: Option<GuestId>,
     /// Whether one guest is shown instead of the list.
     pub(super) detail: bool,
+    /// Whether the help is shown.
     pub(super) help: bool,
+    /// The curve and map of the guest that is shown in detail.
     pub(super) focus: Option<Focus>,
     /// Whether the first figures have arrived.
     pub(super) asked: bool,

@@ -25,6 +25,7 @@ pub(super) struct Blocks<'a> {
 pub(super) struct Grid {
     per_line: usize,
     width: usize,
+    /// The number of pageblocks per cell.
     pub(super) blocks_a_cell: usize,
 }
 

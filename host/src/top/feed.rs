@@ -20,6 +20,7 @@ const POINTS_MAX: usize = 1200;
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Seen {
     pub(super) guests: BTreeMap<GuestId, Presence>,
+    /// The curve and map of the guest that is shown in detail, if there is one.
     pub(super) focus: Option<Focus>,
 }
 
@@ -27,6 +28,7 @@ pub(super) struct Seen {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Focus {
     pub(super) id: GuestId,
+    /// The curve, in order of time.
     pub(super) points: Vec<Moment>,
     /// The map, or the reason why there is none.
     pub(super) map: Result<BlockMap, String>,
@@ -36,6 +38,7 @@ pub(super) struct Focus {
 #[derive(Debug)]
 pub(super) struct Feed {
     wishes: Sender<Option<GuestId>>,
+    /// The receiver of the figures. It is disconnected once the thread ends.
     pub(super) seen: Receiver<Seen>,
 }
 

@@ -28,6 +28,7 @@ pub(super) enum Role {
 /// The abilities of the terminal.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Palette {
+    /// Whether colours are used.
     pub(super) colour: bool,
     /// Whether the terminal shows Unicode's block elements.
     pub(super) unicode: bool,
