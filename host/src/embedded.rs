@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 pub struct Embedded {
     /// The guest kernel, an ELF file.
     pub kernel: &'static [u8],
-    /// `ebb-workloads`.
+    /// The experiments: the program `ebb-workloads`.
     pub experiments: &'static [u8],
-    /// `ebb-init`, the first process of stock guests.
+    /// The first process of stock guests: the program `ebb-init`.
     pub init: &'static [u8],
 }
 

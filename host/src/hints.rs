@@ -112,8 +112,9 @@ pub(crate) fn add(mut error: Error) -> Error {
     error
 }
 
-/// Prints the text of a clap error: help on stdout, errors of usage on stderr. Control characters
-/// from the command line or the environment are made harmless.
+/// Prints the text of a clap error: help on stdout, errors of usage on stderr. If the text has
+/// control characters of the command line or the environment, prints it on stderr without them and
+/// without styles.
 pub(crate) fn print(error: &Error) {
     // clap's text also contains the name by which ebb was called.
     let name = std::env::args_os().next().unwrap_or_default();

@@ -135,7 +135,7 @@ impl KernelKind {
     }
 }
 
-/// What a kernel must have in its own way; all else is the same for every guest.
+/// The kernel of a guest as far as its command line, devices and CPU features depend on it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
     Ebb,

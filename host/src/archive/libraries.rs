@@ -135,9 +135,9 @@ fn refused(purpose: Use, name: &Path, source: AdmissionError) -> LibraryError {
     }
 }
 
-/// Opens the first file in `places` that is a library and may be packed. Returns its path and the
-/// file. Returns `None` if there is none. Fails with the first refusal if every existing file is
-/// refused.
+/// Opens the first file in `places` that is a library and may be packed, and returns it with its
+/// path. Returns `None` if there is no library. Fails with the first reason if libraries exist but
+/// none may be packed.
 fn find(
     packer: &mut Packer<'_>,
     places: &[PathBuf],

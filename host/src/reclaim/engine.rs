@@ -113,7 +113,7 @@ impl FreeMemory {
         self.guest.give_back() == Some(GiveBack::Shared)
     }
 
-    /// Returns a pace for this guest's memory.
+    /// Returns a new [`Pace`] that suits the pages in which the host keeps this guest.
     pub(super) fn pace(&self) -> Pace {
         let ends = self.ram.regions().into_iter();
         let ends = ends.filter_map(|region| region.start.checked_add(region.bytes));

@@ -61,7 +61,8 @@ struct Block {
     has_come_back: bool,
 }
 
-/// The records of a guest's blocks. Times are measured from its creation.
+/// Decides when each free block of a guest may be taken, from a record of each block. Times are
+/// measured from its creation.
 #[derive(Debug)]
 pub(super) struct Pace {
     times: Times,

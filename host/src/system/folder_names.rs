@@ -4,9 +4,9 @@ use rustix::fs::{Dir, DirEntry};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// An iterator over the names in a folder, in the host's order and without `.` and `..`. Its memory
-/// is one buffer, however many names there are. As with readdir(3), a name that is created or
-/// removed during the iteration may be missing. Every other name appears once.
+/// A cursor over the names in a folder, in the host's order and without `.` and `..`. Its memory is
+/// one buffer, however many names there are. As with readdir(3), a name that is created or removed
+/// during the iteration may be missing. Every other name appears once.
 #[derive(Debug)]
 pub(crate) struct FolderNames {
     dir: Dir,

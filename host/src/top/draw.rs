@@ -71,7 +71,7 @@ fn summary(app: &App, palette: Palette) -> Line<'static> {
     if count > 0 {
         let plural = if count == 1 { "" } else { "s" };
         spans.push(Span::raw(format!("   {count} guest{plural}")));
-        // What no guest tells is not nothing.
+        // If no guest reports a figure, its sum is unknown and not zero.
         let sum = |of: fn(&Figures) -> Option<u64>| {
             let known = figures.iter().filter_map(|figures| of(figures));
             known

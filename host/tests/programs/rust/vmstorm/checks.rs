@@ -69,7 +69,8 @@ fn must_be_allowed(
     }
 }
 
-/// Checks that the mappings of all files that a process shares between its threads show the files.
+/// Checks that this process's common mapping of each file (`view`) shows the file. `whose` names
+/// the process in a failure.
 pub fn common_views(actor: &Actor, whose: &str) {
     for file in actor.files {
         let untouched = History::of(file.number, actor.actors).is_empty();
