@@ -135,7 +135,7 @@ impl KernelKind {
     }
 }
 
-/// The kernel of a guest as far as its command line, devices and CPU features depend on it.
+/// The kind of kernel, for the parts of QEMU's command line that differ between Ebb and Linux.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
     Ebb,

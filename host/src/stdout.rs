@@ -10,12 +10,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write(&printable_lines(text)).map_err(failed)
 }
 
-/// Writes a styled text to stdout. Fails as [`print`].
+/// Writes a styled text to stdout. Fails as [`print()`].
 pub(crate) fn print_styled(text: &Styled) -> Result<(), Failure> {
     write(text.as_str()).map_err(failed)
 }
 
-/// Writes `text` to stdout as [`print`] does. Returns `Ok` if the reader has closed the pipe. Fails
+/// Writes `text` to stdout as [`print()`] does. Returns `Ok` if the reader has closed the pipe. Fails
 /// with [`Failure::Output`] for other errors.
 pub(crate) fn offer(text: &str) -> Result<(), Failure> {
     match write(&printable_lines(text)) {

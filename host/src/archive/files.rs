@@ -82,7 +82,7 @@ pub(crate) fn add_all(
 
 /// Adds the files of `argument` (`SRC` or `SRC:DEST`) to `tree`, and the path of `SRC` to `named`.
 /// Returns the source and the destination. The destination is `None` for the root, which several
-/// arguments may share.
+/// arguments may share. Fails if the source is missing or cannot be read or packed.
 fn add(
     tree: &mut Initramfs,
     named: &mut Named,
@@ -296,7 +296,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Opens the entry `name` of `folder` with `O_PATH` and reads its type and mode. Follows no link
-/// and triggers no automount.
+/// and triggers no automount. Fails as openat2(2).
 fn open_in(folder: BorrowedFd<'_>, name: &CStr) -> Result<Looked, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;

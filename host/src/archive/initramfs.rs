@@ -495,7 +495,7 @@ impl<W: Write> Archive<W> {
     }
 
     /// Writes the header and the name of a member. The caller then writes the data. With `aligned`,
-    /// the data is aligned as file data, else to 4 bytes.
+    /// the data is aligned as file data, else to 4 bytes. Fails with `Write`.
     fn member(
         &mut self,
         name: &[u8],

@@ -178,7 +178,7 @@ impl Loading {
         }
     }
 
-    /// Returns the folders that this file's libraries inherit.
+    /// Returns the folders that this file's libraries inherit. Returns `None` if there are none.
     fn inherits(&self) -> Option<Rc<Inherited>> {
         match (&self.runpath, &self.rpath) {
             (None, Some(rpath)) => Some(Rc::new(Inherited {
@@ -248,7 +248,7 @@ fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
 }
 
 /// Adds the library that glibc loads by itself, if it is in the folder of `glibc` and may be
-/// packed.
+/// packed. Fails as [`add_file`].
 fn add_beside(packer: &mut Packer<'_>, glibc: &Path) -> Result<(), LibraryError> {
     let path = glibc.with_file_name(LOADED_BY_GLIBC);
     match packer.admit(&path, Use::Library) {

@@ -229,7 +229,8 @@ impl Packer<'_> {
     }
 
     /// Packs a program at its path on the host, with its libraries, which may be found relative to
-    /// it. Returns its path in the guest.
+    /// it. Returns its path in the guest. Fails if a library may not be packed, or a path conflicts
+    /// with a packed file.
     fn add_in_place(
         &mut self,
         path: &Path,
@@ -262,7 +263,8 @@ impl Packer<'_> {
         }
     }
 
-    /// Packs the loader and libraries of a dynamic program. Does nothing for other programs.
+    /// Packs the loader and libraries of a dynamic program. Does nothing for other programs. Fails
+    /// with `Libraries` if one is missing or may not be packed.
     fn add_its_libraries(
         &mut self,
         file: &HostFile,
@@ -389,7 +391,8 @@ fn in_path(name: &OsStr, mut is_there: impl FnMut(&Path) -> bool) -> Option<Path
     places.find(|path| is_there(path))
 }
 
-/// Returns the guest path in `/bin` for a file whose folder does not matter.
+/// Returns the guest path in `/bin` for a file whose folder does not matter. Fails if the name is
+/// no valid path.
 fn in_bin(file: &Path) -> Result<GuestPath, ProgramError> {
     let base = file.file_name().unwrap_or(file.as_os_str());
     Ok(GuestPath::parse(&[b"/bin/", base.as_bytes()].concat())?)

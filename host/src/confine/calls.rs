@@ -384,7 +384,8 @@ fn fcntl_rules() -> io::Result<Vec<SeccompRule>> {
     Ok(rules)
 }
 
-/// Returns a filter that allows the calls in `rules`. Other calls fail with `EPERM`.
+/// Returns a filter that allows the calls in `rules`. Other calls fail with `EPERM`. Fails if the
+/// filter cannot be compiled.
 fn allowing(rules: Rules) -> io::Result<BpfProgram> {
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     compiled(rules, refuse, SeccompAction::Allow)

@@ -161,7 +161,7 @@ fn forget_environment() {
     }
 }
 
-/// Closes every descriptor above stderr except `socket`.
+/// Closes every descriptor above stderr except `socket`. Fails as close_range(2).
 fn close_all_but(socket: &UnixStream) -> io::Result<()> {
     let kept = socket.as_raw_fd().unsigned_abs();
     for (first, last) in [(3, kept.saturating_sub(1)), (kept + 1, u32::MAX)] {

@@ -227,7 +227,7 @@ impl FreeMemory {
     }
 
     /// Waits until no other thread of this process takes memory, and locks the mutex. Fails with
-    /// [`ReclaimError::Busy`] after [`PATIENCE`].
+    /// [`ReclaimError::Busy`] after [`PATIENCE`]. Returns the locked mutex.
     fn turn(&self) -> Result<MutexGuard<'_, Option<Lease>>, ReclaimError> {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -117,7 +117,8 @@ fn inflate(
 }
 
 /// Waits for new statistics of the guest. Older ones may be from a time when it had more memory to
-/// spare. Returns `None` if none arrive within [`TELLING`] or `stop` is set.
+/// spare. Returns `None` if none arrive within [`TELLING`] or `stop` is set. Fails if the monitor
+/// fails.
 fn wait_for_news(balloon: &mut Balloon, stop: &AtomicBool) -> Result<Option<Told>, BalloonError> {
     let before = balloon.told()?;
     let deadline = Instant::now() + TELLING;
@@ -132,7 +133,7 @@ fn wait_for_news(balloon: &mut Balloon, stop: &AtomicBool) -> Result<Option<Told
 }
 
 /// Waits until the guest has `wanted` bytes, makes no progress for [`STILL`], or `stop` is set.
-/// Returns the guest's memory in bytes.
+/// Returns the guest's memory in bytes. Fails if the monitor fails.
 fn settle(balloon: &mut Balloon, wanted: u64, stop: &AtomicBool) -> Result<u64, BalloonError> {
     let mut last = balloon.memory()?;
     let mut way = Way {
@@ -150,8 +151,8 @@ fn settle(balloon: &mut Balloon, wanted: u64, stop: &AtomicBool) -> Result<u64, 
     Ok(last)
 }
 
-/// The distance between a guest's memory and its target. Only a new least distance is progress, so
-/// oscillation is not.
+/// The distance between a guest's memory and its target. Only a new least distance counts as
+/// progress, so a guest that oscillates makes none.
 struct Way {
     wanted: u64,
     /// The least distance so far in bytes.

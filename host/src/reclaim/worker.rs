@@ -133,7 +133,8 @@ enum Pass {
 }
 
 /// Examines all memory once and takes the blocks that `pace` allows. With `asleep`, the previous
-/// pass found no block, and the guest rings from now on.
+/// pass found no block, and the guest rings from now on. Returns how the pass ended. Fails if a
+/// block cannot be dropped.
 fn pass(session: &mut Session<'_>, pace: &mut Pace, asleep: bool) -> Result<Pass, ReclaimError> {
     if asleep {
         session.attached.sleep();

@@ -274,7 +274,7 @@ fn answers(body: &Body, request: Request) -> bool {
 impl Connection {
     /// Returns the figures. They must have been requested, or a late answer to another request is
     /// pending. In that case, stores the late answer and requests the figures. Returns `None` if
-    /// they do not arrive before `deadline`.
+    /// they do not arrive before `deadline`. Fails as [`Self::receive`].
     fn figures(&mut self, deadline: Instant) -> io::Result<Option<Box<Figures>>> {
         match self.receive(deadline)? {
             Some(Body::Figures(figures)) => Ok(Some(figures)),
@@ -346,7 +346,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket is readable. Returns `false` if `deadline` passes first.
+    /// Waits until the socket is readable. Returns `false` if `deadline` passes first. Fails as
+    /// poll(2).
     fn wait(&self, deadline: Instant) -> io::Result<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).ok();

@@ -76,8 +76,8 @@ impl Published {
         }
     }
 
-    /// Stores a new sample of the guest. `overhead` is QEMU's own memory in bytes, and `pss` is its
-    /// share of shared memory in bytes, if known.
+    /// Stores a new sample of the guest. `overhead` is QEMU's own memory in bytes. `pss` is its
+    /// proportional share of that memory in bytes.
     pub(crate) fn publish(&self, sample: &Sample, overhead: Option<u64>, pss: Option<u64>) {
         // Readers copy a few KiB under the lock, so this wait is short.
         let mut state = self.lock();

@@ -199,7 +199,7 @@ impl Server {
     }
 
     /// Waits until a descriptor is ready or a deadline has passed. Returns the ready events of
-    /// `stop`, of the listener, and of each client.
+    /// `stop`, of the listener, and of each client. Fails as poll(2).
     fn wait(&self, stop: &UnixStream, now: Instant) -> Result<Vec<PollFlags>, Errno> {
         let mut until = now + IDLE_MAX;
         let listens = now >= self.listen_again;

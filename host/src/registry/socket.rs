@@ -81,7 +81,7 @@ impl Drop for Listening {
     }
 }
 
-/// Renames `from` to `to`. Returns `false` if `to` already exists.
+/// Renames `from` to `to`. Returns `false` if `to` already exists. Fails as renameat2(2).
 fn rename(folder: &Folder, from: &str, to: &str) -> io::Result<bool> {
     let at = folder.fd();
     match rustix::fs::renameat_with(at, from, at, to, RenameFlags::NOREPLACE) {

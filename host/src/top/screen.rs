@@ -103,7 +103,7 @@ fn run(
 }
 
 /// Waits up to `wait` for a key. Returns `true` if the terminal is gone. The library that reads
-/// keys must not be called then, because it would retry forever.
+/// keys must not be called then, because it would retry forever. Fails as poll(2).
 fn hung_up(wait: Duration) -> io::Result<bool> {
     let stdin = rustix::stdio::stdin();
     let timeout = Timespec::try_from(wait).map_err(io::Error::other)?;

@@ -261,7 +261,8 @@ impl Legal {
         legal
     }
 
-    /// The fast check for the most common contents: all zero, or all unchanged.
+    /// The fast check for the most common contents: all zero, or all unchanged. Returns `false` if
+    /// a slower check must decide.
     fn takes(&self, words: &[u64], before: &[u64]) -> bool {
         self.zero && words == &ZEROES[..words.len()] || self.before && words == before
     }
