@@ -46,7 +46,7 @@ impl OwnFolder {
         cache_folder().map(|path| Self::make(&path)).transpose()
     }
 
-    /// Opens the folder at `path`. Creates it and missing parents with mode 700.
+    /// Opens and returns the folder at `path`. Creates it and missing parents with mode 700.
     ///
     /// # Errors
     /// If it cannot be created or opened; if it, or the link to it, belongs to another user; if

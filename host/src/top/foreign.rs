@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A guest with the socket of its QEMU's monitor.
+/// A guest that `ebb` did not start, with the socket of its QEMU's monitor.
 #[derive(Debug)]
 pub(super) struct Foreign {
     path: PathBuf,
