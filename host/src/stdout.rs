@@ -15,8 +15,8 @@ pub(crate) fn print_styled(text: &Styled) -> Result<(), Failure> {
     write(text.as_str()).map_err(failed)
 }
 
-/// Writes `text` to stdout as [`print()`] does. Returns `Ok` if the reader has closed the pipe. Fails
-/// with [`Failure::Output`] for other errors.
+/// Writes `text` to stdout as [`print()`] does. Returns `Ok` if the reader has closed the pipe.
+/// Fails with [`Failure::Output`] for other errors.
 pub(crate) fn offer(text: &str) -> Result<(), Failure> {
     match write(&printable_lines(text)) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(error)),

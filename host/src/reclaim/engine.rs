@@ -301,8 +301,8 @@ impl Session<'_> {
         self.taken.bytes > self.memory.ram.bytes()
     }
 
-    /// Takes the next free blocks, at most `most` frames (rounded up to a block). Returns the number
-    /// of frames, and how the step ended.
+    /// Takes the next free blocks, at most `most` frames (rounded up to a block). Returns the
+    /// number of frames, and how the step ended.
     pub(super) fn step(&mut self, most: u64) -> (u64, StepEnd<ReclaimError>) {
         self.step_where(most, &mut |_| true, |_| {})
     }
