@@ -1,8 +1,8 @@
-//! Builds the guest kernel, the first process of guests with stock Linux, and the experiments, so
-//! that one `cargo build` makes one binary that holds them.
+//! Builds the guest kernel, the first process of guests with stock Linux, and the experiments. One
+//! `cargo build` then makes one binary that holds them all.
 //!
-//! `EBB_KERNEL=path` embeds that kernel instead; `EBB_SKIP_KERNEL=1` embeds none of them (for type
-//! checks, where linking a kernel would be waste).
+//! `EBB_KERNEL=path` embeds that kernel instead of building one. `EBB_SKIP_KERNEL=1` embeds empty
+//! files and builds nothing, for type checks that need no linked kernel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,9 +16,9 @@ struct Part {
     profile: &'static str,
     features: &'static str,
     flags: &'static str,
-    /// What it is called where it is embedded.
+    /// The name of the file in `OUT_DIR` that the binary embeds.
     embedded: &'static str,
-    /// What it depends on besides the manifests of the workspace.
+    /// Folders of the workspace whose changes make a new build necessary.
     sources: &'static [&'static str],
 }
 
@@ -31,7 +31,7 @@ const KERNEL: Part = Part {
     sources: &["kernel", "mm", "balloon", "wire"],
 };
 
-/// Static, so that it runs in every guest, also on a stock kernel with nothing but an initramfs.
+/// A static program, so that it runs in every guest, also on a stock kernel with only an initramfs.
 const WORKLOADS: Part = Part {
     package: "ebb-workloads",
     profile: "release",
@@ -41,7 +41,7 @@ const WORKLOADS: Part = Part {
     sources: &["workloads"],
 };
 
-/// Static, since its guest holds nothing else but the program.
+/// A static program, because its guest has no libraries.
 const INIT: Part = Part {
     package: "ebb-init",
     profile: "init",
@@ -78,10 +78,13 @@ fn embed(built: &Path, embedded: &Path) {
     }
 }
 
-/// Runs a second cargo for a part, in a target directory of its own (the outer cargo holds the
-/// lock of the usual one), and returns the program. Without `--target` and
-/// `CARGO_TARGET_DIR` it is the directory that `make kernel`, `make workloads` and `make init` use, so that each
-/// part is built once.
+/// Builds `part` with a second cargo and returns the path of the program. The second cargo has a
+/// target directory of its own, because the outer cargo holds the lock of the usual one. Without
+/// `--target` and `CARGO_TARGET_DIR`, `make kernel`, `make workloads` and `make init` use the same
+/// directory, so each part is built once.
+///
+/// # Panics
+/// If cargo cannot be run or fails.
 fn build(part: &Part, out: &Path) -> PathBuf {
     let host = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let root = host
@@ -109,7 +112,7 @@ fn build(part: &Part, out: &Path) -> PathBuf {
         ])
         .arg("--target-dir")
         .arg(&target_dir);
-    // What the outer cargo set for the host's build would leak into the guest's.
+    // The guest's build must not see these settings of the host's build.
     for name in [
         "CARGO_ENCODED_RUSTFLAGS",
         "CARGO_BUILD_RUSTFLAGS",

@@ -1,5 +1,5 @@
-//! `ebb`: runs ordinary Linux programs in small VMs. What it does is in `src/`; this adds what its guests
-//! run, built by `build.rs`.
+//! The command `ebb`, which runs ordinary Linux programs in small VMs. The crate `ebb-host` in
+//! `src/` implements it. This file adds the guest programs that `build.rs` has built.
 
 use ebb_host::Embedded;
 use std::process::ExitCode;

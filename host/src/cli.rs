@@ -1,4 +1,4 @@
-//! What the command line looks like.
+//! The definition of the command line.
 
 use crate::ask::{PauseOptions, ReclaimOptions, ResumeOptions};
 use crate::blk::BlkOptions;
@@ -126,7 +126,7 @@ mod tests {
         ] {
             assert!(read(shell).contains("give-back"), "{shell}");
         }
-        // What is not for users has none.
+        // A hidden command has no manual page.
         assert!(!folder.join("man/man1/ebb-pages.1").exists());
         let _ = std::fs::remove_dir_all(&folder);
     }

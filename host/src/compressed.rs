@@ -1,13 +1,14 @@
-//! Streams that are compressed by gzip, zstd or xz. Each decoder is Rust alone: its input is hostile.
+//! Decoders for streams that gzip, zstd or xz have compressed. All are written in Rust, because
+//! their input is not trusted.
 
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, Read};
 
-/// Bytes that a decoder may look back at, and take of memory for it.
+/// The largest window of a stream in bytes. A decoder keeps a window of earlier bytes in memory.
 const WINDOW_MAX: u64 = 128 << 20;
 
-/// How bytes are compressed.
+/// The format of a compressed stream.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Coding {
     Gzip,
@@ -16,7 +17,8 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// Returns the coding of a stream that begins with `first`; `None` for any other stream.
+    /// Returns the format of a stream whose first six bytes are `first`. Returns `None` for any
+    /// other format.
     pub(crate) fn of_first(first: [u8; 6]) -> Option<Self> {
         match first {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
@@ -26,8 +28,9 @@ impl Coding {
         }
     }
 
-    /// Returns a reader of the unpacked bytes of `packed`, a stream in this coding. Streams that follow one
-    /// another are read as one.
+    /// Returns a reader of the unpacked bytes of `packed`, a stream in this format. Several streams
+    /// in a row are read as one. Reading fails if `packed` is malformed or needs a window of more
+    /// than [`WINDOW_MAX`] bytes.
     pub(crate) fn reader<'a>(self, packed: impl BufRead + 'a) -> Box<dyn Read + 'a> {
         match self {
             Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
@@ -41,22 +44,22 @@ impl Coding {
     }
 }
 
-/// Reads a stream of zstd: any number of frames. A frame gives nothing out until a whole window of it is
-/// unpacked.
+/// A reader of a zstd stream, which consists of any number of frames. A frame yields no bytes
+/// before a whole window of it, or all of it, is unpacked.
 struct Zstd<R> {
     packed: R,
     decoder: FrameDecoder,
     place: Place,
 }
 
-/// Where the decoder is.
+/// The position of the decoder in the stream.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Place {
-    /// Before the header of a frame, or at the end.
+    /// Before the header of a frame, or at the end of the stream.
     Between,
-    /// In a frame. `given` bytes of it have been read, unpacked.
+    /// In a frame. The reader has returned `given` unpacked bytes of the frame.
     Within { given: u64 },
-    /// After an error. Nothing more is given out.
+    /// After an error. Every further read fails.
     Broken,
 }
 
@@ -71,8 +74,9 @@ impl<R: BufRead> Zstd<R> {
         }
     }
 
-    /// Reads the header of the next frame, and returns `false` at the end. A frame of a user's own data is
-    /// passed over.
+    /// Reads the header of the next frame. Returns `false` at the end of the stream. A skippable
+    /// frame, which holds a user's own data, is skipped, and the result is `true`. Fails if the
+    /// header is malformed or the stream ends too early.
     fn enter(&mut self) -> io::Result<bool> {
         if self.packed.fill_buf()?.is_empty() {
             return Ok(false);
@@ -94,13 +98,14 @@ impl<R: BufRead> Zstd<R> {
         Ok(true)
     }
 
-    /// Ends a frame after its last byte. `given` bytes of it have been read.
+    /// Ends the current frame after its last byte. `given` is the number of bytes that were read
+    /// from it.
     ///
     /// # Errors
-    /// The frame says another number, or has another checksum.
+    /// If the frame's header states another number of bytes, or the checksum does not match.
     fn leave(&mut self, given: u64) -> io::Result<()> {
         self.place = Place::Between;
-        // 0 stands for a frame that does not say it, too.
+        // 0 also means that the header does not state the number.
         let size = self.decoder.content_size();
         if size != 0 && size != given {
             return Err(io::Error::other(format!(
@@ -114,9 +119,10 @@ impl<R: BufRead> Zstd<R> {
         Ok(())
     }
 
-    /// Reads some bytes to `to`, which has room for one at least. Returns 0 at the end.
+    /// Unpacks bytes into `to`, which must not be empty. Returns their number, or 0 at the end of
+    /// the stream. Fails if the stream is malformed.
     fn next(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        // Ends: each turn reads a part of the stream, or returns.
+        // The loop ends, because each turn reads a part of the stream or returns.
         loop {
             match self.place {
                 Place::Broken => return Err(io::ErrorKind::InvalidData.into()),
@@ -160,16 +166,16 @@ pub(crate) mod tests {
     use super::*;
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-    /// Compresses by zstd.
+    /// Compresses `plain` with zstd and returns the stream.
     pub(crate) fn zstd(plain: &[u8]) -> Vec<u8> {
         compress_to_vec(plain, CompressionLevel::Fastest)
     }
 
-    /// Returns a frame that unpacks to at least `count` zeroes. It is 32,000 times smaller.
+    /// Returns a zstd frame that unpacks to at least `count` zeroes and is 32,000 times smaller.
     pub(crate) fn zstd_zeroes(count: u64) -> Vec<u8> {
-        // No length and no checksum; a window of 128 KiB.
+        // The header has no length and no checksum. The window is 128 KiB.
         let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 7 << 3];
-        // A block is one byte and how often it stands there.
+        // Each block is one byte and a count of its repetitions.
         let block = |last: u32| {
             let [low, middle, high, _] = (last | 1 << 1 | (128 << 10) << 3).to_le_bytes();
             [low, middle, high, 0]
@@ -181,7 +187,7 @@ pub(crate) mod tests {
         frame
     }
 
-    /// Returns a frame that holds `plain` as it is, and a window of 128 MiB.
+    /// Returns a frame that holds `plain` uncompressed and states a window of 128 MiB.
     pub(crate) fn zstd_stored(plain: &[u8]) -> Vec<u8> {
         let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 17 << 3];
         for part in plain.chunks(128 << 10) {
@@ -189,7 +195,7 @@ pub(crate) mod tests {
             frame.extend(&header.to_le_bytes()[..3]);
             frame.extend(part);
         }
-        // The last block, which is empty.
+        // The last block is empty.
         frame.extend([1, 0, 0]);
         frame
     }
@@ -202,7 +208,7 @@ pub(crate) mod tests {
         Ok(plain)
     }
 
-    /// What Debian's `zstd -19 --check` makes of `FOX`, forty times.
+    /// The output of Debian's `zstd -19 --check` for `FOX` repeated forty times.
     #[rustfmt::skip]
     const CHECKED: [u8; 68] = [
         0x28, 0xb5, 0x2f, 0xfd, 0x64, 0x08, 0x06, 0xb5, 0x01, 0x00, 0xd4, 0x02,
@@ -213,7 +219,7 @@ pub(crate) mod tests {
         0x16, 0xfe, 0xaa, 0x0c, 0xdb, 0xe8, 0x69, 0xc4,
     ];
     const FOX: &[u8] = b"The quick brown fox jumps over the lazy dog.\n";
-    /// A frame of a user's own data: its magic number, its length, and two bytes.
+    /// A skippable frame: its magic number, its length, and two bytes.
     const SKIPPED: [u8; 10] = [0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 7, 7];
 
     #[test]
@@ -234,8 +240,8 @@ pub(crate) mod tests {
                 let mut changed = CHECKED;
                 changed[place] ^= 1 << bit;
                 if let Ok(plain) = read(&changed) {
-                    // Without the flag there is no checksum, and its bytes are no frame; a frame that
-                    // is a user's has nothing to unpack.
+                    // Without its flag, the checksum's bytes are read as a frame and are malformed.
+                    // A skippable frame has nothing to unpack.
                     assert!(
                         plain == fox || plain.is_empty(),
                         "bit {bit} of byte {place}"
@@ -252,7 +258,7 @@ pub(crate) mod tests {
         let mut reader = Coding::Zstd.reader(&changed[..]);
         reader.read_to_end(&mut Vec::new()).unwrap_err();
         reader.read(&mut [0; 9]).unwrap_err();
-        // Without a checksum, the number of bytes tells: byte 5 is it.
+        // Byte 5 is the number of bytes. A wrong number is found even without a checksum.
         let mut changed = CHECKED[..CHECKED.len() - 4].to_vec();
         (changed[4], changed[5]) = (0x60, changed[5] ^ 1);
         let error = read(&changed).unwrap_err();
@@ -275,7 +281,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_window_of_more_than_128_mib_is_refused_before_it_is_taken() {
-        // A header whose window is 2^31 bytes.
+        // A header with a window of 2^31 bytes.
         let error = read(&[0x28, 0xb5, 0x2f, 0xfd, 0, 21 << 3, 1, 0, 0]).unwrap_err();
         assert!(error.to_string().contains("2147483648"), "{error}");
     }

@@ -1,26 +1,28 @@
-//! The programs of guests that the binary holds.
+//! The programs for guests that the binary holds.
 
 use std::sync::OnceLock;
 
-/// Static programs. One that the build has skipped is empty.
+/// The programs that are embedded in the binary. All are static. A program that the build skipped
+/// is empty.
 #[derive(Copy, Clone, Debug)]
 pub struct Embedded {
     /// The guest kernel, an ELF file.
     pub kernel: &'static [u8],
-    /// `ebb-workloads`.
+    /// The experiments: the program `ebb-workloads`.
     pub experiments: &'static [u8],
-    /// `ebb-init`, the first process of stock guests.
+    /// The first process of stock guests: the program `ebb-init`.
     pub init: &'static [u8],
 }
 
 static EMBEDDED: OnceLock<Embedded> = OnceLock::new();
 
-/// Keeps them for the rest of the process.
+/// Stores the embedded programs for the rest of the process. Only the first call has an effect.
 pub(crate) fn set(embedded: Embedded) {
     EMBEDDED.get_or_init(|| embedded);
 }
 
-/// Returns those of this process; empty ones in a process that has set none, such as that of a unit test.
+/// Returns the embedded programs of this process. They are empty if [`set`] was not called, as in
+/// unit tests.
 pub(crate) fn get() -> Embedded {
     let none = Embedded {
         kernel: &[],

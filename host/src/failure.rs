@@ -1,4 +1,4 @@
-//! What ebb says and returns when it is ebb that failed, not the program.
+//! Errors of `ebb` itself, as opposed to those of the program: their messages and exit statuses.
 
 use crate::archive::{BusyboxError, FileError, LibraryError, PackError, ProgramError};
 use crate::confine::CageError;
@@ -17,13 +17,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// ebb's own failure, as env(1) and timeout(1) number them.
+/// The exit status for a failure of `ebb` itself. env(1) and timeout(1) use the same numbers.
 pub(crate) const STATUS_FAILED: u8 = 125;
 const STATUS_CANNOT_RUN: u8 = 126;
 const STATUS_NOT_FOUND: u8 = 127;
 const STATUS_TIMEOUT: u8 = 124;
 
-/// Why `ebb run` has no status of a program to return.
+/// The error of a command: `ebb` fails, and there is no exit status of a program to return.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -142,7 +142,8 @@ impl From<Complaint> for Failure {
 }
 
 impl Failure {
-    /// The system does not give what the guest needs: `what`, for people.
+    /// Returns a function that wraps an I/O error as [`Failure::Setup`]. `what` names the missing
+    /// resource in the message.
     pub(crate) fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Setup {
             what,
@@ -150,7 +151,7 @@ impl Failure {
         }
     }
 
-    /// The exit status for it.
+    /// Returns the exit status of `ebb` for this failure.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Timeout { .. } => STATUS_TIMEOUT,
@@ -163,12 +164,13 @@ impl Failure {
         }
     }
 
-    /// Says what happened, why, and what to do.
+    /// Prints the failure on stderr: what happened, its causes, the last log lines, and a hint
+    /// where there is one.
     pub(crate) fn print(&self) {
         stderr::say(&self.whole());
     }
 
-    /// What [`Self::print`] says.
+    /// Returns the text that [`Self::print`] prints, without a newline at the end.
     fn whole(&self) -> String {
         let mut text = format!("ebb: {}\n", self.line());
         for (title, lines) in self.logs() {
@@ -186,7 +188,7 @@ impl Failure {
         text
     }
 
-    /// What happened, and why, on one line.
+    /// Returns the message and the messages of all its sources as one line, separated by colons.
     fn line(&self) -> String {
         let mut text = self.to_string();
         let mut source = self.source();
@@ -197,7 +199,8 @@ impl Failure {
         text
     }
 
-    /// The same, with what QEMU said about it, if anything.
+    /// Returns the message and its sources as one line, followed by the lines of the logs,
+    /// separated by semicolons.
     pub(crate) fn cause(&self) -> String {
         let logs = self.logs().into_iter().flat_map(|(_, lines)| lines);
         let lines = logs.filter(|line| !line.is_empty()).map(String::as_str);
@@ -299,7 +302,7 @@ impl Failure {
     }
 }
 
-/// How QEMU's end reads in a message.
+/// Returns a phrase that describes the end of QEMU: its exit status or the signal that killed it.
 pub(crate) fn describe(ended: Ended) -> String {
     match ended {
         Ended::Exit(code) => format!("QEMU exited with status {code}"),

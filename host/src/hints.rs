@@ -1,11 +1,11 @@
-//! What ebb itself says about words that it does not know, above all those of container users.
+//! Hints that ebb adds to errors of usage, above all for words that users of containers know.
 
 use crate::text::{printable_lines, stderr, steers};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use std::error::Error as _;
 
-/// Options of other tools that run programs, and what does the same here.
+/// Options of other tools that run programs, each with the equivalent of `ebb`.
 const OPTIONS: [(&[&str], &str); 13] = [
     (
         &["-e"],
@@ -24,7 +24,7 @@ const OPTIONS: [(&[&str], &str); 13] = [
         "`ebb run … &` runs it in the background; `ebb top` shows it there",
     ),
     (
-        // `-v/a:/b` is `-v` and something that begins with a slash.
+        // clap reads `-v/a:/b` as `-v` and an option that begins with a slash.
         &["--mount", "-/"],
         "`--volume SRC:DST` shows a folder of the host that the guest changes, `--root DIR` one as its root, \
          `--file SRC:/DEST` packs a copy",
@@ -63,7 +63,7 @@ const OPTIONS: [(&[&str], &str); 13] = [
     ),
 ];
 
-/// Commands of such tools, likewise.
+/// Commands of such tools, each with the equivalent of `ebb`.
 const COMMANDS: [(&[&str], &str); 4] = [
     (
         &["ps", "ls", "list", "stats"],
@@ -83,7 +83,8 @@ const COMMANDS: [(&[&str], &str); 4] = [
     ),
 ];
 
-/// Adds ebb's own hint to an error of usage, where it has one.
+/// Adds a hint of ebb's own to a clap error. Changes only unknown arguments and unknown
+/// subcommands. If ebb has a hint, it replaces clap's suggestions.
 pub(crate) fn add(mut error: Error) -> Error {
     let (subject, known) = match error.kind() {
         ErrorKind::UnknownArgument => (ContextKind::InvalidArg, OPTIONS.as_slice()),
@@ -95,14 +96,14 @@ pub(crate) fn add(mut error: Error) -> Error {
     };
     let hint = hint(word, known).map(str::to_owned);
     let hint = hint.or_else(|| {
-        // Somebody left out `run`.
+        // The user probably left out `run`.
         let program = subject == ContextKind::InvalidSubcommand && word.contains('/');
         program.then(|| format!("`ebb run -- {word}` runs a program"))
     });
-    // clap's own advice, to write `-- --option`, would make the option a program.
+    // clap suggests `-- --option`, which would make the option the program's name.
     error.remove(ContextKind::Suggested);
     if let Some(hint) = hint {
-        // What is near in spelling is not near in meaning: `-e` has nothing to do with `-m`.
+        // A similar spelling does not mean a similar meaning: `-e` has nothing to do with `-m`.
         error.remove(ContextKind::SuggestedArg);
         error.remove(ContextKind::SuggestedSubcommand);
         let hints = ContextValue::StyledStrs(vec![StyledStr::from(hint)]);
@@ -111,25 +112,27 @@ pub(crate) fn add(mut error: Error) -> Error {
     error
 }
 
-/// Prints help, or an error of usage.
+/// Prints the text of a clap error: help on stdout, errors of usage on stderr. If the text has
+/// control characters of the command line or the environment, prints it on stderr without them and
+/// without styles.
 pub(crate) fn print(error: &Error) {
-    // The name by which ebb was called is in it, too.
+    // clap's text also contains the name by which ebb was called.
     let name = std::env::args_os().next().unwrap_or_default();
     if is_harmless(&name.to_string_lossy()) && is_ours(error) {
-        // A stream that is closed is no failure: no reader is left.
+        // A closed stream is no failure, because there is no reader.
         let _ = error.print();
     } else {
         stderr::say(plain(error).trim_end());
     }
 }
 
-/// Returns the text of an error without styles; what is not ebb's own in it does not steer the terminal.
+/// Returns the text of an error without styles. It contains no control characters but newlines.
 fn plain(error: &Error) -> String {
     printable_lines(&error.render().to_string())
 }
 
-/// Returns whether no word in an error steers the terminal. clap puts words of the command line and of the environment
-/// into errors, among its own styles.
+/// Returns whether an error contains no control character of the command line or the environment.
+/// clap puts such words into errors, between its own styles.
 fn is_ours(error: &Error) -> bool {
     let of_source = error
         .source()

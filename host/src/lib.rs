@@ -1,11 +1,11 @@
-//! All of the command `ebb` but the programs that its guests run. It is a crate apart from these, so that
-//! it is compiled while they are.
+//! The command `ebb`, without the programs that its guests run. It is a crate of its own so that it
+//! is compiled while those programs are built.
 //!
-//! `ebb run -- PROGRAM` packs a program into an initramfs, boots the guest kernel that the binary
-//! holds in QEMU, streams the program's standard streams, and reports how much memory the guest
-//! used beside how much of the host's it held.
+//! `ebb run -- PROGRAM` packs a program into an initramfs and boots it in QEMU with the guest
+//! kernel that the binary holds. It carries the program's standard streams. It reports how much
+//! memory the guest used, and how much memory the host held for it.
 
-// From the bottom up.
+// From the bottom up: a module uses only modules above it in this list.
 mod compressed;
 mod embedded;
 mod machine;
@@ -42,8 +42,8 @@ pub use embedded::Embedded;
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
-/// Does what the process's arguments ask for, with the programs in `embedded`. Returns the status with which
-/// the process ends.
+/// Runs the command that the process's arguments name. `embedded` has the programs for guests.
+/// Returns the exit status of the process. Prints help, errors of usage and failures itself.
 pub fn main(embedded: Embedded) -> ExitCode {
     embedded::set(embedded);
     system::heed_file_size_limit();
@@ -51,7 +51,7 @@ pub fn main(embedded: Embedded) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let error = hints::add(error);
-            // Help goes to stdout and is no error. 2 would look like the program's own status.
+            // Help goes to stdout and is no error. A status of 2 would look like the program's own.
             hints::print(&error);
             return ExitCode::from(if error.use_stderr() {
                 failure::STATUS_FAILED

@@ -1,5 +1,5 @@
-//! What a machine is made of, as users and the rest of ebb name it: kernel, board, accelerator, how
-//! memory goes back.
+//! The parts of a guest's machine as users and the rest of ebb name them: kernel, board,
+//! accelerator, and the way that free memory returns to the host.
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -9,7 +9,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Reads a [`GiveBack`] by its name.
+/// Returns a clap parser that reads a [`GiveBack`] mode by its name. Other words are an error of
+/// usage.
 pub(crate) fn give_back_parser() -> impl TypedValueParser<Value = GiveBack> {
     let values = [
         (
@@ -30,7 +31,7 @@ pub(crate) fn give_back_parser() -> impl TypedValueParser<Value = GiveBack> {
     PossibleValuesParser::new(values).map(|name| GiveBack::from_name(&name).unwrap_or_default())
 }
 
-/// What the user asks to run guest instructions.
+/// The user's choice of accelerator, the part that runs guest instructions.
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AccelChoice {
     /// KVM if this kernel boots on it here, else TCG
@@ -41,7 +42,7 @@ pub(crate) enum AccelChoice {
     Tcg,
 }
 
-/// The pages of the host that the user wants a guest's memory in.
+/// The user's choice of host pages for the guest's memory.
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum HostPages {
     /// Huge pages where this host has them for a guest of 128 MiB to 2.75 GiB, else base pages
@@ -54,7 +55,7 @@ pub(crate) enum HostPages {
     Pool,
 }
 
-/// What runs the guest's instructions.
+/// The accelerator that runs the guest's instructions.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Accel {
     Kvm,
@@ -82,9 +83,9 @@ pub(crate) enum Machine {
 /// The kernel that the user asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum KernelChoice {
-    /// The one in this binary, or a developer's.
+    /// The kernel of Ebb: the embedded one, or a developer's image.
     Ebb,
-    /// The one in this file, or Debian's.
+    /// A Linux kernel: the one in this file, or Debian's if there is no path.
     Linux(Option<PathBuf>),
 }
 
@@ -104,18 +105,18 @@ impl FromStr for KernelChoice {
     }
 }
 
-/// Which kernel a guest runs.
+/// The kind of kernel that a guest runs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum KernelKind {
     Ebb,
     Linux,
-    /// Whatever another QEMU runs.
+    /// The unknown kernel of a QEMU that `ebb` did not start.
     Other,
 }
 
 impl KernelKind {
-    /// As people write it.
+    /// Returns the name for people: `Ebb`, `Linux` or `other`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ebb => "Ebb",
@@ -124,7 +125,7 @@ impl KernelKind {
         }
     }
 
-    /// As records and file names have it.
+    /// Returns the name in records and file names, in lower case.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Ebb => "ebb",
@@ -134,16 +135,18 @@ impl KernelKind {
     }
 }
 
-/// What a kernel must have in its own way; all else is the same for every guest.
+/// The kind of kernel, for the parts of QEMU's command line that differ between Ebb and Linux.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
     Ebb,
     Linux,
 }
 
-/// One `--sysctl`: a name below `vm.` and its value, fit for the kernel's command line.
+/// One `--sysctl` option: a name below `vm.` and its value. Both consist of characters that a
+/// kernel command line can carry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sysctl {
+    /// The full name, such as `vm.min_free_kbytes`.
     pub(crate) name: String,
     pub(crate) value: String,
 }
@@ -169,7 +172,7 @@ impl FromStr for Sysctl {
         if !word(knob) {
             return Err(format!("`{name}` is not the name of a knob"));
         }
-        // The command line is split at blanks, so a value with one would be cut.
+        // The kernel splits its command line at blanks, so a value with a blank would be cut.
         if !word(value) {
             return Err(format!(
                 "`{value}` is not a value that a kernel command line can carry"

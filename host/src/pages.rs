@@ -1,4 +1,4 @@
-//! Manual pages and completions of shells, from the definition of the command line.
+//! Manual pages and shell completions, generated from the definition of the command line.
 
 use crate::failure::Failure;
 use clap::{Args, Command, ValueEnum};
@@ -14,7 +14,8 @@ pub(crate) struct PagesOptions {
     pub(crate) folder: PathBuf,
 }
 
-/// Where a shell of Debian's looks for completions, below `share`.
+/// Returns the path below `share` where a shell of Debian looks for completions. Returns `None` for
+/// a shell without such a path.
 fn place(shell: Shell) -> Option<&'static str> {
     match shell {
         Shell::Bash => Some("bash-completion/completions/ebb"),
@@ -43,7 +44,8 @@ fn write_all(mut command: Command, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes them.
+/// Writes the manual pages and completions of `command` to the folder in `options`. Returns the
+/// exit status 0. Fails with [`Failure::Write`] if a file cannot be written.
 pub(crate) fn write(command: Command, options: &PagesOptions) -> Result<u8, Failure> {
     write_all(command, &options.folder).map_err(|source| Failure::Write {
         path: options.folder.clone(),

@@ -1,4 +1,4 @@
-//! `ebb set`: changes a knob of a guest that runs.
+//! The command `ebb set`, which changes a setting of a running guest.
 
 use crate::failure::Failure;
 use crate::machine::GiveBack;
@@ -16,7 +16,8 @@ Examples:
 
 `ebb top` shows what holds.";
 
-/// A guest shows what was asked of it within so long, unless it is stopped or does not read.
+/// How long `ebb set` waits for the guest to report the new setting. A guest that is stopped or
+/// does not read its control port takes longer.
 const PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -33,7 +34,7 @@ pub(crate) struct SetOptions {
     knob: Knob,
 }
 
-/// A knob and its new value.
+/// A setting and its new value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Knob {
     GiveBack(GiveBack),
@@ -60,7 +61,8 @@ impl FromStr for Knob {
     }
 }
 
-/// Asks the guest, and waits until it has done so.
+/// Sends the new setting to the guest and waits until the guest reports it. Returns the exit status
+/// 0. Fails if no single guest matches, if the guest refuses, or after [`PATIENCE`].
 pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
     let Knob::GiveBack(mode) = options.knob;
     let mut fleet = Fleet::new();

@@ -1,20 +1,22 @@
-//! Our own stdout. Nothing that is printed steers the terminal, but for ebb's own styles.
+//! Writes to ebb's own stdout. Only ebb's own styles can control the terminal.
 
 use crate::failure::Failure;
 use crate::text::{Styled, printable_lines};
 use std::io::{self, Write};
 
-/// Writes `text`.
+/// Writes `text` to stdout, with control characters made printable. Fails with [`Failure::Output`]
+/// if stdout cannot be written to, also if its reader is gone.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write(&printable_lines(text)).map_err(failed)
 }
 
-/// Writes a text with styles.
+/// Writes a styled text to stdout. Fails as [`print()`].
 pub(crate) fn print_styled(text: &Styled) -> Result<(), Failure> {
     write(text.as_str()).map_err(failed)
 }
 
-/// Writes `text`; a reader who has had enough is no failure.
+/// Writes `text` to stdout as [`print()`] does. Returns `Ok` if the reader has closed the pipe.
+/// Fails with [`Failure::Output`] for other errors.
 pub(crate) fn offer(text: &str) -> Result<(), Failure> {
     match write(&printable_lines(text)) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(error)),

@@ -1,4 +1,4 @@
-//! `ebb blk` without any guest: what it says, what it leaves alone, how it ends.
+//! Tests of `ebb blk` without a guest: its messages, the files that it leaves alone, and its end.
 
 #[path = "parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
@@ -18,14 +18,14 @@ fn blk() -> Command {
     command
 }
 
-/// `ebb blk serve`, ended with the value.
+/// A process of `ebb blk serve`. Dropping it ends the process.
 struct Server {
     child: Child,
     control: PathBuf,
 }
 
 impl Server {
-    /// Serves `disks` in `folder`, ready when this returns.
+    /// Starts a server for `disks` in `folder` and waits until it is ready.
     fn start(folder: &Path, disks: &[&str], stderr: Stdio) -> Self {
         let control = folder.join("control");
         let mut command = blk();
@@ -54,7 +54,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("it is there");
     }
 
-    /// How it ended within `limit`.
+    /// Waits up to `limit` for the end of the process and returns its status.
     fn ended(&mut self, limit: Duration) -> std::process::ExitStatus {
         let start = Instant::now();
         loop {
@@ -74,7 +74,7 @@ impl Drop for Server {
     }
 }
 
-/// A vhost-user message for which there is no answer, so that the front-end is cut off.
+/// Sends a vhost-user message that has no answer, so the back-end disconnects.
 fn nonsense(socket: &Path) {
     let mut stream = UnixStream::connect(socket).expect("somebody listens");
     let message: Vec<u8> = [99_u32, 1, 0]
@@ -148,7 +148,7 @@ fn a_second_signal_waits_for_nobody() {
     let (_stderr, mut pipe) = std::io::pipe().expect("a pipe");
     let for_server = pipe.try_clone().expect("a descriptor");
     let mut server = Server::start(folder.folder(), &["d=ram:1M"], for_server.into());
-    // Nobody reads what is said: whoever says something is held up.
+    // The pipe has no reader and is full, so a thread that writes a message blocks.
     fcntl_setfl(&pipe, OFlags::NONBLOCK).expect("a pipe");
     while pipe.write(&[b'.'; 1]).is_ok() {}
     fcntl_setfl(&pipe, OFlags::empty()).expect("a pipe");
@@ -228,7 +228,7 @@ fn a_runtime_folder_that_is_no_place_is_ignored() {
     for runtime in ["", "here"] {
         let mut command = blk();
         command.arg("get").env("XDG_RUNTIME_DIR", runtime);
-        // Whether somebody serves disks at the usual place is not known.
+        // It is unknown whether another server uses the default socket.
         let output = command.current_dir(folder.folder()).output();
         let said = output.expect("ebb starts").stderr;
         assert!(!String::from_utf8_lossy(&said).contains("at ebb-blk"));

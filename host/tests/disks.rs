@@ -1,6 +1,7 @@
-//! `ebb run --disk` on both kernels: what a guest writes is in the image, and in nothing else.
+//! Tests of `ebb run --disk` on both kernels: the bytes that a guest writes are in the image and
+//! nowhere else.
 //!
-//! Where Debian's kernel cannot be had, its half says so and does nothing.
+//! If Debian's kernel is not available, its half prints that and does nothing.
 
 #[path = "parts/disks.rs"]
 mod parts;
@@ -14,11 +15,11 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than any guest here takes on a machine that does other things too.
+/// The time limit of a guest in seconds, more than any guest here needs on a busy machine.
 const PATIENCE_S: &str = "240";
 const MIB: usize = 1 << 20;
 
-/// A kernel and the memory that its guest gets.
+/// A kernel and the memory of its guest.
 #[derive(Copy, Clone, Debug)]
 struct Kernel {
     name: &'static str,
@@ -34,7 +35,7 @@ const LINUX: Kernel = Kernel {
     memory: "320M",
 };
 
-/// The kernels that are here.
+/// Returns the kernels that are available.
 fn kernels() -> Vec<Kernel> {
     static STOCK: OnceLock<bool> = OnceLock::new();
     let stock = *STOCK.get_or_init(|| {
@@ -79,7 +80,7 @@ fn run(kernel: Kernel, options: &[&str], script: &str) -> Output {
         .expect("ebb starts")
 }
 
-/// What a script that succeeds says.
+/// Returns the output of a script that must succeed.
 fn said(kernel: Kernel, options: &[&str], script: &str) -> String {
     let output = run(kernel, options, script);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -95,7 +96,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Bytes in which a lost, doubled or moved piece shows.
+/// Returns bytes in which a lost, doubled or moved part is detected.
 fn pattern(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::with_capacity(len);
@@ -108,7 +109,7 @@ fn pattern(seed: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Names the first difference and not all of it.
+/// Compares the image with `expected` and reports only the first difference.
 fn assert_same(image: &str, expected: &[u8], what: &str) {
     let found = fs::read(image).expect("the image is there");
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -122,7 +123,7 @@ fn what_is_written_is_read_again_and_in_the_image() {
     let old = pattern(1, 16 * MIB);
     let new = pattern(2, 5 * MIB + 700);
     let packed = format!("{}:/new", scratch.file("new", &new));
-    // In the middle of a page, by pieces of no size in particular; then around the cache.
+    // Writes in the middle of a page with an odd size, then past the cache.
     let script = "set -e
         [ -b /dev/vda ]
         cat /dev/vda | sha256sum
@@ -160,7 +161,7 @@ fn what_is_written_is_read_again_and_in_the_image() {
 #[test]
 fn what_nobody_synchronized_is_in_the_image_when_the_program_has_ended() {
     let scratch = Scratch::new("ended");
-    // More than the guest may have dirty at a time, and than it has memory.
+    // Writes more than the guest may have dirty at a time, and more than its memory.
     let new = pattern(3, MIB);
     let packed = format!("{}:/new", scratch.file("new", &new));
     let script = "for n in $(seq 0 191); do cat /new; done > /dev/vda";
@@ -217,7 +218,7 @@ fn disks_have_their_order_sizes_and_rights() {
         let lines: Vec<&str> = said.lines().collect();
         let numbers =
             |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
-        // What direct I/O on the host asks for is what a block is.
+        // The block size is the one that direct I/O on the host requires.
         let block = numbers(lines[0])[5].clone();
         assert!(["512", "4096"].contains(&&*block), "{said}");
         let expected = [
@@ -242,7 +243,7 @@ fn disks_have_their_order_sizes_and_rights() {
 fn ranges_are_discarded_and_a_machine_with_pci_has_disks_too() {
     let scratch = Scratch::new("pci");
     let old = pattern(7, 4 * MIB);
-    // busybox's blkdiscard has BLKDISCARD; what was discarded of a file reads as zero.
+    // busybox's blkdiscard uses BLKDISCARD. A discarded part of a file reads as zeroes.
     let script = "set -e
         head -c 1048576 /dev/zero > /zero
         cat /dev/vda > /dev/null
@@ -285,7 +286,7 @@ fn images_that_are_no_disks_are_refused_by_name_and_size() {
     }
 }
 
-/// A device of QEMU's own, with what it is to say.
+/// Returns options for a device of QEMU itself with the given properties.
 fn qemus_own(block: &str, device: &str) -> Vec<String> {
     [
         "-blockdev",
@@ -312,7 +313,7 @@ fn a_device_that_says_odd_things_is_used_as_far_as_it_goes_or_named() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         (text(&output.stdout), text(&output.stderr))
     };
-    // As large as QEMU makes one.
+    // The largest device that QEMU supports.
     let (said, _) = run_on("size=9223372035781033984", "num-queues=4");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines, ["18014398507384832", "4096", "512"]);
@@ -357,7 +358,7 @@ fn a_served_disk_is_seen_and_squeezed_while_a_guest_writes_to_it() {
         thread::sleep(Duration::from_millis(20));
     }
     let chardev = format!("--qemu-arg=socket,id=served,path={}", socket.display());
-    // A confined QEMU connects to no socket in the file system.
+    // A confined QEMU cannot connect to a socket in the file system.
     let options = [
         "--unconfined",
         "--machine",
@@ -406,7 +407,7 @@ fn a_served_disk_is_seen_and_squeezed_while_a_guest_writes_to_it() {
     }
 }
 
-/// Builds the program of `programs/disk`, static, into a folder.
+/// Builds the program in `programs/disk` as a static binary in a folder.
 fn block_program(scratch: &Scratch) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/disk/block.c");
     let program = scratch.0.join("block").display().to_string();
@@ -424,7 +425,7 @@ fn a_program_has_of_a_disk_what_linux_gives() {
     let scratch = Scratch::new("program");
     let program = block_program(&scratch);
     for kernel in kernels() {
-        // Less memory than the disk has bytes, where the kernel can do with it.
+        // Uses less memory than the size of the disk, if the kernel can run with it.
         let small = match kernel.name {
             "ebb" => ["-m", "64M"],
             _ => ["-m", kernel.memory],
@@ -456,7 +457,7 @@ fn a_guest_that_is_out_of_memory_writes_its_dirty_pages_and_goes_on() {
     let image = scratch.file("disk.img", &[]);
     let file = fs::OpenOptions::new().write(true).open(&image);
     file.expect("just made").set_len(160 << 20).expect("room");
-    // Files in memory take what the cache had, while a writer goes on.
+    // Files in memory take the memory of the page cache while another process writes.
     let script = "set -e
         head -c 1048576 /dev/urandom > /tmp/piece
         (for n in $(seq 0 159); do cat /tmp/piece; done > /dev/vda) &

@@ -1,4 +1,5 @@
-//! What `ebb run` says and returns when it cannot run a program: no guest is started here.
+//! Tests of the messages and statuses of `ebb run` when it cannot run a program. No guest is
+//! started.
 
 #[path = "parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
@@ -21,7 +22,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Asserts status and message, and that nothing came out of stdout.
+/// Asserts the status and words of the message, and that stdout is empty.
 fn refused(output: &Output, status: i32, words: &[&str]) {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{message}");
@@ -99,7 +100,7 @@ fn options_that_mean_nothing() {
     refused(&ebb(&["--sysctl", "vm.x=1 2", "--", "ls"]), 125, &["1 2"]);
     refused(&ebb(&["--env", "=x", "--", "ls"]), 125, &["--env =x"]);
     refused(&ebb(&["--reporting-order", "11", "--", "ls"]), 125, &["11"]);
-    // Nobody types at what a test has for stdin.
+    // The stdin of a test is no terminal.
     refused(&ebb(&["-it", "--", "sh"]), 125, &["not a terminal"]);
     let typed = ["-it", "--kernel", "linux", "--", "sh"];
     refused(&ebb(&typed), 125, &["not a terminal"]);
@@ -193,7 +194,7 @@ fn slips_and_words_of_containers_are_errors_of_usage() {
 #[test]
 fn programs_that_cannot_run() {
     let scratch = Scratch::new("programs");
-    // What a dynamic program is loaded with is looked for before it runs.
+    // The libraries of a dynamic program are looked for before it runs.
     let own = fs::read(env!("CARGO_BIN_EXE_ebb")).expect("ebb is a file");
     for (there, missing) in [
         (

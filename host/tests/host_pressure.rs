@@ -1,5 +1,5 @@
-//! What a guest learns of its host's memory pressure. A test binary of its own: other guests of the
-//! host would give memory back meanwhile.
+//! Tests that a guest learns of its host's memory pressure. This is a test binary of its own,
+//! because other guests of the host would give memory back at the same time.
 
 #[path = "parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
@@ -11,7 +11,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Waits for the host's pressure as runtimes do, after it tried what a trigger cannot be.
+/// A program that waits for the host's pressure as runtimes do, after it has tried invalid
+/// triggers.
 const PROGRAM: &str = r#"
 import errno, os, select, sys
 PATH = "/proc/ebb/host_pressure"
@@ -59,7 +60,7 @@ impl Tight {
         tight
     }
 
-    /// Starts a process that writes `file` again and again in the group.
+    /// Starts a process in the group that writes `file` repeatedly.
     fn stall(&self, file: &Path) -> Killed {
         let script = "echo $$ > \"$1/cgroup.procs\"
             while :; do dd if=/dev/zero of=\"$2\" bs=1M count=64 2>/dev/null; done";
@@ -71,7 +72,7 @@ impl Tight {
 
 impl Drop for Tight {
     fn drop(&mut self) {
-        // The last process takes a moment to leave.
+        // The last process needs a moment to leave the group.
         for _ in 0..1_000 {
             match fs::remove_dir(&self.0) {
                 Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
@@ -108,7 +109,7 @@ fn a_program_waits_for_its_hosts_pressure() {
         Path::new("/proc/pressure/memory").exists(),
         "this kernel tells of no stalls (start it with psi=1)"
     );
-    // On a disk: what is written to memory alone does not stall.
+    // The file is on a disk, because writes to memory do not stall.
     let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")), "host-pressure");
     let program = scratch.folder().join("wait.py");
     fs::write(&program, PROGRAM).expect("a writable folder");
@@ -159,7 +160,7 @@ fn a_program_waits_for_its_hosts_pressure() {
 
 #[test]
 fn a_counted_run_has_no_such_file() {
-    // What such a run does depends on nothing of the host.
+    // The behaviour of a counted run must not depend on the host.
     let output = Command::new(env!("CARGO_BIN_EXE_ebb"))
         .args(["run", "--icount", "--root", "none", "--", "test", "-e"])
         .arg("/proc/ebb/host_pressure")

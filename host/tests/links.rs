@@ -1,5 +1,5 @@
-//! Links of other users in folders that others may write to are not followed, whatever option names them:
-//! no guest is started here.
+//! Tests that links of other users in folders that others may write to are not followed, for each
+//! option that names a path. No guest is started.
 
 #[path = "parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Another user.
+/// The user id of another user.
 const OTHER: u32 = 20_002;
 
 fn ebb(arguments: &[&str]) -> Output {
@@ -24,7 +24,7 @@ fn ebb(arguments: &[&str]) -> Output {
     command.output().expect("ebb starts")
 }
 
-/// Every option that names what is read, with a path in place of `@`.
+/// Every option that names a file to read, with `@` for the path.
 const OPTIONS: &[(&str, &[&str])] = &[
     (
         "file",
@@ -73,7 +73,7 @@ const OPTIONS: &[(&str, &[&str])] = &[
 #[test]
 fn links_of_others_are_not_followed_by_any_option() {
     if !rustix::process::geteuid().is_root() {
-        // Others do not make links of others.
+        // Without root, the test cannot create links of another user.
         return;
     }
     let scratch = Scratch::new("links");
@@ -119,7 +119,7 @@ fn links_of_others_are_not_followed_by_any_option() {
             assert!(!refused.status.success() && refused.stdout.is_empty());
         }
     }
-    // The user's own link there is followed: what is wrong is what it leads to.
+    // The user's own link there is followed, and the error is about its target.
     let link = shared.join("mine");
     symlink(real.join("file"), &link).expect("a link");
     let link = link.to_str().expect("a plain path");
@@ -149,7 +149,7 @@ fn links_of_the_kernel_lead_where_they_lead() {
         command.stdin(fs::File::open(&path).expect("it was written"));
         let output = command.output().expect("ebb starts");
         let message = String::from_utf8_lossy(&output.stderr);
-        // It was read: it is no JSON.
+        // The file was read: the error is that it is no JSON.
         assert!(message.contains("expected"), "{name}: {message}");
     }
 }

@@ -1,5 +1,6 @@
-//! What is packed by itself for a program: hostile programs and scripts choose nothing of the user's. No
-//! guest is started here; the first file system is written and looked through.
+//! Tests of the files that are packed automatically for a program: hostile programs and scripts
+//! cannot select files of the user. No guest is started. The tests write the first file system and
+//! search it.
 
 #[path = "parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
@@ -13,7 +14,7 @@ use std::process::{Command, Output};
 
 const SECRET: &str = "PRIVATE KEY of this user";
 
-/// A folder that everyone may pass, with a secret that is its owner's alone, in a folder that is, too.
+/// A folder that everyone may search. It contains a private folder with a private secret.
 struct Place {
     scratch: Scratch,
 }
@@ -43,7 +44,7 @@ impl Place {
         self.write(name, format!("#!{first}\n").as_bytes(), 0o755)
     }
 
-    /// Packs a program with these options; the output, and what the guest would start with.
+    /// Packs a program with these options. Returns the output and the archive.
     fn pack(&self, options: &[&str], program: &Path) -> (Output, Vec<u8>) {
         let archive = self.path("archive");
         let _ = fs::remove_file(&archive);
@@ -60,12 +61,13 @@ impl Place {
         (output, fs::read(&archive).unwrap_or_default())
     }
 
-    /// Asserts that nothing of the secret is packed, and that the refusal names `word`.
+    /// Asserts that packing fails with status 126, that the secret is not packed, and that the
+    /// message contains `word`.
     fn refused(&self, options: &[&str], program: &Path, word: &str) {
         self.fails(126, options, program, word);
     }
 
-    /// As [`Self::refused`], with this status.
+    /// As [`Self::refused`], with the status `status`.
     fn fails(&self, status: i32, options: &[&str], program: &Path, word: &str) {
         let (output, archive) = self.pack(options, program);
         let message = String::from_utf8_lossy(&output.stderr);
@@ -87,7 +89,7 @@ fn holds(bytes: &[u8], text: &str) -> bool {
         .any(|part| part == text.as_bytes())
 }
 
-/// An ELF program with these interpreters.
+/// Returns an ELF program with these interpreters.
 fn elf(interpreters: &[&[u8]]) -> Vec<u8> {
     let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
     bytes.resize(16, 0);
@@ -127,7 +129,7 @@ fn a_secret_is_no_interpreter() {
     let secret = bytes_of(&place.path("home/.ssh/key"));
     let program = place.write("prog", &elf(&[&secret]), 0o755);
     place.refused(&["--root", "none"], &program, "home/.ssh/key");
-    // The second is read by some tools, and never by a kernel.
+    // Some tools read the second interpreter, but no kernel does.
     let loader = b"/lib64/ld-linux-x86-64.so.2";
     let two = place.write("two", &elf(&[loader, &secret]), 0o755);
     let (_, archive) = place.pack(&["--root", "none"], &two);
@@ -149,7 +151,7 @@ fn a_packed_folder_names_no_secret() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(!holds(&archive, SECRET));
-    // One that lies in the folder is packed, as everything else in it.
+    // A private file in the named folder is packed like every other file in it.
     place.write("tree/own", SECRET.as_bytes(), 0o600);
     let (_, archive) = place.pack(&options, Path::new("sh"));
     assert!(holds(&archive, SECRET));
@@ -169,7 +171,8 @@ fn a_script_names_no_secret() {
     ] {
         let script = place.script(name, &first);
         for root in ["none", "host"] {
-            // Below the working folder the guest sees what it is shown; nothing is packed beside that.
+            // Below the working folder, the guest sees the shown files and no file is packed for
+            // it.
             if root == "host" && name == "plain" {
                 continue;
             }
@@ -192,12 +195,12 @@ fn a_secret_that_looks_like_a_program_is_packed_for_none() {
     place.refused(&["--root", "none"], &program, "--file");
     let script = place.script("script", &secret.display().to_string());
     place.refused(&["--root", "none"], &script, "--file");
-    // By a link that everyone may follow.
+    // Through a link that everyone may follow.
     symlink(&secret, place.path("link")).expect("the host does this");
     let link = bytes_of(&place.path("link"));
     let program = place.write("linked", &elf(&[&link]), 0o755);
     place.refused(&["--root", "none"], &program, "--file");
-    // Named, it is packed.
+    // A named file is packed.
     let folder = place.path("home/.ssh");
     let options = ["--root", "none", "--file", &folder.display().to_string()];
     let (output, archive) = place.pack(&options, &script);
@@ -266,7 +269,7 @@ fn a_sparse_file_is_refused_before_it_is_copied() {
     }
 }
 
-/// Asserts that a run fails with one line of ebb's own, and returns it.
+/// Asserts that a run fails with one line of ebb's own, and returns the line.
 fn one_line_of(place: &Place, options: &[&str], program: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_ebb"))
         .args(["run", "--dump-initramfs"])
@@ -315,7 +318,7 @@ fn names_of_others_are_no_lines_of_ebbs() {
     one_line_of(&place, &none, &[name]);
 }
 
-/// An image with this configuration, as `docker save` writes it.
+/// Writes an image with this configuration in the format of `docker save`.
 fn image(place: &Place, config: &str) -> PathBuf {
     let mut archive = tar::Builder::new(Vec::new());
     let manifest = r#"[{"Config": "c.json", "RepoTags": null, "Layers": []}]"#;
@@ -386,7 +389,7 @@ fn a_tool_of_an_environment_brings_its_interpreter() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(holds(&archive, &first[1..]));
-    // A file elsewhere names no such interpreter.
+    // A script outside of the toolchain may not name its interpreter.
     let elsewhere = place.script("elsewhere", &first);
     place.refused(&["--root", "none"], &elsewhere, "--file");
 }
@@ -399,7 +402,7 @@ fn a_file_of_the_working_folder_is_no_command() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(!holds(&archive, &path[1..]));
-    // By its path, and where no command has its name, it is meant.
+    // The user means this file if it is named by its path, or if no command has its name.
     for (name, program) in [("true", "./true"), ("own-tool", "own-tool")] {
         let script = place.script(name, "/bin/sh");
         let text = fs::read(&script).expect("the script");

@@ -1,8 +1,9 @@
-//! Which files of the host may be packed without being named.
+//! Decides which files of the host may be packed that the user did not name.
 //!
-//! A program chooses its interpreter, its libraries and the first line of a script, and a hostile
-//! program chooses secrets. So a file that a program asks for is packed only if it is a program itself,
-//! and only if everyone on this host may read it or the user named it or a folder above it.
+//! A program chooses its interpreter, its libraries and the first line of a script. A hostile
+//! program could choose secrets. So a file that a program asks for is packed only under two
+//! conditions. It must be a program itself. And every user of this host must be able to read it, or
+//! the user must have named it or a folder above it.
 
 use super::examiner::Examiner;
 use super::format::{FormatError, Program};
@@ -20,7 +21,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Why a file is not packed.
+/// The reason why a file is not packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdmissionError {
     #[error("cannot open {}", one_line(path))]
@@ -39,45 +40,46 @@ pub(crate) enum AdmissionError {
     NotExecutable(PathBuf),
 }
 
-/// A program, or a library, that may be packed.
+/// A program or library that may be packed.
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     pub(crate) file: HostFile,
-    /// Where it stands, without links.
+    /// The path of the file without links.
     pub(crate) real: PathBuf,
     pub(crate) program: Arc<Program>,
 }
 
-/// How a file is used that a program asks for.
+/// The use of a file that a program asks for.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
-    /// An ELF file that is executed: what loads a program.
+    /// The loader of a program, an executable ELF file.
     Loader,
-    /// An ELF file that is loaded.
+    /// A library, an ELF file.
     Library,
-    /// An ELF file or a script that is executed.
+    /// The interpreter of a script: an executable ELF file or script.
     Interpreter,
 }
 
-/// Says which paths of the host the guest sees without their being packed.
+/// Returns whether the guest sees the file of the host at a real path without packing.
 pub(crate) type Shown<'a> = dyn FnMut(&Path) -> bool + 'a;
 
-/// What the user named, without links: files and folders.
+/// The real paths of the files and folders that the user named.
 #[derive(Debug, Default)]
 pub(crate) struct Named(Vec<PathBuf>);
 
 impl Named {
-    /// Adds an open file or folder, by its real path.
+    /// Adds an open file or folder by its real path.
     ///
     /// # Errors
-    /// The host's.
+    /// If the path cannot be read.
     pub(crate) fn add(&mut self, opened: &impl AsRawFd) -> Result<(), Errno> {
         self.0.push(real_path(opened)?);
         Ok(())
     }
 
-    /// Adds the toolchain that the command belongs to, if it lies in one of the user's: a program of a
-    /// Python environment, pyenv or nvm begins with the interpreter of that environment.
+    /// Adds the folder of the toolchain that contains `command`, if it is the user's: a Python
+    /// environment, or a version of pyenv or nvm. A script in it begins with an interpreter of the
+    /// same toolchain. Does nothing for other commands.
     pub(crate) fn add_toolchain_of(&mut self, command: &Path) {
         let command = command.canonicalize();
         self.0
@@ -99,10 +101,11 @@ impl fmt::Display for Use {
     }
 }
 
-/// Opens a file for a use, if it may be packed for that. `Ok(None)` if there is none at `path`.
+/// Opens the file at `path` if it may be packed for the use `purpose`. Returns `None` if there is
+/// no file.
 ///
 /// # Errors
-/// Why it may not.
+/// If the file cannot be opened, is not executable, has the wrong format, or may not be packed.
 pub(crate) fn admit(
     path: &Path,
     purpose: Use,
@@ -131,7 +134,8 @@ pub(crate) fn admit(
         path: real.clone(),
         source,
     })?;
-    // Last: the error advises the user to name the file, which is bad advice for a secret.
+    // This check comes last. Its error advises the user to name the file, which would be bad advice
+    // for a secret that is no program.
     check(&opened, &real, named, shown)?;
     Ok(Some(Admitted {
         file,
@@ -140,10 +144,11 @@ pub(crate) fn admit(
     }))
 }
 
-/// Opens a file that loaders read, if it may be packed. `Ok(None)` if there is none at `path`.
+/// Opens the file at `path`, which loaders read, if it may be packed. Returns it with its real
+/// path. Returns `None` if there is no file.
 ///
 /// # Errors
-/// Why it may not.
+/// If the file cannot be opened or may not be packed.
 pub(crate) fn open(
     path: &Path,
     named: &Named,
@@ -160,7 +165,8 @@ pub(crate) fn open(
     Ok(Some((file, real)))
 }
 
-/// Opens a file, and finds out where it stands without links. `Ok(None)` if there is none at `path`.
+/// Opens the file at `path` and returns it with its real path. Returns `None` if there is no file.
+/// Fails if it cannot be opened, or is on a pseudo file system of the kernel.
 fn find(path: &Path) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
     let failed = |source| AdmissionError::Open {
         path: path.to_owned(),
@@ -181,7 +187,8 @@ fn find(path: &Path) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
     Ok(Some((file, real)))
 }
 
-/// Refuses a file that the user did not name, that the guest does not see, and that not everyone may read.
+/// Fails with `Private` if the user did not name the file, the guest does not see it, and not every
+/// user may read it.
 fn check(
     file: &File,
     real: &Path,
@@ -201,17 +208,18 @@ fn check(
     }
 }
 
-/// The path of an open file, without links.
+/// Returns the path of an open file, without links. Fails if the path cannot be read from `/proc`.
 pub(super) fn real_path(file: &impl AsRawFd) -> Result<PathBuf, Errno> {
     let text = rustix::fs::readlinkat(CWD, own_path(file), Vec::new())?;
     Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))
 }
 
-/// Whether everyone may read a file, and search the folders that lead to it. They are looked at one in
-/// the other, and what stands at the end must be this file: a name may have changed hands since.
+/// Returns whether every user may read `file` and search the folders that lead to `real`. Each
+/// folder is opened relative to its parent, and the last entry must be `file`. So the result is
+/// `false` if the path leads elsewhere by now.
 ///
 /// # Errors
-/// The host's, if it has no descriptor left.
+/// If the host cannot provide a descriptor.
 fn is_everyones(file: &File, real: &Path) -> Result<bool, Errno> {
     if facts(file, b"")?.stx_mode & 0o004 == 0 {
         return Ok(false);
@@ -225,7 +233,7 @@ fn is_everyones(file: &File, real: &Path) -> Result<bool, Errno> {
     let Some(name) = parts.next_back() else {
         return Ok(false);
     };
-    // A name that leads to another file by now, or to none.
+    // The name leads to another file by now, or to none.
     let gone = |error| {
         matches!(
             error,
@@ -249,8 +257,8 @@ fn is_everyones(file: &File, real: &Path) -> Result<bool, Errno> {
     Ok((found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino))
 }
 
-/// The top folder of the toolchain that a program lies in: the one with `pyvenv.cfg`, or a version of
-/// pyenv or nvm. `None` if it lies in none, or in one that others may change.
+/// Returns the top folder of the toolchain that contains `program`: the folder with `pyvenv.cfg`,
+/// or a version of pyenv or nvm. Returns `None` if there is none, or if other users may change it.
 fn toolchain(program: &Path) -> Option<PathBuf> {
     let top = program.ancestors().skip(1).find(|folder| {
         let above = |count: usize| folder.ancestors().nth(count).unwrap_or(Path::new("/"));
@@ -258,10 +266,10 @@ fn toolchain(program: &Path) -> Option<PathBuf> {
             || above(1).ends_with(".nvm/versions/node")
             || folder.join(ENVIRONMENT).is_file()
     })?;
-    // Where there is no mark of Python's, the folder alone says it.
+    // A toolchain without `pyvenv.cfg` is recognized by its folder alone.
     let mark = top.join(ENVIRONMENT);
     let is_trusted = is_users_own(top) && (!mark.exists() || is_users_own(&mark));
-    // A folder of all users, or all of a home, is no toolchain.
+    // A top-level folder, or the whole home folder, is no toolchain.
     let is_deep = top.components().count() > 2 && Some(top) != home().as_deref();
     (is_trusted && is_deep).then(|| top.to_owned())
 }
@@ -269,7 +277,8 @@ fn toolchain(program: &Path) -> Option<PathBuf> {
 /// The file that marks the top folder of a Python environment.
 const ENVIRONMENT: &str = "pyvenv.cfg";
 
-/// Whether a file, and no link, belongs to the user or to root, and others may not write to it.
+/// Returns whether the file at `path` is no link, belongs to the user or to root, and is not
+/// writable for other users.
 fn is_users_own(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let own = rustix::process::geteuid().as_raw();
@@ -331,7 +340,7 @@ mod tests {
         ));
         scratch.mode("in/file", 0o644);
         scratch.mode("in", 0o700);
-        // By a link from elsewhere, too: where it leads counts.
+        // A link from elsewhere leads to it. The target counts.
         let link = scratch.0.join("link");
         symlink("in/file", &link).unwrap();
         for path in [&file, &link, &scratch.0.join("in/../link")] {

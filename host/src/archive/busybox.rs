@@ -1,4 +1,4 @@
-//! Debian's static busybox, packed for scripts and for the commands that a guest has not.
+//! Packs Debian's static busybox, for scripts and for commands that a guest lacks.
 
 use super::examiner::Examiner;
 use super::format::Format;
@@ -12,9 +12,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where the guest has it.
+/// The path of busybox in the guest.
 pub(crate) const GUEST_PATH: &str = "/bin/busybox";
-/// An applet list longer than this is no busybox's.
+/// The largest number of applets of a busybox.
 const APPLETS_MAX: usize = 2000;
 
 /// A busybox that guests can run.
@@ -24,7 +24,7 @@ pub(crate) struct Busybox {
     applets: BTreeSet<String>,
 }
 
-/// Why there is none.
+/// The reason why there is no busybox.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BusyboxError {
     #[error("there is no busybox in PATH")]
@@ -38,7 +38,8 @@ pub(crate) enum BusyboxError {
 }
 
 impl Busybox {
-    /// Looks along PATH and asks it for its applets.
+    /// Searches `PATH` for a static busybox, runs it to list its applets, and returns it. Fails if
+    /// there is none, it is not static, or it cannot be run.
     pub(super) fn find(examiner: &mut Examiner) -> Result<Self, BusyboxError> {
         let path = search_path(OsStr::new("busybox")).ok_or(BusyboxError::Missing)?;
         let not_static = || BusyboxError::NotStatic(path.clone());
@@ -69,7 +70,7 @@ impl Busybox {
         Ok(Self { file, applets })
     }
 
-    /// Whether `name` is one of its commands.
+    /// Returns whether `name` is `busybox` or one of its applets.
     pub(crate) fn has(&self, name: &OsStr) -> bool {
         name == "busybox"
             || name
@@ -77,7 +78,8 @@ impl Busybox {
                 .is_some_and(|name| self.applets.contains(name))
     }
 
-    /// Adds it and a link for each applet, but where the user packed something else.
+    /// Adds busybox and a link for each applet to `tree`, except where `tree` already has an entry.
+    /// Fails if a path conflicts with a packed file.
     pub(crate) fn pack(&self, tree: &mut Initramfs) -> Result<(), PackError> {
         let source = Source::Host(self.file.clone());
         tree.add_missing(
@@ -95,7 +97,7 @@ impl Busybox {
             let path = GuestPath::parse(path.as_os_str().as_encoded_bytes())?;
             tree.add_missing(path, link("busybox"))?;
         }
-        // So that `ls -l`, `id` and `tar` name the user that programs are run by.
+        // These files let `ls -l`, `id` and `tar` print the name of the user who runs programs.
         for (path, text) in [
             ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
             ("/etc/group", "root:x:0:\n"),
@@ -108,7 +110,7 @@ impl Busybox {
                 },
             )?;
         }
-        // `#!/usr/bin/env sh` is how portable scripts begin.
+        // Portable scripts begin with `#!/usr/bin/env sh`.
         if self.applets.contains("env") {
             tree.add_missing(GuestPath::parse(b"/usr/bin/env")?, link(GUEST_PATH))?;
         }

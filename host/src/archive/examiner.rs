@@ -1,4 +1,4 @@
-//! Has a confined process say what kind of program a file is.
+//! Has a confined process determine what kind of program a file is.
 
 use super::format::{FormatError, Program, read};
 use crate::confine::{LIMITS, Reader, frames};
@@ -8,24 +8,25 @@ use std::os::unix::net::UnixStream;
 
 const NAME: &std::ffi::CStr = c"ebb-examiner";
 
-/// The only question: a file to examine. The answer has the same kind.
+/// The message kind of the only request, which carries a file to examine. The answer has the same
+/// kind.
 const EXAMINE: u8 = 1;
 
-/// Examines files in a process that is started with the first one.
+/// Examines files in a confined process. The process starts with the first file, or earlier.
 #[derive(Debug, Default)]
 pub(crate) struct Examiner(Option<Reader>);
 
 impl Examiner {
-    /// Starts the process, so that it is ready when the first file is asked about. Where that fails, the first
-    /// file tells why.
+    /// Starts the process now, so that it is ready for the first file. If that fails,
+    /// [`Self::examine`] tries again and returns the error.
     pub(crate) fn begin() -> Self {
         Self(Reader::start(NAME, LIMITS, serve).ok())
     }
 
-    /// Says what kind of program an open file is.
+    /// Returns the format and the libraries of an open file.
     ///
     /// # Errors
-    /// If it is none, or if the process that examines it ended.
+    /// If it is no program or library, or if the process that examines it ends.
     pub(crate) fn examine(&mut self, file: &File) -> Result<Program, FormatError> {
         let reader = match self.0.take() {
             Some(reader) => reader,
@@ -33,14 +34,14 @@ impl Examiner {
         };
         reader.send(EXAMINE, &[], &[file.as_fd()])?;
         let answer = reader.receive()?;
-        // One that ended is not asked again.
+        // A process that has ended is not asked again.
         self.0 = Some(reader);
         let answer: Result<Result<Program, FormatError>, _> = serde_json::from_slice(&answer.bytes);
         answer.unwrap_or_else(|error| Err(FormatError::Read(error.to_string())))
     }
 }
 
-/// Answers until there are no more questions.
+/// Answers requests until the socket closes.
 fn serve(socket: &UnixStream) {
     while let Ok(mut frame) = frames::receive(socket) {
         let Some(file) = frame.descriptors.pop() else {

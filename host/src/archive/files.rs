@@ -1,4 +1,4 @@
-//! `--file SRC[:DEST]`: files and directories of the host for the guest's file system.
+//! The option `--file SRC[:DEST]`, which packs files and directories of the host.
 
 use super::admission::Named;
 use super::host_file::HostFile;
@@ -16,12 +16,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Directories nest no deeper than this (a bind mount onto its own parent would never end).
+/// The largest depth of directories. A bind mount onto its own parent would never end.
 const DEPTH_MAX: usize = 64;
-/// Entries that one `--file` may bring in; beyond, `/` was probably not meant.
+/// The largest number of entries for one `--file`. With more, the user probably did not mean it, as
+/// with `/`.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Why a `--file` could not be packed.
+/// The reason why a `--file` cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
     #[error("--file {}: nothing before the `:`", one_line(.0))]
@@ -53,10 +54,11 @@ pub(crate) enum FileError {
     Pack(#[from] PackError),
 }
 
-/// Adds what each `--file` names to `tree`, and to what the user `named`.
+/// Adds the files of each `--file` argument to `tree`, and their paths to `named`.
 ///
 /// # Errors
-/// `Twice` for two of them that go to one path, where one would vanish; what cannot be read or packed.
+/// `Twice` if two arguments have the same destination, because one would be lost; other errors if a
+/// file cannot be read or packed.
 pub(crate) fn add_all(
     tree: &mut Initramfs,
     named: &mut Named,
@@ -78,16 +80,17 @@ pub(crate) fn add_all(
     Ok(())
 }
 
-/// Adds what `argument` (`SRC` or `SRC:DEST`) names to `tree` and to `named`; returns both, without the path of what goes into
-/// the root, which all share.
+/// Adds the files of `argument` (`SRC` or `SRC:DEST`) to `tree`, and the path of `SRC` to `named`.
+/// Returns the source and the destination. The destination is `None` for the root, which several
+/// arguments may share. Fails if the source is missing or cannot be read or packed.
 fn add(
     tree: &mut Initramfs,
     named: &mut Named,
     argument: &OsStr,
 ) -> Result<(PathBuf, Option<GuestPath>), FileError> {
     let bytes = argument.as_bytes();
-    // The last colon, since host paths with colons exist and guest paths are of the user's choice;
-    // a DEST starts with a slash, so `a:b` is a file of that name.
+    // The last colon counts, because host paths may contain colons and the user chooses the guest
+    // path. DEST starts with a slash, so `a:b` is a file of that name.
     let colon = bytes.windows(2).rposition(|pair| pair == b":/");
     let (source, destination) = match colon {
         Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
@@ -101,7 +104,7 @@ fn add(
         path: source.to_owned(),
         source: errno.into(),
     };
-    // The named file itself may be a link: what it leads to is meant. Links below stay links.
+    // The named file itself may be a link, and its target is packed. Links below it stay links.
     let top = open_named(source, OFlags::PATH).map_err(io::Error::from);
     let top = match top {
         Ok(top) => top,
@@ -138,7 +141,9 @@ fn add(
     Ok((source.to_owned(), Some(destination)))
 }
 
-/// A source keeps its path; a relative one is taken from `/`, where the program starts.
+/// Returns the destination for a `source` without one: the same path, with `/` in front of a
+/// relative one, because the program starts in `/`. Fails with `NoDestination` if the path contains
+/// `..`.
 fn default_destination(source: &Path) -> Result<GuestPath, FileError> {
     if source.components().any(|part| part == Component::ParentDir) {
         return Err(FileError::NoDestination(source.to_owned()));
@@ -148,7 +153,7 @@ fn default_destination(source: &Path) -> Result<GuestPath, FileError> {
         .map_err(|_| FileError::NoDestination(source.to_owned()))
 }
 
-/// What stands at a place of the tree, open with `O_PATH` and looked at.
+/// An entry of the tree, open with `O_PATH`, with its type and mode.
 struct Looked {
     file: Arc<OwnedFd>,
     kind: FileType,
@@ -166,17 +171,17 @@ impl Looked {
     }
 }
 
-/// What one `--file` brings in. Each folder is opened once, in the folder above it and without
-/// following links, and all that is read of it is read by that descriptor. So a tree that changes
-/// meanwhile leads nowhere else.
+/// A walk over the files of one `--file`. Each folder is opened once, relative to its parent and
+/// without following links. All its entries are read through that descriptor. So a tree that
+/// changes during the walk cannot lead anywhere else.
 struct Walk<'a> {
     source: &'a Path,
-    /// What `source` is. If that is a folder, files below it are opened by way of it.
+    /// The entry at `source`. If it is a folder, files below it are opened relative to it.
     top: Arc<OwnedFd>,
     is_folder: bool,
-    /// Entries that may still come.
+    /// The number of entries that may still be added.
     left: usize,
-    /// Called with the path of each folder between the look at it and the listing of its names.
+    /// Called with the path of each folder after it was examined and before its names are listed.
     #[cfg(test)]
     before_listing: fn(&Path),
 }
@@ -193,7 +198,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The path on the host of what stands at `inside`.
+    /// Returns the host path of the entry at `inside`, a path relative to the source.
     fn path(&self, inside: &Path) -> PathBuf {
         if inside.as_os_str().is_empty() {
             self.source.to_owned()
@@ -202,7 +207,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Adds `found`, which stands at `inside`.
+    /// Adds the entry `found` at `inside`, relative to the source, to `tree` as `destination`.
+    /// `depth` is the number of levels that may still follow. Fails if it cannot be read, has an
+    /// unsupported type, or exceeds a limit.
     fn add_node(
         &mut self,
         tree: &mut Initramfs,
@@ -243,7 +250,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Adds what is in `folder`, which stands at `inside`.
+    /// Adds the entries of `folder`, which is at `inside` relative to the source. `destination` is
+    /// its path in the guest, `None` for the root. Fails as [`Self::add_node`].
     fn add_entries(
         &mut self,
         tree: &mut Initramfs,
@@ -260,9 +268,9 @@ impl<'a> Walk<'a> {
         #[cfg(test)]
         (self.before_listing)(&path);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // The same folder again, by its descriptor.
+        // Opens the same folder again by its descriptor.
         let open = rustix::fs::openat(CWD, own_path(&*folder.file), flags, Mode::empty());
-        // One descriptor a level is enough.
+        // One descriptor per level is enough.
         drop(folder);
         let mut names = Dir::new(open.map_err(failed)?).map_err(failed)?;
         while let Some(entry) = names.next() {
@@ -287,7 +295,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Looks at what stands in a folder under a name. A link is not followed, and nothing is mounted.
+/// Opens the entry `name` of `folder` with `O_PATH` and reads its type and mode. Follows no link
+/// and triggers no automount. Fails as openat2(2).
 fn open_in(folder: BorrowedFd<'_>, name: &CStr) -> Result<Looked, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -366,7 +375,7 @@ mod tests {
             panic!("{link:?}");
         };
         assert_eq!(target, b"target");
-        // The bytes of a file are looked for without following the link.
+        // The bytes of a file are read without following the link.
         let file = tree.get(&GuestPath::parse(b"/t/sub/file").unwrap());
         let Some(Node::File {
             source: Source::Host(file),

@@ -1,5 +1,5 @@
-//! Tells what kind of program a file is. Files are hostile, so this runs in a confined process
-//! ([`super::examiner`]).
+//! Determines the format of a program. Files may be hostile, so this code runs in a confined
+//! process ([`super::examiner`]).
 
 use crate::text::one_line;
 use elf::ElfStream;
@@ -13,53 +13,57 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Linux reads no more of a script's first line.
+/// The number of bytes of a script's first line that Linux reads.
 const SHEBANG_MAX: usize = 256;
-/// The longest path, in bytes.
+/// The largest length of a path in bytes.
 const PATH_MAX: usize = 4096;
-/// The longest name of a library that is no path, in bytes: no file system has longer ones.
+/// The largest length in bytes of a library's name that is no path. No file system has longer
+/// names.
 const NAME_MAX: usize = 255;
-/// The longest list of folders, in bytes.
+/// The largest length in bytes of a list of folders.
 const LIST_MAX: usize = 16 << 10;
-/// The most entries of a dynamic section that are looked at.
+/// The largest number of entries of a dynamic section that are read.
 const DYNAMIC_MAX: u64 = 16 << 10;
-/// The most libraries that one file names.
+/// The largest number of libraries that one file may name.
 const NEEDED_MAX: usize = 1024;
 
-/// What kind of program a file is.
+/// The format of a program file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Format {
     /// A static x86-64 ELF program, position-independent or not.
     Static,
-    /// One that another loads, with its libraries. The path is absolute.
+    /// A dynamic x86-64 ELF program. `interpreter` is the absolute path of its loader.
     Dynamic { interpreter: OsString },
     /// An x86-64 ELF library that is no program.
     Library,
-    /// A script: its interpreter, an absolute path, and the one argument that it may have.
+    /// A script, with the absolute path of its interpreter and the optional argument from its first
+    /// line.
     Script {
         interpreter: OsString,
         argument: Option<OsString>,
     },
 }
 
-/// The libraries that an ELF file names, and where it says that they are.
+/// The libraries that an ELF file needs, and the folders that it names for them.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Links {
+    /// `DT_NEEDED`: names or paths of the libraries.
     pub(crate) needed: Vec<OsString>,
-    /// `DT_RPATH`: folders for this file's libraries, and for those of its libraries.
+    /// `DT_RPATH`: folders for the libraries of this file and of its libraries.
     pub(crate) rpath: Option<OsString>,
-    /// `DT_RUNPATH`: folders for this file's libraries. If there is one, `DT_RPATH` does not count.
+    /// `DT_RUNPATH`: folders for the libraries of this file. If it is present, `DT_RPATH` is
+    /// ignored.
     pub(crate) runpath: Option<OsString>,
 }
 
-/// A program, or a library.
+/// The format and the libraries of a program or library.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Program {
     pub(crate) format: Format,
     pub(crate) links: Links,
 }
 
-/// Why a file is not a program that a guest can run.
+/// The reason why a guest cannot run a file as a program.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum FormatError {
     #[error("cannot read it: {}", one_line(.0))]
@@ -89,7 +93,7 @@ impl From<io::Error> for FormatError {
 }
 
 impl Program {
-    /// The same, if it can be executed.
+    /// Returns the program itself if it can be executed.
     ///
     /// # Errors
     /// `Type` for a library.
@@ -100,7 +104,7 @@ impl Program {
         }
     }
 
-    /// The same, if it is an ELF file.
+    /// Returns the program itself if it is an ELF file.
     ///
     /// # Errors
     /// `Script` for a script.
@@ -112,10 +116,10 @@ impl Program {
     }
 }
 
-/// Returns the kind of program that a file is, by its first bytes and its ELF headers.
+/// Returns the format and the libraries of `file`, from its first bytes and its ELF headers.
 ///
 /// # Errors
-/// If it is no program and no library for x86-64.
+/// If it is no script and no x86-64 program or library, or cannot be read.
 pub(super) fn read(file: &mut File) -> Result<Program, FormatError> {
     let mut start = Vec::with_capacity(SHEBANG_MAX);
     let limit = u64::try_from(SHEBANG_MAX).unwrap_or(u64::MAX);
@@ -134,7 +138,7 @@ pub(super) fn read(file: &mut File) -> Result<Program, FormatError> {
 }
 
 fn read_elf(start: &[u8], file: &File) -> Result<Program, FormatError> {
-    // Byte order and class decide how the rest is read, so look before parsing.
+    // The byte order and class decide how the rest is read, so they are checked first.
     let class = start.get(4).copied().unwrap_or(0);
     let order = start.get(5).copied().unwrap_or(0);
     let machine = match start.get(18..20) {
@@ -163,7 +167,7 @@ fn read_elf(start: &[u8], file: &File) -> Result<Program, FormatError> {
     }
     let segments = stream.segments();
     let links = read_links(file, segments)?;
-    // The first one counts, as for Linux.
+    // Linux uses the first such segment.
     let named = segments
         .iter()
         .find(|one| one.p_type == elf::abi::PT_INTERP);
@@ -177,7 +181,7 @@ fn read_elf(start: &[u8], file: &File) -> Result<Program, FormatError> {
     Ok(Program { format, links })
 }
 
-/// The path that a `PT_INTERP` segment holds.
+/// Returns the path in a `PT_INTERP` segment. Fails if it is too long or not absolute.
 fn interpreter(file: &File, segment: &ProgramHeader) -> Result<OsString, FormatError> {
     let len = usize::try_from(segment.p_filesz).unwrap_or(usize::MAX);
     if len > PATH_MAX {
@@ -197,10 +201,11 @@ fn interpreter(file: &File, segment: &ProgramHeader) -> Result<OsString, FormatE
     Ok(path.as_os_str().to_owned())
 }
 
-/// What the dynamic section says of libraries; nothing if there is none.
+/// Returns the libraries that the dynamic section names. There are none without a dynamic section.
+/// Fails if the section is malformed or too large.
 fn read_links(file: &File, segments: &[ProgramHeader]) -> Result<Links, FormatError> {
     let mut links = Links::default();
-    // The last one counts, as for glibc.
+    // glibc uses the last such segment.
     let found = segments
         .iter()
         .rfind(|one| one.p_type == elf::abi::PT_DYNAMIC);
@@ -259,7 +264,8 @@ fn read_links(file: &File, segments: &[ProgramHeader]) -> Result<Links, FormatEr
     Ok(links)
 }
 
-/// Where in the file an address is loaded from.
+/// Returns the file offset from which `address` is loaded. Returns `None` if no segment loads it
+/// from the file.
 fn file_offset(segments: &[ProgramHeader], address: u64) -> Option<u64> {
     let mut loaded = segments
         .iter()
@@ -376,7 +382,7 @@ mod tests {
         ));
     }
 
-    /// An ELF file with these program headers, each with its bytes behind them.
+    /// Returns an ELF file with these program headers, each with its bytes after them.
     pub(crate) fn elf_with(segments: &[(u32, &[u8])]) -> Vec<u8> {
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.resize(16, 0);
@@ -456,7 +462,7 @@ mod tests {
         }
         let error = of_bytes(&elf_with(&[(dynamic, &many)])).unwrap_err();
         assert!(error.to_string().contains("1025 libraries"), "{error}");
-        // It ends behind the file.
+        // The segment ends beyond the end of the file.
         let mut bytes = elf_with(&[(dynamic, &entries)]);
         bytes.truncate(bytes.len() - 8);
         assert!(of_bytes(&bytes).is_err());

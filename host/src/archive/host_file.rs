@@ -1,5 +1,5 @@
-//! Files of the host that are packed. The bytes come from a descriptor that was opened once, or from a
-//! file below a folder that was opened once.
+//! Files of the host that are packed. Their bytes come from a descriptor that was opened once, or
+//! from a file below a folder that was opened once.
 
 use crate::system::{KernelsLinks, PlaceError, open_named_with, reopen_regular};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
@@ -13,25 +13,26 @@ use std::sync::Arc;
 /// A file of the host that is to be packed.
 #[derive(Clone, Debug)]
 pub(crate) struct HostFile {
-    /// Its path, for people and to tell it from others.
+    /// The path of the file, for messages and to tell it from other files.
     pub(crate) path: PathBuf,
     place: Place,
 }
 
 #[derive(Clone, Debug)]
 enum Place {
-    /// It is open.
+    /// The file is open.
     Open(Arc<File>),
-    /// It is opened when it is needed: this path below an open folder, without following links.
+    /// The file is opened when its bytes are needed: this path below an open folder, without
+    /// following links.
     Below(Arc<OwnedFd>, PathBuf),
 }
 
 impl HostFile {
-    /// Opens a file by its path, once, and without waiting for another process. Links are followed,
-    /// those of `/proc` that lead anywhere excepted.
+    /// Opens the file at `path` once, without waiting for another process. Links are followed,
+    /// except those of `/proc` that the kernel resolves.
     ///
     /// # Errors
-    /// The host's; `EISDIR` for a folder, `ENXIO` for a pipe, a socket or a device.
+    /// The errors of openat2(2); `EISDIR` for a folder, `ENXIO` for a pipe, a socket or a device.
     pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_MAGICLINKS;
@@ -39,17 +40,18 @@ impl HostFile {
         Self::of(&named, path)
     }
 
-    /// Opens a file that the user named, as [`Self::open`] does, but follows no link of another user that
-    /// is not trusted.
+    /// Opens a file that the user named, as [`Self::open`] does. Follows no untrusted link of
+    /// another user.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`PlaceError::Link`] for such a link.
+    /// As [`Self::open`]; [`PlaceError::Link`] for an untrusted link.
     pub(crate) fn open_named(path: &Path) -> Result<Self, PlaceError> {
         let named = open_named_with(path, OFlags::PATH, KernelsLinks::Refused)?;
         Ok(Self::of(&named, path)?)
     }
 
-    /// Opens the file that `named` stands for, which was opened with `O_PATH` by the name `path`.
+    /// Opens the file that the descriptor `named` refers to. `named` was opened with `O_PATH` by
+    /// the name `path`.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -60,7 +62,8 @@ impl HostFile {
         })
     }
 
-    /// The file at a path below an open folder, which stands at `path` of the host.
+    /// Returns the file at `inside`, a path below the open folder `folder`. `path` is its path on
+    /// the host, for messages. The file is not opened yet.
     pub(crate) fn below(folder: &Arc<OwnedFd>, inside: PathBuf, path: PathBuf) -> Self {
         Self {
             path,
@@ -68,10 +71,10 @@ impl HostFile {
         }
     }
 
-    /// The open file.
+    /// Returns the open file, or opens it below its folder.
     ///
     /// # Errors
-    /// As [`Self::open`]; `ELOOP` if a link stands there now.
+    /// As [`Self::open`]; `ELOOP` if the path now contains a link.
     pub(crate) fn file(&self) -> Result<Arc<File>, Errno> {
         match &self.place {
             Place::Open(file) => Ok(Arc::clone(file)),
@@ -84,10 +87,10 @@ impl HostFile {
         }
     }
 
-    /// All of its bytes, if there are at most `most`.
+    /// Returns all bytes of the file, which may have at most `most`.
     ///
     /// # Errors
-    /// As [`Self::file`]; `EFBIG` if there are more.
+    /// As [`Self::file`]; `EFBIG` if the file is larger.
     pub(crate) fn bytes(&self, most: u64) -> io::Result<Vec<u8>> {
         use std::os::unix::fs::FileExt;
         let file = self.file()?;

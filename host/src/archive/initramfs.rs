@@ -1,10 +1,12 @@
-//! The guest's first file system: a `cpio` archive (newc) whose files can be adopted in place.
+//! The guest's first file system: a `cpio` archive (newc). The guest can use the files' pages in
+//! place.
 //!
-//! Three rules beyond newc, for a kernel that maps the archive's pages instead of copying them:
-//! - the data of each non-empty file starts at a multiple of 4096 (its name is padded with NULs);
-//! - zero bytes follow it up to the next multiple of 4096, so that its last page is a proper page
-//!   of a file; a reader skips zero bytes between members;
-//! - the archive's length is a multiple of 4096.
+//! A kernel that maps the archive's pages instead of copying them needs three rules beyond newc:
+//! - The data of each non-empty file starts at a multiple of 4096. The file's name is padded with
+//!   NULs.
+//! - Zero bytes follow the data up to the next multiple of 4096, so that the last page is a valid
+//!   page of a file. A reader skips zero bytes between members.
+//! - The length of the archive is a multiple of 4096.
 
 use super::host_file::HostFile;
 use crate::text::{Rounded, Size, one_line};
@@ -17,16 +19,16 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Pages are what the guest adopts.
+/// The alignment for a kernel that uses files in place: the page size in bytes.
 const PAGE: u64 = 4096;
-/// What newc itself aligns to.
+/// The alignment of newc itself in bytes.
 const WORD: u64 = 4;
-/// Length of a newc header.
+/// The length of a newc header in bytes.
 const HEADER: u64 = 110;
-/// Longest path that Linux takes, without its NUL.
+/// The largest length of a path in Linux, without its NUL.
 const PATH_MAX: usize = 4095;
 
-/// Name of the last member.
+/// The name of the last member.
 const TRAILER: &[u8] = b"TRAILER!!!";
 
 const DIRECTORY: u32 = 0o040_000;
@@ -34,26 +36,27 @@ const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
 const PERMISSIONS: u32 = 0o7777;
 
-/// Who reads the archive.
+/// The alignment of files, which depends on the kernel that reads the archive.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Alignment {
-    /// A kernel that adopts the pages of files in place.
+    /// For a kernel that uses the pages of files in place.
     Page,
-    /// One that copies them. Linux passes over members whose padded name is longer than a path.
+    /// For a kernel that copies files. Linux skips members whose padded name is longer than a path.
     Word,
 }
 
-/// How long an archive may be.
+/// The limit for the size of an archive.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Budget {
-    /// The most bytes that it may have.
+    /// The largest size of the archive in bytes.
     pub(crate) bytes: u64,
-    /// The memory of the guest, for people.
+    /// The memory of the guest, for messages.
     pub(crate) memory: Size,
 }
 
 impl Budget {
-    /// Allows half of the guest's memory to the archive and to the kernel, which takes `kernel` bytes.
+    /// Returns the limit for a guest with `memory` bytes of memory. The archive and the kernel,
+    /// which needs `kernel` bytes, may use half of it.
     pub(crate) fn of_guest(memory: Size, kernel: u64) -> Self {
         Self {
             bytes: (memory.bytes() / 2).saturating_sub(kernel),
@@ -62,16 +65,16 @@ impl Budget {
     }
 }
 
-/// Where the bytes of a packed file come from.
+/// The source of a packed file's bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// A file of the host, read when the archive is written.
+    /// A file of the host, which is read when the archive is written.
     Host(HostFile),
-    /// These bytes.
+    /// Bytes in memory.
     Bytes(Vec<u8>),
 }
 
-/// One member.
+/// An entry of the file system.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     Directory { mode: u32 },
@@ -79,11 +82,11 @@ pub(crate) enum Node {
     Symlink { target: Vec<u8> },
 }
 
-/// An absolute path in the guest, without `.`, `..` or doubled slashes.
+/// An absolute path in the guest, without `.`, `..` or doubled slashes. It is never `/`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct GuestPath(Vec<u8>);
 
-/// Why a file system could not be packed.
+/// The reason why a file system cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
     #[error("`{}` is no path in the guest: it must be absolute, without `..`", one_line(.0))]
@@ -102,7 +105,7 @@ pub(crate) enum PackError {
         Rounded(*.total), budget.memory, Rounded(budget.bytes), one_line(file), Rounded(*.size)
     )]
     OverBudget {
-        /// Bytes of the archive up to the end of `file`, or of all of it.
+        /// The size of the archive up to the end of `file`, or of the whole archive, in bytes.
         total: u64,
         file: PathBuf,
         size: u64,
@@ -115,7 +118,8 @@ pub(crate) enum PackError {
 }
 
 impl GuestPath {
-    /// Reads an absolute path; `.` and doubled slashes go.
+    /// Reads an absolute path. Removes `.` and doubled slashes. Fails with `Path` for a relative
+    /// path, `/`, `..`, a NUL, or a path that is too long.
     pub(crate) fn parse(path: &[u8]) -> Result<Self, PackError> {
         let refuse = || PackError::Path(String::from_utf8_lossy(path).into_owned());
         if path.first() != Some(&b'/') || path.len() > PATH_MAX || path.contains(&0) {
@@ -139,22 +143,22 @@ impl GuestPath {
         }
     }
 
-    /// The path `name` below this one.
+    /// Returns the path `name` below this one. Fails as [`Self::parse`].
     pub(crate) fn join(&self, name: &[u8]) -> Result<Self, PackError> {
         Self::parse(&[self.0.as_slice(), b"/", name].concat())
     }
 
-    /// All of it, with the leading slash.
+    /// Returns the path with its leading slash.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Returns the length of its name in an archive, which has no leading slash.
+    /// Returns the length of the name in an archive, which has no leading slash.
     fn name_bytes(&self) -> u64 {
         count(&self.0) - 1
     }
 
-    /// The directories above, nearest last, without the root.
+    /// Returns the directories above this path without the root, the nearest last.
     fn parents(&self) -> impl Iterator<Item = Self> + '_ {
         let slashes = self
             .0
@@ -172,19 +176,20 @@ impl std::fmt::Display for GuestPath {
     }
 }
 
-/// A file system to be packed. Later additions replace earlier ones of the same path.
+/// A file system to be packed. A later entry replaces an earlier one at the same path.
 #[derive(Debug, Default)]
 pub(crate) struct Initramfs {
-    // Sorted, so that a directory comes before what it holds.
+    // Sorted, so that a directory comes before its entries.
     nodes: BTreeMap<GuestPath, Node>,
-    /// Directories that nobody asked for, above what was.
+    /// Directories that were created only as parents of other entries.
     implied: BTreeSet<GuestPath>,
-    /// User and group of what is not root's.
+    /// The user and group of entries that do not belong to root.
     owners: BTreeMap<GuestPath, [u32; 2]>,
 }
 
 impl Initramfs {
-    /// Puts `node` at `path`, with the directories above it.
+    /// Adds `node` at `path`, and the missing directories above it. Replaces an existing file or
+    /// link. Fails with `Conflict` if a path would be both a directory and a file or link.
     pub(crate) fn add(&mut self, path: GuestPath, node: Node) -> Result<(), PackError> {
         for parent in path.parents() {
             match self.nodes.get(&parent) {
@@ -207,12 +212,13 @@ impl Initramfs {
         Ok(())
     }
 
-    /// Whether a directory is there for what is below it alone.
+    /// Returns whether the directory at `path` was created only as a parent of other entries.
     pub(crate) fn is_implied(&self, path: &GuestPath) -> bool {
         self.implied.contains(path)
     }
 
-    /// Puts `node` at `path` unless something stands there already.
+    /// Adds `node` at `path` as [`Self::add`] does. Does nothing if `path` exists. Fails as
+    /// [`Self::add`].
     pub(crate) fn add_missing(&mut self, path: GuestPath, node: Node) -> Result<(), PackError> {
         if self.nodes.contains_key(&path) {
             Ok(())
@@ -221,12 +227,13 @@ impl Initramfs {
         }
     }
 
-    /// Gives what stands at `path` to a user and a group.
+    /// Sets the user and group of the entry at `path`.
     pub(crate) fn give(&mut self, path: GuestPath, owner: [u32; 2]) {
         self.owners.insert(path, owner);
     }
 
-    /// Gives them all that was asked for so far, but not the lists of users and groups.
+    /// Sets the user and group of all entries so far, except implied directories and the lists of
+    /// users and groups.
     pub(crate) fn give_all(&mut self, owner: [u32; 2]) {
         let asked = |path: &&GuestPath| {
             !self.implied.contains(*path)
@@ -236,7 +243,7 @@ impl Initramfs {
         self.owners.extend(all.map(|path| (path, owner)));
     }
 
-    /// Gives them the host's files that are for their owner alone.
+    /// Sets the user and group of the host's files that other users may not read.
     pub(crate) fn give_private_files(&mut self, owner: [u32; 2]) {
         let of_host = |node: &Node| {
             matches!(
@@ -252,22 +259,23 @@ impl Initramfs {
             .extend(files.map(|(path, _)| (path.clone(), owner)));
     }
 
-    /// To whom what stands at `path` was given.
+    /// Returns the user and group of the entry at `path`. Returns `None` if they were not set.
     #[cfg(test)]
     pub(crate) fn owner(&self, path: &GuestPath) -> Option<[u32; 2]> {
         self.owners.get(path).copied()
     }
 
-    /// What stands at `path`.
+    /// Returns the entry at `path`. Returns `None` if there is none.
     pub(crate) fn get(&self, path: &GuestPath) -> Option<&Node> {
         self.nodes.get(path)
     }
 
-    /// Leaves out the files and links of which `unneeded` says so, and the directories that hold nothing then.
+    /// Removes the files and links for which `unneeded` returns `true`. Removes directories if it
+    /// returns `true` and they are empty then.
     pub(crate) fn leave_out(&mut self, mut unneeded: impl FnMut(&GuestPath, &Node) -> bool) {
         let nodes = std::mem::take(&mut self.nodes);
         let mut held = BTreeSet::new();
-        // What a directory holds comes before it.
+        // In reverse order, the entries of a directory come before the directory.
         for (path, node) in nodes.into_iter().rev() {
             if held.contains(&path) || !unneeded(&path, &node) {
                 held.extend(path.parents());
@@ -276,7 +284,7 @@ impl Initramfs {
         }
     }
 
-    /// The files of the host that are in it.
+    /// Returns the packed files of the host.
     pub(crate) fn host_files(&self) -> Vec<HostFile> {
         let files = self.nodes.values().filter_map(|node| match node {
             Node::File {
@@ -288,11 +296,12 @@ impl Initramfs {
         files.collect()
     }
 
-    /// Returns the length of the archive by the sizes that its files have now. Copies nothing.
+    /// Returns the length that the archive would have with the current sizes of its files. Reads no
+    /// data.
     ///
     /// # Errors
     /// `OverBudget` if that is more than `budget` allows, with the largest file; `TooLarge` for a
-    /// file that no archive holds; `Read` for one that cannot be opened.
+    /// file that no archive can hold; `Read` for a file that cannot be opened.
     pub(crate) fn measure(&self, alignment: Alignment, budget: Budget) -> Result<u64, PackError> {
         let mut end = 0;
         let mut largest = (0, PathBuf::new());
@@ -309,11 +318,12 @@ impl Initramfs {
         Ok(total)
     }
 
-    /// Writes the archive, within `budget`, and returns its length. All sizes are added up
-    /// before the first byte is written, and each counts again before its file is copied.
+    /// Writes the archive to `output` and returns its length in bytes. All sizes are added up
+    /// before the first byte is written. Each size is checked again before its file is copied.
     ///
     /// # Errors
-    /// As [`Self::measure`]; what cannot be read or written.
+    /// As [`Self::measure`]; `Changed` if a file shrinks; `Read` or `Write` if a file cannot be
+    /// read or written.
     pub(crate) fn write(
         &self,
         output: impl Write,
@@ -330,7 +340,7 @@ impl Initramfs {
             owner: [0; 2],
         };
         for (path, node) in &self.nodes {
-            // newc paths are relative to the root.
+            // Paths in a newc archive are relative to the root.
             let name = &path.as_bytes()[1..];
             archive.owner = self.owners.get(path).copied().unwrap_or_default();
             match node {
@@ -356,7 +366,8 @@ impl Initramfs {
 }
 
 impl Node {
-    /// Returns the number of its data bytes in an archive, by the size that its file has now.
+    /// Returns the number of the entry's data bytes in an archive, from the current size of its
+    /// file. Fails with `TooLarge` or `Read`.
     fn size(&self) -> Result<u64, PackError> {
         match self {
             Self::Directory { .. } => Ok(0),
@@ -372,7 +383,7 @@ impl Node {
         matches!(self, Self::File { .. })
     }
 
-    /// Returns its path on the host, or `path`, where the guest has it, if it is not the host's.
+    /// Returns the path of the file on the host, or `path` if it does not come from the host.
     fn shown_path(&self, path: &GuestPath) -> PathBuf {
         match self {
             Self::File {
@@ -385,7 +396,7 @@ impl Node {
 }
 
 impl Alignment {
-    /// Returns the multiple at which the data of files begins and ends.
+    /// Returns the alignment of the start and end of file data in bytes.
     fn of_files(self) -> u64 {
         match self {
             Self::Page => PAGE,
@@ -393,8 +404,8 @@ impl Alignment {
         }
     }
 
-    /// Returns where a member ends that begins at `position`. Its name has `name` bytes, and its
-    /// data `size`.
+    /// Returns the end of a member that begins at `position`. `name` is the length of its name and
+    /// `size` that of its data, in bytes.
     fn end_of_member(self, position: u64, name: u64, size: u64, is_file: bool) -> u64 {
         let alignment = if is_file && size != 0 {
             self.of_files()
@@ -405,14 +416,15 @@ impl Alignment {
         (data + size).next_multiple_of(alignment)
     }
 
-    /// Returns how long an archive is whose last member ends at `position`.
+    /// Returns the length of an archive whose last member ends at `position`.
     fn end_of_archive(self, position: u64) -> u64 {
         self.end_of_member(position, count(TRAILER), 0, false)
             .next_multiple_of(PAGE)
     }
 }
 
-/// Fails with `OverBudget` if `total` bytes are more than `budget` allows, for the file that `file` returns.
+/// Fails with `OverBudget` if `total` bytes are more than `budget` allows. The error names the file
+/// that `file` returns, with its `size`.
 fn check(
     total: u64,
     budget: Budget,
@@ -430,10 +442,10 @@ fn check(
     })
 }
 
-/// Opens a file of the host and returns it with the size that it has now.
+/// Opens a file of the host and returns it with its current size in bytes.
 ///
 /// # Errors
-/// `TooLarge` if an archive cannot hold it; the host's.
+/// `TooLarge` if an archive cannot hold it; `Read` if it cannot be opened.
 fn open(file: &HostFile) -> Result<(Arc<File>, u64), PackError> {
     let failed = |source| PackError::Read {
         path: file.path.clone(),
@@ -457,7 +469,7 @@ struct Archive<W: Write> {
     budget: Budget,
     position: u64,
     inode: u64,
-    /// User and group of the next member.
+    /// The user and group of the next member.
     owner: [u32; 2],
 }
 
@@ -482,7 +494,8 @@ impl<W: Write> Archive<W> {
         Ok(())
     }
 
-    /// Writes header and name; what is written next is the data, page-aligned if asked.
+    /// Writes the header and the name of a member. The caller then writes the data. With `aligned`,
+    /// the data is aligned as file data, else to 4 bytes. Fails with `Write`.
     fn member(
         &mut self,
         name: &[u8],
@@ -498,7 +511,8 @@ impl<W: Write> Archive<W> {
             WORD
         };
         let padding = end.next_multiple_of(alignment) - end;
-        // newc's own padding of the name to 4 is not counted in its length; ours is.
+        // newc's own padding of the name to 4 bytes is not counted in the name's length, but this
+        // larger padding is.
         let name_bytes = count(name) + 1 + if alignment == WORD { 0 } else { padding };
         self.inode += 1;
         let (links, mtime) = (1, 0);
@@ -547,7 +561,7 @@ impl<W: Write> Archive<W> {
             path: path.to_owned(),
             source,
         };
-        // It may have grown since all were measured.
+        // The file may have grown since all sizes were added up.
         let (file, size) = open(file)?;
         let end = self
             .alignment
@@ -576,7 +590,8 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// The bytes of a list as the guest kernel reads its own: each item ended by a NUL.
+/// Returns the items of a list as bytes, with a NUL after each item. The guest kernel reads lists
+/// in this form.
 pub(crate) fn nul_terminated<'a>(items: impl IntoIterator<Item = &'a OsStr>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for item in items {
@@ -758,7 +773,7 @@ mod tests {
         assert_eq!(bytes.len(), 3 * 4096);
     }
 
-    /// A file of the host with this many bytes, none of which takes room.
+    /// Creates a sparse file of the host with this many bytes, which needs no disk space.
     fn sparse(name: &str, len: u64) -> (PathBuf, Node) {
         let name = format!("ebb-initramfs-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);

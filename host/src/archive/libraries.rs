@@ -1,5 +1,5 @@
-//! What a dynamic program is loaded with: its interpreter and its libraries, from where the host has
-//! them. Loaders are not run; this looks where they would.
+//! Packs the loader and the libraries of dynamic programs. It does not run loaders. It searches the
+//! folders that they would search.
 
 use super::admission::{self, AdmissionError, Admitted, Use};
 use super::format::{Format, Links, Program};
@@ -13,20 +13,20 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Files that loaders look into for libraries that are not in a program's own folders.
+/// Files that loaders read to find libraries outside of a program's own folders.
 const SEARCHED: [&str; 2] = ["/etc/ld.so.cache", loader_paths::MUSL];
 
-/// The C library, and what it loads by itself if it is there: for the end of threads.
+/// glibc, and a library that it loads by itself when threads end.
 const GLIBC: &str = "libc.so.6";
 const LOADED_BY_GLIBC: &str = "libgcc_s.so.1";
-/// The most remarks about libraries that are not packed.
+/// The largest number of remarks about libraries that are not packed.
 const REMARKS_MAX: usize = 10;
-/// The most libraries of a program.
+/// The largest number of libraries of a program.
 const LIBRARIES_MAX: usize = 4096;
-/// The most folders that a program names for its libraries.
+/// The largest number of folders that a program may name for its libraries.
 const FOLDERS_MAX: usize = 256;
 
-/// Why a program's libraries could not be packed.
+/// The reason why a program's libraries cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {
     #[error("its interpreter {} is not on this host", one_line(.0))]
@@ -45,25 +45,26 @@ pub(crate) enum LibraryError {
     Pack(#[from] PackError),
 }
 
-/// Folders that programs above a library name for their libraries, nearest first.
+/// The `DT_RPATH` folders that a library inherits from the files that load it, the nearest first.
 #[derive(Debug)]
 struct Inherited {
     folders: Vec<PathBuf>,
     above: Option<Rc<Inherited>>,
 }
 
-/// An ELF file whose libraries are looked for. `needed` are those that no other file has named before.
+/// An ELF file whose libraries are to be found. `needed` has those names that no earlier file has.
 struct Loading {
     needed: Vec<OsString>,
     rpath: Option<OsString>,
     runpath: Option<OsString>,
-    /// Its folder, which `$ORIGIN` means.
+    /// The folder of the file, which replaces `$ORIGIN`.
     origin: PathBuf,
     inherited: Option<Rc<Inherited>>,
 }
 
-/// Adds what `program` is loaded with. It stands at the path `real` of the host. Of what is missing or
-/// may not be packed, the first is an error, but the rest is there all the same.
+/// Adds the loader and the libraries of `program` to the packer's tree. `real` is the path of the
+/// program on the host. Adds all files that can be found and packed. Fails with the first one that
+/// is missing or may not be packed.
 pub(super) fn add(
     packer: &mut Packer<'_>,
     program: &Program,
@@ -85,7 +86,7 @@ pub(super) fn add(
     let first = loader_paths::of_environment();
     let mut found: HashSet<OsString> = HashSet::new();
     let mut left = VecDeque::from([Loading::of(&program.links, real, None, &mut found)]);
-    // Ends: each library is taken once, and there are not too many.
+    // The loop ends, because each library is handled once and their number is limited.
     while let Some(loading) = left.pop_front() {
         if found.len() > LIBRARIES_MAX {
             return Err(LibraryError::TooMany);
@@ -134,8 +135,9 @@ fn refused(purpose: Use, name: &Path, source: AdmissionError) -> LibraryError {
     }
 }
 
-/// The first of these places where a library is that may be packed. Where there is none, the first
-/// reason against one.
+/// Opens the first file in `places` that is a library and may be packed, and returns it with its
+/// path. Returns `None` if there is no library. Fails with the first reason if libraries exist but
+/// none may be packed.
 fn find(
     packer: &mut Packer<'_>,
     places: &[PathBuf],
@@ -145,7 +147,7 @@ fn find(
         match packer.admit(place, Use::Library) {
             Ok(Some(library)) => return Ok(Some((place.clone(), library))),
             Ok(None) => {}
-            // As loaders do with a library of another machine.
+            // Loaders skip a library for another machine, too.
             Err(AdmissionError::Format { .. }) => {}
             Err(error) => refused = refused.or(Some(error)),
         }
@@ -154,8 +156,9 @@ fn find(
 }
 
 impl Loading {
-    /// The file at `real` with these `links`. Only names that are not in `found` are kept, and are put there,
-    /// so that all files in a queue together hold each name once.
+    /// Returns the entry for the file at `real` with these `links`. Keeps only names that are not
+    /// in `found`, and adds them to `found`. So all entries in the queue together have each name
+    /// once.
     fn of(
         links: &Links,
         real: &Path,
@@ -175,7 +178,7 @@ impl Loading {
         }
     }
 
-    /// What its libraries inherit of it.
+    /// Returns the folders that this file's libraries inherit. Returns `None` if there are none.
     fn inherits(&self) -> Option<Rc<Inherited>> {
         match (&self.runpath, &self.rpath) {
             (None, Some(rpath)) => Some(Rc::new(Inherited {
@@ -186,7 +189,9 @@ impl Loading {
         }
     }
 
-    /// Where a library that it names may be, in the order in which loaders look.
+    /// Returns the paths at which the library `name` of this file may be, in the order of the
+    /// loader's search. `first` are the folders of the environment, `configured` those of the
+    /// host's configuration.
     fn places(
         &self,
         name: &OsStr,
@@ -221,8 +226,9 @@ impl Loading {
     }
 }
 
-/// The folders of a list in an ELF file, without links; `$ORIGIN` is the file's own. What is relative,
-/// or not there, is left out.
+/// Returns the real paths of the folders in `list`, a colon-separated list from an ELF file.
+/// `$ORIGIN` at the start of a folder is replaced by `origin`. Relative and missing folders are
+/// left out.
 fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
     let parts = list
         .as_bytes()
@@ -241,7 +247,8 @@ fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
     paths.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// Adds what glibc loads by itself.
+/// Adds the library that glibc loads by itself, if it is in the folder of `glibc` and may be
+/// packed. Fails as [`add_file`].
 fn add_beside(packer: &mut Packer<'_>, glibc: &Path) -> Result<(), LibraryError> {
     let path = glibc.with_file_name(LOADED_BY_GLIBC);
     match packer.admit(&path, Use::Library) {
@@ -250,11 +257,12 @@ fn add_beside(packer: &mut Packer<'_>, glibc: &Path) -> Result<(), LibraryError>
     }
 }
 
-/// Adds what the files of the host that are in the tree already are loaded with, as far as the host has
-/// it and it may be packed: of a folder with many of them some may never be run.
+/// Adds the loaders and libraries of the host's files that are already in the tree. Files that are
+/// missing or may not be packed are left out, because a packed folder may contain programs that are
+/// never run.
 ///
 /// # Errors
-/// If two files would stand at one path.
+/// If a path conflicts with a packed file, or there are too many libraries.
 pub(super) fn add_for_files(packer: &mut Packer<'_>) -> Result<(), PackError> {
     for file in packer.tree.host_files() {
         let Ok(opened) = file.file() else { continue };
@@ -269,7 +277,7 @@ pub(super) fn add_for_files(packer: &mut Packer<'_>) -> Result<(), PackError> {
         let real = admission::real_path(&opened).unwrap_or(file.path);
         match add(packer, &program, &real) {
             Err(LibraryError::Pack(error)) => return Err(error),
-            // It may be that nothing needs it.
+            // Perhaps no program needs it, so this is only a remark.
             Err(error @ LibraryError::Refused { .. }) if packer.remarks.len() < REMARKS_MAX => {
                 let mut text = format!("{}: {error}", one_line(&real));
                 let why = std::error::Error::source(&error);
@@ -282,7 +290,8 @@ pub(super) fn add_for_files(packer: &mut Packer<'_>) -> Result<(), PackError> {
     Ok(())
 }
 
-/// Adds an admitted file at the path at which it is looked for.
+/// Adds an admitted file to the tree at `path`, where the loader looks for it. Fails if `path`
+/// conflicts with a packed file, or there are too many libraries.
 fn add_file(packer: &mut Packer<'_>, path: &Path, admitted: &Admitted) -> Result<(), PackError> {
     let path = GuestPath::parse(path.as_os_str().as_bytes())?;
     let node = Node::File {

@@ -1,18 +1,21 @@
-//! Where loaders look for libraries, by the files that root of this host wrote for them.
+//! The folders in which loaders look for libraries, from the configuration files of this host.
 
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The configuration file of glibc's loader, a list of folders.
 const GLIBC: &str = "/etc/ld.so.conf";
+/// The configuration file of musl's loader, a list of folders.
 pub(super) const MUSL: &str = "/etc/ld-musl-x86_64.path";
-/// Files that include each other are followed no deeper.
+/// The largest depth of files that include each other.
 const DEPTH_MAX: usize = 8;
-/// Where loaders look without being told.
+/// Folders that loaders always search.
 const ALWAYS: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
 
-/// Where the loader of a program looks last, in this order.
+/// Returns the folders that a program's loader searches last, in this order. `is_musl` selects the
+/// configuration of musl, else glibc's is used.
 pub(super) fn configured(is_musl: bool) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     if is_musl {
@@ -32,7 +35,8 @@ pub(super) fn configured(is_musl: bool) -> Vec<PathBuf> {
     folders
 }
 
-/// Where the user has loaders look first, here and in the guest.
+/// Returns the folders in `LD_LIBRARY_PATH`, which loaders search first, here and in the guest.
+/// Relative ones are made absolute.
 pub(super) fn of_environment() -> Vec<PathBuf> {
     let text = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     env::split_paths(&text)
@@ -40,7 +44,8 @@ pub(super) fn of_environment() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Adds the folders that a file of glibc's lists, and the files that it includes.
+/// Adds to `folders` the folders that the glibc configuration file `path` lists, and those of the
+/// files that it includes, down to `depth` levels.
 fn include(path: &Path, depth: usize, folders: &mut Vec<PathBuf>) {
     let Some(depth) = depth.checked_sub(1) else {
         return;
@@ -63,7 +68,8 @@ fn include(path: &Path, depth: usize, folders: &mut Vec<PathBuf>) {
     }
 }
 
-/// The files of a folder whose names match the last part of a pattern, in which `*` may stand once.
+/// Returns the files whose names match `pattern`, sorted. Only the last component may contain a
+/// `*`, and only one. Without a `*`, returns `pattern` itself.
 fn matching(pattern: &Path) -> Vec<PathBuf> {
     let name = pattern.file_name().unwrap_or_default().to_string_lossy();
     let Some((start, end)) = name.split_once('*') else {

@@ -1,14 +1,15 @@
-//! The guest's first file system: what goes into it, and the archive that it is.
+//! Builds the guest's first file system, an initramfs, from files of the host.
 //!
 //! | file | what |
 //! |---|---|
-//! | `packer` | packs what a run needs |
-//! | `program`, `libraries`, `busybox`, `files` | the program, what it is loaded with, and what else there is |
-//! | `admission` | which files may be packed that the user did not name |
-//! | `host_file` | opens them, once |
-//! | `examiner` | has a confined process read them |
-//! | `format` | what that process finds |
-//! | `loader_paths` | where loaders look for libraries |
+//! | `packer` | the state while a file system is packed |
+//! | `program`, `libraries`, `busybox`, `files` | the program, its loader and libraries, a busybox,
+//! and files that the user named |
+//! | `admission` | decides which files may be packed that the user did not name |
+//! | `host_file` | opens each file once |
+//! | `examiner` | has a confined process examine files |
+//! | `format` | determines the format of a program, in that process |
+//! | `loader_paths` | the folders in which loaders look for libraries |
 //! | `initramfs` | the archive |
 
 mod admission;

@@ -1,4 +1,4 @@
-//! Packs a guest's first file system: holds the tree, and the rules for what may go into it.
+//! The state while a guest's first file system is packed: the tree, and the rules for its files.
 
 use super::admission::{self, AdmissionError, Admitted, Named, Shown, Use};
 use super::examiner::Examiner;
@@ -11,22 +11,27 @@ use rustix::fs::OFlags;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The most files that are open while a file system is packed.
+/// The limit for open files that a run asks for.
 const OPEN_MAX: u64 = 5 << 10;
-/// Of these, how many are for all else than libraries.
+/// The number of these files that are reserved for other uses than libraries.
 const RESERVED: usize = 512;
 
-/// Says for a path of the guest's which file of the host's stands there without being packed.
+/// Returns the file of the host that the guest sees at the guest path in the operand without
+/// packing. Returns `None` if it sees none.
 pub(crate) type Seen<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
 
-/// Packs programs and what they need.
+/// Packs programs and the files that they need.
 pub(crate) struct Packer<'a> {
+    /// The tree that is packed.
     pub(crate) tree: Initramfs,
-    /// Files and folders that the user named. They may be packed even if others may not read them.
+    /// Files and folders that the user named. They may be packed even if other users may not read
+    /// them.
     pub(crate) named: Named,
+    /// Tells which files the guest sees without packing.
     pub(crate) seen: Box<Seen<'a>>,
     pub(super) examiner: Examiner,
-    /// Libraries that may still be packed: each stays open until the archive is written.
+    /// The number of libraries that may still be packed. Each stays open until the archive is
+    /// written.
     pub(super) libraries_left: usize,
     libraries_max: usize,
     /// Messages for the user about libraries that are not packed.
@@ -43,15 +48,16 @@ impl fmt::Debug for Packer<'_> {
 }
 
 impl<'a> Packer<'a> {
-    /// Nothing packed yet, in a guest that sees the host's files by `seen`.
+    /// Returns an empty packer. `seen` tells which files of the host the guest sees without
+    /// packing, and `examiner` examines programs. Raises the limit for open files.
     pub(crate) fn new(seen: Box<Seen<'a>>, examiner: Examiner) -> Self {
         let open = allow_open_files(OPEN_MAX);
         let open = usize::try_from(open.min(OPEN_MAX)).unwrap_or(usize::MAX);
         let libraries_max = open.saturating_sub(RESERVED);
         let mut named = Named::default();
-        // The user wrote these, not a program.
+        // These folders come from the user, not from a program.
         for folder in loader_paths::of_environment() {
-            // One that is missing, or that a link of another user leads to, is not named.
+            // A folder that is missing, or that an untrusted link leads to, is ignored.
             if let Ok(folder) = open_named(&folder, OFlags::PATH) {
                 let _ = named.add(&folder);
             }
@@ -70,14 +76,15 @@ impl<'a> Packer<'a> {
     /// Counts one more library that stays open.
     ///
     /// # Errors
-    /// `TooManyLibraries` if there are as many as may be open.
+    /// `TooManyLibraries` if no more files may be open.
     pub(super) fn count_library(&mut self) -> Result<(), PackError> {
         let left = self.libraries_left.checked_sub(1);
         self.libraries_left = left.ok_or(PackError::TooManyLibraries(self.libraries_max))?;
         Ok(())
     }
 
-    /// Opens a file that a program asks for, for a use; see [`admission::admit`].
+    /// Opens a file that a program asks for, for the use `purpose`. Returns `None` if there is no
+    /// file at `path`. Fails if it may not be packed: see [`admission::admit`].
     pub(super) fn admit(
         &mut self,
         path: &Path,
@@ -88,7 +95,8 @@ impl<'a> Packer<'a> {
         admission::admit(path, purpose, &self.named, shown, &mut self.examiner)
     }
 
-    /// Opens a file that loaders read; see [`admission::open`].
+    /// Opens a file that loaders read, and returns it with its real path. Returns `None` if there
+    /// is no file at `path`. Fails if it may not be packed: see [`admission::open`].
     pub(super) fn open(
         &mut self,
         path: &Path,
@@ -97,14 +105,15 @@ impl<'a> Packer<'a> {
         admission::open(path, &self.named, &mut |real| is_seen(&mut **seen, real))
     }
 
-    /// Says what kind of program a file is that the user named.
+    /// Returns the format and the libraries of a file that the user named. Fails if it is no
+    /// program or library.
     pub(super) fn examine(&mut self, file: &HostFile) -> Result<Program, FormatError> {
         let opened = file.file().map_err(std::io::Error::from)?;
         self.examiner.examine(&opened)
     }
 }
 
-/// Whether the guest sees the file that stands at a path of the host anyway.
+/// Returns whether the guest sees the file of the host at the path `real` without packing.
 fn is_seen(seen: &mut Seen<'_>, real: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     seen(real.as_os_str().as_bytes()).is_some_and(|found| found == real)

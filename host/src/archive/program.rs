@@ -1,4 +1,4 @@
-//! What `PROGRAM` means: an ELF file, a script, or a command of busybox.
+//! Resolves the argument `PROGRAM`: an ELF file, a script, or an applet of busybox.
 
 use super::admission::{self, AdmissionError, Use};
 use super::busybox::{Busybox, BusyboxError};
@@ -17,13 +17,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Where guests look for programs.
+/// The `PATH` of guests.
 pub(crate) const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// Where guests mount what is their own, over what was packed and what is seen of the host.
+/// Folders on which guests mount their own file systems, over packed files and files of the host.
 const MOUNTED: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Why a program cannot be run.
+/// The reason why a program cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProgramError {
     #[error("{} cannot run in a guest", one_line(path))]
@@ -62,27 +62,27 @@ pub(crate) enum ProgramError {
 }
 
 impl Packer<'_> {
-    /// Packs what each `--file` names, and what the programs among it are loaded with.
+    /// Packs the files of each `--file` argument.
     ///
     /// # Errors
-    /// What cannot be read or packed.
+    /// If a file cannot be read or packed, or two have the same destination.
     pub(crate) fn add_files(&mut self, arguments: &[OsString]) -> Result<(), FileError> {
         files::add_all(&mut self.tree, &mut self.named, arguments)
     }
 
-    /// Packs what the packed files are loaded with.
+    /// Packs the loaders and libraries of all packed files.
     ///
     /// # Errors
-    /// If two files would stand at one path.
+    /// If a path conflicts with a packed file, or there are too many libraries.
     pub(crate) fn add_libraries(&mut self) -> Result<(), PackError> {
         libraries::add_for_files(self)
     }
 
-    /// Packs what `command[0]` means, unless the guest sees it, and returns the guest's argv, whose first
-    /// item is the path to execute.
+    /// Packs the program `command[0]`, unless the guest sees it without packing. Returns the
+    /// arguments of the guest's process. The first one is the path to execute.
     ///
     /// # Errors
-    /// If it is no program that a guest can run, or if what it needs may not be packed.
+    /// If it is no program that a guest can run, or if a file that it needs may not be packed.
     pub(crate) fn add_program(
         &mut self,
         command: &[OsString],
@@ -114,10 +114,10 @@ impl Packer<'_> {
         Ok(argv)
     }
 
-    /// Packs busybox because `what` needs it.
+    /// Packs busybox. `what` names the reason in the error.
     ///
     /// # Errors
-    /// If this host has none.
+    /// If this host has no static busybox, or a path conflicts with a packed file.
     pub(crate) fn add_busybox(&mut self, what: &str) -> Result<(), ProgramError> {
         let needed = |source| ProgramError::Busybox {
             what: what.to_owned(),
@@ -127,9 +127,10 @@ impl Packer<'_> {
         Ok(busybox.pack(&mut self.tree)?)
     }
 
-    /// The guest path of the program, packed; no format: a busybox applet.
+    /// Finds and packs the program `name`. Returns its path in the guest and its format. The format
+    /// is `None` for an applet of busybox. Fails if it is not found or cannot run in a guest.
     fn locate(&mut self, name: &OsStr) -> Result<(GuestPath, Option<Format>), ProgramError> {
-        // A path that --file has packed is meant as the guest's.
+        // A path that `--file` has packed means the guest's file.
         if let Ok(path) = GuestPath::parse(name.as_bytes())
             && let Some(Node::File {
                 source: Source::Host(file),
@@ -161,19 +162,21 @@ impl Packer<'_> {
                 let applet = GuestPath::parse(&[b"/bin/", name.as_bytes()].concat())?;
                 return Ok((applet, None));
             }
-            // Last of all a file here: a folder that others made does not choose what a command is.
+            // The working folder comes last, so that a folder of another user cannot decide which
+            // command runs.
             path = match (search_path(name), busybox) {
                 (Some(path), _) => path,
                 _ if path.is_file() => path,
                 (None, Ok(_)) => return Err(unknown(name)),
-                // Without busybox it is not known whether it would have had the command.
+                // Without busybox it is unknown whether it would have the command.
                 (None, Err(source)) => {
                     let what = format!("`{}`, which is no file here,", one_line(name));
                     return Err(ProgramError::Busybox { what, source });
                 }
             };
         }
-        // An absolute path is the guest's where it sees something there, a relative one the host's.
+        // An absolute path means the guest's file if the guest sees one. A relative path means the
+        // host's file.
         let absolute = std::path::absolute(&path).ok();
         let seen = absolute.as_deref().and_then(|path| self.program_at(path));
         if let Some((_, found)) = seen
@@ -198,7 +201,8 @@ impl Packer<'_> {
         Ok((place, Some(program.format)))
     }
 
-    /// The same as [`Self::program_at`], with what kind of program it is.
+    /// Returns the guest path and the format of the program at `path`, if the guest sees it without
+    /// packing. Returns `None` if it does not. Fails if the file is no program.
     fn seen_program(
         &mut self,
         path: &Path,
@@ -211,7 +215,8 @@ impl Packer<'_> {
         Ok(Some((seen, Some(program.format))))
     }
 
-    /// A program that the guest sees without our packing it: its path there, and the host's file.
+    /// Returns the guest path and the host's file for the executable file at `path`, if the guest
+    /// sees it without packing. Returns `None` otherwise.
     fn program_at(&mut self, path: &Path) -> Option<(GuestPath, PathBuf)> {
         if MOUNTED.iter().any(|place| path.starts_with(place)) {
             return None;
@@ -223,8 +228,9 @@ impl Packer<'_> {
         runs.then_some((path, file))
     }
 
-    /// Packs a program to where the host has it, with its libraries, some of which may be found from there;
-    /// returns the path.
+    /// Packs a program at its path on the host, with its libraries, which may be found relative to
+    /// it. Returns its path in the guest. Fails if a library may not be packed, or a path conflicts
+    /// with a packed file.
     fn add_in_place(
         &mut self,
         path: &Path,
@@ -240,7 +246,7 @@ impl Packer<'_> {
         }
         let real = GuestPath::parse(real.as_os_str().as_bytes())?;
         self.tree.add(real.clone(), executable(file))?;
-        // By the name that was given, if that is another.
+        // The given name is packed as a link if it differs.
         let named = std::path::absolute(path).map_err(|source| PackError::Read {
             path: path.to_owned(),
             source,
@@ -252,12 +258,13 @@ impl Packer<'_> {
                 self.tree.add_missing(named.clone(), link)?;
                 Ok(named)
             }
-            // There is `..` in it.
+            // The name contains `..`.
             _ => Ok(real),
         }
     }
 
-    /// Adds what a program is loaded with, if it is dynamic.
+    /// Packs the loader and libraries of a dynamic program. Does nothing for other programs. Fails
+    /// with `Libraries` if one is missing or may not be packed.
     fn add_its_libraries(
         &mut self,
         file: &HostFile,
@@ -290,8 +297,9 @@ impl Packer<'_> {
         })
     }
 
-    /// Makes the guest have what a script asks `env` for; returns its path there. A name without a
-    /// slash is looked for where the guest's PATH leads.
+    /// Provides the program `meant` that a script requests through `env`, and returns its path in
+    /// the guest. A name without a slash is searched in the guest's `PATH`. Fails as
+    /// [`Self::provide_interpreter`].
     fn provide_meant(&mut self, script: &OsStr, meant: &OsStr) -> Result<OsString, ProgramError> {
         if meant.as_bytes().contains(&b'/') {
             return self.provide_interpreter(script, Path::new(meant));
@@ -302,14 +310,16 @@ impl Packer<'_> {
         }
     }
 
-    /// Whether the guest has a program at a path, packed or seen.
+    /// Returns whether the guest has a program at `path`, packed or seen.
     fn is_there(&mut self, path: &Path) -> bool {
         let parsed = GuestPath::parse(path.as_os_str().as_bytes());
         parsed.is_ok_and(|packed| self.tree.get(&packed).is_some())
             || self.program_at(path).is_some()
     }
 
-    /// Makes the guest have what the script's first line names; returns its path there.
+    /// Provides the interpreter of a script and returns its path in the guest. Uses a file that the
+    /// guest has, or packs busybox or the host's file. Fails if there is none, or if it may not be
+    /// packed.
     fn provide_interpreter(
         &mut self,
         script: &OsStr,
@@ -356,7 +366,8 @@ impl Packer<'_> {
     }
 }
 
-/// Opens the program that the user named.
+/// Opens the program that the user named. Fails with `Format` if it is no regular file or cannot be
+/// opened.
 fn open_named(path: &Path) -> Result<HostFile, ProgramError> {
     HostFile::open_named(path).map_err(|error| {
         let error = io::Error::from(error);
@@ -371,7 +382,8 @@ fn open_named(path: &Path) -> Result<HostFile, ProgramError> {
     })
 }
 
-/// Where the guest's PATH leads to a program.
+/// Returns the first path in the guest's `PATH` with the file name `name` for which `is_there`
+/// returns `true`. Returns `None` if there is none.
 fn in_path(name: &OsStr, mut is_there: impl FnMut(&Path) -> bool) -> Option<PathBuf> {
     let mut places = GUEST_PATH
         .split(':')
@@ -379,16 +391,18 @@ fn in_path(name: &OsStr, mut is_there: impl FnMut(&Path) -> bool) -> Option<Path
     places.find(|path| is_there(path))
 }
 
-/// Where a file of the host goes whose place does not matter.
+/// Returns the guest path in `/bin` for a file whose folder does not matter. Fails if the name is
+/// no valid path.
 fn in_bin(file: &Path) -> Result<GuestPath, ProgramError> {
     let base = file.file_name().unwrap_or(file.as_os_str());
     Ok(GuestPath::parse(&[b"/bin/", base.as_bytes()].concat())?)
 }
 
-/// What a name with a slash in it may have been meant for.
+/// Returns the error for a name with a slash that does not exist. It may be a mistaken volume
+/// option.
 fn not_found(name: &OsStr) -> ProgramError {
     let text = name.to_string_lossy();
-    // As in `-v /srv:/data`, where `-v` is ebb's --verbose and the program comes later.
+    // In `-v /srv:/data`, `-v` is ebb's `--verbose`, and the program comes later.
     match text.split_once(":/") {
         Some((source, _)) if Path::new(source).exists() => ProgramError::Volume(text.into_owned()),
         _ => ProgramError::NotFound(PathBuf::from(name)),
@@ -406,9 +420,9 @@ fn executable(file: &HostFile) -> Node {
     }
 }
 
-/// What `env` would run for a script's first line, and the arguments before the script: it looks
-/// for the one word after it, or with `-S` for the first of several. `None` where it is not `env`,
-/// or is asked for more than that.
+/// Parses a script's first line that runs `env`. Returns the program that `env` would run and the
+/// arguments before the script. `env` runs its only word, or with `-S` the first of several words.
+/// Returns `None` if the interpreter is not `env`, or if the line uses other features of `env`.
 fn of_env(interpreter: &Path, argument: Option<&OsStr>) -> Option<(OsString, Vec<OsString>)> {
     if interpreter.file_name() != Some(OsStr::new("env")) {
         return None;
@@ -419,10 +433,10 @@ fn of_env(interpreter: &Path, argument: Option<&OsStr>) -> Option<(OsString, Vec
         .or_else(|| argument.strip_prefix(b"--split-string="));
     let plain = |word: &[u8]| !word.starts_with(b"-") && !word.contains(&b'=');
     let mut words: Vec<&[u8]> = match split {
-        // Quotes and escapes are rare there, and are env's own.
+        // Quotes and escapes are rare, and only `env` itself can parse them.
         Some(text) if text.iter().any(|byte| b"'\"\\$#".contains(byte)) => return None,
         Some(text) => text.split(u8::is_ascii_whitespace).collect(),
-        // Linux hands everything behind the interpreter on as one word.
+        // Linux passes the rest of the line as one word.
         None => vec![argument],
     };
     words.retain(|word| !word.is_empty());
@@ -444,12 +458,12 @@ mod tests {
             Some(words.join(OsStr::new(" ")).into_string().unwrap())
         };
         assert_eq!(seen("sh").as_deref(), Some("sh"));
-        // As Linux has it: one word, which no program is called.
+        // Linux passes one word, which is no program's name.
         assert_eq!(seen("sh -e").as_deref(), Some("sh -e"));
         assert_eq!(seen("-S sh -e -u").as_deref(), Some("sh -e -u"));
         assert_eq!(seen("-Ssh  -e").as_deref(), Some("sh -e"));
         assert_eq!(seen("-S /opt/bin/lua").as_deref(), Some("/opt/bin/lua"));
-        // env itself has to do these.
+        // `env` itself has to do these.
         for argument in ["-i", "-S A=1 sh", "-S -i sh", "-S sh '-e'", "-S", "A=1"] {
             assert_eq!(seen(argument), None, "{argument}");
         }

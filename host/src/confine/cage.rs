@@ -1,5 +1,5 @@
-//! Everything that confines a QEMU: prepared in `ebb`, put on in the new process before it becomes
-//! QEMU.
+//! Applies all measures that confine a QEMU. `ebb` prepares them, and the new process applies them
+//! before it executes QEMU.
 
 use super::calls::HugePageAdvice;
 use super::measures::Measure;
@@ -19,32 +19,38 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Marks descriptors to be closed by `exec`, instead of closing them.
+/// The flag of close_range(2) that marks descriptors to be closed by `exec`, instead of closing
+/// them.
 const CLOSE_BY_EXEC: u32 = 4;
 
-/// The most descriptors of a QEMU.
+/// The largest number of open descriptors of a QEMU.
 const DESCRIPTORS_MAX: u64 = 1024;
-/// The most threads beside those of the virtual CPUs: QEMU starts one for each block request under way.
+/// The largest number of threads in addition to one per virtual CPU. QEMU starts a thread for each
+/// block request in progress.
 const THREADS_MAX: u64 = 256;
-/// The most private memory of a QEMU: 1 GiB of translations, and as much for the rest.
+/// The largest private memory of a QEMU in bytes: 1 GiB of translated code, and the same again for
+/// all else.
 const DATA_MAX: u64 = 2 << 30;
-/// More of it for each virtual CPU: its thread's stack and heap.
+/// Additional private memory in bytes for each virtual CPU: its thread's stack and heap.
 const CPU_DATA_MAX: u64 = 64 << 20;
-/// The part of a guest's memory that tables about it take.
+/// The guest's memory divided by this is additional private memory, for tables that describe guest
+/// memory.
 const DATA_SHARE: u64 = 64;
 
-/// What a QEMU needs of the host.
+/// The resources of the host that a QEMU needs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Needs {
-    /// It opens `/dev/kvm`.
+    /// Whether QEMU opens `/dev/kvm`.
     pub(crate) kvm: bool,
+    /// The memory of the guest in bytes.
     pub(crate) memory_bytes: u64,
+    /// The number of virtual CPUs.
     pub(crate) cpus: u32,
-    /// A file on a tmpfs among what it inherits, which it opens again.
+    /// An inherited file on a tmpfs that QEMU reopens, the guest's RAM.
     pub(crate) ram: Option<RawFd>,
 }
 
-/// Why a QEMU cannot be confined as every host has to.
+/// The error if a host lacks a measure that every host must have.
 #[derive(Debug, thiserror::Error)]
 #[error("QEMU cannot be confined on this host: {measure}")]
 pub(crate) struct CageError {
@@ -52,34 +58,35 @@ pub(crate) struct CageError {
     source: io::Error,
 }
 
-/// A cage whose namespaces are being made.
+/// The preparation of a cage, while a process creates its namespaces.
 #[derive(Debug)]
 pub(crate) struct Preparation(Option<io::Result<Making>>);
 
-/// What confines the QEMUs of a run.
+/// The measures that confine the QEMUs of a run. It is empty if QEMU runs unconfined.
 #[derive(Debug)]
 pub(crate) struct Cage(Option<Confinement>);
 
 #[derive(Debug)]
 struct Confinement {
     namespaces: Option<Namespaces>,
-    /// Whom QEMU runs as, if not who runs `ebb`.
+    /// The user and groups of QEMU, if they differ from those of `ebb`.
     ids: Option<Ids>,
     filters: [BpfProgram; 2],
     missing: Vec<(Measure, String)>,
 }
 
-/// Tells which measure failed in a new process.
+/// Reports the measure that failed in a new process.
 #[derive(Debug)]
 pub(crate) struct Progress(OwnedFd);
 
 impl Preparation {
-    /// Starts to prepare a cage, or none if QEMU is to run `unconfined`.
+    /// Starts to prepare a cage, or an empty one if `unconfined`.
     pub(crate) fn begin(unconfined: bool) -> Self {
         Self((!unconfined).then(Making::start))
     }
 
-    /// Returns the cage, in which QEMU's `advice` about huge pages is heeded or not.
+    /// Waits for the namespaces and returns the cage. `advice` says whether QEMU's `MADV_HUGEPAGE`
+    /// is allowed.
     ///
     /// # Errors
     /// If the host lacks a measure that every host must have.
@@ -89,7 +96,8 @@ impl Preparation {
         };
         let lacks = |measure| move |source| CageError { measure, source };
         let filters = calls::of_qemu(advice).map_err(lacks(Measure::Seccomp))?;
-        // The highest number is never open: this only asks whether the call is there.
+        // The highest descriptor number is never open. This call only tests whether the kernel
+        // knows close_range(2).
         calls::close_range(u32::MAX, u32::MAX, CLOSE_BY_EXEC)
             .map_err(lacks(Measure::Descriptors))?;
         let mut missing = Vec::new();
@@ -136,46 +144,47 @@ impl Preparation {
     }
 }
 
-/// Whether root of this system can become another user.
+/// Returns whether `ebb` may change its user and group.
 fn may_change_user() -> bool {
     let wanted = CapabilitySet::SETUID | CapabilitySet::SETGID;
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
 }
 
 impl Cage {
-    /// None: QEMU has all the rights that `ebb` has.
+    /// Returns an empty cage: QEMU has all rights of `ebb`.
     #[cfg(test)]
     pub(crate) fn open() -> Self {
         Self(None)
     }
 
-    /// Whether there is one.
+    /// Returns whether QEMU is confined.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The measures that this host lacks, and why.
+    /// Returns the measures that this host lacks, with the reasons.
     pub(crate) fn missing(&self) -> &[(Measure, String)] {
         self.0.as_ref().map_or(&[], |inner| &inner.missing)
     }
 
-    /// The measures that hold.
+    /// Returns the measures that are applied. There are none for an unconfined QEMU.
     pub(crate) fn measures(&self) -> impl Iterator<Item = Measure> + '_ {
         let all = Measure::ALL.into_iter().filter(|_| self.is_closed());
         all.filter(|measure| !self.missing().iter().any(|(missing, _)| missing == measure))
     }
 
-    /// Whether `ebb` must be able to change users to start and to end a QEMU.
+    /// Returns whether `ebb` must be able to change users to start and kill a QEMU.
     pub(crate) fn changes_user(&self) -> bool {
         let inner = self.0.as_ref();
         inner.is_some_and(|inner| inner.namespaces.is_none() && inner.ids.is_some())
     }
 
-    /// Has the process of `command` confined before it becomes `program`, which may take the
-    /// memory and devices that it `needs`. It inherits `kept` under their present numbers.
+    /// Sets `command` up so that its process is confined before it executes `program`. The process
+    /// inherits the descriptors `kept` with the same numbers. `needs` has the resources that it may
+    /// use. The result tells which measure failed if starting the process fails.
     ///
     /// # Errors
-    /// The host's, for descriptors.
+    /// If the host cannot provide a descriptor, or a Landlock rule cannot be made.
     pub(crate) fn put_on(
         &self,
         command: &mut Command,
@@ -192,8 +201,8 @@ impl Cage {
                 keep_open(&kept)?;
                 Ok(die_with(parent)?)
             };
-            // SAFETY: the closure runs in the forked child before exec; it makes system calls, and
-            // neither allocates nor takes a lock.
+            // SAFETY: the closure runs in the forked child before exec. It makes system calls, and
+            // it neither allocates nor takes a lock.
             unsafe { command.pre_exec(begin) };
             return Ok(Progress(told));
         };
@@ -219,13 +228,13 @@ impl Cage {
             entry.enter().map_err(|(measure, error)| {
                 let number = Measure::ALL.iter().position(|one| *one == measure);
                 let number = number.map_or(0, |at| at as u64 + 1);
-                // Without it the error alone says what went wrong.
+                // If this write fails, the error alone must explain the failure.
                 let _ = rustix::io::write(&tells, &number.to_ne_bytes());
                 error
             })
         };
-        // SAFETY: the closure runs in the forked child before exec; `enter` makes system calls with
-        // values that were prepared before the fork, and neither allocates nor takes a lock.
+        // SAFETY: the closure runs in the forked child before exec. `enter` makes system calls with
+        // values that were prepared before the fork. It neither allocates nor takes a lock.
         unsafe { command.pre_exec(enter) };
         Ok(Progress(told))
     }
@@ -246,7 +255,8 @@ impl fmt::Display for Cage {
 }
 
 impl Progress {
-    /// The measure that failed in a process that could not be started, if it was one.
+    /// Returns the measure that failed in a process that could not be started. Returns `None` if no
+    /// measure failed.
     pub(crate) fn failed(&self) -> Option<Measure> {
         let mut bytes = [0; 8];
         rustix::io::read(&self.0, &mut bytes).ok()?;
@@ -255,7 +265,7 @@ impl Progress {
     }
 }
 
-/// What a new process does before it becomes QEMU.
+/// The steps that a new process performs before it executes QEMU.
 struct Entry {
     parent: rustix::process::Pid,
     kept: Vec<RawFd>,
@@ -267,7 +277,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Puts everything on. Allocates nothing; the error names the measure that failed.
+    /// Applies all measures to the calling process. Allocates nothing. The error names the measure
+    /// that failed.
     fn enter(&mut self) -> Result<(), (Measure, io::Error)> {
         let failed = |measure| move |error: Errno| (measure, error.into());
         keep_open(&self.kept).map_err(|error| (Measure::Descriptors, error))?;
@@ -276,7 +287,7 @@ impl Entry {
                 .enter(self.needs.kvm)
                 .map_err(failed(Measure::UserNamespace))?;
         }
-        // A change of mounts has led to its root, too.
+        // The change of the mount namespace has also changed the working folder.
         rustix::process::chdir(c"/").map_err(failed(Measure::Folder))?;
         bound_capabilities().map_err(failed(Measure::Capabilities))?;
         if let Some((user, group)) = self.ids {
@@ -288,7 +299,7 @@ impl Entry {
         if let Some(rule) = &self.files {
             files::apply(rule.as_fd()).map_err(|error| (Measure::Files, error))?;
         }
-        // A change of users forgets this, so it comes after that.
+        // A change of users clears this setting, so it must come later.
         die_with(self.parent).map_err(failed(Measure::User))?;
         for filter in &mut self.filters {
             calls::put_in_own_process(filter);
@@ -299,12 +310,12 @@ impl Entry {
 }
 
 impl Entry {
-    /// Bounds what the process may take of the host.
+    /// Limits the host's resources that the process may use.
     fn limit(&self) -> Result<(), Errno> {
         let cpus = u64::from(self.needs.cpus);
         let data = DATA_MAX + cpus * CPU_DATA_MAX + self.needs.memory_bytes / DATA_SHARE;
         for (resource, most) in [
-            // No image of the guest's memory is left on the host's disk.
+            // No image of the guest's memory may be left on the host's disk.
             (Resource::Core, 0),
             (Resource::Nofile, DESCRIPTORS_MAX),
             (Resource::Data, data),
@@ -313,7 +324,7 @@ impl Entry {
         ] {
             lower(resource, most)?;
         }
-        // Of a user that others have, too, it would count their processes.
+        // The limit counts all processes of a user. It makes sense only for a user of QEMU's own.
         if self.ids.is_some() {
             lower(Resource::Nproc, THREADS_MAX + cpus)?;
         }
@@ -321,7 +332,7 @@ impl Entry {
     }
 }
 
-/// Lowers a limit of the calling process; one that is lower already stays.
+/// Lowers a limit of the calling process to `most`. A limit that is already lower stays.
 fn lower(resource: Resource, most: u64) -> Result<(), Errno> {
     let now = getrlimit(resource);
     let least = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
@@ -332,18 +343,20 @@ fn lower(resource: Resource, most: u64) -> Result<(), Errno> {
     setrlimit(resource, limit)
 }
 
-/// Has `exec` close all descriptors above stderr but these.
+/// Has `exec` close all descriptors above stderr except `kept`. Fails if the kernel lacks
+/// close_range(2).
 fn keep_open(kept: &[RawFd]) -> io::Result<()> {
     calls::close_range(3, u32::MAX, CLOSE_BY_EXEC)?;
     for number in kept {
-        // SAFETY: the parent holds them open until the process is started.
+        // SAFETY: the parent keeps them open until the process has started.
         let file = unsafe { BorrowedFd::borrow_raw(*number) };
         fcntl_setfd(file, FdFlags::empty())?;
     }
     Ok(())
 }
 
-/// Has the calling process killed when the thread of `parent` that started it ends.
+/// Has the kernel kill the calling process when the thread of `parent` that started it ends. Fails
+/// with `ESRCH` if `parent` has ended.
 fn die_with(parent: rustix::process::Pid) -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // A parent that ended before that call sends no signal.
@@ -354,7 +367,8 @@ fn die_with(parent: rustix::process::Pid) -> Result<(), Errno> {
     }
 }
 
-/// Makes the calling process, which has one thread, run as a user without further groups.
+/// Changes the user and group of the calling process, and drops all supplementary groups. The
+/// process must have one thread.
 fn become_user(user: u32, group: u32) -> Result<(), Errno> {
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     rustix::thread::set_thread_groups(&[])?;
@@ -362,11 +376,13 @@ fn become_user(user: u32, group: u32) -> Result<(), Errno> {
     rustix::thread::set_thread_res_uid(user, user, user)
 }
 
-/// Takes all capabilities from what a program could bring. A change of users may take the right to it.
+/// Removes all capabilities from the bounding set, so that no executed program can gain one. This
+/// must come before the change of users, which may remove the right to do it.
 fn bound_capabilities() -> Result<(), Errno> {
     for capability in CapabilitySet::all().iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // A process without capabilities may not, and an older kernel does not know this one.
+            // A process without capabilities may not do this. An older kernel does not know all
+            // capabilities.
             Ok(()) | Err(Errno::PERM | Errno::INVAL) => {}
             Err(error) => return Err(error),
         }
@@ -374,7 +390,7 @@ fn bound_capabilities() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives up all capabilities.
+/// Drops all capabilities of the calling thread.
 fn drop_capabilities() -> Result<(), Errno> {
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();

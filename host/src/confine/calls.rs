@@ -1,4 +1,4 @@
-//! Which system calls a reader, and QEMU, may make.
+//! The system calls that a reader and QEMU may make, as seccomp filters.
 
 use rustix::io::Errno;
 use seccompiler::{
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// The calls of a reader: memory, its socket, and files that it was handed.
+/// The system calls of a reader: memory, its socket, and files that it has received.
 const READERS: &[i64] = &[
     libc::SYS_read,
     libc::SYS_pread64,
@@ -41,13 +41,15 @@ const READERS: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// The calls that QEMU may make: memory, threads, waiting, the descriptors that it was handed, and files by
-/// a path, which Landlock restricts further. No call reaches another process, makes a socket or a pair
-/// of sockets, lets a socket hold more than `ebb` set it to, changes sizes, modes, owners or
-/// times of a file (the guest's RAM cannot be sealed on a tmpfs), locks a file, changes priorities, or puts on another filter: thousands of filters in one process can
-/// stop the kernel that has to free them.
+/// The system calls of QEMU that need no check of arguments: memory, threads, waiting, inherited
+/// descriptors, and files by a path, which Landlock restricts further.
+///
+/// No call reaches another process, creates a socket or raises a socket's buffer limits. No call
+/// changes the size, mode, owner or times of a file, because the guest's RAM cannot be sealed on a
+/// tmpfs. No call locks a file or changes priorities. No call installs another filter, because
+/// thousands of filters in one process can stop the kernel that has to free them.
 const QEMUS: &[i64] = &[
-    // Starting.
+    // Start.
     libc::SYS_execve,
     libc::SYS_arch_prctl,
     libc::SYS_set_tid_address,
@@ -77,7 +79,7 @@ const QEMUS: &[i64] = &[
     libc::SYS_getcpu,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Signals of its own.
+    // Signals of the own process.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
@@ -114,7 +116,7 @@ const QEMUS: &[i64] = &[
     libc::SYS_eventfd2,
     libc::SYS_pipe,
     libc::SYS_pipe2,
-    // Descriptors. All sockets are connected streams, so no message has another address.
+    // Descriptors. All sockets are connected streams, so no message can have another address.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -162,7 +164,7 @@ const QEMUS: &[i64] = &[
     libc::SYS_chdir,
     libc::SYS_fchdir,
     libc::SYS_umask,
-    // Questions about itself and the machine.
+    // Information about the process and the machine.
     libc::SYS_getpid,
     libc::SYS_getppid,
     libc::SYS_gettid,
@@ -179,9 +181,9 @@ const QEMUS: &[i64] = &[
     libc::SYS_getrandom,
 ];
 
-/// The commands of `fcntl` that QEMU and a reader may give: none that has a signal sent to a process, and none
-/// that locks. All anonymous files of a host have one list of locks, through which every process goes
-/// that closes such a file.
+/// The fcntl(2) commands that QEMU and a reader may use. None makes the kernel send a signal to a
+/// process, and none locks. All anonymous files of a host share one list of locks, and every
+/// process that closes such a file searches it.
 const FCNTL_COMMANDS: &[i32] = &[
     libc::F_DUPFD,
     libc::F_DUPFD_CLOEXEC,
@@ -193,8 +195,8 @@ const FCNTL_COMMANDS: &[i32] = &[
     libc::F_GET_SEALS,
 ];
 
-/// The commands of `prctl` that QEMU may give: names of threads and memory, and huge pages; not the signal
-/// that ends it with `ebb`.
+/// The prctl(2) commands that QEMU may use: names of threads and memory, and huge pages. The
+/// command that clears the death signal is missing.
 const PRCTL_COMMANDS: &[i32] = &[
     libc::PR_SET_NAME,
     libc::PR_GET_NAME,
@@ -207,24 +209,25 @@ const PRCTL_COMMANDS: &[i32] = &[
     libc::PR_CAPBSET_READ,
 ];
 
-/// The commands of `ioctl` that QEMU may give beside KVM's: whether a file is a terminal, blocks, and how
-/// much there is to read.
+/// The ioctl(2) commands that QEMU may use besides those of KVM: terminal test, blocking mode,
+/// number of readable bytes, close-on-exec.
 const IOCTL_COMMANDS: &[u64] = &[libc::TCGETS, libc::FIONBIO, libc::FIONREAD, libc::FIOCLEX];
 
-/// The type of all of KVM's commands, and the part of a command that has it.
+/// The mask for the type in an ioctl(2) command, and KVM's type.
 const KVM_COMMANDS: (u64, u64) = (0xff00, 0xae00);
 
-/// The calls whose first argument is a clock. A negative number is the CPU time of any process.
+/// The calls whose first argument is a clock. A negative clock number is the CPU time of another
+/// process or thread.
 const CLOCK_CALLS: &[i64] = &[
     libc::SYS_clock_gettime,
     libc::SYS_clock_getres,
     libc::SYS_clock_nanosleep,
     libc::SYS_timer_create,
 ];
-/// The bit of a clock's number that makes it negative.
+/// The sign bit of a clock number.
 const NEGATIVE: u64 = 1 << 31;
 
-/// The flags of `clone` with which C libraries make a thread, all of them.
+/// The clone(2) flags that C libraries use for a thread.
 const THREAD: i32 = libc::CLONE_VM
     | libc::CLONE_FS
     | libc::CLONE_FILES
@@ -237,17 +240,18 @@ const THREAD: i32 = libc::CLONE_VM
 /// A flag that some libraries add, and the kernel ignores.
 const DETACHED: i32 = libc::CLONE_DETACHED;
 
-/// The placeholder in a filter for the number of the process that the filter is put on.
+/// A placeholder in a filter for the number of the process that the filter is applied to.
 const OWN_PROCESS: u32 = 0x7eb_b0de;
 
-/// Confines the calling thread, and those that it starts, to [`READERS`]; others fail with `EPERM`.
+/// Restricts the calling thread, and the threads that it starts, to [`READERS`] and a few calls
+/// whose arguments are checked. Other calls fail with `EPERM`.
 ///
 /// # Errors
 /// If the kernel has no seccomp.
 pub(super) fn allow_reading() -> io::Result<()> {
     let mut rules: Rules = READERS.iter().map(|call| (*call, vec![])).collect();
     rules.insert(libc::SYS_clock_gettime, vec![own_clock()?]);
-    // Memory that holds no code.
+    // Memory must not be executable.
     let code = unset(2, libc::PROT_EXEC)?;
     rules.insert(
         libc::SYS_mmap,
@@ -263,19 +267,20 @@ pub(super) fn allow_reading() -> io::Result<()> {
     apply(&program)
 }
 
-/// What QEMU's advice that memory be in huge pages (`MADV_HUGEPAGE`) does. QEMU gives it for the RAM of the
-/// guest, for the buffer of its translator and for other memory that it uses only in part. Where it fails
-/// QEMU goes on.
+/// The effect of QEMU's advice to use huge pages (`MADV_HUGEPAGE`). QEMU gives it for the guest's
+/// RAM, for the buffer of its translator, and for other memory that it uses only in part. If the
+/// advice fails, QEMU continues.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum HugePageAdvice {
-    /// It reaches the kernel for memory of exactly this number of bytes, which is the guest's RAM. Without it
-    /// the host neither compacts memory for a huge page there, nor joins base pages later.
+    /// The advice is allowed for a range of exactly this number of bytes, which is the guest's RAM.
+    /// Without it, the host neither compacts memory to get a huge page there nor collapses base
+    /// pages later.
     HeededFor(u64),
-    /// It fails.
+    /// The advice fails.
     Refused,
 }
 
-/// The filters of a QEMU, in the order in which [`apply`] puts them on in the process that becomes QEMU.
+/// Returns the seccomp filters of a QEMU, in the order in which [`apply`] must install them.
 ///
 /// # Errors
 /// If they cannot be compiled.
@@ -297,9 +302,9 @@ pub(super) fn of_qemu(advice: HugePageAdvice) -> io::Result<[BpfProgram; 2]> {
     );
     rules.insert(libc::SYS_mprotect, vec![all_of(vec![unset(2, GROWING)?])?]);
     let equal = |argument, value| rule(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
-    // Its threads wake each other by signals.
+    // The threads of QEMU wake each other by signals.
     rules.insert(libc::SYS_tgkill, vec![own()?]);
-    // Memory goes back by holes, which leave a file's size.
+    // Memory returns to the host by punched holes, which keep the file's size.
     let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let hole = equal(1, u64::from(hole.unsigned_abs()))?;
     rules.insert(libc::SYS_fallocate, vec![hole]);
@@ -309,7 +314,7 @@ pub(super) fn of_qemu(advice: HugePageAdvice) -> io::Result<[BpfProgram; 2]> {
         let whole = rule(flags, SeccompCmpArgLen::Dword, masked, 0)?;
         rules.insert(call, vec![whole]);
     }
-    // New threads, not new processes, and none with descriptors of its own.
+    // New threads are allowed. New processes, and threads with their own descriptors, are not.
     let masked = SeccompCmpOp::MaskedEq(!u64::from(DETACHED.unsigned_abs()));
     let thread = u64::from(THREAD.unsigned_abs());
     let thread = rule(0, SeccompCmpArgLen::Qword, masked, thread)?;
@@ -319,7 +324,7 @@ pub(super) fn of_qemu(advice: HugePageAdvice) -> io::Result<[BpfProgram; 2]> {
         .map(|command| equal(0, u64::from(command.unsigned_abs())))
         .collect();
     rules.insert(libc::SYS_prctl, commands?);
-    // Its CPUs and limits: number 0 is the calling thread or process.
+    // The CPUs and limits of QEMU itself. Number 0 is the calling thread or process.
     rules.insert(libc::SYS_sched_getaffinity, vec![equal(0, 0)?]);
     rules.insert(libc::SYS_prlimit64, vec![equal(0, 0)?, own()?]);
     let (mask, kind) = KVM_COMMANDS;
@@ -329,38 +334,39 @@ pub(super) fn of_qemu(advice: HugePageAdvice) -> io::Result<[BpfProgram; 2]> {
         commands.push(equal(1, *command)?);
     }
     rules.insert(libc::SYS_ioctl, commands);
-    // The flags of these calls are in memory, where no filter sees them. Without them the C library
-    // takes the older ones.
+    // The flags of these calls are in memory, which a filter cannot read. With `ENOSYS`, the C
+    // library uses the older calls.
     let newer = [(libc::SYS_clone3, vec![]), (libc::SYS_openat2, vec![])].into();
     let absent = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-    // The list comes last: no other filter can follow it.
+    // This list comes last, because it forbids the installation of further filters.
     Ok([
         compiled(newer, SeccompAction::Allow, absent)?,
         allowing(rules)?,
     ])
 }
 
-/// Rights that let memory grow by faults, past the limit of private memory.
+/// Protection flags that let memory grow by faults, past the limit of private memory.
 const GROWING: i32 = libc::PROT_GROWSDOWN | libc::PROT_GROWSUP;
 
-/// Returns the rule for a clock that is not another process's.
+/// Returns the rule that a clock does not belong to another process.
 fn own_clock() -> io::Result<SeccompRule> {
     let positive = SeccompCmpOp::MaskedEq(NEGATIVE);
     rule(0, SeccompCmpArgLen::Dword, positive, 0)
 }
 
-/// Returns the condition that none of `bits` is set in the argument `index`.
+/// Returns the condition that no bit of `bits` is set in the argument `index`.
 fn unset(index: u8, bits: i32) -> io::Result<SeccompCondition> {
     let masked = SeccompCmpOp::MaskedEq(u64::from(bits.unsigned_abs()));
     SeccompCondition::new(index, SeccompCmpArgLen::Qword, masked, 0).map_err(io::Error::other)
 }
 
-/// Returns the rule that holds if all of `conditions` hold.
+/// Returns the rule that all of `conditions` hold.
 fn all_of(conditions: Vec<SeccompCondition>) -> io::Result<SeccompRule> {
     SeccompRule::new(conditions).map_err(io::Error::other)
 }
 
-/// The harmless commands of `fcntl`. Flags of an open file may be set but the one by which it sends signals.
+/// Returns the rules for fcntl(2): the harmless commands, and `F_SETFL` without `O_ASYNC`, the flag
+/// that makes the kernel send signals.
 fn fcntl_rules() -> io::Result<Vec<SeccompRule>> {
     let command = |command: i32| {
         let value = u64::from(command.unsigned_abs());
@@ -378,7 +384,8 @@ fn fcntl_rules() -> io::Result<Vec<SeccompRule>> {
     Ok(rules)
 }
 
-/// A filter that allows these calls; others fail with `EPERM`.
+/// Returns a filter that allows the calls in `rules`. Other calls fail with `EPERM`. Fails if the
+/// filter cannot be compiled.
 fn allowing(rules: Rules) -> io::Result<BpfProgram> {
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     compiled(rules, refuse, SeccompAction::Allow)
@@ -386,7 +393,7 @@ fn allowing(rules: Rules) -> io::Result<BpfProgram> {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// A rule that holds if the first argument is the number of the own process.
+/// Returns the rule that the first argument is the number of the own process.
 fn own() -> io::Result<SeccompRule> {
     let equal = SeccompCmpOp::Eq;
     rule(0, SeccompCmpArgLen::Dword, equal, OWN_PROCESS.into())
@@ -408,7 +415,7 @@ fn compiled(rules: Rules, others: SeccompAction, listed: SeccompAction) -> io::R
     filter.try_into().map_err(io::Error::other)
 }
 
-/// Writes the number of this process where a filter compares with it. Allocates nothing.
+/// Replaces the placeholder in `program` by the number of this process. Allocates nothing.
 pub(super) fn put_in_own_process(program: &mut [sock_filter]) {
     let pid = rustix::process::getpid()
         .as_raw_nonzero()
@@ -421,7 +428,7 @@ pub(super) fn put_in_own_process(program: &mut [sock_filter]) {
     }
 }
 
-/// Puts a filter on the calling thread. Allocates nothing.
+/// Installs a filter for the calling thread. Allocates nothing.
 ///
 /// # Errors
 /// If the kernel has no seccomp, or the thread may still gain privileges.
@@ -431,7 +438,7 @@ pub(super) fn apply(program: &[sock_filter]) -> io::Result<()> {
         len,
         filter: program.as_ptr().cast::<libc::sock_filter>().cast_mut(),
     };
-    // SAFETY: `filter` describes `program`, whose instructions have the kernel's layout; the kernel
+    // SAFETY: `filter` describes `program`, whose instructions have the kernel's layout. The kernel
     // copies them and writes nothing.
     let result = unsafe {
         libc::syscall(
@@ -447,16 +454,17 @@ pub(super) fn apply(program: &[sock_filter]) -> io::Result<()> {
     }
 }
 
-/// Has the kernel refuse descriptors that are sent to `socket`, from Linux 6.16 on; a sender then gets `EPERM`.
-/// Descriptors that wait in a socket count against the limit of the user who sent them.
+/// Has the kernel refuse descriptors that are sent to `socket`, from Linux 6.16 on. The sender then
+/// gets `EPERM`. Otherwise, descriptors that wait in a socket would count against the limit of the
+/// user who sent them.
 pub(crate) fn refuse_descriptors(socket: &UnixStream) {
-    /// `SO_PASSRIGHTS` of Linux's `asm-generic/socket.h`, which the C library does not have yet.
+    /// `SO_PASSRIGHTS` of Linux's `asm-generic/socket.h`, which the C library does not define yet.
     const PASS_RIGHTS: libc::c_int = 83;
-    /// Bytes of the option's value.
+    /// The size of the option's value in bytes.
     const LEN: libc::socklen_t = 4;
     let none: i32 = 0;
-    // SAFETY: the value has the length that is given, and the kernel only reads it. An older kernel has no
-    // such option and does nothing.
+    // SAFETY: the value has the given length, and the kernel only reads it. An older kernel does
+    // not know the option and does nothing.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -468,13 +476,14 @@ pub(crate) fn refuse_descriptors(socket: &UnixStream) {
     }
 }
 
-/// Closes the descriptors from `first` to `last`, or marks them to be closed by `exec`, by `flags`.
+/// Closes the descriptors from `first` to `last`. With `CLOSE_RANGE_CLOEXEC` in `flags`, marks them
+/// to be closed by `exec` instead.
 ///
 /// # Errors
 /// `ENOSYS` or `EINVAL` of kernels before 5.11.
 pub(super) fn close_range(first: u32, last: u32, flags: u32) -> io::Result<()> {
-    // SAFETY: the arguments are numbers. The callers are new processes that use no descriptor in this
-    // range any more.
+    // SAFETY: the arguments are numbers. The callers are new processes that no longer use a
+    // descriptor in this range.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     match result {
         0 => Ok(()),

@@ -1,5 +1,5 @@
 //! The files that QEMU may open by a path: its own program, libraries and firmware, for reading.
-//! Everything else it is handed by descriptor.
+//! All other files are inherited as open descriptors.
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
-/// Where programs, libraries and firmware are.
+/// Files and folders that QEMU may read: programs, libraries and firmware.
 const READ: [&str; 7] = [
     "/usr",
     "/lib",
@@ -19,30 +19,31 @@ const READ: [&str; 7] = [
     "/sys/devices/system",
     "/dev/urandom",
 ];
-/// Devices that it opens for reading and writing.
+/// Devices that QEMU may read and write.
 const WRITTEN: [&str; 2] = ["/dev/null", "/dev/kvm"];
-/// Folders of firmware that lie beside a program that was built and not installed.
+/// Firmware folders in the folder of a program that was built but not installed.
 const BESIDE: [&str; 2] = ["pc-bios", "qemu-bundle"];
-/// Folders of firmware and libraries beside the folder of an installed program.
+/// Firmware and library folders in the parent folder of an installed program's folder.
 const INSTALLED: [&str; 4] = ["share/qemu", "share/seabios", "lib", "lib64"];
-/// Folders that hold nothing but installed software.
+/// Folders that contain only installed software.
 const STORES: [&str; 3] = ["/nix", "/gnu", "/snap"];
-/// Folders that hold installed software, each package in a folder.
+/// A folder that contains installed software, one folder for each package.
 const PACKAGES: &str = "/opt";
 
-/// A rule that lets a process open what QEMU needs, in `program`'s folders, too, and nothing else. `kvm` is
-/// the `/dev/kvm` that it finds, if that is not the host's. `ram` is a file that it opens again by its
-/// descriptor, for reading and writing, and does not cut.
+/// Returns a Landlock rule that allows only the files that QEMU needs, including those in the
+/// folders of `program`. `kvm` is the `/dev/kvm` in QEMU's namespace, if it is not the host's.
+/// `ram` is an inherited file that QEMU reopens through its descriptor, for reading and writing but
+/// not for truncation.
 ///
 /// # Errors
-/// If the kernel has no Landlock, or it is off.
+/// If the kernel has no Landlock, or it is switched off.
 pub(super) fn rule(
     program: &Path,
     kvm: Option<BorrowedFd<'_>>,
     ram: Option<RawFd>,
 ) -> io::Result<OwnedFd> {
     let abi = ABI::V3;
-    // No signals to processes outside, and no abstract sockets of theirs.
+    // Scopes forbid signals to processes outside and connections to their abstract sockets.
     let scopes = Scope::from_all(ABI::V6);
     let read = AccessFs::from_read(abi);
     let failed = |error: RulesetError| io::Error::other(error);
@@ -60,7 +61,7 @@ pub(super) fn rule(
     let written = AccessFs::ReadFile | AccessFs::WriteFile;
     let paths = paths.chain(WRITTEN.iter().map(|path| (PathBuf::from(path), written)));
     for (path, access) in paths {
-        // What this host does not have needs no rule.
+        // A path that does not exist on this host needs no rule.
         let Ok(file) = PathFd::new(&path) else {
             continue;
         };
@@ -73,7 +74,7 @@ pub(super) fn rule(
             .add_rule(PathBeneath::new(file, access))
             .map_err(failed)?;
     }
-    // SAFETY: the caller holds the file open while it is started.
+    // SAFETY: the caller keeps the file open until the process has started.
     let ram = ram.map(|file| unsafe { BorrowedFd::borrow_raw(file) });
     for file in kvm.into_iter().chain(ram) {
         rules = rules
@@ -84,12 +85,12 @@ pub(super) fn rule(
     rule.ok_or_else(|| io::Error::other("this kernel has no Landlock, or it is off"))
 }
 
-/// Puts a rule on the calling thread. Allocates nothing.
+/// Applies `rule` to the calling thread. Allocates nothing.
 ///
 /// # Errors
-/// The kernel's.
+/// If the kernel refuses.
 pub(super) fn apply(rule: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: numbers alone; the rule restricts the calling thread.
+    // SAFETY: all arguments are numbers. The rule restricts only the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rule.as_raw_fd(), 0) };
     match result {
         0 => Ok(()),
@@ -97,8 +98,9 @@ pub(super) fn apply(rule: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// The places of a program that is installed outside the system's folders: itself, the firmware and
-/// libraries that lie beside it, and all of a store or a package that it lies in (`/nix`, `/opt/NAME`).
+/// Returns the paths that belong to a program outside of the system folders: the program, the
+/// firmware and libraries next to it, and the whole store or package that contains it (`/nix`,
+/// `/opt/NAME`). Returns none for a program in a system folder or one that cannot be resolved.
 fn places_of(program: &Path) -> Vec<PathBuf> {
     let Ok(real) = program.canonicalize() else {
         return Vec::new();

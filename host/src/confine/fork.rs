@@ -1,4 +1,4 @@
-//! Starts a process of this program that goes on with a function.
+//! Forks a process that runs a function of this program.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
@@ -14,19 +14,21 @@ pub(super) struct Forked {
 }
 
 impl Forked {
-    /// Forks; the new process runs `body` and ends. It is killed when `ebb` ends.
+    /// Forks a process that runs `body` and then exits. The process is killed when the calling
+    /// thread ends or the result is dropped.
     ///
     /// # Errors
-    /// The host's, if it has no room for a process.
+    /// If the host cannot create a process.
     pub(super) fn start(body: impl FnOnce()) -> io::Result<Self> {
         let parent = rustix::process::getpid();
-        // SAFETY: the child has one thread, the calling one. The C library makes its allocator usable
-        // in a forked child, and `body` is given nothing that another thread may have locked: it owns
-        // its descriptors, and prints nothing. It never returns from here.
+        // SAFETY: the child has one thread, the calling one. The C library makes its allocator
+        // usable in a forked child. `body` owns its descriptors, prints nothing, and gets nothing
+        // that another thread may have locked. The child never returns from this function.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                // A panic must not unwind into the caller, whose process this is not.
+                // A panic must not unwind into the caller's frames, which belong to the parent
+                // process.
                 let ended = catch_unwind(AssertUnwindSafe(|| {
                     if begin(parent).is_ok() {
                         body();
@@ -46,7 +48,7 @@ impl Forked {
         }
     }
 
-    /// The number of the process.
+    /// Returns the process number.
     pub(super) fn pid(&self) -> Pid {
         self.pid
     }
@@ -54,13 +56,14 @@ impl Forked {
 
 impl Drop for Forked {
     fn drop(&mut self) {
-        // Fails only if it has ended, which is the aim.
+        // This fails only if the process has ended, which is the aim.
         let _ = pidfd_send_signal(&self.handle, Signal::KILL);
         let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
     }
 }
 
-/// Ties a new process to `parent`, and takes it out of reach of the terminal's Ctrl-C.
+/// Has the kernel kill this process when `parent` ends, and moves it to a process group of its own,
+/// so that the terminal's Ctrl-C does not reach it. Fails with `ESRCH` if `parent` has ended.
 fn begin(parent: Pid) -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     // A parent that ended before that call sends no signal.

@@ -1,4 +1,4 @@
-//! Messages between `ebb` and a reader: a kind, bytes, and descriptors.
+//! Messages between `ebb` and a reader. Each has a kind, bytes, and descriptors.
 
 use rustix::io::{Errno, IoSlice, IoSliceMut};
 use rustix::net::{
@@ -10,24 +10,25 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// The most descriptors of one message.
+/// The largest number of descriptors in one message.
 const DESCRIPTORS_MAX: usize = 2;
-/// The most bytes of one message. A small file of an image fits.
+/// The largest number of bytes in one message. A small file of an image fits.
 const BYTES_MAX: u32 = 17 << 20;
 
-/// A message that was received.
+/// A received message.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    /// The kind of message, a number of its protocol.
+    /// The kind of the message. Each protocol defines its own numbers.
     pub(crate) kind: u8,
     pub(crate) bytes: Vec<u8>,
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// Sends a message.
+/// Sends a message over `socket`.
 ///
 /// # Errors
-/// The socket's; `EMSGSIZE` for more than [`BYTES_MAX`] bytes or [`DESCRIPTORS_MAX`] descriptors.
+/// If the socket fails; `EMSGSIZE` for more than [`BYTES_MAX`] bytes or [`DESCRIPTORS_MAX`]
+/// descriptors.
 pub(crate) fn send(
     mut socket: &UnixStream,
     kind: u8,
@@ -39,12 +40,12 @@ pub(crate) fn send(
     let [a, b, c, d] = len.ok_or(Errno::MSGSIZE)?.to_le_bytes();
     let head = [a, b, c, d, kind];
     let sent = if descriptors.is_empty() {
-        // A reader has no other call to send.
+        // The filter of a reader allows no other system call for sending.
         rustix::io::retry_on_intr(|| send_bytes(socket, &head, SendFlags::NOSIGNAL))?
     } else {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        // The space is for the most that there can be.
+        // The space is large enough for the maximum.
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         rustix::io::retry_on_intr(|| {
             sendmsg(
@@ -55,24 +56,24 @@ pub(crate) fn send(
             )
         })?
     };
-    // Descriptors travel with the first byte; the others may follow alone.
+    // The descriptors travel with the first byte. The remaining bytes can follow without them.
     socket.write_all(&head[sent..])?;
     socket.write_all(bytes)
 }
 
-/// Receives a message.
+/// Receives a message from `socket` and returns it.
 ///
 /// # Errors
-/// The socket's; `UnexpectedEof` at its end; `EMSGSIZE` for more than [`BYTES_MAX`] bytes.
+/// If the socket fails; `UnexpectedEof` at its end; `EMSGSIZE` for more than [`BYTES_MAX`] bytes.
 pub(crate) fn receive(socket: &UnixStream) -> io::Result<Frame> {
     receive_while(socket, || Ok(()))
 }
 
-/// Receives a message as [`receive`] does. `check` says whether to go on, each time that a read of
-/// `socket` times out, and after each piece of the message.
+/// Receives a message as [`receive`] does. Calls `check` each time a read of `socket` times out,
+/// and after each part of the message. An error of `check` ends the wait.
 ///
 /// # Errors
-/// Those of [`receive`], and that of `check`.
+/// Those of [`receive`] and of `check`.
 pub(super) fn receive_while(
     socket: &UnixStream,
     check: impl Fn() -> io::Result<()>,
@@ -112,7 +113,8 @@ pub(super) fn receive_while(
     })
 }
 
-/// Reads until `bytes` is full.
+/// Reads from `socket` until `bytes` is full. Fails with `UnexpectedEof` if the stream ends before
+/// that, or with an error of `check`.
 fn fill(
     mut socket: &UnixStream,
     mut bytes: &mut [u8],

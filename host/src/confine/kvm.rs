@@ -1,5 +1,6 @@
-//! Gives a QEMU that does not run as root a `/dev/kvm` where only root may open the host's: another node
-//! of the same device, owned by QEMU's user, bound over the host's in a private mount namespace.
+//! Provides `/dev/kvm` to a QEMU that does not run as root, where only root may open the host's
+//! device. A second node of the same device, owned by QEMU's user, is bound over the host's in a
+//! private mount namespace.
 
 use rustix::fs::{CWD, Dev, FileType, Gid, Mode, Uid};
 use rustix::io::Errno;
@@ -10,23 +11,25 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+/// The device of KVM on the host.
 pub(super) const DEVICE: &str = "/dev/kvm";
-/// Where the other node is made: a folder that every host has. Nothing is left there.
+/// A folder that exists on every host. The second node is created on a tmpfs that is mounted over
+/// it, and nothing remains there.
 const PLACE: &str = "/tmp";
 const NODE: &str = "/tmp/kvm";
 
-/// Who may open `/dev/kvm`.
+/// The users that may open `/dev/kvm`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Openers {
-    /// Everyone, or there is no such device.
+    /// Every user may open it, or the device does not exist.
     Everyone,
-    /// Root, and a group.
+    /// Root and a group may open it. The operand is the group's id.
     Group(u32),
-    /// Root alone. The operand is the device's number.
+    /// Only root may open it. The operand is the device number.
     Root(Dev),
 }
 
-/// Returns who may open `/dev/kvm`.
+/// Returns which users may open `/dev/kvm`.
 pub(super) fn openers() -> Openers {
     let Ok(device) = fs::metadata(DEVICE) else {
         return Openers::Everyone;
@@ -38,15 +41,16 @@ pub(super) fn openers() -> Openers {
     }
 }
 
-/// Moves the calling process, which has one thread, to a mount namespace in which `/dev/kvm` is the node of
-/// `device` that `user` alone may open.
+/// Moves the calling process to a mount namespace in which `/dev/kvm` is a node of `device` that
+/// only `user` may open. The process must have one thread.
 ///
 /// # Errors
-/// The kernel's: root of a container may make no nodes.
+/// If the kernel refuses. Root of a container may not be allowed to create nodes.
 pub(super) fn give_to(user: u32, device: Dev) -> Result<(), Errno> {
-    // SAFETY: the call is unsafe for threads that share their root; this process has one thread.
+    // SAFETY: the call is unsafe for threads that share their root. This process has one thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
-    // The host's mounts and unmounts reach it, so that it keeps none of them busy; none goes back.
+    // Mounts and unmounts of the host propagate to this namespace, so it keeps no file system busy.
+    // Nothing propagates back.
     let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", slave)?;
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
@@ -56,6 +60,6 @@ pub(super) fn give_to(user: u32, device: Dev) -> Result<(), Errno> {
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(user));
     rustix::fs::chown(NODE, Some(user), Some(group))?;
     mount_bind(NODE, DEVICE)?;
-    // The host's folder is seen again; the node stays where it is bound to.
+    // This shows the host's folder again. The node stays where it is bound.
     unmount(PLACE, UnmountFlags::DETACH)
 }

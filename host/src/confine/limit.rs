@@ -1,5 +1,5 @@
-//! Bounds what a reader takes for one answer: CPU time, and the time of a clock. `ebb` looks from
-//! outside, so that a reader which was taken over cannot change it.
+//! Limits the CPU time and the wall-clock time of a reader for one answer. `ebb` measures from
+//! outside, so a reader under an attacker's control cannot change the limit.
 
 use rustix::process::Pid;
 use std::cell::Cell;
@@ -8,32 +8,34 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// The most bytes of `/proc/PID/stat`: 52 numbers and a name.
+/// The largest size of `/proc/PID/stat` in bytes: 52 numbers and a name.
 const STAT_MAX: usize = 2048;
 
-/// The most that a reader may take for one answer.
+/// The time that a reader may use for one answer.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Limits {
+    /// CPU time of the process.
     pub(crate) cpu: Duration,
-    /// `None` where the answer waits for a guest, too.
+    /// Wall-clock time. `None` if the answer also waits for a guest.
     pub(crate) clock: Option<Duration>,
 }
 
-/// What a process has taken since it was last asked.
+/// The times that a process has used since the last restart, and its limits.
 #[derive(Debug)]
 pub(super) struct Limit {
-    /// `/proc/PID/stat` of the process. It stays that process's when the number is given again.
+    /// `/proc/PID/stat` of the process. The open file stays valid for this process only, even if
+    /// its number is reused.
     stat: File,
     most: Limits,
-    /// The CPU time that it had used when it was asked, and when that was.
+    /// The CPU time that the process had used at the last restart, and the time of the restart.
     asked: Cell<(Duration, Instant)>,
 }
 
 impl Limit {
-    /// Allows the process `pid` to take `most` for an answer.
+    /// Starts to measure the process `pid` with the limits `most`.
     ///
     /// # Errors
-    /// The host's, if it shows no such process.
+    /// If `/proc` shows no such process.
     pub(super) fn new(pid: Pid, most: Limits) -> io::Result<Self> {
         let stat = File::open(format!("/proc/{}/stat", pid.as_raw_nonzero()))?;
         Ok(Self {
@@ -43,17 +45,17 @@ impl Limit {
         })
     }
 
-    /// Begins to count again.
+    /// Starts a new measurement.
     ///
     /// # Errors
-    /// The host's, if the process has ended.
+    /// If the process has ended.
     pub(super) fn restart(&self) -> io::Result<()> {
         self.asked.set((self.used()?, Instant::now()));
         Ok(())
     }
 
-    /// Fails with `TimedOut` if the process has taken more than it may, and with the host's error if the
-    /// process has ended.
+    /// Checks the limits. Fails with `TimedOut` if the process has used more than a limit, and with
+    /// another error if it has ended.
     pub(super) fn check(&self) -> io::Result<()> {
         let (used, asked) = self.asked.get();
         let over = |what: &str, most: Duration| {
@@ -70,12 +72,13 @@ impl Limit {
         Ok(())
     }
 
-    /// Returns the CPU time that the process has used.
+    /// Returns the CPU time that the process has used in total. Fails if the process has ended.
     fn used(&self) -> io::Result<Duration> {
         let mut bytes = [0; STAT_MAX];
         let len = self.stat.read_at(&mut bytes, 0)?;
         let text = String::from_utf8_lossy(&bytes[..len]);
-        // Behind the name, which may hold anything, stand the state and ten numbers, then the two times.
+        // The name may contain any character. After it come the state, ten numbers, and the two
+        // times.
         let times = text.rsplit_once(')').map(|(_, rest)| {
             let words = rest.split_ascii_whitespace().skip(11).take(2);
             words.map_while(|word| word.parse::<u64>().ok()).sum()

@@ -1,33 +1,34 @@
-//! The measures that confine QEMU, by name.
+//! The names of the measures that confine QEMU.
 
 use std::fmt;
 
 /// A measure that confines QEMU.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Measure {
-    /// It runs as a user without rights: where root starts `ebb`, one of its own; else the same.
+    /// QEMU runs as an unprivileged user. If root runs `ebb`, this is a user of QEMU's own, else
+    /// the same user.
     User,
-    /// It has no capabilities.
+    /// QEMU has no capabilities.
     Capabilities,
-    /// It can gain no privileges.
+    /// QEMU can gain no privileges.
     NoNewPrivileges,
-    /// It can make a part of the system calls alone.
+    /// QEMU can make only some of the system calls.
     Seccomp,
     UserNamespace,
     NetworkNamespace,
     IpcNamespace,
-    /// It opens nothing but system folders, for reading, and devices that it needs.
+    /// QEMU can open only system folders, for reading, and the devices that it needs.
     Files,
-    /// The memory, descriptors and threads that it may take are bounded.
+    /// The memory, descriptors and threads of QEMU are limited.
     Limits,
     Environment,
     Descriptors,
-    /// Its working folder is `/`.
+    /// The working folder of QEMU is `/`.
     Folder,
 }
 
 impl Measure {
-    /// All of them.
+    /// All measures.
     pub(crate) const ALL: [Self; 12] = [
         Self::User,
         Self::Capabilities,

@@ -1,18 +1,18 @@
-//! Confines the processes that handle what a guest, an image or a program says: QEMU, the readers of
-//! images and programs, and `ebb` itself.
+//! Confines the processes that handle untrusted data from a guest, an image or a program: QEMU, the
+//! readers of images and programs, and `ebb` itself.
 //!
 //! | file | what |
 //! |---|---|
-//! | `measures` | the single measures, and which of them hold |
-//! | `fork` | starts a process of this program that goes on with a function |
-//! | `reader` | a process that may compute and answer, and nothing else |
-//! | `limit` | the CPU time and the time of a reader for an answer |
+//! | `measures` | the names of the single measures |
+//! | `fork` | forks a process that runs a function of this program |
+//! | `reader` | a process that may only compute and answer |
+//! | `limit` | the limits of CPU time and wall-clock time for an answer of a reader |
 //! | `frames` | messages between `ebb` and a reader |
 //! | `namespaces` | the user, network and IPC namespaces of a QEMU |
-//! | `kvm` | a `/dev/kvm` for it where only root may open the host's |
+//! | `kvm` | a `/dev/kvm` for QEMU where only root may open the host's |
 //! | `files` | the folders that QEMU may read (Landlock) |
 //! | `calls` | the system calls that QEMU, and a reader, may make (seccomp) |
-//! | `cage` | all of that for QEMU, put on between `fork` and `exec` |
+//! | `cage` | all measures for QEMU, applied between `fork` and `exec` |
 //! | `tmpfs` | a tmpfs of `ebb`'s own, made in such namespaces where `ebb` is not root |
 //! | `privileges` | the capabilities that `ebb` keeps |
 

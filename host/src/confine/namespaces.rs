@@ -1,8 +1,8 @@
 //! The user, network and IPC namespaces of a QEMU.
 //!
-//! A process makes them, waits while `ebb` says which users they have, and ends once `ebb` holds them
-//! by descriptors. As their owner `ebb` may enter them, and end what runs in them, without any
-//! capability of its own.
+//! A forked process creates them and waits while `ebb` writes their user maps. It ends once `ebb`
+//! has opened their descriptors. As their owner, `ebb` may enter them and kill the processes in
+//! them without any capability of its own.
 
 use super::fork::Forked;
 use super::kvm::{self, Openers};
@@ -16,19 +16,18 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-/// The first of the users that QEMUs of root run as: the process number of `ebb` is added. No account
-/// has them, and no container manager gives them out, so two guests never share one.
+/// The first user id for QEMUs that root starts. The process number of `ebb` is added, so no two
+/// guests share one. No account and no container manager uses these ids.
 const FIRST_USER: u32 = 1_900_000_000;
-/// The user that distributions have for what should have no rights: taken where `ebb` runs as root of
-/// a container that has no other.
+/// The unprivileged user id of most distributions, used if root of a container has no better one.
 const NOBODY: u32 = 65534;
 
-/// Whom a QEMU runs as where root starts `ebb`.
+/// The user and groups of a QEMU if root runs `ebb`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ids {
     pub(super) user: u32,
     pub(super) group: u32,
-    /// The group that may open `/dev/kvm`, if not everyone may.
+    /// The group that may open `/dev/kvm`, if not every user may.
     kvm_group: Option<u32>,
 }
 
@@ -45,8 +44,8 @@ impl Ids {
         }
     }
 
-    /// Those of the user without rights, for a host without user namespaces. `None` if root of this
-    /// system, perhaps of a container, cannot become that user.
+    /// Returns the ids of the unprivileged user [`NOBODY`], for a host without user namespaces.
+    /// Returns `None` if root, perhaps of a container, cannot become that user.
     pub(super) fn nobody() -> Option<Self> {
         let has = |map: &str| fs::read_to_string(map).is_ok_and(|map| covers(&map, NOBODY));
         let setgroups = fs::read_to_string("/proc/self/setgroups");
@@ -56,13 +55,14 @@ impl Ids {
         is_possible.then(|| Self::new(NOBODY))
     }
 
-    /// The user and the group of a QEMU that opens `/dev/kvm` if `kvm`.
+    /// Returns the user and the group of a QEMU. If `kvm`, the group is one that may open
+    /// `/dev/kvm`.
     pub(super) fn of_process(self, kvm: bool) -> (u32, u32) {
         let group = self.kvm_group.filter(|_| kvm).unwrap_or(self.group);
         (self.user, group)
     }
 
-    /// The lines of the user and of the group map.
+    /// Returns the contents of the user map and the group map.
     fn maps(self) -> [String; 2] {
         let line = |id: u32| format!("{id} {id} 1\n");
         let kvm = self.kvm_group.map(line).unwrap_or_default();
@@ -70,14 +70,14 @@ impl Ids {
     }
 }
 
-/// Namespaces that are being made.
+/// A process that is creating namespaces.
 #[derive(Debug)]
 pub(super) struct Making {
     maker: Forked,
     socket: UnixStream,
 }
 
-/// A namespace, or why there is none.
+/// The descriptor of a namespace, or the error if it could not be created.
 pub(super) type Made = Result<OwnedFd, Errno>;
 
 /// Namespaces that a QEMU can enter.
@@ -86,17 +86,17 @@ pub(super) struct Namespaces {
     user: OwnedFd,
     pub(super) network: Made,
     pub(super) ipc: Made,
-    /// Mounts with a `/dev/kvm` for QEMU, where only root may open the host's, and that device.
+    /// A mount namespace and its `/dev/kvm` for QEMU, if only root may open the host's device.
     mounts: Option<(OwnedFd, OwnedFd)>,
-    /// Whom QEMU runs as; `None` where it is the one that `ebb` runs as.
+    /// The user and groups of QEMU. `None` if QEMU runs as the user of `ebb`.
     pub(super) ids: Option<Ids>,
 }
 
 impl Making {
-    /// Starts to make them.
+    /// Starts a process that creates the namespaces.
     ///
     /// # Errors
-    /// The host's, for a socket or a process.
+    /// If the host cannot create a socket or a process.
     pub(super) fn start() -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let is_root = geteuid().is_root();
@@ -111,10 +111,10 @@ impl Making {
         })
     }
 
-    /// Waits for them, and gives them their users.
+    /// Waits for the namespaces, writes their user maps, and opens them.
     ///
     /// # Errors
-    /// If this host makes no user namespace for `ebb`.
+    /// If `ebb` cannot create a user namespace on this host.
     pub(super) fn finish(mut self) -> io::Result<Namespaces> {
         let mut result = || {
             let mut bytes = [0; 4];
@@ -133,7 +133,8 @@ impl Making {
             rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         };
         let mounts = if mounts == 0 {
-            // As long as the process is there, its mounts are reached by its root.
+            // The mount namespace is reached through the root of the process while the process
+            // exists.
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let device = format!("{folder}/root{}", kvm::DEVICE);
             let device = rustix::fs::open(device, flags, Mode::empty())?;
@@ -155,20 +156,20 @@ impl Making {
     }
 }
 
-/// Makes the namespaces, says which there are, and waits to be ended. `kvm` are the user and the number of a
-/// `/dev/kvm` that only root may open.
+/// Creates the namespaces, reports the result of each over `socket`, and waits to be killed. `kvm`
+/// is a user and the number of a `/dev/kvm` that only root may open.
 fn make(mut socket: UnixStream, kvm: Option<(u32, Dev)>) {
     let mut say = |made: Result<(), Errno>| {
         let error = made.map_or_else(Errno::raw_os_error, |()| 0);
         socket.write_all(&error.to_le_bytes()).is_ok() && error == 0
     };
-    // SAFETY: the call is unsafe for threads that share what it takes apart; this process has one
-    // thread.
+    // SAFETY: the call is unsafe for threads that share the state that it separates. This process
+    // has one thread.
     let unshare = |flags| unsafe { unshare_unsafe(flags) };
     let mounts = kvm.ok_or(Errno::NODEV);
     let mounts = mounts.and_then(|(user, device)| kvm::give_to(user, device));
     let flags = match mounts {
-        // A copy of them, which the new user namespace owns, so that QEMU may enter it.
+        // The new user namespace gets a copy of the mounts that it owns, so QEMU may enter it.
         Ok(()) => UnshareFlags::NEWUSER | UnshareFlags::NEWNS,
         Err(_) => UnshareFlags::NEWUSER,
     };
@@ -181,8 +182,8 @@ fn make(mut socket: UnixStream, kvm: Option<(u32, Dev)>) {
     let _ = socket.read(&mut [0]);
 }
 
-/// A user near the end of the largest range that this system has, by the number of this process: root of a
-/// container has 65536 users, as a rule. `None` if it has fewer than 8192.
+/// Returns a user id near the end of the largest range in `map`, chosen by this process's number.
+/// Root of a container usually has 65536 ids. Returns `None` if the range has fewer than 8192.
 fn last_user(map: &str) -> Option<u32> {
     let ranges = map.lines().filter_map(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u32>);
@@ -194,12 +195,12 @@ fn last_user(map: &str) -> Option<u32> {
     (count >= 8192).then_some(user)
 }
 
-/// The user that QEMUs of this process run as, if root starts it.
+/// Returns the user id for QEMUs of this process, if root runs it.
 fn own_user() -> u32 {
     FIRST_USER + std::process::id()
 }
 
-/// Returns whether a map of users or groups has this one.
+/// Returns whether a user or group map contains `id`.
 fn covers(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u32>);
@@ -209,15 +210,17 @@ fn covers(map: &str, id: u32) -> bool {
     })
 }
 
-/// Says which users and groups of the host a new namespace has; returns whom QEMU runs as, if that is
-/// not who runs `ebb`.
+/// Writes the user and group maps of the namespace of the process with the `/proc` folder `folder`.
+/// Returns the ids of QEMU, or `None` if QEMU runs as the user of `ebb`. Fails if the maps cannot
+/// be written.
 fn map_users(folder: &str) -> io::Result<Option<Ids>> {
     let write = |name: &str, text: &str| fs::write(format!("{folder}/{name}"), text);
     let read = |map: &str| fs::read_to_string(map).unwrap_or_default();
     let (users, groups) = (read("/proc/self/uid_map"), read("/proc/self/gid_map"));
     let candidates = [Some(own_user()), last_user(&users), Some(NOBODY)];
     for user in candidates.into_iter().flatten() {
-        // An ordinary user may give it no others, and root of a container those alone that it has.
+        // An ordinary user may map only itself, and root of a container only the ids of the
+        // container.
         if !geteuid().is_root() || !covers(&users, user) || !covers(&groups, user) {
             continue;
         }
@@ -230,7 +233,7 @@ fn map_users(folder: &str) -> io::Result<Option<Ids>> {
             return Ok(Some(ids));
         }
     }
-    // A process without rights may map its own group only where it gives up the right to leave others.
+    // An unprivileged process may map its own group only if it gives up setgroups(2).
     write("setgroups", "deny")?;
     let line = |id: u32| format!("{id} {id} 1\n");
     write("uid_map", &line(geteuid().as_raw()))?;
@@ -239,10 +242,10 @@ fn map_users(folder: &str) -> io::Result<Option<Ids>> {
 }
 
 impl Namespaces {
-    /// The same, by descriptors of their own.
+    /// Returns the same namespaces with duplicated descriptors.
     ///
     /// # Errors
-    /// If the host has no descriptor left.
+    /// If the host cannot provide a descriptor.
     pub(super) fn again(&self) -> io::Result<Self> {
         let made = |made: &Made| match made {
             Ok(file) => file.try_clone().map(Ok),
@@ -260,19 +263,19 @@ impl Namespaces {
         })
     }
 
-    /// The `/dev/kvm` that a QEMU finds in these namespaces, if it is not the host's.
+    /// Returns the `/dev/kvm` of these namespaces. Returns `None` if it is the host's.
     pub(super) fn kvm(&self) -> Option<BorrowedFd<'_>> {
         self.mounts.as_ref().map(|(_, device)| device.as_fd())
     }
 
-    /// Moves the calling process, which has one thread, into them; into the mounts only if it opens
-    /// `/dev/kvm`. Allocates nothing.
+    /// Moves the calling process into the namespaces. Enters the mount namespace only if `kvm`, for
+    /// a QEMU that opens `/dev/kvm`. The process must have one thread. Allocates nothing.
     ///
     /// # Errors
-    /// The kernel's.
+    /// If the kernel refuses.
     pub(super) fn enter(&self, kvm: bool) -> Result<(), Errno> {
         let enter = |file: BorrowedFd<'_>, kind| move_into_link_name_space(file, Some(kind));
-        // First the one that gives the rights to enter the others.
+        // The user namespace comes first, because it gives the rights to enter the others.
         enter(self.user.as_fd(), LinkNameSpaceType::User)?;
         if let Ok(network) = &self.network {
             enter(network.as_fd(), LinkNameSpaceType::Network)?;

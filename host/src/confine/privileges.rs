@@ -4,19 +4,19 @@ use ebb_blk::capabilities::keep_capabilities;
 use rustix::thread::CapabilitySet;
 use std::io;
 
-/// What a run needs capabilities for. All of it counts only where root starts `ebb`.
+/// The reasons why a run needs capabilities. They matter only if root runs `ebb`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Privileges {
-    /// It reads files of others: of a volume, or of a folder that is the guest's root.
+    /// The run reads files of other users: in a volume, or in a folder that is the guest's root.
     pub(crate) reads: bool,
-    /// It changes files of others: of a volume, or where `--out` goes.
+    /// The run changes files of other users: in a volume, or at the destination of `--out`.
     pub(crate) writes: bool,
-    /// QEMU cannot have a user namespace, so `ebb` needs rights to give up its user and to end it.
+    /// QEMU has no user namespace, so `ebb` must be able to change QEMU's user and to kill QEMU.
     pub(crate) changes_user: bool,
 }
 
 impl Privileges {
-    /// The capabilities for it.
+    /// Returns the capabilities that these reasons need.
     pub(crate) fn capabilities(self) -> CapabilitySet {
         let mut set = CapabilitySet::empty();
         if self.reads {
@@ -32,7 +32,8 @@ impl Privileges {
     }
 }
 
-/// Names capabilities as `capabilities(7)` does: `CAP_FOWNER, CAP_KILL`; "no capabilities" for none.
+/// Returns the names of the capabilities in `set` as in capabilities(7), such as `CAP_FOWNER,
+/// CAP_KILL`. Returns "no capabilities" for an empty set.
 pub(crate) fn names(set: CapabilitySet) -> String {
     let names: Vec<_> = set
         .iter_names()
@@ -45,8 +46,8 @@ pub(crate) fn names(set: CapabilitySet) -> String {
     }
 }
 
-/// Gives up, for ever, all capabilities of the calling thread and of those that it starts but
-/// `wanted`. Returns those that it has now.
+/// Permanently drops all capabilities except `wanted` for the calling thread and the threads that
+/// it starts. Returns the capabilities that remain.
 ///
 /// # Errors
 /// If the kernel refuses.

@@ -1,5 +1,5 @@
-//! A process that parses data of others (programs, images, archives) and answers questions about
-//! it. It can compute, use the descriptors that it is handed, and do nothing else.
+//! A process that parses untrusted data (programs, images, archives) and answers questions about
+//! it. It can only compute and use the descriptors that it receives.
 
 use super::calls;
 use super::fork::Forked;
@@ -16,25 +16,25 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// The most address space that a reader takes, beyond what `ebb` had when it made it: 64 MiB for each of
-/// its threads that has allocated something, of which as much counts again. Decoders take up to 384 MiB, an
-/// index 64 MiB.
+/// The largest address space of a reader in bytes, in addition to that of `ebb` at the fork. The C
+/// library reserves 64 MiB for each thread that has allocated memory, and maps twice that at first.
+/// Decoders take up to 384 MiB, an index 64 MiB.
 const ADDRESS_SPACE: u64 = 1 << 30;
 
-/// The longest file that a reader writes: what a compressed image is unpacked to.
+/// The largest file in bytes that a reader writes, which is an unpacked compressed image.
 const FILE_MAX: u64 = 64 << 30;
-/// What a reader may take for one message, if it waits for no guest. The longest work is an index of
-/// 64 MiB.
+/// The limits of a reader for one message, if the answer does not wait for a guest. The longest
+/// work is an index of 64 MiB.
 pub(crate) const LIMITS: Limits = Limits {
     cpu: Duration::from_secs(60),
     clock: Some(Duration::from_secs(600)),
 };
-/// How often a reader that does not answer is looked at.
+/// The interval at which the limits of a silent reader are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A reader that takes no message for this long is given up.
+/// The time after which a send to a reader that receives nothing fails.
 const SEND_WITHIN: Duration = Duration::from_secs(60);
 
-/// A reader, and the socket to it. Dropping it ends the process.
+/// A reader process and the socket to it. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Reader {
     socket: UnixStream,
@@ -43,12 +43,12 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Starts a process called `name`, at most 15 bytes, that runs `serve` with its end of a socket.
-    /// Before that it gives up capabilities, files, and all system calls that it does not need. For one
-    /// answer it may take `most`.
+    /// Starts a process that runs `serve` with its end of a socket. Before that, the process drops
+    /// its capabilities, files, and all system calls that it does not need. `name` has at most 15
+    /// bytes. `most` limits the time for one answer.
     ///
     /// # Errors
-    /// The host's, for a socket or a process.
+    /// If the host cannot create a socket or a process.
     pub(crate) fn start(
         name: &CStr,
         most: Limits,
@@ -70,42 +70,44 @@ impl Reader {
         })
     }
 
-    /// Sends a message to the process.
+    /// Sends a message with the given kind, bytes and descriptors to the process. Restarts the
+    /// measurement of its time.
     ///
     /// # Errors
-    /// The socket's: `EPIPE` once the process has ended.
+    /// If the socket fails: `EPIPE` once the process has ended.
     pub(crate) fn send(
         &self,
         kind: u8,
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        // One that has ended is met by the socket's own error.
+        // If the process has ended, the send below fails with the right error.
         let _ = self.limit.restart();
         frames::send(&self.socket, kind, bytes, descriptors)
     }
 
-    /// Receives a message of the process.
+    /// Receives a message from the process and returns it.
     ///
     /// # Errors
-    /// The socket's: `UnexpectedEof` once the process has ended. `TimedOut` if it has taken more than it
-    /// may since the last message from or to it.
+    /// `UnexpectedEof` once the process has ended. `TimedOut` if it has exceeded its limits since
+    /// the last message in either direction.
     pub(crate) fn receive(&self) -> io::Result<Frame> {
         let frame = frames::receive_while(&self.socket, || self.limit.check())?;
         let _ = self.limit.restart();
         Ok(frame)
     }
 
-    /// The number of the process.
+    /// Returns the process number.
     pub(crate) fn pid(&self) -> i32 {
         self.process.pid().as_raw_nonzero().get()
     }
 }
 
-/// Gives up, in a new process, everything but `socket` and memory.
+/// Confines the calling new process to `socket` and its memory. Fails if a measure cannot be
+/// applied.
 fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     rustix::thread::set_name(name)?;
-    // Its output reaches no terminal.
+    // The output of the process must not reach a terminal.
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -113,7 +115,7 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     drop(null);
     close_all_but(socket)?;
     forget_environment();
-    // Where there is no `/proc`, it has the limit alone.
+    // If `/proc` is missing, the inherited address space counts as 0.
     let inherited = address_space().unwrap_or(0).min(ADDRESS_SPACE);
     rustix::process::chdir("/")?;
     let limit = |resource, most| {
@@ -121,7 +123,7 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
             current: Some(most),
             maximum: Some(most),
         };
-        // A lower limit may hold already, which cannot be raised.
+        // A lower hard limit may already hold, and it cannot be raised.
         match setrlimit(resource, limit) {
             Err(Errno::PERM) | Ok(()) => Ok(()),
             Err(error) => Err(error),
@@ -134,7 +136,7 @@ fn confine(name: &CStr, socket: &UnixStream) -> io::Result<()> {
     calls::allow_reading()
 }
 
-/// Returns the bytes of address space that this process has.
+/// Returns the size of this process's address space in bytes.
 fn address_space() -> io::Result<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split(' ').next().and_then(|first| first.parse().ok());
@@ -142,13 +144,13 @@ fn address_space() -> io::Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// Overwrites the variables of the environment, which may hold secrets of the user's.
+/// Overwrites the environment variables with zeroes, because they may contain secrets of the user.
 fn forget_environment() {
     unsafe extern "C" {
         static mut environ: *mut *mut libc::c_char;
     }
-    // SAFETY: this process has one thread, which reads no variable any more; the C library keeps the list
-    // ended by a null pointer, and each string in memory that may be written.
+    // SAFETY: this process has one thread, which reads no variable any more. The C library ends the
+    // list with a null pointer, and each string is in writable memory.
     unsafe {
         let mut next = environ;
         while !next.is_null() && !(*next).is_null() {
@@ -159,7 +161,7 @@ fn forget_environment() {
     }
 }
 
-/// Closes every descriptor above stderr but `socket`.
+/// Closes every descriptor above stderr except `socket`. Fails as close_range(2).
 fn close_all_but(socket: &UnixStream) -> io::Result<()> {
     let kept = socket.as_raw_fd().unsigned_abs();
     for (first, last) in [(3, kept.saturating_sub(1)), (kept + 1, u32::MAX)] {
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    /// A reader that tries what `attempt` does, and answers with the error's number, or 0.
+    /// Starts a reader that calls `attempt` and answers with its error number, or 0.
     fn tried(attempt: impl FnOnce() -> i32) -> i32 {
         let reader = Reader::start(c"ebb-test", LIMITS, |socket| {
             let error = attempt();
@@ -194,7 +196,7 @@ mod tests {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
         const LARGE: usize = 800 << 20;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice, which nothing uses.
+        // SAFETY: a new mapping at an address that the kernel chooses, which no code uses.
         let mapped =
             unsafe { mmap_anonymous(std::ptr::null_mut(), LARGE, ProtFlags::empty(), flags) };
         let mapped = mapped.unwrap();
@@ -203,7 +205,7 @@ mod tests {
             i32::from(buffer.try_reserve_exact(bytes).is_err())
         };
         let answers = [tried(|| room(512 << 20)), tried(|| room(2 << 30))];
-        // SAFETY: the mapping of above.
+        // SAFETY: the mapping made above.
         unsafe { munmap(mapped, LARGE) }.unwrap();
         assert_eq!(answers, [0, 1]);
     }
@@ -245,7 +247,8 @@ mod tests {
         let secret = std::fs::File::open("/dev/null").unwrap();
         let number_of = secret.as_raw_fd();
         let use_it = move || {
-            // SAFETY: the number is not used as an owned descriptor, and a closed one is an error.
+            // SAFETY: the number is not used as an owned descriptor, and a closed one gives an
+            // error.
             let borrowed = unsafe { BorrowedFd::borrow_raw(number_of) };
             number(rustix::fs::fstat(borrowed))
         };
@@ -278,7 +281,7 @@ mod tests {
             clock: None,
         };
         let reader = Reader::start(c"ebb-test", most, |socket| {
-            // The half of a message, too.
+            // The same for half a message.
             let _ = io::Write::write_all(&mut { socket }, &[1, 0]);
             let mut number = 1_u64;
             loop {
@@ -299,7 +302,7 @@ mod tests {
             let reader = Reader::start(c"ebb-test", most, |socket| {
                 let mut to = { socket };
                 let _ = io::Write::write_all(&mut to, bytes);
-                // The limit of reads is a second: each of these comes before it.
+                // A read times out after a second. Each of these messages arrives earlier.
                 for _ in 0..2_000 {
                     let _ = rustix::thread::futex::wait(
                         &std::sync::atomic::AtomicU32::new(0),
@@ -343,14 +346,14 @@ mod tests {
         let grow = || {
             use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
             let flags = MapFlags::PRIVATE | MapFlags::GROWSDOWN;
-            // SAFETY: a new mapping at an address of the kernel's choice.
+            // SAFETY: a new mapping at an address that the kernel chooses.
             let mapped =
                 unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::READ, flags) };
             number(mapped)
         };
         assert_eq!(tried(grow), refused);
         let grow = || {
-            // SAFETY: the call is refused, or fails: no mapping begins at address 0.
+            // SAFETY: the call is refused or fails, because no mapping begins at address 0.
             let result =
                 unsafe { libc::mprotect(std::ptr::null_mut(), 4096, libc::PROT_GROWSDOWN) };
             let error = io::Error::last_os_error().raw_os_error();
@@ -364,7 +367,7 @@ mod tests {
             };
             // The CPU time of process 1.
             let clock = (!1 << 3) | 2;
-            // SAFETY: the kernel writes a time, if it does not refuse.
+            // SAFETY: the kernel writes a time, unless it refuses.
             let result = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut time) };
             let error = io::Error::last_os_error().raw_os_error();
             if result == 0 { 0 } else { error.unwrap_or(0) }

@@ -1,8 +1,8 @@
-//! Mounts a tmpfs whose files get huge pages, where no other process sees it.
+//! Mounts a tmpfs whose files get huge pages, invisible to other processes.
 //!
-//! The mount is in no folder: it is reached by a descriptor alone, and goes with the last file that is
-//! open on it. Root makes it directly. For an ordinary user a forked process makes it in a user and
-//! mount namespace of its own, and hands the descriptor over.
+//! The mount is attached to no folder. Only its descriptor reaches it, and it ends with its last
+//! open file. Root mounts it directly. For an ordinary user a forked process mounts it in a user
+//! and mount namespace of its own, and sends the descriptor.
 
 use super::fork::Forked;
 use super::frames::{receive, send};
@@ -19,26 +19,27 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-/// The kinds of messages from the forked process: the mount, or the error number of what failed.
+/// The kinds of messages from the forked process: the descriptor of the mount, or the error number.
 const MOUNTED: u8 = 0;
 const FAILED: u8 = 1;
 
-/// Makes the mount. Its files may be as large as the caller makes them; none can be executed.
+/// Mounts the tmpfs and returns its descriptor. The size of its files is not limited. No file on it
+/// can be executed.
 ///
 /// # Errors
-/// The kernel's, for the way by namespaces: the host has no such namespaces for this user, or gives
-/// files on a tmpfs no huge pages.
+/// The errors of the attempt in a namespace: the host has no such namespaces for this user, or its
+/// tmpfs supports no huge pages.
 pub(crate) fn huge_tmpfs() -> io::Result<OwnedFd> {
     mounted().or_else(|_| by_namespace())
 }
 
-/// Makes the mount with the rights of the calling process.
+/// Mounts the tmpfs with the rights of the calling process. Fails as fsopen(2) and fsmount(2).
 fn mounted() -> Result<OwnedFd, Errno> {
     let files = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (name, value) in [
         ("huge", "always"),
         ("mode", "700"),
-        // Unlimited: the one file on it has its size from `ebb`, and QEMU cannot change that.
+        // No limit is needed: `ebb` sets the size of the only file, and QEMU cannot change it.
         ("size", "0"),
         ("nr_inodes", "0"),
     ] {
@@ -51,12 +52,13 @@ fn mounted() -> Result<OwnedFd, Errno> {
     fsmount(files.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, inert)
 }
 
-/// Has a forked process make the mount in namespaces of its own.
+/// Has a forked process mount the tmpfs in namespaces of its own. Returns the descriptor, or the
+/// error of that process.
 fn by_namespace() -> io::Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair()?;
     let maker = Forked::start(move || {
         let made = in_namespace();
-        // The parent sees the end of the socket if this fails.
+        // If this fails, the parent sees the end of the socket.
         let _ = match &made {
             Ok(mount) => send(&theirs, MOUNTED, &[], &[mount.as_fd()]),
             Err(error) => {
@@ -76,13 +78,14 @@ fn by_namespace() -> io::Result<OwnedFd> {
     }
 }
 
-/// Moves the calling process, which has one thread, to a user and mount namespace with the same user,
-/// and makes the mount there.
+/// Moves the calling process to a user and mount namespace with the same user, and mounts the tmpfs
+/// there. The process must have one thread.
 fn in_namespace() -> io::Result<OwnedFd> {
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    // SAFETY: the call is unsafe for threads that share what it takes apart; this process has one thread.
+    // SAFETY: the call is unsafe for threads that share the state that it separates. This process
+    // has one thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)? };
-    // A process without rights may map its own group only where it gives up the right to leave others.
+    // An unprivileged process may map its own group only if it gives up setgroups(2).
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1\n"))?;
     fs::write("/proc/self/gid_map", format!("{group} {group} 1\n"))?;

@@ -1,4 +1,5 @@
-//! Steps that a run's guest is asked for, by hand or by the host's pressure: one after the other, in a thread of their own.
+//! Performs reclaim steps for a run's guest, one after the other, in a thread of their own. The
+//! user asks for them, or the host's memory pressure.
 
 use super::engine::FreeMemory;
 use super::squeeze::{Wanted, squeeze};
@@ -17,32 +18,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Steps that wait at most: whoever asks for more is told to come again.
+/// The largest number of queued steps. A further request is refused.
 const WAITING_MAX: usize = 16;
-/// How often the guest's word is looked at.
+/// The interval at which the guest's progress is read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A guest that is not through by then is asked for the next step.
+/// The time after which a step fails and the next one starts.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How a guest is asked.
+/// The parts of a run that reclaim steps use.
 #[derive(Debug)]
 pub(crate) struct Means {
     pub(crate) kernel: KernelKind,
     pub(crate) guest: Arc<dyn Guest>,
-    /// The way to its kernel, of one that listens.
+    /// The control port of the guest's kernel, if it accepts requests.
     pub(crate) control: Option<Arc<Control>>,
-    /// What the host takes by its own hand.
+    /// The free memory that the host can take by itself.
     pub(crate) free_memory: Option<Arc<FreeMemory>>,
-    /// Whether it stands still.
+    /// The state of the virtual CPUs: running or stopped.
     pub(crate) standing: Arc<Standing>,
-    /// A monitor for its balloon.
+    /// A monitor for the balloon.
     pub(crate) monitor: UnixStream,
-    /// Where failures are shown.
+    /// The terminal for failures.
     pub(crate) shown: Option<Arc<Terminal>>,
 }
 
-/// The steps of a guest with this kernel, the cheapest first. A stock Linux takes them by its balloon, page by page. To Ebb's
-/// kernel that would give nothing: it would write a descriptor for each page of blocks that are free as a whole.
+/// Returns the reclaim steps for a guest with this kernel, the cheapest first. A stock Linux
+/// performs them through its balloon, page by page. Ebb's kernel would not gain from that: it would
+/// write a descriptor for each page of completely free blocks.
 pub(crate) fn steps(kernel: KernelKind) -> &'static [Reclaim] {
     match kernel {
         KernelKind::Ebb => &Reclaim::ALL,
@@ -51,7 +53,7 @@ pub(crate) fn steps(kernel: KernelKind) -> &'static [Reclaim] {
     }
 }
 
-/// Why a guest that stands still cannot take part in a step.
+/// Returns the reason for the user why a guest with stopped CPUs cannot perform a step.
 pub(crate) fn stands_still(by: StoppedBy) -> &'static str {
     match by {
         StoppedBy::Ebb => {
@@ -63,7 +65,7 @@ pub(crate) fn stands_still(by: StoppedBy) -> &'static str {
     }
 }
 
-/// Where steps are asked for. The thread ends with it.
+/// The queue of reclaim steps. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Asked {
     kernel: KernelKind,
@@ -74,15 +76,15 @@ pub(crate) struct Asked {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the last step that is through; 0 before the first.
+    /// The number of the last finished step; 0 before the first.
     done: AtomicU32,
-    /// That of the last one that failed; 0 if none has.
+    /// The number of the last failed step; 0 if none failed.
     failed: AtomicU32,
     ended: AtomicBool,
 }
 
 impl Asked {
-    /// Begins to wait for steps.
+    /// Starts the thread that performs the steps. Fails if the host cannot create a thread.
     pub(crate) fn start(means: Means) -> io::Result<Self> {
         let (steps, asked) = sync_channel(WAITING_MAX);
         let state = Arc::new(State::default());
@@ -99,51 +101,53 @@ impl Asked {
         })
     }
 
-    /// Whether the host takes a step by itself, and needs no CPU of the guest's for it.
+    /// Returns whether the host performs `step` by itself, without the guest's CPUs.
     pub(crate) fn is_the_hosts(&self, step: Reclaim) -> bool {
         self.kernel == KernelKind::Ebb && step == Reclaim::Free
     }
 
-    /// The steps that there are.
+    /// Returns the steps that this guest supports.
     pub(crate) fn steps(&self) -> &'static [Reclaim] {
         steps(self.kernel)
     }
 
-    /// Asks for a step; [`Self::done`] is its number, or a later one, when it is through. `None` if too many wait already.
+    /// Queues `step` and returns its number. The step is finished when [`Self::done`] returns this
+    /// number or a later one. Returns `None` if [`WAITING_MAX`] steps are queued.
     pub(crate) fn ask(&self, step: Reclaim) -> Option<u32> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        // 0 is what a guest shows that was never asked.
+        // 0 means that a guest was never asked.
         let number = next.wrapping_add(1).max(1);
         self.steps.try_send((number, step)).ok()?;
         *next = number;
         Some(number)
     }
 
-    /// The number of the last step that is through; 0 before the first.
+    /// Returns the number of the last finished step; 0 before the first.
     pub(crate) fn done(&self) -> u32 {
-        // Acquire pairs with the Release of the thread: memory that was given back is gone.
+        // Acquire pairs with the thread's Release, so the effects of the step are visible.
         self.state.done.load(Ordering::Acquire)
     }
 
-    /// The number of the last step that failed, among those up to [`Self::done`]; 0 if none has.
+    /// Returns the number of the last failed step, among those up to [`Self::done`]; 0 if none
+    /// failed.
     pub(crate) fn failed(&self) -> u32 {
-        // Relaxed: read after `done`.
+        // Relaxed: it is read after `done`.
         self.state.failed.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        // Relaxed: nothing else is handed over.
+        // Relaxed: the flag publishes no other data.
         self.state.ended.store(true, Ordering::Relaxed);
     }
 }
 
-/// The thread's side.
+/// The state of the thread that performs the steps.
 struct Asker {
     means: Means,
     state: Arc<State>,
-    /// Requests to the guest's kernel so far.
+    /// The number of the last request to the guest's kernel.
     requests: u32,
     balloon: Option<Balloon>,
 }
@@ -161,19 +165,19 @@ impl Asker {
     fn serve(mut self, asked: &Receiver<(u32, Reclaim)>) {
         while let Ok((number, step)) = asked.recv() {
             if let Err(why) = self.take(step) {
-                // Relaxed: the Release of `done` hands it over.
+                // Relaxed: the Release of `done` publishes it.
                 self.state.failed.store(number, Ordering::Relaxed);
                 if let Some(terminal) = &self.means.shown {
                     terminal.message(&format!("ebb: step `{}`: {why}", step.name()));
                 }
             }
             self.state.done.store(number, Ordering::Release);
-            // A guest that stands still is looked at seldom.
+            // A guest with stopped CPUs is sampled rarely, so the sampler is woken.
             self.means.standing.vcpus().ring();
         }
     }
 
-    /// Takes a step, or says why it could not.
+    /// Performs a step. Returns the reason as text if it fails.
     fn take(&mut self, step: Reclaim) -> Result<(), String> {
         if self.means.control.is_none() {
             self.check_runs()?;
@@ -186,7 +190,7 @@ impl Asker {
         if by_host { Ok(()) } else { self.request(step) }
     }
 
-    /// Fails if the guest's CPUs stand still, and so it cannot take part.
+    /// Fails if the guest's CPUs are stopped, with the reason as text.
     fn check_runs(&self) -> Result<(), String> {
         match self.means.standing.vcpus().look() {
             None => Ok(()),
@@ -194,7 +198,8 @@ impl Asker {
         }
     }
 
-    /// Asks the guest's kernel, and waits until it is through.
+    /// Sends the step to the guest's kernel and waits until the kernel reports it as done. Fails if
+    /// the CPUs stop, the run ends, or [`PATIENCE`] passes.
     fn request(&mut self, step: Reclaim) -> Result<(), String> {
         let Some(control) = &self.means.control else {
             return Err("its kernel does not listen".into());

@@ -1,4 +1,5 @@
-//! Takes free memory of one guest: attaches to its allocator, and drops what that says is free.
+//! Takes the free memory of one guest: attaches to its allocator, and punches holes for the blocks
+//! that are free.
 
 use super::error::ReclaimError;
 use super::lease::Lease;
@@ -17,28 +18,29 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two looks at what a host that was killed may have counted.
+/// The pause between two reads of a counter that a killed process may have left raised, and between
+/// two attempts to take the lock.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
-/// How long somebody waits for another thread that takes memory of the same guest.
+/// How long a thread waits for another thread that takes memory of the same guest.
 const PATIENCE: Duration = Duration::from_secs(2);
 const FRAME: u64 = FRAME_SIZE as u64;
-/// The first frame that is described by the second list of descriptors.
+/// The first frame whose descriptor is in the second list of descriptors.
 const HIGH_FRAME: u64 = (4 << 30) / FRAME;
 
-/// What was taken, and what it took.
+/// The amount of memory that was taken, and the time that it took.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reclaimed {
-    /// Bytes that left the host.
+    /// The bytes that were dropped from the host's memory.
     pub(crate) bytes: u64,
-    /// Ranges of free memory that were dropped for them.
+    /// The number of ranges that were dropped.
     pub(crate) ranges: u64,
-    /// All the time.
+    /// The total time.
     pub(crate) time: Duration,
-    /// Of it, that of the host's own punching of holes.
+    /// The part of `time` in which the host punched holes.
     pub(crate) punching: Duration,
 }
 
-/// Sums of [`Reclaimed`], that others may read at any time.
+/// The sums of all [`Reclaimed`] values. Other threads may read them at any time.
 #[derive(Debug, Default)]
 struct Sums {
     bytes: AtomicU64,
@@ -47,24 +49,27 @@ struct Sums {
     punching_ns: AtomicU64,
 }
 
-/// What of the guest's memory the host takes by itself.
+/// The free memory of a guest that the host can take by itself.
 #[derive(Debug)]
 pub(crate) struct FreeMemory {
     ram: Arc<GuestRam>,
     guest: Arc<dyn Guest>,
-    /// Exchanges of the guest's are atomic for the host.
+    /// Whether the guest's atomic instructions are atomic for the host.
     sound: bool,
-    /// The guest's virtual CPUs, which may stand still.
+    /// The guest's virtual CPUs, which may be stopped.
     vcpus: Option<Arc<Vcpus>>,
-    /// The number of the last pause in which a pass over the pieces came to its end; 0 before the first.
+    /// The number of the last pause in which a pass over partly used blocks was completed; 0 before
+    /// the first.
     emptied: AtomicU64,
-    /// Held by who is at it; whether this process has the guest's memory to itself.
+    /// Locked by the thread that takes memory. The content is the lock between processes, if this
+    /// process holds it.
     lease: Mutex<Option<Lease>>,
     sums: Sums,
 }
 
 impl FreeMemory {
-    /// That of a guest; `sound`: what its CPUs do atomically is atomic for other processes, too.
+    /// Returns the free memory of `guest` with the RAM `ram`. `sound` says whether the guest's
+    /// atomic instructions are atomic for other processes.
     pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>, sound: bool) -> Self {
         Self {
             ram,
@@ -77,7 +82,8 @@ impl FreeMemory {
         }
     }
 
-    /// The same, of a guest with these virtual CPUs. While `ebb pause` has stopped them, memory can be taken of every guest.
+    /// Adds the guest's virtual CPUs. While `ebb pause` has stopped them, memory can be taken even
+    /// if atomic instructions are not atomic for the host.
     pub(crate) fn with_vcpus(self, vcpus: Arc<Vcpus>) -> Self {
         Self {
             vcpus: Some(vcpus),
@@ -85,10 +91,11 @@ impl FreeMemory {
         }
     }
 
-    /// Whether the host may take memory of this guest while it runs.
+    /// Checks whether the host may take memory of this guest while it runs.
     ///
     /// # Errors
-    /// [`ReclaimError::Unsound`] or [`ReclaimError::Reserved`] if not.
+    /// [`ReclaimError::Unsound`] if the guest's atomic instructions are not atomic for the host;
+    /// [`ReclaimError::Reserved`] if its RAM is in the host's pool of huge pages.
     pub(crate) fn check(&self) -> Result<(), ReclaimError> {
         if self.ram.backing() == Backing::Pool {
             return Err(ReclaimError::Reserved);
@@ -100,12 +107,13 @@ impl FreeMemory {
         }
     }
 
-    /// Whether the guest wants its free memory taken all the time.
+    /// Returns whether the guest is in the mode `shared`, in which its free memory is taken all the
+    /// time.
     pub(super) fn is_wanted(&self) -> bool {
         self.guest.give_back() == Some(GiveBack::Shared)
     }
 
-    /// The pace at which its free memory is taken.
+    /// Returns a new [`Pace`] that suits the pages in which the host keeps this guest.
     pub(super) fn pace(&self) -> Pace {
         let ends = self.ram.regions().into_iter();
         let ends = ends.filter_map(|region| region.start.checked_add(region.bytes));
@@ -113,9 +121,9 @@ impl FreeMemory {
         Pace::new(self.ram.backing().is_huge(), end)
     }
 
-    /// What was taken since the guest began.
+    /// Returns the sums since the guest started.
     pub(crate) fn sums(&self) -> Reclaimed {
-        // Relaxed (all): figures to look at.
+        // Relaxed (all): the values are only displayed.
         let load = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
         Reclaimed {
             bytes: load(&self.sums.bytes),
@@ -125,11 +133,16 @@ impl FreeMemory {
         }
     }
 
-    /// Takes free memory of the guest once, in whichever mode it is, up to `target` bytes (rounded up to
-    /// a block) or until there is no more; returns what was taken. That is whole free pageblocks for which the
-    /// host holds memory, and of a guest that `ebb pause` has stopped also what is free of other blocks. Returns early
-    /// when the guest fails to get memory meanwhile. Does not need the guest's CPUs, and is done within a pass over
-    /// its memory, whatever it writes.
+    /// Takes free memory of the guest once, in any mode, until `target` bytes (rounded up to a
+    /// frame) are taken or no more is free. Returns the amount that was taken.
+    ///
+    /// It takes whole free pageblocks for which the host holds memory. If `ebb pause` has stopped
+    /// the guest, it also takes the free frames of partly used blocks. It needs none of the guest's
+    /// CPUs. It stops early if the guest fails to allocate memory that is isolated, or if more was
+    /// taken than the guest has, so the time is bounded for any content of the guest's memory.
+    ///
+    /// Fails as [`Self::with`]. Fails with [`ReclaimError::Drop`] if a range cannot be dropped, and
+    /// with [`ReclaimError::Busy`] if the guest should resume before the pass is complete.
     pub(crate) fn reclaim(&self, target: u64) -> Result<Reclaimed, ReclaimError> {
         self.with(|session| {
             let mut left = target.div_ceil(FRAME);
@@ -147,7 +160,7 @@ impl FreeMemory {
                 }
             }
             let still = self.vcpus.as_ref().and_then(|vcpus| vcpus.hold());
-            // Relaxed: under the lock of the lease.
+            // Relaxed: it is protected by the mutex of the lease.
             let is_new = |still: &Hold<'_>| self.emptied.load(Ordering::Relaxed) != still.pause();
             if let Some(still) = still.filter(|still| left != 0 && is_new(still)) {
                 match session.take_pieces(&still, left.saturating_mul(FRAME))? {
@@ -160,12 +173,16 @@ impl FreeMemory {
         })
     }
 
-    /// Works on an attachment to the guest's allocator.
+    /// Attaches to the guest's allocator and calls `work` with the attachment. Holds the lock on
+    /// the guest's memory during the call. Fails if the memory may not be taken, the allocator is
+    /// not ready or malformed, or another thread or process holds the lock for longer than
+    /// [`PATIENCE`].
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut Session<'_>) -> Result<T, ReclaimError>,
     ) -> Result<T, ReclaimError> {
-        // A CPU that QEMU has stopped is between two instructions, so none of its exchanges is half done.
+        // A CPU that QEMU has stopped is between two instructions, so no atomic instruction is half
+        // done.
         let hold = || self.vcpus.as_ref()?.hold();
         let _hold = match self.check() {
             Ok(()) => None,
@@ -183,19 +200,21 @@ impl FreeMemory {
                 bytes,
                 errno,
             })?;
-        // SAFETY: the window is mapped for reading and writing while `attached` lives, and this process accesses it through
-        // `Attached` alone, and through the atomics of `GuestRam`.
+        // SAFETY: the window is mapped for reading and writing while `attached` lives. This process
+        // accesses it only through `Attached` and through the atomics of `GuestRam`.
         let attached = unsafe { Attached::new(window.base(), window.len()) };
         let attached = attached.map_err(ReclaimError::Nonsense)?;
         if lease.is_none() {
             let taken = Lease::take(&self.ram)?;
             let stands = self.vcpus.as_ref().and_then(|vcpus| vcpus.look());
-            // What a CPU is about to count differs from one look to the next only while it runs.
+            // A counter that a running CPU is about to change differs from one read to the next.
+            // With stopped CPUs that cannot be told from a lost change.
             if stands.is_some() && attached.is_left_open() {
                 return Err(ReclaimError::LeftOpen);
             }
             *lease = Some(taken);
-            // Whoever had it is gone, and may have been killed on the way.
+            // The previous owner of the lock has ended, and may have been killed in the middle of
+            // its work.
             attached.recover(|| thread::sleep(RECOVERY_PAUSE));
         }
         let mut session = Session {
@@ -207,13 +226,14 @@ impl FreeMemory {
         work(&mut session)
     }
 
-    /// Waits for whoever of this process is at it: for a pass at most, if the guest is honest.
+    /// Waits until no other thread of this process takes memory, and locks the mutex. Fails with
+    /// [`ReclaimError::Busy`] after [`PATIENCE`]. Returns the locked mutex.
     fn turn(&self) -> Result<MutexGuard<'_, Option<Lease>>, ReclaimError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.lease.try_lock() {
                 Ok(lease) => return Ok(lease),
-                // What a panic leaves is what a kill leaves: the next one puts it right.
+                // A panic leaves the same state as a kill. The next owner of the lock repairs it.
                 Err(TryLockError::Poisoned(poisoned)) => {
                     let mut lease = poisoned.into_inner();
                     *lease = None;
@@ -241,21 +261,22 @@ impl FreeMemory {
     }
 }
 
-/// The guest's allocator, attached to.
+/// An attachment to the guest's allocator, during one pass.
 pub(super) struct Session<'a> {
     pub(super) attached: &'a Attached<'a>,
+    /// Selects the next free blocks.
     pub(super) reclaimer: Reclaimer,
     memory: &'a FreeMemory,
-    /// By this session.
+    /// The amount that this session has taken.
     pub(super) taken: Reclaimed,
 }
 
 impl Session<'_> {
-    /// Drops the free frames of partly used blocks until `most` bytes have left the host. `still` keeps the
-    /// CPUs stopped.
+    /// Drops the free frames of partly used blocks until `most` bytes have been dropped. `still`
+    /// keeps the CPUs stopped. Returns how far the pass came.
     ///
     /// # Errors
-    /// [`ReclaimError::Drop`] where the host fails.
+    /// [`ReclaimError::Drop`] if a range cannot be dropped.
     pub(super) fn take_pieces(
         &mut self,
         still: &Hold<'_>,
@@ -274,17 +295,20 @@ impl Session<'_> {
         end
     }
 
-    /// Whether more was taken than there is: a guest that frees as fast as that is left for the next pass.
+    /// Returns whether this session has taken more bytes than the guest has. The guest then frees
+    /// memory as fast as it is taken, and the rest is left for the next pass.
     pub(super) fn is_over(&self) -> bool {
         self.taken.bytes > self.memory.ram.bytes()
     }
 
-    /// Takes what is next, `most` frames at most; how many, and whether there is more.
+    /// Takes the next free blocks, at most `most` frames (rounded up to a block). Returns the
+    /// number of frames, and how the step ended.
     pub(super) fn step(&mut self, most: u64) -> (u64, StepEnd<ReclaimError>) {
         self.step_where(most, &mut |_| true, |_| {})
     }
 
-    /// Does the same for those blocks for which `wanted` returns `true`. Calls `took` for each dropped block.
+    /// Takes the next free blocks as [`Self::step`] does, but only those for which `wanted` returns
+    /// `true`. Calls `took` with the first frame of each dropped block.
     pub(super) fn step_where(
         &mut self,
         most: u64,
@@ -312,7 +336,7 @@ impl Session<'_> {
         (step.frames, step.end)
     }
 
-    /// Adds what was taken to the sums of this session and of all.
+    /// Adds `taken` to the sums of this session and of the guest.
     fn count(&mut self, taken: Reclaimed) {
         self.memory.add(&taken);
         self.taken.bytes = self.taken.bytes.saturating_add(taken.bytes);
@@ -322,17 +346,18 @@ impl Session<'_> {
     }
 }
 
-/// Punches holes where free memory was.
+/// Punches holes in the RAM file for free memory.
 struct Puncher<'a> {
     ram: &'a GuestRam,
     guest: &'a dyn Guest,
     time: Duration,
-    /// The first frames of the blocks that were dropped.
+    /// The first frames of the dropped blocks.
     dropped: Vec<Frame>,
 }
 
 impl Puncher<'_> {
-    /// Punches one hole, if the guest was given all of it.
+    /// Punches one hole and measures the time. Fails if the range is not completely RAM of the
+    /// guest, or the host refuses.
     fn punch(&mut self, address: u64, bytes: u64) -> Result<(), Errno> {
         let begin = Instant::now();
         let punched = self.ram.punch(GuestAddress(address), bytes);
@@ -340,7 +365,8 @@ impl Puncher<'_> {
         punched
     }
 
-    /// Drops the descriptors of the frames of free blocks, which are zero.
+    /// Punches holes for the page descriptors of the frames in `range`. The descriptors of free
+    /// blocks are zero, so nothing is lost. Does nothing for ranges that are not whole blocks.
     fn punch_descriptors(&mut self, range: FrameRange) {
         let high = range.start.number() >= HIGH_FRAME;
         let first = self.guest.descriptors()[usize::from(high)];
@@ -357,9 +383,9 @@ impl Puncher<'_> {
         let end = address.saturating_add(range.frames * DESCRIPTOR_BYTES);
         while address < end {
             let next = end.min((address / HUGE_PAGE + 1) * HUGE_PAGE);
-            // A part of a huge page would split it, and free little.
+            // Punching a part of a huge page would split it and free little memory.
             if next - address == HUGE_PAGE || !self.ram.is_one_page(GuestAddress(address)) {
-                // That the blocks are dropped and these are not costs little.
+                // An error is ignored, because keeping the descriptors costs little.
                 let _ = self.punch(address, next - address);
             }
             address = next;
@@ -372,7 +398,7 @@ impl ReportSink for Puncher<'_> {
 
     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), ReclaimError> {
         let punched = ranges.iter().try_for_each(|&range| {
-            // Frames are below 2^40.
+            // The product cannot overflow, because frame numbers are below 2^40.
             match self.punch(range.start.address(), range.frames * FRAME) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(errno) => ControlFlow::Break(ReclaimError::Drop(range, errno)),

@@ -1,4 +1,4 @@
-//! An allocator in a RAM of our own, as a guest's would be there.
+//! Tests on an allocator in a RAM file, with the layout of a guest.
 
 use super::super::worker::serve;
 use super::*;
@@ -20,13 +20,13 @@ const METADATA: u64 = 1 << 20;
 const DESCRIPTORS: u64 = 2 << 20;
 const BLOCK: u64 = 2 << 20;
 
-/// Calls `test` with a guest that manages `managed` bytes of memory, behind the first 4 MiB.
+/// Calls `test` with a guest that manages `managed` bytes of memory, after the first 4 MiB.
 fn with(sound: bool, managed: u64, test: impl FnOnce(&FreeMemory, &GuestRam, &Allocator<'_>)) {
     let ram = GuestRam::new(Machine::Microvm, RAM).unwrap();
     with_ram(ram, sound, managed, test);
 }
 
-/// Does what [`with`] does, with this RAM.
+/// As [`with`], with the given RAM.
 fn with_ram(
     ram: GuestRam,
     sound: bool,
@@ -46,7 +46,8 @@ fn with_ram(
     let config = Config::new(&zones);
     let bytes = metadata_layout(&config).unwrap().size() as u64;
     let window = Window::new(&ram, GuestAddress(METADATA), bytes.next_multiple_of(4096)).unwrap();
-    // SAFETY: zero, of this layout, used by atomics alone, and mapped until after the allocator is gone.
+    // SAFETY: the memory is zero, has this layout, is used through atomics only, and stays mapped
+    // longer than the allocator.
     let allocator = unsafe { Allocator::new(window.base(), &config, &()) }.unwrap();
     let put = |offset: usize, bytes: &[u8]| {
         rustix::io::pwrite(ram.fd(), bytes, HEADER + offset as u64).unwrap();
@@ -71,7 +72,7 @@ fn with_ram(
     test(&memory, &ram, &allocator);
 }
 
-/// Uses so many blocks, which the host then holds memory for.
+/// Allocates `blocks` blocks, so that the host holds memory for them.
 fn used(ram: &GuestRam, allocator: &Allocator<'_>, front: &mut Front, blocks: usize) -> Vec<Frame> {
     let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Use);
     let blocks = (0..blocks).map(|_| allocator.allocate(front, request).unwrap());
@@ -129,7 +130,7 @@ fn what_is_free_is_dropped_up_to_the_target_and_nothing_else() {
     });
 }
 
-/// To punch the descriptors of one block out of a huge page would have the host split it.
+/// The descriptors of one block are a part of a huge page, and punching them would split it.
 #[test]
 fn descriptors_in_a_huge_page_are_left_there() {
     for in_base_pages in [false, true] {
@@ -237,7 +238,7 @@ fn who_was_called_while_another_had_the_memory_comes_back_uncalled() {
         thread::scope(|scope| {
             let worker = scope.spawn(|| serve(memory, host, None));
             guest.write_all(&[1]).unwrap();
-            // Long enough to be refused; a slow machine sees less, and passes as well.
+            // The time is long enough to be refused. A slow machine sees less, and passes as well.
             thread::sleep(Duration::from_millis(100));
             assert_eq!(memory.sums().bytes, 0, "another has it");
             drop(lease);
@@ -247,7 +248,7 @@ fn who_was_called_while_another_had_the_memory_comes_back_uncalled() {
             drop(guest);
             worker.join().unwrap();
         });
-        // And one that is refused does not outlive its guest.
+        // A refused resume does not outlive its guest.
         let other = FreeMemory::new(Arc::clone(&memory.ram), Arc::clone(&memory.guest), true);
         let (mut guest, host) = UnixStream::pair().unwrap();
         guest.write_all(&[1]).unwrap();
@@ -257,7 +258,7 @@ fn who_was_called_while_another_had_the_memory_comes_back_uncalled() {
     });
 }
 
-/// That of the same guest, with virtual CPUs that QEMU has stopped, or not yet.
+/// Returns the free memory of the same guest, with virtual CPUs that QEMU has stopped, or not yet.
 fn paused(memory: &FreeMemory, sound: bool) -> (FreeMemory, Arc<Vcpus>, UnixStream) {
     let (vcpus, monitor) = Vcpus::of_test();
     let vcpus = Arc::new(vcpus);
@@ -288,13 +289,13 @@ fn a_paused_guest_whose_exchanges_can_be_lost_gives_while_it_is_held() {
     });
 }
 
-/// A CPU that stands still may be about to count a change, which a look at the counts cannot tell from a count that is lost.
+/// A stopped CPU may be about to count a change, which cannot be told from a lost change.
 #[test]
 fn what_was_left_out_is_not_counted_again_while_the_guest_stands_still() {
     with(true, RAM - 2 * BLOCK, |memory, _, allocator| {
         let left = |session: &mut Session<'_>| {
             let frame = Frame::containing(2 * BLOCK);
-            // Who drops it leaves it open.
+            // Dropping it leaves the allocator open.
             let _open = session.attached.open(frame).unwrap();
             Ok(())
         };
@@ -311,7 +312,7 @@ fn what_was_left_out_is_not_counted_again_while_the_guest_stands_still() {
     });
 }
 
-/// What is free of blocks in use in part leaves the host while the CPUs stand still, and only then.
+/// The free frames of partly used blocks leave the host only while the CPUs are stopped.
 #[test]
 fn pieces_are_taken_of_a_paused_guest_alone() {
     with(true, RAM - 2 * BLOCK, |memory, ram, allocator| {
@@ -341,7 +342,7 @@ fn pieces_are_taken_of_a_paused_guest_alone() {
             (FRAME..freed_bytes).contains(&some),
             "{some} of {freed_bytes} bytes"
         );
-        // Who wants the guest to go on need not wait for the rest.
+        // A request to resume need not wait for the remaining blocks.
         let unwanted = memory.with(|session| {
             let still = vcpus.hold().expect("it stands still");
             vcpus.ask(Wish::Resume).unwrap();

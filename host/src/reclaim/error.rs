@@ -1,33 +1,35 @@
-//! Why free memory of a guest cannot be taken.
+//! The errors of taking free memory of a guest.
 
 use ebb_mm::FrameRange;
 use ebb_mm::attach::AttachError;
 use rustix::io::Errno;
 
-/// Why free memory of a guest cannot be taken.
+/// The reason why free memory of a guest cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReclaimError {
-    /// Its kernel has no allocator that a host can take part in, or not yet.
+    /// The guest's kernel has no allocator that a host can take part in, or it is not ready.
     #[error("the guest's allocator does not work yet, or is none of Ebb's")]
     NoAllocator,
-    /// QEMU does not make the guest's atomic instructions atomic for others.
+    /// QEMU does not make the guest's atomic instructions atomic for other processes.
     #[error(
         "QEMU runs this guest's CPU alone, and its exchanges of words are not atomic for the host; \
          start it with --give-back shared, without --icount"
     )]
     Unsound,
-    /// What it lets go another could take from the pool, and it would end when it touched that again.
+    /// The RAM is reserved in the host's pool of huge pages. If it went back to the pool, another
+    /// process could take it, and the guest would crash when it touched it again.
     #[error(
         "the guest's memory is reserved for it in the host's pool of huge pages: nothing of it goes back"
     )]
     Reserved,
-    /// Another takes the guest's memory.
+    /// Another process or thread is taking memory of this guest.
     #[error("another is taking this guest's memory")]
     Busy,
-    /// What a host before left out is put back only while the guest's CPUs run.
+    /// A process that was killed has left blocks isolated. They are put back only while the guest's
+    /// CPUs run.
     #[error("an ebb that ended early left some of it out, which is put right while the guest runs")]
     LeftOpen,
-    /// Where it says that its metadata is.
+    /// The guest reports an address for its metadata that cannot be mapped.
     #[error(
         "the guest says that its allocator's words are at {address:#x}, {bytes} bytes: {errno}"
     )]
@@ -36,13 +38,14 @@ pub(crate) enum ReclaimError {
         bytes: u64,
         errno: Errno,
     },
-    /// What stands there.
+    /// The metadata is malformed.
     #[error("the guest's allocator: {0}")]
     Nonsense(AttachError),
-    /// What it says is free is not its to give, or could not be dropped.
+    /// The host cannot drop a range that the guest reports as free. It may be outside of the
+    /// guest's RAM.
     #[error("{0:?}, which the guest says are free, cannot be dropped: {1}")]
     Drop(FrameRange, Errno),
-    /// The lock that says who is at it.
+    /// The lock on the RAM file failed.
     #[error("the lock of the guest's memory: {0}")]
     Lease(Errno),
 }

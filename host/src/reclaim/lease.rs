@@ -1,7 +1,9 @@
-//! Who takes a guest's free memory: one process at a time, and the next knows that the one before is gone.
+//! The lock for taking a guest's free memory. Only one process at a time has it, and its next owner
+//! knows that the previous owner has ended.
 //!
-//! It is a lock on the file of the guest's RAM. The kernel gives it free when its holder ends, however it ends; that a holder
-//! is merely slow, or stopped, does not. So nobody puts a block back behind the back of one who is about to drop it.
+//! It is a lock on the file of the guest's RAM. The kernel releases it when the process ends for
+//! any reason, but not when the process is slow or stopped. So no process puts a block back while
+//! another one is about to drop it.
 
 use super::error::ReclaimError;
 use crate::qemu::GuestRam;
@@ -9,16 +11,18 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// The lock, until this is dropped.
+/// The held lock on a guest's RAM file. Dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct Lease {
     _file: OwnedFd,
 }
 
 impl Lease {
-    /// Takes it, unless another process has it.
+    /// Takes the lock and returns it, without waiting. Fails with [`ReclaimError::Busy`] if another
+    /// process holds it, and with [`ReclaimError::Lease`] if the file cannot be opened or locked.
     pub(super) fn take(ram: &GuestRam) -> Result<Self, ReclaimError> {
-        // A file of our own: what QEMU inherited is the same open file as `ram` has, and would keep the lock.
+        // The file is opened again. QEMU has inherited the open file of `ram` and would keep its
+        // lock.
         let path = format!("/proc/self/fd/{}", ram.fd().as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(ReclaimError::Lease)?;

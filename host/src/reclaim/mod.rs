@@ -1,6 +1,9 @@
-//! Free memory of a guest, taken by the host without asking: it owns the guest's RAM, and takes part in the guest's allocator
-//! by the same atomic words. `ebb_mm::Reclaimer` says which blocks are next; here is what maps, punches and waits, and what asks a
-//! guest for more than is free.
+//! Reclaims memory of a guest from the host. The host owns the guest's RAM and takes part in the
+//! guest's allocator through the same atomic words. So it can take free pageblocks without asking
+//! the guest.
+//!
+//! `ebb_mm::Reclaimer` selects the next blocks. This module maps the allocator's memory, punches
+//! holes and waits. It also asks a guest for more memory than is free.
 
 mod asked;
 mod engine;

@@ -1,43 +1,46 @@
-//! Decides how long a free block of a guest is left alone before it is taken.
+//! Decides how long a block of a guest must have been free before the host takes it.
 //!
-//! Taking a block that the guest soon uses again is wasted work: the host punched a hole, and the guest
-//! faults and has the host zero memory. Each block of 2 MiB notes when it was last taken. One that is
-//! used again within [`SOON`] has come back: its cost becomes a debt, which is paid off by a part of
-//! the time. While there is a debt, blocks that have come back are left alone, up to a longest time.
-//! Other blocks are taken once they have been free for a short time. So memory that is freed for good
-//! goes back at once, and memory that comes and goes stays.
+//! Taking a block that the guest soon uses again is wasted work: the host punches a hole, the guest
+//! faults, and the host zeroes memory. Each block of 2 MiB records when it was last taken. A block
+//! that is used again within [`SOON`] has come back, and its cost is added to a debt. The debt
+//! decreases with time, at the rate [`PART_WASTED`]. While there is a debt, blocks that have come
+//! back must have been free for a longer time. Other blocks are taken after a short time. So memory
+//! that is freed for good returns at once, and memory that is freed and used alternately stays.
 
 use ebb_mm::{Frame, PAGEBLOCK_FRAMES};
 use std::time::Duration;
 
-/// A block that is used again within this time of being taken has come back.
+/// A block that is used again within this time after it was taken has come back.
 const SOON: Duration = Duration::from_secs(10);
 /// The largest part of the time that wasted work may take.
 const PART_WASTED: f64 = 1.0 / 20.0;
-/// What getting memory again costs, beside taking it: faults of 4 KiB zero what a hole drops in one go.
+/// The cost of using a block again, as a multiple of the cost of taking it. Faults zero each 4 KiB
+/// of memory that one hole has dropped.
 const AGAIN: u32 = 3;
 
-/// The times that fit the pages that the host keeps a guest in.
+/// The times for one size of host pages.
 #[derive(Copy, Clone, Debug)]
 struct Times {
     /// A block is taken when it has been free for this time.
     first: Duration,
-    /// A block that has come back is taken when it has been free for this time, whatever is owed.
+    /// A block that has come back is taken when it has been free for this time, even if there is a
+    /// debt.
     longest: Duration,
     /// The least cost of taking a block that the guest soon uses again.
     cost: Duration,
-    /// Between two looks while a block is younger than `first`, and while none is.
+    /// The time between two passes while a free block is younger than `first`, and while all are
+    /// older.
     looks: [Duration; 2],
 }
 
-/// For huge pages, where taking a block and touching it again cost little.
+/// The times for huge pages, where taking a block and using it again cost little.
 const HUGE: Times = Times {
     first: Duration::from_millis(10),
     longest: Duration::from_millis(300),
     cost: Duration::from_micros(200),
     looks: [Duration::from_millis(10), Duration::from_millis(50)],
 };
-/// For base pages.
+/// The times for base pages.
 const BASE: Times = Times {
     first: Duration::from_millis(150),
     longest: Duration::from_secs(20),
@@ -45,40 +48,44 @@ const BASE: Times = Times {
     looks: [Duration::from_millis(25), Duration::from_millis(100)],
 };
 
-/// What is known of a block.
+/// The record of one block.
 #[derive(Copy, Clone, Debug, Default)]
 struct Block {
-    /// The last look at which it was free and touched.
+    /// The number of the last pass in which it was free and touched.
     seen: u64,
-    /// The time from which on it was free and touched at every look.
+    /// The time since which it was free and touched in every pass.
     since: Duration,
-    /// When it was last taken, until it is seen again.
+    /// The time when it was last taken. `None` once it is seen free and touched again.
     taken: Option<Duration>,
+    /// Whether it was used again within [`SOON`] after it was last taken.
     has_come_back: bool,
 }
 
-/// What is known of a guest's blocks. Times are since it was made.
+/// Decides when each free block of a guest may be taken, from a record of each block. Times are
+/// measured from its creation.
 #[derive(Debug)]
 pub(super) struct Pace {
     times: Times,
-    /// One for each 2 MiB of guest-physical memory, as far as free blocks were seen.
+    /// One record for each 2 MiB of guest-physical memory, up to the highest free block that was
+    /// seen.
     blocks: Vec<Block>,
-    /// The most blocks that this guest has.
+    /// The number of blocks below the end of the guest's memory.
     blocks_max: usize,
-    /// The number of this look, and when it began.
+    /// The number of the current pass and its start time.
     look: u64,
     now: Duration,
-    /// Wasted time that is not paid off yet.
+    /// The wasted time that has not been paid off.
     debt: Duration,
-    /// What taking a block and getting it again took, at the last take.
+    /// The cost of taking a block and using it again, from the last measurement.
     cost: Duration,
-    /// Blocks at this look that are left alone: younger than `first`, and older.
+    /// Whether this pass has left a free block that is younger than `first`, or an older one.
     young: bool,
     old: bool,
 }
 
 impl Pace {
-    /// Makes the pace of a guest whose memory ends below `end`. `huge`: the host keeps it in huge pages.
+    /// Returns the pace for a guest whose memory ends below the address `end`. `huge` says whether
+    /// the host keeps it in huge pages.
     pub(super) fn new(huge: bool, end: u64) -> Self {
         let times = if huge { HUGE } else { BASE };
         let blocks = Frame::containing(end).number().div_ceil(PAGEBLOCK_FRAMES);
@@ -95,7 +102,7 @@ impl Pace {
         }
     }
 
-    /// Begins a look at all blocks.
+    /// Starts a pass over all blocks at the time `now`, and pays off a part of the debt.
     pub(super) fn begin(&mut self, now: Duration) {
         let paid = now.saturating_sub(self.now).mul_f64(PART_WASTED);
         self.debt = self.debt.saturating_sub(paid);
@@ -104,10 +111,11 @@ impl Pace {
         (self.young, self.old) = (false, false);
     }
 
-    /// Returns whether a block that is free and touched may be taken now. Call this for each of them at every look.
+    /// Returns whether the free and touched block that begins at `frame` may be taken now. Call
+    /// this for each such block in every pass.
     pub(super) fn is_due(&mut self, frame: Frame) -> bool {
         let Some(index) = self.index(frame) else {
-            // It is none of the guest's memory: the engine says so.
+            // The block is outside of the guest's memory. The engine will report that.
             return true;
         };
         if index >= self.blocks.len() {
@@ -120,11 +128,12 @@ impl Pace {
             }
             block.seen = self.look;
             if let Some(taken) = block.taken.take() {
-                // Only a block that was used since is seen again.
+                // A block that was taken is seen again only if it was used since.
                 block.since = self.now;
                 block.has_come_back = self.now.saturating_sub(taken) < SOON;
                 if block.has_come_back {
-                    // More than keeps the last block for the longest time changes nothing.
+                    // A larger debt than this would have no effect: it keeps the last block for the
+                    // longest time.
                     let most = self.times.longest.mul_f64(PART_WASTED);
                     self.debt = (self.debt + self.cost).min(most);
                 }
@@ -143,7 +152,7 @@ impl Pace {
         due
     }
 
-    /// Notes that a block was taken at this look.
+    /// Records that the block at `frame` was taken in this pass.
     pub(super) fn took(&mut self, frame: Frame) {
         let now = self.now;
         if let Some(block) = self.index(frame).and_then(|at| self.blocks.get_mut(at)) {
@@ -151,14 +160,14 @@ impl Pace {
         }
     }
 
-    /// Notes that taking `blocks` blocks took `work`.
+    /// Records that taking `blocks` blocks needed the time `work`.
     pub(super) fn worked(&mut self, blocks: u64, work: Duration) {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
         let cost = work / blocks * (1 + AGAIN);
         self.cost = cost.clamp(self.times.cost, self.times.cost * 8);
     }
 
-    /// Returns the time until the next look. Returns `None` if no block is left alone.
+    /// Returns the time until the next pass. Returns `None` if this pass has left no free block.
     pub(super) fn wait(&self) -> Option<Duration> {
         let [short, long] = self.times.looks;
         match (self.young, self.old) {
@@ -168,7 +177,7 @@ impl Pace {
         }
     }
 
-    /// Returns the time between a guest's call and the first look.
+    /// Returns the time between a ring of the guest and the first pass.
     pub(super) fn first(&self) -> Duration {
         self.times.looks[0]
     }
@@ -187,7 +196,7 @@ mod tests {
         Frame::new(number * PAGEBLOCK_FRAMES)
     }
 
-    /// Looks at the blocks, and takes what is due: their numbers.
+    /// Makes a pass over the blocks and takes those that are due. Returns their numbers.
     fn look(pace: &mut Pace, milliseconds: u64, blocks: &[u64]) -> Vec<u64> {
         pace.begin(Duration::from_millis(milliseconds));
         let due = |number: &u64| pace.is_due(block(*number));
@@ -207,7 +216,7 @@ mod tests {
             assert_eq!(pace.wait(), None);
             assert!(look(&mut pace, 0, &[3, 4]).is_empty());
             assert_eq!(pace.wait(), Some(pace.first()));
-            // Block 4 was in use at one look.
+            // Block 4 was in use in one pass.
             assert!(look(&mut pace, first - 1, &[3]).is_empty());
             assert_eq!(look(&mut pace, first, &[3, 4]), [3]);
             assert_eq!(look(&mut pace, 2 * first, &[4]), [4]);
@@ -220,10 +229,10 @@ mod tests {
         let mut pace = Pace::new(false, 1 << 30);
         look(&mut pace, 0, &[1, 2]);
         assert_eq!(look(&mut pace, 150, &[1, 2]), [1, 2]);
-        // Both are seen again, and cost 2 ms each: 80 ms of time pay that off.
+        // Both are seen again and cost 2 ms each. 80 ms of time pay that off.
         assert!(look(&mut pace, 1000, &[1, 2]).is_empty());
         assert!(!pace.debt.is_zero());
-        // A block that has not come back is taken all the same.
+        // A block that has not come back is taken nevertheless.
         assert!(look(&mut pace, 1010, &[1, 2, 7]).is_empty());
         pace.debt = Duration::from_millis(500);
         for at in (1020..=1160).step_by(20) {

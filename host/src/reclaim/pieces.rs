@@ -1,10 +1,12 @@
 //! Drops the free frames of partly used pageblocks of a guest that `ebb pause` has stopped.
 //!
 //! A running guest could use such a frame at any moment, so the host takes only whole blocks from
-//! it. In huge pages of the host a guest that has freed its memory then keeps up to 2 MiB for each
-//! block with a used frame. A stopped guest uses no free frame, and its bitmap says which frames
-//! are free. Dropping a part of a huge page splits the page: when the guest goes on, each base
-//! page that it touches in the block costs a fault of the host, including the pages that it kept.
+//! it. In huge pages of the host, a guest that has freed its memory then keeps up to 2 MiB for each
+//! block with a used frame. A stopped guest uses no free frame, and its bitmap shows which frames
+//! are free.
+//!
+//! Dropping a part of a huge page splits the page. When the guest resumes, each base page that it
+//! touches in the block costs a fault of the host, including the pages that the host kept.
 
 use super::error::ReclaimError;
 use crate::qemu::{GuestAddress, GuestRam, Hold};
@@ -12,47 +14,48 @@ use ebb_mm::attach::{Attached, BlockView, Usage};
 use ebb_mm::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES};
 
 const FRAME: u64 = FRAME_SIZE as u64;
-/// The fewest free frames for which a huge page is split.
+/// The smallest number of free frames for which a huge page is split.
 const WORTH_A_SPLIT: u64 = 32;
 
-/// How far a pass over the pieces came.
+/// How far a pass over the partly used blocks came.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Pass {
-    /// All memory was looked at.
+    /// It examined all memory.
     Complete,
-    /// The wanted number of bytes has left the host.
+    /// It dropped the wanted number of bytes.
     Enough,
-    /// The CPUs are to go on, or the guest has ended.
+    /// It stopped because the CPUs should resume, or the guest has ended.
     Unwanted,
 }
 
-/// What a pass over the pieces did.
+/// The result of a pass over the partly used blocks.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    /// Bytes that left the host.
+    /// The number of bytes that were dropped from the host's memory.
     pub(super) bytes: u64,
-    /// Pieces that were dropped for them.
+    /// The number of ranges that were dropped.
     pub(super) ranges: u64,
-    /// How far it came. [`ReclaimError::Drop`]: the host did not drop these.
+    /// How far the pass came, or [`ReclaimError::Drop`] with the range that the host could not
+    /// drop.
     pub(super) end: Result<Pass, ReclaimError>,
 }
 
-/// Drops the free frames of partly used blocks of `ram`, which the allocator `attached` manages.
-/// `still` keeps the CPUs stopped. Ends when `most` bytes have left the host, or when the CPUs
-/// should go on.
+/// Drops the free frames of partly used blocks of `ram`, which the allocator `attached` manages,
+/// and returns what it did. `still` keeps the CPUs stopped. Stops when `most` bytes have been
+/// dropped, or when the CPUs should resume.
 pub(super) fn drop_all(
     ram: &GuestRam,
     attached: &Attached<'_>,
     still: &Hold<'_>,
     most: u64,
 ) -> Pieces {
-    // What the host does not say counts as nothing taken.
+    // If the host cannot tell the resident size, nothing counts as dropped.
     let resident = || ram.resident_bytes().unwrap_or(0);
     let before = resident();
     let left = || before.saturating_sub(resident());
     let mut ranges = 0;
     let mut end = Ok(Pass::Complete);
-    // The metadata may describe more memory than there is.
+    // The metadata may describe more memory than there is, so the number of blocks is limited.
     let blocks = ram.frames().div_ceil(PAGEBLOCK_FRAMES) + 2;
     let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
     for block in attached.blocks().take(blocks) {
@@ -93,10 +96,10 @@ fn is_worth_it(ram: &GuestRam, block: &BlockView) -> bool {
     free >= WORTH_A_SPLIT || !ram.is_one_page(GuestAddress(block.start.address()))
 }
 
-/// Drops `pieces` and returns their number.
+/// Drops `pieces`, ranges of free frames. Returns the number of ranges.
 ///
 /// # Errors
-/// [`ReclaimError::Drop`] with the piece that the host did not drop.
+/// [`ReclaimError::Drop`] with the range that the host could not drop.
 fn drop_pieces(
     ram: &GuestRam,
     pieces: impl Iterator<Item = FrameRange>,
@@ -113,8 +116,8 @@ fn drop_pieces(
     Ok(dropped)
 }
 
-/// Returns the frames of `piece` but for the first, if that keeps its block in base pages of the
-/// host.
+/// Returns `piece` without its first frame, if that frame is the one that keeps its block in base
+/// pages of the host. Otherwise returns `piece`.
 fn without_kept(ram: &GuestRam, piece: FrameRange) -> FrameRange {
     let offset = ram.file_offset(GuestAddress(piece.start.address()), FRAME);
     let kept = offset.is_some_and(|offset| ram.is_first_of_kept(offset));

@@ -1,50 +1,54 @@
-//! Memory by the balloon: inflated as far as the guest has memory to spare, and deflated again, so that the guest keeps its size
-//! and what was in the balloon stays with the host until it is used.
+//! Reclaims memory with the balloon: inflates it as far as the guest has memory to spare, and
+//! deflates it again. The guest keeps its size. The host keeps the memory that was in the balloon
+//! until the guest uses it again.
 
 use crate::qemu::{Balloon, BalloonError, Told};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A guest that moves no page for so long moves none any more.
+/// A guest whose balloon does not change for this time is considered finished.
 const STILL: Duration = Duration::from_secs(5);
-/// QEMU asks the guest for figures once a second; one that has a driver has answered by then.
+/// The time to wait for new balloon statistics. QEMU asks the guest once a second, so a guest with
+/// a driver answers within it.
 const TELLING: Duration = Duration::from_secs(5);
-/// Less than this is no progress.
+/// The smallest change of the balloon in bytes that counts as progress.
 const PROGRESS: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The balloon grows by so much between two looks at what the guest has to spare.
+/// The largest growth of the balloon in bytes between two reads of the guest's statistics.
 const STEP: u64 = 128 << 20;
-/// A guest keeps this part of its memory available, and at least [`KEPT_MIN`].
+/// A guest keeps one part in this number of its memory available, and at least [`KEPT_MIN`] bytes.
 const KEPT_PART: u64 = 16;
 const KEPT_MIN: u64 = 32 << 20;
 
-/// What is to be had.
+/// The amount of memory to reclaim.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    /// So much; all that can be spared if there is none.
+    /// The number of bytes to reclaim. `None` means as much as the guest can spare.
     pub(crate) target: Option<u64>,
-    /// Nothing that the guest would have to drop something for.
+    /// Whether to take only memory that is free, so that the guest need not drop caches.
     pub(crate) only_free: bool,
 }
 
-/// What came of it, in bytes.
+/// The result of a reclaim, in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Squeezed {
-    /// What the guest has.
+    /// The guest's memory.
     pub(crate) memory: u64,
-    /// The most that was in the balloon.
+    /// The largest size of the balloon.
     pub(crate) ballooned: u64,
-    /// What the guest did not take back: it is smaller than it was.
+    /// The memory that the guest has not taken back, by which it is now smaller.
     pub(crate) missing: u64,
 }
 
-/// What a guest with so much memory in all can spare of what is available in it.
+/// Returns how many of the `available` bytes a guest with `total` bytes of memory can spare.
 fn spare(total: u64, available: u64) -> u64 {
     available.saturating_sub((total / KEPT_PART).max(KEPT_MIN))
 }
 
-/// Inflates and deflates, until `stop`; QEMU is left as it was found, also where something fails between.
+/// Inflates the balloon until `wanted` is reached, the guest has nothing to spare, or `stop` is
+/// set. Deflates it afterwards, also after an error. Restores QEMU's interval for statistics.
+/// Returns the amounts in bytes. Fails if the monitor fails.
 pub(crate) fn squeeze(
     balloon: &mut Balloon,
     wanted: Wanted,
@@ -54,7 +58,8 @@ pub(crate) fn squeeze(
     let interval = balloon.interval()?;
     balloon.set_interval(1)?;
     let inflated = inflate(balloon, memory, wanted, stop);
-    // Whatever came of it. An error here is told before that of inflating: the guest is not as it was.
+    // This happens even if inflating failed. An error here is returned first, because the guest
+    // then has another size than before.
     balloon.set_memory(memory)?;
     let left = settle(balloon, memory, &AtomicBool::new(false))?;
     balloon.set_interval(interval)?;
@@ -65,7 +70,8 @@ pub(crate) fn squeeze(
     })
 }
 
-/// Has the guest come to have `full` bytes; what it has at last.
+/// Deflates the balloon until the guest has `full` bytes, `stop` is set, or the guest makes no
+/// progress. Returns the guest's memory at the end in bytes. Fails if the monitor fails.
 pub(crate) fn deflate(
     balloon: &mut Balloon,
     full: u64,
@@ -75,7 +81,8 @@ pub(crate) fn deflate(
     settle(balloon, full, stop)
 }
 
-/// Inflates step by step; how much was in the balloon at last.
+/// Inflates the balloon step by step. Returns its size at the end in bytes. Fails if the monitor
+/// fails.
 fn inflate(
     balloon: &mut Balloon,
     memory: u64,
@@ -84,7 +91,7 @@ fn inflate(
 ) -> Result<u64, BalloonError> {
     let target = wanted.target.unwrap_or(u64::MAX).min(memory);
     let mut taken = 0;
-    // Each turn takes a whole step, or is the last.
+    // The loop ends, because each turn takes a whole step or is the last.
     while taken < target && !stop.load(Ordering::Relaxed) {
         let Some(told) = wait_for_news(balloon, stop)? else {
             break;
@@ -109,8 +116,9 @@ fn inflate(
     Ok(taken)
 }
 
-/// What the guest tells from now on: what it told before may be of a time when it had more to spare. `None` if it tells
-/// nothing.
+/// Waits for new statistics of the guest. Older ones may be from a time when it had more memory to
+/// spare. Returns `None` if none arrive within [`TELLING`] or `stop` is set. Fails if the monitor
+/// fails.
 fn wait_for_news(balloon: &mut Balloon, stop: &AtomicBool) -> Result<Option<Told>, BalloonError> {
     let before = balloon.told()?;
     let deadline = Instant::now() + TELLING;
@@ -124,7 +132,8 @@ fn wait_for_news(balloon: &mut Balloon, stop: &AtomicBool) -> Result<Option<Told
     Ok(None)
 }
 
-/// Waits until the guest has `wanted` bytes, or comes no closer to them; what it has then.
+/// Waits until the guest has `wanted` bytes, makes no progress for [`STILL`], or `stop` is set.
+/// Returns the guest's memory in bytes. Fails if the monitor fails.
 fn settle(balloon: &mut Balloon, wanted: u64, stop: &AtomicBool) -> Result<u64, BalloonError> {
     let mut last = balloon.memory()?;
     let mut way = Way {
@@ -142,15 +151,17 @@ fn settle(balloon: &mut Balloon, wanted: u64, stop: &AtomicBool) -> Result<u64, 
     Ok(last)
 }
 
-/// How far a guest is from what is wanted of it. One that goes to and fro gets nowhere.
+/// The distance between a guest's memory and its target. Only a new least distance counts as
+/// progress, so a guest that oscillates makes none.
 struct Way {
     wanted: u64,
-    /// The least distance so far.
+    /// The least distance so far in bytes.
     least: u64,
 }
 
 impl Way {
-    /// Whether the guest is closer than ever before, by what is worth waiting for.
+    /// Returns whether `now` is closer to the target than ever before, by at least [`PROGRESS`]
+    /// bytes or exactly there.
     fn is_closer(&mut self, now: u64) -> bool {
         let distance = now.abs_diff(self.wanted);
         let closer =

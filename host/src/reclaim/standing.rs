@@ -1,9 +1,9 @@
-//! What the host does for a guest whose virtual CPUs stand still: it takes the guest's free memory
-//! once, and says how the guest stands.
+//! Serves a guest whose virtual CPUs are stopped: takes the guest's free memory once, and publishes
+//! how the guest was stopped.
 //!
-//! Reports and hints need a CPU of the guest's, and so does the bell that calls the thread of the
-//! mode `shared`. A guest that stands still frees nothing more, so one pass over its memory is
-//! enough, and this thread sleeps until the guest goes on.
+//! Reports and hints need a CPU of the guest, and so does the ring that wakes the thread of the
+//! mode `shared`. A stopped guest frees nothing more, so one pass over its memory is enough. After
+//! it this thread sleeps until the guest resumes.
 
 use super::engine::FreeMemory;
 use super::error::ReclaimError;
@@ -16,19 +16,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Another attempt is made after `AGAIN` when another process had the memory.
+/// The pause before another attempt if another process had the lock.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Follows when a guest stands still, and takes what is free in it then.
+/// Watches whether a guest's virtual CPUs are stopped, and takes its free memory when they are.
 #[derive(Debug)]
 pub(crate) struct Standing {
     vcpus: Arc<Vcpus>,
     ram: Arc<GuestRam>,
     guest: Arc<dyn Guest>,
-    /// What the host can take by itself; `None` of guests that have no allocator for that, and of
-    /// counted runs.
+    /// The free memory that the host can take. `None` for guests without an allocator for that, and
+    /// for runs whose instructions are counted.
     free_memory: Option<Arc<FreeMemory>>,
-    /// How memory goes back, of a guest that does not say.
+    /// The mode of a guest that does not report its mode.
     mode: GiveBack,
     state: Mutex<State>,
 }
@@ -36,16 +36,16 @@ pub(crate) struct Standing {
 #[derive(Debug, Default)]
 struct State {
     standstill: Option<Standstill>,
-    /// The mode that was set since the guest stands still, which it has not heard of yet.
+    /// A mode that was set while the guest was stopped. The guest has not received it yet.
     set: Option<GiveBack>,
 }
 
 impl Standing {
-    /// Begins to follow a guest that began in this `mode`. Failures to take its memory are shown on
-    /// `shown`. The thread ends with [`Vcpus::end`].
+    /// Starts a thread that watches a guest, which was started in `mode`. Failures to take its
+    /// memory are printed on `shown`. The thread ends with [`Vcpus::end`].
     ///
     /// # Errors
-    /// The host's, if it has no thread left.
+    /// If the host cannot create a thread.
     pub(crate) fn start(
         vcpus: Arc<Vcpus>,
         ram: Arc<GuestRam>,
@@ -68,7 +68,7 @@ impl Standing {
         Ok(standing)
     }
 
-    /// A guest that runs, and does nothing.
+    /// Returns a watcher of a guest that runs and does nothing.
     #[cfg(test)]
     pub(crate) fn of_test() -> Arc<Self> {
         use crate::guest::{EbbGuest, Header};
@@ -81,32 +81,34 @@ impl Standing {
         Self::start(vcpus, ram, guest, None, GiveBack::Off, None).unwrap()
     }
 
-    /// The guest's virtual CPUs.
+    /// Returns the guest's virtual CPUs.
     pub(crate) fn vcpus(&self) -> &Vcpus {
         &self.vcpus
     }
 
-    /// How the guest stands; `None` while its CPUs run.
+    /// Returns how the guest was stopped. Returns `None` while its CPUs run.
     pub(crate) fn standstill(&self) -> Option<Standstill> {
         self.lock().standstill
     }
 
-    /// How memory goes back now: as it was set since the guest stands still, or as the guest says.
+    /// Returns how free memory goes back now: the mode that was set while the guest is stopped,
+    /// else the mode that the guest reports.
     pub(crate) fn give_back(&self) -> GiveBack {
         let set = self.lock().set;
         set.or_else(|| self.guest.give_back()).unwrap_or(self.mode)
     }
 
-    /// The mode that was set and that the guest has not heard of, as it stands still.
+    /// Returns the mode that was set while the guest is stopped and that the guest has not
+    /// received. Returns `None` if there is none.
     pub(crate) fn give_back_set(&self) -> Option<GiveBack> {
         self.lock().set
     }
 
-    /// Notes a mode, which the guest learns when it goes on. The host keeps to it at once if the
-    /// guest stands still.
+    /// Stores a mode for a stopped guest, which receives it when it resumes. The host applies it at
+    /// once. Does nothing for a running guest.
     pub(crate) fn set_give_back(&self, mode: GiveBack) {
         let mut state = self.lock();
-        // A guest that runs hears of it at once.
+        // A running guest receives the mode over its control port.
         if state.standstill.is_some() {
             state.set = Some(mode);
             self.vcpus.nudge();
@@ -148,7 +150,7 @@ impl Standing {
         }
     }
 
-    /// Takes what is free, if it is to go back by itself.
+    /// Takes the guest's free memory, unless the mode is `off`. Fails as [`FreeMemory::reclaim`].
     fn take(&self) -> Result<(), ReclaimError> {
         match &self.free_memory {
             Some(memory) if self.give_back() != GiveBack::Off => memory.reclaim(u64::MAX).map(drop),
@@ -156,7 +158,7 @@ impl Standing {
         }
     }
 
-    // A panic elsewhere cannot leave the state half-changed, so poison says nothing.
+    // A panic elsewhere cannot leave the state half-changed, so the poison is ignored.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

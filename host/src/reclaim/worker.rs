@@ -1,9 +1,11 @@
-//! The thread that takes a guest's free memory as it becomes free, in the mode `shared`.
+//! The thread that takes a guest's memory as it becomes free, in the mode `shared`.
 //!
-//! It sleeps in a read of the control port. The guest calls ([`ebb_wire::port::DOORBELL`]) when it enters the mode, and when a
-//! block becomes free while this thread has said that it sleeps. Then it takes what is free at a pace ([`Pace`]) that
-//! heeds what comes back, until a pass over the memory finds nothing and leaves nothing alone. It says that it sleeps, and looks once more: of a free
-//! and of that word at the same time one sees the other.
+//! The thread sleeps in a read of the control port. The guest rings ([`ebb_wire::port::DOORBELL`])
+//! when it enters the mode, and when a block becomes free while the thread is marked as asleep. The
+//! thread then takes free blocks at a pace ([`Pace`]) that depends on how often they are used
+//! again. When a pass over the memory finds no block, the thread marks itself as asleep and makes
+//! one more pass. If the guest frees a block at the same time, either the pass sees the block or
+//! the guest sees the mark.
 
 use super::engine::{FreeMemory, Reclaimed, Session};
 use super::error::ReclaimError;
@@ -17,17 +19,17 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Memory is left alone for so long when the guest has failed to get some that was out.
+/// The pause after the guest has failed to allocate memory that was isolated for the host.
 const LEFT_ALONE: Duration = Duration::from_millis(200);
-/// And for so long when something is wrong with what it says.
+/// The pause after an error in the guest's metadata.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
-/// And another attempt is made after so long when somebody else had the memory.
+/// The pause after another process had the lock.
 const AFTER_BUSY: Duration = Duration::from_millis(200);
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE as u64;
-/// Calls that are read at once. What they say does not matter.
+/// The number of rings that are read at once. Their content is ignored.
 const CALLS: usize = 4096;
 
-/// Serves a guest until its control port ends. Failures are shown on the terminal, the first of them.
+/// Serves a guest until its control port closes. Shows the first failure on `shown`.
 pub(crate) fn serve(memory: &FreeMemory, mut port: UnixStream, shown: Option<Arc<Terminal>>) {
     let mut shown = shown;
     let mut calls = [0; CALLS];
@@ -47,7 +49,8 @@ pub(crate) fn serve(memory: &FreeMemory, mut port: UnixStream, shown: Option<Arc
             if let Some(terminal) = shown.take() {
                 terminal.message(&format!("ebb: give-back shared: {error}"));
             }
-            // While another has the memory the guest does not learn that nobody works, and does not call again.
+            // While another process has the lock, the guest is not marked, so it will not ring
+            // again. This thread must retry.
             let again = matches!(error, ReclaimError::Busy | ReclaimError::Lease(_));
             let ended = wait(&port, if again { AFTER_BUSY } else { AFTER_FAILURE });
             if ended || !again {
@@ -57,7 +60,8 @@ pub(crate) fn serve(memory: &FreeMemory, mut port: UnixStream, shown: Option<Arc
     }
 }
 
-/// Waits for so long, or until the other end of the port is gone: whether it is.
+/// Waits for `time`. Returns `true` at once if the other end of the port closes, and `false` after
+/// the time.
 fn wait(port: &UnixStream, time: Duration) -> bool {
     let mut polled = [PollFd::new(port, PollFlags::empty())];
     let end = Instant::now() + time;
@@ -72,23 +76,24 @@ fn wait(port: &UnixStream, time: Duration) -> bool {
     }
 }
 
-/// What is known from one call to the next.
+/// The state of the thread between two rings.
 struct Worker<'a> {
     memory: &'a FreeMemory,
     pace: Pace,
-    /// When the pace's time began.
+    /// The start of the pace's time.
     began: Instant,
 }
 
 impl Worker<'_> {
-    /// Takes what is free until there is nothing left, the mode is another, or the port ends.
+    /// Makes passes over the memory until no block is left, the mode changes, or the port closes.
+    /// Fails as [`FreeMemory::with`], or if a block cannot be dropped.
     fn work(&mut self, port: &UnixStream) -> Result<(), ReclaimError> {
         let mut asleep = false;
         let mut pause = self.pace.first();
         while self.memory.is_wanted() && !wait(port, pause) {
             self.pace.begin(self.began.elapsed());
             let pace = &mut self.pace;
-            // Others may take memory between two passes.
+            // The lock is released between two passes, so others may take memory.
             match self.memory.with(|session| pass(session, pace, asleep))? {
                 Pass::Missed => {
                     asleep = false;
@@ -115,16 +120,21 @@ impl Worker<'_> {
     }
 }
 
-/// What came of a pass.
+/// The result of a pass over the memory.
 enum Pass {
+    /// It took blocks.
     Found(Reclaimed),
+    /// It found no block to take.
     Nothing,
-    /// As the guest was asked to call, a block was free that is left alone for now.
+    /// It took no block, but found a free one that is too young. The guest has been asked to ring.
     Left,
+    /// The guest has failed to allocate memory that was isolated.
     Missed,
 }
 
-/// Looks at all memory once, and takes what is due. `asleep`: another look has found nothing, so the guest calls from here on.
+/// Examines all memory once and takes the blocks that `pace` allows. With `asleep`, the previous
+/// pass found no block, and the guest rings from now on. Returns how the pass ended. Fails if a
+/// block cannot be dropped.
 fn pass(session: &mut Session<'_>, pace: &mut Pace, asleep: bool) -> Result<Pass, ReclaimError> {
     if asleep {
         session.attached.sleep();
@@ -141,12 +151,12 @@ fn pass(session: &mut Session<'_>, pace: &mut Pace, asleep: bool) -> Result<Pass
             StepEnd::More if !session.is_over() => {}
             StepEnd::More => return Ok(Pass::Found(session.taken)),
             StepEnd::Done if session.taken.bytes != 0 => return Ok(Pass::Found(session.taken)),
-            // A block that became free meanwhile, and is too young.
+            // A block that became free during the pass and is too young.
             StepEnd::Done if asleep && pace.wait().is_some() => return Ok(Pass::Left),
             StepEnd::Done => return Ok(Pass::Nothing),
             StepEnd::Missed => return Ok(Pass::Missed),
             StepEnd::Failed(error) => {
-                // It is called for the next block that becomes free.
+                // The guest rings when the next block becomes free.
                 session.attached.sleep();
                 return Err(error);
             }

@@ -1,8 +1,8 @@
-//! The map of a guest: what each pageblock is used for, and whether the host holds it.
+//! The map of a guest: the use of each pageblock, and whether the host holds memory for it.
 //!
-//! The guest's allocator says what it uses a block for, in memory that the host owns; the file of
-//! that memory says what is resident. No agent in the guest, nothing written, nothing trusted: the
-//! map has the blocks that the host gave, whatever the guest claims.
+//! The guest's allocator keeps the use of each pageblock in guest memory, which the host can read.
+//! The file of that memory shows which pages are resident. This needs no agent in the guest, writes
+//! nothing, and trusts nothing: the map has exactly the pageblocks that the host gave to the guest.
 
 use super::pool_map::PoolMap;
 use super::protocol::{BlockMap, Cell, Counts, Region};
@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 const PAGE: u64 = FRAME_SIZE as u64;
 const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE as u64;
-/// Blocks of the allocator's trees that need not be RAM: a tree of 64 MiB at each end of a range,
-/// of which there are few.
+/// The number of pageblocks that the allocator may describe beyond RAM. Its trees cover 64 MiB
+/// each, so there may be a part of one at each end of a range, and there are few ranges.
 const BEYOND_MAX: usize = 4096;
 
-/// Draws the map of one guest.
+/// Produces the map of one guest.
 #[derive(Debug)]
 pub(crate) struct Mapper {
     ram: Arc<GuestRam>,
@@ -30,12 +30,13 @@ pub(crate) struct Mapper {
 }
 
 impl Mapper {
-    /// For the guest in `ram`.
+    /// Returns a mapper for the guest `guest` with the memory `ram`.
     pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>) -> Self {
         Self { ram, guest }
     }
 
-    /// The map of now, or why there is none.
+    /// Returns the current map. Fails with a message for the user if the guest's allocator is not
+    /// ready, its metadata is malformed, or the RAM file cannot be searched.
     pub(super) fn map(&self) -> Result<BlockMap, String> {
         let not_yet = || "the guest's allocator does not work yet".to_owned();
         let metadata = self.guest.metadata().ok_or_else(not_yet)?;
@@ -95,7 +96,7 @@ impl Mapper {
 fn cell_of(usage: Usage, held: bool) -> Cell {
     match usage {
         Usage::Missing => Cell::Reserved,
-        // What the allocator believes to be on the host is only a bound; the file knows.
+        // The allocator's own record of resident blocks is only an upper bound. The file is exact.
         Usage::Free { .. } if held => Cell::Held,
         Usage::Free { .. } => Cell::Returned,
         Usage::Partial(frames) => {
@@ -111,12 +112,12 @@ fn cell_of(usage: Usage, held: bool) -> Cell {
     }
 }
 
-/// For each block of the file, whether any page of it is resident that the guest has used. One call for each that is; the
-/// holes between them are skipped.
+/// Returns for each block of the file whether a page that the guest has used is resident. Makes one
+/// call to lseek(2) per such block. Holes between blocks are skipped. Fails as lseek(2).
 fn resident_blocks(ram: &GuestRam, blocks: usize) -> Result<Vec<bool>, Errno> {
     let mut resident = vec![false; blocks];
     let mut next = 0u64;
-    // Twice, as what keeps a block in base pages is passed over.
+    // Each block can need two calls, because the page that keeps a block in base pages is skipped.
     for _ in 0..2 * blocks {
         // QEMU shares the file's position and never uses it.
         let data = match rustix::fs::seek(ram.fd(), SeekFrom::Data(next)) {

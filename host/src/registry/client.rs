@@ -1,4 +1,4 @@
-//! All guests of this user, seen from a program that asks them.
+//! Queries the guests of this user over their control sockets.
 
 use super::folder::Folder;
 use super::protocol::{
@@ -22,15 +22,15 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long all guests together get to answer. One that takes longer, as its run is stopped or the
-/// host is too busy, is shown as silent and is asked no more until it has answered.
+/// The time in which all guests together must answer. A guest that needs more, because its run is
+/// stopped or the host is busy, counts as silent. It gets no further request until it has answered.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// Guests that are looked at.
+/// The largest number of guests that are queried.
 const GUESTS_MAX: usize = 1024;
 const NAME_MAX: usize = 64;
 const PROGRAM_MAX: usize = 256;
 
-/// A guest, as long as this program runs.
+/// The identity of a guest: the path of its control socket. It is valid while this program runs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct GuestId(PathBuf);
 
@@ -41,7 +41,8 @@ impl fmt::Display for GuestId {
 }
 
 impl GuestId {
-    /// A guest that is reached by this socket, which need not be one of ours.
+    /// Returns the identity of the guest with the control socket `path`, which need not be in a
+    /// registry folder.
     pub(crate) fn of_socket(path: PathBuf) -> Self {
         Self(path)
     }
@@ -54,19 +55,20 @@ impl GuestId {
     }
 }
 
-/// What came of asking a guest.
+/// The result of a query to a guest.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Presence {
-    /// It answered.
+    /// The guest answered with these figures.
     Here(Box<Figures>),
-    /// It is there and does not answer in time.
+    /// The guest is there but did not answer in time.
     Silent,
 }
 
-/// Connections to all guests.
+/// Connections to all guests of this user.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    /// Where guests are looked for; `None`: wherever runs register, asked anew each time.
+    /// The folder with the sockets. `None` means all registry folders, which are looked up at each
+    /// query.
     folder: Option<PathBuf>,
     connections: BTreeMap<GuestId, Connection>,
 }
@@ -75,16 +77,16 @@ pub(crate) struct Fleet {
 struct Connection {
     stream: UnixStream,
     input: Vec<u8>,
-    /// Whether an answer is still to come.
+    /// Whether a request is unanswered.
     waiting: bool,
-    /// An answer that came when nobody waited for it any more.
+    /// An answer that arrived after its deadline.
     late: Option<Body>,
-    /// Where in `input` no line ends.
+    /// The number of bytes of `input` that are known to contain no newline.
     searched: usize,
 }
 
 impl Fleet {
-    /// All guests of this user.
+    /// Returns an empty set of connections for all guests of this user.
     pub(crate) fn new() -> Self {
         Self {
             folder: None,
@@ -100,15 +102,15 @@ impl Fleet {
         }
     }
 
-    /// Finds guests that are new and asks all for their figures. Guests that have ended are not in
-    /// the answer.
+    /// Connects to new guests and asks all guests for their figures. Returns a presence for each
+    /// guest. Guests that have ended are left out. Waits at most [`PATIENCE`].
     pub(crate) fn figures(&mut self) -> BTreeMap<GuestId, Presence> {
         self.discover();
         let deadline = Instant::now() + PATIENCE;
         let mut presences = BTreeMap::new();
         let mut gone = Vec::new();
-        // All are asked before one is waited for. Who has not answered the last question yet is
-        // not asked another.
+        // All guests get the request before the first answer is awaited. A guest with an unanswered
+        // request gets no further one.
         for (id, connection) in &mut self.connections {
             if !connection.waiting && connection.send(&Request::Figures).is_err() {
                 gone.push(id.clone());
@@ -134,10 +136,12 @@ impl Fleet {
         presences
     }
 
-    /// Asks one guest; `None` if it does not answer in time or has ended.
+    /// Sends `request` to the guest `id` and returns its answer. Returns `None` if the guest is
+    /// unknown, has ended, or does not answer in time.
     pub(crate) fn ask(&mut self, id: &GuestId, request: Request) -> Option<Body> {
         let connection = self.connections.get_mut(id)?;
-        // A large guest on a busy host may take longer to draw its map than we wait for it.
+        // A large guest on a busy host may need longer for its map than the deadline. The late
+        // answer is used for the next request.
         if let Some(late) = connection.late.take_if(|late| answers(late, request)) {
             return Some(late);
         }
@@ -156,7 +160,9 @@ impl Fleet {
         }
     }
 
-    /// Asks the disks of a guest that [`Self::figures`] has found.
+    /// Sends `request` to the disks of the guest `id`, which [`Self::figures`] must have found.
+    /// Returns their answer, which may be an error of the disks. Fails if the guest is gone, does
+    /// not answer in time, or answers with something else.
     pub(crate) fn ask_disks(
         &mut self,
         id: &GuestId,
@@ -173,7 +179,8 @@ impl Fleet {
         }
     }
 
-    /// Asks a guest that [`Self::figures`] has found to give memory back in this way from here on.
+    /// Asks the guest `id`, which [`Self::figures`] must have found, to change how it gives memory
+    /// back to `mode`. Fails if the guest is gone, refuses, or does not answer in time.
     pub(crate) fn set_give_back(&mut self, id: &GuestId, mode: GiveBack) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
@@ -189,7 +196,8 @@ impl Fleet {
         }
     }
 
-    /// Asks the QEMU of a guest that [`Self::figures`] has found to stop its virtual CPUs, or to let them go on.
+    /// Asks the QEMU of the guest `id`, which [`Self::figures`] must have found, to stop or resume
+    /// its virtual CPUs. Fails if the guest is gone, refuses, or does not answer in time.
     pub(crate) fn cpus(&mut self, id: &GuestId, wish: Wish) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
@@ -202,7 +210,9 @@ impl Fleet {
         }
     }
 
-    /// Asks a guest that [`Self::figures`] has found for memory; the number that its figures show when it is through.
+    /// Asks the guest `id`, which [`Self::figures`] must have found, for a reclaim step. Returns
+    /// the number that `reclaimed` in its figures shows when the step is done. Fails if the guest
+    /// is gone, refuses, or does not answer in time.
     pub(crate) fn reclaim(&mut self, id: &GuestId, step: Reclaim) -> io::Result<u32> {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
@@ -237,7 +247,8 @@ impl Fleet {
     }
 }
 
-/// What another process says is shown on a terminal, so it must be harmless there.
+/// Returns `figures` with shortened texts that are safe for a terminal, because another process has
+/// written them.
 pub(crate) fn checked(mut figures: Figures) -> Figures {
     figures.name = shorten(&figures.name, NAME_MAX);
     figures.program = shorten(&figures.program, PROGRAM_MAX);
@@ -251,7 +262,7 @@ pub(crate) fn checked(mut figures: Figures) -> Figures {
     figures
 }
 
-/// Whether this is an answer to this question, so far as one can tell.
+/// Returns whether `body` is an answer to `request`, judged by its kind.
 fn answers(body: &Body, request: Request) -> bool {
     match request {
         Request::Figures => matches!(body, Body::Figures(_)),
@@ -261,7 +272,9 @@ fn answers(body: &Body, request: Request) -> bool {
 }
 
 impl Connection {
-    /// The figures, which have been asked for unless another answer is still to come.
+    /// Returns the figures. They must have been requested, or a late answer to another request is
+    /// pending. In that case, stores the late answer and requests the figures. Returns `None` if
+    /// they do not arrive before `deadline`. Fails as [`Self::receive`].
     fn figures(&mut self, deadline: Instant) -> io::Result<Option<Box<Figures>>> {
         match self.receive(deadline)? {
             Some(Body::Figures(figures)) => Ok(Some(figures)),
@@ -290,7 +303,7 @@ impl Connection {
     fn send(&mut self, request: &impl Serialize) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(request)?;
         bytes.push(b'\n');
-        // An empty socket takes so few bytes at once; if not, the run is not one that we know.
+        // A request fits into an empty socket buffer. If it does not, the peer is no run of ebb.
         if self.stream.write(&bytes)? != bytes.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -298,7 +311,9 @@ impl Connection {
         Ok(())
     }
 
-    /// The next answer; `None` if it does not come in time.
+    /// Returns the next answer. Returns `None` if it does not arrive before `deadline`. Fails if
+    /// the peer has closed the socket, the answer is malformed or too long, or the protocol version
+    /// differs.
     fn receive(&mut self, deadline: Instant) -> io::Result<Option<Body>> {
         let mut bytes = [0; 1 << 16];
         loop {
@@ -331,7 +346,8 @@ impl Connection {
         }
     }
 
-    /// Whether there is something to read before the deadline.
+    /// Waits until the socket is readable. Returns `false` if `deadline` passes first. Fails as
+    /// poll(2).
     fn wait(&self, deadline: Instant) -> io::Result<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).ok();
@@ -375,12 +391,12 @@ mod tests {
             );
             assert_eq!(fleet.ask(&id, Request::Map), None);
         }
-        // It was asked once.
+        // It got one request.
         let (mut stream, _) = listener.accept().unwrap();
         let mut bytes = [0; 100];
         let count = stream.read(&mut bytes).unwrap();
         assert_eq!(&bytes[..count], b"{\"get\":\"figures\"}\n");
-        // Its answer comes late, and it is asked for the next one at once.
+        // Its answer is late, and it gets the next request at once.
         stream
             .write_all(b"{\"protocol\":1,\"history\":{\"interval_ms\":250,\"points\":[]}}\n")
             .unwrap();
@@ -389,7 +405,7 @@ mod tests {
         assert_eq!(&bytes[..count], b"{\"get\":\"figures\"}\n");
         let request = Request::History { after_ms: None };
         assert!(matches!(fleet.ask(&id, request), Some(Body::History(_))));
-        // What answers with something else is no run.
+        // A peer that answers with something else is no run.
         stream
             .write_all(b"{\"protocol\":99,\"error\":\"\"}\n")
             .unwrap();

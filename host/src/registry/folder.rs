@@ -1,4 +1,4 @@
-//! The folder in which the sockets of a user's guests stand.
+//! The folder with the sockets of a user's guests.
 
 use crate::text::one_line;
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,8 @@ use std::env;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Entries of a folder that are looked at; whoever puts more there harms only his own list.
+/// The largest number of entries that are read from the folder. Only the user can add more, and
+/// they are ignored.
 const ENTRIES_MAX: usize = 4096;
 const FOLDER: &str = "ebb";
 
@@ -19,7 +20,7 @@ pub(crate) struct Folder {
     path: PathBuf,
 }
 
-/// Why there is no folder to register in.
+/// The reason why a folder cannot be used for sockets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FolderError {
     #[error("cannot open {}", one_line(path))]
@@ -37,13 +38,13 @@ pub(crate) enum FolderError {
     Mode { path: PathBuf, mode: u32 },
 }
 
-/// Where the folder can be, best first.
+/// Returns the possible paths of the folder, best first.
 fn candidates() -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let mut all = Vec::with_capacity(3);
     if let Some(runtime) = env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
         let runtime = PathBuf::from(runtime);
-        // The specification: a relative path is to be ignored.
+        // The XDG specification says that relative paths are ignored.
         if runtime.is_absolute() && runtime.is_dir() {
             all.push(runtime.join(FOLDER));
         }
@@ -57,7 +58,8 @@ fn candidates() -> Vec<PathBuf> {
 }
 
 impl Folder {
-    /// The folder that a run registers in, made if it is missing.
+    /// Opens the folder for the socket of a new run. Creates it if it is missing. Tries all
+    /// possible paths and fails with the error of the first one.
     pub(crate) fn for_runs() -> Result<Self, FolderError> {
         let mut first = None;
         for path in candidates() {
@@ -72,7 +74,8 @@ impl Folder {
         }))
     }
 
-    /// All folders that runs may have registered in: they need not have had our environment.
+    /// Returns all folders in which runs may have registered. They may have had another environment
+    /// than this process. Folders that cannot be used are left out.
     pub(crate) fn all() -> Vec<Self> {
         let mut paths = candidates();
         paths.dedup();
@@ -82,7 +85,8 @@ impl Folder {
             .collect()
     }
 
-    /// Opens a folder, which is made with mode 700 if it is not there.
+    /// Opens the folder at `path`. Creates it with mode 700 if it is missing. Fails as
+    /// [`Self::open`], or if the folder cannot be created.
     pub(crate) fn make(path: &Path) -> Result<Self, FolderError> {
         match rustix::fs::mkdir(path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => Self::open(path),
@@ -93,8 +97,9 @@ impl Folder {
         }
     }
 
-    /// Opens a folder that is there, and checks that it is ours alone. What is checked is what was
-    /// opened, so nobody can exchange it in between.
+    /// Opens the existing folder at `path`. Fails if it cannot be opened, belongs to another user,
+    /// or is open to other users. The open folder is checked, so it cannot be exchanged after the
+    /// check.
     pub(crate) fn open(path: &Path) -> Result<Self, FolderError> {
         let fail = |source| FolderError::Open {
             path: path.to_owned(),
@@ -123,23 +128,24 @@ impl Folder {
         })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder, for calls that take a name in it.
+    /// Returns the descriptor of the folder, for system calls that take a name relative to it.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// A path of `name` that is short enough for a socket address, however deep the folder is, and
-    /// leads into the folder that was checked.
+    /// Returns a path of the entry `name` that is short enough for a socket address, however long
+    /// the folder's own path is. The path leads through the checked descriptor.
     pub(crate) fn address_of(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()))
     }
 
-    /// Names of the sockets in it, in order.
+    /// Returns the names of the sockets in the folder, sorted. Returns none if the folder cannot be
+    /// read.
     pub(crate) fn sockets(&self) -> Vec<String> {
         let mut names: Vec<String> = match Dir::read_from(&self.fd) {
             Ok(entries) => entries

@@ -1,11 +1,11 @@
-//! Which guest a user means.
+//! Finds the guest that a user names.
 
 use super::client::{Fleet, GuestId, Presence};
 use super::protocol::Figures;
 use crate::failure::Failure;
 use crate::text::one_line;
 
-/// Why it is not clear which guest is meant.
+/// The reason why no single guest matches.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum NotFound {
     #[error("no guest runs that answers; `ebb run -- PROGRAM` starts one")]
@@ -25,7 +25,8 @@ impl From<NotFound> for Failure {
 }
 
 impl Fleet {
-    /// The process number of a run whose guest has this name, among those that answer.
+    /// Returns the process number of a run whose guest is called `name`. Returns `None` if no guest
+    /// with that name answers.
     pub(crate) fn run_of(&mut self, name: &str) -> Option<u32> {
         let guests = self.figures().into_values();
         let mut pids = guests.filter_map(|presence| match presence {
@@ -35,7 +36,8 @@ impl Fleet {
         pids.next()
     }
 
-    /// The guest that is meant, by its name or the process number of its run, and its figures; the only one if none is named.
+    /// Returns the guest whose name or process number of its run is `wanted`, with its figures.
+    /// Without `wanted`, returns the only guest. Fails if no guest or more than one guest matches.
     pub(crate) fn find(
         &mut self,
         wanted: Option<&str>,

@@ -1,8 +1,10 @@
-//! The guests that run on this host, and how other programs ask for their figures.
+//! The registry of the guests that run on this host, and the protocol by which other programs ask
+//! for their figures.
 //!
 //! Each `ebb run` listens on a socket of its own in the user's runtime folder and answers bounded
-//! requests there: docs/control.md has the protocol. There is no daemon and no list: the folder is
-//! the list, and a socket that nobody listens on is one of a run that was killed.
+//! requests there. docs/control.md describes the protocol. There is no daemon and no list of
+//! guests. The sockets in the folder are the list. A socket on which no process listens belongs to
+//! a run that was killed.
 
 mod block_map;
 mod client;

@@ -1,4 +1,5 @@
-//! Which pageblocks of a guest are pages of its pools of huge pages, by the table that it shows.
+//! Finds the pageblocks that belong to a guest's pools of huge pages, from the table in the guest's
+//! memory.
 
 use super::protocol::Cell;
 use super::snapshot::Snapshot;
@@ -8,17 +9,19 @@ use ebb_mm::PAGEBLOCK_FRAMES;
 use ebb_mm::view::Memory;
 use ebb_wire::header::pool::{ENTRIES, GIGANTIC, POOLED, REFERENCES};
 
-/// Bytes of an entry of the table.
+/// The size of a table entry in bytes.
 const ENTRY_BYTES: u64 = 16;
-/// Pageblocks of a page of 1 GiB.
+/// The number of pageblocks of a page of 1 GiB.
 const IN_GIGANTIC: u64 = 512;
 
-/// What the table says of each pageblock, by its number: the first words of their entries, 0 where there is none.
+/// The first word of the table entry of each pageblock, by the pageblock's number. 0 if there is no
+/// entry.
 #[derive(Debug, Default)]
 pub(super) struct PoolMap(Vec<u64>);
 
 impl PoolMap {
-    /// Reads the table of a guest, as far as it has memory.
+    /// Copies the table of a guest, up to the end of the guest's memory, and returns it. The map is
+    /// empty if the guest has no table.
     pub(super) fn read(ram: &GuestRam, guest: &dyn Guest) -> Self {
         let Some(table) = guest.pool_table() else {
             return Self::default();
@@ -46,7 +49,8 @@ impl PoolMap {
         Self(heads)
     }
 
-    /// What a pageblock, by its number, is in the pools; `None`: it is in none.
+    /// Returns the kind of the pageblock with the number `block`. Returns `None` if it is in no
+    /// pool.
     pub(super) fn cell(&self, block: u64) -> Option<Cell> {
         let head = |block: u64| {
             let index = usize::try_from(block).ok()?;
@@ -57,7 +61,8 @@ impl PoolMap {
             let free = own & REFERENCES == 0;
             return Some(Cell::Pool { free });
         }
-        // While its entries are being written, the first one may be in no pool.
+        // While the guest writes the entries of a page of 1 GiB, its first pageblock may not be in
+        // the pool yet.
         let first = head(block - block % IN_GIGANTIC)?;
         let free = first & REFERENCES == 0;
         Some(Cell::Gib { free })
@@ -86,7 +91,7 @@ mod tests {
         assert_eq!([map.cell(512), map.cell(1023)], [gib(false); 2]);
         assert_eq!([map.cell(1024), map.cell(1535)], [gib(true); 2]);
         assert_eq!([map.cell(1536), map.cell(u64::MAX)], [None; 2]);
-        // Half of it is not in the pool yet.
+        // Half of the page is not in the pool yet.
         map.0[1024] = 0;
         assert_eq!(map.cell(1025), None);
     }

@@ -1,6 +1,7 @@
-//! What goes over a control socket: docs/control.md describes it for other programs.
+//! The messages of a control socket. docs/control.md describes them for other programs.
 //!
-//! One JSON object a line, in both directions. A client asks, the run answers in order.
+//! Each message is one JSON object on a line. A client sends requests, and the run answers them in
+//! order.
 
 use crate::guest::{HugePages, Killed, Standstill};
 use crate::machine::KernelKind;
@@ -8,78 +9,82 @@ use crate::qemu::{StoppedBy, Wish};
 use ebb_blk::control;
 use serde::{Deserialize, Serialize};
 
-/// The version of the protocol. It is raised when a field changes its meaning or goes; clients
-/// must ignore fields that they do not know.
+/// The version of the protocol. It is raised when a field changes its meaning or is removed.
+/// Clients must ignore fields that they do not know.
 pub(crate) const PROTOCOL: u32 = 1;
-/// A longer request is refused.
+/// The largest size of a request in bytes. A longer request is refused.
 pub(crate) const REQUEST_MAX: usize = 1024;
-/// Longer than the longest answer: the map of the largest guest is 262,144 blocks.
+/// The largest size of an answer in bytes. The map of the largest guest has 262,144 pageblocks,
+/// with one character each.
 pub(crate) const REPLY_MAX: usize = 2 << 20;
 
-/// What a client asks for.
+/// A request for information about a guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "get", rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// The figures of now.
+    /// The current figures.
     Figures,
-    /// The curve of the last minutes, or what was added after a time on it.
+    /// The curve of the last minutes, or only the points after `after_ms`, in milliseconds since
+    /// the guest's start.
     History {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after_ms: Option<u64>,
     },
-    /// What each pageblock is used for.
+    /// The use of each pageblock.
     Map,
 }
 
-/// What a client asks of a run's disks: one of the requests of `ebb blk serve`'s socket.
+/// A request to the disks of a run. The inner request is the same as on the socket of `ebb blk
+/// serve`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct DisksRequest {
     pub(crate) disks: control::Request,
 }
 
-/// What a client asks of a guest.
+/// A request to change a setting of a guest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SetRequest {
     pub(crate) set: Settings,
 }
 
-/// What a client asks of a guest's memory.
+/// A request for memory of a guest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ReclaimRequest {
     pub(crate) reclaim: ReclaimStep,
 }
 
-/// What a client asks of a guest's virtual CPUs.
+/// A request to stop or resume the virtual CPUs of a guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct CpusRequest {
     pub(crate) cpus: Wish,
 }
 
-/// How memory is to be given back.
+/// The reclaim step that a guest performs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReclaimStep {
-    /// The name of a step.
+    /// The name of the step.
     pub(crate) step: String,
 }
 
-/// What can be changed of a guest that runs.
+/// The settings of a running guest that can be changed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
-    /// The name of a way to give memory back.
+    /// The name of a mode of giving memory back.
     pub(crate) give_back: String,
 }
 
-/// An answer.
+/// An answer to a request.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Reply {
+    /// The version of the protocol: [`PROTOCOL`].
     pub(crate) protocol: u32,
     #[serde(flatten)]
     pub(crate) body: Body,
 }
 
-/// What an answer holds.
+/// The content of an answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Body {
@@ -87,18 +92,20 @@ pub(crate) enum Body {
     History(History),
     Map(BlockMap),
     Disks(control::Answer),
-    /// The guest was asked for this.
+    /// The guest was asked to change these settings.
     Set(Settings),
-    /// The guest was asked for memory; `reclaimed` in the figures shows this number, or a later one, when it is through.
+    /// The guest was asked for memory. When the step is done, `reclaimed` in the figures is this
+    /// number or a later one.
     Reclaim {
         number: u32,
     },
-    /// QEMU was asked for this; `standstill` in the figures shows when it is so.
+    /// QEMU was asked to stop or resume the virtual CPUs. `standstill` in the figures shows when
+    /// that is done.
     Cpus(Wish),
     Error(String),
 }
 
-/// Where a guest is in its life.
+/// The state of a guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Life {
@@ -108,75 +115,87 @@ pub(crate) enum Life {
     Panicked,
 }
 
-/// The figures of a guest. What its kernel cannot tell is null.
+/// The figures of a guest. Figures that its kernel cannot provide are null.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
+    /// The name of the guest.
     pub(crate) name: String,
     /// The program and its arguments, shortened.
     pub(crate) program: String,
-    /// Process number of the run.
+    /// The process number of the run.
     pub(crate) pid: u32,
     pub(crate) kernel: KernelKind,
+    /// The accelerator: `KVM` or `TCG`.
     pub(crate) accel: String,
+    /// The mode in which free memory returns to the host.
     pub(crate) give_back: String,
-    /// What the host keeps the guest's memory in: `huge`, `base` or `pool`; empty where that is not known.
+    /// The host's pages for the guest's memory: `huge`, `base` or `pool`. Empty if unknown.
     #[serde(default)]
     pub(crate) host_pages: String,
+    /// The state of the guest's kernel and program.
     pub(crate) life: Life,
-    /// How its virtual CPUs stand still; `None` while they run.
+    /// The cause that stopped the virtual CPUs. `None` while they run.
     #[serde(default)]
     pub(crate) standstill: Option<Standstill>,
-    /// Seconds since 1970 at which the guest's CPUs started.
+    /// The time at which the guest's CPUs started, in seconds since 1970.
     pub(crate) started_s: f64,
-    /// Since then.
+    /// The seconds since then.
     pub(crate) up_s: f64,
+    /// The guest's RAM.
     pub(crate) memory_bytes: u64,
+    /// The number of virtual CPUs.
     pub(crate) cpus: u32,
-    /// What the guest's allocator has handed out, and the kernel image.
+    /// The memory that the guest's allocator has handed out, plus the kernel image.
     pub(crate) used_bytes: Option<u64>,
-    /// The part of it that files occupy.
+    /// The part of `used_bytes` that is page cache.
     pub(crate) page_cache_bytes: Option<u64>,
+    /// The memory that the guest could allocate at once.
     pub(crate) free_bytes: Option<u64>,
-    /// What the guest's memory occupies on the host.
+    /// The guest's memory that is resident on the host.
     pub(crate) resident_bytes: u64,
-    /// Free in the guest and still held of the host.
+    /// Memory that is free in the guest and still resident on the host.
     pub(crate) gap_bytes: Option<u64>,
-    /// QEMU's own memory, beside the guest's.
+    /// QEMU's own memory, without the guest's.
     pub(crate) overhead_bytes: Option<u64>,
-    /// QEMU's part in what it shares with others, the guest's memory left out.
+    /// QEMU's proportional share (PSS) of its resident memory, without the guest's memory.
     #[serde(default)]
     pub(crate) overhead_pss_bytes: Option<u64>,
-    /// Processes that the guest killed because memory was out.
+    /// The number of processes that the guest's OOM killer has ended.
     #[serde(default)]
     pub(crate) oom_kills: Option<u64>,
-    /// The last of them.
+    /// The last processes that the OOM killer ended.
     #[serde(default)]
     pub(crate) oom_last: Vec<Killed>,
-    /// Sum of all ranges reported so far.
+    /// The sum of all ranges that the guest has reported as free.
     pub(crate) reported_bytes: Option<u64>,
-    /// Sum of all that the host took by itself.
+    /// The sum of all memory that the host has taken by itself.
     #[serde(default)]
     pub(crate) taken_bytes: Option<u64>,
+    /// The number of reports to the host so far.
     pub(crate) reports: Option<u64>,
+    /// The reports per second over the last seconds.
     pub(crate) reports_per_s: Option<f64>,
+    /// The number of page faults that the guest has served.
     pub(crate) faults: Option<u64>,
+    /// The page faults per second over the last seconds.
     pub(crate) faults_per_s: Option<f64>,
-    /// The last request for memory that the guest is through with.
+    /// The number of the last reclaim request that is done.
     #[serde(default)]
     pub(crate) reclaimed: Option<u32>,
-    /// The last of them that failed; 0 if none has.
+    /// The number of the last reclaim request that failed; 0 if none failed.
     #[serde(default)]
     pub(crate) reclaim_failed: Option<u32>,
-    /// The pools of huge pages, the smaller pages first.
+    /// The pools of huge pages, the smaller page size first.
     #[serde(default)]
     pub(crate) huge_pages: Vec<HugePages>,
-    /// What the descriptors of their pages would take, where they are given up.
+    /// The size of the page descriptors that the pools have freed, if the guest frees them.
     #[serde(default)]
     pub(crate) huge_descriptors_given_up_bytes: Option<u64>,
 }
 
 impl Figures {
-    /// The word for how its virtual CPUs stand still; `None` while they run.
+    /// Returns the word for a guest whose virtual CPUs are stopped: `paused` or `stopped`. Returns
+    /// `None` while they run.
     pub(crate) fn standstill_word(&self) -> Option<&'static str> {
         self.standstill.map(|standstill| match standstill.by {
             StoppedBy::Ebb => "paused",
@@ -188,53 +207,58 @@ impl Figures {
 /// The curve of the last minutes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct History {
-    /// Between two points, unless the host was too busy.
+    /// The milliseconds between two points. A busy host may make them longer.
     pub(crate) interval_ms: u64,
-    /// In order of time.
+    /// The points in order of time.
     pub(crate) points: Vec<Moment>,
 }
 
 /// A point of the curve.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Moment {
-    /// Since the guest's CPUs started.
+    /// The milliseconds since the guest's CPUs started.
     pub(crate) at_ms: u64,
+    /// As in [`Figures`].
     pub(crate) used_bytes: Option<u64>,
+    /// As in [`Figures`].
     pub(crate) resident_bytes: u64,
 }
 
-/// What each pageblock of a guest is used for.
+/// The use of each pageblock of a guest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockMap {
-    /// Bytes of a pageblock.
+    /// The size of a pageblock in bytes.
     pub(crate) block_bytes: u64,
+    /// The number of pageblocks with each use.
     pub(crate) counts: Counts,
+    /// The regions of guest memory, in order of addresses.
     pub(crate) regions: Vec<Region>,
 }
 
-/// Memory without a hole.
+/// A range of guest memory without holes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Region {
-    /// Guest-physical address of its first byte.
+    /// The guest-physical address of its first byte.
     pub(crate) start: u64,
-    /// One character for each pageblock, upwards: see [`Cell::letter`].
+    /// One character per pageblock, in order of addresses: see [`Cell::letter`].
     pub(crate) blocks: String,
 }
 
-/// How many pageblocks of each kind there are. Their sum is all of the guest's memory.
+/// The number of pageblocks of each kind. Their sum covers all of the guest's memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counts {
+    /// Pageblocks with the use [`Cell::Returned`]. The fields below are named after the other uses.
     pub(crate) returned: u64,
     pub(crate) held: u64,
     pub(crate) partial: u64,
     pub(crate) full: u64,
     pub(crate) huge: u64,
-    /// Pages of the pool of huge pages of 2 MiB, free and in use.
+    /// Pages in the pool of huge pages of 2 MiB, free and in use.
     #[serde(default)]
     pub(crate) pool_free: u64,
     #[serde(default)]
     pub(crate) pool_used: u64,
-    /// Parts of pages of 1 GiB.
+    /// Pageblocks of pages of 1 GiB in their pool, free and in use.
     #[serde(default)]
     pub(crate) gib_free: u64,
     #[serde(default)]
@@ -245,33 +269,33 @@ pub(crate) struct Counts {
     pub(crate) reserved: u64,
 }
 
-/// What one pageblock is used for.
+/// The use of one pageblock.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Cell {
-    /// Free, and nothing of it is on the host.
+    /// Free, and no page of it is resident on the host.
     Returned,
-    /// Free, and the host still holds some of it.
+    /// Free, and some pages are resident on the host.
     Held,
-    /// In use to so many ninths, 1 to 9.
+    /// Partly in use. The operand is the part in ninths, 1 to 9.
     Partial(u8),
-    /// None of its frames is free.
+    /// Completely in use.
     Full,
     /// Allocated as one huge page.
     Huge,
-    /// A page of the pool of huge pages of 2 MiB.
+    /// A page in the pool of huge pages of 2 MiB.
     Pool { free: bool },
-    /// Part of a page of that of 1 GiB.
+    /// A part of a page in the pool of huge pages of 1 GiB.
     Gib { free: bool },
-    /// Taken out to be reported.
+    /// Isolated from the allocator, to be reported to the host.
     Isolated,
-    /// What is in it moves elsewhere.
+    /// Its pages are being migrated elsewhere.
     Moving,
-    /// Not the allocator's: the kernel image and what describes the memory.
+    /// Not managed by the allocator: the kernel image and the metadata.
     Reserved,
 }
 
 impl Cell {
-    /// The character for it.
+    /// Returns the character for this use in a [`Region`].
     pub(crate) fn letter(self) -> char {
         match self {
             Self::Returned => '.',
@@ -289,7 +313,7 @@ impl Cell {
         }
     }
 
-    /// What the character means; `Reserved` if it is none that we know.
+    /// Returns the use for a character. Returns `Reserved` for an unknown character.
     pub(crate) fn of(letter: char) -> Self {
         match letter {
             '.' => Self::Returned,
@@ -311,7 +335,7 @@ impl Cell {
 }
 
 impl Counts {
-    /// Counts one more.
+    /// Counts one more pageblock with the use `cell`.
     pub(crate) fn add(&mut self, cell: Cell) {
         let count = match cell {
             Cell::Returned => &mut self.returned,
@@ -332,20 +356,20 @@ impl Counts {
 }
 
 impl BlockMap {
-    /// All cells, upwards.
+    /// Returns the use of all pageblocks, in order of addresses.
     pub(crate) fn cells(&self) -> impl Iterator<Item = Cell> {
         let letters = self.regions.iter().flat_map(|region| region.blocks.chars());
         letters.map(Cell::of)
     }
 }
 
-/// An answer as it goes over the socket.
+/// Returns an answer as a line of JSON with a newline.
 pub(crate) fn line(body: Body) -> Vec<u8> {
     let reply = Reply {
         protocol: PROTOCOL,
         body,
     };
-    // Nothing in it can fail: strings and numbers.
+    // Serialisation cannot fail, because the answer has only strings and numbers.
     let mut bytes = serde_json::to_vec(&reply).unwrap_or_default();
     bytes.push(b'\n');
     bytes

@@ -1,5 +1,5 @@
-//! What a run tells of its guest, put down by the thread that watches it and read by the one that
-//! answers.
+//! The figures of a run's guest. The thread that watches the guest writes them, and the thread that
+//! answers requests reads them.
 
 use super::protocol::{Figures, History, Life, Moment};
 use crate::guest::{Sample, Stage};
@@ -9,31 +9,39 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Between two points of the curve.
+/// The time between two points of the curve.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Points of the curve: five minutes.
+/// The number of points of the curve, which are five minutes.
 const POINTS_MAX: usize = 1200;
-/// Rates are over this time: long enough for a calm figure, short enough to follow.
+/// The number of points over which rates are averaged. It is large enough for a steady figure and
+/// small enough to follow changes.
 const RATE_POINTS: usize = 8;
-/// Characters of the program's arguments that are told.
+/// The largest number of characters of the program's arguments that are published.
 const PROGRAM_MAX: usize = 256;
 
-/// What does not change while a guest runs.
+/// The properties of a guest that do not change while it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
+    /// The name of the guest.
     pub(crate) name: String,
+    /// The program and its arguments.
     pub(crate) program: String,
     pub(crate) kernel: KernelKind,
+    /// The accelerator: `KVM` or `TCG`.
     pub(crate) accel: String,
-    /// How memory goes back, until the guest says otherwise.
+    /// How the guest's free memory returns to the host, until the guest reports another mode.
     pub(crate) give_back: GiveBack,
+    /// The host's pages for the guest's memory: `huge`, `base` or `pool`.
     pub(crate) host_pages: &'static str,
+    /// The guest's RAM in bytes.
     pub(crate) memory_bytes: u64,
+    /// The number of virtual CPUs.
     pub(crate) cpus: u32,
+    /// The time at which the guest's CPUs started.
     pub(crate) started: SystemTime,
 }
 
-/// The guest as it was when it was last looked at.
+/// The figures of a guest at the last sample, and the curve of the last minutes.
 #[derive(Debug)]
 pub(crate) struct Published {
     facts: Facts,
@@ -58,7 +66,8 @@ struct Point {
 }
 
 impl Published {
-    /// Nothing is known of the guest yet but this.
+    /// Returns an entry for a guest that has no sample yet. `facts` are its constant properties.
+    /// The program's arguments are shortened.
     pub(crate) fn new(mut facts: Facts) -> Self {
         facts.program = shorten(&facts.program, PROGRAM_MAX);
         Self {
@@ -67,9 +76,10 @@ impl Published {
         }
     }
 
-    /// Puts down a look at the guest.
+    /// Stores a new sample of the guest. `overhead` is QEMU's own memory in bytes. `pss` is its
+    /// proportional share of that memory in bytes.
     pub(crate) fn publish(&self, sample: &Sample, overhead: Option<u64>, pss: Option<u64>) {
-        // Readers copy a few KiB under the lock, so this never waits for long.
+        // Readers copy a few KiB under the lock, so this wait is short.
         let mut state = self.lock();
         state.sample = *sample;
         state.overhead = overhead;
@@ -92,7 +102,7 @@ impl Published {
         }
     }
 
-    /// The figures of the last look.
+    /// Returns the figures of the last sample.
     pub(crate) fn figures(&self) -> Figures {
         let (sample, overhead, pss, before) = {
             let state = self.lock();
@@ -141,8 +151,9 @@ impl Published {
             page_cache_bytes: sample.file,
             free_bytes: sample.free,
             resident_bytes: sample.resident,
-            // Whatever is resident and not in use is free memory that has not gone back. What
-            // describes the memory is resident too and nobody's, so this is a little too much.
+            // Resident memory that is not in use is free memory that has not returned to the host.
+            // The descriptors of the memory are resident and not in use either, so the result is a
+            // little too large.
             gap_bytes: sample.used.map(|used| sample.resident.saturating_sub(used)),
             overhead_bytes: overhead,
             overhead_pss_bytes: pss,
@@ -162,7 +173,7 @@ impl Published {
         }
     }
 
-    /// The curve, or what was added after a time.
+    /// Returns the curve, or only the points after `after_ms` milliseconds since the guest's start.
     pub(crate) fn history(&self, after_ms: Option<u64>) -> History {
         let milliseconds = |at: Duration| u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
         let state = self.lock();
@@ -178,13 +189,14 @@ impl Published {
         }
     }
 
-    // A panic elsewhere cannot leave the state half-changed, so poison says nothing.
+    // A panic elsewhere cannot leave the state half-changed, so the poison is ignored.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns at most `most` characters of a text, none of which steers a terminal.
+/// Returns the first `most` characters of `text`. Characters that could control a terminal are
+/// replaced. If `text` is longer, the last character is an ellipsis.
 pub(super) fn shorten(text: &str, most: usize) -> String {
     let plain = |c: char| if steers(c) { '\u{fffd}' } else { c };
     let mut short: String = text.chars().take(most).map(plain).collect();
@@ -195,7 +207,7 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
     short
 }
 
-/// Text of another process, as it may be shown on a terminal.
+/// Returns text of another process shortened and safe for a terminal.
 pub(crate) fn harmless(text: &str) -> String {
     shorten(text, PROGRAM_MAX)
 }
@@ -248,7 +260,7 @@ mod tests {
         assert_eq!(figures.gap_bytes, Some(30));
         assert_eq!(figures.overhead_bytes, Some(7));
         assert_eq!((figures.life, figures.started_s), (Life::Running, 5.0));
-        // A guest that counts backwards does nothing.
+        // A counter that goes down gives a rate of 0.
         published.publish(&sample(21, 0), None, None);
         assert_eq!(published.figures().faults_per_s, Some(0.0));
     }
@@ -258,7 +270,7 @@ mod tests {
         let published = Published::new(facts());
         for second in 0..5000 {
             published.publish(&sample(second, 0), None, None);
-            // Between two points.
+            // The time is between two points.
             let mut between = sample(second, 0);
             between.at += Duration::from_millis(100);
             published.publish(&between, None, None);

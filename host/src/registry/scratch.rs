@@ -1,9 +1,9 @@
-//! A folder of a test's own.
+//! Temporary folders for tests.
 
 use super::folder::Folder;
 use std::path::{Path, PathBuf};
 
-/// Removed with all that is in it when it is dropped.
+/// A temporary folder for one test. Dropping it removes the folder and its content.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -18,7 +18,7 @@ impl Scratch {
         &self.0
     }
 
-    /// The folder of sockets in it.
+    /// Returns the folder for sockets inside of this one.
     pub(crate) fn folder(&self) -> Folder {
         Folder::make(&self.0.join("ebb")).unwrap()
     }

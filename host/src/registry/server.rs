@@ -1,7 +1,7 @@
-//! The thread of a run that answers on its control socket.
+//! The thread of a run that answers requests on its control socket.
 //!
-//! Whatever clients do, it does a bounded amount of work for them and waits for none: the thread
-//! that watches the guest never waits for this one, but for a copy of a few KiB.
+//! The thread does a bounded amount of work for each client and never waits for a client. The
+//! thread that watches the guest waits for this one only while a few KiB are copied.
 
 use super::block_map::Mapper;
 use super::folder::Folder;
@@ -26,37 +26,40 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Clients at a time. One more takes the place of the one that has been quiet for longest.
+/// The largest number of clients. A further client replaces the one that has been idle for longest.
 const CLIENTS_MAX: usize = 16;
-/// A client that neither asks nor reads for so long is let go.
+/// The time after which an idle client is disconnected.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// A client waits so long for its next answer: 100 a second are enough for anybody.
+/// The pause before the next answer to the same client, so at most 100 answers a second.
 const PAUSE: Duration = Duration::from_millis(10);
-/// A map is drawn again after so long.
+/// The time for which a map is reused.
 const MAP_KEPT: Duration = Duration::from_millis(200);
-/// Between two new clients, so that those who only connect cost little.
+/// The pause between two new clients, so that clients that only connect cost little.
 const CONNECT_PAUSE: Duration = Duration::from_millis(1);
-/// Until the next connection is tried after one could not be taken.
+/// The pause before the next accept(2) after one has failed.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What a run can be asked about.
+/// The parts of a run that requests can reach.
 #[derive(Debug)]
 pub(crate) struct Known {
+    /// The guest's figures and curve.
     pub(crate) published: Arc<Published>,
-    /// Draws the map, if the guest's kernel has one.
+    /// Produces the map, if the guest's kernel has an allocator that the host can read.
     pub(crate) mapper: Option<Mapper>,
+    /// The server of the guest's disks, if it has disks.
     pub(crate) disks: Option<Arc<Disks>>,
-    /// What is asked of the guest's kernel, if it is one that can be.
+    /// The control port of the guest's kernel, if it accepts requests.
     pub(crate) control: Option<Arc<Control>>,
-    /// What the host may take of it by itself, if its kernel has an allocator for that.
+    /// The free memory that the host may take by itself, if the guest's kernel has an allocator for
+    /// that.
     pub(crate) free_memory: Option<Arc<FreeMemory>>,
-    /// Where it is asked for memory; `None` if it cannot be.
+    /// The thread that performs reclaim steps. `None` if the guest cannot be asked for memory.
     pub(crate) asked: Option<Arc<Asked>>,
-    /// How it stands.
+    /// The state of the virtual CPUs: running or stopped.
     pub(crate) standing: Arc<Standing>,
 }
 
-/// A run's entry among the guests of this host; dropping it removes it.
+/// The entry of a run in the registry. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
 pub(crate) struct Registration {
     stop: UnixStream,
@@ -64,9 +67,9 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Registers this run, in a thread of its own so that the guest's start does not wait for it.
-    /// Nobody can see a run that cannot register, but that is no reason for it to fail: why goes
-    /// to `verbose`.
+    /// Registers this run. A new thread creates the socket and answers requests, so the guest's
+    /// start does not wait. If registration fails, the run goes on without it. The reason is
+    /// written to `verbose`. Returns `None` if the thread cannot be started.
     pub(crate) fn start(known: Known, verbose: Option<Arc<Terminal>>) -> Option<Self> {
         let told = verbose.clone();
         let started = UnixStream::pair().and_then(|(stop, stopped)| {
@@ -122,23 +125,23 @@ impl Drop for Registration {
     }
 }
 
-/// A program that asks.
+/// A connected client.
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
     input: Vec<u8>,
-    /// What has to be sent, and how much of it has been.
+    /// The bytes of the answer and the number of bytes already sent.
     output: Option<(Rc<[u8]>, usize)>,
-    /// It will say nothing more.
+    /// The client has shut down its sending side.
     ending: bool,
-    /// It said something that has no end: what follows cannot be understood.
+    /// The client has sent a request that is too long, so the rest of its input cannot be parsed.
     broken: bool,
     active: Instant,
-    /// Its next request is not looked at before.
+    /// The time before which its next request is not processed.
     next: Instant,
 }
 
-/// Whether a client stays.
+/// Whether a client stays connected.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Stays {
     Yes,
@@ -164,13 +167,13 @@ impl Server {
         }
     }
 
-    /// Answers until the other end of `stop` is shut.
+    /// Answers requests until the other end of `stop` is shut down.
     fn serve(mut self, stop: &UnixStream) {
         loop {
             let now = Instant::now();
             let events = match self.wait(stop, now) {
                 Ok(events) => events,
-                // Out of memory in the kernel, for now.
+                // The host is out of memory at the moment.
                 Err(_) => {
                     thread::sleep(RETRY);
                     continue;
@@ -195,7 +198,8 @@ impl Server {
         }
     }
 
-    /// Waits until there is something to do; returns what there is at each descriptor.
+    /// Waits until a descriptor is ready or a deadline has passed. Returns the ready events of
+    /// `stop`, of the listener, and of each client. Fails as poll(2).
     fn wait(&self, stop: &UnixStream, now: Instant) -> Result<Vec<PollFlags>, Errno> {
         let mut until = now + IDLE_MAX;
         let listens = now >= self.listen_again;
@@ -213,7 +217,7 @@ impl Server {
                 PollFlags::OUT
             } else if now >= client.next {
                 if client.has_line() {
-                    // It has asked already.
+                    // The client's next request has already been received.
                     until = now;
                 }
                 PollFlags::IN
@@ -232,7 +236,7 @@ impl Server {
     }
 
     fn accept(&mut self, now: Instant) {
-        // One a turn, so that those who are connected get theirs.
+        // One connection per turn, so that connected clients are served.
         self.listen_again = now + CONNECT_PAUSE;
         let stream = match self.listening.listener.accept() {
             Ok((stream, _)) => stream,
@@ -242,7 +246,8 @@ impl Server {
                 return;
             }
         };
-        // The folder keeps others out already; this holds where its mode was changed since.
+        // The mode of the folder keeps other users out. This check holds even if the mode was
+        // changed.
         if !is_friend(&stream) || stream.set_nonblocking(true).is_err() {
             return;
         }
@@ -265,7 +270,7 @@ impl Server {
 
     fn serve_client(&mut self, at: usize, ready: PollFlags, now: Instant) -> Stays {
         let client = &mut self.clients[at];
-        // Both directions are shut: nobody would read an answer.
+        // Both directions are closed, so an answer could not be read.
         if ready.intersects(PollFlags::ERR | PollFlags::NVAL | PollFlags::HUP) {
             return Stays::No;
         }
@@ -322,7 +327,8 @@ impl Server {
         protocol::line(body).into()
     }
 
-    /// Asks the guest; what comes of it stands in the figures.
+    /// Asks the guest to change how it gives memory back. The answer only confirms the request. The
+    /// figures show the result.
     fn set(&self, wanted: &Settings) -> Rc<[u8]> {
         let Some(mode) = GiveBack::from_name(&wanted.give_back) else {
             let known = GiveBack::ALL.map(GiveBack::name).join(", ");
@@ -344,7 +350,8 @@ impl Server {
         protocol::line(Body::Set(set)).into()
     }
 
-    /// Asks QEMU; what comes of it stands in the figures.
+    /// Asks QEMU to stop or resume the virtual CPUs. The answer only confirms the request. The
+    /// figures show the result.
     fn cpus(&self, wish: Wish) -> Rc<[u8]> {
         let vcpus = self.known.standing.vcpus();
         if vcpus.look() == Some(StoppedBy::Signal) {
@@ -356,7 +363,8 @@ impl Server {
         }
     }
 
-    /// Asks the guest for memory; when it is through stands in the figures.
+    /// Starts a reclaim step by its name. The answer has the number of the request. The figures
+    /// show when it is done.
     fn reclaim(&self, name: &str) -> Rc<[u8]> {
         let Some(asked) = &self.known.asked else {
             return error(
@@ -404,14 +412,14 @@ fn error(text: String) -> Rc<[u8]> {
     protocol::line(Body::Error(text)).into()
 }
 
-/// Whether the other end is this user's, or root's.
+/// Returns whether the peer runs as this user or as root.
 fn is_friend(stream: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(stream).is_ok_and(|credentials| {
         credentials.uid == rustix::process::geteuid() || credentials.uid.is_root()
     })
 }
 
-/// What a client's bytes come to.
+/// The result of a search for a request in a client's input.
 enum Line {
     Asked(Vec<u8>),
     Unfinished,
@@ -437,7 +445,7 @@ impl Client {
         }
     }
 
-    /// Takes what there is, at most two requests long.
+    /// Reads available bytes, at most two requests long.
     fn receive(&mut self, now: Instant) -> Stays {
         let mut bytes = [0; REQUEST_MAX + 1];
         match self.stream.read(&mut bytes) {
@@ -452,7 +460,7 @@ impl Client {
         Stays::Yes
     }
 
-    /// Sends what it takes of the answer.
+    /// Sends as much of the answer as the socket accepts.
     fn send(&mut self, now: Instant) -> Stays {
         let Some((bytes, sent)) = &mut self.output else {
             return Stays::Yes;

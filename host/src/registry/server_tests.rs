@@ -1,4 +1,4 @@
-//! A server in a folder of its own, and clients of every kind.
+//! Tests of a server in a folder of its own with clients of every kind.
 
 use super::*;
 use crate::machine::{GiveBack, KernelKind};
@@ -121,7 +121,7 @@ fn clients_are_answered_in_order() {
         panic!("no figures");
     };
     assert_eq!((figures.name.as_str(), figures.used_bytes), ("job", None));
-    // Two in one write.
+    // Two requests in one write.
     let two = "{\"get\":\"history\"}\n{\"get\":\"map\"}\n";
     (&client).write_all(two.as_bytes()).unwrap();
     let mut lines = BufReader::new(&client).lines();
@@ -136,7 +136,7 @@ fn clients_are_answered_in_order() {
     };
     assert_eq!(next(), Body::History(empty));
     assert!(matches!(next(), Body::Error(text) if text.contains("Ebb kernel")));
-    // One that says its last and waits, as `echo | socat` does.
+    // A client that shuts down its sending side and waits, as `echo | socat` does.
     let last = running.connect();
     (&last).write_all(b"{\"get\":\"figures\"}\n").unwrap();
     last.shutdown(std::net::Shutdown::Write).unwrap();
@@ -168,7 +168,7 @@ fn nonsense_is_named_and_the_client_stays() {
 fn an_endless_request_ends_the_client_alone() {
     let running = Running::start("server-endless");
     let (other, hostile) = (running.connect(), running.connect());
-    // It may be gone before it has said all.
+    // The server may close the connection before all bytes are sent.
     let _ = (&hostile).write_all(&vec![b'x'; 1 << 20]);
     assert!(matches!(reply(&hostile), Body::Error(text) if text.contains("1024")));
     assert!(is_closed(&hostile));
@@ -181,7 +181,7 @@ fn an_endless_request_ends_the_client_alone() {
 #[test]
 fn many_and_slow_clients_are_in_nobodys_way() {
     let running = Running::start("server-many");
-    // Half a request each, and one that asks and asks and never reads.
+    // Clients that send half a request, and one that sends many and never reads.
     let slow: Vec<_> = (0..3 * CLIENTS_MAX)
         .map(|_| {
             let client = running.connect();
@@ -202,7 +202,7 @@ fn many_and_slow_clients_are_in_nobodys_way() {
             Body::Figures(_)
         ));
     }
-    // The oldest had to go.
+    // The server has closed the oldest client.
     assert!(is_closed(&slow[0]));
 }
 
@@ -210,7 +210,7 @@ fn many_and_slow_clients_are_in_nobodys_way() {
 fn a_wish_that_qemu_does_not_hear_is_refused() {
     let running = Running::start("server-cpus");
     let client = running.connect();
-    // The QEMU of this guest is gone.
+    // The QEMU of this guest has ended.
     for wish in ["{\"cpus\":\"pause\"}\n", "{\"cpus\":\"pause\"}\n"] {
         let answer = ask(&client, wish);
         assert!(matches!(&answer, Body::Error(why) if why.contains("monitor")));

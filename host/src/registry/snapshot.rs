@@ -1,7 +1,7 @@
-//! A guest's memory as a reader sees it who leaves no trace: pages are copied out of the RAM file.
+//! Reads a guest's memory without side effects: pages are copied out of the RAM file.
 //!
-//! A load through a mapping would make a page of the file resident that never was. Reading the file
-//! does not: where the guest has never written there is a hole, and holes read as zero.
+//! A load through a mapping could make a page of the file resident. A read of the file does not.
+//! The file has holes where the guest has never written, and holes are read as zeroes.
 
 use crate::qemu::{GuestAddress, GuestRam};
 use ebb_mm::view::Memory;
@@ -10,11 +10,11 @@ use std::collections::HashMap;
 
 const PAGE: u64 = 4096;
 const WORDS: usize = 512;
-/// More than the metadata's header, state words and words of GiBs of the largest guest need, so a
-/// guest that lies about where they are costs a bounded time.
+/// The largest number of copied pages. The header, state words and GiB words of the largest guest's
+/// metadata need fewer. So a guest that lies about their addresses costs a bounded time.
 const PAGES_MAX: usize = 512;
 
-/// Part of a guest's memory; each page is copied when it is first looked at.
+/// A part of a guest's memory. Each page is copied when it is first read.
 pub(super) struct Snapshot<'a> {
     ram: &'a GuestRam,
     start: GuestAddress,
@@ -26,12 +26,13 @@ pub(super) struct Snapshot<'a> {
 struct Pages {
     copies: Vec<[u64; WORDS]>,
     index: HashMap<u64, usize>,
-    /// The page that was looked at last: most reads go upwards.
+    /// The last page that was read and its index in `copies`. Most reads go upwards.
     last: Option<(u64, usize)>,
 }
 
 impl<'a> Snapshot<'a> {
-    /// The `bytes` from `start` on, as far as they are RAM.
+    /// Returns a snapshot of `bytes` bytes from the guest-physical address `start`. Addresses that
+    /// are no RAM are read as missing.
     pub(super) fn new(ram: &'a GuestRam, start: GuestAddress, bytes: u64) -> Self {
         Self {
             ram,

@@ -1,4 +1,5 @@
-//! A run's socket in the folder: made whole before it can be seen, removed at its end.
+//! The socket of a run in the registry folder. It is ready before other processes can find it, and
+//! removed at the end of the run.
 
 use super::folder::Folder;
 use rustix::fs::{AtFlags, RenameFlags};
@@ -8,16 +9,18 @@ use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, SystemTime};
 
-/// How the name of a socket that answers ends.
+/// The suffix of a socket that answers.
 const SUFFIX: &str = ".sock";
-/// How it ends while nobody listens on it yet.
+/// The suffix of a socket on which no process listens yet.
 const UNFINISHED: &str = ".new";
-/// Process numbers are unique but for containers that share the folder.
+/// The largest number of sockets per process number. Containers that share the folder can have the
+/// same process numbers.
 const NAMES_MAX: u32 = 16;
-/// A run gets from binding to listening in microseconds; one that did not in this time is gone.
+/// The time after which an unfinished socket is removed. A run needs microseconds from binding to
+/// listening.
 const UNFINISHED_MAX: Duration = Duration::from_secs(60);
 
-/// A socket that this process listens on; dropping it removes it from the folder.
+/// A socket on which this process listens. Dropping it removes the socket from the folder.
 #[derive(Debug)]
 pub(super) struct Listening {
     pub(super) listener: UnixListener,
@@ -26,11 +29,13 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Listens on a socket that is named by this process.
+    /// Listens on a new socket in `folder`, named by this process's number, and returns it. Fails
+    /// with `AddrInUse` if [`NAMES_MAX`] names are taken, or if the socket cannot be created.
     pub(super) fn new(folder: Folder) -> io::Result<Self> {
         let pid = std::process::id();
         let unfinished = format!("{pid}{UNFINISHED}");
-        // Whoever had our number before us is dead, or in another container and done by now.
+        // An earlier process with this number has ended, or is in another container and has
+        // finished.
         remove(&folder, &unfinished)?;
         let listener = UnixListener::bind(folder.address_of(&unfinished))?;
         listener.set_nonblocking(true)?;
@@ -39,8 +44,8 @@ impl Listening {
                 1 => format!("{pid}{SUFFIX}"),
                 _ => format!("{pid}-{number}{SUFFIX}"),
             };
-            // Under its final name a socket always answers: whoever finds one that does not may
-            // remove it.
+            // Under its final name a socket always answers. Another process that finds it without
+            // an answer may remove it.
             if rename(&folder, &unfinished, &name)? {
                 return Ok(Self {
                     listener,
@@ -63,7 +68,7 @@ impl Listening {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
-    /// Where it is, for messages.
+    /// Returns the path of the socket, for messages.
     pub(super) fn path(&self) -> std::path::PathBuf {
         self.folder.path().join(&self.name)
     }
@@ -71,12 +76,12 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // What cannot be removed is found to be stale by whoever lists the folder.
+        // If the socket cannot be removed, the next process that lists the folder removes it.
         let _ = remove(&self.folder, &self.name);
     }
 }
 
-/// Renames, unless the new name is taken.
+/// Renames `from` to `to`. Returns `false` if `to` already exists. Fails as renameat2(2).
 fn rename(folder: &Folder, from: &str, to: &str) -> io::Result<bool> {
     let at = folder.fd();
     match rustix::fs::renameat_with(at, from, at, to, RenameFlags::NOREPLACE) {
@@ -93,7 +98,9 @@ fn remove(folder: &Folder, name: &str) -> io::Result<()> {
     }
 }
 
-/// Connects without waiting: a process that is stopped must not stop us.
+/// Connects to the socket `name` without waiting, because a stopped process must not block this
+/// one. Fails as socket(2) and connect(2): with `ECONNREFUSED` if no process listens, and with
+/// `EAGAIN` if the backlog is full.
 pub(super) fn connect(folder: &Folder, name: &str) -> Result<UnixStream, Errno> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -110,7 +117,8 @@ fn is_stale(folder: &Folder, name: &str) -> bool {
     connect(folder, name).err() == Some(Errno::CONNREFUSED)
 }
 
-/// Names of the sockets of runs; those of runs that ended without removing theirs are removed.
+/// Returns the names of the sockets of runs. Removes unfinished sockets that are older than
+/// [`UNFINISHED_MAX`].
 pub(super) fn live(folder: &Folder) -> Vec<String> {
     let mut names = folder.sockets();
     names.retain(|name| {
@@ -125,7 +133,8 @@ pub(super) fn live(folder: &Folder) -> Vec<String> {
     names
 }
 
-/// Connects to a run; a socket that nobody listens on is removed.
+/// Connects to the run with the socket `name`. Returns `None` if that fails. Removes the socket if
+/// no process listens on it.
 pub(super) fn reach(folder: &Folder, name: &str) -> Option<UnixStream> {
     match connect(folder, name) {
         Ok(stream) => Some(stream),
@@ -133,12 +142,12 @@ pub(super) fn reach(folder: &Folder, name: &str) -> Option<UnixStream> {
             let _ = remove(folder, name);
             None
         }
-        // Gone by now, or too busy to take another connection.
+        // The run has ended, or its backlog is full.
         Err(_) => None,
     }
 }
 
-/// Only what looks like a name of ours is ever removed: `PID` or `PID-N`.
+/// Returns whether `stem` has the form `PID` or `PID-N`. Only sockets with such names are removed.
 fn is_number(stem: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let (pid, number) = stem.split_once('-').unwrap_or((stem, "1"));
@@ -166,7 +175,7 @@ mod tests {
     #[test]
     fn a_socket_is_there_while_it_is_listened_on() {
         let scratch = Scratch::new("socket-life");
-        // A folder far deeper than a socket address is long.
+        // The folder's path is much longer than a socket address.
         let deep = scratch.path().join("x".repeat(150));
         std::fs::create_dir(&deep).unwrap();
         let folder = || Folder::make(&deep.join("ebb")).unwrap();
@@ -174,7 +183,7 @@ mod tests {
         let name = format!("{}.sock", std::process::id());
         assert_eq!(names(&folder()), [name.as_str()]);
         assert!(reach(&folder(), &name).is_some());
-        // Another run with our number, as in another container.
+        // Another run with the same process number, as in another container.
         let other = Listening::new(folder()).unwrap();
         assert_eq!(names(&folder()).len(), 2);
         drop(other);

@@ -1,9 +1,10 @@
-//! The user's folder of what can be had again.
+//! The user's cache folder, for files that can be fetched or made again.
 
 use std::env;
 use std::path::PathBuf;
 
-/// Where ebb keeps what it can get again, for this user.
+/// Returns the path of ebb's cache folder of this user. Returns `None` if neither `XDG_CACHE_HOME`
+/// nor `HOME` is an absolute path.
 pub(super) fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| {
         env::var_os(name)

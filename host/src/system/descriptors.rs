@@ -1,12 +1,13 @@
-//! How many files this process may have open.
+//! The limit for the number of open files of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the number of files that this process may have open to `wanted`, as far as the host's hard
-/// limit goes. Returns the number that may be open now, which is larger if it was before.
+/// Raises the limit for open files of this process to `wanted`, or to the hard limit if that is
+/// lower. Never lowers it. Returns the limit that now holds. Returns `u64::MAX` if there is no
+/// limit.
 pub(crate) fn allow_open_files(wanted: u64) -> u64 {
     let limits = getrlimit(Resource::Nofile);
-    // No limit is written as none.
+    // `None` means that there is no limit.
     let Some(current) = limits.current else {
         return u64::MAX;
     };

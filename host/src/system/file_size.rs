@@ -1,13 +1,13 @@
-//! The limit of a file's size (`ulimit -f`).
+//! The limit for the size of a file (`ulimit -f`).
 
 use signal_hook::consts::SIGXFSZ;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Has a write beyond the limit fail with `EFBIG`. Left alone the kernel would end `ebb`, and a guest can ask for
-/// such a write in a volume.
+/// Makes a write beyond the limit fail with `EFBIG`, instead of the signal `SIGXFSZ` that would end
+/// `ebb`. A guest can cause such a write in a volume.
 pub(crate) fn heed_file_size_limit() {
-    // Without the handler it is as it was.
+    // If the handler cannot be installed, the signal keeps its default action.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 

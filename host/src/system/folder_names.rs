@@ -1,26 +1,26 @@
-//! The names in a folder, which the host is asked for as they are needed.
+//! Reads the names in a folder one after the other.
 
 use rustix::fs::{Dir, DirEntry};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// Goes through the names in a folder, in the host's order and without `.` and `..`. It holds one
-/// buffer of the host's answers, however many names there are. As with `readdir`, a name that is
-/// made or removed meanwhile may come or not; any other comes once.
+/// A cursor over the names in a folder, in the host's order and without `.` and `..`. Its memory is
+/// one buffer, however many names there are. As with readdir(3), a name that is created or removed
+/// during the iteration may be missing. Every other name appears once.
 #[derive(Debug)]
 pub(crate) struct FolderNames {
     dir: Dir,
-    /// The name that is next, if the host was asked for it.
+    /// The name at the current position, if it has been read.
     next: Option<DirEntry>,
-    /// How many names are behind.
+    /// The number of names before the current position.
     position: u64,
 }
 
 impl FolderNames {
-    /// Begins with the first name of a folder that is open for reading.
+    /// Starts at the first name of `folder`, which is open for reading.
     ///
     /// # Errors
-    /// The host's.
+    /// If the folder cannot be read.
     pub(crate) fn new(folder: OwnedFd) -> Result<Self, Errno> {
         Ok(Self {
             dir: Dir::new(folder)?,
@@ -29,17 +29,17 @@ impl FolderNames {
         })
     }
 
-    /// Returns how many names [`Self::advance`] has passed.
+    /// Returns the number of names that [`Self::advance`] has passed.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns the next name; `None` at the end.
+    /// Returns the name at the current position without passing it. Returns `None` at the end.
     ///
     /// # Errors
-    /// The host's.
+    /// If the folder cannot be read.
     pub(crate) fn peek(&mut self) -> Result<Option<&DirEntry>, Errno> {
-        // Ends with the folder.
+        // The loop ends at the latest at the end of the folder.
         while self.next.is_none() {
             let Some(entry) = self.dir.next().transpose()? else {
                 return Ok(None);
@@ -51,15 +51,15 @@ impl FolderNames {
         Ok(self.next.as_ref())
     }
 
-    /// Passes the name that [`Self::peek`] returned.
+    /// Passes the name that [`Self::peek`] returned. Does nothing if no name was peeked.
     pub(crate) fn advance(&mut self) {
         self.position += u64::from(self.next.take().is_some());
     }
 
-    /// Passes names until `position` are behind, or none is left.
+    /// Passes names until `position` names are passed or the folder ends.
     ///
     /// # Errors
-    /// The host's.
+    /// If the folder cannot be read.
     pub(crate) fn skip_to(&mut self, position: u64) -> Result<(), Errno> {
         while self.position < position && self.peek()?.is_some() {
             self.advance();
@@ -67,7 +67,7 @@ impl FolderNames {
         Ok(())
     }
 
-    /// Begins again with the first name.
+    /// Goes back to the first name.
     pub(crate) fn rewind(&mut self) {
         self.dir.rewind();
         self.next = None;

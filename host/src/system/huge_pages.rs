@@ -1,22 +1,25 @@
-//! Transparent huge pages of the host's.
+//! Transparent huge pages of the host.
 
 use std::fs;
 
 const SHARED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-/// Has this process and those that it starts get none, for a guest whose memory is in base pages. QEMU asks
-/// for some, for the translator's buffer and for every block of memory of its board, and a host may give some to any heap:
-/// memory that is held for nothing. A kernel that cannot do it goes on as it did.
+/// Disables transparent huge pages for this process and its children, for a guest whose memory is
+/// in base pages. Otherwise the translator's buffer, the memory of QEMU's board and any heap could
+/// be in huge pages, and hold memory that is not used. An error is ignored, because it changes
+/// nothing.
 pub(crate) fn do_without() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// Whether the host gives some to shared memory. A host that does not say so gives none.
+/// Returns whether the host may use huge pages for shared memory. Returns `false` if the setting
+/// cannot be read.
 pub(crate) fn are_for_shared_memory() -> bool {
     fs::read_to_string(SHARED).is_ok_and(|text| gives(&text))
 }
 
-/// Whether shared memory gets some, by a line with the value that holds in brackets.
+/// Returns whether `text`, the content of the setting's file, enables huge pages. The current value
+/// is in brackets.
 fn gives(text: &str) -> bool {
     !["[never]", "[deny]"]
         .iter()

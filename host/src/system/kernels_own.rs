@@ -1,9 +1,9 @@
-//! File systems that the host's kernel shows of itself.
+//! Pseudo file systems, in which the host's kernel shows its own state.
 
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// File systems that are the kernel's own: what they show is of the host's processes and devices.
+/// Magic numbers of pseudo file systems. Their files show the host's processes and devices.
 const KERNELS_OWN: [u64; 19] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
@@ -26,10 +26,10 @@ const KERNELS_OWN: [u64; 19] = [
     0x0765_5821, // resctrl
 ];
 
-/// Refuses what a file system of the kernel's own has.
+/// Checks that `file` is on no pseudo file system of the kernel.
 ///
 /// # Errors
-/// `EACCES` for such a file; what the host says.
+/// `EACCES` if it is on one; the errors of fstatfs(2).
 pub(crate) fn refuse_kernels_own(file: &OwnedFd) -> Result<(), Errno> {
     let kind = rustix::fs::fstatfs(file)?.f_type.cast_unsigned();
     if KERNELS_OWN.contains(&kind) {

@@ -4,7 +4,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use std::fs::File;
 
-/// An empty one; `name` is for people who look around in `/proc`.
+/// Creates an empty memfd. `name` appears only in `/proc`. Fails as memfd_create(2).
 pub(crate) fn memory_file(name: &str) -> Result<File, Errno> {
     Ok(File::from(rustix::fs::memfd_create(
         name,

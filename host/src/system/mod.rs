@@ -1,4 +1,5 @@
-//! What ebb needs of the system that it runs on.
+//! Operating system services that the rest of ebb uses: files, folders, limits, and rules about
+//! secrets.
 
 mod cache;
 mod descriptors;

@@ -1,5 +1,5 @@
-//! New files and folders at unpredictable names, so that no link or file of another user waits
-//! there.
+//! Creates files and folders with unpredictable names, so that another user cannot place a link or
+//! file there first.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -8,21 +8,20 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Names that are tried. That another is taken is all but impossible.
+/// The number of names that are tried. It is very unlikely that even one is taken.
 const NAMES_MAX: usize = 16;
 
-/// Makes a file in `folder` that was not there, with a name that begins with `prefix`. Follows no
-/// link.
+/// Creates a file in `folder` with the permission bits `mode`. Its name begins with `prefix` and
+/// did not exist before. Follows no link. Returns the open file and its path.
 ///
 /// # Errors
-/// The host's; `AlreadyExists` if [`NAMES_MAX`] names are taken.
+/// If the file cannot be created; `AlreadyExists` if [`NAMES_MAX`] names are taken.
 pub(crate) fn new_file(folder: &Path, prefix: &str, mode: u32) -> io::Result<(File, PathBuf)> {
     first_free(
         || name(prefix),
         |name| {
             let path = folder.join(name);
-            // As `open(2)` has it, such a file is made, or nothing is: a link is in the way like a
-            // file.
+            // open(2) with `O_EXCL` creates a new file or fails. It does not follow a link either.
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -34,7 +33,8 @@ pub(crate) fn new_file(folder: &Path, prefix: &str, mode: u32) -> io::Result<(Fi
     )
 }
 
-/// Makes a folder likewise, which only this user can enter.
+/// Creates a folder in `folder` that only this user can enter. Its name is chosen as in
+/// [`new_file`]. Returns its path.
 ///
 /// # Errors
 /// As [`new_file`].
@@ -49,14 +49,15 @@ pub(crate) fn new_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
     )
 }
 
-/// Returns an unpredictable name. It ends with `.new`.
+/// Returns an unpredictable name that begins with `prefix` and ends with `.new`.
 pub(super) fn name(prefix: &str) -> String {
-    // Its keys are random numbers of the system.
+    // `RandomState` has random keys from the system.
     let random = RandomState::new().build_hasher().finish();
     format!("{prefix}.{random:016x}.new")
 }
 
-/// Makes something at the first of several names that is free.
+/// Calls `make` with names from `name` until it does not fail with `AlreadyExists`. Returns the
+/// last result of `make`, also an error, after at most [`NAMES_MAX`] tries.
 pub(super) fn first_free<T>(
     mut name: impl FnMut() -> String,
     mut make: impl FnMut(&str) -> io::Result<T>,

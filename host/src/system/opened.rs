@@ -1,4 +1,4 @@
-//! What is known of a file by its descriptor.
+//! Properties of a file that are read through its descriptor.
 
 use rustix::fs::{AtFlags, FileType, Stat, Statx, StatxFlags, statx};
 use rustix::io::Errno;
@@ -7,36 +7,39 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// A descriptor's own path.
+/// Returns the path in `/proc` that refers to the descriptor `file`.
 pub(crate) fn own_path(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// What a file is.
+/// Returns the file type in `stat`.
 pub(crate) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// What stands in a folder under a name, which is not followed if it is a link, and when that was made: all in one call, as it is
-/// asked of each name of a listing. An empty name means the descriptor's own file.
+/// Returns the type, size, times and other metadata of the file `name` in `folder`, including its
+/// creation time. Does not follow a link. With an empty `name`, the file is `folder` itself. One
+/// system call returns all, because listings need it for each name.
 ///
 /// # Errors
-/// The host's.
+/// The errors of statx(2).
 pub(crate) fn facts(folder: impl AsFd, name: &[u8]) -> Result<Statx, Errno> {
-    // As the calls that tell less: nothing is mounted only because of a look.
+    // As in stat(2), a look must not trigger an automount.
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     statx(folder, OsStr::from_bytes(name), flags, wanted)
 }
 
-/// What a file is.
+/// Returns the file type in `facts`.
 pub(crate) fn kind_of(facts: &Statx) -> FileType {
     FileType::from_raw_mode(facts.stx_mode.into())
 }
 
-/// What changes with the bytes of a file, or when another takes its place. Links to it, its mode and
-/// its owner are not its bytes: who links a package into another place changes no program. Another file with the same number
-/// was made at another time, where its file system knows that.
+/// Returns a number that changes when the bytes of the file change or another file takes its place.
+/// It depends on the device, inode number, creation time, size and modification time. It does not
+/// depend on the link count, mode or owner, because they are no part of the content. The creation
+/// time tells a new file from a deleted one with the same inode number, if the file system reports
+/// it.
 pub(crate) fn version_of_bytes(facts: &Statx) -> u64 {
     let known = StatxFlags::from_bits_retain(facts.stx_mask).contains(StatxFlags::BTIME);
     let birth = known.then_some((facts.stx_btime.tv_sec, facts.stx_btime.tv_nsec));
@@ -48,7 +51,8 @@ pub(crate) fn version_of_bytes(facts: &Statx) -> u64 {
     version.finish()
 }
 
-/// What changes with a file, or when another takes its place.
+/// Returns a number that changes when the file changes in any way or another file takes its place.
+/// It depends on the device, inode number, size, modification time and change time.
 pub(crate) fn version_of(stat: &Stat) -> u64 {
     let mut version = DefaultHasher::new();
     let of = (stat.st_dev, stat.st_ino, stat.st_size);

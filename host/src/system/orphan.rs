@@ -1,4 +1,4 @@
-//! Children that do not outlive ebb.
+//! Makes child processes end together with ebb.
 
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
@@ -6,19 +6,20 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Has the child of `command` killed when the thread that starts it ends, as all do with ebb.
+/// Sets `command` up so that its process is killed when the thread that starts it ends. Starting
+/// fails with `ESRCH` if ebb has ended by then.
 pub(crate) fn forbid(command: &mut Command) {
     let parent = getpid();
     let die_with_parent = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // If ebb died before that call, no signal will ever come.
+        // If ebb died before that call, the signal would never come.
         if getppid() == Some(parent) {
             Ok(())
         } else {
             Err(io::Error::from(Errno::SRCH))
         }
     };
-    // SAFETY: the closure runs in the forked child before exec; it makes two system calls and
+    // SAFETY: the closure runs in the forked child before exec. It makes two system calls, and it
     // neither allocates nor takes a lock.
     unsafe { command.pre_exec(die_with_parent) };
 }

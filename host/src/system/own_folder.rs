@@ -1,4 +1,4 @@
-//! A folder of this user's own, in which ebb keeps files from one run to the next.
+//! A private folder of this user, in which ebb keeps files from one run to the next.
 
 use super::cache::cache_folder;
 use super::new_file::{first_free, name};
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// A larger file is none of ebb's.
+/// The largest file in bytes that ebb reads from the folder.
 const FILE_MAX: u64 = 1 << 20;
 
 /// An open folder that belongs to this user and that others cannot write to.
@@ -21,7 +21,7 @@ pub(crate) struct OwnFolder {
     path: PathBuf,
 }
 
-/// Why a folder is not used.
+/// The reason why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OwnFolderError {
     #[error("cannot make or open {}", one_line(path))]
@@ -37,8 +37,8 @@ pub(crate) enum OwnFolderError {
 }
 
 impl OwnFolder {
-    /// Opens the user's folder of what can be had again, which is made if it is missing. Returns
-    /// `None` if the environment names no place for it.
+    /// Opens the user's cache folder of ebb. Creates it if it is missing. Returns `None` if the
+    /// environment names no path for it.
     ///
     /// # Errors
     /// As [`Self::make`].
@@ -46,11 +46,11 @@ impl OwnFolder {
         cache_folder().map(|path| Self::make(&path)).transpose()
     }
 
-    /// Opens a folder, which is made with mode 700 if it is missing, as are those above it.
+    /// Opens and returns the folder at `path`. Creates it and missing parents with mode 700.
     ///
     /// # Errors
-    /// It cannot be made or opened; it, or the link to it, belongs to another user; others can
-    /// write to it.
+    /// If it cannot be created or opened; if it, or the link to it, belongs to another user; if
+    /// others can write to it.
     pub(crate) fn make(path: &Path) -> Result<Self, OwnFolderError> {
         let failed = |source| OwnFolderError::Open {
             path: path.to_owned(),
@@ -76,7 +76,7 @@ impl OwnFolder {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty());
         let fd = fd.map_err(|errno| failed(errno.into()))?;
-        // What is checked is what is open.
+        // The open folder is checked, so it cannot be exchanged after the check.
         let stat = rustix::fs::fstat(&fd).map_err(|errno| failed(errno.into()))?;
         owned(stat.st_uid)?;
         let mode = stat.st_mode & 0o7777;
@@ -92,27 +92,27 @@ impl OwnFolder {
         })
     }
 
-    /// Returns where it is.
+    /// Returns the path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens a file for a lock, which is made if it is missing.
+    /// Opens the file `name` for use as a lock. Creates it if it is missing.
     ///
     /// # Errors
-    /// The host's; `ELOOP` for a link.
+    /// If the file cannot be opened; `ELOOP` for a link.
     pub(crate) fn open_lock(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?;
         Ok(file.into())
     }
 
-    /// Reads a file.
+    /// Reads the file `name`.
     ///
     /// # Errors
-    /// The host's; `ELOOP` for a link, `FileTooLarge` beyond [`FILE_MAX`] bytes.
+    /// If it cannot be read; `ELOOP` for a link; `FileTooLarge` for more than [`FILE_MAX`] bytes.
     pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        // Should it be a pipe, opening it waits for nothing.
+        // With `O_NONBLOCK`, opening a pipe does not wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
         let mut bytes = Vec::new();
@@ -123,11 +123,12 @@ impl OwnFolder {
         Ok(bytes)
     }
 
-    /// Puts a file in the place of the one of this name, if there is one. Another process sees the
-    /// old one or the new one, whole. Only this user can read it.
+    /// Replaces the file `target` by a new one with the content `bytes`. Creates it if it is
+    /// missing. Another process sees the whole old file or the whole new file. Only this user can
+    /// read the file.
     ///
     /// # Errors
-    /// The host's. The old file is still there.
+    /// If the file cannot be written or renamed. The old file is then unchanged.
     pub(crate) fn replace(&self, target: &str, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY;
         let mode = Mode::RUSR | Mode::WUSR;

@@ -1,10 +1,11 @@
-//! Programs of the host.
+//! Finds programs of the host.
 
 use std::env;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// The first executable file called `name` along the host's PATH.
+/// Returns the path of the first executable file called `name` in the folders of `PATH`. Relative
+/// folders in `PATH` are ignored. Returns `None` if there is no such file.
 pub(crate) fn search_path(name: &OsStr) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());

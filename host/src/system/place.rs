@@ -1,4 +1,5 @@
-//! Places that the user named, where no link of another user decides what is read or written.
+//! Opens and creates files at paths that the user named. A link of another user cannot redirect
+//! them.
 
 use super::opened::{facts, kind_of, own_path};
 use crate::text::one_line;
@@ -12,10 +13,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// How many links are followed, as in the kernel.
+/// The largest number of links that are followed, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// Why nothing is opened at a path.
+/// The reason why a path cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlaceError {
     #[error(
@@ -47,37 +48,41 @@ impl From<PlaceError> for io::Error {
     }
 }
 
-/// Where a path leads.
+/// The end of a path.
 #[derive(Debug)]
 enum End {
-    /// To a folder that has no name here: `/`, `.` or `..`.
+    /// A folder without a name in the path: `/`, `.` or `..`.
     Folder { folder: OwnedFd, is_linked: bool },
-    /// To a name in a folder.
+    /// A name in a folder.
     Name(Place),
 }
 
-/// A name in a folder that is open.
+/// A name in an open folder: the resolved end of a path.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Opened for looking at it.
+    /// The folder, opened with `O_PATH`.
     pub(crate) folder: OwnedFd,
-    /// What stands under this name, if anything, is no link, but for one of `/proc`.
+    /// The name in `folder`. It may not exist. It is no link, except for a link of `/proc` if
+    /// `is_kernels`.
     pub(crate) name: OsString,
     /// Whether the last name of the path was a link.
     pub(crate) is_linked: bool,
-    /// Whether the kernel follows the name: `/proc/self/fd/1` leads to what is open, and has no path.
+    /// Whether the name is a link that only the kernel can follow. `/proc/self/fd/1` leads to an
+    /// open file, which may have no path.
     is_kernels: bool,
 }
 
 impl Place {
-    /// Finds where `path` leads, and follows links as long as they are trusted.
+    /// Resolves `path`, follows trusted links, and returns its last name with the folder that
+    /// contains it.
     ///
-    /// A link in a folder that others may write to has to belong to this user or to root, or to the
-    /// owner of the folder if not everyone may write to it. The kernel has the same rule for sticky
-    /// folders (`fs.protected_symlinks`), where it is switched on.
+    /// A link in a folder that others may write to is trusted if it belongs to this user or to
+    /// root. If only the group may write to the folder, the link may also belong to the folder's
+    /// owner. The kernel has the same rule for sticky folders (`fs.protected_symlinks`), where it
+    /// is switched on.
     ///
     /// # Errors
-    /// [`PlaceError::Link`] if a link is not trusted; the host's.
+    /// [`PlaceError::Link`] if a link is not trusted; the errors of the system calls.
     pub(crate) fn find(path: &Path) -> Result<Self, PlaceError> {
         match walk(path, KernelsLinks::Followed)? {
             End::Name(place) => Ok(place),
@@ -85,7 +90,8 @@ impl Place {
         }
     }
 
-    /// Returns the place that a folder has in the one above it.
+    /// Returns `folder` as a name in its parent folder. Fails with `EISDIR` for `/`, which has no
+    /// name.
     fn of_folder(folder: &OwnedFd, is_linked: bool) -> Result<Self, PlaceError> {
         let path = real_path(folder)?;
         let name = path.file_name().ok_or(Errno::ISDIR)?;
@@ -97,23 +103,25 @@ impl Place {
         })
     }
 
-    /// Returns the path of this place, without links.
+    /// Returns the path of this name, without links.
     ///
     /// # Errors
-    /// The host's.
+    /// If the path of the folder cannot be read.
     pub(crate) fn path(&self) -> Result<PathBuf, Errno> {
         Ok(real_path(&self.folder)?.join(&self.name))
     }
 }
 
-/// Whether links that the kernel makes itself are followed: `/proc/self/fd/1` leads to what is open.
+/// Whether links that the kernel itself makes are followed. `/proc/self/fd/1` leads to an open
+/// file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum KernelsLinks {
     Followed,
     Refused,
 }
 
-/// Walks along `path`, a folder at a time, and follows links as [`Place::find`] says.
+/// Resolves `path` one folder at a time and follows links as [`Place::find`] does. Fails with
+/// `ELOOP` after [`LINKS_MAX`] links, or for a link of the kernel if `kernels` refuses them.
 fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
     let mut path = path.as_os_str().as_bytes().to_vec();
     if path.is_empty() {
@@ -129,7 +137,7 @@ fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
         for name in path.rsplit(|byte| *byte == b'/') {
             names.push_front(name.to_vec());
         }
-        // Ends with the path, or with the next link.
+        // The loop ends with the path or with the next link.
         let name = loop {
             let Some(name) = names.pop_front() else {
                 return Ok(End::Folder { folder, is_linked });
@@ -160,7 +168,7 @@ fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
         if links > LINKS_MAX {
             return Err(Errno::LOOP.into());
         }
-        // The link itself is held from here on: another could take its place after the look at it.
+        // The link is opened, because another link could replace it after the check.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link = openat(&folder, name.as_slice(), flags, Mode::empty())?;
         if !is_trusted(&facts(&link, b"")?, &facts(&folder, b"")?) {
@@ -190,19 +198,19 @@ fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
     }
 }
 
-/// Opens what the user named `path` with these flags, once; for what is read, and with `O_PATH`. Follows
-/// links as [`Place::find`] does. What is done with it is to be done by the descriptor.
+/// Opens the file at `path` with `flags`. Follows links as [`Place::find`] does. Use it for reading
+/// or with `O_PATH`. The caller must use the descriptor and not the path again.
 ///
 /// # Errors
-/// Those of [`Place::find`], and the host's; `ELOOP` if a link took the place of what stood there.
+/// Those of [`Place::find`]; the errors of openat(2); `ELOOP` if a link has replaced the file.
 pub(crate) fn open_named(path: &Path, flags: OFlags) -> Result<OwnedFd, PlaceError> {
     open_named_with(path, flags, KernelsLinks::Followed)
 }
 
-/// Opens as [`open_named`] does, and may refuse the kernel's own links.
+/// Opens a file as [`open_named`] does. `kernels` says whether the kernel's own links are followed.
 ///
 /// # Errors
-/// As [`open_named`]; `ELOOP` for a link of the kernel's that is refused.
+/// As [`open_named`]; `ELOOP` for a link of the kernel that is refused.
 pub(crate) fn open_named_with(
     path: &Path,
     flags: OFlags,
@@ -221,23 +229,25 @@ pub(crate) fn open_named_with(
             (file, place.is_kernels)
         }
     };
-    // With `O_PATH` a link opens as itself.
+    // With `O_PATH` the link itself is opened.
     if !is_kernels && kind_of(&facts(&file, b"")?) == FileType::Symlink {
         return Err(Errno::LOOP.into());
     }
     Ok(file)
 }
 
-/// Makes a file at `path`, or empties the one that is there, as [`File::create`] does. Follows links
-/// as [`Place::find`] does, and writes to no file by the same rule.
+/// Creates the file at `path`, or truncates an existing one, as [`File::create`] does. Follows
+/// links as [`Place::find`] does. Refuses to write to an existing file by the same rule.
 ///
 /// # Errors
-/// Those of [`Place::find`], and the host's; [`PlaceError::File`] if another user made the file.
+/// Those of [`Place::find`]; the errors of openat(2); permission denied if another user owns the
+/// file in a folder that others may write to.
 pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     create(path, Mode::from_raw_mode(0o666))
 }
 
-/// As [`create_file`]. A new file is for its user alone, as what is written may be a secret.
+/// Creates or truncates a file as [`create_file`] does. Only this user can read a new file, because
+/// the content may be a secret.
 ///
 /// # Errors
 /// As [`create_file`].
@@ -260,7 +270,8 @@ fn create(path: &Path, mode: Mode) -> io::Result<File> {
         }
         Err(PlaceError::File(place.path()?))
     };
-    // Before it is opened: a pipe of another user's is not waited for.
+    // The check is made before the file is opened, so that a pipe of another user cannot block the
+    // open.
     match facts(&place.folder, place.name.as_bytes()) {
         Ok(file) => check(&file)?,
         Err(Errno::NOENT) => {}
@@ -275,7 +286,7 @@ fn create(path: &Path, mode: Mode) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// Returns whether a link in this folder may be followed, or a file written to.
+/// Returns whether `link`, a link or a file in `folder`, may be followed or written to.
 fn is_trusted(link: &Statx, folder: &Statx) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let others_write = folder.stx_mode & 0o022 != 0;
@@ -328,7 +339,7 @@ mod tests {
     #[test]
     fn links_of_others_in_folders_of_all_are_not_followed() {
         if !rustix::process::geteuid().is_root() {
-            // Others do not make links of others.
+            // Other users cannot create links that belong to this user.
             return;
         }
         let scratch = Scratch::new("others");

@@ -1,4 +1,4 @@
-//! Opens regular files, and nothing else, without waiting for another process.
+//! Opens regular files only, without waiting for another process.
 
 use super::opened::{facts, kind_of, own_path};
 use super::place::open_named;
@@ -9,20 +9,21 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Opens the regular file at `path` for reading; links are followed as [`open_named`] does. A pipe is not
-/// waited for, and a device is not opened.
+/// Opens the regular file at `path` for reading. Links are followed as in [`open_named`]. Never
+/// waits for the writer of a pipe and never opens a device.
 ///
 /// # Errors
-/// The host's; `PermissionDenied` for a link of another user that is not trusted; `InvalidInput` if what
-/// stands there is no regular file.
+/// If the file cannot be opened; `PermissionDenied` for an untrusted link of another user;
+/// `InvalidInput` if it is no regular file.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     regular_of(&open_named(path, OFlags::PATH)?)
 }
 
-/// Opens for reading the file that `named` stands for, which was opened with `O_PATH`.
+/// Opens for reading the file that the descriptor `named` refers to. `named` was opened with
+/// `O_PATH`.
 ///
 /// # Errors
-/// The host's; `InvalidInput` if it is no regular file.
+/// If the file cannot be opened; `InvalidInput` if it is no regular file.
 pub(crate) fn regular_of(named: &OwnedFd) -> io::Result<File> {
     reopen_regular(named).map_err(|errno| match errno {
         Errno::ISDIR | Errno::NXIO => {
@@ -32,20 +33,22 @@ pub(crate) fn regular_of(named: &OwnedFd) -> io::Result<File> {
     })
 }
 
-/// Reads all bytes of the regular file at `path`; see [`open_regular`].
+/// Reads all bytes of the regular file at `path`. The file is opened as in [`open_regular`].
 ///
 /// # Errors
-/// As [`open_regular`]; the host's while it reads.
+/// As [`open_regular`], or if a read fails.
 pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Opens for reading the file that `named` stands for. `named` was opened with `O_PATH`.
+/// Opens for reading the file that the descriptor `named` refers to. `named` was opened with
+/// `O_PATH`.
 ///
 /// # Errors
-/// `EISDIR` for a folder, `ELOOP` for a link, `ENXIO` for a pipe, a socket or a device; the host's.
+/// `EISDIR` for a folder, `ELOOP` for a link, `ENXIO` for a pipe, a socket or a device; other
+/// errors of open(2).
 pub(crate) fn reopen_regular(named: &OwnedFd) -> Result<File, Errno> {
     match kind_of(&facts(named, b"")?) {
         FileType::RegularFile => {}
@@ -54,7 +57,7 @@ pub(crate) fn reopen_regular(named: &OwnedFd) -> Result<File, Errno> {
         _ => return Err(Errno::NXIO),
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-    // The same file again, by its descriptor: a name could lead to another one by now.
+    // Opens the same file by its descriptor, because its name could refer to another file by now.
     rustix::fs::openat(CWD, own_path(named), flags, Mode::empty()).map(File::from)
 }
 

@@ -1,11 +1,11 @@
-//! Lengths of time as users write them: `30`, `0.5`, `500ms`, `2s`, `5m`, `1h`.
+//! Durations as users write them: `30`, `0.5`, `500ms`, `2s`, `5m`, `1h`.
 
 use std::time::Duration;
 
-/// The longest that can be asked for: 365 days.
+/// The longest duration that is accepted: 365 days.
 const LONGEST: Duration = Duration::from_secs(31_536_000);
 
-/// The units with their milliseconds. `ms` ends with the letter of another one, so it comes first.
+/// The units and their milliseconds. `ms` ends with the letter of another unit, so it comes first.
 const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
     ("s", 1000),
@@ -14,7 +14,8 @@ const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
 ];
 
-/// Reads a length of time above zero; a number alone counts seconds. Exact to the millisecond.
+/// Reads a duration above zero, exact to the millisecond. A number without a unit counts seconds.
+/// Fails with a message for the user if `text` is malformed, rounds to zero, or exceeds 365 days.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let malformed = || format!("`{text}` is no length of time; write it like 30, 0.5, 500ms or 5m");
     let unit = UNITS
@@ -45,7 +46,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The seconds of a length of time, with as many decimals as it takes.
+/// Returns `duration` in seconds with the unit, such as `0.5 s`. No decimals are cut off.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }

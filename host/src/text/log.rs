@@ -1,4 +1,4 @@
-//! The kernel's log: its last lines are kept for error reports.
+//! Logs of a guest's kernel and of QEMU. Their last lines are kept for error reports.
 
 use super::printable::printable;
 use super::terminal::Terminal;
@@ -7,18 +7,19 @@ use std::fmt::Debug;
 use std::io::Read;
 use std::sync::{Mutex, PoisonError};
 
-/// Lines that are kept.
+/// The number of lines that are kept.
 const LINES_MAX: usize = 40;
-/// Bytes of a line that are kept; a guest that never ends a line costs no more.
+/// The number of bytes that are kept of a line. A guest that never ends a line costs no more
+/// memory.
 const LINE_MAX: usize = 400;
 
-/// Names for what a log tells by number.
+/// A source of names for the addresses in a log.
 pub(crate) trait Names: Debug + Send + Sync {
-    /// The line with a name after each number that has one.
+    /// Returns `line` with a name added after each address that has one.
     fn annotate(&self, line: &str) -> String;
 }
 
-/// The last lines of a stream of text that nobody trusts.
+/// The last lines of an untrusted stream of text.
 #[derive(Debug)]
 pub(crate) struct Log {
     name: &'static str,
@@ -27,7 +28,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// An empty log; `name` prefixes its lines where they are shown.
+    /// Returns an empty log. `name` is the prefix of its lines on the terminal.
     pub(crate) fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -36,7 +37,7 @@ impl Log {
         }
     }
 
-    /// The same, with names for the addresses in it.
+    /// Returns an empty log that adds `names` to the addresses in its lines.
     pub(crate) fn with_names(name: &'static str, names: Option<Box<dyn Names>>) -> Self {
         Self {
             names,
@@ -44,7 +45,8 @@ impl Log {
         }
     }
 
-    /// Reads `stream` to its end. Lines are shown on `terminal` as they come, if one is given.
+    /// Reads `stream` until it ends or fails, and keeps its last lines. Shows each line on
+    /// `terminal` if one is given.
     pub(crate) fn pump(&self, mut stream: impl Read, terminal: Option<&Terminal>) {
         let mut chunk = [0; 4096];
         let mut line = Vec::with_capacity(LINE_MAX);
@@ -71,7 +73,7 @@ impl Log {
         }
     }
 
-    /// The last `count` lines, oldest first.
+    /// Returns the last `count` kept lines, oldest first.
     pub(crate) fn last(&self, count: usize) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines
@@ -81,7 +83,7 @@ impl Log {
             .collect()
     }
 
-    /// The last line that is kept and has `text` in it.
+    /// Returns the newest kept line that contains `text`, or `None` if there is none.
     pub(crate) fn last_with(&self, text: &str) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().rev().find(|line| line.contains(text)).cloned()

@@ -1,4 +1,4 @@
-//! What people read: amounts, the terminal, the last lines of logs.
+//! Text for people: sizes and durations, messages on the terminal, the last lines of logs.
 
 mod duration;
 mod log;

@@ -1,21 +1,21 @@
-//! Names that others chose, as messages show them.
+//! Shows names of unknown origin in messages.
 
 use super::printable::printable;
 use std::ffi::OsStr;
 use std::fmt;
 
-/// The most characters of a name that a message shows.
+/// The largest number of characters of a name that a message shows.
 const SHOWN_MAX: usize = 256;
 
-/// A name as a message shows it: [`printable`], on one line, and shortened in its middle if it is
-/// long. So no name can look like a line of ebb's own.
+/// A name as a message shows it. [`printable`] cleans it. It is on one line, and a long name is
+/// shortened in its middle. So no name can look like a message of ebb.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct OneLine<'a> {
     name: &'a OsStr,
     most: usize,
 }
 
-/// Returns a path, a word or a text as a message shows it, in at most 256 characters.
+/// Wraps a path, a word or a text for a message. At most 256 characters of it are shown.
 pub(crate) fn one_line(name: &(impl AsRef<OsStr> + ?Sized)) -> OneLine<'_> {
     OneLine {
         name: name.as_ref(),
@@ -24,7 +24,7 @@ pub(crate) fn one_line(name: &(impl AsRef<OsStr> + ?Sized)) -> OneLine<'_> {
 }
 
 impl OneLine<'_> {
-    /// The same in at most `most` characters.
+    /// Returns the name with at most `most` shown characters.
     pub(crate) fn up_to(self, most: usize) -> Self {
         Self { most, ..self }
     }
@@ -38,7 +38,7 @@ impl fmt::Display for OneLine<'_> {
         if count <= self.most {
             return f.write_str(&text);
         }
-        // The end of a path tells more than its middle.
+        // The end of a path is more useful than its middle.
         let start = self.most / 2;
         let end = self.most.saturating_sub(start + 1);
         let characters = || text.chars();

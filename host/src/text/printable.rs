@@ -1,22 +1,22 @@
-//! Text of others, as a terminal may show it.
+//! Makes text of other programs safe to show on a terminal.
 
-/// Returns whether a terminal may obey this character, or show other characters in another order or
-/// on another line because of it: a control character (C0, C1 or DEL), one of Unicode's controls of
-/// direction, or a separator of lines.
+/// Returns whether a terminal may treat `c` as a command, or reorder text because of it. This is a
+/// control character (C0, C1 or DEL), one of Unicode's controls of direction, or a line separator.
 pub(crate) fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns a line without what would steer the user's terminal: escape sequences go (firmware
-/// clears the screen with them), other characters that [`steers`] names are shown. Tabs stay.
+/// Returns `line` without characters that could control the user's terminal. Escape sequences are
+/// removed, because firmware clears the screen with them. Other characters for which [`steers`] is
+/// true are escaped. Tabs stay.
 pub(crate) fn printable(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line.trim_end_matches('\r').chars().peekable();
     while let Some(c) = rest.next() {
         match c {
             '\x1b' if rest.peek() == Some(&'[') => {
-                // Parameters and intermediates up to the final byte, as ECMA-48 has it.
+                // Parameters and intermediate bytes end at the final byte, as in ECMA-48.
                 rest.by_ref().skip(1).find(|c| ('@'..='~').contains(c));
             }
             '\x1b' => {
@@ -30,17 +30,17 @@ pub(crate) fn printable(line: &str) -> String {
     text
 }
 
-/// Returns a text each of whose lines is [`printable`].
+/// Returns `text` with [`printable`] applied to each line. Newlines stay.
 pub(crate) fn printable_lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(printable).collect();
     lines.join("\n")
 }
 
-/// Writes a value as JSON, without any character that would steer a terminal: they stand there by
-/// number, which means the same.
+/// Returns `value` as JSON, on several lines if `pretty`. Characters for which [`steers`] is true
+/// are written as `\u` escapes, which does not change the value.
 ///
 /// # Errors
-/// The value cannot be written.
+/// If `value` cannot be serialised.
 pub(crate) fn printable_json(
     value: &(impl serde::Serialize + ?Sized),
     pretty: bool,
@@ -53,7 +53,7 @@ pub(crate) fn printable_json(
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if steers(c) && c != '\n' {
-            // None of them is beyond the first 65,536.
+            // All of these characters are below U+10000.
             text.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
             text.push(c);
@@ -66,10 +66,10 @@ pub(crate) fn printable_json(
 pub(crate) mod tests {
     use super::*;
 
-    /// A name that sets a terminal's title, clears its screen and turns text around.
+    /// A name that sets a terminal's title, clears its screen and reverses text.
     pub(crate) const HOSTILE: &str = "a\x1b]0;title\x07\x1b[2J\u{9b}2J\u{202e}\r\u{7f}z";
 
-    /// Asserts that nothing in a text but ends of lines steers a terminal.
+    /// Asserts that a text has no character that could control a terminal, except newlines.
     pub(crate) fn assert_harmless(text: &str) {
         let found: Vec<_> = text.chars().filter(|c| steers(*c) && *c != '\n').collect();
         assert!(found.is_empty(), "{found:?} in {text:?}");

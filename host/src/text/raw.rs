@@ -1,36 +1,37 @@
-//! The user's terminal in raw mode: each key goes to the guest as it is, whose own terminal makes lines,
-//! echo and signals of them.
+//! The user's terminal in raw mode. Each key goes to the guest unchanged. The guest's own terminal
+//! does line editing, echo and signals.
 //!
-//! The settings from before come back however ebb ends: by [`Raw`]'s drop, before it exits on a signal, and
-//! when it panics. Nothing can be done about SIGKILL; `stty sane` helps then.
+//! The earlier settings are restored however ebb ends: when [`Raw`] is dropped, before ebb exits on
+//! a signal, and when it panics. SIGKILL cannot be handled. `stty sane` helps then.
 
 use rustix::io::Errno;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// How the terminal is set, as far as it is up to ebb.
+/// The state of the terminal's settings.
 #[derive(Debug)]
 enum State {
-    /// As it was found.
+    /// ebb has not changed the settings.
     Own,
-    /// Raw; with the settings from before.
+    /// The terminal is raw. The earlier settings are kept here.
     Raw(Termios),
-    /// The same, for a while: ebb is stopped, or in the background.
+    /// The earlier settings are restored for a while, because ebb is stopped or in the background.
     Cooked(Termios),
-    /// As it was found, and it stays so.
+    /// The earlier settings are restored for good.
     Closed,
 }
 
-/// Held while the terminal is set.
+/// The state of the terminal on stdin. Its lock is held while the settings change.
 static STATE: Mutex<State> = Mutex::new(State::Own);
 
 fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the terminal is another job's: who sets it in the background is stopped for that.
+/// Returns whether another job owns the terminal. The kernel stops a background process that
+/// changes the settings.
 fn in_background() -> bool {
-    // A terminal that does not control this process knows no foreground.
+    // A terminal that does not control this process has no foreground group.
     tcgetpgrp(rustix::stdio::stdin()).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
@@ -38,13 +39,14 @@ fn set(settings: &Termios) -> Result<(), Errno> {
     tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, settings)
 }
 
-/// The terminal is raw as long as this exists.
+/// Keeps the terminal raw until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Raw(());
 
 impl Raw {
-    /// Makes the terminal on stdin raw, in the background as soon as [`make_raw`] finds it in the foreground.
-    /// After [`close`] it stays as it is.
+    /// Makes the terminal on stdin raw. In the background this happens later, when [`make_raw`]
+    /// finds ebb in the foreground. Does nothing after [`close`]. Fails if stdin is no terminal or
+    /// its settings cannot be changed.
     pub(crate) fn enter() -> Result<Self, Errno> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -71,7 +73,8 @@ impl Drop for Raw {
     }
 }
 
-/// Makes the terminal raw once more, after [`cook`], unless ebb is in the background.
+/// Makes the terminal raw again after [`cook`], unless ebb is in the background. Fails if the
+/// settings cannot be changed.
 pub(crate) fn make_raw() -> Result<(), Errno> {
     let mut state = lock();
     if let State::Cooked(before) = &*state
@@ -86,12 +89,13 @@ pub(crate) fn make_raw() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the terminal is to be raw in the foreground.
+/// Returns whether `ebb` has taken the terminal over. The terminal is raw now, or its settings are
+/// restored for a while.
 pub(crate) fn is_used() -> bool {
     matches!(*lock(), State::Raw(_) | State::Cooked(_))
 }
 
-/// Puts the settings from before back, for a while.
+/// Restores the earlier settings until [`make_raw`] is called.
 pub(crate) fn cook() {
     let mut state = lock();
     if let State::Raw(before) = &*state {
@@ -101,7 +105,8 @@ pub(crate) fn cook() {
     }
 }
 
-/// A terminal that is gone has no settings, and that of another job has the job's.
+/// Sets the terminal to `before`, unless another job owns it. Ignores errors, because the terminal
+/// may be gone.
 fn restore(before: &Termios) {
     if !in_background() {
         let _ = set(before);
@@ -118,12 +123,12 @@ fn end(last: State) {
     }
 }
 
-/// Puts the settings from before back, for good.
+/// Restores the earlier settings for good.
 pub(crate) fn close() {
     end(State::Closed);
 }
 
-/// Does that when it is dropped.
+/// Calls [`close`] when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Closing;
 
@@ -133,7 +138,8 @@ impl Drop for Closing {
     }
 }
 
-/// Rows and columns of the terminal, if there is one; stdin is asked first, then stdout.
+/// Returns the rows and columns of the terminal on stdin, or else on stdout. Returns `None` if
+/// neither is a terminal.
 pub(crate) fn window() -> Option<(u16, u16)> {
     let asked = [rustix::stdio::stdin(), rustix::stdio::stdout()];
     let mut sizes = asked.into_iter().filter_map(|fd| tcgetwinsize(fd).ok());

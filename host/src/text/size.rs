@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A count of bytes, written with a binary unit.
+/// A number of bytes, written with a binary unit.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Size(pub(crate) u64);
 
@@ -16,18 +16,18 @@ const UNITS: [(char, u64); 4] = [
 ];
 
 impl Size {
-    /// `mebibytes` MiB.
+    /// Returns the size of `mebibytes` MiB.
     pub(crate) const fn mebibytes(mebibytes: u64) -> Self {
         Self(mebibytes << 20)
     }
 
-    /// The count as a plain number.
+    /// Returns the size in bytes.
     pub(crate) const fn bytes(self) -> u64 {
         self.0
     }
 }
 
-/// Why a size could not be read.
+/// The error for a size that cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SizeError {
     #[error("`{0}` has no unit; write it like 512M or 2G")]
@@ -64,7 +64,7 @@ impl FromStr for Size {
         let number = &trimmed[..trimmed.len() - letter.len_utf8()];
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-        // Six decimals are below a byte of a mebibyte; more would overflow for nothing.
+        // A sixth decimal of a mebibyte is about a byte. More decimals could overflow the product.
         if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 6 {
             return Err(malformed());
         }
@@ -84,7 +84,7 @@ impl FromStr for Size {
 }
 
 impl fmt::Display for Size {
-    /// Exact, in the largest unit that divides the count.
+    /// Writes the exact size in the largest unit that divides it, or in bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (letter, unit) in UNITS {
             if self.0 != 0 && self.0.is_multiple_of(unit) {
@@ -95,7 +95,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A count of bytes for people to read: rounded, in MiB or GiB.
+/// A number of bytes for people to read, rounded to a tenth of a MiB or GiB.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Rounded(pub(crate) u64);
 

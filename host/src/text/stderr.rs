@@ -1,10 +1,11 @@
-//! What ebb itself says on stderr. Nothing in it steers the terminal but what this file adds.
+//! Writes ebb's own messages to stderr. Only sequences that this file adds can control the
+//! terminal.
 
 use super::printable::{printable, printable_lines};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
-/// Takes the line away in which the cursor stands.
+/// The sequence that erases the line of the cursor.
 pub(super) const WIPE: &str = "\r\x1b[K";
 
 /// Returns whether stderr is a terminal.
@@ -12,32 +13,33 @@ pub(crate) fn is_terminal() -> bool {
     rustix::termios::isatty(rustix::stdio::stderr())
 }
 
-/// Says a line, or some.
+/// Writes one or more lines of message. Control characters in `text` are made printable, and a
+/// newline is added.
 pub(crate) fn say(text: &str) {
     write(&line(text));
 }
 
-/// Shows a line in the place of the one in which the cursor stands, which stays there.
+/// Replaces the line of the cursor by `text`. The cursor stays on this line.
 pub(crate) fn show(text: &str) {
     write(&status(text));
 }
 
-/// Takes away what [`show`] showed.
+/// Erases the line that [`show`] wrote.
 pub(crate) fn wipe() {
     write(WIPE);
 }
 
-/// Returns a text as [`say`] writes it.
+/// Returns the bytes that [`say`] writes for `text`.
 pub(super) fn line(text: &str) -> String {
     printable_lines(text) + "\n"
 }
 
-/// Returns a line as [`show`] writes it.
+/// Returns the bytes that [`show`] writes for `text`.
 pub(super) fn status(text: &str) -> String {
     format!("\r{}\x1b[K", printable(text))
 }
 
-/// Writes a text as it is. A stderr that is closed is no failure: no reader is left.
+/// Writes `text` unchanged. Ignores errors, because a closed stderr has no reader.
 pub(super) fn write(text: &str) {
     let _ = write_all(rustix::stdio::stderr(), text.as_bytes());
 }
@@ -50,7 +52,8 @@ fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes once. Waits even where another process has set the shared file to non-blocking.
+/// Writes once and returns the number of bytes written. Waits if another process has set the shared
+/// file to non-blocking. Fails as write(2) and poll(2), but not with `EINTR` or `EAGAIN`.
 pub(super) fn write_retrying(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     use rustix::event::{PollFd, PollFlags, poll};
     loop {

@@ -1,16 +1,16 @@
-//! What the user's terminal can show.
+//! The abilities of the user's terminal.
 
 use std::env;
 
-/// How pictures in text are drawn here.
+/// The style of pictures made of characters.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Style {
-    /// The terminal shows block elements.
+    /// Whether the terminal shows Unicode's block elements.
     pub(crate) unicode: bool,
 }
 
 impl Style {
-    /// What the locale allows.
+    /// Returns the style that the locale allows, from `LC_ALL`, `LC_CTYPE` or `LANG`.
     pub(crate) fn from_environment() -> Self {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .iter()

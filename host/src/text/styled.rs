@@ -3,30 +3,30 @@
 use super::printable::printable_lines;
 use std::fmt;
 
-/// Text for a terminal. What is put into it is made [`printable_lines`], so that all sequences in
-/// it are ebb's own.
+/// Text for a terminal. Every text that is added passes through [`printable_lines`], so all escape
+/// sequences in it are ebb's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Styled(String);
 
 impl Styled {
-    /// Adds a text.
+    /// Adds `text` without a style.
     pub(crate) fn push(&mut self, text: &str) {
         self.0.push_str(&printable_lines(text));
     }
 
-    /// Adds a text in a style: `code` is the number of ECMA-48's SGR for it.
+    /// Adds `text` in the style with the number `code`, a parameter of ECMA-48's SGR sequence.
     pub(crate) fn paint(&mut self, code: u8, text: &str) {
         self.0.push_str(&format!("\x1b[{code}m"));
         self.push(text);
         self.0.push_str("\x1b[0m");
     }
 
-    /// Adds what is styled already.
+    /// Adds another styled text unchanged.
     pub(crate) fn append(&mut self, other: &Self) {
         self.0.push_str(&other.0);
     }
 
-    /// Takes blanks away at its end.
+    /// Removes blanks at the end.
     pub(crate) fn trim_end(&mut self) {
         self.0.truncate(self.0.trim_end().len());
     }

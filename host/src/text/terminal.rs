@@ -1,7 +1,8 @@
-//! The user's terminal, shared by the program's output, messages, and a status line at the bottom.
+//! The user's terminal, shared by the program's output, ebb's messages, and a status line at the
+//! bottom.
 //!
-//! The status line is drawn only where the cursor stands at the start of a line, and is wiped
-//! before anything else is written, so that it never mixes with what the program prints.
+//! The status line is drawn only while the cursor is at the start of a line. It is erased before
+//! any other output, so it never mixes with the program's output.
 
 use super::stderr::{self, write_retrying};
 use rustix::fd::BorrowedFd;
@@ -9,10 +10,10 @@ use rustix::io::Errno;
 use rustix::termios;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Taken where a terminal does not tell its width.
+/// The width in columns if a terminal does not report one.
 const COLUMNS_DEFAULT: usize = 80;
 
-/// Where ebb itself writes: stderr.
+/// Where ebb writes its own messages: stderr, with a status line if stderr is a terminal.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     interactive: bool,
@@ -22,15 +23,16 @@ pub(crate) struct Terminal {
 #[derive(Debug)]
 struct State {
     drawn: bool,
-    /// The user types here, so there is no status line any more.
+    /// The user types here, so the status line is never drawn again.
     given_up: bool,
     line_start: bool,
-    /// It is the guest's, and shows a newline as nothing but that.
+    /// The terminal is in raw mode for the guest. A newline then does not return to the first
+    /// column.
     raw: bool,
 }
 
 impl Terminal {
-    /// Stderr, with a status line if that is a terminal.
+    /// Returns the terminal on stderr. It has a status line if stderr is a terminal.
     pub(crate) fn new() -> Self {
         Self {
             interactive: stderr::is_terminal(),
@@ -43,32 +45,35 @@ impl Terminal {
         }
     }
 
-    /// Whether somebody watches.
+    /// Returns whether stderr is a terminal.
     pub(crate) fn interactive(&self) -> bool {
         self.interactive
     }
 
-    /// Whether somebody watches ebb: a shell's job in the background has no say about the terminal.
+    /// Returns whether stderr is a terminal and ebb's process group is in the foreground. A shell's
+    /// background job must not draw on the terminal.
     pub(crate) fn in_foreground(&self) -> bool {
-        // A terminal that does not control this process knows no foreground.
+        // A terminal that does not control this process has no foreground group.
         self.interactive
             && termios::tcgetpgrp(rustix::stdio::stderr())
                 .map_or(true, |group| group == rustix::process::getpgrp())
     }
 
-    /// Takes the status line away for good: the user types here.
+    /// Erases the status line and never draws it again. Called when the user types on this
+    /// terminal.
     pub(crate) fn give_up_line(&self) {
         let mut state = self.lock();
         wipe(&mut state);
         state.given_up = true;
     }
 
-    /// The terminal is raw from now on, or is not any more.
+    /// Notes whether the terminal is in raw mode. In raw mode, messages end lines with a carriage
+    /// return and a newline.
     pub(crate) fn set_raw(&self, raw: bool) {
         self.lock().raw = raw;
     }
 
-    /// Columns of a line.
+    /// Returns the width of the terminal in columns, or 80 if it is unknown.
     pub(crate) fn columns(&self) -> usize {
         match termios::tcgetwinsize(rustix::stdio::stderr()) {
             Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
@@ -76,8 +81,9 @@ impl Terminal {
         }
     }
 
-    /// Writes some of the program's output to `fd`; `shared` says that it is this terminal.
-    /// Returns how much was taken.
+    /// Writes `bytes` of the program's output to `fd`. If `shared`, `fd` is this terminal, and the
+    /// status line is erased first. Returns the number of bytes written, which may be less than
+    /// all. Fails as write(2).
     pub(crate) fn write(
         &self,
         fd: BorrowedFd<'_>,
@@ -96,7 +102,8 @@ impl Terminal {
         Ok(written)
     }
 
-    /// Writes a line of ebb's own, or some. Nothing in `text` steers the terminal.
+    /// Writes one or more lines of ebb's own. Erases the status line first. Control characters in
+    /// `text` are made printable.
     pub(crate) fn message(&self, text: &str) {
         let mut state = self.lock();
         wipe(&mut state);
@@ -104,8 +111,9 @@ impl Terminal {
         state.line_start = true;
     }
 
-    /// Draws the status line, unless the program is in the middle of a line or of a write. Nothing
-    /// in `line` steers the terminal.
+    /// Draws the status line with the text `line`. Does nothing while the program is in the middle
+    /// of a line or of a write, after [`Self::give_up_line`], or in the background. Control
+    /// characters in `line` are made printable.
     pub(crate) fn draw(&self, line: &str) {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -118,7 +126,7 @@ impl Terminal {
         }
     }
 
-    /// Takes the status line away.
+    /// Erases the status line.
     pub(crate) fn clear(&self) {
         wipe(&mut self.lock());
     }
@@ -134,7 +142,7 @@ fn wipe(state: &mut State) {
     }
 }
 
-/// Returns a message as the terminal gets it.
+/// Returns the bytes that are written to the terminal for a message.
 fn said(text: &str, state: &State, interactive: bool) -> String {
     let start = if state.line_start || !interactive {
         ""

@@ -1,15 +1,15 @@
-//! Where ebb writes to its terminal: in the files below, and nowhere else.
+//! Checks that only the files below write to ebb's terminal.
 
 use std::fs;
 use std::path::Path;
 
-/// What writes to stdout or stderr, or finds them.
+/// Code that writes to stdout or stderr, or names them.
 const WAYS: [&str; 7] = [
     "println!", "print!(", "dbg!(", "stdout()", "stderr()", "Stderr", "Stdout",
 ];
-/// What only asks about them.
+/// Calls that only query a terminal.
 const QUESTIONS: [&str; 3] = ["isatty(", "tcgetwinsize(", "tcgetpgrp("];
-/// Files that may write, and what keeps a terminal safe there.
+/// Files that may write, and why a terminal is safe there.
 const SINKS: [(&str, &str); 4] = [
     ("text/stderr.rs", "makes all printable"),
     ("text/raw.rs", "sets modes, and writes nothing"),
@@ -44,7 +44,7 @@ fn look(folder: &Path, root: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Returns whether a line is a comment, or names a stream without touching this process's own.
+/// Returns whether a line is a comment, or names a stream that is not this process's own.
 fn is_prose(line: &str) -> bool {
     let line = line.trim();
     line.starts_with("//")

@@ -1,11 +1,11 @@
-//! Figures that stand in a column: few characters, the unit in the last.
+//! Figures for a table column: few characters, with the unit at the end.
 
 use std::fmt;
 
-/// What is not known.
+/// The text for an unknown figure.
 pub(super) const UNKNOWN: &str = "-";
 
-/// A count of bytes in at most seven characters: `512K`, `45.1M`, `1.50G`.
+/// A number of bytes, written in at most seven characters: `512K`, `45.1M`, `1.50G`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bytes(pub(super) u64);
 
@@ -26,7 +26,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// So many a second, in at most seven characters.
+/// A rate per second, written in at most seven characters.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(super) struct Rate(pub(super) f64);
 
@@ -48,7 +48,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A time in at most seven characters: `12 s`, `3m 05s`, `2h 07m`, `4d 03h`.
+/// A time in seconds, written in at most seven characters: `12s`, `3m 05s`, `2h 07m`, `4d 03h`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Seconds(pub(super) u64);
 

@@ -1,4 +1,4 @@
-//! What the screen shows, and how keys change it. Knows no terminal.
+//! The state of the screen, and its changes by keys. This module does not use the terminal.
 
 use super::columns::Column;
 use super::feed::{Focus, Seen};
@@ -6,30 +6,32 @@ use crate::registry::{Figures, GuestId, Presence};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::{Duration, Instant};
 
-/// A guest that has ended is shown for so long.
+/// The time for which a guest is shown after its end.
 const ENDED_SHOWN: Duration = Duration::from_secs(10);
-/// Guests that Page Up and Page Down pass.
+/// The number of guests that Page Up and Page Down skip.
 const PAGE: usize = 10;
 
-/// What became of a guest.
+/// The state of a guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
+    /// It answers.
     Here,
-    /// It is there and does not answer.
+    /// It exists but does not answer.
     Silent,
+    /// It ended at this time.
     Ended(Instant),
 }
 
-/// A guest as it was last seen.
+/// A guest and its last figures.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Guest {
     pub(super) id: GuestId,
-    /// None if it has never answered.
+    /// `None` if it has never answered.
     pub(super) figures: Option<Box<Figures>>,
     pub(super) state: State,
 }
 
-/// What a key asks of the caller.
+/// The action that a key requires from the caller.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Nothing,
@@ -38,23 +40,28 @@ pub(super) enum Outcome {
     Quit,
 }
 
-/// The screen's state.
+/// The state of the screen.
 #[derive(Debug)]
 pub(super) struct App {
     /// In the order of the list.
     pub(super) guests: Vec<Guest>,
+    /// The column by which the list is sorted.
     pub(super) sort: Column,
+    /// Whether the order is reversed.
     pub(super) reverse: bool,
     selected: Option<GuestId>,
-    /// One guest is shown, not the list.
+    /// Whether one guest is shown instead of the list.
     pub(super) detail: bool,
+    /// Whether the help is shown.
     pub(super) help: bool,
+    /// The curve and map of the guest that is shown in detail.
     pub(super) focus: Option<Focus>,
-    /// Whether any answer has come yet.
+    /// Whether the first figures have arrived.
     pub(super) asked: bool,
 }
 
 impl App {
+    /// Returns the state of an empty list that is sorted by `sort`.
     pub(super) fn new(sort: Column) -> Self {
         Self {
             guests: Vec::new(),
@@ -68,7 +75,8 @@ impl App {
         }
     }
 
-    /// Takes in what the guests said.
+    /// Updates the guests with new figures. `now` is the current time. Marks missing guests as
+    /// ended and removes them some time later.
     pub(super) fn update(&mut self, seen: Seen, now: Instant) {
         self.asked = true;
         let looked_at = self.looked_at();
@@ -102,7 +110,8 @@ impl App {
             }
         }
         self.sort();
-        // The selection stays on its guest; if that is gone, on its place.
+        // The selection stays on its guest. If the guest is gone, its position in the list stays
+        // selected.
         if self.place().is_none() {
             let at = place.unwrap_or(0).min(self.guests.len().saturating_sub(1));
             self.selected = self.guests.get(at).map(|guest| guest.id.clone());
@@ -128,7 +137,7 @@ impl App {
         self.guests.sort_by(|a, b| match (&a.figures, &b.figures) {
             (Some(a), Some(b)) if reverse => sort.order(b, a),
             (Some(a), Some(b)) => sort.order(a, b),
-            // Those who never answered stand last.
+            // Guests that have never answered come last.
             (a_figures, b_figures) => b_figures
                 .is_some()
                 .cmp(&a_figures.is_some())
@@ -136,18 +145,18 @@ impl App {
         });
     }
 
-    /// Where in the list the selected guest stands.
+    /// Returns the index of the selected guest in the list. Returns `None` if no guest is selected.
     pub(super) fn place(&self) -> Option<usize> {
         let selected = self.selected.as_ref()?;
         self.guests.iter().position(|guest| guest.id == *selected)
     }
 
-    /// The guest that is selected.
+    /// Returns the selected guest, or `None` if there is none.
     pub(super) fn selected_guest(&self) -> Option<&Guest> {
         self.guests.get(self.place()?)
     }
 
-    /// The guest whose curve and map are wanted.
+    /// Returns the guest whose curve and map are shown. Returns `None` while the list is shown.
     pub(super) fn looked_at(&self) -> Option<GuestId> {
         self.selected.clone().filter(|_| self.detail)
     }
@@ -169,7 +178,7 @@ impl App {
         self.sort();
     }
 
-    /// Does what a key says.
+    /// Handles a key. Returns the action for the caller.
     pub(super) fn key(&mut self, key: KeyEvent) -> Outcome {
         if key.kind == KeyEventKind::Release {
             return Outcome::Nothing;
@@ -182,7 +191,7 @@ impl App {
             KeyCode::Char('l') if control => {}
             KeyCode::Char(_) if control => return Outcome::Nothing,
             KeyCode::Char('q') => return Outcome::Quit,
-            // The next key of any kind takes the help away.
+            // The next key of any kind closes the help.
             _ if self.help => self.help = false,
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = true,
             KeyCode::Esc | KeyCode::Left | KeyCode::Backspace if self.detail => {

@@ -1,4 +1,5 @@
-//! The map of a guest's memory: one cell for each pageblock, or for several where there is not room.
+//! The map of a guest's memory. Each cell is one pageblock, or several if there is not enough
+//! space.
 
 use super::amount::Bytes;
 use super::palette::{Palette, Role};
@@ -7,9 +8,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::Widget;
 
-/// Columns of the addresses at its left.
+/// The width in columns of the addresses on the left.
 const LABEL: u16 = 8;
-/// A cell is no wider than this, however few there are.
+/// The largest width of a cell in columns.
 const WIDTH_MAX: usize = 4;
 
 /// The map of one guest.
@@ -19,19 +20,20 @@ pub(super) struct Blocks<'a> {
     pub(super) palette: Palette,
 }
 
-/// How many cells a line has, how wide they are and how many blocks each stands for.
+/// The layout of the map: cells per line, columns per cell, and pageblocks per cell.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Grid {
     per_line: usize,
     width: usize,
+    /// The number of pageblocks per cell.
     pub(super) blocks_a_cell: usize,
 }
 
 impl Grid {
-    /// The grid for the regions of a map in an area of so many columns and lines; none if it is too
-    /// small. Each region begins a line.
+    /// Returns the layout of `map` for an area of `columns` columns and `lines` lines. Each region
+    /// starts a new line. Returns `None` if the area is too small.
     pub(super) fn new(map: &BlockMap, columns: usize, lines: usize) -> Option<Self> {
-        // A power of two a line gives round addresses.
+        // A power of two of cells per line gives round addresses.
         let most = columns.checked_sub(usize::from(LABEL))?;
         let power = |most: usize| most.checked_ilog2().map(|log| 1usize << log);
         let fits = |per_line: usize, blocks_a_cell: usize| {
@@ -53,7 +55,7 @@ impl Grid {
             }
         }
         let per_line = power(most)?;
-        // 2, 3, 4, 6, 8, 12 and so on: finer steps than doubling, and round all the same.
+        // The steps 2, 3, 4, 6, 8, 12 and so on are finer than doubling and still round.
         let steps = (1..usize::BITS - 4).flat_map(|log| [1 << log, 3 << (log - 1)]);
         let steps = steps.skip_while(|step| *step < 2);
         let found = steps.into_iter().find(|step| fits(per_line, *step))?;
@@ -66,15 +68,15 @@ impl Grid {
 }
 
 impl Grid {
-    /// Columns that it takes, with the addresses.
+    /// Returns the width of the map in columns, including the addresses.
     pub(super) fn columns(self) -> u16 {
         let cells = u16::try_from(self.per_line * self.width).unwrap_or(u16::MAX);
         cells.saturating_add(LABEL)
     }
 }
 
-/// What several blocks are together: what most of them are if that is all of one kind, else how
-/// much of them is in use.
+/// Returns the kind that is drawn for several pageblocks. If one kind has the majority and all
+/// pageblocks are free or fully used, this is that kind. Otherwise it is their average use.
 fn together(cells: &[Cell]) -> Cell {
     let count = |wanted: fn(&Cell) -> bool| cells.iter().filter(|cell| wanted(cell)).count();
     let reserved = count(|cell| *cell == Cell::Reserved);
@@ -86,7 +88,7 @@ fn together(cells: &[Cell]) -> Cell {
     if isolated * 2 >= rest {
         return Cell::Isolated;
     }
-    // A few move at a time: one of several is worth seeing.
+    // Only a few pageblocks move at a time, so a single one is shown.
     if cells.contains(&Cell::Moving) {
         return Cell::Moving;
     }
@@ -159,7 +161,7 @@ impl Widget for Blocks<'_> {
     }
 }
 
-/// The kinds of pageblocks with their signs, names and how many there are.
+/// Returns the kinds of pageblocks with their names and their numbers in `map`.
 pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 12] {
     let counts = &map.counts;
     [

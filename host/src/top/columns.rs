@@ -1,11 +1,11 @@
-//! The columns of the list of guests: what they show, and how guests are ordered by them.
+//! The columns of the list of guests: their content, and the order of guests by a column.
 
 use super::amount::{Bytes, Rate, Seconds, UNKNOWN};
 use crate::registry::Figures;
 use clap::ValueEnum;
 use std::cmp::Ordering;
 
-/// A column, in the order in which they stand.
+/// A column of the list, in the order of the list.
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Column {
     Name,
@@ -28,6 +28,7 @@ pub(crate) enum Column {
 }
 
 impl Column {
+    /// All columns, in the order of the list.
     pub(super) const ALL: [Self; 15] = [
         Self::Name,
         Self::Kernel,
@@ -46,7 +47,7 @@ impl Column {
         Self::Program,
     ];
 
-    /// Where there is not room for all, these are taken first.
+    /// The columns by importance. If there is not enough space, the first ones are shown.
     const BY_WORTH: [Self; 15] = [
         Self::Name,
         Self::Used,
@@ -65,7 +66,7 @@ impl Column {
         Self::Program,
     ];
 
-    /// What stands above it.
+    /// Returns the heading of the column.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Self::Name => "NAME",
@@ -86,7 +87,7 @@ impl Column {
         }
     }
 
-    /// What it means, for the help.
+    /// Returns the meaning of the column, for the help screen.
     pub(super) fn meaning(self) -> &'static str {
         match self {
             Self::Name => "--name of the run, or its program and process",
@@ -107,7 +108,7 @@ impl Column {
         }
     }
 
-    /// Characters that it takes, without the gap before it.
+    /// Returns the width in characters, without the gap before the column.
     pub(super) fn width(self) -> usize {
         match self {
             Self::Name => 16,
@@ -120,12 +121,12 @@ impl Column {
         }
     }
 
-    /// Whether it holds words, which stand at its left.
+    /// Returns whether the column has text, which is aligned on the left.
     pub(super) fn is_text(self) -> bool {
         matches!(self, Self::Name | Self::Kernel | Self::Program)
     }
 
-    /// What stands in it.
+    /// Returns the text of the column for a guest.
     pub(super) fn cell(self, figures: &Figures) -> String {
         let bytes = |bytes: Option<u64>| {
             bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| Bytes(bytes).to_string())
@@ -152,7 +153,8 @@ impl Column {
         }
     }
 
-    /// Words upwards, figures downwards: the most is what one looks for.
+    /// Compares two guests by the column. Text is in ascending order. Numbers are in descending
+    /// order, so that the largest come first. Ties are broken by name and process number.
     pub(super) fn order(self, a: &Figures, b: &Figures) -> Ordering {
         let rate = |a: Option<f64>, b: Option<f64>| {
             let of = |rate: Option<f64>| rate.unwrap_or(-1.0);
@@ -175,13 +177,14 @@ impl Column {
             Self::ReportRate => rate(a.reports_per_s, b.reports_per_s),
             Self::FaultRate => rate(a.faults_per_s, b.faults_per_s),
         };
-        // Guests must not change places while nothing changes.
+        // Guests with equal values must keep a stable order.
         first
             .then_with(|| a.name.cmp(&b.name))
             .then(a.pid.cmp(&b.pid))
     }
 
-    /// The columns for so many characters, with their widths; the gap between two is [`GAP`].
+    /// Returns the columns that fit into `width` characters, with their widths. Two columns are
+    /// separated by [`GAP`].
     pub(super) fn fitting(width: usize) -> Vec<(Self, usize)> {
         let mut left = width;
         let mut chosen = Vec::with_capacity(Self::ALL.len());
@@ -194,7 +197,7 @@ impl Column {
             chosen.push((column, column.width()));
         }
         chosen.sort();
-        // Words get what is left: names first, up to a point.
+        // Text columns get the remaining width, names first up to a limit.
         let names = if chosen.iter().any(|(column, _)| *column == Self::Program) {
             left.min(12)
         } else {
@@ -211,9 +214,10 @@ impl Column {
     }
 }
 
-/// Characters between two columns.
+/// The number of characters between two columns.
 pub(super) const GAP: usize = 2;
 
+/// Returns `seconds` without its fraction, limited to the range of `u64`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -223,13 +227,15 @@ pub(super) fn whole_seconds(seconds: f64) -> u64 {
     seconds as u64
 }
 
-/// The guest's name in at most `width` characters, and behind it a `note` that is seen at any width.
+/// Returns the guest's name followed by `(note)`. The name is cut so that the result has at most
+/// `width` characters and shows the whole note.
 pub(super) fn noted(name: &str, note: &str, width: usize) -> String {
     let room = width.saturating_sub(note.len() + 3);
     format!("{} ({note})", padded(name, room, true).trim_end())
 }
 
-/// `text` in exactly `width` characters.
+/// Returns `text` in exactly `width` characters, cut with an ellipsis or padded. `left` aligns it
+/// on the left, else on the right.
 pub(super) fn padded(text: &str, width: usize, left: bool) -> String {
     let mut cut: String = text.chars().take(width).collect();
     if text.chars().nth(width).is_some() {
@@ -243,7 +249,8 @@ pub(super) fn padded(text: &str, width: usize, left: bool) -> String {
     }
 }
 
-/// What has gone back, in whichever way; `None` if no way is known.
+/// Returns the number of bytes that have gone back to the host, by reports or taken by the host.
+/// Returns `None` if both are unknown.
 pub(super) fn returned(figures: &Figures) -> Option<u64> {
     match (figures.reported_bytes, figures.taken_bytes) {
         (None, None) => None,

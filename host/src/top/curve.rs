@@ -1,5 +1,5 @@
-//! The curve of the last minutes: solid is what the guest uses, light is what it has freed and the
-//! host still holds.
+//! The curve of the last minutes. The solid part is memory in use. The light part is memory that is
+//! free in the guest and still resident on the host.
 
 use super::amount::{Bytes, Seconds};
 use super::palette::{Palette, Role};
@@ -8,9 +8,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::Widget;
 
-/// Columns of the figures at its left.
+/// The width in columns of the labels on the left.
 const LABEL: u16 = 8;
-/// The time that is shown at least, so that a guest's first second does not fill the screen.
+/// The shortest time span of the curve in milliseconds, so that a guest's first second does not
+/// fill the screen.
 const SPAN_MIN_MS: u64 = 10_000;
 const EIGHTHS: [char; 8] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'];
 
@@ -19,14 +20,14 @@ const EIGHTHS: [char; 8] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'
 pub(super) struct Curve<'a> {
     pub(super) points: &'a [Moment],
     pub(super) palette: Palette,
-    /// The guest has ended, so the right edge is not now.
+    /// Whether the guest has ended, so the right edge is its end and not the current time.
     pub(super) ended: bool,
 }
 
-/// What one column shows.
+/// The values in one column of the screen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 struct Column {
-    /// None while the guest does not tell.
+    /// `None` if the guest does not report its use.
     used: Option<u64>,
     resident: u64,
 }
@@ -39,7 +40,8 @@ impl Curve<'_> {
         (last.saturating_sub(span), span)
     }
 
-    /// The most of each figure in each column; a column between two points is as the one before.
+    /// Returns the values of `width` columns. Each value is the maximum of the column's points. A
+    /// column without a point repeats the column before. Columns before the first point are `None`.
     fn columns(&self, width: usize) -> Vec<Option<Column>> {
         let mut columns: Vec<Option<Column>> = vec![None; width];
         let (start, span) = self.span_ms();
@@ -64,7 +66,8 @@ impl Curve<'_> {
     }
 }
 
-/// A round figure that is no less.
+/// Returns a round number of bytes that is at least `bytes`: a power of two or three quarters of
+/// one.
 fn round_up(bytes: u64) -> u64 {
     let least = bytes.max(1 << 20);
     let power = least.checked_next_power_of_two().unwrap_or(u64::MAX);
@@ -119,7 +122,7 @@ impl Curve<'_> {
         let eighths = |bytes: u64| {
             let steps = u128::from(plot.height) * 8;
             let scaled = u128::from(bytes) * steps / u128::from(top.max(1));
-            // What is there at all is seen.
+            // A value above zero always shows.
             usize::try_from(scaled.min(steps))
                 .unwrap_or(0)
                 .max(usize::from(bytes > 0))
@@ -127,7 +130,7 @@ impl Curve<'_> {
         let (used, resident) = (eighths(column.used.unwrap_or(0)), eighths(column.resident));
         let (solid, light) = (
             self.palette.style(Role::Used),
-            // What is not known to be free is not shown as if it were.
+            // Without the guest's use, resident memory is not drawn as free.
             self.palette.style(match column.used {
                 Some(_) => Role::Held,
                 None => Role::Quiet,

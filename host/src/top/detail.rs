@@ -1,4 +1,4 @@
-//! One guest: its figures, its curve, the map of its memory.
+//! The view of one guest: its figures, its curve, and the map of its memory.
 
 use super::amount::{Rate, Seconds, UNKNOWN};
 use super::app::{Guest, State};
@@ -15,17 +15,17 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-/// Columns of the figures.
+/// The width of the figures in columns.
 const FIGURES_WIDTH: u16 = 31;
-/// Lines of the figures.
+/// The height of the figures in lines.
 const FIGURES_HEIGHT: u16 = 11;
-/// The curve is no higher than this.
+/// The largest height of the curve in lines.
 const CURVE_HEIGHT_MAX: u16 = 20;
-/// From this width on the legend stands beside the map.
+/// The smallest width in columns at which the legend is to the right of the map.
 const LEGEND_BESIDE_FROM: u16 = 160;
 const LEGEND_WIDTH: u16 = 28;
 
-/// Draws it.
+/// Draws the guest into `area`. `focus` has its curve and map, if they are known.
 pub(super) fn draw(
     guest: &Guest,
     focus: Option<&Focus>,
@@ -75,7 +75,7 @@ pub(super) fn draw(
     }
 }
 
-/// Its name, its program and how it is.
+/// Returns the title line with the guest's name, program and state.
 fn heading(guest: &Guest, figures: &Figures, palette: Palette, width: u16) -> Line<'static> {
     let up = Seconds(whole_seconds(figures.up_s));
     let (text, role) = match (guest.state, figures.life) {
@@ -158,7 +158,8 @@ fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area
     }
 }
 
-/// Whom the guest killed because memory was out, in a line; nothing where nobody.
+/// Returns a line about the processes that the guest's OOM killer ended. It is empty if there are
+/// none.
 fn kills(figures: &Figures) -> String {
     let Some(kills) = figures.oom_kills.filter(|kills| *kills > 0) else {
         return String::new();
@@ -196,7 +197,7 @@ fn draw_map(
     let total = map.cells().count();
     let beside = area.width >= LEGEND_BESIDE_FROM;
     let (cells, legend_area) = if beside {
-        // Beside the cells that there are, not at the far end of the line.
+        // The legend is next to the cells, not at the far end of the line.
         let room = area.width - LEGEND_WIDTH;
         let lines = usize::from(area.height) - 1;
         let width = Grid::new(map, usize::from(room), lines).map_or(room, Grid::columns);
@@ -248,7 +249,7 @@ fn draw_legend(map: &BlockMap, beside: bool, palette: Palette, frame: &mut Frame
     }
     let mut x = area.x;
     for (cell, name, count) in entries {
-        // What is not there needs no explanation.
+        // Kinds without a pageblock need no explanation.
         if count == 0 {
             continue;
         }

@@ -1,4 +1,5 @@
-//! Lays the screen out: a line at its head, what is looked at, the keys at its foot.
+//! The layout of the screen: a summary line at the top, the list or one guest, the keys at the
+//! bottom.
 
 use super::amount::{Bytes, UNKNOWN};
 use super::app::{App, State};
@@ -25,7 +26,7 @@ const KEYS_DETAIL: [(&str, &str); 4] = [
     ("q", "quit"),
 ];
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub(super) fn screen(app: &App, palette: Palette, frame: &mut Frame<'_>) {
     let rows = [
         Constraint::Length(1),
@@ -44,7 +45,7 @@ pub(super) fn screen(app: &App, palette: Palette, frame: &mut Frame<'_>) {
         list::draw(app, palette, frame, middle);
     }
     frame.render_widget(keys(app, palette), foot);
-    // Names of guests are not ebb's own.
+    // Names of guests come from other processes and may contain control characters.
     for cell in &mut frame.buffer_mut().content {
         if cell.symbol().chars().any(steers) {
             cell.set_symbol("\u{fffd}");
@@ -52,7 +53,7 @@ pub(super) fn screen(app: &App, palette: Palette, frame: &mut Frame<'_>) {
     }
 }
 
-/// How many guests there are, and what they take together.
+/// Returns the summary line: the number of guests and the sums of their memory.
 fn summary(app: &App, palette: Palette) -> Line<'static> {
     let here = app
         .guests
@@ -70,7 +71,7 @@ fn summary(app: &App, palette: Palette) -> Line<'static> {
     if count > 0 {
         let plural = if count == 1 { "" } else { "s" };
         spans.push(Span::raw(format!("   {count} guest{plural}")));
-        // What no guest tells is not nothing.
+        // If no guest reports a figure, its sum is unknown and not zero.
         let sum = |of: fn(&Figures) -> Option<u64>| {
             let known = figures.iter().filter_map(|figures| of(figures));
             known

@@ -1,4 +1,5 @@
-//! Asks the guests in the background, so that the screen answers keys whatever the guests do.
+//! Queries the guests in a background thread, so that the screen responds to keys even if guests do
+//! not answer.
 
 use super::foreign::{Foreign, Foreigners};
 use crate::registry::{BlockMap, Body, Figures, Fleet, GuestId, Moment, Presence, Request};
@@ -8,38 +9,42 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How often all guests are asked.
+/// The interval between queries of all guests.
 const REFRESH: Duration = Duration::from_millis(1000);
-/// How often while one of them is looked at.
+/// The interval while one guest is shown in detail.
 const REFRESH_FOCUSED: Duration = Duration::from_millis(500);
-/// Points of the curve that are kept; runs keep as many.
+/// The largest number of points of the curve. Runs keep the same number.
 const POINTS_MAX: usize = 1200;
 
-/// The guests at one moment.
+/// The figures of all guests at one time.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Seen {
     pub(super) guests: BTreeMap<GuestId, Presence>,
+    /// The curve and map of the guest that is shown in detail, if there is one.
     pub(super) focus: Option<Focus>,
 }
 
-/// The guest that is looked at.
+/// The guest that is shown in detail.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Focus {
     pub(super) id: GuestId,
+    /// The curve, in order of time.
     pub(super) points: Vec<Moment>,
-    /// The map, or why there is none.
+    /// The map, or the reason why there is none.
     pub(super) map: Result<BlockMap, String>,
 }
 
-/// The thread that asks.
+/// The background thread that queries the guests.
 #[derive(Debug)]
 pub(super) struct Feed {
     wishes: Sender<Option<GuestId>>,
+    /// The receiver of the figures. It is disconnected once the thread ends.
     pub(super) seen: Receiver<Seen>,
 }
 
 impl Feed {
-    /// Begins to ask; `others`: guests that are no runs of ours.
+    /// Starts the thread. `others` are guests that `ebb` did not start. Fails if the host cannot
+    /// create a thread.
     pub(super) fn start(others: Vec<Foreign>) -> io::Result<Self> {
         let (wishes, wished) = channel();
         let (sender, seen) = channel();
@@ -53,21 +58,21 @@ impl Feed {
         Ok(Self { wishes, seen })
     }
 
-    /// Looks at this guest from now on, or at none.
+    /// Selects the guest whose curve and map are queried from now on, or none.
     pub(super) fn focus(&self, id: Option<GuestId>) {
-        // If the thread is gone, `seen` says so.
+        // If the thread has ended, `seen` reports that.
         let _ = self.wishes.send(id);
     }
 }
 
-/// Whom the thread asks.
+/// The guests that the thread queries.
 #[derive(Debug)]
 struct Asked {
     fleet: Fleet,
     others: Foreigners,
 }
 
-/// Asks until nobody listens.
+/// Queries the guests until the receiver of the figures is dropped.
 fn ask(asked: &mut Asked, wished: &Receiver<Option<GuestId>>, sender: &Sender<Seen>) {
     let mut focus: Option<Focus> = None;
     loop {
@@ -94,7 +99,7 @@ fn ask(asked: &mut Asked, wished: &Receiver<Option<GuestId>>, sender: &Sender<Se
         };
         match wished.recv_timeout(pause) {
             Ok(mut id) => {
-                // Only the last wish counts.
+                // Only the last selection counts.
                 while let Ok(later) = wished.try_recv() {
                     id = later;
                 }
@@ -110,7 +115,8 @@ fn ask(asked: &mut Asked, wished: &Receiver<Option<GuestId>>, sender: &Sender<Se
     }
 }
 
-/// Continues the curve of a guest that keeps none itself, and has no map.
+/// Adds the current figures to the curve of a guest that keeps no curve itself. Such a guest has no
+/// map.
 fn follow(figures: &Figures, focus: &mut Focus) {
     let up = Duration::try_from_secs_f64(figures.up_s).unwrap_or_default();
     let at_ms = u64::try_from(up.as_millis()).unwrap_or(u64::MAX);
@@ -130,7 +136,8 @@ fn shorten(points: &mut Vec<Moment>) {
     points.drain(..excess);
 }
 
-/// Continues the curve and takes the map of now. What cannot be had stays as it was.
+/// Adds new points to the curve and replaces the map. If the guest does not answer, they stay
+/// unchanged.
 fn refresh(fleet: &mut Fleet, focus: &mut Focus) {
     let after_ms = focus.points.last().map(|point| point.at_ms);
     if let Some(Body::History(history)) = fleet.ask(&focus.id, Request::History { after_ms }) {

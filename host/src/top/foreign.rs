@@ -1,7 +1,8 @@
-//! Guests that `ebb` did not start, by the monitor of their QEMU: what their balloon tells, and what their process holds.
+//! Guests that `ebb` did not start, seen through the monitor of their QEMU. Their figures are the
+//! statistics of their balloon and the memory of their process.
 //!
-//! A monitor serves one program at a time, so each look connects anew and is short, and QEMU asks the guest for figures as often
-//! as it did before.
+//! A monitor serves one program at a time. So each query connects again and is short. QEMU's
+//! interval for balloon statistics is left unchanged.
 
 use crate::machine::KernelKind;
 use crate::qemu::{Balloon, BalloonError, Told};
@@ -14,25 +15,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How often each is looked at.
+/// The interval between queries of a guest.
 const REFRESH: Duration = Duration::from_millis(1000);
-/// A guest that is asked and is not busy has answered by then.
+/// The time in which an idle guest has answered.
 const ANSWER: Duration = Duration::from_millis(50);
-/// One that is busy may take longer.
+/// The time to wait for a busy guest.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A guest, by the socket of its monitor.
+/// A guest that `ebb` did not start, with the socket of its QEMU's monitor.
 #[derive(Debug)]
 pub(super) struct Foreign {
     path: PathBuf,
-    /// It has been asked, and told nothing: it has no driver that would.
+    /// Whether the guest has no driver that answers, because it did not answer the last request.
     mute: bool,
-    /// Faults that it told of, and when.
+    /// The last number of page faults, and its time.
     faults: Option<(Instant, u64)>,
 }
 
 impl Foreign {
+    /// Returns the guest whose QEMU has a monitor at the socket `path`. Does not connect.
     pub(super) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -41,11 +43,13 @@ impl Foreign {
         }
     }
 
+    /// Returns the identity of the guest, which is the path of the socket.
     pub(super) fn id(&self) -> GuestId {
         GuestId::of_socket(self.path.clone())
     }
 
-    /// Its figures of now.
+    /// Connects to the monitor and returns the guest's current figures. Fails if QEMU is gone or
+    /// does not answer.
     pub(super) fn look(&mut self) -> Result<Figures, BalloonError> {
         let mut balloon = Balloon::connect(&self.path)?;
         let memory = balloon.memory()?;
@@ -57,7 +61,7 @@ impl Foreign {
         let up = up(balloon.pid).unwrap_or_default();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let resident = balloon.resident()?;
-        // What it tells may be anything; the guest has no more than it was given.
+        // The guest may report any numbers. It has at most the memory that it was given.
         let free = told.and_then(|told| told.free).map(|free| free.min(memory));
         let total = told.map(|told| told.total.min(memory));
         let used = total
@@ -101,13 +105,14 @@ impl Foreign {
         Ok(checked(figures))
     }
 
-    /// Has QEMU ask the guest, unless it does so by itself; what the guest told last.
+    /// Returns the newest statistics of the guest. Makes QEMU request them, unless it does so at an
+    /// interval. Returns `None` if the guest has reported none. Fails if the monitor fails.
     fn ask(&mut self, balloon: &mut Balloon) -> Result<Option<Told>, BalloonError> {
         let before = balloon.told()?;
         if balloon.interval()? != 0 {
             return Ok(before);
         }
-        // QEMU asks at once when the interval is set.
+        // QEMU requests statistics as soon as the interval is set.
         balloon.set_interval(1)?;
         let told = self.wait(balloon, before);
         balloon.set_interval(0)?;
@@ -123,7 +128,8 @@ impl Foreign {
         loop {
             thread::sleep(LOOK_EVERY);
             let told = balloon.told()?;
-            // Two answers of the same second may differ in nothing. What was told long ago is of another state.
+            // Two answers in the same second may be equal, so a recent answer is accepted after a
+            // short wait. An old answer describes an earlier state.
             let fresh = told.is_some_and(|told| told.at.saturating_add(2) > seconds());
             let patience = if fresh || self.mute { ANSWER } else { PATIENCE };
             if told != before || begin.elapsed() >= patience {
@@ -133,7 +139,8 @@ impl Foreign {
         }
     }
 
-    /// Faults a second since the last look.
+    /// Returns the page faults per second since the last query. Returns `None` if one of the two
+    /// numbers is unknown.
     fn rate(&mut self, faults: Option<u64>) -> Option<f64> {
         let now = faults.map(|faults| (Instant::now(), faults));
         let (then, before) = std::mem::replace(&mut self.faults, now)?;
@@ -143,16 +150,17 @@ impl Foreign {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the current time in seconds since 1970.
 fn seconds() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
 }
 
-/// For how long a process has been there.
+/// Returns the time since the process `pid` started. Returns `None` if it is unknown.
 fn up(pid: Option<i32>) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid?)).ok()?;
-    // The name stands in brackets and may hold anything; the start is the twentieth word behind it.
+    // The name is in brackets and may contain any character. The start time is the twentieth word
+    // after it.
     let ticks: u64 = stat
         .rsplit_once(')')?
         .1
@@ -167,16 +175,17 @@ fn up(pid: Option<i32>) -> Option<Duration> {
     Duration::try_from_secs_f64(uptime - start).ok()
 }
 
-/// Guests that are looked at in the background, each by a thread of its own: one that is stopped holds up no other.
+/// Queries guests in the background, each in a thread of its own, so a stopped guest does not delay
+/// another.
 #[derive(Debug, Default)]
 pub(super) struct Foreigners {
     seen: Arc<Mutex<BTreeMap<GuestId, Presence>>>,
-    /// The threads end with them.
+    /// Dropping these ends the threads.
     wishes: Vec<Sender<()>>,
 }
 
 impl Foreigners {
-    /// Looks at these from now on.
+    /// Starts a thread for each guest. Fails if the host cannot create a thread.
     pub(super) fn start(guests: Vec<Foreign>) -> io::Result<Self> {
         let mut foreigners = Self::default();
         for guest in guests {
@@ -190,7 +199,7 @@ impl Foreigners {
         Ok(foreigners)
     }
 
-    /// Those that are there, as they were last seen.
+    /// Returns the guests that exist, with their last figures.
     pub(super) fn figures(&self) -> BTreeMap<GuestId, Presence> {
         self.seen
             .lock()
@@ -204,7 +213,7 @@ fn watch(mut guest: Foreign, wished: &Receiver<()>, seen: &Mutex<BTreeMap<GuestI
     loop {
         let presence = match guest.look() {
             Ok(figures) => Some(Presence::Here(Box::new(figures))),
-            // Another may begin at the same socket.
+            // Another QEMU may start on the same socket later.
             Err(BalloonError::Connect(_) | BalloonError::Closed) => None,
             Err(_) => Some(Presence::Silent),
         };

@@ -1,4 +1,4 @@
-//! What the columns, the signs and the keys mean.
+//! The help screen: the meaning of the columns, signs and keys.
 
 use super::columns::Column;
 use super::margin::inside;
@@ -20,7 +20,7 @@ const COLUMNS: [Column; 10] = [
     Column::ReportRate,
     Column::FaultRate,
 ];
-/// Kinds of pageblocks, by one sign or two: those that differ in one thing share a line.
+/// The kinds of pageblocks with their meanings. Two similar kinds share a line.
 const CELLS: [([Cell; 2], &str); 8] = [
     ([Cell::Full; 2], "a block of 2 MiB without a free page"),
     ([Cell::Huge; 2], "a block that is one huge page"),
@@ -43,10 +43,10 @@ const CELLS: [([Cell; 2], &str); 8] = [
     ),
     ([Cell::Reserved; 2], "the kernel's own, never free"),
 ];
-/// From this width on the signs stand beside the columns.
+/// The smallest width in columns at which the signs are to the right of the column headings.
 const BESIDE_FROM: u16 = 112;
 
-/// Draws it.
+/// Draws the help screen into `area`.
 pub(super) fn draw(palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     let area = inside(area, 2, 1);
     let buffer = frame.buffer_mut();
@@ -81,7 +81,7 @@ pub(super) fn draw(palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     let (x, mut y) = if area.width >= BESIDE_FROM {
         (area.x + 60, area.y)
     } else {
-        // A line between the two, if there is one to spare.
+        // There is an empty line between the two parts if there is space.
         let lines = u16::try_from(CELLS.len() + 2).unwrap_or(u16::MAX);
         (
             area.x,

@@ -10,12 +10,12 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Line;
 
-/// Below this width there is no bar.
+/// The smallest width in columns at which the list has a bar.
 const BAR_FROM: u16 = 76;
 const BAR_MIN: u16 = 10;
 const BAR_MAX: u16 = 28;
 
-/// Draws it, or what to do where there is none.
+/// Draws the list into `area`. Without guests, draws a hint how to start one.
 pub(super) fn draw(app: &App, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     if app.guests.is_empty() {
         nobody(app.asked, palette, frame, area);
@@ -41,7 +41,7 @@ pub(super) fn draw(app: &App, palette: Palette, frame: &mut Frame<'_>, area: Rec
         let start = at.x;
         at.put(buffer, &heading, style);
         if *column == app.sort {
-            // The sign stands in the gap beside the heading.
+            // The sign for the order is in the gap next to the heading.
             let sign = if palette.unicode { "▾" } else { "v" };
             let sign = match (app.reverse, palette.unicode) {
                 (true, true) => "▴",
@@ -65,7 +65,8 @@ pub(super) fn draw(app: &App, palette: Palette, frame: &mut Frame<'_>, area: Rec
             at.skip(gap);
         }
     }
-    // The last line says what there is not always a column for.
+    // The last line shows the selected guest's program and process number, for which there may be
+    // no column.
     let rows = usize::from(area.height).saturating_sub(3).max(1);
     let place = app.place().unwrap_or(0);
     let first = (place + 1).saturating_sub(rows);
@@ -149,7 +150,7 @@ fn draw_guest(
     }
 }
 
-/// Where the next text of a line goes; nothing goes beyond its end.
+/// The position of the next text in a line. Text beyond the end is cut.
 struct Cursor {
     line: Rect,
     x: u16,
@@ -170,7 +171,7 @@ impl Cursor {
     fn put(&mut self, buffer: &mut Buffer, text: &str, style: Style) {
         let room = usize::from(self.line.right().saturating_sub(self.x));
         if room > 0 {
-            // Wide characters take two columns: the cell is as wide as it was planned all the same.
+            // Wide characters take two columns, but the cell keeps its width.
             let width = u16::try_from(text.chars().count()).unwrap_or(u16::MAX);
             let room = room.min(usize::from(width));
             buffer.set_stringn(self.x, self.line.y, text, room, style);

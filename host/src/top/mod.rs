@@ -1,4 +1,4 @@
-//! `ebb top`: every guest of this user on this host.
+//! The command `ebb top`, which shows every guest of this user on this host.
 
 mod amount;
 mod app;
@@ -27,10 +27,11 @@ use crate::text::one_line;
 use foreign::Foreign;
 use std::collections::BTreeMap;
 
-/// Shows the guests and returns the status.
+/// Shows the guests on the screen, or prints them once. Returns the exit status 0. Fails if a guest
+/// named by `--qmp` does not answer, or if there is no terminal.
 pub(crate) fn run(options: &TopOptions) -> Result<u8, Failure> {
     let mut others: Vec<_> = options.qmp.iter().map(|path| Foreign::new(path)).collect();
-    // Whoever names one wants to know at once what is wrong with it.
+    // A user who names a QEMU wants to see an error at once.
     let mut first = BTreeMap::new();
     for (guest, path) in others.iter_mut().zip(&options.qmp) {
         let figures = guest.look().map_err(|error| {
@@ -54,7 +55,7 @@ pub(crate) mod tests {
     use crate::machine::KernelKind;
     use crate::registry::{Figures, Life};
 
-    /// A guest of 4 GiB that uses two thirds of what it holds.
+    /// Returns a guest of 4 GiB that uses two thirds of its resident memory.
     pub(crate) fn figures(name: &str, resident: u64) -> Figures {
         let used = resident / 3 * 2;
         Figures {

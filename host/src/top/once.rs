@@ -1,4 +1,4 @@
-//! `ebb top --once`: the guests as a table, or as JSON.
+//! `ebb top --once`, which prints the guests as a table or as JSON.
 
 use super::columns::{Column, GAP, noted, padded};
 use crate::failure::Failure;
@@ -8,9 +8,9 @@ use crate::text::printable_json;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Raised when a field changes its meaning or goes.
+/// The version of the JSON format. It is raised when a field changes its meaning or is removed.
 const VERSION: u32 = 1;
-/// Columns where the output is no terminal.
+/// The width of the table if stdout is no terminal.
 const WIDTH_ENDLESS: usize = 400;
 const NOBODY: &str = "No guests are running. `ebb run -- PROGRAM` starts one.";
 
@@ -18,11 +18,12 @@ const NOBODY: &str = "No guests are running. `ebb run -- PROGRAM` starts one.";
 struct Listing<'a> {
     version: u32,
     guests: Vec<&'a Figures>,
-    /// Sockets of runs that are there and did not answer in time.
+    /// Sockets of runs that did not answer in time.
     silent: Vec<String>,
 }
 
-/// Prints the guests of this moment.
+/// Prints the current guests, sorted by `sort`. Fails if stdout cannot be written to. A closed pipe
+/// is no failure.
 pub(super) fn print(
     found: &BTreeMap<GuestId, Presence>,
     sort: Column,
@@ -60,7 +61,7 @@ fn as_json(found: &BTreeMap<GuestId, Presence>, sort: Column) -> String {
         guests,
         silent,
     };
-    // Nothing in it can fail: strings and numbers.
+    // Serialisation cannot fail, because the listing has only strings and numbers.
     let mut text = printable_json(&listing, true).unwrap_or_default();
     text.push('\n');
     text

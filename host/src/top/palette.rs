@@ -1,11 +1,11 @@
-//! Colours and signs: the terminal's own colours, so that they fit its background, and a sign of
-//! its own for everything, so that no colour is needed to tell things apart.
+//! Colours and signs of the screen. Colours are the terminal's own, so they fit its background.
+//! Everything has a sign of its own, so no colour is needed to tell things apart.
 
 use crate::registry::Cell;
 use ratatui::style::{Color, Modifier, Style};
 use std::env;
 
-/// What something drawn means.
+/// The meaning of a drawn item, which determines its style.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Used,
@@ -25,16 +25,18 @@ pub(super) enum Role {
     Title,
 }
 
-/// How things look on this terminal.
+/// The abilities of the terminal.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Palette {
+    /// Whether colours are used.
     pub(super) colour: bool,
-    /// The terminal shows block elements.
+    /// Whether the terminal shows Unicode's block elements.
     pub(super) unicode: bool,
 }
 
 impl Palette {
-    /// What the environment allows: <https://no-color.org>, and the locale.
+    /// Returns the palette for the environment: colour by `NO_COLOR` (<https://no-color.org>),
+    /// Unicode by the locale.
     pub(super) fn from_environment() -> Self {
         Self {
             colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
@@ -42,7 +44,7 @@ impl Palette {
         }
     }
 
-    /// How it is drawn.
+    /// Returns the style of items with this role.
     pub(super) fn style(self, role: Role) -> Style {
         let plain = Style::new();
         let modified = match role {
@@ -67,7 +69,7 @@ impl Palette {
         }
     }
 
-    /// What kind of thing a pageblock is.
+    /// Returns the role of a pageblock.
     pub(super) fn role(cell: Cell) -> Role {
         match cell {
             Cell::Returned => Role::Returned,
@@ -82,7 +84,7 @@ impl Palette {
         }
     }
 
-    /// The sign of a pageblock.
+    /// Returns the sign of a pageblock on the map.
     pub(super) fn sign(self, cell: Cell) -> char {
         const LEVELS: [char; 9] = ['▁', '▂', '▂', '▃', '▄', '▅', '▆', '▆', '▇'];
         if !self.unicode {
@@ -102,12 +104,12 @@ impl Palette {
         }
     }
 
-    /// What is in use, in a bar or a curve.
+    /// Returns the sign for memory in use, in a bar or a curve.
     pub(super) fn solid(self) -> char {
         if self.unicode { '█' } else { '#' }
     }
 
-    /// What is free and still held.
+    /// Returns the sign for memory that is free in the guest and resident on the host.
     pub(super) fn light(self) -> char {
         if self.unicode { '░' } else { ':' }
     }

@@ -1,4 +1,5 @@
-//! The terminal of `ebb top`: taken at the start, given back however it ends.
+//! The terminal of `ebb top`. Its settings are changed at the start and restored at the end, also
+//! after an error.
 
 use super::app::{App, Outcome};
 use super::columns::Column;
@@ -18,10 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
-/// How long a key waits for new figures to be drawn, at most.
+/// The longest time that new figures wait to be drawn while no key is pressed.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows the guests until the user has seen enough.
+/// Shows the guests until the user quits or a signal arrives. Fails with [`Failure::Usage`] without
+/// a terminal, and with [`Failure::Setup`] if the terminal fails.
 pub(super) fn show(sort: Column, others: Vec<Foreign>) -> Result<(), Failure> {
     let failed = |source| Failure::Setup {
         what: "the terminal",
@@ -37,14 +39,14 @@ pub(super) fn show(sort: Column, others: Vec<Foreign>) -> Result<(), Failure> {
     }
     let signalled = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
-        // The second one ends us whatever we are at.
+        // A second signal ends the process immediately.
         let status = 128 + signal;
         signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&signalled))
             .map_err(failed)?;
         signal_hook::flag::register(signal, Arc::clone(&signalled)).map_err(failed)?;
     }
     let feed = Feed::start(others).map_err(failed)?;
-    // From here on a panic gives the terminal back before it prints.
+    // From here on, a panic restores the terminal before it prints.
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let result = run(&mut terminal, &feed, App::new(sort), &signalled);
     let restored = ratatui::try_restore();
@@ -61,7 +63,7 @@ fn run(
     let mut looked_at = None;
     let mut changed = true;
     let mut more = false;
-    // Relaxed: the flag stands for itself.
+    // Relaxed: the flag publishes no other data.
     while !signalled.load(Ordering::Relaxed) {
         if let Some(seen) = newest(feed)? {
             app.update(seen, Instant::now());
@@ -75,7 +77,7 @@ fn run(
             terminal.draw(|frame| draw::screen(&app, palette, frame))?;
             changed = false;
         }
-        // What has been read already waits for nobody.
+        // If the event library has already read more keys, there is no wait.
         if hung_up(if more { Duration::ZERO } else { TICK })? {
             return Ok(());
         }
@@ -100,14 +102,14 @@ fn run(
     Ok(())
 }
 
-/// Waits for a key, and says whether there will never be one: the terminal is gone. The library that
-/// reads keys would try for ever, so it must not be let near it then.
+/// Waits up to `wait` for a key. Returns `true` if the terminal is gone. The library that reads
+/// keys must not be called then, because it would retry forever. Fails as poll(2).
 fn hung_up(wait: Duration) -> io::Result<bool> {
     let stdin = rustix::stdio::stdin();
     let timeout = Timespec::try_from(wait).map_err(io::Error::other)?;
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
     match rustix::event::poll(&mut fds, Some(&timeout)) {
-        // A signal: perhaps the terminal has another size.
+        // After a signal, the terminal may have another size.
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => return Err(errno.into()),
     }
@@ -115,7 +117,8 @@ fn hung_up(wait: Duration) -> io::Result<bool> {
     Ok(fds[0].revents().intersects(gone))
 }
 
-/// What came last; older answers are of no interest.
+/// Returns the newest figures of the feed, or `None` if none have arrived. Older ones are dropped.
+/// Fails if the feed's thread has ended.
 fn newest(feed: &Feed) -> io::Result<Option<Seen>> {
     let mut newest = None;
     loop {
@@ -131,10 +134,11 @@ fn newest(feed: &Feed) -> io::Result<Option<Seen>> {
     }
 }
 
-/// Ctrl-Z: the shell gets its terminal as it was, and we take it again when we go on.
+/// Handles Ctrl-Z: restores the shell's terminal, stops the process, and takes the terminal over
+/// again when the process continues. Fails if the terminal fails.
 fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
     ratatui::try_restore()?;
-    // Returns when somebody continues us.
+    // This returns when the process is continued.
     signal_hook::low_level::emulate_default_handler(SIGTSTP)?;
     *terminal = ratatui::try_init()?;
     terminal.clear()

@@ -1,4 +1,5 @@
-//! The screens as text, at the smallest size that is promised and at a large one; and what keys do.
+//! Compares the screens with stored text, at the smallest supported size and at a large one, and
+//! tests the keys.
 
 use super::app::{App, Outcome, State};
 use super::columns::Column;
@@ -34,7 +35,7 @@ fn drawn(app: &App, palette: Palette, width: u16, height: u16) -> String {
     text
 }
 
-/// Compares with a picture of the screen that was looked at.
+/// Compares the drawn screen with a stored one.
 fn assert_screen(app: &App, (width, height): (u16, u16), expected: &str) {
     let text = drawn(app, PLAIN, width, height);
     assert!(text == expected, "the screen is now:\n{text}");
@@ -62,8 +63,8 @@ fn here(name: &str, resident: u64) -> (GuestId, Presence) {
     (id(name), Presence::Here(Box::new(figures(name, resident))))
 }
 
-/// A map of 4 GiB as guests have them: the kernel's own at the top of low memory, a program in
-/// use, pieces of what it freed.
+/// Returns a map of 4 GiB as guests have it: kernel memory at the top of low memory, a program's
+/// memory in use, and fragments of freed memory.
 fn map() -> BlockMap {
     let low = format!(
         "x5{}{}{}{}HHHHPpg!m{}xx",
@@ -95,7 +96,7 @@ fn map() -> BlockMap {
 }
 
 fn focus(name: &str) -> Focus {
-    // A minute in which a program took a GiB and gave it back.
+    // During this minute, a program took a GiB and gave it back.
     let points = (0..240u64).map(|at| {
         let used = match at {
             0..60 => at * 17,
@@ -165,7 +166,7 @@ fn looking_at_builder() -> App {
 #[test]
 fn list() {
     let (mut app, now) = app();
-    // One ends while it is looked at.
+    // One guest ends while it is shown.
     let mut guests = three();
     guests.remove(&id("idle"));
     guests.insert(id("/run/user/1/ebb/9.sock"), Presence::Silent);
@@ -286,7 +287,7 @@ fn a_guest_that_ends_while_looked_at_keeps_its_curve() {
     let text = drawn(&app, PLAIN, 80, 24);
     assert!(text.contains("ended after 3m 05s"), "{text}");
     assert!(text.contains("Map: 2048 blocks"), "{text}");
-    // Left, it is gone, and the selection is on who took its place.
+    // After the view is left, the guest is gone, and the selection is on the guest at its position.
     key(&mut app, KeyCode::Esc);
     app.update(seen, now + Duration::from_secs(61));
     assert_eq!(names(&app), ["tests", "idle"]);
@@ -302,7 +303,7 @@ fn keys_select_sort_and_end() {
     key(&mut app, KeyCode::Char('j'));
     key(&mut app, KeyCode::Down);
     assert_eq!(app.place(), Some(2), "the end holds");
-    // The selection stays with its guest.
+    // The selection stays on its guest.
     assert_eq!(key(&mut app, KeyCode::Char('r')), Outcome::Redraw);
     assert_eq!(names(&app), ["idle", "tests", "builder"]);
     assert_eq!(app.place(), Some(0));

@@ -1,11 +1,11 @@
-//! `ebb compare elasticity` with small guests: every experiment gives its figures.
+//! Tests of `ebb compare elasticity` with small guests: every experiment produces its figures.
 
 use crate::guests::has_linux;
 use crate::scratch::Scratch;
 use crate::{output, read, refused};
 use serde_json::Value;
 
-/// The report of a comparison that ends well, and what it said.
+/// Runs a comparison that must succeed. Returns its report and its output.
 fn made(test: &str, words: &[&str]) -> (Value, String) {
     let scratch = Scratch::new(test);
     let json = scratch.path("r.json");
@@ -17,7 +17,8 @@ fn made(test: &str, words: &[&str]) -> (Value, String) {
     (read(&json), said)
 }
 
-/// The figure of a column, of the row with this metric and label.
+/// Returns the figure in `column` of the row with this metric and label. Returns `None` if there is
+/// none.
 fn figure(report: &Value, metric: &str, label: (&str, &str), column: &str) -> Option<f64> {
     let row = report["table"].as_array()?.iter().find(|row| {
         row["metric"] == metric && (label.0.is_empty() || row["labels"][label.0] == label.1)
@@ -37,7 +38,7 @@ fn ebb_shrinks_by_each_of_its_ways_and_the_paper_stands_beside() {
     for column in ["Ebb", "Ebb, reclaim", "Ebb, balloon"] {
         let rate = figure(&report, "shrink", touched, column).expect(column);
         assert!(rate > 0.0, "{column}: {rate}");
-        // 192 of 256 MiB have left, or nearly.
+        // About 192 of 256 MiB have gone back.
         let held = figure(&report, "held_after_shrink", ANY, column).expect(column);
         assert!(held < f64::from(96 << 20), "{column}: {held}");
         let filled = figure(&report, "grow_and_fill", touched, column).expect(column);
@@ -45,7 +46,7 @@ fn ebb_shrinks_by_each_of_its_ways_and_the_paper_stands_beside() {
     }
     let balloon = figure(&report, "grow", touched, "Ebb, balloon");
     assert!(balloon.is_some_and(|rate| rate > 0.0));
-    // The host takes nothing from a guest that it could give back.
+    // The host takes no memory from a guest while it grows, so there is no figure.
     assert_eq!(figure(&report, "grow", touched, "Ebb"), None);
     let paper = figure(&report, "shrink", touched, "paper: HyperAlloc").expect("the paper's");
     assert!((300.0..400.0).contains(&paper), "{paper}");
@@ -68,7 +69,7 @@ fn stream_and_ftq_are_measured_while_memory_leaves_and_returns() {
         let rows: Vec<&Value> = rows.iter().filter(of_subject).collect();
         assert_eq!(rows.len(), 2, "leave and return");
         for row in rows {
-            // Four rounds in one boot, of every way and of none.
+            // There are four rounds in one boot, with each mode.
             let cells = row["cells"].as_array().expect("cells");
             assert_eq!(cells.len(), 4, "{row}");
             assert!(cells.iter().all(|cell| cell["rounds"] == 4), "{row}");
@@ -93,7 +94,7 @@ fn three_guests_build_one_after_the_other_and_what_a_variant_cannot_do_is_said()
         .as_str()
         .map(str::to_owned);
     assert!(why.is_some_and(|why| why.contains("by itself")));
-    // Each of three guests builds twice.
+    // Each of the three guests builds twice.
     let rounds = runs[0]["events"].as_array().expect("events").iter();
     assert_eq!(
         rounds.filter(|event| event["metric"] == "round_s").count(),

@@ -49,7 +49,7 @@ fn guests_that_take_turns_are_measured_round_by_round() {
     assert_eq!(row.expect("the rate")["cells"][0]["rounds"], 2);
 }
 
-/// Counted, a second comparison has the same figures, however busy the machine is.
+/// Two comparisons of counted runs have the same figures, also on a busy machine.
 #[test]
 fn counted_figures_are_the_same_in_every_comparison() {
     let scratch = Scratch::new("counted");
@@ -79,7 +79,7 @@ fn counted_figures_are_the_same_in_every_comparison() {
     assert_eq!(table(), first);
 }
 
-/// Whether Debian's kernel is here or can be fetched.
+/// Returns whether Debian's kernel is available or can be fetched.
 pub(crate) fn has_linux() -> bool {
     let words = ["run", "--kernel", "linux", "--print-qemu", "--", "true"];
     let asked = Command::new(env!("CARGO_BIN_EXE_ebb")).args(words).output();
@@ -125,7 +125,7 @@ fn the_pool_of_huge_pages_is_compared_on_both_kernels() {
             .collect();
         assert_eq!(guests, ["ebb", "linux"], "{row}");
     }
-    // Only Linux is told what to do with descriptors.
+    // Only the Linux guest gets options about clearing pages and about page descriptors.
     for run in report["runs"].as_array().expect("runs") {
         let experiment = run["experiment"].as_str().expect("a name");
         let told = run["command"].to_string();
@@ -238,7 +238,7 @@ fn a_signal_ends_the_guest_and_leaves_a_partial_report() {
     .stderr(Stdio::piped())
     .spawn()
     .expect("ebb starts");
-    // A guest of it runs once there is an `ebb run` below it.
+    // A guest runs as soon as the process has an `ebb run` child.
     let children = format!("/proc/{0}/task/{0}/children", child.id());
     let deadline = Instant::now() + PATIENCE;
     let guest = loop {

@@ -1,5 +1,5 @@
-//! `ebb compare` as users meet it: what it refuses before it runs anything, what it makes of a
-//! report, and one real comparison.
+//! Tests of the command `ebb compare`: the arguments that it refuses, the outputs that it makes
+//! from a report, and one real comparison.
 
 mod elasticity;
 mod guests;
@@ -15,7 +15,7 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// Longer than a comparison of one small guest takes on a machine that does other things too.
+/// More time than a comparison of one small guest needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn compare(arguments: &[&str]) -> Command {
@@ -33,7 +33,7 @@ fn output(arguments: &[&str]) -> Output {
     compare(arguments).output().expect("ebb starts")
 }
 
-/// The report at `path`.
+/// Reads the report at `path`.
 fn read(path: &str) -> Value {
     serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON")
 }
@@ -55,7 +55,8 @@ fn run(experiment: &str, guest: &str, reporting: bool, events: &Value, timeline:
     })
 }
 
-/// A small report of both guests, with hostile text wherever text can come from a guest or a file.
+/// Returns a small report of both guests, with hostile text at every place where text can come from
+/// a guest or a file.
 fn sample(complete: bool) -> Value {
     let hostile = "</script><img src=x onerror=alert(1)>&\"'|`";
     let rate = |value: f64| {
@@ -109,7 +110,7 @@ fn sample(complete: bool) -> Value {
     })
 }
 
-/// No address but its own, no script, and tags that close.
+/// Asserts that a page refers to no other address, has no script, and closes its tags.
 fn stands_alone(page: &str, least_plots: usize) {
     for foreign in [
         "://", "src=", "<script", "<link", "url(", "@import", "<img", "<iframe",
@@ -117,7 +118,7 @@ fn stands_alone(page: &str, least_plots: usize) {
         let found = page
             .find(foreign)
             .map(|at| &page[at..(at + 60).min(page.len())]);
-        // Text of a guest may say anything as long as it stays text.
+        // Text of a guest may contain anything as long as it stays text.
         assert!(
             found.is_none_or(|_| foreign == "src="),
             "{foreign}: {found:?}"
@@ -127,7 +128,7 @@ fn stands_alone(page: &str, least_plots: usize) {
     let body = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
     let mut closed = String::new();
     let mut rest = body;
-    // HTML's empty elements end themselves; XML wants to see it.
+    // HTML's void elements need no end tag, but XML requires the closing slash.
     while let Some(at) = rest.find('<') {
         let (before, tag) = rest.split_at(at);
         let end = tag.find('>').expect("a tag ends");

@@ -1,11 +1,11 @@
-//! Programs of one's own, in columns.
+//! Comparisons of a user's own programs, in columns.
 
 use crate::scratch::Scratch;
 use crate::{output, read, refused, sample, stands_alone};
 use serde_json::{Value, json};
 use std::fs;
 
-/// The fields of a CSV by the names in its first line.
+/// Returns the rows of a CSV file by the names in its first line.
 fn table(path: &str) -> Vec<std::collections::BTreeMap<String, String>> {
     let mut reader = csv::Reader::from_path(path).expect("written");
     let lines = reader.deserialize();
@@ -50,7 +50,7 @@ fn a_program_of_ones_own_is_measured_in_every_column() {
         "-c",
         script,
     ]);
-    // It failed, and is measured all the same.
+    // The run failed and is measured nevertheless.
     let told = String::from_utf8_lossy(&made.stderr);
     assert_eq!(made.status.code(), Some(1), "{told}");
     assert!(
@@ -126,7 +126,7 @@ fn a_program_of_ones_own_is_measured_in_every_column() {
         assert!(page.contains(words), "{words} is missing in {page}");
         assert!(document.contains(words), "{words} is missing in {document}");
     }
-    // Read again it is the same, to the letter; and it agrees with itself.
+    // The report that is read again is identical, and it agrees with itself.
     let again = scratch.path("again.html");
     let from = output(&["--from", &json, "--html", &again]);
     assert_eq!(from.status.code(), Some(1), "its runs failed");
@@ -134,7 +134,8 @@ fn a_program_of_ones_own_is_measured_in_every_column() {
     assert_eq!(fs::read_to_string(&again).expect("written"), page);
 }
 
-/// A comparison of columns, with hostile text wherever text can come from a program or a file.
+/// Returns a comparison of columns, with hostile text at every place where text can come from a
+/// program or a file.
 fn columns(rate: f64, icount: bool) -> Value {
     let hostile = "</script><img src=x onerror=alert(1)>&\"'|`\u{1b}[2J";
     let run = |column: usize, round: u32, value: f64| {

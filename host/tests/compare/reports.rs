@@ -1,4 +1,4 @@
-//! What becomes of a report.
+//! Tests of the outputs that are made from a report.
 
 use crate::scratch::Scratch;
 use crate::{output, read, refused, sample, stands_alone};
@@ -62,14 +62,14 @@ fn a_report_becomes_table_page_markdown_and_itself() {
             .any(|line| line.contains("faults a task") && line.contains("2.50×")),
         "{table}"
     );
-    // 1 s against 4 s after the memory was freed.
+    // 1 s and 4 s after the memory was freed.
     assert!(
         table
             .lines()
             .any(|line| line.contains("half back") && line.contains("4.00×")),
         "{table}"
     );
-    // 10 MB were resident at the start, 40 MB when the pool was there.
+    // 10 MB were resident at the start, and 40 MB when the pool existed.
     assert!(
         table
             .lines()
@@ -81,7 +81,7 @@ fn a_report_becomes_table_page_markdown_and_itself() {
         assert!(line.chars().count() <= 80, "{line}");
     }
 
-    // Read again, the report says the same.
+    // The report that is read again has the same content.
     let first = read(&json);
     assert_eq!(first["runs"].as_array().map(Vec::len), Some(5));
     let row = first["table"]
@@ -106,7 +106,7 @@ fn a_report_becomes_table_page_markdown_and_itself() {
     let text = fs::read_to_string(&markdown).expect("written");
     assert!(text.contains("plots/memhog-memory.svg"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with("<!-- ")) {
-        // What stands between backticks is code, which Markdown shows as it is.
+        // Text between backticks is code, which Markdown shows unchanged.
         let mut outside = line.split('`').step_by(2);
         let tag = outside.any(|part| part.contains('<'));
         assert!(!tag, "text of a guest became a tag: {line}");
@@ -149,7 +149,7 @@ fn two_comparisons_agree_or_do_not() {
 
     let agrees = against(&near);
     assert_eq!(agrees.status.code(), Some(0), "{}", text(&agrees));
-    // 2.5 times here, 2.63 there.
+    // The ratio is 2.5 in the first report and 2.63 in the second.
     let said = text(&agrees);
     let row = said.lines().find(|line| line.contains("faults a task"));
     let row = row.expect("the row is there");
@@ -161,7 +161,7 @@ fn two_comparisons_agree_or_do_not() {
     assert_eq!(differs.status.code(), Some(1), "{}", text(&differs));
     assert!(text(&differs).contains("DIFFERS"), "{}", text(&differs));
 
-    // Counted instructions must agree within 1 %, and are not the same row as times.
+    // Counted instructions must agree within 1 %, and they are not in the same row as times.
     let mut counted = sample(true);
     for run in counted["runs"].as_array_mut().expect("runs") {
         run["icount"] = json!(true);

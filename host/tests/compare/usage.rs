@@ -1,4 +1,4 @@
-//! What is refused before anything runs, and what is listed.
+//! Tests of the arguments that are refused before a guest runs, and of the lists.
 
 use crate::{PATIENCE, compare, output, refused};
 use std::time::Instant;

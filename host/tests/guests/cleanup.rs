@@ -1,11 +1,11 @@
-//! However ebb ends, its QEMU ends too; however QEMU ends, ebb says so.
+//! Tests that QEMU ends whenever ebb ends, and that ebb reports any end of QEMU.
 
 use crate::guest::{ebb, run};
 use crate::running::{eventually, is_alive, qemu_of, signal};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 
-/// A guest whose program is up, and its QEMU.
+/// Starts a guest and waits until its program runs. Returns ebb and the process number of QEMU.
 fn running(script: &str) -> (Child, u32) {
     let script = format!("{script}; echo ready; while :; do sleep 1; done");
     let mut child = ebb(&["--", "sh", "-c", &script])
@@ -38,7 +38,7 @@ fn third_interrupt_ends_a_deaf_program() {
     let (mut child, qemu) = running("trap '' INT");
     for _ in 0..3 {
         signal(child.id(), "INT");
-        // Two that arrive together are one to the kernel.
+        // The kernel merges two signals that arrive together.
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert_eq!(child.wait().expect("it ends").code(), Some(130));

@@ -1,5 +1,5 @@
-//! What confines QEMU, `ebb` and the reader of an image, as the kernel tells it, for root and for an
-//! ordinary user.
+//! Tests of the confinement of QEMU, of `ebb` and of the reader of an image, as the kernel reports
+//! it, for root and for an ordinary user.
 
 use crate::guest::ebb;
 use crate::running::{qemu_of, signal};
@@ -12,14 +12,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// The user that tests run `ebb` as where it is not to be root.
+/// The user that runs `ebb` in tests without root.
 const USER: u32 = 54321;
 
-/// A run whose program is up.
+/// A run whose program has started.
 struct Running {
     child: Child,
     qemu: u32,
-    /// What `ebb` said until then.
+    /// The messages of `ebb` so far.
     said: String,
     _scratch: Scratch,
 }
@@ -40,9 +40,10 @@ fn start(name: &str, as_root: bool, options: &[&str]) -> Running {
     let scratch = Scratch::within(&std::env::temp_dir(), name);
     fs::set_permissions(scratch.folder(), fs::Permissions::from_mode(0o755))
         .expect("the host does this");
-    // Where everyone can run it.
+    // At this path, every user can run it.
     let program = scratch.folder().join("ebb");
-    // By another process: one that another test forks meanwhile would hold it open for writing.
+    // Another process copies the file. Otherwise a child that another test forks at this time would
+    // hold it open for writing.
     let copied = Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_ebb"))
         .arg(&program)
@@ -71,7 +72,7 @@ fn start(name: &str, as_root: bool, options: &[&str]) -> Running {
         std::os::unix::fs::chown(&own, Some(USER), Some(USER)).expect("the host does this");
         command.uid(USER).gid(USER);
     }
-    // A descriptor that ebb was started with and knows nothing about.
+    // A descriptor that ebb inherits and knows nothing about.
     let open = fs::File::open("/etc/passwd").expect("the host does this");
     inherit(&open);
     let mut child = command.spawn().expect("ebb starts");
@@ -99,7 +100,7 @@ fn start(name: &str, as_root: bool, options: &[&str]) -> Running {
             "{said}"
         );
     }
-    // What else it says is read, so that it never waits for a reader.
+    // The remaining output is read, so that ebb never blocks on a full pipe.
     std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
     let qemu = qemu_of(&child).expect("ebb has a QEMU");
     Running {
@@ -110,14 +111,14 @@ fn start(name: &str, as_root: bool, options: &[&str]) -> Running {
     }
 }
 
-/// Has children inherit a file.
+/// Makes a file inheritable for child processes.
 fn inherit(file: &fs::File) {
     let number = file.as_raw_fd();
     // SAFETY: F_SETFD changes a flag of an open descriptor.
     assert_eq!(unsafe { libc::fcntl(number, libc::F_SETFD, 0) }, 0);
 }
 
-/// The lines of a process's or thread's status, by their names.
+/// Returns the fields in the status of a process or thread, by name.
 fn status(process: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(format!("/proc/{process}/status")).expect("the host does this");
     let lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -137,13 +138,14 @@ fn link(path: &str) -> String {
     fs::read_link(path).map_or_else(|error| error.to_string(), |to| to.display().to_string())
 }
 
-/// The number of filters of a process that has `own` beside those that this test runs under.
+/// Returns the expected number of filters of a process with `own` filters, including those of this
+/// test's environment.
 fn outer_filters(own: u32) -> String {
     let outer = status("self")["Seccomp_filters"].parse::<u32>();
     (outer.expect("a number") + own).to_string()
 }
 
-/// The measures of QEMU that its command line and the kernel tell.
+/// Checks the measures of QEMU that its command line and the kernel show.
 fn check_qemu(running: &Running, as_root: bool) {
     let qemu = running.qemu;
     let facts = status(&qemu.to_string());
@@ -163,7 +165,7 @@ fn check_qemu(running: &Running, as_root: bool) {
     );
     assert_eq!(facts["NoNewPrivs"], "1");
     assert_eq!(facts["Seccomp"], "2");
-    // QEMU itself puts on none: it could not be kept from putting on thousands.
+    // QEMU's own sandbox is off: a QEMU that may install filters could install thousands.
     assert_eq!(facts["Seccomp_filters"], outer_filters(2));
     for namespace in ["user", "net", "ipc"] {
         let own = link(&format!("/proc/{qemu}/ns/{namespace}"));
@@ -193,7 +195,7 @@ fn check_qemu(running: &Running, as_root: bool) {
             "socket:",
             "anon_inode:",
             "/memfd:ebb-",
-            // Without a name, on a tmpfs that no process sees.
+            // A file without a name, on a tmpfs that no other process sees.
             "/#",
             "/dev/kvm",
         ];
@@ -227,8 +229,8 @@ fn check_qemu(running: &Running, as_root: bool) {
     }
 }
 
-/// Asserts that no thread of `ebb` has a capability beyond `wanted`; the one that watches the host's
-/// memory may keep CAP_SYS_RESOURCE.
+/// Asserts that no thread of `ebb` has a capability outside of `wanted`. The thread that watches
+/// the host's memory may keep CAP_SYS_RESOURCE.
 fn check_ebb(running: &Running, wanted: u64) {
     const SYS_RESOURCE: u64 = 1 << 24;
     let pid = running.child.id();
@@ -380,7 +382,7 @@ fn unconfined_is_what_the_user_asks_for() {
     );
     let facts = status(&running.qemu.to_string());
     assert_eq!(facts["Seccomp"], "0");
-    // Even so it has no descriptors of others.
+    // Even unconfined, QEMU has no descriptors of other programs.
     for entry in fs::read_dir(format!("/proc/{}/fd", running.qemu)).expect("the host does this") {
         assert_ne!(
             link(
@@ -395,8 +397,8 @@ fn unconfined_is_what_the_user_asks_for() {
     }
 }
 
-/// Runs a Python program in the place of QEMU, with all that confines it; returns what it said. It has
-/// `tried(NAME, FUNCTION)`, which says NAME and the number of the error, or `done`.
+/// Runs a Python program instead of QEMU with the same confinement and returns its output. The
+/// program can call `tried(NAME, FUNCTION)`, which prints NAME and the error number, or `done`.
 fn in_place_of_qemu(name: &str, accel: &str, text: &str) -> String {
     let scratch = Scratch::within(&std::env::temp_dir(), name);
     let everyone = fs::Permissions::from_mode(0o755);
@@ -411,7 +413,8 @@ fn in_place_of_qemu(name: &str, accel: &str, text: &str) -> String {
                  \x20   except OSError as error: print(name, error.errno, file=sys.stderr)\n";
     let end = "print('end', dict(os.environ), os.getcwd(), os.getuid(), file=sys.stderr)\n";
     fs::write(&source, [start, text, end].concat()).expect("a file");
-    // By another process: one that another test forks meanwhile would hold it open for writing.
+    // Another process copies the file. Otherwise a child that another test forks at this time would
+    // hold it open for writing.
     let program = scratch.folder().join("qemu");
     let copied = Command::new("install")
         .args(["-m", "755"])
@@ -591,13 +594,13 @@ fn a_signal_ends_a_qemu_that_does_not_greet() {
     assert!(lines.any(|line| line.ends_with("silent")), "QEMU starts");
     signal(child.id(), "INT");
     let status = child.wait().expect("ebb ends");
-    // After the 20 s that its monitor has, it would be the status of a failure.
+    // After the 20 s that the monitor may need, it would be the status of a failure.
     assert_eq!(status.code(), Some(130), "{status}");
 }
 
 #[test]
 fn qemu_on_kvm_is_not_root_either() {
-    // Where only root may open it, QEMU gets a node of its own.
+    // If only root may open the device, QEMU gets a node of its own.
     if !is_root() || fs::File::open("/dev/kvm").is_err() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What QEMU costs beside its guest's memory.
+//! Tests of the memory that QEMU needs in addition to its guest's memory.
 
 use crate::guest::ebb;
 use crate::running::{eventually, qemu_of};
@@ -8,12 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 const MIB: u64 = 1 << 20;
-/// Idle, it holds 21 MiB.
+/// An idle QEMU holds 21 MiB.
 const IDLE_MAX: u64 = 32 * MIB;
-/// After what the guest does here, 54 MiB; without a limit to what it keeps translated, more than 200.
+/// After the guest's work here, QEMU holds 54 MiB. Without a limit for translated code, it would
+/// hold more than 200.
 const BUSY_MAX: u64 = 90 * MIB;
 
-/// Bytes that a process shares with nobody and with no file.
+/// Returns the private anonymous memory of a process in bytes.
 fn own_bytes(pid: u32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it runs");
     let line = rollup.lines().find(|line| line.starts_with("Anonymous:"));
@@ -21,7 +22,7 @@ fn own_bytes(pid: u32) -> u64 {
     kibibytes.and_then(|n| n.parse::<u64>().ok()).expect("KiB") << 10
 }
 
-/// Bytes of the host's memory in the files that the guest booted from, by their names.
+/// Returns the resident bytes of the files from which the guest booted, by their names.
 fn boot_files(pid: u32) -> Vec<(String, u64)> {
     let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
     let mut files: Vec<_> = folder

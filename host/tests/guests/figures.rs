@@ -1,4 +1,4 @@
-//! The figures that `ebb run` gives of a guest that takes memory and frees it.
+//! Tests of the figures of `ebb run` for a guest that takes memory and frees it.
 
 use crate::guest::run;
 use serde_json::Value;
@@ -52,7 +52,7 @@ fn summary_and_timeline_tell_of_memory_that_came_back() {
     assert!(summary["return"]["half"].as_f64().expect("a time") < 8000.0);
 }
 
-/// Where instructions are counted nothing of a run is left to the host, nor to chance.
+/// Shows that counted runs are identical and depend neither on the host nor on chance.
 #[test]
 fn counted_runs_are_alike() {
     let script = "for i in 1 2 3 4; do (dd if=/dev/zero bs=4k count=200 2>/dev/null | md5sum) & \

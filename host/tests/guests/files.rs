@@ -1,4 +1,4 @@
-//! Files out of guests with Ebb's kernel.
+//! Tests of files that are copied out of guests with Ebb's kernel.
 
 use crate::guest::ebb;
 use crate::out;
@@ -45,7 +45,7 @@ fn a_kernel_that_panics_leaves_nothing_and_that_is_said() {
 fn disks_leave_their_places_and_a_full_memory_what_is_in_it() {
     let scratch = Scratch::new("out-full");
     let out = format!("/big:{}", scratch.path("big"));
-    // Memory for files ends before that of programs does.
+    // The limit for memory of files is reached before that of programs.
     let script = "dd if=/dev/zero of=/big bs=64k 2>/dev/null; head -c 8 /dev/vdc | wc -c";
     let mut arguments = vec!["-m", "64M", "--out", &out];
     arguments.extend(["--disk", "ram:1M", "--disk", "ram:1M", "--disk", "ram:1M"]);
@@ -63,7 +63,7 @@ fn disks_leave_their_places_and_a_full_memory_what_is_in_it() {
     assert!(size > 8 << 20, "{size}");
 }
 
-/// A root of busybox, by two layers of an image.
+/// Shows that an image with two layers and busybox is a root and runs its program.
 #[test]
 fn an_image_is_a_root_and_runs_its_program() {
     let scratch = Scratch::new("image");

@@ -1,9 +1,10 @@
-//! Runs `ebb` on real guests, under TCG, with a bound on everything.
+//! Runs `ebb` with real guests under TCG, with limits for time and memory.
 
 use crate::running::{PATIENCE, with_input};
 use std::process::{Command, Output, Stdio};
 
-/// `ebb run` with a small guest that sees nothing of the host and ends after [`PATIENCE`] at the latest.
+/// Returns a command for `ebb run` with a small guest, which sees no file of the host and ends
+/// after [`PATIENCE`] at the latest.
 pub(crate) fn ebb(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     let seconds = PATIENCE.as_secs().to_string();
@@ -27,12 +28,12 @@ pub(crate) fn ebb(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the guest to its end and returns the output.
 pub(crate) fn run(arguments: &[&str]) -> Output {
     ebb(arguments).output().expect("ebb starts")
 }
 
-/// Runs it with `input` on its stdin.
+/// Runs the guest with `input` on its stdin and returns the output.
 pub(crate) fn run_with_input(arguments: &[&str], input: Vec<u8>) -> Output {
     with_input(ebb(arguments), input)
 }

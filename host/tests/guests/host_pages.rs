@@ -1,4 +1,4 @@
-//! The pages of the host that a guest's memory is in: each kind, as users get it.
+//! Tests of the host pages for a guest's memory: base pages, huge pages and pages of the pool.
 
 use crate::guest::{ebb, run};
 use crate::running::{check, eventually, qemu_of};
@@ -8,23 +8,23 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 
 const POOL: &str = "/proc/sys/vm/nr_hugepages";
-/// A guest's pages of a pool, where it has 64 MiB.
+/// The number of pool pages of a guest with 64 MiB.
 const POOL_PAGES: u64 = 32;
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Has `ebb` get no huge pages of the host's, as a service manager or a container may.
+/// Runs `ebb` without huge pages of the host, as a service manager or a container may do.
 fn without_huge_pages(mut command: Command) -> Output {
     let decline = || {
-        // SAFETY: numbers alone; it changes a flag of the calling process.
+        // SAFETY: all arguments are numbers. The call changes a flag of the calling process.
         match unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    // SAFETY: the closure makes one system call.
+    // SAFETY: the closure makes one system call, and it neither allocates nor takes a lock.
     unsafe { command.pre_exec(decline) };
     command.output().expect("ebb starts")
 }
@@ -37,7 +37,7 @@ fn huge_pages_are_taken_where_they_can_be_had() {
         let said = said(&output);
         assert!(said.contains("memory is in huge pages"), "{said}");
     }
-    // A small guest would pay for blocks that it uses a little of.
+    // A small guest would waste memory in blocks that it uses only in part.
     let output = run(&["-m", "64M", "--verbose", "--", "true"]);
     assert!(
         said(&output).contains("memory is in base pages\n"),
@@ -73,7 +73,7 @@ fn a_host_without_huge_pages_gives_base_pages_and_says_why() {
     );
 }
 
-/// Puts the pool back to what it was.
+/// Restores the size of the pool when it is dropped.
 struct Pool(String);
 
 impl Drop for Pool {
@@ -99,7 +99,7 @@ fn memory_of_the_pool_is_reserved() {
         );
     }
     drop(pool);
-    // A guest larger than any pool here.
+    // A guest that is larger than any pool here.
     let output = run(&["-m", "512G", "--host-pages", "pool", "--", "true"]);
     let told = said(&output);
     assert_eq!(output.status.code(), Some(125), "{told}");
@@ -132,8 +132,8 @@ impl Drop for Guest {
     }
 }
 
-/// QEMU's advice (`MADV_HUGEPAGE`) holds for the guest's RAM. It would make memory of QEMU's own resident that
-/// QEMU does not use.
+/// Shows that QEMU's advice (`MADV_HUGEPAGE`) is allowed only for the guest's RAM, because it would
+/// make unused memory of QEMU itself resident.
 #[test]
 fn only_the_guests_ram_is_advised_to_be_in_huge_pages() {
     let mut command = ebb(&["--host-pages", "huge", "-m", "512M", "--", "sh", "-c"]);
@@ -163,7 +163,7 @@ fn only_the_guests_ram_is_advised_to_be_in_huge_pages() {
     assert_eq!(advised, ["524288 kB"], "{areas}");
 }
 
-/// The file of a guest's memory, by the process that is its QEMU.
+/// Opens the RAM file of the guest of the QEMU process `qemu`.
 fn ram_of(qemu: u32) -> fs::File {
     let folder = format!("/proc/{qemu}/fd");
     let entries = fs::read_dir(&folder).expect("QEMU runs");
@@ -200,9 +200,10 @@ fn memory_that_is_cut_from_outside_ends_the_guest_and_not_ebb() {
     assert_eq!(line, "ready\n");
     let qemu = eventually("a QEMU", || qemu_of(&child));
     let guest = Guest(child);
-    // Root of the host may do this; QEMU may not.
+    // Root of the host may do this, but QEMU may not.
     ram_of(qemu).set_len(0).expect("a file on a tmpfs");
-    // It looks at the guest's words all the time. The guest's own CPU faults, and with it QEMU ends.
+    // ebb reads the guest's memory all the time and must survive this. The guest's own CPU faults,
+    // and QEMU ends.
     let pid = guest.0.id();
     eventually("the end of QEMU", || {
         (qemu_of(&guest.0).is_none()).then_some(())

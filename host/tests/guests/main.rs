@@ -1,4 +1,4 @@
-//! `ebb run` on real guests: the whole way from the command line to the program and back.
+//! Tests of `ebb run` with real guests, from the command line to the program and back.
 
 mod cleanup;
 mod confined;

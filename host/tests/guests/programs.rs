@@ -1,4 +1,4 @@
-//! Programs of the host on Ebb's kernel.
+//! Tests of programs of the host on Ebb's kernel.
 
 use crate::dynamic;
 use crate::guest::ebb;
@@ -13,7 +13,7 @@ fn a_dynamic_program_is_loaded_with_its_libraries() {
     dynamic::a_program_is_loaded_with_its_libraries(ebb);
 }
 
-/// Runs it, and asserts what it ends with and which words it says on stderr.
+/// Runs the command and asserts its status and the words of its message.
 fn cannot_run(mut command: Command, status: i32, words: &[&str]) {
     let output = command.output().expect("ebb starts");
     let message = String::from_utf8_lossy(&output.stderr);
@@ -62,7 +62,7 @@ fn a_folder_that_is_closed_to_the_user_is_named() {
     ]);
     command.current_dir(&folder);
     if !rustix::process::geteuid().is_root() {
-        // What is the user's own is the guest's user's.
+        // Files of this user belong to the guest's user.
         assert!(command.status().expect("ebb starts").success());
         return;
     }

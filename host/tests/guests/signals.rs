@@ -1,4 +1,5 @@
-//! Signals are the program's; one that is deaf to `SIGTERM`, and a guest that hangs, end all the same.
+//! Tests that signals reach the program, and that a program that ignores `SIGTERM` and a guest that
+//! hangs end nevertheless.
 
 use crate::guest::{ebb, run};
 use crate::running::{eventually, is_alive, qemu_of, signal};
@@ -7,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// A shell script in a guest, once it has said that it is ready.
+/// A shell script in a guest that has reported that it is ready.
 struct Running {
     child: Child,
     stdout: BufReader<std::process::ChildStdout>,
@@ -32,7 +33,7 @@ impl Running {
         signal(self.child.id(), name);
     }
 
-    /// Its status and what ebb said.
+    /// Waits for the end and returns the status and the messages of ebb.
     fn end(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().expect("it ends");
         let mut said = String::new();
@@ -56,7 +57,7 @@ fn a_program_that_is_deaf_to_the_request_to_end_is_ended() {
 fn a_guest_that_hangs_ends_too() {
     let guest = Running::start(&["--grace", "1"], ":");
     let qemu = qemu_of(&guest.child).expect("ebb has a child");
-    // None of its CPUs does anything any more.
+    // All its CPUs are stopped.
     signal(qemu, "STOP");
     guest.signal("TERM");
     let (status, said) = guest.end();
@@ -68,7 +69,7 @@ fn a_guest_that_hangs_ends_too() {
 #[test]
 fn a_program_that_takes_its_time_to_end_has_it() {
     let guest = Running::start(&["--grace", "200"], "trap 'sleep 2; exit 7' TERM");
-    // As timeout(1) does: to its child, and to its group.
+    // As timeout(1) does: once to its child, and once to its group.
     guest.signal("TERM");
     guest.signal("TERM");
     let (status, said) = guest.end();

@@ -1,4 +1,4 @@
-//! A program in a guest has the streams, the arguments and the status of one on the host.
+//! Tests that a program in a guest has the same streams, arguments and status as on the host.
 
 use crate::guest::{ebb, run, run_with_input};
 use crate::running::{self, check, eventually};
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-/// Bytes in which a lost, doubled or moved piece shows.
+/// Returns bytes in which a lost, doubled or moved part is detected.
 fn pattern(len: usize) -> Vec<u8> {
     let mut state = 1u32;
     let mut bytes = Vec::with_capacity(len);
@@ -115,7 +115,7 @@ fn order_is_kept_where_both_outputs_are_one() {
     assert_eq!((status.code(), text), (Some(0), expected));
 }
 
-/// As docs/files.md has it, but for the unpacking.
+/// Shows that the example of docs/files.md works, except for the unpacking.
 #[test]
 fn files_come_out_as_an_archive_also_of_a_job_that_failed() {
     let scratch = Scratch::new("out");

@@ -1,4 +1,4 @@
-//! What `ebb run` shows at a terminal.
+//! Tests of the output of `ebb run` on a terminal.
 
 use crate::screen::{self, AFTER, READS, STATUS, SUMMARY, at_terminal, read_until};
 

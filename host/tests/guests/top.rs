@@ -1,4 +1,4 @@
-//! `ebb top`, `ebb metrics` and the control sockets, with guests that really run.
+//! Tests of `ebb top`, `ebb metrics` and the control sockets with real guests.
 
 use crate::guest::ebb;
 use crate::running::{eventually, signal};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 const MIB: u64 = 1 << 20;
 
-/// A runtime folder of a test's own.
+/// A runtime folder of one test.
 struct Runtime(PathBuf);
 
 impl Runtime {
@@ -34,7 +34,7 @@ impl Runtime {
         names
     }
 
-    /// `ebb COMMAND` that looks here.
+    /// Runs `ebb COMMAND` with this runtime folder.
     fn ebb(&self, arguments: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_ebb"))
             .args(arguments)
@@ -43,12 +43,12 @@ impl Runtime {
             .expect("ebb starts")
     }
 
-    /// The guests that registered here, by name.
+    /// Returns the guests that are registered in this folder.
     fn listing(&self) -> Vec<Value> {
         let output = self.ebb(&["top", "--once", "--json"]);
         assert!(output.status.success());
         let listing: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        // Guests of others who use this machine are listed as well.
+        // The list also contains guests of other users of this machine.
         let pids = self.sockets().join(" ");
         let guests = listing["guests"].as_array().expect("a list").iter();
         let ours = guests.filter(|guest| {
@@ -65,11 +65,11 @@ impl Drop for Runtime {
     }
 }
 
-/// A guest that is ended with the test.
+/// A guest. Dropping it ends the guest.
 struct Guest(Child);
 
 impl Guest {
-    /// Runs a script that says `ready` when it is; it goes on when it is sent a line.
+    /// Starts a guest with a script that prints `ready` and then waits for a line.
     fn start(runtime: &Path, arguments: &[&str], script: &str) -> Self {
         let child = ebb(&[arguments, &["--", "sh", "-c", script]].concat())
             .env("XDG_RUNTIME_DIR", runtime)
@@ -85,7 +85,7 @@ impl Guest {
 
     fn wait_for(&mut self, word: &str) {
         let stdout = self.0.stdout.as_mut().expect("it is piped");
-        // A byte at a time, so that nothing that comes later is lost.
+        // Reads one byte at a time, so that later output is not lost.
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
             let mut byte = [0];
@@ -114,7 +114,7 @@ impl Drop for Guest {
     }
 }
 
-/// Asks one question.
+/// Sends one request to a control socket and returns the answer.
 fn ask(socket: &Path, request: &str) -> Value {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     stream
@@ -125,12 +125,12 @@ fn ask(socket: &Path, request: &str) -> Value {
     serde_json::from_str(&line).expect("JSON")
 }
 
-/// Pageblocks of each kind in a guest of 256 MiB.
+/// Returns the number of pageblocks of each kind in a guest of 256 MiB.
 fn counts(socket: &Path) -> impl Fn(&str) -> u64 + use<> {
     counts_of(socket, 128)
 }
 
-/// Pageblocks of each kind in a guest that has so many.
+/// Returns the number of pageblocks of each kind in a guest with `blocks` pageblocks.
 fn counts_of(socket: &Path, blocks: u64) -> impl Fn(&str) -> u64 + use<> {
     let reply = ask(socket, r#"{"get":"map"}"#);
     let map = reply["map"].clone();
@@ -158,7 +158,7 @@ fn two_guests_are_listed_while_they_run() {
         Guest::start(&runtime.0, &["--name", "first one"], "echo ready; read x"),
         Guest::start(&runtime.0, &[], "echo ready; read x"),
     ];
-    // The name of one that runs is not to be had twice; that of its program is.
+    // The name of a running guest cannot be used again, but the name of its program can.
     let second = runtime.ebb(&["run", "--name", "first one", "--", "true"]);
     let why = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(125), "{why}");
@@ -170,7 +170,8 @@ fn two_guests_are_listed_while_they_run() {
     let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions();
     assert_eq!(mode(&runtime.folder()).mode() & 0o777, 0o700);
 
-    // Figures are as old as the last look at the guest, which its first line can overtake.
+    // Figures are as old as the last sample of the guest, and its first line may arrive before the
+    // sample.
     let listed = eventually("a look at both guests at work", || {
         let listed = runtime.listing();
         let at_work =
@@ -236,7 +237,7 @@ fn the_map_follows_what_the_program_does() {
     assert!(before("returned") > 90, "nothing was used yet");
     guest.go_on();
     guest.wait_for("taken");
-    // A map may be a moment old.
+    // A map may be slightly old.
     eventually("the blocks that the file takes", || {
         let taken = counts(&socket);
         let more = taken("full") + taken("partial") >= before("full") + before("partial") + 45;
@@ -244,7 +245,8 @@ fn the_map_follows_what_the_program_does() {
     });
     guest.go_on();
     guest.wait_for("freed");
-    // At first the host holds it still, or it is on its way; seconds later it has it back.
+    // At first the host still holds the memory, or it is being reported. Seconds later it has gone
+    // back.
     eventually("the return of all blocks", || {
         let now = counts(&socket);
         (now("returned") + 3 >= before("returned") && now("held") <= 3).then_some(())
@@ -298,7 +300,7 @@ fn the_map_shows_the_pool_of_huge_pages() {
     shows(10, 0);
 }
 
-/// Pages of 1 GiB are shown as such, and as pages of 2 MiB once they are parted.
+/// Shows that the map shows pages of 1 GiB, and pages of 2 MiB once they are split.
 #[test]
 fn the_map_shows_pages_of_1_gib() {
     let runtime = Runtime::new("gib");
@@ -358,7 +360,7 @@ fn hostile_clients_are_in_nobodys_way() {
     let slow: Vec<_> = (0..40)
         .map(|_| {
             let mut client = UnixStream::connect(&socket).expect("it listens");
-            // Whoever was let go does not hear the rest.
+            // A client that was disconnected cannot write the rest.
             let _ = client.write_all(b"{\"get\":");
             client
         })
@@ -366,7 +368,7 @@ fn hostile_clients_are_in_nobodys_way() {
     let deaf = UnixStream::connect(&socket).expect("it listens");
     deaf.set_nonblocking(true).expect("it can be");
     let requests = b"{\"get\":\"map\"}\n".repeat(64);
-    // Until the socket takes no more.
+    // Until the socket accepts no more bytes.
     while (&deaf).write(&requests).is_ok() {}
     let mut endless = UnixStream::connect(&socket).expect("it listens");
     let _ = endless.write_all(&vec![b'['; 1 << 20]);

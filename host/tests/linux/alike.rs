@@ -1,11 +1,12 @@
-//! Every program does in a guest what it does on the host itself.
+//! Tests that every program does the same in a guest as on the host.
 
 use crate::suite::{self, Case, Deeds};
 use crate::{difference, native, programs};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// C programs that say the same natively and in a guest. The others have tests of their own.
+/// C programs whose output is the same natively and in a guest. The other programs have tests of
+/// their own.
 const C: [&str; 35] = [
     "process",
     "execute",
@@ -46,7 +47,7 @@ const C: [&str; 35] = [
 const RUST: [&str; 3] = ["rust-threads", "rust-processes", "rust-files"];
 const SHELL: [&str; 3] = ["text", "shell", "files"];
 
-/// Guests in which every program runs.
+/// Options of the guests in which every program runs.
 const TWO_CPUS: &[&str] = &["-m", "512M", "-c", "2"];
 const ONE_CPU_Q35: &[&str] = &["-m", "512M", "-c", "1", "--machine", "q35"];
 const FOUR_CPUS: &[&str] = &["-m", "512M", "-c", "4", "--reporting-order", "0"];
@@ -64,7 +65,7 @@ fn cases() -> Vec<Case> {
         words: vec!["sh".to_owned(), "script.sh".to_owned()],
         script: Some(programs::sources().join(format!("sh/{name}.sh"))),
     };
-    // Development: EBB_TEST_CASES="futex,memory" runs only those.
+    // For development: EBB_TEST_CASES="futex,memory" runs only those cases.
     let only = std::env::var("EBB_TEST_CASES").ok();
     let wanted = |case: &Case| {
         only.as_ref()
@@ -78,7 +79,7 @@ fn cases() -> Vec<Case> {
     all.filter(wanted).collect()
 }
 
-/// What each case does natively.
+/// Returns the result of each case on the host.
 fn expected() -> &'static Deeds {
     static EXPECTED: OnceLock<Deeds> = OnceLock::new();
     EXPECTED.get_or_init(|| {
@@ -93,7 +94,7 @@ fn expected() -> &'static Deeds {
     })
 }
 
-/// One line or more for each case that differs.
+/// Returns one line or more for each case that differs.
 fn differences(options: &[&str]) -> BTreeMap<String, String> {
     let found = suite::run(options, &cases());
     let mut all = BTreeMap::new();

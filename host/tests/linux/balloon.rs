@@ -1,4 +1,4 @@
-//! The host inflates the balloon; a program in need gets the memory back all the same.
+//! Tests that a program gets memory back from an inflated balloon when it needs it.
 
 use crate::ebb::{Holder, PATIENCE};
 use crate::scratch::Scratch;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const MEMORY: u64 = 512 << 20;
 const INFLATED: u64 = 128 << 20;
 
-/// QEMU's control protocol, beside ebb's own connection.
+/// A connection to QEMU's monitor, in addition to ebb's own.
 struct Qmp(BufReader<UnixStream>);
 
 impl Qmp {
@@ -24,7 +24,7 @@ impl Qmp {
         qmp
     }
 
-    /// Sends a command and returns what it returns; events in between are passed over.
+    /// Sends a command and returns its result. Skips events.
     fn ask(&mut self, command: &Value) -> Value {
         writeln!(self.0.get_mut(), "{command}").expect("QEMU reads");
         loop {
@@ -76,12 +76,13 @@ fn a_balloon_yields_to_a_program_in_need_and_loses_no_page() {
     holder.tell("take 1", "taken");
     let mut qmp = Qmp::connect(&socket);
     qmp.set(INFLATED);
-    // More than is left: deflated first, and nobody is killed.
+    // The program needs more memory than is left. The balloon is deflated first, and no process is
+    // killed.
     holder.tell("take 300", "taken");
     let actual = qmp.actual();
     assert!(actual > INFLATED + (100 << 20), "{actual}");
     holder.tell("free", "freed");
-    // Every page that went in comes out again.
+    // Every page that was put into the balloon comes out again.
     qmp.set(MEMORY);
     holder.tell("take 400", "taken");
 }

@@ -1,13 +1,14 @@
-//! A byte through a pipe or a socket costs the same, counted in instructions, whatever the guest's
-//! memory went through before: however many pages are held, and with files packed.
+//! Tests that a byte through a pipe or a socket always costs the same number of instructions: after
+//! any earlier use of the guest's memory, with any number of held pages, and with packed files.
 
 use crate::scratch::Scratch;
 use crate::{ebb, programs};
 
-/// How far above the mean the worst level may be.
+/// The largest ratio of the highest cost to the mean cost.
 const SPREAD: f64 = 1.05;
 
-/// For each kind of line of the program's: its name, the mean and the worst, in instructions.
+/// Returns for each kind of line in the program's output its name, the mean cost and the highest
+/// cost, in instructions.
 fn costs(options: &[&str]) -> Vec<(String, f64, f64)> {
     let mut options = options.to_vec();
     options.push("--icount");

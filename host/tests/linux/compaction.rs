@@ -1,22 +1,22 @@
-//! Memory that moves: what is free in pieces becomes whole, and programs see nothing of it.
+//! Tests of compaction: fragmented free memory becomes whole blocks, and programs do not notice it.
 
 use crate::{ebb, programs};
 
-/// What a program prints in a guest.
+/// Returns the output of a program in a guest.
 fn out(options: &[&str], words: &[&str]) -> String {
     let mut program = vec![programs::text(programs::path(words[0]))];
     program.extend(words[1..].iter().map(|word| (*word).to_owned()));
     ebb::run(240, options, &program).expect(0).out()
 }
 
-/// What a program prints is this, on one CPU and on several. Nobody takes memory out meanwhile, as what counts whole free
-/// blocks would see.
+/// Asserts the output of a program on one CPU and on several. The mode is `off`, so no isolated
+/// block disturbs a test that counts whole free blocks.
 #[track_caller]
 fn prints(words: &[&str], expected: &str) {
     prints_with("off", words, expected);
 }
 
-/// The same where memory goes back in this way.
+/// As [`prints`], with the mode `give_back`.
 #[track_caller]
 fn prints_with(give_back: &str, words: &[&str], expected: &str) {
     for cpus in ["1", "4"] {
@@ -36,7 +36,7 @@ fn who_asks_gets_whole_memory() {
 
 #[test]
 fn it_becomes_whole_before_anybody_asks() {
-    // For the host's sake: it takes whole blocks.
+    // The host takes whole blocks, so the guest compacts memory for it.
     prints_with(
         "shared",
         &["compaction", "wait"],
@@ -46,7 +46,7 @@ fn it_becomes_whole_before_anybody_asks() {
 
 #[test]
 fn huge_pages_are_had_on_demand() {
-    // Nobody else empties blocks meanwhile.
+    // Nothing else empties blocks at this time.
     for cpus in ["1", "4"] {
         let options = ["-m", "256M", "-c", cpus, "--give-back", "off"];
         let said = out(&options, &["compaction", "demand"]);
@@ -132,7 +132,7 @@ fn the_proactiveness_is_0_to_100() {
     assert_eq!(outcome.expect(0).out(), "20\n0\n100\n100\n100\n100\n");
 }
 
-/// Runs a storm while others have memory compacted without a pause.
+/// Runs a storm while other processes request compaction without a pause.
 #[track_caller]
 fn storm(cpus: &str, name: &str, words: &[&str]) {
     let compacting = programs::text(programs::path("compacting"));

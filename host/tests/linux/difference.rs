@@ -1,11 +1,12 @@
-//! Says where two outputs differ.
+//! Shows where two outputs differ.
 
-/// Lines of a difference that are shown, at most.
+/// The largest number of lines of a difference that are shown.
 const SHOWN: usize = 40;
-/// Lines before the first difference that are shown.
+/// The number of lines that are shown before the first difference.
 const CONTEXT: usize = 3;
 
-/// `None` where both are equal; else the first lines that differ, `-` expected and `+` found.
+/// Returns the first lines that differ, with `-` for expected and `+` for found lines. Returns
+/// `None` if both outputs are equal.
 pub(crate) fn between(expected: &[u8], found: &[u8]) -> Option<String> {
     if expected == found {
         return None;
@@ -42,7 +43,7 @@ pub(crate) fn between(expected: &[u8], found: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// A plain line-by-line difference that finds its way again after inserted or missing lines.
+/// A plain difference by lines, which continues correctly after inserted or missing lines.
 fn merge(before: &[&str], after: &[&str]) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut i, mut k) = (0, 0);

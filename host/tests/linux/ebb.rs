@@ -1,4 +1,4 @@
-//! Runs `ebb` on real guests, at most two at a time, with a bound on everything.
+//! Runs `ebb` with real guests, at most two at a time, with limits for time and memory.
 
 use crate::programs;
 use std::ffi::OsStr;
@@ -8,13 +8,13 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Guests that run at the same time: each has two CPUs or more, and CI has two.
+/// The number of guests that run at the same time. Each has two CPUs or more, and CI has two.
 const GUESTS_AT_ONCE: usize = 2;
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
 
-/// The right to run one guest.
+/// The permission to run one guest. Dropping it lets another guest start.
 #[derive(Debug)]
 pub(crate) struct Turn(());
 
@@ -36,7 +36,7 @@ impl Drop for Turn {
     }
 }
 
-/// What came out of a guest.
+/// The status and output of a guest.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
@@ -57,7 +57,7 @@ impl Outcome {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Asserts the status; shows everything where it differs.
+    /// Asserts the exit status. Shows all output if it differs.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32) -> &Self {
         assert_eq!(
@@ -72,15 +72,16 @@ impl Outcome {
     }
 }
 
-/// The last lines of a text: few, so that a log's last page holds those of several failures.
+/// Returns the last lines of a text. They are few, so that the last page of a log shows several
+/// failures.
 pub(crate) fn tail(text: &str) -> String {
     const LINES: usize = 25;
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// `ebb run` under TCG that is ended after `seconds`, with `options` before the program. It sees nothing of the host unless
-/// they say so.
+/// Returns a command for `ebb run` under TCG with `options` before the program, which ends after
+/// `seconds`. The guest sees no file of the host unless the options say so.
 pub(crate) fn command(seconds: u32, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     command
@@ -100,10 +101,11 @@ pub(crate) fn run<S: AsRef<OsStr>>(seconds: u32, options: &[&str], program: &[S]
     finish(&mut command)
 }
 
-/// What a program says on a stock Linux, which is what is right.
+/// Returns the output of a program on stock Linux, as the reference.
 ///
-/// Whether Linux has a huge page to give is partly chance: the host may want memory back of the guest, and what lies where
-/// depends on what ran when. So its memory is left to it, and a run that lacked one, which `whole` says, is not the reference.
+/// It is partly chance whether Linux has a free huge page, because the host may reclaim the guest's
+/// memory and allocations depend on timing. So the guest keeps its memory. A run for which `whole`
+/// returns `false` lacked a huge page and is repeated.
 #[track_caller]
 pub(crate) fn linux<S: AsRef<OsStr>>(
     seconds: u32,
@@ -140,7 +142,7 @@ pub(crate) fn finish(command: &mut Command) -> Outcome {
     }
 }
 
-/// A guest that runs beside the test, and is ended with it.
+/// A guest that runs during the test. Dropping it ends the guest.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) child: Child,
@@ -156,12 +158,12 @@ impl Guest {
         }
     }
 
-    /// A guest of a test that starts more than [`GUESTS_AT_ONCE`].
+    /// Returns a guest without a permission, for a test that starts more than [`GUESTS_AT_ONCE`].
     pub(crate) fn of(child: Child) -> Self {
         Self { child, _turn: None }
     }
 
-    /// Bytes of the guest's RAM that the host holds; `None` before there is a RAM.
+    /// Returns the resident bytes of the guest's RAM. Returns `None` before there is a RAM.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         use std::os::unix::fs::MetadataExt;
         let entries = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).ok()?;
@@ -169,7 +171,7 @@ impl Guest {
             let target = std::fs::read_link(entry.path()).ok()?;
             let target = target.to_string_lossy();
             let metadata = std::fs::metadata(entry.path()).ok()?;
-            // A memfd, or a file without a name on a tmpfs.
+            // The RAM is a memfd, or a file without a name on a tmpfs.
             let in_memory = target.starts_with("/memfd:") || target.starts_with("/#");
             let is_ram = in_memory && metadata.len() >= 32 << 20;
             is_ram.then(|| metadata.blocks() * 512)
@@ -179,13 +181,13 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Both fail only where it ended already.
+        // Both fail only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The program `hold` in a guest, which does as the test says.
+/// A guest that runs the program `hold`, which executes the test's commands.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) guest: Guest,
@@ -193,7 +195,7 @@ pub(crate) struct Holder {
     stdout: BufReader<ChildStdout>,
 }
 
-/// How long a guest may take to do something that it does sooner or later.
+/// The time limit for an action that the guest performs sooner or later.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Holder {
@@ -211,7 +213,7 @@ impl Holder {
         }
     }
 
-    /// Sends one line and waits for the answer.
+    /// Sends one line and returns the answer.
     #[track_caller]
     pub(crate) fn ask(&mut self, line: &str) -> String {
         writeln!(self.stdin, "{line}").expect("the guest reads");
@@ -226,7 +228,7 @@ impl Holder {
         answer.trim_end().to_owned()
     }
 
-    /// Sends one line that must be answered so.
+    /// Sends one line and asserts the answer.
     #[track_caller]
     pub(crate) fn tell(&mut self, line: &str, answer: &str) {
         assert_eq!(self.ask(line), answer, "as the answer to {line:?}");
@@ -236,7 +238,7 @@ impl Holder {
         self.guest.resident_bytes().expect("the guest has a RAM") >> 20
     }
 
-    /// Waits until resident memory is at most so much.
+    /// Waits until at most `mib` MiB are resident.
     #[track_caller]
     pub(crate) fn falls_to(&self, mib: u64) {
         let start = Instant::now();

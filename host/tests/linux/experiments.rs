@@ -1,10 +1,10 @@
-//! The experiments of `workloads` in a guest: each ends as it should and prints its events.
+//! Tests that each experiment of `workloads` ends correctly in a guest and prints its events.
 
 use crate::ebb;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Each experiment, in small.
+/// Each experiment with small parameters.
 const SHORT: [&str; 47] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
@@ -55,7 +55,8 @@ const SHORT: [&str; 47] = [
     "idle 2",
 ];
 
-/// The static program: `EBB_WORKLOADS`, or what `make workloads` builds.
+/// Returns the path of the static program: `EBB_WORKLOADS`, or the one that `make workloads`
+/// builds.
 fn program() -> PathBuf {
     let built = "../target/workloads/x86_64-unknown-linux-gnu/release/ebb-workloads";
     let path = std::env::var_os("EBB_WORKLOADS").map_or_else(
@@ -109,7 +110,8 @@ fn every_experiment_runs_in_a_guest() {
     assert!(lines.next().is_none());
 }
 
-/// A task that wakes many goes on for a moment instead of taking turns with each of them.
+/// Shows that a task that wakes many others continues for a moment, instead of switching to each of
+/// them.
 #[test]
 fn senders_and_receivers_seldom_take_turns() {
     let program = program().display().to_string();
@@ -124,7 +126,7 @@ fn senders_and_receivers_seldom_take_turns() {
             .filter(|event| event["metric"] == "switches")
             .find_map(|event| event["value"].as_f64())
             .expect("their number");
-        // 16,000 messages; it was two turns for each.
+        // There are 16,000 messages. There were once two task switches for each.
         assert!(switches < 4000.0, "{over}: {switches}");
     }
 }

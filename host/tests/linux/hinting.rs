@@ -1,5 +1,5 @@
-//! Page hinting: what a program frees leaves the host, pieces too; modes change while programs store and free, and no byte
-//! is lost.
+//! Tests of page hinting: memory that a program frees leaves the host, fragments too. The mode
+//! changes while programs store and free, and no byte is lost.
 
 use crate::ebb::{self, Guest, Holder};
 use crate::programs;
@@ -7,9 +7,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Resident memory of a guest whose program has only begun.
+/// The resident memory in MiB of a guest whose program has just started.
 const START_MIB: u64 = 16;
-/// Longer than the bound of what waits, and than two passes of the reporter.
+/// A time that is longer than the longest delay of a hint and than two passes of the reporter.
 const LONG: Duration = Duration::from_secs(6);
 const HINTING: [&str; 6] = ["-m", "512M", "-c", "2", "--give-back", "hinting"];
 
@@ -19,7 +19,7 @@ fn set(guest: &str, knob: &str) -> Output {
     command.output().expect("ebb starts")
 }
 
-/// Changes the mode of a guest that must follow.
+/// Changes the mode of a guest and asserts that the guest follows.
 #[track_caller]
 fn switch(guest: &Guest, mode: &str) {
     let output = set(&guest.child.id().to_string(), &format!("give-back={mode}"));
@@ -51,7 +51,7 @@ fn pieces_leave_it_where_the_order_is_small() {
         holder.tell(&format!("show {order}"), small);
         holder.tell("take 200", "taken");
         if small == "0" {
-            // Every other page: no larger piece becomes free.
+            // Every other page is freed, so no larger range becomes free.
             holder.tell("sparse", "freed");
             holder.falls_to(100 + START_MIB + 8);
         }
@@ -84,7 +84,7 @@ fn a_mode_that_is_set_holds_for_what_is_free_already() {
     holder.falls_to(START_MIB);
 }
 
-/// A storm that verifies all that it sees, while its memory is hinted and the mode changes under it.
+/// Runs a storm that verifies its memory, while that memory is hinted and the mode changes.
 fn storm(cpus: &str, seed: &str, append: &str) {
     let mut command = ebb::command(
         500,
@@ -115,7 +115,8 @@ fn storm(cpus: &str, seed: &str, append: &str) {
             break;
         }
         let id = guest.child.id().to_string();
-        // Its socket is not there yet, or not any more; or the storm leaves the guest no time.
+        // This fails if the socket does not exist yet or any more, or if the storm leaves the guest
+        // no time.
         switches += u32::from(set(&id, &format!("give-back={mode}")).status.success());
     }
     assert!(switches >= 6, "{switches} switches");

@@ -1,8 +1,9 @@
-//! A program that passes nonsense to every system call leaves the guest alive.
+//! Tests that a program which passes invalid arguments to every system call does not harm the
+//! guest.
 
 use crate::{ebb, programs};
 
-/// Runs `hostile` with these words, and then an honest program in the same guest.
+/// Runs `hostile` with these arguments, and then an ordinary program in the same guest.
 #[track_caller]
 fn attack(options: &[&str], words: &str) {
     let hostile = format!("{}:/hostile", programs::text(programs::path("hostile")));
@@ -56,7 +57,8 @@ fn every_call_on_one_cpu() {
     attack(&["-c", "1", "--machine", "q35"], "systematic");
 }
 
-/// Seeds are fixed, so that a failure comes again; EBB_TEST_SEED tries another one.
+/// Returns the seed. It is fixed, so that a failure can be repeated. EBB_TEST_SEED sets another
+/// one.
 fn seed(default: &str) -> String {
     std::env::var("EBB_TEST_SEED").unwrap_or_else(|_| default.to_owned())
 }

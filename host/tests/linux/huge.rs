@@ -1,10 +1,10 @@
-//! Huge pages: that they are there when a program asks, and what the kernel counts of them. What they
-//! show is compared with a native run in `alike`.
+//! Tests of huge pages: that a program gets them when it asks, and the kernel's counters for them.
+//! The test `alike` compares the content with a native run.
 
 use crate::scratch::Scratch;
 use crate::{ebb, native, programs};
 
-/// What the program says it saw, by the step before.
+/// Returns the program's figures, each with the name of the step before.
 fn figures(options: &[&str], how: &str) -> Vec<(String, String)> {
     let program = programs::text(programs::path("huge"));
     let outcome = ebb::run(120, options, &[program.as_str(), how]);
@@ -64,7 +64,7 @@ fn each_step_keeps_the_huge_pages_that_it_can() {
 fn who_gets_them_is_a_matter_of_policy() {
     let none = "0 kB in huge pages, 0 kB in the machine, 0 faults, 0 without, 0 blocks parted, \
                 0 entries split";
-    // All four were read before the rest was stored to.
+    // All four blocks were read before the rest was written.
     let all = "8192 kB in huge pages, 8192 kB in the machine, 4 faults, 0 without, \
                0 blocks parted, 0 entries split";
     for (append, how, expected) in [
@@ -141,7 +141,8 @@ fn calls_that_end_within_a_page_on_trial_end() {
     }
 }
 
-/// Ebb's answers are those of a stock Linux, which has no huge pages in a guest of less than 512 MiB.
+/// Asserts that Ebb gives the same answers as a stock Linux, which uses no huge pages in a guest of
+/// less than 512 MiB.
 #[track_caller]
 fn is_as_on_linux(program: &str) {
     let program = programs::text(programs::path(program));
@@ -233,7 +234,8 @@ fn nothing_is_lost_of_huge_pages_of_files() {
     }
 }
 
-/// Pages that are joined leave whole blocks, in which the next are joined: the host is asked for no more memory.
+/// Shows that collapsed pages leave whole free blocks for the next collapse, so the host provides
+/// no more memory.
 #[test]
 fn joining_needs_no_more_memory_of_the_host() {
     let scratch = Scratch::new("joined");
@@ -250,7 +252,8 @@ fn joining_needs_no_more_memory_of_the_host() {
             .and_then(|text| text.parse::<u64>().ok())
             .expect("a number")
             >> 20;
-        // 128 MiB that are joined, and what the kernel has; twice that where each is joined elsewhere.
+        // 128 MiB are collapsed, and the kernel has some memory. It would be twice as much if each
+        // page were collapsed into another block.
         assert!(
             (128..170).contains(&mebibytes),
             "{cpus} CPUs: {mebibytes} MiB"

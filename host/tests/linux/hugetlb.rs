@@ -1,8 +1,9 @@
-//! The pool of huge pages, as programs see it: on this kernel and on a stock Linux, call by call and counter by counter.
+//! Tests of the pools of huge pages as programs see them, compared with a stock Linux call by call
+//! and counter by counter.
 
 use crate::{ebb, programs};
 
-/// What a program prints in a guest.
+/// Returns the output of a program in a guest.
 fn out(options: &[&str], words: &[&str]) -> String {
     let mut program = vec![programs::text(programs::path(words[0]))];
     program.extend(words[1..].iter().map(|word| (*word).to_owned()));
@@ -82,8 +83,8 @@ fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
     }
 }
 
-/// A pool that shrinks allocates memory for the descriptors of its pages, which does not move. That memory
-/// has to come from the lowest GiB, in every order of the pool's pages that a report to the host leaves.
+/// Shows that a pool that shrinks allocates the unmovable memory for its page descriptors from the
+/// lowest GiB, for every order of the pool's pages that a report to the host can leave.
 #[test]
 #[ignore = "long: make test-long"]
 fn a_pool_that_had_all_memory_leaves_room_for_a_page_of_1_gib() {
@@ -101,7 +102,8 @@ fn a_pool_that_had_all_memory_leaves_room_for_a_page_of_1_gib() {
     }
 }
 
-/// A task that waits for a page which is back in a moment must not keep a CPU from the reporter, which may wait for that CPU.
+/// Shows that a task which waits for a page that is being reported does not keep a CPU from the
+/// reporter.
 #[test]
 fn nobody_stops_where_pages_are_wanted_that_the_host_is_told_of() {
     let storm = ["hugetlb_told_storm", "6", "30", "200"];
@@ -110,7 +112,7 @@ fn nobody_stops_where_pages_are_wanted_that_the_host_is_told_of() {
     assert_eq!(said, right);
 }
 
-/// With the descriptors of huge pages written one by one: what programs see is the same.
+/// Shows that programs see the same if the page descriptors of huge pages are kept.
 #[test]
 fn the_pool_without_the_exchange_is_as_with_it() {
     let with = out(&["-m", "256M"], &["hugetlb"]);
@@ -139,8 +141,8 @@ fn nothing_is_lost_while_the_pool_changes_its_size() {
     }
 }
 
-/// Where there is no frame for the descriptors of pages that leave the pool, the pages carry them, and are whole again
-/// when there is memory.
+/// Shows that pages that leave the pool carry their own descriptors if no frame is free for them,
+/// and become whole again when memory is free.
 #[test]
 fn a_full_memory_refuses_no_page_its_way_back() {
     let said = out(&["-m", "256M", "-c", "2"], &["hugetlb_full"]);
@@ -148,7 +150,8 @@ fn a_full_memory_refuses_no_page_its_way_back() {
     assert_eq!(said, expected);
 }
 
-/// More CPUs than the host has: some stand still while they hold a page that its owner wants.
+/// Shows that an owner gets its pages even if a CPU stops while it holds a page, with more CPUs
+/// than the host has.
 #[test]
 fn an_owner_always_has_its_pages() {
     for cpus in ["1", "4", "16"] {

@@ -1,4 +1,4 @@
-//! Knobs under /proc and /sys: read, written, refused, and set on the command line.
+//! Tests of settings under /proc and /sys: read, written, refused, and set on the command line.
 
 use crate::ebb;
 
@@ -88,6 +88,6 @@ fn an_unsupported_call_is_named_once() {
     let program = crate::programs::text(crate::programs::path("identity"));
     let outcome = ebb::run(60, &["-m", "128M", "-c", "2", "-v"], &[program]);
     let log = outcome.expect(0).err();
-    // Call 9999 is made once by the program; a number beyond the table is no call to name.
+    // The program makes call 9999 once. The log names no call beyond the table.
     assert!(log.matches("not supported").count() <= 3, "{log}");
 }

@@ -1,4 +1,4 @@
-//! Numbers of CPUs, machine types, instruction counting.
+//! Tests of numbers of CPUs, machine types and instruction counting.
 
 use crate::{ebb, programs};
 
@@ -38,7 +38,7 @@ fn many_starts_in_a_row_end_as_they_should() {
     }
 }
 
-/// With instructions as the clock the same work takes the same time, to the nanosecond.
+/// Shows that with instructions as the clock, the same work takes the same time to the nanosecond.
 #[test]
 fn counted_time_is_the_same_twice() {
     let run = || {

@@ -1,8 +1,8 @@
-//! Linux programs in guests: each runs natively and in a guest, and what comes out must be equal.
+//! Tests that run Linux programs natively and in a guest. The results must be equal.
 //!
-//! The C and Rust sources and the shell scripts stand in `tests/programs`. They are built here, so
-//! these tests need gcc with static libraries, rustc, busybox and QEMU; what is missing fails a
-//! test with the name of its package, nothing is skipped.
+//! The C and Rust sources and the shell scripts are in `tests/programs` and are built here. So
+//! these tests need gcc with static libraries, rustc, busybox and QEMU. If one is missing, a test
+//! fails with the name of its package, and no test is skipped.
 
 mod alike;
 mod balloon;

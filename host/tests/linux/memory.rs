@@ -1,4 +1,5 @@
-//! What a program frees leaves the host, in the guest's own time; what nobody uses never enters it.
+//! Tests that memory which a program frees leaves the host after some time, and that memory which
+//! is never used is never resident.
 
 use crate::ebb::{self, Holder};
 use crate::programs;
@@ -6,9 +7,9 @@ use crate::scratch::Scratch;
 use std::thread;
 use std::time::Duration;
 
-/// Resident memory of a guest whose program has only begun.
+/// The resident memory in MiB of a guest whose program has just started.
 const START_MIB: u64 = 16;
-/// Longer than two passes of the reporter.
+/// A time that is longer than two passes of the reporter.
 const TWO_PASSES: Duration = Duration::from_secs(6);
 
 #[test]
@@ -31,7 +32,7 @@ fn small_pieces_come_back_once_the_order_is_small() {
     holder.tell(&format!("write {order} 0"), "written");
     holder.tell(&format!("show {order}"), "0");
     holder.tell("take 200", "taken");
-    // Every other page: no block of 2 MiB becomes free.
+    // Every other page is freed, so no block of 2 MiB becomes free.
     holder.tell("sparse", "freed");
     holder.falls_to(100 + START_MIB + 8);
     assert!(
@@ -43,10 +44,11 @@ fn small_pieces_come_back_once_the_order_is_small() {
     holder.falls_to(START_MIB);
 }
 
-/// Pieces are no blocks, but what is between them moves.
+/// Shows that fragmented free memory goes back, because the used pages between the fragments are
+/// migrated.
 #[test]
 fn what_is_free_in_pieces_comes_back() {
-    // With one, moving must not be taken for work that is in the way of it.
+    // With one CPU, the migration itself must not count as work that delays it.
     for cpus in ["1", "2"] {
         let mut holder = Holder::start(&["-m", "512M", "-c", cpus]);
         holder.tell("take 200", "taken");
@@ -73,7 +75,7 @@ fn without_reporting_it_stays() {
         "{} MiB",
         holder.resident_mib()
     );
-    // The same memory is taken again, so resident memory grows no further.
+    // The same memory is used again, so resident memory does not grow.
     holder.tell("take 200", "taken");
     assert!(
         holder.resident_mib() < 200 + START_MIB + 8,
@@ -131,7 +133,7 @@ fn only_the_program_that_takes_it_all_is_ended() {
            sibling was ended by signal 15\n\
            kept: yes\n";
     assert_eq!(outcome.expect(0).out(), expected);
-    // The program went on, and what became of its children is told all the same.
+    // The program continued, and the end of its children is reported nevertheless.
     let summary = outcome.err();
     assert!(
         summary.contains("out of memory: the guest killed 4 processes"),
@@ -159,7 +161,7 @@ fn a_full_file_system_can_be_emptied_again() {
 
 #[test]
 fn nothing_is_lost_when_programs_end() {
-    // Whatever these leave allocated would be missing from MemFree afterwards.
+    // Memory that these programs leak would be missing from MemFree afterwards.
     let names = [
         "fork_storm",
         "thread_storm",
@@ -193,13 +195,13 @@ fn nothing_is_lost_when_programs_end() {
     let [before, first, _, last] = rounds[..] else {
         panic!("not three rounds: {out}")
     };
-    // Of what is free, each CPU holds up to 256 KiB for itself that MemFree does not count.
+    // Each CPU caches up to 256 KiB of free memory, which MemFree does not count.
     let lost = kib(first, "MemFree") - kib(last, "MemFree");
     assert!(
         lost < 512,
         "MemFree fell by {lost} KiB over two rounds: {out}"
     );
-    // These count frame by frame; a few pages come and go with what the shell does just then.
+    // These fields count single frames. A few pages depend on what the shell does at the moment.
     let held = |meminfo| -> i64 {
         ["Slab", "KernelStack", "PageTables", "VmallocUsed"]
             .iter()
@@ -213,7 +215,7 @@ fn nothing_is_lost_when_programs_end() {
     );
 }
 
-/// A field of `/proc/meminfo`.
+/// Returns a field of `/proc/meminfo` in KiB.
 #[track_caller]
 fn kib(meminfo: &str, field: &str) -> i64 {
     meminfo

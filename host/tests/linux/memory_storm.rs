@@ -1,18 +1,19 @@
-//! Storms over virtual memory: `programs/rust/vmstorm.rs` compares all that programs see with naive
-//! models. It must find nothing, natively (or the test is wrong) as well as in guests.
+//! Tests with storms over virtual memory: `programs/rust/vmstorm.rs` compares everything that
+//! programs see with naive models. It must find no error in guests, and none natively, where an
+//! error would be one of the test.
 
 use crate::{ebb, native, programs};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Of the runs that are part of every test.
+/// The length of the runs that are part of every test.
 const SHORT: &str = "20s";
-/// Each of the six runs of `make stress-vm`.
+/// The length of each of the six runs of `make stress-vm`.
 const LONG: &str = "95s";
-/// How long a guest may take beyond its program's own end: a storm that is stuck says so after 90
-/// seconds, and a machine that does other things too is slow.
+/// The time in seconds after which a guest is ended. It exceeds the length of the storm, because a
+/// stuck storm reports that after 90 seconds, and the machine may be busy.
 const GUEST_SECONDS: u32 = 400;
 
-/// Runs a storm in a guest of so many CPUs; what it found is the failure's text.
+/// Runs a storm in a guest with `cpus` CPUs. Fails with the findings as text.
 fn storm(cpus: &str, disk: bool, seed: u64, length: &str) -> Result<(), String> {
     let mut options = vec!["-c", cpus, "-m", "256M"];
     let mut words = vec![
@@ -65,7 +66,7 @@ fn nothing_is_found_with_four_cpus() {
     must_find_nothing("4", true, 3);
 }
 
-/// `make stress-vm`: seeds that nobody has chosen, about ten minutes.
+/// Runs `make stress-vm`: storms with random seeds, about ten minutes.
 #[test]
 #[ignore = "takes ten minutes"]
 fn long() {

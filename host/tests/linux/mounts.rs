@@ -1,5 +1,5 @@
-//! tmpfs mounted by programs, and the knobs of System V shared memory. What Linux does was settled by
-//! running `mounts` on it as root: only there it can be compared.
+//! Tests of tmpfs mounts by programs, and of the settings of System V shared memory. The expected
+//! results come from `mounts` as root on Linux, because only root can run it there.
 
 use crate::{ebb, programs};
 

@@ -1,4 +1,4 @@
-//! Runs a program on the host itself: what it does here is what it should do in a guest.
+//! Runs a program on the host. Its result there is the expected result in a guest.
 
 use crate::scratch::Scratch;
 use std::io::Read;
@@ -9,19 +9,19 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than any program here takes on a machine that does other things too.
+/// More time than any program here needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a program did, wherever it ran.
+/// The result of a program, on the host or in a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deed {
-    /// As a shell sees it: 128 and the signal where one ended it.
+    /// The status as in a shell: 128 plus the signal if a signal ended the program.
     pub(crate) status: i32,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
 }
 
-/// The static busybox that guests get too.
+/// Returns the path of the static busybox, which guests use too.
 pub(crate) fn busybox() -> PathBuf {
     let places = ["/bin/busybox", "/usr/bin/busybox"];
     let found = places
@@ -31,7 +31,7 @@ pub(crate) fn busybox() -> PathBuf {
     found.expect("no busybox here: apt-get install busybox-static")
 }
 
-/// A folder with a link for each applet, as guests have in /bin.
+/// Returns a folder with a link for each applet, as in the guest's /bin.
 fn applets() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -42,18 +42,18 @@ fn applets() -> &'static Path {
             .output()
             .expect("busybox runs");
         for applet in String::from_utf8_lossy(&output.stdout).lines() {
-            // It may be there from an earlier run.
+            // The link may exist from an earlier run.
             let _ = std::os::unix::fs::symlink(busybox(), folder.join(applet));
         }
         folder
     })
 }
 
-/// Runs a program in a folder of its own, with the environment that guests' programs get here.
+/// Runs a program in a folder of its own, with the same environment as in a guest.
 pub(crate) fn run(program: &Path, words: &[&str], script: Option<&Path>) -> Deed {
     let folder = Scratch::new("native");
-    // Whoever runs the tests may have been started with signals ignored, as by nohup or in the
-    // background of a script; a guest's program is not.
+    // The tests may have been started with ignored signals, by nohup or in the background of a
+    // script. A guest's program never is.
     let mut command = Command::new("/usr/bin/env");
     command.arg("--default-signal").arg(program);
     if let Some(script) = script {

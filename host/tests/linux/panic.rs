@@ -1,4 +1,4 @@
-//! When the guest kernel itself gives up, ebb says so and shows what it said last.
+//! Tests that ebb reports a panic of the guest kernel and shows the last lines of its log.
 
 use crate::scratch::Scratch;
 use crate::{ebb, programs};
@@ -29,7 +29,8 @@ fn a_kernel_that_is_told_to_crash_does() {
     assert!(log.contains("the guest kernel panicked"), "{log}");
 }
 
-/// The archive is unpacked before there are tasks, and `/proc/self` leads to none.
+/// Shows that packed files below `/proc` cause no panic, although `/proc/self` refers to no task
+/// when the archive is unpacked.
 #[test]
 fn files_that_are_packed_below_proc_are_no_panic() {
     let scratch = Scratch::new("packed-below-proc");
@@ -48,7 +49,7 @@ fn files_that_are_packed_below_proc_are_no_panic() {
     }
     let outcome = ebb::run(60, &options, &["sh", "-c", "echo alive"]);
     assert_eq!(outcome.expect(0).out(), "alive\n");
-    // What a script names there is nothing that ebb packs.
+    // ebb packs no interpreter at this path.
     let script = scratch.write("script", "#!/proc/self/exe\n");
     let executable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&script, executable).expect("it is ours");
@@ -60,13 +61,13 @@ fn files_that_are_packed_below_proc_are_no_panic() {
         outcome.err()
     );
     outcome.expect(126);
-    // In a guest it is who runs the script.
+    // In the guest, the path refers to the program that runs the script.
     let words = r"printf '#!/proc/self/exe\n' > s; chmod +x s; ./s; echo $?";
     let outcome = ebb::run(60, &options, &["sh", "-c", words]);
     assert_eq!(outcome.expect(0).out(), "127\n");
 }
 
-/// Code of ours in place of a function of the kernel that `ebb` embeds.
+/// A copy of the kernel in `ebb` with other code for some functions.
 struct Patched(Scratch, String);
 
 impl Patched {
@@ -82,7 +83,7 @@ impl Patched {
         Self(scratch, path)
     }
 
-    /// What ebb says of a guest of this kernel that does as `script` says, and panics.
+    /// Returns the log of ebb for a guest with this kernel that runs `script` and panics.
     fn log(&self, script: &str) -> String {
         let options = ["-m", "64M", "-c", "2", "--kernel-image", &self.1];
         let outcome = ebb::run(60, &options, &["sh", "-c", script]);
@@ -91,7 +92,7 @@ impl Patched {
     }
 }
 
-/// Where in the file the code of a function stands.
+/// Returns the file offset of a function's code.
 fn place(image: &[u8], function: &str, bytes: usize) -> usize {
     let file = elf::ElfBytes::<elf::endian::LittleEndian>::minimal_parse(image).expect("ELF");
     let (symbols, names) = file.symbol_table().expect("ELF").expect("symbols");
@@ -112,7 +113,7 @@ fn place(image: &[u8], function: &str, bytes: usize) -> usize {
     at
 }
 
-/// The kernel's own lines on bugs that it met.
+/// Returns the kernel's own lines about panics.
 fn told(log: &str) -> Vec<&str> {
     let lines = log.lines().filter(|line| line.contains("kernel panicked"));
     lines
@@ -120,7 +121,7 @@ fn told(log: &str) -> Vec<&str> {
         .collect()
 }
 
-/// `swapgs`; GS base to `base`; a store through it; `ud2`.
+/// Machine code: `swapgs`, GS base set to `base`, a store through it, `ud2`.
 fn entry_that_loses_gs(base: u64) -> Vec<u8> {
     let [low, high] = [base & 0xffff_ffff, base >> 32].map(|half| half.to_le_bytes());
     [
@@ -158,7 +159,7 @@ fn a_trap_while_a_panic_is_told_ends_it() {
     let script = "echo c > /proc/sysrq-trigger";
     let kernel = Patched::new("panic-nested", &[(BACKTRACE, UD2)]);
     let log = kernel.log(script);
-    // The first one is told first, and the second one in a line.
+    // The first panic is reported first, and the second one in a single line.
     assert!(log.contains("sysrq triggered crash"), "{log}");
     let lines = told(&log);
     assert_eq!(lines.len(), 2, "{log}");
@@ -166,7 +167,7 @@ fn a_trap_while_a_panic_is_told_ends_it() {
         lines[1].contains("while panicking: invalid instruction"),
         "{log}"
     );
-    // Also of a trap, and where nothing of the CPU can be relied on.
+    // This also holds for a trap, and if the CPU's state is unusable.
     let entry = entry_that_loses_gs(0xffff_f000_0000_0000);
     let kernel = Patched::new("panic-nested-gs", &[(ENTRY, &entry), (BACKTRACE, UD2)]);
     let log = kernel.log("true");

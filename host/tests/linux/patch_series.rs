@@ -1,12 +1,13 @@
-//! The commands that the patch series on the descriptors of huge pages shows, as they stand there, on this kernel and on
-//! a stock Linux: both print the same but for the numbers.
+//! Runs the commands that the patch series about the descriptors of huge pages shows, on Ebb's
+//! kernel and on a stock Linux. Both must print the same except for the numbers.
 
 use crate::ebb;
 
-/// Linux clears what it allocates unless this is said, and the pools here are larger than what is worth it.
+/// By default, Linux clears the memory that it allocates. That would take too long for the large
+/// pools here.
 const NOT_CLEARED: &str = "init_on_alloc=0";
 
-/// What a shell prints in a guest, with both its streams in one.
+/// Returns the output of a shell in a guest, with both streams in one.
 fn shell(memory: &str, words: &str, kernel: &[&str], script: &str) -> String {
     let words = format!("{NOT_CLEARED} {words}");
     let options = [&["-m", memory, "--append", &words], kernel].concat();
@@ -15,7 +16,7 @@ fn shell(memory: &str, words: &str, kernel: &[&str], script: &str) -> String {
     ebb::run(300, &options, &program).expect(0).out()
 }
 
-/// The text with `N` for each number and one space for several.
+/// Returns the text with `N` for each number and one space for several.
 fn without_numbers(text: &str) -> String {
     let mut plain = String::new();
     for line in text.lines() {
@@ -35,7 +36,7 @@ fn without_numbers(text: &str) -> String {
     plain
 }
 
-/// The lines whose numbers are the same, too: what the pool says, and what its size is.
+/// Returns the lines whose numbers must be equal, too: those about the pool and its size.
 fn of_the_pool(text: &str) -> Vec<&str> {
     let is_its = |line: &&str| {
         line.starts_with("Huge") || line.bytes().all(|letter| letter.is_ascii_digit())
@@ -49,7 +50,8 @@ fn numbers_are_left_out() {
     assert_eq!(without_numbers(line), "HugePages_Total: N \nreal Nm Ns \n");
 }
 
-/// "1) Allocating 10240 2MB hugetlb pages" and "2) Freeing": the first commands of the series, and what says that they did it.
+/// Shows that the first commands of the series, "1) Allocating 10240 2MB hugetlb pages" and "2)
+/// Freeing", have the expected results.
 #[test]
 fn allocating_and_freeing_10240_pages() {
     let script = "cat /proc/sys/vm/hugetlb_optimize_vmemmap; cat /proc/meminfo; free -m; \
@@ -65,7 +67,7 @@ fn allocating_and_freeing_10240_pages() {
         assert_eq!(of_the_pool(&ours), of_the_pool(&linux), "{words}");
         assert!(ours.contains("HugePages_Free:    10240\n"), "{ours}");
         for said in [&ours, &linux] {
-            // The pool's half is not there for other promises; what descriptors give up is.
+            // CommitLimit falls by half of the pool, less the memory of the freed descriptors.
             let limit = kib(said, "CommitLimit:");
             let fell = limit[0] - limit[1];
             assert!((9 << 20..=10 << 20).contains(&fell), "{fell}: {said}");
@@ -73,16 +75,16 @@ fn allocating_and_freeing_10240_pages() {
     }
 }
 
-/// The testers' table: `free -m` with the pool made at boot. They had 70 GiB, and 32 GiB in the pool; here it is less,
-/// and [docs/measurements.md](../../../docs/measurements.md) has it as they had it.
+/// Shows the testers' table, `free -m` with a pool that is made at boot, with a smaller pool than
+/// theirs; [docs/measurements.md](../../../docs/measurements.md) has it with their sizes.
 #[test]
 #[ignore = "long: make test-long"]
 fn what_a_pool_from_boot_on_leaves() {
     const POOL_MIB: u64 = 4 << 10;
-    // What all descriptors of the pool take.
+    // The size of all descriptors of the pool in MiB.
     let all = POOL_MIB / 64;
     for (pages, linux_keeps) in [
-        // One page of eight is kept of each huge page's descriptors.
+        // Linux keeps one of eight pages of descriptors for each huge page.
         ("hugepagesz=2M hugepages=2048", all / 8),
         ("hugepagesz=1G hugepages=4", 0),
     ] {
@@ -107,14 +109,14 @@ fn what_a_pool_from_boot_on_leaves() {
     }
 }
 
-/// What `/proc/meminfo` says of one thing, each time that it was shown.
+/// Returns all values of a field of `/proc/meminfo` in `text`, in KiB.
 fn kib(text: &str, name: &str) -> Vec<u64> {
     let values = text.lines().filter_map(|line| line.strip_prefix(name));
     let numbers = values.filter_map(|value| value.split_ascii_whitespace().next()?.parse().ok());
     numbers.collect()
 }
 
-/// The first number of `free -m`.
+/// Returns the total memory in MiB from the output of `free -m`.
 fn total_mib(free: &str) -> u64 {
     let line = free.lines().find_map(|line| line.strip_prefix("Mem:"));
     let total = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());

@@ -1,6 +1,6 @@
-//! Guests whose virtual CPUs stand still: paused by `ebb pause`, or with a QEMU that a signal has
-//! stopped. What is free in them goes back, in every mode; whatever they do goes on as if nothing
-//! had been.
+//! Tests of guests with stopped virtual CPUs: paused by `ebb pause`, or with a QEMU that a signal
+//! has stopped. Their free memory goes back in every mode, and everything continues correctly after
+//! the pause.
 
 use crate::ebb::{self, Guest, Holder};
 use crate::programs;
@@ -12,11 +12,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Resident memory of a guest whose program has only begun.
+/// The resident memory in MiB of a guest whose program has just started.
 const START_MIB: u64 = 16;
 const MODES: [&str; 4] = ["shared", "hinting", "reporting", "off"];
 
-/// `ebb` with these words, for the guest of this run.
+/// Runs `ebb` with these arguments, for the guest of the run `run`.
 fn ebb(words: &[&str], run: u32) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     let run = run.to_string();
@@ -24,7 +24,7 @@ fn ebb(words: &[&str], run: u32) -> Output {
     command.args(&words[1..]).output().expect("ebb starts")
 }
 
-/// What it says, having ended so.
+/// Runs `ebb` with these arguments, asserts its status, and returns its output.
 #[track_caller]
 fn says(words: &[&str], guest: &Guest, code: i32) -> String {
     let output = ebb(words, guest.child.id());
@@ -34,7 +34,7 @@ fn says(words: &[&str], guest: &Guest, code: i32) -> String {
     text
 }
 
-/// The guest's figures, as `ebb top` has them.
+/// Returns the guest's figures from `ebb top`.
 fn figures(guest: &Guest) -> Value {
     let start = Instant::now();
     loop {
@@ -52,7 +52,7 @@ fn figures(guest: &Guest) -> Value {
     }
 }
 
-/// Waits until the figures are as wanted.
+/// Waits until the figures satisfy `wanted`, and returns them.
 #[track_caller]
 fn until(guest: &Guest, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let start = Instant::now();
@@ -84,12 +84,12 @@ fn signal(pid: u32, name: &str) {
     assert!(status.expect("kill starts").success(), "{name} {pid}");
 }
 
-/// What is free in a guest that is paused is the host's, whatever its mode and its CPUs, and all of
-/// it is there again afterwards.
+/// Shows that the free memory of a paused guest goes back in every mode and with any number of
+/// CPUs, and can be used again afterwards.
 #[test]
 fn what_is_free_in_a_paused_guest_goes_back() {
-    // Of one CPU QEMU's translator does not make exchanges atomic, unless the guest was started for
-    // it.
+    // QEMU's translator makes the exchanges of a single CPU atomic only if the guest was started in
+    // the mode `shared`.
     for (cpus, modes) in [("1", &MODES[1..]), ("2", &MODES[..])] {
         for mode in modes {
             let mut holder = Holder::start(&["-m", "512M", "-c", cpus, "--give-back", mode]);
@@ -113,7 +113,7 @@ fn what_is_free_in_a_paused_guest_goes_back() {
     }
 }
 
-/// The first screen of the README.
+/// Shows the first example of the README.
 #[test]
 fn a_paused_guest_gives_what_it_has_freed_and_is_shown() {
     let mut holder = Holder::start(&[
@@ -126,7 +126,7 @@ fn a_paused_guest_gives_what_it_has_freed_and_is_shown() {
         "--name",
         "job",
     ]);
-    // On a busy host the guest may report what it has freed before it is paused.
+    // On a busy host, the guest may report its freed memory before it is paused.
     let attempt = |holder: &mut Holder| {
         holder.tell("take 400", "taken");
         holder.tell("free", "freed");
@@ -149,7 +149,7 @@ fn a_paused_guest_gives_what_it_has_freed_and_is_shown() {
     let table = top.args(["top", "--once"]).output().expect("ebb starts");
     let table = String::from_utf8_lossy(&table.stdout).into_owned();
     assert!(table.contains("job (paused)"), "{table}");
-    // What is so already is said, and is no failure.
+    // A second pause is reported as such and is no failure.
     let again = says(&["pause"], &holder.guest, 0);
     assert_eq!(again, "job: is paused already\n");
     assert_eq!(says(&["resume"], &holder.guest, 0), "job: runs\n");
@@ -158,7 +158,8 @@ fn a_paused_guest_gives_what_it_has_freed_and_is_shown() {
     holder.tell("take 400", "taken");
 }
 
-/// The host keeps to a mode that is set while a guest is paused; the guest follows when it goes on.
+/// Shows that the host applies a mode that is set while a guest is paused, and that the guest
+/// follows after the pause.
 #[test]
 fn a_mode_can_be_set_of_a_paused_guest() {
     let mut holder = Holder::start(&["-m", "512M", "-c", "2", "--give-back", "off"]);
@@ -177,7 +178,7 @@ fn a_mode_can_be_set_of_a_paused_guest() {
     holder.falls_to(START_MIB);
 }
 
-/// Time of the host's CPUs that a process and its threads have taken, in clock ticks.
+/// Returns the CPU time of a process and its threads in clock ticks.
 fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let (_, rest) = stat.rsplit_once(')').expect("a name");
@@ -185,16 +186,17 @@ fn ticks(pid: u32) -> u64 {
         .split(' ')
         .filter_map(|word| word.parse().ok())
         .collect();
-    // User and system time are the 14th and 15th field, and the state is no number.
+    // User and system time are the 14th and 15th field. The state is skipped, because it is no
+    // number.
     fields[10] + fields[11]
 }
 
-/// A guest that is busy takes nothing of the host's CPUs while it is paused, and its clocks and
-/// timers stand still with it.
+/// Shows that a busy guest uses no CPU time of the host while it is paused, and that its clocks and
+/// timers stop.
 #[test]
 fn a_paused_guest_takes_no_cpu_and_its_clocks_stand_still() {
     const PAUSE: Duration = Duration::from_secs(4);
-    // Ten lines a second by a timer of the guest's, beside a task that is always busy.
+    // The guest prints ten lines a second by a timer, next to a task that is always busy.
     let script = "(while :; do :; done) & while :; do read up rest < /proc/uptime; echo $up; sleep 0.1; done";
     let mut command = ebb::command(120, &["-m", "128M", "-c", "2"]);
     command.args(["--", "sh", "-c", script]);
@@ -210,11 +212,11 @@ fn a_paused_guest_takes_no_cpu_and_its_clocks_stand_still() {
     let before = ticks(run) + ticks(qemu);
     thread::sleep(PAUSE);
     let taken = ticks(run) + ticks(qemu) - before;
-    // A guest that runs takes a hundred a second.
+    // A running guest takes a hundred ticks a second.
     assert!(taken <= 8, "{taken} ticks in {PAUSE:?}");
     says(&["resume"], &guest, 0);
-    // Lines that came before the pause are read after it. No two are apart by the pause, and none
-    // comes in a burst.
+    // Lines from before the pause are read after it. No two lines may differ by the length of the
+    // pause, and no lines may come in a burst.
     let mut last = next();
     for _ in 0..60 {
         let now = next();
@@ -226,7 +228,8 @@ fn a_paused_guest_takes_no_cpu_and_its_clocks_stand_still() {
     }
 }
 
-/// A signal for the program lets a paused guest go on, and the time that a run has ends it.
+/// Shows that a signal for the program resumes a paused guest, and that the run's time limit ends
+/// it.
 #[test]
 fn a_paused_guest_can_be_ended() {
     for (name, code) in [("-INT", 9), ("-TERM", 7)] {
@@ -251,8 +254,7 @@ fn a_paused_guest_can_be_ended() {
     assert_eq!(guest.child.wait().expect("a child").code(), Some(124));
 }
 
-/// Pauses at any moment lose no byte on the way to a program, on its way back, and to and from a
-/// disk.
+/// Shows that pauses at any moment lose no byte on the way to and from the program and the disk.
 #[test]
 fn streams_and_disks_go_on_where_they_stood() {
     let scratch = Scratch::new("paused");
@@ -283,7 +285,7 @@ fn streams_and_disks_go_on_where_they_stood() {
         });
         let mut pauses = 0;
         while !reader.is_finished() {
-            // In its last moment it cannot be asked any more.
+            // A run that is about to end cannot be paused any more.
             let paused = ebb(&["pause"], guest.child.id()).status.success();
             thread::sleep(Duration::from_millis(30));
             pauses += u32::from(paused && ebb(&["resume"], guest.child.id()).status.success());
@@ -296,8 +298,8 @@ fn streams_and_disks_go_on_where_they_stood() {
     assert!(got == sent, "{} bytes, or others than were sent", got.len());
 }
 
-/// A QEMU that a signal has stopped gives what is free, where the guest's exchanges are whole at
-/// any moment, and nothing hangs.
+/// Shows that a guest whose QEMU was stopped by a signal gives its free memory back if its atomic
+/// instructions are atomic for the host, and that nothing hangs.
 #[test]
 fn a_guest_whose_qemu_was_stopped_gives_too_and_nothing_hangs() {
     for mode in MODES {
@@ -324,7 +326,7 @@ fn a_guest_whose_qemu_was_stopped_gives_too_and_nothing_hangs() {
         });
         holder.tell("take 400", "taken");
     }
-    // SIGTERM ends one that does not go on.
+    // SIGTERM ends a run whose QEMU stays stopped.
     let mut command = ebb::command(120, &["-m", "128M", "--grace", "1s"]);
     command.args(["--", "sh", "-c", "echo ready; sleep 1000"]);
     let mut guest = Guest::start(&mut command);
@@ -335,8 +337,8 @@ fn a_guest_whose_qemu_was_stopped_gives_too_and_nothing_hangs() {
     assert_eq!(guest.child.wait().expect("a child").code(), Some(128 + 15));
 }
 
-/// A stock Linux can be paused. It gives by its balloon, for which its CPUs must run, and says so
-/// at once.
+/// Shows that a stock Linux can be paused, and that a request for memory then fails at once,
+/// because its balloon needs running CPUs.
 #[test]
 fn a_paused_stock_guest_keeps_what_it_has() {
     let options = [
@@ -360,7 +362,7 @@ fn a_paused_stock_guest_keeps_what_it_has() {
     says(&["reclaim"], &holder.guest, 0);
 }
 
-/// A guest can be paused before its kernel has begun, and again and again while it starts.
+/// Shows that a guest can be paused before its kernel starts, and repeatedly while it boots.
 #[test]
 fn a_guest_can_be_paused_while_it_starts() {
     let mut command = ebb::command(200, &["-m", "128M", "-c", "2"]);
@@ -377,8 +379,8 @@ fn a_guest_can_be_paused_while_it_starts() {
     assert_eq!(out, "began\n", "after {pauses} pauses");
 }
 
-/// A storm that verifies all that it sees, paused wherever its CPUs happen to be, while the host
-/// takes what is free.
+/// Shows that a storm that verifies its memory finds no error while it is paused at any moment and
+/// the host takes its free memory.
 #[test]
 #[ignore = "long: make test-long"]
 fn a_storm_loses_nothing_while_it_is_paused() {
@@ -396,7 +398,7 @@ fn a_storm_loses_nothing_while_it_is_paused() {
                 break;
             }
             let run = guest.child.id();
-            // Its socket is not there yet, or not any more.
+            // The socket does not exist yet, or not any more.
             if ebb(&["pause"], run).status.success() {
                 ebb(&["reclaim"], run);
                 ebb(&["set", &format!("give-back={mode}")], run);
@@ -442,7 +444,7 @@ impl Filler {
         }
     }
 
-    /// Asks one question at its control socket.
+    /// Sends one request to its control socket and returns the answer.
     fn ask(&mut self, question: &Value) -> Value {
         writeln!(self.control.get_ref(), "{question}").expect("it listens");
         let mut line = String::new();
@@ -469,7 +471,7 @@ impl Filler {
         rest.trim_start().to_owned()
     }
 
-    /// Has it free, and pauses it as soon as it says so.
+    /// Lets the guest free its memory, and pauses it as soon as it reports that.
     fn free_and_pause(&mut self) {
         self.tell("free");
         self.says("freed");
@@ -489,19 +491,19 @@ impl Filler {
     }
 }
 
-/// What came of one pause.
+/// The result of one pause.
 #[derive(Copy, Clone, Debug, Default)]
 struct Pause {
-    /// From the end of freeing to the pause, at most.
+    /// The longest possible time from the end of freeing to the pause, in microseconds.
     after_us: u64,
-    /// MiB that the guest held when it was paused.
+    /// The resident memory of the guest at the pause, in MiB.
     before_mib: u64,
-    /// MiB beyond what it used a second later.
+    /// The resident memory a second later, less the memory in use, in MiB.
     beyond_mib: f64,
 }
 
-/// `guests` of this `memory` free `mib` and are paused at once, in `rounds`. Prints and returns
-/// what came of it.
+/// Starts `guests` guests with the given `memory`, which free `mib` MiB and are paused at once, in
+/// `rounds` rounds. Prints and returns the results.
 fn freed_and_paused(mode: &str, guests: usize, memory: &str, mib: u64, rounds: u64) -> Vec<Pause> {
     let scratch = Scratch::new(&format!("paused-{mode}-{guests}"));
     let start = |_| Filler::start(&scratch, memory, mode, mib, rounds);
@@ -530,7 +532,7 @@ fn freed_and_paused(mode: &str, guests: usize, memory: &str, mib: u64, rounds: u
             let told = filler.figures();
             let bytes = |key: &str| told[key].as_f64().expect("bytes");
             pause.beyond_mib = (bytes("resident_bytes") - bytes("used_bytes")) / f64::from(1 << 20);
-            // It is there when the guest goes on.
+            // The guest gets this line when it resumes.
             filler.tell("go on");
             filler.ask(&json!({"cpus": "resume"}));
         }
@@ -565,7 +567,7 @@ fn freed_and_paused(mode: &str, guests: usize, memory: &str, mib: u64, rounds: u
     all
 }
 
-/// A guest that is paused within this time after it has freed memory is paused at once.
+/// The longest time in microseconds between freeing and a pause that counts as immediate.
 const SOON_US: u64 = 5000;
 
 #[test]
@@ -577,8 +579,8 @@ fn guests_that_free_and_are_paused_keep_no_more_than_they_use() {
     }
 }
 
-/// The same at the size that others were measured at: `make pause-test`. Those that were paused at
-/// once held what they had freed.
+/// Shows the same at the size of published measurements, in which guests that were paused at once
+/// kept their freed memory: `make pause-test`.
 #[test]
 #[ignore = "takes minutes, and two cores for itself"]
 fn six_guests_that_free_and_are_paused_keep_no_more_than_they_use() {

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where the sources are.
+/// Returns the folder of the sources.
 pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
 }
 
-/// Every program by its name: `NAME` for `c/NAME.c`, `rust-NAME` for `rust/NAME.rs`.
+/// Returns every program by its name: `NAME` for `c/NAME.c`, `rust-NAME` for `rust/NAME.rs`.
 pub(crate) fn all() -> &'static BTreeMap<String, PathBuf> {
     static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -23,7 +23,8 @@ pub(crate) fn all() -> &'static BTreeMap<String, PathBuf> {
             compile(
                 "gcc",
                 "apt-get install gcc libc6-dev",
-                // A program says what it does with hostile arguments; gcc would warn of each.
+                // The programs pass hostile arguments on purpose. gcc would warn about each of
+                // them.
                 &[
                     "-O1",
                     "-w",
@@ -60,7 +61,7 @@ pub(crate) fn all() -> &'static BTreeMap<String, PathBuf> {
     })
 }
 
-/// One program.
+/// Returns the path of one program.
 #[track_caller]
 pub(crate) fn path(name: &str) -> &'static Path {
     all()
@@ -68,7 +69,7 @@ pub(crate) fn path(name: &str) -> &'static Path {
         .unwrap_or_else(|| panic!("no source for a program {name}"))
 }
 
-/// Sources of one kind, sorted.
+/// Returns the sources with this extension, sorted.
 pub(crate) fn list(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("the sources are part of the repository");
     let mut paths: Vec<_> = entries

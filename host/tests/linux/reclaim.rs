@@ -1,4 +1,4 @@
-//! `ebb reclaim`: memory that is asked for by hand, with the mode off.
+//! Tests of `ebb reclaim`, which asks a guest for memory, in the mode `off`.
 
 use crate::ebb::{self, Guest, Holder};
 use crate::scratch::Scratch;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Resident memory of a guest whose program has only begun.
+/// The resident memory in MiB of a guest whose program has just started.
 const START_MIB: u64 = 16;
 const OFF: [&str; 6] = ["-m", "512M", "-c", "2", "--give-back", "off"];
 
@@ -17,7 +17,7 @@ fn reclaim(guest: &Guest, options: &[&str]) -> Output {
     command.args(options).output().expect("ebb starts")
 }
 
-/// What `--json` prints, of a run that ends so.
+/// Asserts the status of a run with `--json` and returns its output.
 #[track_caller]
 fn told(output: &Output, code: i32) -> serde_json::Value {
     let err = String::from_utf8_lossy(&output.stderr);
@@ -29,7 +29,7 @@ fn mib(value: &serde_json::Value) -> u64 {
     value.as_u64().expect("bytes") >> 20
 }
 
-/// MiB of each step that was taken.
+/// Returns the name and the MiB of each step that was taken.
 fn steps(told: &serde_json::Value) -> Vec<(String, u64)> {
     let steps = told["steps"].as_array().expect("steps").iter();
     steps
@@ -51,7 +51,7 @@ fn free_memory_goes_back_with_the_mode_off_and_pieces_by_compaction() {
     assert_eq!(steps(&free).len(), 1, "{free}");
     assert!(mib(&free["reclaimed_bytes"]) >= 190, "{free}");
     assert!(holder.resident_mib() <= START_MIB);
-    // Every other page: nothing of it is a whole block before it is compacted.
+    // Every other page is freed, so there is no whole free block before compaction.
     holder.tell("take 200", "taken");
     holder.tell("sparse", "freed");
     let pieces = told(&reclaim(&holder.guest, &["--target", "80M", "--json"]), 0);
@@ -60,7 +60,7 @@ fn free_memory_goes_back_with_the_mode_off_and_pieces_by_compaction() {
         compacted.is_some_and(|(name, mib)| name == "compact" && mib >= 80),
         "{pieces}"
     );
-    // The other half is in use, and nothing was lost of it: the program goes on.
+    // The other half is in use and must not be lost. The program continues.
     let output = reclaim(&holder.guest, &["--target", "300M", "--json"]);
     let missed = told(&output, 1);
     assert!(mib(&missed["reclaimed_bytes"]) < 20, "{missed}");
@@ -80,7 +80,7 @@ fn the_page_cache_is_dropped_before_anything_is_moved() {
     let mut options = OFF.to_vec();
     options.extend(["--disk", &disk]);
     let mut command = ebb::command(120, &options);
-    // While the disk is open its pages stay.
+    // The page cache of the disk stays while the disk is open.
     let script = "exec 3< /dev/vda; cat <&3 > /dev/null; echo read; read line";
     command.args(["--", "sh", "-c", script]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -117,7 +117,7 @@ fn what_cannot_be_asked_for_is_named() {
     assert!(err.contains("nobody-is-called-this"), "{err}");
 }
 
-/// Waits until a file is there.
+/// Waits until a file exists.
 fn wait_for(path: &str) {
     let start = Instant::now();
     while !std::path::Path::new(path).exists() {
@@ -132,7 +132,7 @@ fn by_balloon(socket: &str, options: &[&str]) -> Output {
     command.args(options).output().expect("ebb starts")
 }
 
-/// A guest whose QEMU has a monitor for others, and its socket.
+/// Starts a guest whose QEMU has a second monitor. Returns it with the monitor's socket.
 fn monitored(scratch: &Scratch) -> (Holder, String) {
     let socket = scratch.path("qmp");
     let monitor = format!("--qemu-arg=unix:{socket},server=on,wait=off");
@@ -156,14 +156,14 @@ fn any_qemu_gives_memory_by_its_balloon_and_keeps_its_size() {
         resident("resident_before_bytes") >= resident("resident_after_bytes") + 90,
         "{given}"
     );
-    // What the guest works with is left to it, and all of its memory is there again afterwards.
+    // The guest keeps the memory that it uses, and all its memory can be used again afterwards.
     holder.tell("take 300", "taken");
     let missed = told(&by_balloon(&socket, &["--target", "400M"]), 1);
     assert!(mib(&missed["ballooned_bytes"]) <= 180, "{missed}");
     holder.tell("take 150", "taken");
 }
 
-/// What an `ebb` that was killed left in a balloon the next one lets go.
+/// Shows that a balloon which a killed `ebb` left inflated is deflated by the next one.
 #[test]
 fn a_balloon_that_was_left_full_is_deflated() {
     let scratch = Scratch::new("qmp-left");
@@ -172,7 +172,7 @@ fn a_balloon_that_was_left_full_is_deflated() {
     command.args(["reclaim", "--qmp", &socket]);
     command.stdout(Stdio::null());
     let mut asking = command.spawn().expect("ebb starts");
-    // What is in the balloon counts as used.
+    // Memory in the balloon counts as used.
     let used = || {
         let told = told(&top(&[]), 0);
         let guests = told["guests"].as_array().expect("a list").clone();
@@ -188,7 +188,7 @@ fn a_balloon_that_was_left_full_is_deflated() {
             let _ = asking.kill();
             panic!("nothing comes into the balloon");
         }
-        // On a busy host it may be done between two looks.
+        // On a busy host, the reclaim may end between two samples.
         if asking.try_wait().expect("it was started").is_some() {
             asking = command.spawn().expect("ebb starts");
         }
@@ -242,7 +242,7 @@ fn top(sockets: &[&str]) -> Output {
     command.output().expect("ebb starts")
 }
 
-/// What `ebb top` says of a QEMU is what `ebb` itself knows of it, whoever looks how often.
+/// Shows that `ebb top` gives the same figures of a QEMU through its balloon as `ebb` does itself.
 #[test]
 fn any_qemu_is_shown_by_its_balloon() {
     let scratch = Scratch::new("top-qmp");
@@ -256,7 +256,7 @@ fn any_qemu_is_shown_by_its_balloon() {
         };
         guests.iter().find(wanted).cloned().expect("it is shown")
     };
-    // On a busy host the guest may answer late, and is shown as it was before.
+    // On a busy host, the guest may answer late, and its earlier figures are shown.
     let start = Instant::now();
     let used = |guest: &serde_json::Value| mib(&guest["used_bytes"]);
     let (ours, other) = loop {
@@ -271,19 +271,20 @@ fn any_qemu_is_shown_by_its_balloon() {
     assert!((200..400).contains(&resident), "{other}");
     let gap = mib(&other["gap_bytes"]);
     assert!(gap.abs_diff(resident - used(&other)) <= 1, "{other}");
-    // It works with the second of two, and says which is wrong.
+    // With one wrong socket of two, it fails and names the wrong one.
     let output = top(&[&socket, "/nowhere/qmp"]);
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{err}");
     assert!(err.contains("--qmp /nowhere/qmp: no monitor"), "{err}");
 }
 
-/// Whether `ebb top` means this run, or the QEMU of this monitor.
+/// Returns whether an entry of `ebb top` is this run, or the QEMU of this monitor.
 fn is_of(guest: &serde_json::Value, run: &Guest, socket: &str) -> bool {
     guest["pid"] == run.child.id() || guest["program"] == format!("QEMU at {socket}")
 }
 
-/// A stock Linux is asked by its balloon, keeps its size, and its program what it works with.
+/// Shows that a stock Linux gives memory through its balloon, keeps its size, and keeps the memory
+/// that its program uses.
 #[test]
 fn a_stock_guest_gives_what_is_free_and_then_its_cache() {
     let options = [
@@ -306,12 +307,13 @@ fn a_stock_guest_gives_what_is_free_and_then_its_cache() {
     holder.tell("take 250", "taken");
     let all = told(&reclaim(&holder.guest, &["--all", "--json"]), 0);
     assert_eq!(self::steps(&all)[0].0, "cache", "{all}");
-    // What it took is still there, and all its memory.
+    // The program's memory is unchanged, and all memory can be used again.
     holder.tell("free", "freed");
     holder.tell("take 300", "taken");
 }
 
-/// A guest that cannot answer is said at once to stand still; when it goes on it can be asked again.
+/// Shows that a request to a stopped guest fails at once with the reason, and succeeds after it
+/// resumes.
 #[test]
 fn a_guest_that_stands_still_is_said_to() {
     let options = [

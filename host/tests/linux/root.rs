@@ -1,4 +1,5 @@
-//! The host's files below the guest's own: they are as if they were its own, and the host's stay as they are.
+//! Tests of the host's files in the guest's root: they behave like the guest's own files, and the
+//! host's files stay unchanged.
 
 use crate::scratch::{Scratch, contents};
 use crate::{ebb, native, programs};
@@ -7,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A folder with something of everything.
+/// Creates a folder with entries of every kind.
 fn furnish(at: &Path) {
     let bytes = |count: u32, factor: u32| -> Vec<u8> {
         let byte = |n: u32| (n.wrapping_mul(factor) >> 7).to_le_bytes()[0];
@@ -94,7 +95,7 @@ fn nothing_is_lost_while_many_work_on_it() {
     }
 }
 
-/// Pages that the host still has are room for others, with and without being asked for.
+/// Shows that cached pages of host files are reclaimed, both automatically and on request.
 #[test]
 #[ignore = "long: make test-long"]
 fn more_can_be_read_than_there_is_memory() {
@@ -119,7 +120,8 @@ fn more_can_be_read_than_there_is_memory() {
     );
 }
 
-/// Of `--root host` a guest sees what anybody on the host may, and nothing of its processes.
+/// Shows that a guest with `--root host` sees only files that every user of the host may see, and
+/// none of the host's processes.
 #[test]
 fn secrets_are_no_part_of_the_view() {
     let script = "cat /etc/passwd | head -n 1; cat /etc/shadow; cat /var/log/wtmp; \
@@ -152,7 +154,7 @@ fn secrets_are_no_part_of_the_view() {
     );
 }
 
-/// Entries that nobody has changed are room for others, too; those that somebody has changed stay.
+/// Shows that unchanged directory entries are reclaimed, and that changed ones stay.
 #[test]
 fn more_names_can_be_seen_than_there_is_memory() {
     let scratch = Scratch::new("below-names");
@@ -176,7 +178,8 @@ fn more_names_can_be_seen_than_there_is_memory() {
     }
 }
 
-/// Entries of folders come along with those of folders beside them: nothing is missing, comes twice, or comes again once it was removed.
+/// Shows that entries which are sent ahead of a request are neither missing nor duplicated, and do
+/// not return after they were removed.
 #[test]
 fn a_walk_shows_what_is_there_whatever_comes_along() {
     const SCRIPT: &str = "export LC_ALL=C; cd TREE; \
@@ -203,7 +206,7 @@ fn a_walk_shows_what_is_there_whatever_comes_along() {
                 fs::write(inner.join("x"), "x\n").expect("a new file");
             }
         }
-        // More than comes along.
+        // More entries than are sent ahead.
         for leaf in 0..700 {
             fs::write(at.join(format!("f30/inner-1/more-{leaf}")), "").expect("a new file");
         }
@@ -238,7 +241,8 @@ fn a_walk_shows_what_is_there_whatever_comes_along() {
     }
 }
 
-/// What was packed hides what the host has at the same path, and so does its absence.
+/// Shows that a packed file hides the host's file at the same path, and that its removal hides it
+/// too.
 #[test]
 fn what_was_packed_hides_what_is_below() {
     let scratch = Scratch::new("below-packed");
@@ -260,7 +264,7 @@ fn what_was_packed_hides_what_is_below() {
     assert_eq!(outcome.expect(0).out(), said, "{}", outcome.err());
 }
 
-/// `ebb run` from a folder, as it is run without an option.
+/// Returns a command for `ebb run` in a folder, without options for the root.
 pub(crate) fn command_from(folder: &Path, options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     command
@@ -283,12 +287,13 @@ pub(crate) fn command_from(folder: &Path, options: &[&str], program: &[&str]) ->
     command
 }
 
-/// Runs what stands in a folder from there.
+/// Runs a program in a folder to its end.
 fn run_from(folder: &Path, options: &[&str], program: &[&str]) -> ebb::Outcome {
     ebb::finish(&mut command_from(folder, options, program))
 }
 
-/// Without an option a program runs as it would on the host: in the working folder, with the host's programs.
+/// Shows that without options a program runs as on the host: in the working folder, with the host's
+/// programs.
 #[test]
 fn a_program_finds_what_it_finds_on_the_host() {
     let own_tmp = std::env::temp_dir().join(format!("ebb-here-{}", std::process::id()));
@@ -316,8 +321,8 @@ fn a_program_finds_what_it_finds_on_the_host() {
     let _ = fs::remove_dir_all(&own_tmp);
 }
 
-/// Of the host's `/tmp` no more is seen than the working folder; what the guest makes there is its own, and forgotten names come
-/// again.
+/// Shows that a guest sees only the working folder of the host's `/tmp`, and that its own files
+/// there are its own.
 #[test]
 fn the_guests_own_tmp_shows_the_working_folder() {
     let beside = std::env::temp_dir().join(format!("ebb-beside-{}", std::process::id()));
@@ -336,7 +341,8 @@ fn the_guests_own_tmp_shows_the_working_folder() {
     let _ = fs::remove_dir_all(&beside);
 }
 
-/// A name and an absolute path mean what stands in a folder that is the root, if something does.
+/// Shows that a name and an absolute path refer to a program in the folder that is the root, if it
+/// has one.
 #[test]
 fn programs_of_a_root_are_its_own() {
     let scratch = Scratch::new("below-programs");

@@ -1,4 +1,4 @@
-//! What is private on the host stays so, also where the working folder has it.
+//! Tests that private files of the host stay private, also in the working folder.
 
 use crate::ebb;
 use crate::root::command_from;
@@ -8,8 +8,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-/// Makes folders, whose names end with a slash, and files, each with a mode and an owner. If the
-/// tests are not run by root, all of it belongs to the user who runs them.
+/// Creates folders, whose names end with a slash, and files, each with a mode and an owner. Without
+/// root, all of them belong to the user who runs the tests.
 fn furnish(at: &Path, entries: &[(&str, u32, u32)]) {
     for (name, _, _) in entries {
         let path = at.join(name);
@@ -33,12 +33,12 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Says of each name whether a guest can read it.
+/// A script that prints for each name whether a guest can read it.
 const READ: &str = "for name; do cat $name > /dev/null 2>&1 && echo $name || \
                     cat $name 2>&1 | sed 's/.*: /no: /'; done";
 
-/// Runs `script` in a guest from a folder after it has tried to read `names`, and returns what both
-/// say. `user` is who runs ebb if root runs the test.
+/// Runs `script` in a guest from the folder `here` after it has tried to read `names`. Returns the
+/// output of both. `user` runs ebb if root runs the test.
 fn look(here: &Path, home: &Path, user: u32, script: &str, names: &[&str]) -> String {
     let script = format!("{READ}; {script}");
     let program = [&["sh", "-c", &script, "sh"], names].concat();
@@ -92,7 +92,7 @@ fn a_home_has_its_secrets() {
             ".ssh/id_ed25519",
             ".ssh/config",
         ];
-        // A secret is seen by its size, and a name beside it can be used.
+        // The size of a secret is visible, and a new file can be created next to it.
         let script = "stat -c %s .private; ls -A .ssh 2>&1 | sed 's/.*: /no: /'; ls -A; \
                       echo new > .new && cat .new";
         let said = look(&home, &home, user, script, &names);
@@ -102,7 +102,7 @@ fn a_home_has_its_secrets() {
             "no: Permission denied\n".repeat(4)
         );
         assert_eq!(said, expected, "user {user}");
-        // In the store itself its names are seen, and keys are not read.
+        // In the store itself, names are visible and keys cannot be read.
         let names = ["config", "id_ed25519"];
         let said = look(&home.join(".ssh"), &home, user, "pwd; ls", &names);
         let shown = home.join(".ssh").canonicalize().expect("it is there");
@@ -114,11 +114,12 @@ fn a_home_has_its_secrets() {
     }
 }
 
-/// Root sees of others' files what everyone sees, but in a folder of theirs where it stands.
+/// Shows that root's guest sees the files of other users as every user does, except in a working
+/// folder of such a user.
 #[test]
 fn a_folder_of_homes_shows_root_no_keys() {
     if !is_root() {
-        // The host itself refuses what belongs to others.
+        // The host itself refuses access to files of other users.
         return;
     }
     let scratch = Scratch::within(&std::env::temp_dir(), "homes");
@@ -150,8 +151,8 @@ fn a_folder_of_homes_shows_root_no_keys() {
     assert_eq!(said, "mine\nwork\nann\n");
 }
 
-/// A working folder that is gone, or the kernel's own, shows nothing. One behind a link is judged
-/// by what the link leads to.
+/// Shows that a removed working folder, and one on a pseudo file system, show no files, and that a
+/// working folder behind a link is judged by its target.
 #[test]
 fn odd_working_folders() {
     let scratch = Scratch::within(&std::env::temp_dir(), "odd");

@@ -1,5 +1,6 @@
-//! The host takes what a program frees, by the words of the guest's allocator, while the program stores and frees and modes
-//! change; no byte is lost, and who does nothing wakes nobody.
+//! Tests of the mode `shared`: the host takes memory that a program frees through the words of the
+//! guest's allocator. Programs store and free, and modes change, and no byte is lost. An idle guest
+//! wakes no thread.
 
 use crate::ebb::{self, Guest, Holder};
 use crate::programs;
@@ -8,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Resident memory of a guest whose program has only begun.
+/// The resident memory in MiB of a guest whose program has just started.
 const START_MIB: u64 = 16;
 
 fn set(guest: &Guest, knob: &str) -> Output {
@@ -30,14 +31,15 @@ fn holder(more: &[&str]) -> Holder {
 
 #[test]
 fn freed_memory_leaves_the_host_again_and_again() {
-    // Of one CPU QEMU's translator would not make exchanges atomic.
+    // With one CPU, QEMU's translator makes exchanges atomic only because the guest has a slot for
+    // a second one.
     for more in [
         ["-m", "512M", "-c", "1", "--machine", "microvm"],
         ["-m", "512M", "-c", "2", "--machine", "microvm"],
         ["-m", "512M", "-c", "1", "--machine", "q35"],
     ] {
         let mut holder = holder(&more);
-        // More often than the control port has buffers for the guest's calls.
+        // There are more rounds than the control port has buffers for the guest's rings.
         for round in 0..12 {
             holder.tell("take 300", "taken");
             assert!(holder.resident_mib() >= 300, "{more:?}, round {round}");
@@ -47,13 +49,14 @@ fn freed_memory_leaves_the_host_again_and_again() {
     }
 }
 
-/// RAM on both sides of the devices' addresses, and descriptors in two pieces.
+/// Shows that a guest with RAM on both sides of the devices' addresses, and with two lists of page
+/// descriptors, keeps little memory.
 #[test]
 fn a_guest_with_a_hole_in_its_ram_keeps_little() {
     let mut holder = holder(&["-m", "3G", "-c", "2", "--machine", "q35"]);
     holder.tell("take 2700", "taken");
     holder.tell("free", "freed");
-    // The descriptors of what was used are 42 MiB.
+    // The descriptors of the used memory take 42 MiB.
     holder.falls_to(START_MIB);
     holder.tell("take 2700", "taken");
 }
@@ -61,7 +64,7 @@ fn a_guest_with_a_hole_in_its_ram_keeps_little() {
 #[test]
 fn a_mode_that_is_set_holds_for_what_is_free_already() {
     let mut holder = Holder::start(&["-m", "512M", "-c", "2", "--give-back", "off"]);
-    // Its socket is there by then.
+    // The control socket exists by then.
     holder.tell("take 1", "taken");
     holder.tell("free", "freed");
     for mode in ["shared", "hinting", "shared", "reporting", "shared"] {
@@ -92,7 +95,7 @@ fn a_guest_whose_exchanges_could_be_lost_refuses_the_mode() {
     }
 }
 
-/// How often the threads of ebb's that take and call have gone to sleep, and QEMU's.
+/// Returns how often ebb's threads for reclaim and rings, and QEMU's threads, have gone to sleep.
 fn sleeps(guest: &Guest) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{}/task", guest.child.id())).expect("ebb runs");
     let reclaim = tasks.filter_map(|task| {
@@ -115,7 +118,8 @@ fn an_idle_guest_wakes_nobody() {
     holder.tell("take 100", "taken");
     holder.tell("free", "freed");
     holder.falls_to(START_MIB);
-    // What is left in pieces is made whole once the guest has been idle for a while, and taken then. After that: nothing.
+    // Fragmented memory is compacted once the guest has been idle for a while, and taken then.
+    // After that nothing happens.
     let rests = || {
         let before = sleeps(&holder.guest);
         thread::sleep(Duration::from_secs(5));
@@ -129,7 +133,7 @@ fn an_idle_guest_wakes_nobody() {
     assert_ne!(sleeps(&holder.guest), before, "it is called");
 }
 
-/// A storm that verifies all that it sees, while the host takes what it frees.
+/// Runs a storm that verifies its memory, while the host takes the memory that it frees.
 fn storm(cpus: &str, seed: &str, modes: &[&str]) {
     let options = ["-m", "256M", "-c", cpus, "--give-back", "shared"];
     let mut command = ebb::command(500, &options);
@@ -147,7 +151,8 @@ fn storm(cpus: &str, seed: &str, modes: &[&str]) {
             assert!(status.success(), "{status}");
             break;
         }
-        // Its socket is not there yet, or not any more; or the storm leaves the guest no time.
+        // This fails if the socket does not exist yet or any more, or if the storm leaves the guest
+        // no time.
         switches += u32::from(set(&guest, &format!("give-back={mode}")).status.success());
     }
     assert!(switches >= 6, "{switches} switches");

@@ -1,4 +1,4 @@
-//! More processes and threads at once than any sane program makes.
+//! Tests with more processes and threads at once than any sane program creates.
 
 use crate::{ebb, programs};
 
@@ -172,7 +172,8 @@ fn queues_until_there_is_no_room() {
     );
 }
 
-/// Where memory ends before the storm does, calls fail or processes die, and the guest lives.
+/// Shows that calls fail or processes die if memory runs out during a storm, and that the guest
+/// survives.
 #[test]
 fn a_storm_that_memory_does_not_last_for() {
     let storm = programs::text(programs::path("fork_storm"));
@@ -181,7 +182,7 @@ fn a_storm_that_memory_does_not_last_for() {
                   for i in 1 2 3; do ls / > /dev/null && echo again; done";
     let options = ["-m", "48M", "-c", "2", "--busybox", "--file", &file];
     let outcome = ebb::run(200, &options, &["sh", "-c", script]);
-    // The shell itself may be what the kernel ends for want of memory; the guest may not.
+    // The guest's OOM killer may end the shell itself, but the guest must survive.
     match outcome.code() {
         Some(0) => assert_eq!(outcome.out(), "survived\nagain\nagain\nagain\n"),
         Some(137) => {}

@@ -1,6 +1,7 @@
-//! Many programs in one guest: a script runs one after the other and says what each did.
+//! Runs many programs in one guest: a script runs them one after the other and prints the result of
+//! each.
 //!
-//! A guest that dies takes the program with it that ran; the rest goes on in the next guest.
+//! If a guest dies, the program that ran then has failed. The rest runs in the next guest.
 
 use crate::native::Deed;
 use crate::scratch::Scratch;
@@ -8,25 +9,26 @@ use crate::{ebb, programs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How long one program may take in a guest: a hang ends then, a busy host does not matter.
+/// The time limit for one program in a guest. It ends a program that hangs and is long enough for a
+/// busy host.
 const PROGRAM_SECONDS: u32 = 600;
-/// How long one guest may take.
+/// The time limit for one guest.
 const GUEST_SECONDS: u32 = 1800;
-/// Guests that are started for one suite, at most.
+/// The largest number of guests for one suite.
 const GUESTS_MAX: usize = 6;
 
-/// A program and how it is called.
+/// A program with its arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// A static program, or busybox with a script.
+    /// The path of a static program, or busybox with a script.
     pub(crate) program: PathBuf,
     pub(crate) words: Vec<String>,
-    /// Copied to `script.sh` in the program's folder.
+    /// A script that is copied to `script.sh` in the program's folder.
     pub(crate) script: Option<PathBuf>,
 }
 
-/// What each case did in a guest, or why there is nothing to say.
+/// The result of each case in a guest, or the reason why there is none.
 pub(crate) type Deeds = BTreeMap<String, Result<Deed, String>>;
 
 const DRIVER: &str = r#"
@@ -107,7 +109,7 @@ fn one_guest(options: &[&str], cases: &[&Case], deeds: &mut Deeds) {
     let before = deeds.len();
     read(&outcome.stdout, deeds);
     if deeds.len() < before + cases.len() {
-        // The program that ran when the guest died, or the first where nothing ran at all.
+        // The program that ran when the guest died, or the first one if none ran.
         let out = outcome.out();
         let last = out
             .lines()
@@ -123,7 +125,7 @@ fn one_guest(options: &[&str], cases: &[&Case], deeds: &mut Deeds) {
     }
 }
 
-/// Reads the driver's output: lengths tell where each program's output ends.
+/// Reads the driver's output. Lengths in it show where each program's output ends.
 fn read(mut bytes: &[u8], deeds: &mut Deeds) {
     while let Some(end) = bytes.iter().position(|&b| b == b'\n') {
         let line = String::from_utf8_lossy(&bytes[..end]).into_owned();

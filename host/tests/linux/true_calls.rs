@@ -1,11 +1,13 @@
-//! Calls answer on Ebb what they answer on a stock Linux: errors, who is woken, what is counted.
+//! Tests that system calls on Ebb give the same results as on a stock Linux: errors, wake-ups, and
+//! counters.
 
 use crate::suite::{self, Case, Deeds};
 use crate::{difference, ebb, programs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Programs that say what each call gave; those of a class are together, so that few guests boot.
+/// Programs that print the result of each call. Programs of the same class are next to each other,
+/// so that few guests boot.
 const PROGRAMS: [&str; 24] = [
     "true_cores",
     "true_errors",
@@ -40,7 +42,7 @@ fn cases() -> Vec<Case> {
         words: Vec::new(),
         script: None,
     };
-    // Development: EBB_TEST_CASES="true_log,true_unix" runs only those.
+    // For development: EBB_TEST_CASES="true_log,true_unix" runs only those.
     let only = std::env::var("EBB_TEST_CASES").ok();
     let wanted = |name: &&&str| {
         only.as_ref()
@@ -49,7 +51,7 @@ fn cases() -> Vec<Case> {
     PROGRAMS.iter().filter(wanted).map(case).collect()
 }
 
-/// What differs between two runs, by program.
+/// Returns the differences between two runs, by program.
 fn differences(linux: &Deeds, ebb: &Deeds) -> String {
     let mut text = String::new();
     for (name, linux) in linux {
@@ -91,7 +93,7 @@ fn are_as_on_linux() {
     }
 }
 
-/// Names and numbers of all calls, from the header that comes with the C library.
+/// Returns the names and numbers of all calls, from the header of the C library.
 fn numbers() -> BTreeMap<String, u32> {
     let header = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";
     let text = std::fs::read_to_string(header).expect("apt-get install linux-libc-dev");
@@ -101,7 +103,7 @@ fn numbers() -> BTreeMap<String, u32> {
         .collect()
 }
 
-/// Each call of docs/abi.md, and whether its row says that the kernel does not have it.
+/// Returns each call of docs/abi.md, and whether its row says that the kernel lacks it.
 fn page() -> BTreeMap<String, bool> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/abi.md");
     let text = std::fs::read_to_string(path).expect("the page is part of the repository");
@@ -136,7 +138,7 @@ fn are_there_where_the_page_says_so() {
         .keys()
         .filter_map(|name| {
             let found = absent.contains(name.as_str());
-            // What is on no row is not there.
+            // A call without a row counts as missing.
             let said = page.get(name).copied().unwrap_or(true);
             (found != said).then(|| {
                 let (has, says) = if found {

@@ -1,4 +1,5 @@
-//! `--user`: the program is who it should be, and what is its own can be used; and what the host is called goes along.
+//! Tests of `--user`: the program runs as the right user and can use that user's files. The guest
+//! also has the host's name.
 
 use crate::scratch::Scratch;
 use crate::{ebb, native, programs};
@@ -74,14 +75,14 @@ fn the_hosts_name_and_place_go_along() {
     let mut command = ebb::command(100, &["--root", "host"]);
     command.args(["--", "sh", "-c", script]).envs(place);
     let there = ebb::finish(&mut command);
-    // Who runs ebb is the guest's root.
+    // The user who runs ebb is the guest's root.
     let (there, here) = (there.expect(0).out(), here.trim_end());
     let before = here.rsplit_once('\n').map_or("", |(before, _)| before);
     assert_eq!(there, format!("{before}\nroot\n"));
 }
 
-/// Files of `/proc/PID` show what a process does, and where things are in its memory, to those to
-/// whom Linux shows them.
+/// Shows that files of `/proc/PID` about a process's state and memory layout are readable for the
+/// same users as on Linux.
 #[test]
 fn what_a_process_does_is_for_who_may_look_into_it() {
     let program = programs::path("looks");
@@ -92,12 +93,12 @@ fn what_a_process_does_is_for_who_may_look_into_it() {
         "\nbob looks at ann's\n  syscall: EACCES\n  personality: EACCES\n",
         "\nann looks at root's\n  syscall: EACCES\n  personality: EACCES\n",
         "\nann looks at ann's\n  syscall: text\n  personality: text\n",
-        // Opened before, and read when it may not be looked at any more.
+        // A file that was opened before the change of users, and is read after it.
         "  environ: empty\n  maps: empty\n  smaps: empty\n  syscall: EPERM\n  personality: EPERM\n",
     ] {
         assert!(said.contains(lines), "no {lines:?} in\n{said}");
     }
-    // Only root can be all of them here, too.
+    // On the host, only root can change to all these users.
     if rustix::process::geteuid().is_root() {
         let expected = native::run(program, &[], None);
         assert_eq!(said, String::from_utf8_lossy(&expected.stdout));

@@ -1,4 +1,5 @@
-//! Directories of the host that a guest changes: a program does there what it does on the host itself.
+//! Tests of folders of the host that a guest changes: a program can do the same there as on the
+//! host.
 
 use crate::scratch::{Scratch, contents};
 use crate::{ebb, native, programs};
@@ -85,7 +86,7 @@ fn it_is_the_programs_users() {
     assert_eq!(fs::read(scratch.path("new")).expect("it is new"), b"c\nd\n");
 }
 
-/// What one side has closed the other side sees when it opens.
+/// Shows that each side sees, when it opens a file, what the other side has written and closed.
 #[test]
 fn both_sides_see_what_the_other_does() {
     let scratch = Scratch::new("volume-both");
@@ -117,7 +118,8 @@ fn both_sides_see_what_the_other_does() {
     );
 }
 
-/// Pages are a cache: more can be read and written than there is memory.
+/// Shows that pages of a volume are a cache: more data can be read and written than the guest has
+/// memory.
 #[test]
 #[ignore = "long: make test-long"]
 fn more_goes_through_it_than_there_is_memory() {
@@ -137,7 +139,7 @@ fn more_goes_through_it_than_there_is_memory() {
     assert!(copy[10 << 20..].iter().all(|byte| *byte == b'a') && copy.len() == 150 << 20);
 }
 
-/// What the host refuses is an error of the program's.
+/// Shows that an error of the host reaches the program.
 #[test]
 fn errors_of_the_host_reach_the_program() {
     let at = "/dev:/v";
@@ -158,7 +160,8 @@ fn errors_of_the_host_reach_the_program() {
     assert!(!Path::new("/dev/ebb-test").exists());
 }
 
-/// Calls, mappings and the thread that writes back, all at once and with little memory.
+/// Shows that no byte is lost while calls, mappings and the write-back thread run at once with
+/// little memory.
 #[test]
 fn nothing_is_lost_while_many_write() {
     for (memory, cpus, seed) in [("48M", "1", "11"), ("64M", "4", "12")] {
@@ -176,7 +179,8 @@ fn nothing_is_lost_while_many_write() {
     }
 }
 
-/// `max=`: what would be more is refused, by whatever way it comes, and the host has no more of it.
+/// Shows that `max=` refuses additional bytes however they are written, and that the host stores no
+/// more.
 #[test]
 fn no_more_is_added_than_may_be() {
     let scratch = Scratch::new("volume-max");
@@ -203,7 +207,8 @@ fn no_more_is_added_than_may_be() {
     );
 }
 
-/// The bytes of what a guest writes to a file run with no one's rights but those of who starts it.
+/// Shows that a guest's write to a file clears its set-id bits, so the new bytes never run with the
+/// rights of another user.
 #[test]
 fn set_id_bits_go_when_a_guest_writes() {
     let scratch = Scratch::new("volume-set-id");
@@ -234,7 +239,7 @@ fn set_id_bits_go_when_a_guest_writes() {
     }
 }
 
-/// KiB of memory of its own that a process has; 0 once it is gone.
+/// Returns the private memory of a process in KiB, or 0 once the process is gone.
 fn own_memory_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status
@@ -244,12 +249,12 @@ fn own_memory_kib(pid: u32) -> u64 {
         .unwrap_or(0)
 }
 
-/// What `ebb` takes for a folder that is listed does not grow with its names.
+/// Shows that the memory of `ebb` for a listed folder does not grow with the number of names.
 #[test]
 #[ignore = "long: make test-long"]
 fn a_listing_takes_no_memory_of_ebbs() {
     const NAMES: usize = 100_000;
-    /// A fifth of what the names themselves are.
+    /// A fifth of the size of the names themselves.
     const GROWTH_MAX_KIB: u64 = 4 << 10;
     let scratch = Scratch::new("volume-names");
     for folder in ["few", "many"] {
@@ -266,7 +271,7 @@ fn a_listing_takes_no_memory_of_ebbs() {
         (["-m", "256M", "--root", root], ""),
     ];
     for (options, above) in ways {
-        // The most that was seen while the folder was listed.
+        // The largest memory that was seen while the folder was listed.
         let peak = |folder: &str| {
             let script = format!("cd {above}/{folder}; ls -A | wc -l");
             let mut command = ebb::command(240, &options);

@@ -1,4 +1,4 @@
-//! A QEMU on one of the hosts, with its guest's memory, what the guest says and the monitor.
+//! A QEMU on one of two hosts, with its guest's memory, serial port and monitor.
 
 use crate::parts::{Killed, Scratch};
 use crate::root::Root;
@@ -15,13 +15,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than any step takes on a machine that does other things too.
+/// More time than any step needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 const MIB: usize = 1 << 20;
-/// Bytes of a page, for the guest as for QEMU.
+/// The size of a page in bytes, for the guest and for QEMU.
 pub(crate) const PAGE: usize = 4096;
 
-/// Waits for a file that another process makes.
+/// Waits until a file exists that another process creates.
 pub(crate) fn wait_for(path: &str) {
     let deadline = Instant::now() + PATIENCE;
     while !Path::new(path).exists() {
@@ -35,14 +35,14 @@ pub(crate) struct Machine {
     monitor: BufReader<UnixStream>,
     serial: UnixStream,
     said: String,
-    /// From guest physical address 0 on.
+    /// The memory of the guest, from guest-physical address 0 on.
     memory: File,
     bytes: usize,
 }
 
 impl Machine {
-    /// Starts a machine of so much memory whose CPUs stand still, with the disk of a back-end that
-    /// listens in the host's folder if there is one. What is `incoming` waits for a guest.
+    /// Starts a machine with the given memory and stopped CPUs. If a back-end listens in the host's
+    /// folder, the machine has its disk. An `incoming` machine waits for a migrated guest.
     pub(crate) fn start(
         scratch: &Scratch,
         host: &str,
@@ -53,10 +53,10 @@ impl Machine {
         let folder = scratch.path(host);
         fs::create_dir_all(&folder).expect("a writable place");
         for old in ["serial", "qmp"] {
-            // There is one if another machine was on this host before.
+            // A socket exists if another machine was on this host before.
             let _ = fs::remove_file(format!("{folder}/{old}"));
         }
-        // QEMU inherits it: it is not closed by exec.
+        // QEMU inherits the memfd, so exec must not close it.
         let memory = memfd_create("guest", MemfdFlags::empty()).expect("a memfd");
         ftruncate(&memory, bytes as u64).expect("room");
         let memory = File::from(memory);
@@ -117,7 +117,7 @@ impl Machine {
         machine
     }
 
-    /// Has the monitor do something.
+    /// Sends a command to the monitor and returns the result.
     fn ask(&mut self, what: &str, arguments: Value) -> Value {
         let command = json!({"execute": what, "arguments": arguments});
         writeln!(self.monitor.get_mut(), "{command}").expect("QEMU listens");
@@ -133,27 +133,27 @@ impl Machine {
         }
     }
 
-    /// Lets the CPUs run.
+    /// Starts the CPUs.
     pub(crate) fn run(&mut self) {
         self.ask("cont", json!({}));
     }
 
-    /// Says a line to the guest.
+    /// Sends a line to the guest.
     pub(crate) fn say(&mut self, line: &str) {
         writeln!(self.serial, "{line}").expect("QEMU listens");
     }
 
-    /// Listens to the guest for a moment.
+    /// Reads the guest's output for a moment.
     fn hear(&mut self) {
         let mut buffer = [0; 4096];
-        // An end and a timeout look alike: what counts is what was said.
+        // The end and a timeout are the same here. Only the output matters.
         let count = self.serial.read(&mut buffer).unwrap_or(0);
         let said = String::from_utf8_lossy(&buffer[..count]);
         self.said.push_str(&said);
         assert!(!self.said.contains("BAD"), "{}", self.said);
     }
 
-    /// Listens to the guest, until it said something that `find` finds.
+    /// Reads the guest's output until `find` returns a value, and returns it.
     pub(crate) fn listen<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -171,14 +171,15 @@ impl Machine {
             .count()
     }
 
-    /// Listens until the guest has done so many passes more.
+    /// Reads the guest's output until it has made `passes` more passes.
     pub(crate) fn work(&mut self, what: &str, passes: usize) {
         let enough = Self::passes(&self.said) + passes;
         self.listen(what, |said| (Self::passes(said) >= enough).then_some(()));
     }
 
-    /// Sends the guest to another machine, slowly until it has done so many passes with its memory
-    /// copied once. Both stand still afterwards. Returns the pages that were there by then.
+    /// Migrates the guest to another machine. After all memory was copied once, the migration is
+    /// slow until the guest has made `passes` more passes. Both machines are stopped afterwards.
+    /// Returns the fingerprints of the pages that were copied first.
     pub(crate) fn migrate(&mut self, to: &mut Self, path: &str, passes: usize) -> Vec<u64> {
         let uri = json!({"uri": format!("unix:{path}")});
         let limits = |downtime_ms: u64, bandwidth: usize| json!({"downtime-limit": downtime_ms, "max-bandwidth": bandwidth});
@@ -194,10 +195,10 @@ impl Machine {
                 Some("failed" | "cancelled") => panic!("{told}"),
                 _ => assert!(Instant::now() < deadline, "{told}"),
             }
-            // What it says must not hold it up.
+            // The guest must not block because its output is not read.
             self.hear();
-            // Only once all of its memory was copied do marks matter. From then on it is copied so
-            // slowly that the last moment would have to be shorter than a page takes.
+            // Dirty marks matter only after all memory was copied once. From then on, the copy is
+            // so slow that the last phase cannot be short enough to end the migration.
             if copied.is_empty() && told["ram"]["dirty-sync-count"].as_u64() >= Some(2) {
                 self.ask("migrate-set-parameters", limits(1, 3 * MIB));
                 copied = to.fingerprints();
@@ -220,20 +221,20 @@ impl Machine {
         copied
     }
 
-    /// All of the guest's memory. Of one moment only if the CPUs and the disk stand still.
+    /// Returns all memory of the guest. It is consistent only if the CPUs and the disk are stopped.
     pub(crate) fn pages(&self) -> Vec<u8> {
         let mut pages = vec![0; self.bytes];
         self.memory.read_exact_at(&mut pages, 0).expect("a memfd");
         pages
     }
 
-    /// A number for each page, by which it is known again.
+    /// Returns a fingerprint for each page.
     fn fingerprints(&self) -> Vec<u64> {
         self.pages().chunks(PAGE).map(fingerprint).collect()
     }
 }
 
-/// A number by which this page is known again.
+/// Returns a number that identifies the content of a page.
 pub(crate) fn fingerprint(page: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     page.hash(&mut hasher);

@@ -1,7 +1,7 @@
-//! A guest of QEMU's is migrated while it reads and writes a disk of `ebb blk serve`, and what the
-//! back-end wrote to its memory is there where it goes.
+//! Migrates a guest of QEMU while it reads and writes a disk of `ebb blk serve`. Tests that all
+//! memory that the back-end wrote arrives at the destination.
 //!
-//! Where Debian's kernel cannot be had, this says so and does nothing.
+//! If Debian's kernel is not available, the test prints that and does nothing.
 
 #[path = "../parts/disks.rs"]
 mod parts;
@@ -16,20 +16,22 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// The disk has areas of so many MiB. The first ones are read in turn, so that what a page of the
-/// guest's memory held before is never what it is to hold next; the last one is written.
+/// The size of an area of the disk in MiB. The first areas are read in turn, so the previous
+/// content of a page of guest memory always differs from its next content. The last area is
+/// written.
 const AREA_MIB: usize = 4;
 const AREA: usize = AREA_MIB << 20;
 const READ_AREAS: usize = 8;
 
 const EVEN_BYTES: usize = 256 << 20;
-/// QEMU before 9.0 loses writes of a guest that it migrates under TCG if the guest's memory is a
-/// multiple of 64 pages: it then takes away the bits of written pages by whole words, and does not
-/// tell the TLBs of its CPUs, which go on writing to these pages unnoticed (QEMU's commit
-/// 03bfc2188f). Memory of any other size it looks through page by page, and tells them.
+/// A memory size that QEMU migrates correctly. QEMU before 9.0 loses writes of a guest that it
+/// migrates under TCG if the guest's memory is a multiple of 64 pages. It then clears the bits of
+/// written pages by whole words and does not tell the TLBs of its CPUs, which continue to write to
+/// these pages unnoticed (QEMU's commit 03bfc2188f). It examines memory of any other size page by
+/// page and tells the TLBs.
 const ODD_BYTES: usize = EVEN_BYTES + (8 << 10);
 
-/// The content of a block of the disk as it is in the beginning, of which no two are alike.
+/// Returns the initial content of a block of the disk. No two blocks are equal.
 fn block(number: usize) -> Vec<u8> {
     let mut state = number as u64 + 1;
     let random = std::iter::repeat_with(|| {
@@ -42,7 +44,7 @@ fn block(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Which block of the disk this page is, if it is one.
+/// Returns the number of the block that a page contains. Returns `None` if it contains no block.
 fn number(page: &[u8]) -> Option<usize> {
     let number = page.strip_prefix(b"ebb ")?.get(..12)?;
     let number = str::from_utf8(number).ok()?.parse().ok()?;
@@ -62,7 +64,7 @@ fn sum(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// A back-end of its own, in a process of its own, as on another host.
+/// Starts a back-end in a process of its own, as on another host.
 fn serve(scratch: &Scratch, host: &str, disk: &str) -> Killed {
     let folder = scratch.path(host);
     fs::create_dir_all(&folder).expect("a writable place");
@@ -76,7 +78,7 @@ fn serve(scratch: &Scratch, host: &str, disk: &str) -> Killed {
     server
 }
 
-/// The pages that are not the same here and there.
+/// Returns the indexes of the pages that differ between the two machines.
 fn differences(here: &[u8], there: &[u8]) -> Vec<usize> {
     let pages = here.chunks(PAGE).zip(there.chunks(PAGE)).enumerate();
     let differ = pages.filter(|(_, (here, there))| here != there);
@@ -102,7 +104,8 @@ fn a_guest_migrates_while_its_disk_is_busy() {
     let mut there = Machine::start(&scratch, "there", &root, ODD_BYTES, true);
     let copied = here.migrate(&mut there, &scratch.path("wire"), 4);
 
-    // Both stand still. What the back-end read from the disk is known by its content.
+    // Both machines are stopped. Pages that the back-end read from the disk are recognized by their
+    // content.
     let (left, arrived) = (here.pages(), there.pages());
     let (mut blocks, mut late) = (0, 0);
     for (page, before) in left.chunks(PAGE).zip(&copied) {
@@ -128,11 +131,12 @@ fn a_guest_migrates_while_its_disk_is_busy() {
         lost_blocks, 0,
         "of {late} pages that the back-end had to mark"
     );
-    // Also all that the guest wrote itself. Of used rings this says nothing: QEMU marks them when it
-    // stops them. The front-end of `blk/tests/migration.rs` does not.
+    // This includes all pages that the guest itself wrote. It proves nothing about used rings,
+    // because QEMU marks them when it stops them. The front-end of `blk/tests/migration.rs` does
+    // not.
     assert!(lost.is_empty(), "written here and not copied: {lost:?}");
 
-    // And it lives on.
+    // The guest continues to run.
     there.run();
     there.work("it goes on", 2);
     there.say("end");
@@ -140,7 +144,7 @@ fn a_guest_migrates_while_its_disk_is_busy() {
         let line = said.lines().find_map(|line| line.strip_prefix("whole "))?;
         said.ends_with('\n').then(|| line.trim().to_owned())
     });
-    // A third back-end is kept away from what two have handed on.
+    // A third back-end must not use the image after two have handed it over.
     let third = Command::new(env!("CARGO_BIN_EXE_ebb"))
         .args(["blk", "serve", "--disk", &format!("data={image}")])
         .args(["--control", &scratch.path("third")])
@@ -156,8 +160,8 @@ fn a_guest_migrates_while_its_disk_is_busy() {
     assert!(found[read..].starts_with(b"this is pass "));
 }
 
-/// No back-end takes part here: this says what QEMU alone loses, and that the other test's guest has
-/// memory of a size of which nothing is lost.
+/// Tests QEMU without a back-end: it loses no write of a guest with a memory size like that of the
+/// other test.
 #[test]
 #[ignore = "about QEMU, not about ebb; 4 minutes: make qemu-migration"]
 fn qemu_loses_no_write_of_a_guest_whose_memory_is_no_multiple_of_64_pages() {
@@ -177,7 +181,7 @@ fn qemu_loses_no_write_of_a_guest_whose_memory_is_no_multiple_of_64_pages() {
             let lost = differences(&here.pages(), &there.pages()).len();
             lossy += usize::from(lost > 0);
             pages += lost;
-            // The guest stays where it is for the next time.
+            // The guest stays on this machine for the next round.
             drop(there);
             here.run();
             here.work("it goes on", 1);

@@ -1,17 +1,17 @@
-//! What the guests run: Debian's kernel, a shell, and one of two works.
+//! The software in the guests: Debian's kernel, a shell, and one of two workloads.
 
 use crate::parts::Scratch;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the guest does, by `work=` on the kernel's command line.
+/// The guest's first program. `work=` on the kernel's command line selects the workload.
 ///
-/// `disk`: it fills its page cache from the disk, which only the back-end writes to, and looks at
-/// what is there some time later: a page that was not marked is an old one then. The areas that it
-/// reads take turns, the one behind them it writes.
+/// `disk`: fills the page cache from the disk, which only the back-end writes to. Later it compares
+/// the cached content, so that a page that was not marked is found to be old. It reads the areas in
+/// turn and writes the one after them.
 ///
-/// `memory`: it keeps its CPUs writing to memory. There is no disk.
+/// `memory`: keeps its CPUs writing to memory. There is no disk.
 const INIT: &str = r#"#!/bin/sh
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -50,17 +50,19 @@ echo "whole $(sha256sum < /dev/vda)"
 poweroff -f
 "#;
 
-/// Linux is not to clear pages that it is about to read into: that would mark them, too.
+/// Linux must not clear pages before it reads into them, because that would mark them as written
+/// too.
 const ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 init_on_alloc=0";
 
-/// What a guest begins with.
+/// The files with which a guest boots.
 pub(crate) struct Root {
     pub(crate) kernel: PathBuf,
     pub(crate) archive: String,
     pub(crate) arguments: String,
 }
 
-/// Debian's kernel and its drivers, unpacked, or nothing where they cannot be had.
+/// Returns the folder of Debian's unpacked kernel and drivers. Returns `None` if they are not
+/// available.
 fn linux() -> Option<PathBuf> {
     let fetch = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/debian");
     let output = Command::new(fetch).arg("linux").output().expect("a shell");
@@ -83,15 +85,15 @@ fn only(folder: &Path) -> PathBuf {
 }
 
 impl Root {
-    /// A guest that reads `sums.len()` areas of `mib` MiB of a disk, of which it knows the SHA-256
-    /// sums, and writes one more.
+    /// Returns the root of a guest that reads `sums.len()` areas of `mib` MiB from a disk, compares
+    /// their SHA-256 sums with `sums`, and writes one more area.
     pub(crate) fn with_disk(scratch: &Scratch, mib: usize, sums: &[String]) -> Option<Self> {
         let areas = sums.len();
         let work = format!("work=disk mib={mib} areas={areas}");
         Self::new(scratch, &work, &sums.join("\n"))
     }
 
-    /// A guest that has no disk and writes to its memory.
+    /// Returns the root of a guest without a disk that writes to its memory.
     pub(crate) fn without_disk(scratch: &Scratch) -> Option<Self> {
         Self::new(scratch, "work=memory", "")
     }
@@ -108,7 +110,7 @@ impl Root {
     }
 }
 
-/// Makes the guest's root: a shell, the drivers, and what the disk is to hold.
+/// Creates the guest's root file system: a shell, the drivers, and the sums of the disk's areas.
 fn archive(scratch: &Scratch, drivers: &Path, expected: &str) -> String {
     let root = scratch.0.join("root");
     for folder in ["bin", "modules", "proc", "sys", "dev", "tmp"] {

@@ -1,10 +1,11 @@
-//! What tests of disks share: a folder on a real file system, and processes that end.
+//! Shared parts of the tests of disks: folders on a real file system, and processes that are
+//! killed.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Child;
 
-/// A folder on a real file system that is gone when it is dropped.
+/// A folder on a real file system. Dropping it removes the folder.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
@@ -15,13 +16,13 @@ impl Scratch {
         Self(path)
     }
 
-    /// The path of `name` in it, as text.
+    /// Returns the path of `name` in the folder, as text.
     pub(crate) fn path(&self, name: &str) -> String {
         let path = self.0.join(name);
         path.to_str().expect("a plain path").to_owned()
     }
 
-    /// Makes a file in it.
+    /// Writes the file `name` in the folder and returns its path.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> String {
         let path = self.path(name);
         fs::write(&path, bytes).expect("a writable place");
@@ -35,7 +36,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A process that ends when it is dropped.
+/// A child process. Dropping it kills the process.
 pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {

@@ -1,4 +1,4 @@
-//! Dynamic programs, whichever kernel their guest has.
+//! Tests of dynamic programs, for both kernels.
 
 use crate::scratch::Scratch;
 use std::process::Command;
@@ -11,7 +11,8 @@ __attribute__((constructor)) static void begin(void) { begun = 1; }
 int of_library(int value) { return begun * (own += value); }
 "#;
 
-/// It runs itself again, finds its libraries where the linker said, and has a word of its own in each thread.
+/// A program that executes itself again, finds its libraries where the linker has placed them, and
+/// has a thread-local variable in each thread.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <link.h>
@@ -73,9 +74,10 @@ fn gcc(arguments: &[&str]) {
     assert!(output.status.success(), "{stderr}");
 }
 
-/// It is loaded as on the host, with a library beside it, and where a script names it as its interpreter.
+/// Tests that a program is loaded as on the host, with a library in its own folder, and as the
+/// interpreter of a script.
 pub(crate) fn a_program_is_loaded_with_its_libraries(ebb: fn(&[&str]) -> Command) {
-    // Below `/dev` guests have devices.
+    // Guests have their own devices below `/dev`, so the folder is elsewhere.
     let scratch = Scratch::within(&std::env::temp_dir(), "dynamic");
     std::fs::create_dir(scratch.path("lib")).expect("a new folder");
     let library = scratch.path("lib/libown.so");
@@ -96,7 +98,7 @@ pub(crate) fn a_program_is_loaded_with_its_libraries(ebb: fn(&[&str]) -> Command
         assert_eq!(output.status.code(), Some(status), "{stderr}");
     };
     run(&["--", &program], 4, expected);
-    // By a link.
+    // Through a link.
     let link = scratch.path("link");
     std::os::unix::fs::symlink(&program, &link).expect("a new link");
     run(&["--", &link], 4, expected);
@@ -105,7 +107,7 @@ pub(crate) fn a_program_is_loaded_with_its_libraries(ebb: fn(&[&str]) -> Command
     let rpath = format!("-Wl,-rpath,{}", scratch.path("lib"));
     gcc(&["-o", &alone, &source, &library, "-lm", &rpath]);
     run(&["--", &alone], 4, expected);
-    // Another program that it starts, elsewhere.
+    // Started by another program, at another path.
     let packed = format!("{alone}:/opt/alone");
     let words = ["--file", &packed, "--", "sh", "-c", "/opt/alone"];
     run(&words, 4, expected);

@@ -1,14 +1,14 @@
-//! What tests do with a running `ebb`, whichever kernel its guest has.
+//! Helpers for tests with a running `ebb`, for both kernels.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than any guest of the tests takes on a machine that does other things too.
+/// More time than any guest of the tests needs on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Runs it with `input` on its stdin.
+/// Runs the command with `input` on its stdin and returns its output.
 pub(crate) fn with_input(mut ebb: Command, input: Vec<u8>) -> Output {
     let mut child = ebb
         .stdin(Stdio::piped())
@@ -17,14 +17,15 @@ pub(crate) fn with_input(mut ebb: Command, input: Vec<u8>) -> Output {
         .spawn()
         .expect("ebb starts");
     let mut stdin = child.stdin.take().expect("it is piped");
-    // A program may end before it has read everything.
+    // A program may end before it has read all input.
     let feeder = thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().expect("ebb can be waited for");
     feeder.join().expect("the feeder does not panic");
     output
 }
 
-/// The QEMU that belongs to a running ebb; not what ebb asks things of before.
+/// Returns the process number of the QEMU that runs the guest of `ebb`. Returns `None` if there is
+/// none yet. Ignores processes that only probe QEMU.
 pub(crate) fn qemu_of(ebb: &Child) -> Option<u32> {
     let children = format!("/proc/{0}/task/{0}/children", ebb.id());
     let children = std::fs::read_to_string(children).ok()?;
@@ -36,7 +37,7 @@ pub(crate) fn qemu_of(ebb: &Child) -> Option<u32> {
     qemu.parse().ok()
 }
 
-/// Whether a process is there and not merely waiting to be reaped.
+/// Returns whether a process exists and is no zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')')
@@ -44,7 +45,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
-/// Waits until `condition` holds; panics with `what` if it does not within [`PATIENCE`].
+/// Waits until `condition` returns a value and returns it. Panics with `what` after [`PATIENCE`].
 pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -64,7 +65,7 @@ pub(crate) fn signal(pid: u32, signal: &str) {
     assert!(status.expect("kill runs").success());
 }
 
-/// Asserts how a program ended and what it said.
+/// Asserts the exit status and the output of a program.
 pub(crate) fn check(output: &Output, status: i32, stdout: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
@@ -75,7 +76,8 @@ pub(crate) fn check(output: &Output, status: i32, stdout: &str) {
     assert_eq!(output.status.code(), Some(status), "stderr: {stderr}");
 }
 
-/// A signal to `ebb` reaches the program, whose answer and status come back.
+/// Tests that a signal to `ebb` reaches the program, and that the program's answer and status come
+/// back.
 pub(crate) fn signals_reach_the_program(ebb: fn(&[&str]) -> Command) {
     let script = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.1; done";
     let mut child = ebb(&["--", "sh", "-c", script])
@@ -89,7 +91,7 @@ pub(crate) fn signals_reach_the_program(ebb: fn(&[&str]) -> Command) {
     assert_eq!(child.wait().expect("it ends").code(), Some(9));
 }
 
-/// A program whose output nobody reads any more dies as it would on the host.
+/// Tests that a program whose output is closed ends as on the host.
 pub(crate) fn closed_stdout_ends_the_writer(ebb: fn(&[&str]) -> Command) {
     let mut child = ebb(&["--", "yes"])
         .stdout(Stdio::piped())

@@ -1,4 +1,4 @@
-//! `--out`: files of guests, whichever kernel they have.
+//! Tests of `--out`, which copies files out of guests, for both kernels.
 
 use crate::scratch::Scratch;
 use std::fs;
@@ -19,7 +19,8 @@ fn run(ebb: Ebb, outs: &[String], options: &[&str], script: &str) -> (Output, St
     (output, stderr)
 }
 
-/// A folder and files, however the program ended, and with others that still change them.
+/// Tests that a folder and files are copied however the program ended, also while other processes
+/// change them.
 pub(crate) fn what_a_program_leaves_is_copied(ebb: Ebb) {
     let scratch = Scratch::new("out");
     scratch.write("one", "older");
@@ -64,7 +65,7 @@ pub(crate) fn what_a_program_leaves_is_copied(ebb: Ebb) {
     assert_eq!(scratch.files(), ["got", "one", "version"]);
 }
 
-/// What is left out is said, where not everything is to be quiet.
+/// Tests that skipped files are reported, unless messages are switched off.
 pub(crate) fn what_is_left_out_is_said(ebb: Ebb) {
     let scratch = Scratch::new("out-left");
     let out = format!("/r:{}", scratch.path("r"));
@@ -81,7 +82,7 @@ pub(crate) fn what_is_left_out_is_said(ebb: Ebb) {
     assert_eq!(scratch.files(), ["r"]);
 }
 
-/// A program that goes on is killed after its time, and what it has left is copied.
+/// Tests that a program is killed after its time limit and that its files are copied.
 pub(crate) fn a_program_out_of_time_leaves_its_files(ebb: Ebb, time: &str) {
     let scratch = Scratch::new("out-time");
     let outs = [format!("/r:{}", scratch.path("r"))];
@@ -92,7 +93,8 @@ pub(crate) fn a_program_out_of_time_leaves_its_files(ebb: Ebb, time: &str) {
     assert_eq!(fs::read(scratch.path("r")).expect(&stderr), b"there\n");
 }
 
-/// What is missing or too large is said, by the status too where the program has none.
+/// Tests that a missing or too large file is reported, and that the status shows it if the program
+/// succeeded.
 pub(crate) fn what_cannot_be_copied_is_an_error(ebb: Ebb) {
     let scratch = Scratch::new("out-missing");
     let outs = [

@@ -1,11 +1,11 @@
-//! Folders that are gone when a test ends.
+//! Temporary folders that are removed when a test ends.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder of its own in a file system of memory where the host has one, as guests have.
+/// A temporary folder, on a tmpfs if the host has one. Dropping it removes the folder.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
@@ -19,10 +19,10 @@ impl Scratch {
         }
     }
 
-    /// One elsewhere.
+    /// Creates a temporary folder in `base`.
     pub(crate) fn within(base: &Path, name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // Relaxed: the number only has to differ from every other one.
+        // Relaxed: the number only has to differ from all others.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = base.join(format!("ebb-{name}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder of memory can be made");
@@ -33,20 +33,20 @@ impl Scratch {
         &self.0
     }
 
-    /// The path of `name` in it, as text.
+    /// Returns the path of `name` in the folder, as text.
     pub(crate) fn path(&self, name: &str) -> String {
         let path = self.0.join(name);
         path.to_str().expect("a plain path").to_owned()
     }
 
-    /// Writes a file, and gives its path as text.
+    /// Writes a file in the folder and returns its path as text.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         std::fs::write(&path, bytes).expect("there is room for a small file");
         path
     }
 
-    /// The names of what is in it, sorted.
+    /// Returns the names of the entries in the folder, sorted.
     pub(crate) fn files(&self) -> Vec<String> {
         let mut names: Vec<String> = std::fs::read_dir(&self.0)
             .expect("it is there")
@@ -60,12 +60,13 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A test that fails for another reason must not fail for this one.
+        // A test that fails for another reason must not panic again here.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// All that is in a folder, by name: facts that `what` takes of it, and bytes.
+/// Returns all files in a folder by name, with their bytes and the value that `what` computes from
+/// their metadata.
 pub(crate) fn contents<T>(
     at: &Path,
     what: impl Fn(&Metadata) -> T,

@@ -1,17 +1,18 @@
-//! Programs at a terminal, which script(1) makes for them.
+//! Runs programs on a terminal that script(1) creates.
 
 use crate::running::PATIENCE;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-/// How the status line begins.
+/// The beginning of the status line.
 pub(crate) const STATUS: &str = "ebb  used";
-/// How the summary begins.
+/// The beginning of the summary.
 pub(crate) const SUMMARY: &str = "ebb: guest with";
-/// What is said of a program that reads from a terminal.
+/// The message about a program that reads from a terminal.
 pub(crate) const READS: &str = "reads what you type";
 
-/// Runs a shell command at a terminal of its own, with `EBB` for a guest's `ebb run`.
+/// Runs a shell command on a terminal of its own. `EBB` in the command stands for `ebb run` with
+/// options for a small guest.
 pub(crate) fn at_terminal(command: &str) -> Child {
     let ebb = format!(
         "{} run --accel tcg -m 64M -c 1 --timeout {}",
@@ -28,12 +29,12 @@ pub(crate) fn at_terminal(command: &str) -> Child {
         .expect("script(1) starts")
 }
 
-/// Reads what the terminal shows until `words` are there, or to its end.
+/// Reads the terminal's output until it contains `words`, or to its end.
 pub(crate) fn read_until(child: &mut Child, seen: &mut String, words: Option<&str>) {
     let screen = child.stdout.as_mut().expect("it is piped");
     let mut chunk = [0; 4096];
     while !words.is_some_and(|words| seen.contains(words)) {
-        // A terminal that is gone gives an error, as good as an end.
+        // A terminal that is gone gives an error, which counts as the end.
         match screen.read(&mut chunk) {
             Ok(0) | Err(_) => break,
             Ok(read) => seen.push_str(&String::from_utf8_lossy(&chunk[..read])),
@@ -42,7 +43,8 @@ pub(crate) fn read_until(child: &mut Child, seen: &mut String, words: Option<&st
     assert!(words.is_none_or(|words| seen.contains(words)), "{seen}");
 }
 
-/// A program that reads, in a guest with these `options`, has the terminal to itself, and that is said.
+/// Tests that a program that reads has the terminal to itself and that this is reported, in a guest
+/// with these `options`.
 pub(crate) fn a_program_that_reads_has_it_to_itself(options: &str) {
     let mut child = at_terminal(&format!("EBB {options} -- sh"));
     let mut seen = String::new();
@@ -58,7 +60,8 @@ pub(crate) fn a_program_that_reads_has_it_to_itself(options: &str) {
     let _ = child.wait();
 }
 
-/// Types at a terminal, step by step: what is typed, and what the screen shows then.
+/// Types on a terminal step by step. Each step has the typed text and the text that must appear
+/// then. Returns all output.
 pub(crate) fn dialog(command: &str, steps: &[(&str, &str)]) -> String {
     let mut child = at_terminal(command);
     let (mut all, mut seen) = (String::new(), String::new());
@@ -66,7 +69,7 @@ pub(crate) fn dialog(command: &str, steps: &[(&str, &str)]) -> String {
         let keys = child.stdin.as_mut().expect("it is piped");
         keys.write_all(typed.as_bytes()).expect("script reads");
         read_until(&mut child, &mut seen, Some(shows));
-        // What came with it may be what the next step waits for.
+        // The rest of the output may already contain the text of the next step.
         let at = seen.find(shows).unwrap_or(0) + shows.len();
         let rest = seen.split_off(at);
         all.push_str(&std::mem::replace(&mut seen, rest));
@@ -77,25 +80,25 @@ pub(crate) fn dialog(command: &str, steps: &[(&str, &str)]) -> String {
     all
 }
 
-/// Ends what a command shows: its status, and how the terminal is set then.
+/// Shell code that prints the status of a command and the settings of the terminal.
 pub(crate) const AFTER: &str = "; echo after=$?; stty -a";
 
-/// A shell in a guest with these `options` of `ebb run` has the user's terminal as its own: its size, keys that end and stop jobs,
-/// lines that are edited. `ebb` leaves it afterwards as it was. What was seen is given.
+/// Tests that a guest's shell has the user's terminal as its own: its size, the keys that end and
+/// stop jobs, and line editing. `ebb` must restore the terminal's settings. Returns all output.
 pub(crate) fn it_is_the_guests_with_its_keys_and_jobs(options: &str) -> String {
     let seen = dialog(
         &format!("stty rows 30 cols 100; EBB {options} -it -- sh{AFTER}"),
         &[
             ("", "# "),
             ("tty; stty size\r", "30 100"),
-            // What speaks is in the foreground already and forks no more: a signal that comes while dash makes a
-            // child by vfork is lost, or stops the child alone, on Linux too.
+            // The program that prints is in the foreground and forks no more. A signal that arrives
+            // while dash creates a child with vfork is lost, or stops only the child, on Linux too.
             ("sh -c 'echo a$((6 * 7)); exec cat > /dev/null'\r", "a42"),
             ("\x03", "# "),
             ("sh -c 'echo z$((1 + 1)); exec sleep 1000'\r", "z2"),
             ("\x1a", "Stopped"),
             ("kill %1; fg > /dev/null; echo b$((5 + 5))\r", "b10"),
-            // Whole lines: an echo may come before a line's end.
+            // Whole lines are expected, because an echo may come before the end of a line.
             ("echo c$((2 + 2)) > /dev/tty; cat\r", "c4\r\n"),
             ("ab\x7fc\r", "c\r\nac\r\n"),
             ("\x04", "# "),

@@ -1,8 +1,9 @@
-//! Disks and the file systems on them, whose modules are loaded when something mounts one.
+//! Tests of disks and of file systems, whose modules are loaded at the first mount.
 
 use crate::guest::run;
 
-/// Runs a shell script on a guest with a disk of memory; what it printed, if there is a kernel.
+/// Runs a shell script in a guest with a disk in memory. Returns its output, or `None` if there is
+/// no kernel.
 fn script(text: &str) -> Option<String> {
     let output = run(&["--disk", "ram:64M", "--", "sh", "-ec", text])?;
     let stderr = String::from_utf8_lossy(&output.stderr);

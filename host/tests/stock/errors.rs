@@ -1,11 +1,11 @@
-//! What goes wrong with a stock kernel is said, with what to do.
+//! Tests that errors with a stock kernel are reported with a hint.
 
 use crate::guest::{available, ebb, run};
 use crate::scratch::Scratch;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-/// `ebb run --kernel linux:PATH` for a file that cannot be booted.
+/// Returns the message of `ebb run --kernel linux:PATH` for a file that cannot be booted.
 fn refused(path: &str) -> String {
     let kernel = format!("linux:{path}");
     said(
@@ -22,7 +22,7 @@ fn said(output: &Output) -> String {
     stderr
 }
 
-/// A file with the header of a kernel of release `6.1-test`.
+/// Writes a file with the header of a kernel of release `6.1-test`.
 fn kernel_file(scratch: &Scratch) -> PathBuf {
     let mut file = vec![0; 4096];
     file[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
@@ -88,7 +88,8 @@ fn missing_modules_are_named() {
     assert!(text.contains("virtio_balloon"), "{text}");
 }
 
-/// A tree's own lists say what is built in and what is a module; nothing of it need be installed.
+/// Shows that the lists of a source tree tell which parts are built in and which are modules,
+/// without an installation.
 #[test]
 fn a_source_tree_is_a_kernel() {
     let scratch = Scratch::new("tree");
@@ -107,7 +108,7 @@ fn a_source_tree_is_a_kernel() {
             "{text}"
         );
     }
-    // A list that leads out of the tree is not followed; one into it is.
+    // A list entry that leads out of the tree is ignored, and one within the tree is used.
     let order = "../../secret/virtio_balloon.o\nodd/place/virtio_balloon.o\n";
     std::fs::write(tree.join("modules.order"), order).expect("a writable place");
     std::fs::create_dir_all(tree.join("odd/place")).expect("a writable place");
@@ -141,7 +142,7 @@ fn without_apt_it_says_which_file_to_give() {
         text.contains("--kernel linux:/path/boot/vmlinuz-RELEASE"),
         "{text}"
     );
-    // A cache that cannot be written: a file stands where its folder would be.
+    // The cache cannot be written, because a file has the path of its folder.
     let file = scratch.folder().join("file");
     std::fs::write(&file, "").expect("a writable place");
     let text = run(&file);
@@ -220,7 +221,7 @@ fn too_little_memory_is_said_beforehand() {
     assert!(text.contains("a guest with Linux has from"), "{text}");
 }
 
-/// Modules as a source tree has them, with much that only a debugger reads, are loaded without that.
+/// Shows that modules of a source tree are loaded without their debug information.
 #[test]
 fn modules_that_were_built_for_a_debugger_are_loaded() {
     if !available() {
@@ -236,7 +237,7 @@ fn modules_that_were_built_for_a_debugger_are_loaded() {
         name.starts_with("vmlinuz-")
     });
     std::fs::copy(image.expect("an image"), boot.join("bzImage")).expect("a copy");
-    // What makes it a tree that was built. Nothing that is asked for is built in.
+    // This file marks a built source tree. It lists no module as built in.
     std::fs::write(scratch.path("tree/modules.builtin"), "").expect("a writable place");
     let large = scratch.write("large", vec![7; 20 << 20]);
     let mut order = String::new();
@@ -270,7 +271,7 @@ fn modules_that_were_built_for_a_debugger_are_loaded() {
     );
 }
 
-/// Where ebb keeps the kernel that it fetched.
+/// Returns the path of the kernel that ebb has fetched.
 fn debian_kernel() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cache");

@@ -1,4 +1,4 @@
-//! What ebb tells of a stock guest, and what it says that it cannot tell.
+//! Tests of the figures of a stock guest, and of the figures that are reported as unknown.
 
 use crate::guest::run;
 use crate::scratch::Scratch;
@@ -104,7 +104,8 @@ fn counted_instructions_are_time() {
     assert!(record.contains("max,-erms"), "{record}");
 }
 
-/// Interrupts, task switches and random numbers show every moment at which the host had a say.
+/// Shows that counted runs are identical by interrupts, task switches and random numbers, which
+/// depend on every influence of the host.
 #[test]
 #[ignore = "long: make test-long"]
 fn counted_runs_are_alike_to_the_last_interrupt() {
@@ -122,7 +123,8 @@ fn counted_runs_are_alike_to_the_last_interrupt() {
     assert_ne!(counted("1"), Some(first));
 }
 
-/// Linux does not believe in a counter that it cannot check, and then has a clock of 4 ms.
+/// Shows that Linux uses the time-stamp counter, because with a counter that it cannot check its
+/// clock has steps of 4 ms.
 #[test]
 fn its_clock_is_the_time_stamp_counter_on_every_cpu() {
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -148,7 +150,7 @@ fn another_board_and_more_cpus() {
 fn who_is_killed_for_want_of_memory_is_named() {
     let scratch = Scratch::new("victims");
     let record = scratch.path("record");
-    // Programs may write to the log; the kernel's word counts alone.
+    // Programs may write to the log, but only the kernel's messages count.
     let fake = "Out of memory: Killed process 1 (fake) total-vm:4kB, anon-rss:4kB, file-rss:0kB, \
         shmem-rss:0kB, UID:0";
     let script =

@@ -1,4 +1,4 @@
-//! Files out of guests with stock Linux.
+//! Tests of files that are copied out of guests with stock Linux.
 
 use crate::guest::{available, ebb};
 use crate::out;

@@ -1,10 +1,11 @@
-//! Runs `ebb` on stock guests, under TCG, with a bound on everything.
+//! Runs `ebb` with stock guests under TCG, with limits for time and memory.
 
 use crate::running::{PATIENCE, with_input};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// `ebb run --kernel linux` with a small guest that ends after [`PATIENCE`] at the latest.
+/// Returns a command for `ebb run --kernel linux` with a small guest, which ends after [`PATIENCE`]
+/// at the latest.
 pub(crate) fn ebb(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     let seconds = PATIENCE.as_secs().to_string();
@@ -16,7 +17,8 @@ pub(crate) fn ebb(arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether Debian's kernel is here or can be fetched. Looked for once; said once if not.
+/// Returns whether Debian's kernel is available or can be fetched. Checks this once and prints a
+/// message once if it is not.
 pub(crate) fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
@@ -36,12 +38,13 @@ pub(crate) fn available() -> bool {
     })
 }
 
-/// Runs it to its end; `None` without a kernel.
+/// Runs the guest to its end and returns the output. Returns `None` if there is no kernel.
 pub(crate) fn run(arguments: &[&str]) -> Option<Output> {
     available().then(|| ebb(arguments).output().expect("ebb starts"))
 }
 
-/// Runs it with `input` on its stdin; `None` without a kernel.
+/// Runs the guest with `input` on its stdin and returns the output. Returns `None` if there is no
+/// kernel.
 pub(crate) fn run_with_input(arguments: &[&str], input: Vec<u8>) -> Option<Output> {
     available().then(|| with_input(ebb(arguments), input))
 }

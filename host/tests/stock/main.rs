@@ -1,6 +1,6 @@
-//! `ebb run --kernel linux`: the same command on Debian's stock kernel.
+//! Tests of `ebb run --kernel linux`, the same command with Debian's stock kernel.
 //!
-//! Where that kernel cannot be had (no apt, no network), these tests say so and do nothing.
+//! If that kernel is not available (no apt, no network), these tests print that and do nothing.
 
 mod disks;
 #[path = "../parts/dynamic.rs"]

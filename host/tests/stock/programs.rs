@@ -1,4 +1,4 @@
-//! Programs of the host on stock Linux.
+//! Tests of programs of the host on stock Linux.
 
 use crate::dynamic;
 use crate::guest::{available, ebb};

@@ -1,4 +1,4 @@
-//! A stock guest that is asked for memory, by its balloon.
+//! Tests of a stock guest that is asked for memory through its balloon.
 
 use crate::guest::{available, ebb};
 use crate::scratch::Scratch;
@@ -27,7 +27,7 @@ fn memory_comes_by_the_balloon_and_the_guest_keeps_its_size() {
     let mut reclaim = Command::new(env!("CARGO_BIN_EXE_ebb"));
     reclaim.args(["reclaim", "--qmp", &socket, "--target", "60M", "--json"]);
     let output = reclaim.output().expect("ebb starts");
-    // The end of its input lets the guest go on.
+    // The end of its input lets the guest continue.
     drop(guest.stdin.take());
     stdout.read_line(&mut after).expect("the guest answers");
     let status = guest.wait().expect("a child");

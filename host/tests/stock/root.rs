@@ -1,4 +1,5 @@
-//! The host's files below the guest's own, and directories that it changes: `--root` and `--volume`.
+//! Tests of `--root` and `--volume`: the host's files below the guest's own, and folders that the
+//! guest changes.
 
 use crate::guest::{available, ebb, run};
 use crate::running::check;
@@ -8,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program of those that tests of Ebb's kernel run.
+/// Builds one of the programs for the tests of Ebb's kernel and returns its path.
 fn program(scratch: &Scratch, name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c");
     let built = scratch.folder().join(name);
@@ -30,7 +31,7 @@ fn the_hosts_files_are_seen_and_stay_as_they_are() {
     if !available() {
         return;
     }
-    // A folder below `/dev` is none of the host's in a guest.
+    // A guest has its own `/dev`, so the folder must not be below it.
     let scratch = Scratch::within(&std::env::temp_dir(), "stock-root");
     fs::create_dir(scratch.folder().join("sub")).expect("a new folder");
     fs::write(scratch.folder().join("sub/file"), "of the host\n").expect("a new file");
@@ -75,7 +76,7 @@ fn names_of_users_are_those_of_the_root() {
     check(&output, 0, &format!("77\n78\n/etc\n/\n{all}"));
 }
 
-/// A program finds in a folder of the host's what it would find in one of its own.
+/// Shows that a program finds the same in a folder of the host as in a folder of its own.
 #[test]
 fn it_is_as_a_folder_of_ones_own() {
     if !available() {
@@ -124,7 +125,7 @@ fn it_is_as_a_folder_of_ones_own() {
     );
 }
 
-/// A program does in a volume what it does on the host.
+/// Shows that a program can do the same in a volume as on the host.
 #[test]
 fn a_volume_is_a_folder_of_the_hosts() {
     if !available() {

@@ -1,4 +1,4 @@
-//! Signals on stock Linux, as on ebb's own kernel.
+//! Tests of signals on stock Linux, as on Ebb's kernel.
 
 use crate::guest::{available, ebb};
 use crate::running::signal;

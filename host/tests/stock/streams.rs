@@ -1,4 +1,4 @@
-//! A program on stock Linux has the streams, the arguments and the status of one on Ebb.
+//! Tests that a program on stock Linux has the same streams, arguments and status as on Ebb.
 
 use crate::guest::{available, ebb, run, run_with_input};
 use crate::running::{self, check, eventually, qemu_of, signal};
@@ -34,7 +34,7 @@ fn everything_that_is_packed_arrives() {
 
 #[test]
 fn bytes_are_not_changed() {
-    // Every byte, also those that a terminal would take for itself, and more than any buffer.
+    // All byte values, including those that a terminal interprets, and more than any buffer holds.
     let input: Vec<u8> = (0..2_000_000u32)
         .map(|index| (index ^ (index >> 8)).to_le_bytes()[0])
         .collect();

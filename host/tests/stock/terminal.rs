@@ -1,4 +1,4 @@
-//! What `ebb run --kernel linux` shows at a terminal.
+//! Tests of the output of `ebb run --kernel linux` on a terminal.
 
 use crate::guest::available;
 use crate::screen::{self, dialog};

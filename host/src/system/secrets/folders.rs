@@ -1,8 +1,9 @@
-//! Finds out who may search the folders that lead to a file, and keeps the answers for a short time.
+//! Determines who may search the folders that lead to a file, and caches the answers for a short
+//! time.
 //!
-//! A name tells nothing of a file that is open: another user may exchange two folders between the
-//! opening and a look. So each folder is opened in the one above it, and the last one has to have
-//! the opened file under its name.
+//! A path is no proof for an open file, because another user may exchange two folders between the
+//! open and the check. So each folder is opened relative to its parent. The last folder must
+//! contain the opened file under its name.
 
 use crate::system::opened::facts;
 use rustix::fs::{Mode, OFlags, Statx, openat};
@@ -12,35 +13,37 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How many folders are kept. Each keeps a descriptor open.
+/// The largest number of cached folders. Each has an open descriptor.
 const FOLDERS_MAX: usize = 64;
 
-/// How long a folder is kept: the host may change its mode.
+/// How long a folder is cached. Its mode may change on the host.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A folder that was reached from a start, one folder in the other.
+/// A folder that was opened from a start folder, one component after the other.
 #[derive(Debug)]
 pub(super) struct Folder {
-    /// Opened for looking at it. `None` is the start itself.
+    /// The descriptor, opened with `O_PATH`. `None` for the start folder itself.
     file: Option<OwnedFd>,
-    /// The length of the path of the last folder on the way that not everyone may search. This
-    /// folder is on the way, too. 0 if there is none.
+    /// The length of the path of the deepest folder that not everyone may search. This folder
+    /// itself is included, the start folder is not. 0 if there is none.
     closed: usize,
-    /// The same for folders that belong to others.
+    /// The same as `closed`, but only for folders that belong to other users.
     closed_of_others: usize,
 }
 
 impl Folder {
-    /// Returns whether everyone may search the folders on the way that have longer paths than `all`,
-    /// and those of others that have longer paths than `of_others`.
+    /// Returns whether everyone may search those folders on the way to this one that have paths
+    /// longer than `all`, and those of other users that have paths longer than `of_others`. Lengths
+    /// are in bytes.
     pub(super) fn lets_pass(&self, all: usize, of_others: usize) -> bool {
         self.closed <= all && self.closed_of_others <= of_others
     }
 }
 
-/// The folders below one start that were looked at lately, by their paths.
+/// A cache of the folders below one start folder, by their paths.
 ///
-/// Each stays open, so that a path that leads elsewhere by now is found out by what the folder has.
+/// Each folder stays open. If its path leads elsewhere by now, the check of its content finds that
+/// out.
 #[derive(Debug)]
 pub(super) struct Folders {
     start: Arc<OwnedFd>,
@@ -51,7 +54,7 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    /// Makes a list for the folder `start`, whose path is `at`.
+    /// Returns an empty cache for the folder `start`, whose path is `at`.
     pub(super) fn new(start: Arc<OwnedFd>, at: &[u8]) -> Self {
         Self {
             start,
@@ -61,15 +64,16 @@ impl Folders {
         }
     }
 
-    /// Returns a list for the same start that knows no folder.
+    /// Returns an empty cache for the same start folder.
     pub(super) fn again(&self) -> Self {
         Self::new(self.start.clone(), &self.at)
     }
 
-    /// Returns the folder at `path` if it is the one that `stat` is of.
+    /// Returns the folder at `path`. It must be the one that `stat` describes. `is_of_others` says
+    /// whether a user id belongs to another user.
     ///
     /// # Errors
-    /// `EACCES` if another one is there, or none.
+    /// `EACCES` if `path` leads to another folder or to none.
     pub(super) fn itself(
         &mut self,
         path: &[u8],
@@ -82,10 +86,11 @@ impl Folders {
         })
     }
 
-    /// Returns the folder that has the file at `path`, if that is the one that `stat` is of.
+    /// Returns the folder that contains the file at `path`. The file must be the one that `stat`
+    /// describes. `is_of_others` says whether a user id belongs to another user.
     ///
     /// # Errors
-    /// `EACCES` if another one is there, or none.
+    /// `EACCES` if `path` leads to another file or to none.
     pub(super) fn above(
         &mut self,
         path: &[u8],
@@ -106,7 +111,8 @@ impl Folders {
         })
     }
 
-    /// Asks once more without what is known, as a folder may have been renamed since.
+    /// Calls `ask`, and if it returns `None`, calls it again with an empty cache, because a folder
+    /// may have been renamed. Fails with `EACCES` if both calls return `None`.
     fn twice(
         &mut self,
         ask: impl Fn(&mut Self) -> Option<Arc<Folder>>,
@@ -126,15 +132,15 @@ impl Folders {
         self.since = Instant::now();
     }
 
-    /// Returns whether `folder` has the file under this name that `stat` is of. An empty name means
-    /// the folder itself.
+    /// Returns whether the entry `name` of `folder` is the file that `stat` describes. With an
+    /// empty `name`, the entry is the folder itself.
     fn has(&self, folder: &Folder, name: &[u8], stat: &Statx) -> bool {
         let file = folder.file.as_ref().unwrap_or(&self.start);
         facts(file, name).is_ok_and(|found| identity(&found) == identity(stat))
     }
 
-    /// Returns the folder at `path`, which has to be the start or to lie below it. `None` if there
-    /// is no folder.
+    /// Returns the folder at `path`, which must be the start folder or below it. Returns `None` if
+    /// there is no folder or it cannot be opened.
     fn get(&mut self, path: &[u8], is_of_others: &dyn Fn(u32) -> bool) -> Option<Arc<Folder>> {
         let mut folder = Arc::new(Folder {
             file: None,
@@ -184,16 +190,16 @@ impl Folders {
     }
 }
 
-/// Opens a folder for looking at it. Fails if `name` is a link.
+/// Opens the folder `name` in `above` with `O_PATH`. Does not follow a link.
 ///
 /// # Errors
-/// The host's.
+/// The errors of openat(2); `name` is missing, a link, or no folder.
 pub(super) fn open_in(above: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(above, name, flags, Mode::empty())
 }
 
-/// Returns what tells a file from all others.
+/// Returns the device and inode numbers, which identify a file.
 pub(super) fn identity(stat: &Statx) -> (u32, u32, u64) {
     (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
 }
@@ -232,7 +238,7 @@ mod tests {
         fs::rename(top.join("two"), top.join("one")).unwrap();
         let file = stat("one/in/file");
         assert!(folders.above(b"top/one/in/file", &file, others).is_ok());
-        // A folder that is known is kept while it is the right one, whatever its name is by now.
+        // A cached folder stays valid while it is the right one, even if it was renamed.
         fs::rename(top.join("one"), top.join("two")).unwrap();
         assert!(folders.above(b"top/one/in/file", &file, others).is_ok());
         folders.forget();

@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// How many lines of `/etc/passwd` are read. Homes in later lines are known if they lie in `/home`.
+/// The largest number of lines of `/etc/passwd` that are read. Homes in later lines are found if
+/// they are in `/home`.
 const LINES_MAX: usize = 4096;
 
 /// The home folders of a host, by their real paths.
@@ -17,7 +18,8 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// Finds the homes: `$HOME`, those in `/etc/passwd`, and each folder in `/home`.
+    /// Returns the home folders of the host: `$HOME`, those in `/etc/passwd`, and each folder in
+    /// `/home`.
     pub(crate) fn of_host() -> Self {
         let mut homes = Self::default();
         enter(&mut homes.parents, Path::new("/home"));
@@ -33,12 +35,13 @@ impl Homes {
         homes
     }
 
-    /// Adds a home. Ignores a relative path, and `/`, which `/etc/passwd` has for services.
+    /// Adds the home folder `home`. Ignores a relative path, and `/`, which `/etc/passwd` names for
+    /// services.
     pub(crate) fn add(&mut self, home: &Path) {
         enter(&mut self.each, home);
     }
 
-    /// Returns whether the folder with this path is a home.
+    /// Returns whether the folder with the path `folder` is a home folder.
     pub(super) fn contain(&self, folder: &[u8]) -> bool {
         let above = folder.iter().rposition(|byte| *byte == b'/');
         let above = above.map_or(&b""[..], |slash| &folder[..slash]);
@@ -46,7 +49,7 @@ impl Homes {
     }
 }
 
-/// Enters a folder by its path, and by its real path if links lead to it.
+/// Adds `folder` to `folders` by its path, and by its real path if links lead to it.
 fn enter(folders: &mut HashSet<Vec<u8>>, folder: &Path) {
     let real = folder.canonicalize();
     for path in [Some(folder.to_owned()), real.ok()].into_iter().flatten() {
@@ -65,7 +68,7 @@ mod tests {
     #[test]
     fn the_hosts_homes_are_known() {
         let homes = Homes::of_host();
-        // The second one is in every `/etc/passwd`.
+        // `/etc/passwd` always names the second one.
         for home in [&b"home/ann"[..], b"root"] {
             assert!(homes.contain(home), "{}", String::from_utf8_lossy(home));
         }

@@ -1,31 +1,32 @@
-//! Decides which of the host's files a guest may read, and which it may only know of.
+//! Decides which files of the host a guest may read, and which it may only see.
 //!
-//! A secret is shown as it is to anybody on the host. The guest reads its bytes, or the names in
-//! it, if everyone may read it. It sees what lies in it if everyone may search it. Secrets are:
+//! A file that is a secret is treated as for any other user of the host. The guest may read its
+//! bytes or names if everyone may read it. The guest sees its entries if everyone may search it.
+//! Secrets are:
 //!
-//! 1. The system folders. All folders that lead to a file are judged.
-//! 2. Known stores of credentials. In a home folder all folders that lead to a file are judged,
-//!    elsewhere those below the working folder.
+//! 1. The system folders. All folders that lead to a file are checked.
+//! 2. Known stores of credentials. In a home folder, all folders that lead to a file are checked.
+//!    Elsewhere, the folders below the working folder are checked.
 //! 3. Hidden entries of a home folder below the working folder. The folders in that home are
-//!    judged.
-//! 4. If root runs ebb: what belongs neither to root nor to the owner of the working folder.
-//!    Folders of other owners below the working folder are judged.
+//!    checked.
+//! 4. If root runs ebb: files that belong neither to root nor to the owner of the working folder.
+//!    Folders of other owners below the working folder are checked.
 //!
 //! The user has entered the working folder and the folders that lead to it, so only the first rule
-//! judges them.
+//! checks them.
 //!
 //! | file | what |
 //! |---|---|
-//! | `stores` | the stores' names |
-//! | `homes` | where home folders are |
+//! | `stores` | the names of credential stores |
+//! | `homes` | the paths of home folders |
 //! | `folders` | who may search the folders that lead to a file |
 //!
 //! All paths are real paths on the host, without the slash at their beginning. A hard link to a
 //! secret, or a secret that is mounted elsewhere, is judged by the path where it is found.
 //!
-//! A path that was true when a file was opened may lead elsewhere by now. So the folders are judged
-//! that have the opened file, one opened in the other. The rules apply to the working folder that
-//! was opened at the start, and to no other that takes its name.
+//! The path of an opened file may lead elsewhere by now. So the check uses the folders that really
+//! contain the opened file, each opened relative to its parent. The rules apply to the working
+//! folder that was opened at the start, and not to another folder that takes its name.
 
 mod folders;
 mod homes;
@@ -41,12 +42,12 @@ use rustix::process::geteuid;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// System folders: what programs are made of, and how they are set up.
+/// System folders: programs, libraries and their configuration.
 const SYSTEM: [&[u8]; 9] = [
     b"usr", b"bin", b"sbin", b"lib", b"lib32", b"lib64", b"libx32", b"etc", b"opt",
 ];
 
-/// Returns whether `path` is `folder` or lies in it.
+/// Returns whether `path` is `folder` or below it. Every path is below an empty `folder`.
 pub(crate) fn lies_in(path: &[u8], folder: &[u8]) -> bool {
     folder.is_empty()
         || path
@@ -54,45 +55,46 @@ pub(crate) fn lies_in(path: &[u8], folder: &[u8]) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// Returns whether `path` is a system folder or lies in one.
+/// Returns whether `path` is a system folder or below one.
 pub(crate) fn is_of_system(path: &[u8]) -> bool {
     SYSTEM.iter().any(|folder| lies_in(path, folder))
 }
 
-/// The rules for one working folder.
+/// The rules about secrets for one working folder.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// The working folder.
+    /// The path of the working folder.
     here: Vec<u8>,
-    /// The same, opened for looking at it.
+    /// The working folder, opened with `O_PATH`.
     working: Arc<OwnedFd>,
     homes: Homes,
-    /// If root runs ebb: root and the owner of the working folder, whose files are no secrets by
-    /// rule 4.
+    /// If root runs ebb: the user ids of root and of the owner of the working folder. Rule 4 does
+    /// not make their files secrets.
     trusted: Option<[u32; 2]>,
-    /// The folders from the root on.
+    /// Cached folders, opened from the root.
     from_root: Folders,
-    /// Those below the working folder.
+    /// Cached folders, opened from the working folder.
     from_here: Folders,
 }
 
-/// How much of a path is judged. Each field is the length of a path: folders on the judged path
-/// that have longer paths are judged, and so is its end. `usize::MAX` judges none.
+/// The part of a path that is checked. Each field is a length in bytes. Folders with longer paths
+/// are checked, and so is the file itself. With `usize::MAX`, nothing is checked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Judged {
-    /// Folders that everyone has to be able to search for the guest to see the entry.
+    /// Everyone must be able to search these folders for the guest to see the file.
     seen: usize,
-    /// The same for the guest to read the entry's bytes or names; at most `seen`.
+    /// Everyone must be able to search these folders for the guest to read the file; at most
+    /// `seen`.
     read: usize,
-    /// Folders that are judged in both cases if they belong to others (rule 4).
+    /// Folders of other users that are checked in both cases (rule 4).
     of_others: usize,
 }
 
 impl Secrets {
-    /// Makes the rules for the working folder `working`, whose path is `here`.
+    /// Returns the rules for the working folder `working`, whose path is `here`.
     ///
     /// # Errors
-    /// The host's, if the working folder or the root cannot be looked at.
+    /// If the working folder or the root cannot be opened or examined.
     pub(crate) fn new(here: &[u8], working: OwnedFd, homes: Homes) -> Result<Self, Errno> {
         let owner = facts(&working, b"")?.stx_uid;
         let working = Arc::new(working);
@@ -106,7 +108,7 @@ impl Secrets {
         })
     }
 
-    /// Returns the same rules, with no folder known yet.
+    /// Returns the same rules with an empty cache of folders.
     pub(crate) fn again(&self) -> Self {
         Self {
             here: self.here.clone(),
@@ -118,8 +120,8 @@ impl Secrets {
         }
     }
 
-    /// Returns whether the guest may see the entry at `path`: its name, size and other facts. `stat`
-    /// has to be of the file that was opened there.
+    /// Returns whether the guest may see the entry at `path`: its name, size and other metadata.
+    /// `stat` must describe the file that was opened there.
     ///
     /// # Errors
     /// `EACCES` if `path` does not lead to this file any more.
@@ -128,13 +130,14 @@ impl Secrets {
         self.may_pass(path, stat, judged.seen, judged.of_others)
     }
 
-    /// Returns whether the guest may see the entries of `folder`. [`Self::shows`] returns the same
-    /// for each of them. `stat` has to be of the folder that was opened there.
+    /// Returns whether the guest may see the entries of `folder`. For each entry, [`Self::shows`]
+    /// returns the same result. `stat` must describe the folder that was opened there.
     ///
     /// # Errors
-    /// `EACCES` if `folder` does not lead to this folder any more.
+    /// `EACCES` if the path `folder` does not lead to this folder any more.
     pub(crate) fn shows_entries_of(&mut self, folder: &[u8], stat: &Statx) -> Result<bool, Errno> {
-        // By its own name an entry may be a secret, but no folder is judged more for seeing it.
+        // An entry may be a secret by its own name, but that adds no folder to the check for seeing
+        // it.
         let judged = self.judge(folder);
         let (all, of_others) = (judged.seen, judged.of_others);
         if all.min(of_others) == usize::MAX {
@@ -148,7 +151,7 @@ impl Secrets {
     }
 
     /// Returns whether the guest may read the bytes of the file at `path`, or the names in the
-    /// folder there. `stat` has to be of the file or folder that was opened there.
+    /// folder there. `stat` must describe the file or folder that was opened there.
     ///
     /// # Errors
     /// `EACCES` if `path` does not lead to this file any more.
@@ -161,11 +164,11 @@ impl Secrets {
         self.may_pass(path, stat, judged.read, judged.of_others)
     }
 
-    /// Returns whether the folder at `path`, which `stat` is of, is the working folder or leads to
-    /// it. Where rule 4 does not apply, the path is enough.
+    /// Returns whether the folder at `path` is the working folder or one of its parents. `stat`
+    /// must describe the folder. Without rule 4, only the paths are compared.
     ///
     /// # Errors
-    /// The host's, if a folder on the way cannot be opened.
+    /// If a parent folder cannot be opened.
     pub(crate) fn leads_here(&self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
         if !lies_in(&self.here, path) {
             return Ok(false);
@@ -185,7 +188,7 @@ impl Secrets {
         Ok(identity(&facts(&*folder, b"")?) == identity(stat))
     }
 
-    /// Returns how much of `path` the rules judge.
+    /// Returns which part of `path` the rules check.
     fn judge(&self, path: &[u8]) -> Judged {
         let nothing = usize::MAX;
         if is_of_system(path) {
@@ -195,7 +198,7 @@ impl Secrets {
                 of_others: nothing,
             };
         }
-        // Linux puts this behind the path of a file that was removed after it was opened.
+        // Linux appends this to the path of a file that was removed after it was opened.
         let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
         let is_below = lies_in(path, &self.here);
         let entered = if is_below { self.here.len() } else { 0 };
@@ -212,7 +215,7 @@ impl Secrets {
                 judged.read = judged.read.min(above);
             }
             if let Some(store) = stores::store_at(path, start, in_home) {
-                // In a closed home, files are often open to everyone.
+                // In a closed home folder, single files are often open to everyone.
                 let all = in_home && store.end > entered;
                 judged.seen = judged.seen.min(entered.max(store.last.saturating_sub(1)));
                 judged.read = judged.read.min(if all { 0 } else { entered });
@@ -221,8 +224,10 @@ impl Secrets {
         judged
     }
 
-    /// Returns whether everyone may search the folders that lead to the file at `path` and are
-    /// judged: those with paths longer than `all`, and those of others longer than `of_others`.
+    /// Returns whether everyone may search the checked folders that lead to the file at `path`.
+    /// Checked are folders with paths longer than `all`, and those of other users with paths longer
+    /// than `of_others`. Fails with `EACCES` if `path` does not lead to the file of `stat` any
+    /// more.
     fn may_pass(
         &mut self,
         path: &[u8],
@@ -240,8 +245,8 @@ impl Secrets {
         Ok(folder.lets_pass(all, of_others))
     }
 
-    /// Returns the folders from which the way to `path` begins, if those with paths longer than
-    /// `first` are judged.
+    /// Returns the cache whose start folder is used for `path`: the working folder if every checked
+    /// folder is below it, else the root. Folders with paths longer than `first` are checked.
     fn folders(&mut self, path: &[u8], first: usize) -> &mut Folders {
         if first >= self.here.len() && lies_in(path, &self.here) {
             &mut self.from_here
@@ -251,7 +256,7 @@ impl Secrets {
     }
 }
 
-/// Returns whether `owner` is none of those that rule 4 trusts, if the rule applies.
+/// Returns whether rule 4 applies and `owner` is not one of the `trusted` users.
 fn is_of_others(trusted: Option<[u32; 2]>, owner: u32) -> bool {
     trusted.is_some_and(|trusted| !trusted.contains(&owner))
 }
@@ -261,8 +266,8 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// Returns how much of `path` is judged for reading it, seen from `here`, where `/h/ann` is the
-    /// only home.
+    /// Returns which part of `path` is checked for reading, with the working folder `here`.
+    /// `/h/ann` is the only home folder.
     fn read_from(here: &str, path: &str) -> usize {
         let mut homes = Homes::default();
         homes.add(Path::new("/h/ann"));
@@ -292,7 +297,7 @@ mod tests {
             ("h/ann", "h/ann/.npmrc", "/"),
             ("h/ann", "h/ann/x/.npmrc", ""),
             ("h/ann", "h/ann/x/.env", ""),
-            // As a file's path is told that was removed after it was opened.
+            // Linux reports the path of a removed file in this way.
             ("h/ann", "h/ann/x/.netrc (deleted)", "h/ann"),
         ] {
             let from = match from {

@@ -1,8 +1,8 @@
-//! Where programs keep passwords, keys and tokens.
+//! Files and folders in which programs keep passwords, keys and tokens.
 
-/// Names of stores that are secret wherever they stand: in a home folder, in a copy of one, in a
-/// project. A `*` stands for any bytes. What programs read in the folder of a project, such as
-/// `.env` and `.git/config`, is no store.
+/// Names of credential stores that are secret in any folder: a home folder, a copy of one, a
+/// project. A `*` stands for any bytes. Files that programs read in a project's folder, such as
+/// `.env` and `.git/config`, are not listed.
 const ANYWHERE: &[&str] = &[
     // Keys for other machines.
     ".ssh",                 // OpenSSH
@@ -19,7 +19,7 @@ const ANYWHERE: &[&str] = &[
     ".Xauthority",          // X11: the way to the user's screen and keyboard
     ".ICEauthority",        // X11 sessions
     ".config/pulse/cookie", // PulseAudio: the way to the microphone
-    // Keys for messages and files, stores of passwords.
+    // Keys for messages and files, and password managers.
     ".gnupg",                // GnuPG
     ".password-store",       // pass
     ".pki",                  // NSS: keys and certificates of browsers
@@ -58,7 +58,7 @@ const ANYWHERE: &[&str] = &[
     ".docker/config.json",          // Docker
     ".dockercfg",                   // Docker, formerly
     ".config/containers/auth.json", // Podman
-    // Servers, and version control.
+    // Servers and version control.
     ".netrc",                  // curl, git, ftp and others
     ".authinfo*",              // Emacs
     ".git-credentials",        // git
@@ -80,7 +80,7 @@ const ANYWHERE: &[&str] = &[
     ".hex/hex.config",            // hex
     ".pause",                     // CPAN
     ".m2/settings*.xml",          // Maven
-    // Models, and assistants.
+    // Models and assistants.
     ".kaggle",                          // Kaggle
     ".huggingface",                     // Hugging Face, formerly
     ".cache/huggingface/token*",        // Hugging Face
@@ -111,7 +111,7 @@ const ANYWHERE: &[&str] = &[
     // Wallets.
     ".bitcoin",  // Bitcoin Core
     ".electrum", // Electrum
-    // What was typed, passwords too.
+    // Histories of typed text, which may contain passwords.
     ".*_history",                     // shells, and clients of databases
     ".histfile",                      // zsh
     ".zhistory",                      // zsh
@@ -120,8 +120,8 @@ const ANYWHERE: &[&str] = &[
     ".viminfo",                       // vim
 ];
 
-/// Names of stores that are secret directly in a home folder. Projects have files of the same
-/// names, and programs need those.
+/// Names of credential stores that are secret directly in a home folder only. Projects have files
+/// of the same names, which programs need.
 const IN_HOMES: &[&str] = &[
     ".npmrc",                    // npm
     ".yarnrc*",                  // yarn
@@ -138,17 +138,17 @@ const IN_HOMES: &[&str] = &[
     "snap",                      // Snap: the same
 ];
 
-/// A store in a path.
+/// The position of a store's name in a path, as byte offsets.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Store {
-    /// Where the last part of its name begins.
+    /// The start of the last component of the name.
     pub(super) last: usize,
-    /// Where its name ends.
+    /// The end of the name.
     pub(super) end: usize,
 }
 
-/// Returns where in `path` those parts begin that may be a hidden entry or the first part of a
-/// store's name. Most paths have none, and are judged no further.
+/// Returns the offsets in `path` of components that may be a hidden entry or the first component of
+/// a store's name. Most paths have none and need no further check.
 pub(super) fn candidates(path: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let starts = std::iter::once(0).chain(slashes.map(|(at, _)| at + 1));
@@ -162,15 +162,16 @@ fn may_begin(text: &[u8]) -> bool {
         .any(|prefix| text.starts_with(prefix))
 }
 
-/// Returns the store whose name begins at `start` of `path`, or `None` if there is none. `in_home`
-/// tells whether the folder in front of it is a home.
+/// Returns the store whose name begins at offset `start` of `path`. Returns `None` if there is
+/// none. `in_home` says whether the folder that contains it is a home folder.
 pub(super) fn store_at(path: &[u8], start: usize, in_home: bool) -> Option<Store> {
     let of_homes: &[&str] = if in_home { IN_HOMES } else { &[] };
     let mut names = ANYWHERE.iter().chain(of_homes);
     names.find_map(|name| match_at(path, start, name))
 }
 
-/// Returns the store if its `name` stands in `path` from `start` on.
+/// Matches `name` against `path` at offset `start`, component by component. Returns `None` if they
+/// differ.
 fn match_at(path: &[u8], mut start: usize, name: &str) -> Option<Store> {
     let mut parts = name.split('/').peekable();
     loop {
@@ -191,7 +192,8 @@ fn match_at(path: &[u8], mut start: usize, name: &str) -> Option<Store> {
     }
 }
 
-/// Returns whether `part` of a path matches `name`, a part of a store's name.
+/// Returns whether a path component `part` matches `name`, a component of a store's name that may
+/// contain a `*`.
 fn is_named(part: &[u8], name: &str) -> bool {
     match name.split_once('*') {
         None => part == name.as_bytes(),

@@ -1,4 +1,4 @@
-//! Child processes by the standard library.
+//! Tests child processes with the standard library.
 use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -1,4 +1,4 @@
-//! Threads of the standard library and what they share.
+//! Tests threads of the standard library and the data that they share.
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

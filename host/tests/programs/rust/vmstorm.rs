@@ -1,20 +1,26 @@
-//! A storm over virtual memory: many threads of several processes do at once whatever can be done to
-//! memory and to files that are mapped, and all that they then see is compared with naive models.
+//! A storm over virtual memory. Many threads of several processes concurrently use all operations
+//! on memory and on mapped files. Everything that they see is compared with naive models.
 //!
-//! `vmstorm SEED LENGTH [NAME=VALUE…]`; `LENGTH` is a number of rounds, or of seconds with an `s`.
-//! Names: `processes` (3), `threads` of each (2), `memory` (48: MiB that they have for themselves;
-//! forked children make that twice as much at times), `disk` (a block device or a file of 512 KiB or
-//! more, which is overwritten), `theme` (several with commas; all).
+//! `vmstorm SEED LENGTH [NAME=VALUE…]`. `LENGTH` is a number of rounds, or of seconds with an `s`.
+//! The names are:
+//! - `processes` (3)
+//! - `threads` per process (2)
+//! - `memory` (48): private memory in MiB. Forked children double it at times.
+//! - `disk`: a block device or a file of 512 KiB or more, which is overwritten
+//! - `theme`: one or several with commas (all)
 //!
-//! A round is a race and a check. In the race each actor does what its seed says: with memory of its
-//! own, which it alone knows (`areas`), and with files, where each deed is noted with the time before
-//! and after it (`journal`). In the check all stand still: each file must be what some order of the
-//! deeds gives, every mapping in every process and in every forked child must show the file, private
-//! memory must be as its owner left it, and `/proc/self/maps` must list it.
+//! A round is a race and a check. In the race, each actor performs operations that its seed
+//! selects. It changes memory of its own and files. It keeps a model of its memory (`areas`). Each
+//! operation on a file is recorded with the time before and after it (`journal`).
 //!
-//! A seed decides what is done, not when: a failure shows again with the same seed most likely, not
-//! for certain. Status 0: all was as it should be; 1: a finding, with the last operations of each
-//! actor; 3: nobody got on for a while, with where each stood.
+//! In the check, all actors stand still. The content of each file must be possible for some order
+//! of the operations. Every mapping in every process and in every forked child must show the file.
+//! Private memory must be as its owner left it, and `/proc/self/maps` must list it.
+//!
+//! A seed determines the operations but not their timing. So a failure repeats with the same seed
+//! most likely, but not certainly. The status is 0 without an error, 1 with a finding, with the
+//! last operations of each actor, and 3 without progress for a while, with the position of each
+//! actor.
 
 #[path = "vmstorm/actor.rs"]
 mod actor;
@@ -58,7 +64,7 @@ use themes::Theme;
 const USAGE: &str = "vmstorm SEED ROUNDS|SECONDSs [processes=N] [threads=N] [memory=MIB] [disk=PATH] \
                      [theme=mix,replace,move,grow,leave,tail,revive,disk]";
 
-/// What the command line asks for.
+/// Parses the command line. Fails with a message.
 fn plan(words: &[String]) -> Result<Plan, String> {
     let [seed, length, options @ ..] = words else {
         return Err("two numbers are needed".into());

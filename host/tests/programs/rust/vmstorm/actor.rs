@@ -1,4 +1,4 @@
-//! One thread of the storm, and what it does to memory of its own.
+//! One thread of the storm, and its operations on its own memory.
 
 use crate::areas::{Area, Areas, BRIEF, BRIEF_WORDS, Source};
 use crate::control;
@@ -11,39 +11,39 @@ use crate::sys::{self, PAGE, PAGE_WORDS};
 use std::ffi::c_int;
 use std::ops::Range;
 
-/// Pages of the window of addresses that a thread has for itself.
+/// The number of pages in a thread's own window of addresses.
 pub const WINDOW_PAGES: u64 = 2048;
-/// Areas outside of it at most, and pages of each.
+/// The largest number of areas outside of the window, and the largest number of pages of each.
 const LOOSE: usize = 8;
 const LOOSE_PAGES: u64 = 128;
-/// Pages from which writes to files come; behind them is nothing.
+/// The number of pages of the buffer for writes to files. The page after it is not mapped.
 pub const BUFFER_PAGES: u64 = 64;
 
-/// Where the window of a thread of a process is.
+/// Returns the window of addresses of a thread in its process.
 pub fn window(thread: usize) -> Range<u64> {
     let start = 0x2000_0000_0000 + thread as u64 * (256 << 20);
     start..start + WINDOW_PAGES * PAGE
 }
 
-/// One thread.
+/// One thread of the storm.
 #[derive(Debug)]
 pub struct Actor {
-    /// Its number among all threads of all processes.
+    /// The number of the thread among all threads of all processes.
     pub id: usize,
     pub actors: usize,
     pub thread: usize,
     pub files: &'static [File],
     pub random: Random,
     pub areas: Areas,
-    /// Where data for writes stand.
+    /// The address of the buffer for writes.
     pub buffer: u64,
     /// Children that wait for the end of the round.
     pub children: Vec<c_int>,
-    /// What it does when all strike.
+    /// The part of this actor when all strike at once.
     pub part: Part,
-    /// Pages that may be mapped without a file.
+    /// The number of pages without a file that may be mapped.
     budget_pages: u64,
-    /// Pages filled so far.
+    /// The number of pages filled so far.
     fills: u64,
 }
 
@@ -75,29 +75,29 @@ impl Actor {
         }
     }
 
-    /// Ends the storm.
+    /// Reports a failure and ends the storm.
     pub fn fail(&self, text: &str) -> ! {
         control::fail(text)
     }
 
-    /// The value of a call that has no reason to fail.
+    /// Returns the value of a call that must not fail.
     pub fn must<T>(&self, what: &str, outcome: sys::Outcome<T>) -> T {
         outcome.unwrap_or_else(|e| self.fail(&format!("{what} failed with error {e}")))
     }
 
-    /// A place in the window.
+    /// Returns a random range of the window.
     pub fn place(&mut self) -> Range<u64> {
         let window = window(self.thread);
         let mut pages = self.random.range(WINDOW_PAGES);
         if self.random.once_in(6) {
-            // A place for huge pages.
+            // A range for huge pages.
             let region = self.random.below(WINDOW_PAGES / 512) * 512;
             pages = region..region + 512;
         }
         window.start + pages.start * PAGE..window.start + pages.end * PAGE
     }
 
-    /// One of the areas.
+    /// Returns a random area, or `None` if there is none.
     pub fn some_area(&mut self) -> Option<Area> {
         let count = self.areas.len() as u64;
         if count == 0 {
@@ -107,19 +107,20 @@ impl Actor {
         self.areas.iter().nth(number).cloned()
     }
 
-    /// Some of the pages of an area.
+    /// Returns a random range of an area's pages.
     pub fn some_part(&mut self, area: &Area) -> Range<u64> {
         let pages = self.random.range(area.pages());
         area.start + pages.start * PAGE..area.start + pages.end * PAGE
     }
 
-    /// The next first word of a page.
+    /// Returns the first word for the next page that is filled.
     fn next_fill(&mut self) -> u64 {
         self.fills += 1;
         1 << 63 | (self.id as u64) << 48 | self.fills << 10
     }
 
-    /// Maps something, in the window over what is there or wherever the kernel likes.
+    /// Maps memory or a file, in the window over existing areas or at an address that the kernel
+    /// chooses.
     pub fn map(&mut self, source: Option<usize>, shared: bool) {
         let mut range = self.place();
         let mut pages = (range.end - range.start) / PAGE;
@@ -134,7 +135,7 @@ impl Actor {
             };
             pages = pages.min(limit - first);
             if self.random.once_in(3) {
-                // All there is.
+                // The whole file.
                 (first, pages) = (0, limit);
                 range.start = range.start.min(window(self.thread).end - pages * PAGE);
             }
@@ -149,7 +150,8 @@ impl Actor {
         );
     }
 
-    /// Maps pages of a file, or nothing in particular, at a place of the window or loosely.
+    /// Maps pages of a file or anonymous memory, at an address in the window or one that the kernel
+    /// chooses.
     pub fn map_at(
         &mut self,
         file: Option<usize>,
@@ -183,7 +185,7 @@ impl Actor {
             Some(file) => self.files[file].fd,
         };
         let populate = self.random.once_in(if pages > 256 { 6 } else { 3 });
-        // Pages of a private mapping would be copied at a time that nobody knows.
+        // Pages of a private mapping would be copied at an unknown time.
         if populate && if file.is_some() { shared } else { pages <= 512 } {
             flags |= sys::MAP_POPULATE;
         }
@@ -208,7 +210,7 @@ impl Actor {
         got
     }
 
-    /// Makes room for one more mapping outside of the window, and in memory.
+    /// Unmaps areas until one more fits, by their number outside of the window and by memory.
     fn keep_within_bounds(&mut self) {
         let window = window(self.thread);
         let loose = |areas: &Areas| areas.iter().filter(|a| !window.contains(&a.start)).count();
@@ -224,7 +226,7 @@ impl Actor {
         }
     }
 
-    /// Unmaps a part of something, or a place.
+    /// Unmaps a part of an area, or a range of the window.
     pub fn unmap_some(&mut self) {
         let place = self.place();
         let range = match self.some_area() {
@@ -242,7 +244,7 @@ impl Actor {
         self.areas.remove(range);
     }
 
-    /// Fills pages of an area of its own, or sees that it cannot.
+    /// Fills pages of a private area, or checks that they cannot be written.
     pub fn fill(&mut self) {
         let Some(area) = self.some_area() else { return };
         if matches!(area.source, Source::Shared { .. }) {
@@ -252,7 +254,7 @@ impl Actor {
         self.fill_range(range);
     }
 
-    /// Stores a little to each page of an area that has had nothing but zeroes.
+    /// Stores a few words to each page of an area that was zero before.
     pub fn fill_briefly(&mut self, range: Range<u64>) {
         log!("fill {range:x?} briefly");
         for at in range.clone().step_by(PAGE as usize) {
@@ -285,7 +287,7 @@ impl Actor {
                 if stored == PAGE_WORDS {
                     *self.areas.own(at).expect("found above") = first;
                 } else if stored > 0 {
-                    // A file's end came in between: what it shows is as good as anything.
+                    // The file was cut in between, so the content of the page is unknown.
                     let range = at..at + PAGE;
                     self.replace_with_nothing(range);
                 }
@@ -294,7 +296,7 @@ impl Actor {
         }
     }
 
-    /// Maps zeroes over a page about which nothing can be said.
+    /// Maps zeroes over a page whose content is unknown.
     pub fn replace_with_nothing(&mut self, range: Range<u64>) {
         let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
         let pages = (range.end - range.start) / PAGE;
@@ -324,7 +326,7 @@ impl Actor {
         }
     }
 
-    /// `MREMAP_DONTUNMAP`: the old place stays, and is empty.
+    /// Uses `MREMAP_DONTUNMAP`: the old range stays mapped and is empty.
     fn remap_keeping(&mut self, area: &Area, from: Range<u64>) {
         if area.source != Source::Nothing {
             return;
@@ -372,7 +374,7 @@ impl Actor {
         self.move_to(from, to);
     }
 
-    /// Moves a part of one area to a place, over what is there.
+    /// Moves a part of an area to the address `to`, over existing areas.
     pub fn move_to(&mut self, from: Range<u64>, to: u64) {
         let bytes = from.end - from.start;
         self.sometimes_check(to..to + bytes);
@@ -385,7 +387,7 @@ impl Actor {
         self.moved(from, to, bytes / PAGE);
     }
 
-    /// What was in `from` is at `to` now and has `pages`.
+    /// Records that the content of `from` is now at `to` and has `pages` pages.
     fn moved(&mut self, from: Range<u64>, to: u64, pages: u64) {
         let mut area = self
             .areas
@@ -418,7 +420,7 @@ impl Actor {
         }
     }
 
-    /// Advice on a part of an area.
+    /// Gives advice on a part of an area.
     pub fn advise(&mut self) {
         let Some(area) = self.some_area() else { return };
         let range = self.some_part(&area);
@@ -434,7 +436,7 @@ impl Actor {
             }
             2 => {
                 log!("huge pages for {range:x?}");
-                // A kernel without them says EINVAL. Areas are split by it.
+                // A kernel without huge pages returns EINVAL. The advice splits areas.
                 if sys::advise(range.start, bytes, sys::MADV_HUGEPAGE).is_ok() {
                     let _ = self.areas.cut_out(range).count();
                 }
@@ -443,11 +445,11 @@ impl Actor {
                 log!("populate {range:x?} for writing");
                 match sys::advise(range.start, bytes, sys::MADV_POPULATE_WRITE) {
                     Ok(()) => {}
-                    // Not writable, or behind the end of a file.
+                    // The pages are not writable, or beyond the end of a file.
                     Err(_) if !area.is_writable() || area.source != Source::Nothing => {}
                     Err(e) => self.fail(&format!("MADV_POPULATE_WRITE failed with error {e}")),
                 }
-                // Of a private mapping of a file the copies are of a time that nobody knows.
+                // The pages of a private file mapping are copied at an unknown time.
                 if matches!(area.source, Source::Private { .. }) && area.is_writable() {
                     self.replace_with_nothing(range);
                 }

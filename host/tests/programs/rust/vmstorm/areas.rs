@@ -1,4 +1,4 @@
-//! What one thread has mapped: a naive model of its part of the address space.
+//! The mappings of one thread: a naive model of its part of the address space.
 
 use crate::guard;
 use crate::sys::{self, PAGE, PAGE_WORDS, ZEROES};
@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::ops::Range;
 
-/// Where an area's bytes come from.
+/// The source of an area's bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Zeroes.
+    /// Anonymous memory, which begins as zeroes.
     Nothing,
-    /// A file, from this page on, shared.
+    /// A shared mapping of a file, from the page `first` on.
     Shared { file: usize, first: u64 },
-    /// A file, from this page on, but for pages of its own.
+    /// A private mapping of a file, from the page `first` on.
     Private { file: usize, first: u64 },
 }
 
 impl Source {
-    /// That of what begins so many pages further on.
+    /// Returns the source of an area that begins `pages` pages further on.
     fn advanced(self, pages: u64) -> Self {
         match self {
             Self::Nothing => Self::Nothing,
@@ -34,14 +34,14 @@ impl Source {
     }
 }
 
-/// Pages in a row that were mapped together.
+/// Consecutive pages that were mapped together.
 #[derive(Clone, Debug)]
 pub struct Area {
     pub start: u64,
     pub source: Source,
     pub prot: c_int,
-    /// For each page the first of its words, which each are one more than that before; 0 where the
-    /// program has stored nothing of its own.
+    /// The first word of each page that the program has filled. Each following word is one more
+    /// than the one before. 0 if the program has stored nothing to the page.
     pub own: Vec<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Area {
         self.prot == sys::PROT_BOTH
     }
 
-    /// Shortens it, and gives what is behind `at`.
+    /// Cuts the area at `at` and returns the part after it.
     fn split_off(&mut self, at: u64) -> Self {
         let pages = (at - self.start) / PAGE;
         Self {
@@ -96,12 +96,12 @@ impl Areas {
         self.0.len()
     }
 
-    /// Adds what does not overlap anything.
+    /// Adds an area that overlaps no other.
     pub fn put(&mut self, area: Area) {
         self.0.insert(area.start, area);
     }
 
-    /// Makes an address the border of areas.
+    /// Splits the area that contains the address `at`.
     fn split(&mut self, at: u64) {
         if let Some((_, area)) = self.0.range_mut(..at).next_back()
             && area.end() > at
@@ -111,14 +111,14 @@ impl Areas {
         }
     }
 
-    /// The areas in a range, made to end where it does.
+    /// Splits areas at the ends of `range` and returns the areas in it.
     pub fn cut_out(&mut self, range: Range<u64>) -> impl Iterator<Item = &mut Area> {
         self.split(range.start);
         self.split(range.end);
         self.0.range_mut(range).map(|(_, area)| area)
     }
 
-    /// Takes out all that is in a range.
+    /// Removes all areas in a range.
     pub fn remove(&mut self, range: Range<u64>) {
         let starts: Vec<u64> = self.cut_out(range).map(|area| area.start).collect();
         for start in starts {
@@ -126,26 +126,28 @@ impl Areas {
         }
     }
 
-    /// What was stored to the page of an address.
+    /// Returns the first word that was stored to the page at an address. Returns `None` if the page
+    /// is in no area.
     pub fn own(&mut self, at: u64) -> Option<&mut u64> {
         let (_, area) = self.0.range_mut(..=at).next_back()?;
         let page = (at - area.start) / PAGE;
         area.own.get_mut(page as usize)
     }
 
-    /// The area of an address.
+    /// Returns the area that contains an address, or `None`.
     pub fn find(&self, at: u64) -> Option<&Area> {
         let (_, area) = self.0.range(..=at).next_back()?;
         (area.end() > at).then_some(area)
     }
 }
 
-/// In the first word of a page: only a few words were stored, the others are zero.
+/// A bit in the first word of a page: only [`BRIEF_WORDS`] words were stored, and the others are
+/// zero.
 pub const BRIEF: u64 = 1 << 62;
-/// So few.
+/// The number of stored words in such a page.
 pub const BRIEF_WORDS: usize = 4;
 
-/// How many words of a page are `first`, `first` + 1 …; the others are zero.
+/// Returns how many words of a page are `first`, `first` + 1 and so on. The others are zero.
 fn stored_words(first: u64) -> usize {
     match first {
         0 => 0,
@@ -154,7 +156,8 @@ fn stored_words(first: u64) -> usize {
     }
 }
 
-/// Whether the words of a page are what was stored to it.
+/// Checks that the words of a page are the stored ones. Fails with a description of the first wrong
+/// word.
 pub fn check_words(words: &[u64], first: u64) -> Result<(), String> {
     let stored = stored_words(first);
     for (number, &found) in words.iter().enumerate() {
@@ -172,7 +175,8 @@ pub fn check_words(words: &[u64], first: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a page has what was stored to it: all of it, or a few words at its beginning.
+/// Checks that a page has the stored words, completely or only a few words at its beginning. Fails
+/// with a description of the first wrong word.
 pub fn check_page(at: u64, first: u64, wholly: bool) -> Result<(), String> {
     let stored = stored_words(first);
     let length = if wholly || stored == PAGE_WORDS {

@@ -1,4 +1,4 @@
-//! What is looked at when all actors have stopped.
+//! The checks while all actors stand still.
 
 use crate::actor::{Actor, window};
 use crate::areas::{Area, Source, check_page};
@@ -11,16 +11,17 @@ use crate::sys::{self, PAGE, PAGE_WORDS, ZEROES};
 use std::io::Read;
 use std::sync::Mutex;
 
-/// Files that nobody touched are compared in one of so many rounds.
+/// Files without changes are compared in one of this number of rounds.
 const UNTOUCHED_ROUNDS: u64 = 8;
-/// More than `/proc/self/maps` has.
+/// More bytes than `/proc/self/maps` has.
 const MAPS_BYTES: usize = 1 << 20;
 
-/// Where the areas of all threads of a process are laid down for the one who compares them with
+/// The areas of all threads of a process, collected for the thread that compares them with
 /// `/proc/self/maps`.
 pub static LAID_DOWN: Mutex<Vec<Area>> = Mutex::new(Vec::new());
 
-/// The file is what the round's operations allow; what it shows is what all must see from now on.
+/// Checks that the content of the file is possible after the round's operations. All later checks
+/// expect this content.
 pub fn settle(actor: &Actor, file: &File, actors: usize) {
     log!("check file {}", file.number);
     let history = History::of(file.number, actors);
@@ -68,7 +69,8 @@ fn must_be_allowed(
     }
 }
 
-/// The mappings that the process has of all files show them.
+/// Checks that this process's common mapping of each file (`view`) shows the file. `whose` names
+/// the process in a failure.
 pub fn common_views(actor: &Actor, whose: &str) {
     for file in actor.files {
         let untouched = History::of(file.number, actor.actors).is_empty();
@@ -82,7 +84,7 @@ pub fn common_views(actor: &Actor, whose: &str) {
     }
 }
 
-/// The shared mappings of this thread show the files.
+/// Checks that the shared mappings of this thread show the files.
 pub fn shared_views(actor: &Actor, whose: &str) {
     for area in actor.areas.iter().filter(|area| area.is_readable()) {
         let Source::Shared { file, first } = area.source else {
@@ -103,11 +105,11 @@ pub fn shared_views(actor: &Actor, whose: &str) {
     }
 }
 
-/// A page of a shared mapping shows the file, or faults behind its end. In the last page, what is
-/// behind the end is nobody's.
+/// Checks a page of a shared mapping: it shows the file, or faults beyond its end. In the last
+/// page, the bytes after the end are arbitrary.
 fn compare(actor: &Actor, file: &File, page: u64, at: u64, size: u64, whose: &str) {
     if file.nature == Nature::Disk && page >= file.pages {
-        // The disk goes on where the storm's part of it ends.
+        // The disk continues after the part that the storm uses.
         return;
     }
     if page < size / PAGE && guard::compare(at, file.settled(page)) == PAGE_WORDS {
@@ -139,7 +141,7 @@ fn compare(actor: &Actor, file: &File, page: u64, at: u64, size: u64, whose: &st
     }
 }
 
-/// Everything that this thread has mapped is as its model says.
+/// Checks that all mappings of this thread are as in its model.
 pub fn own_areas(actor: &mut Actor) {
     log!("check all areas");
     let areas: Vec<Area> = actor.areas.iter().cloned().collect();
@@ -153,7 +155,7 @@ pub fn own_areas(actor: &mut Actor) {
     }
 }
 
-/// A private mapping of a file shows the file, but for pages of its own.
+/// Checks that a private mapping of a file shows the file, except for its own pages.
 fn private_view(actor: &mut Actor, area: &Area, file: usize, first: u64) {
     let history = History::of(file, actor.actors);
     for (number, &own) in area.own.iter().enumerate() {
@@ -167,7 +169,7 @@ fn private_view(actor: &mut Actor, area: &Area, file: usize, first: u64) {
             continue;
         }
         if history.may_have_cut(page) {
-            // The copy may have gone with the file's page, or have come after that.
+            // The copy may have disappeared with the file's page, or have been made after that.
             actor.replace_with_nothing(at..at + PAGE);
             continue;
         }
@@ -190,7 +192,7 @@ struct Entry {
 }
 
 fn maps() -> Vec<Entry> {
-    // Room for all of it beforehand: nothing is to be mapped between two reads.
+    // The buffer is allocated before, because nothing may be mapped between two reads.
     let mut text = String::with_capacity(MAPS_BYTES);
     std::fs::File::open("/proc/self/maps")
         .and_then(|mut file| file.read_to_string(&mut text))
@@ -215,7 +217,8 @@ fn maps() -> Vec<Entry> {
     text.lines().map(entry).collect()
 }
 
-/// `/proc/self/maps` has what the threads of this process have mapped, and nothing overlaps.
+/// Checks that `/proc/self/maps` lists exactly the mappings of this process's threads, without
+/// overlaps.
 pub fn compare_maps(threads: usize) {
     log!("compare maps");
     let entries = maps();
@@ -230,7 +233,7 @@ pub fn compare_maps(threads: usize) {
         expected += area.pages() * u64::from(in_a_window(area.start, threads));
         check_entries(&entries, area);
     }
-    // Nothing else is in the windows.
+    // The windows contain no other mapping.
     let found: u64 = entries
         .iter()
         .filter(|entry| in_a_window(entry.start, threads))
@@ -247,7 +250,7 @@ fn in_a_window(address: u64, threads: usize) -> bool {
     (0..threads).any(|thread| window(thread).contains(&address))
 }
 
-/// All of an area is in entries that say of it what is true.
+/// Checks that an area is completely covered by lines with the right properties.
 fn check_entries(entries: &[Entry], area: &Area) {
     let mut at = area.start;
     while at < area.end() {
@@ -284,7 +287,8 @@ fn check_entries(entries: &[Entry], area: &Area) {
     }
 }
 
-/// Brings a file to its whole length again; what was behind its end is what operations allow.
+/// Extends a file to its full length. Checks that the bytes after the old end are possible after
+/// the operations.
 pub fn reset(actor: &Actor, file: &File, actors: usize) {
     log!("reset file {}", file.number);
     match file.nature {
@@ -314,7 +318,7 @@ pub fn reset(actor: &Actor, file: &File, actors: usize) {
     }
 }
 
-/// Words behind the end, which the file shows since it is longer.
+/// Checks the words after the old end of a file that was made longer.
 fn check_tail(
     actor: &Actor,
     file: &File,
@@ -328,7 +332,7 @@ fn check_tail(
         if words != &ZEROES
             && let Some(word) = words.iter().position(|&word| word != 0)
         {
-            // Behind the last page nobody could store anything.
+            // No mapping could store beyond the last page.
             actor.fail(&format!(
                 "file {} ended at {size:#x} and was made longer: word {word} of page {page} is {}",
                 file.number,
@@ -340,7 +344,7 @@ fn check_tail(
     must_be_allowed(actor, file, history, page, words, size);
 }
 
-/// What a disk shows is on it.
+/// Checks that the content of a disk's page cache is on the disk after fsync.
 fn disk_has_all(actor: &Actor, file: &File) {
     let Some(direct) = file.direct else { return };
     let outcome = sys::sync_file(file.fd);

@@ -1,4 +1,4 @@
-//! Children: what a fork keeps, and what a new program gets.
+//! Child processes: what a fork keeps, and what a new program gets.
 
 use crate::actor::Actor;
 use crate::areas::{Area, Source};
@@ -12,16 +12,17 @@ use std::ops::Range;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-/// Pages that a child fills of its own.
+/// The number of pages that a child fills.
 const CHILD_PAGES: usize = 8;
-/// Bytes of the heap that a child takes, and of its stack.
+/// The bytes of heap that a child allocates, and the stack frames that it uses.
 const HEAP_BYTES: u64 = 160 << 10;
 const STACK_FRAMES: u32 = 40;
 
 impl Actor {
-    /// A child that looks at its copy of this thread's memory, and at the end of the round at files.
+    /// Forks a child that checks its copy of this thread's memory, and the files at the end of the
+    /// round.
     pub fn fork_that_stays(&mut self) {
-        // One for a process: what its threads store then is there twice.
+        // There is only one per process, because it doubles the memory that its threads store to.
         if self.thread != 0 || !self.children.is_empty() {
             return;
         }
@@ -39,7 +40,7 @@ impl Actor {
         if self.random.once_in(3) {
             self.check_copies();
         }
-        // Acquire: pairs with the Release of the one who says it.
+        // Acquire: pairs with the Release of the thread that sets it.
         let settled = &control::get().views_settled;
         control::wait_until(|| settled.load(Ordering::Acquire) >= round);
         checks::common_views(self, "a forked child's");
@@ -47,7 +48,7 @@ impl Actor {
         sys::exit(0);
     }
 
-    /// A child that looks, moves its heap's end, deepens its stack, and goes.
+    /// Forks a child that checks its memory, moves the end of its heap, grows its stack, and exits.
     pub fn fork_that_goes(&mut self) {
         log!("fork a child that goes");
         let pid = match sys::fork() {
@@ -65,7 +66,7 @@ impl Actor {
         self.wait(pid);
     }
 
-    /// A child that stores to a disk through the mapping that it has got, and has that written.
+    /// Forks a child that stores to a disk through the inherited mapping and syncs it.
     pub fn fork_that_stores(&mut self, file: &File, words: Range<u64>) {
         log!(
             "fork a child that stores to file {} words {words:#x?}",
@@ -108,7 +109,7 @@ impl Actor {
         self.wait(pid);
     }
 
-    /// A new program that looks at its heap and its stack.
+    /// Starts a new program that checks its heap and its stack.
     pub fn spawn(&mut self) {
         log!("spawn");
         match Command::new("/proc/self/exe").arg("look").status() {
@@ -120,12 +121,12 @@ impl Actor {
     }
 
     fn become_child(&mut self) {
-        // What the parent does goes on in its ring.
+        // The parent's ring shows the parent's operations only.
         control::become_actor(usize::MAX);
         self.children.clear();
     }
 
-    /// The parent's private memory is here, and what is stored in the copies stays.
+    /// Checks that the parent's private memory is here, and that stores to the copies stay.
     fn check_copies(&mut self) {
         let areas: Vec<Area> = self.areas.iter().cloned().collect();
         for area in &areas {
@@ -151,7 +152,7 @@ impl Actor {
         }
     }
 
-    /// Waits for a child, which must have found everything as it should be.
+    /// Waits for a child, which must have found no error.
     pub fn wait(&self, pid: i32) {
         match sys::wait(pid, 0) {
             Ok(Some(0)) => {}
@@ -161,7 +162,7 @@ impl Actor {
     }
 }
 
-/// What the program does that `Actor::spawn` starts.
+/// Runs the checks of the program that `Actor::spawn` starts. Fails with a message.
 pub fn look() -> Result<(), String> {
     check_heap()?;
     let sum = deepen(STACK_FRAMES, 7);
@@ -177,7 +178,8 @@ pub fn look() -> Result<(), String> {
     }
 }
 
-/// Frames of four pages each, filled on the way down and added up on the way back.
+/// Uses stack frames of four pages each, which are filled on the way down and added up on the way
+/// back.
 #[inline(never)]
 fn deepen(frames: u32, factor: u32) -> u64 {
     let mut words = [0_u64; 4 * PAGE_WORDS];
@@ -192,7 +194,7 @@ fn deepen(frames: u32, factor: u32) -> u64 {
     std::hint::black_box(&words).iter().sum::<u64>() + below
 }
 
-/// The heap grows with zeroes, keeps what is stored there, and forgets what is given back.
+/// Checks that the heap grows with zeroes, keeps stored words, and loses released pages.
 fn check_heap() -> Result<(), String> {
     let end = sys::brk(0);
     let start = end.next_multiple_of(PAGE);

@@ -1,4 +1,5 @@
-//! What all processes of a storm share: the barrier, what each actor does, the first failure.
+//! The memory that all processes of a storm share: the barrier, the operations of each actor, the
+//! first failure.
 
 use crate::journal::Journal;
 use crate::random::Random;
@@ -10,20 +11,20 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Actors (threads of all processes) at most.
+/// The largest number of actors (threads of all processes).
 pub const ACTORS: usize = 32;
-/// Operations of each actor that a failure shows.
+/// The number of operations of each actor that a failure shows.
 const LOG_LINES: usize = 24;
 const LINE_BYTES: usize = 160;
 const FAILURE_BYTES: usize = 4096;
-/// Turns that a barrier is waited for before others get the CPU.
+/// The number of turns of a barrier wait before the CPU is yielded to other threads.
 const BARRIER_SPINS: u32 = 300;
-/// The same for what comes soon; then turns for others, then naps.
+/// The same for a wait that is expected to be short: first spins, then yields, then naps.
 const SPINS: u32 = 1000;
 const YIELDS: u32 = 1100;
 const NAP: Duration = Duration::from_micros(300);
 
-/// A text that one writes and others read after a flag.
+/// A text that one thread writes and others read after a flag.
 #[derive(Debug)]
 struct Text<const N: usize> {
     length: AtomicU32,
@@ -31,11 +32,12 @@ struct Text<const N: usize> {
 }
 
 impl<const N: usize> Text<N> {
-    /// Called by one thread at a time.
+    /// Sets the text. Only one thread at a time may call this.
     fn set(&self, arguments: Arguments) {
-        // Relaxed (both): a reader that comes meanwhile shows an old or a short line.
+        // Relaxed (both): a concurrent reader shows an old or a short line.
         self.length.store(0, Ordering::Relaxed);
-        // SAFETY: only the actor itself writes its lines, only the first failure its text.
+        // SAFETY: only the actor itself writes its lines, and only the first failure writes its
+        // text.
         let mut rest: &mut [u8] = unsafe { &mut *self.bytes.get() };
         // A longer text is cut.
         let _ = rest.write_fmt(arguments);
@@ -46,7 +48,7 @@ impl<const N: usize> Text<N> {
     fn get(&self) -> String {
         // Acquire: pairs with the Release in `set`.
         let length = self.length.load(Ordering::Acquire) as usize;
-        // SAFETY: a line that is written at this moment may come out mixed; bytes are bytes.
+        // SAFETY: a line that is being written may be mixed, but every value of its bytes is valid.
         let bytes: &[u8; N] = unsafe { &*self.bytes.get() };
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     }
@@ -60,38 +62,38 @@ struct Line {
     ended: AtomicU32,
 }
 
-/// What one actor does.
+/// The shared record of one actor.
 #[derive(Debug)]
 pub struct Desk {
-    /// Lines written so far; also the sign of progress.
+    /// The number of lines written so far, which is also the sign of progress.
     lines: AtomicU64,
     ring: [Line; LOG_LINES],
-    /// What it did to files in this round.
+    /// The actor's operations on files in this round.
     pub journal: Journal,
 }
 
-/// The one shared block. Zeroed memory is its beginning.
+/// The one shared block. It starts as zeroed memory.
 #[derive(Debug)]
 pub struct Control {
     pub seed: AtomicU64,
     pub round: AtomicU64,
-    /// Index of this round's theme.
+    /// The index of this round's theme.
     pub theme: AtomicU32,
-    /// Set between rounds: there is no further one.
+    /// Set between rounds if there is no further one.
     pub over: AtomicU32,
-    /// How far the check of this round has come, for children that stand by.
+    /// The progress of this round's check, for waiting children.
     pub views_settled: AtomicU64,
-    /// Orders operations: taken before and after each.
+    /// A clock that orders operations. It is read before and after each.
     clock: AtomicU64,
     arrived: AtomicU32,
     generation: AtomicU32,
-    /// 1 from the first failure on, 2 when its text is there.
+    /// 1 from the first failure on, 2 once its text is complete.
     failed: AtomicU32,
     failure: Text<FAILURE_BYTES>,
     desks: [Desk; ACTORS],
 }
 
-// SAFETY: the cells are used as `Text::set` says.
+// SAFETY: the cells are used as `Text::set` requires.
 unsafe impl Sync for Control {}
 
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(ptr::null_mut());
@@ -100,7 +102,7 @@ thread_local! {
     static ACTOR: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Makes the block; all processes are forked later.
+/// Creates the block. All processes are forked later.
 pub fn create() {
     let bytes = size_of::<Control>() as u64;
     let flags = sys::MAP_SHARED | sys::MAP_ANONYMOUS;
@@ -109,36 +111,37 @@ pub fn create() {
     CONTROL.store(at as *mut Control, Ordering::Relaxed);
 }
 
-/// The block.
+/// Returns the block.
 pub fn get() -> &'static Control {
-    // SAFETY: `create` was called first; the block stays mapped, and zeroes are valid in it.
+    // SAFETY: `create` was called first. The block stays mapped, and zeroes are valid in it.
     unsafe { &*CONTROL.load(Ordering::Relaxed) }
 }
 
-/// Says which actor this thread is.
+/// Sets the actor number of this thread.
 pub fn become_actor(actor: usize) {
     ACTOR.set(actor);
 }
 
-/// The desk of an actor.
+/// Returns the shared record of an actor.
 pub fn desk(actor: usize) -> &'static Desk {
     &get().desks[actor]
 }
 
-/// The next number of the clock that orders operations.
+/// Returns the next number of the clock that orders operations.
 pub fn tick() -> u64 {
-    // SeqCst: what this thread did before is before what anybody does who gets a later number.
+    // SeqCst: everything that this thread did before is visible to each thread that gets a later
+    // number.
     get().clock.fetch_add(1, Ordering::SeqCst) + 1
 }
 
-/// Notes the operation that this actor begins. `log!` calls it.
+/// Records the start of an operation of this actor. `log!` calls it.
 pub fn begin(arguments: Arguments) {
     let actor = ACTOR.get();
     if actor == usize::MAX {
         return;
     }
     let desk = desk(actor);
-    // Relaxed (all): the watch only looks whether it changes.
+    // Relaxed (all): the watcher only checks whether the number changes.
     let number = desk.lines.load(Ordering::Relaxed);
     if let Some(before) = number.checked_sub(1) {
         desk.ring[before as usize % LOG_LINES]
@@ -154,24 +157,24 @@ pub fn begin(arguments: Arguments) {
     desk.lines.store(number + 1, Ordering::Release);
 }
 
-/// Notes an operation in the actor's ring; what ran before has ended.
+/// Records an operation in the actor's ring, and that the one before has ended.
 #[macro_export]
 macro_rules! log {
     ($($word:tt)*) => { $crate::control::begin(format_args!($($word)*)) };
 }
 
-/// Whether somebody has failed, and has said how: a process that ends sooner may take the one with
-/// it who is about to say it.
+/// Returns whether there is a failure with a complete text. A process that ends sooner could take
+/// the thread that writes the text with it.
 pub fn has_failed() -> bool {
     get().failed.load(Ordering::Acquire) == 2
 }
 
-/// Notes the first failure and ends this process.
+/// Records the first failure and ends this process.
 pub fn fail(text: &str) -> ! {
     let control = get();
     let first = control
         .failed
-        // Relaxed (both): it only has to be one.
+        // Relaxed (both): only one thread must succeed.
         .compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
     if first.is_ok() {
         let actor = ACTOR.get();
@@ -192,29 +195,29 @@ pub fn fail(text: &str) -> ! {
     sys::exit(77);
 }
 
-/// The first failure, once its text is there.
+/// Returns the first failure once its text is complete, or `None`.
 pub fn failure() -> Option<String> {
     let control = get();
     // Acquire: pairs with the Release in `fail`.
     (control.failed.load(Ordering::Acquire) == 2).then(|| control.failure.get())
 }
 
-/// Waits until all actors are here.
+/// Waits until all actors have arrived.
 pub fn barrier(actors: usize, name: &str) {
     begin(format_args!("barrier: {name}"));
     let control = get();
     let generation = control.generation.load(Ordering::Relaxed);
-    // AcqRel: what all did before is visible to all afterwards.
+    // AcqRel: everything that the actors did before is visible to all of them afterwards.
     if control.arrived.fetch_add(1, Ordering::AcqRel) as usize + 1 == actors {
         control.arrived.store(0, Ordering::Relaxed);
         control.generation.store(generation + 1, Ordering::Release);
         sys::wake_all(&control.generation);
         return;
     }
-    // Who waits leaves the CPU to others: where there are fewer than actors, a round takes as long as
-    // its work.
+    // A waiting thread leaves the CPU to others. With fewer CPUs than actors, a round then takes
+    // only as long as its work.
     let mut turns = 0;
-    // Acquire: pairs with the Release of the last one.
+    // Acquire: pairs with the Release of the last actor.
     while control.generation.load(Ordering::Acquire) == generation {
         turns += 1;
         if turns < BARRIER_SPINS {
@@ -228,7 +231,7 @@ pub fn barrier(actors: usize, name: &str) {
     }
 }
 
-/// Waits for what another says soon, or for the storm's end.
+/// Waits until `said` returns `true`, which is expected soon, or until the storm ends.
 pub fn wait_until(said: impl Fn() -> bool) {
     let mut turns = 0;
     while !said() {
@@ -244,14 +247,14 @@ pub fn wait_until(said: impl Fn() -> bool) {
     }
 }
 
-/// Goes up as long as any actor does anything.
+/// Returns a number that rises as long as any actor works.
 pub fn progress(actors: usize) -> u64 {
     (0..actors)
         .map(|actor| desk(actor).lines.load(Ordering::Relaxed))
         .sum()
 }
 
-/// The last operations of all actors, the oldest first.
+/// Returns the last operations of all actors, the oldest first.
 pub fn last_operations(actors: usize) -> String {
     let mut text = String::new();
     for actor in 0..actors {
@@ -271,12 +274,12 @@ pub fn last_operations(actors: usize) -> String {
     text
 }
 
-/// The number of this round.
+/// Returns the number of this round.
 pub fn round() -> u64 {
     get().round.load(Ordering::Relaxed)
 }
 
-/// Numbers that all actors get alike in this round.
+/// Returns random numbers that are equal for all actors in this round. `what` selects the sequence.
 pub fn random_of_round(what: u64) -> Random {
     Random::new(&[get().seed.load(Ordering::Relaxed), round(), what, 0x0e])
 }

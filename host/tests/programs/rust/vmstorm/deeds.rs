@@ -1,4 +1,4 @@
-//! What an actor does to files: each deed is noted in its journal.
+//! The operations of an actor on files. Each one is recorded in its journal.
 
 use crate::actor::{Actor, BUFFER_PAGES};
 use crate::areas::Source;
@@ -10,21 +10,21 @@ use crate::log;
 use crate::sys::{self, PAGE, PAGE_WORDS};
 use std::ops::Range;
 
-/// Looks at a file's size before one that waits for a cut gives up.
+/// How often an actor that waits for a cut reads the file's size before it stops waiting.
 const SIGHTS: u32 = 3000;
 
 impl Actor {
-    /// Whether the journal has room for what one deed notes.
+    /// Returns whether the journal has space for the records of one operation.
     pub fn may_do(&self) -> bool {
         control::desk(self.id).journal.len() + 8 < RECORDS
     }
 
-    /// A file that can be cut.
+    /// Returns a random file that can be cut.
     pub fn memory_file(&mut self) -> &'static File {
         self.file(&[0, 1, 2])
     }
 
-    /// One of these files.
+    /// Returns a random one of these files.
     pub fn file(&mut self, numbers: &[usize]) -> &'static File {
         let number = numbers[self.random.below(numbers.len() as u64) as usize];
         self.file_number(number)
@@ -34,7 +34,7 @@ impl Actor {
         &self.files[number]
     }
 
-    /// Any file.
+    /// Returns a random file.
     pub fn any_file(&mut self) -> &'static File {
         let numbers: Vec<usize> = (0..self.files.len()).collect();
         self.file(&numbers)
@@ -48,7 +48,7 @@ impl Actor {
         }
     }
 
-    /// Ends a file somewhere.
+    /// Truncates a file to `size` bytes.
     pub fn cut_to(&mut self, file: &File, size: u64) {
         log!("truncate file {} to {size:#x}", file.number);
         let start = control::tick();
@@ -62,12 +62,12 @@ impl Actor {
         self.cut_to(file, size);
     }
 
-    /// Makes a file as long as it gets.
+    /// Extends a file to its full length.
     pub fn extend(&mut self, file: &File) {
         self.cut_to(file, file.bytes());
     }
 
-    /// Makes a range zero, by one of the ways that there are.
+    /// Zeroes a random range in one of several ways.
     pub fn clear(&mut self, file: &File) {
         let pages = self.random.range(file.pages);
         self.clear_pages(file, pages);
@@ -105,7 +105,7 @@ impl Actor {
         file.note(self.id, Kind::Clear, bytes.clone(), bytes.end, start);
     }
 
-    /// Stores to words of its own through some mapping.
+    /// Stores to the actor's own words through a mapping.
     pub fn store(&mut self, file: &File) {
         let (id, actors) = (self.id, self.actors);
         let Some(words) = file.own_words(&mut self.random, id, actors) else {
@@ -114,7 +114,7 @@ impl Actor {
         self.store_words(file, words);
     }
 
-    /// The words that were stored.
+    /// Stores to the words and returns those that were stored.
     pub fn store_words(&mut self, file: &File, mut words: Range<u64>) -> Range<u64> {
         let mut at = file.view + words.start * 8;
         if self.random.once_in(2)
@@ -142,7 +142,8 @@ impl Actor {
         words.start..words.start + stored
     }
 
-    /// Where this thread has a word of a file mapped for writing, and how many words follow.
+    /// Returns where this thread has a word of a file mapped for writing, and how many words
+    /// follow. Returns `None` if it has no such mapping.
     fn own_mapping(&self, file: &File, word: u64) -> Option<(u64, u64)> {
         let byte = word * 8;
         self.areas.iter().find_map(|area| {
@@ -160,8 +161,8 @@ impl Actor {
         })
     }
 
-    /// Writes words of its own by a call. With `cut_short` the source ends where they do and the
-    /// call is asked for more.
+    /// Writes the actor's own words with a system call. With `cut_short`, the readable source ends
+    /// before the length that the call asks for.
     pub fn write(&mut self, file: &File, cut_short: bool) {
         let (id, actors) = (self.id, self.actors);
         let Some(words) = file.own_words(&mut self.random, id, actors) else {
@@ -207,8 +208,8 @@ impl Actor {
         file.note(self.id, Kind::Write, certain, bytes.end, start);
     }
 
-    /// Waits until another has cut a file, makes it longer again and writes: what it writes then
-    /// comes after the cut, even if the one who cuts is not back yet.
+    /// Waits until another actor has cut a file, extends it and writes to it. This write comes
+    /// after the cut, even if the call that cuts has not returned yet.
     pub fn revive(&mut self, file: &File) {
         log!("watch the size of file {}", file.number);
         for _ in 0..SIGHTS {
@@ -225,7 +226,7 @@ impl Actor {
         }
     }
 
-    /// Has everything of a disk written that was stored to it.
+    /// Syncs everything that was stored to a disk.
     pub fn sync_disk(&mut self, file: &File) {
         let pages = if self.random.once_in(2) {
             0..file.pages

@@ -1,4 +1,5 @@
-//! The files that all actors change: who may write which words, and what stood in them last.
+//! The files that all actors change: who may write which words, and their content after the last
+//! check.
 
 use crate::control::{self, ACTORS};
 use crate::journal::{self, Kind, Record, Span};
@@ -7,22 +8,22 @@ use crate::sys::{self, PAGE, PAGE_WORDS};
 use std::ffi::{CStr, CString, c_int};
 use std::ops::Range;
 
-/// Where a word's value has what it says of itself: the number of the word is below.
+/// The position of fields in a word's value. The number of the word is in the lowest bits.
 const FILE_SHIFT: u32 = 20;
 const ACTOR_SHIFT: u32 = 24;
 const RECORD_SHIFT: u32 = 30;
 const ROUND_SHIFT: u32 = 40;
-/// No word that was written is zero.
+/// A bit that makes every written word non-zero.
 const WRITTEN: u64 = 1 << 63;
 
-/// What kind of file it is.
+/// The kind of a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Nature {
-    /// Of memory: it can be cut and grow.
+    /// A file in memory, which can be cut and extended.
     Memory,
-    /// Shared memory without a name: it has a mapping and no descriptor.
+    /// Shared anonymous memory, which has a mapping and no descriptor.
     Anonymous,
-    /// Of one size for good, on something that keeps it.
+    /// A disk, which has a fixed size.
     Disk,
 }
 
@@ -32,12 +33,12 @@ pub struct File {
     pub number: usize,
     pub nature: Nature,
     pub fd: c_int,
-    /// For reading around the cache, where that is possible.
+    /// A descriptor for reads that bypass the page cache, if that is possible.
     pub direct: Option<c_int>,
     pub pages: u64,
-    /// A mapping that every process has, at the same place.
+    /// The address of a mapping that every process has.
     pub view: u64,
-    /// What stood in the file after the last check, shared by all.
+    /// The address of the content after the last check, which all processes share.
     settled: u64,
 }
 
@@ -79,12 +80,12 @@ impl File {
         }
     }
 
-    /// Its bytes when it is as long as it gets.
+    /// Returns the full length of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.pages * PAGE
     }
 
-    /// How long it is.
+    /// Returns the current length of the file in bytes.
     pub fn size(&self) -> u64 {
         if self.nature == Nature::Memory {
             sys::size(self.fd).unwrap_or_else(|e| {
@@ -95,22 +96,23 @@ impl File {
         }
     }
 
-    /// What stood in a page after the last check.
+    /// Returns the words of a page after the last check.
     pub fn settled(&self, page: u64) -> &[u64] {
         let at = self.settled + page * PAGE;
-        // SAFETY: in the mapping; it changes only between barriers, where nobody looks.
+        // SAFETY: the page is in the mapping, which changes only between barriers, while no other
+        // actor reads it.
         unsafe { std::slice::from_raw_parts(at as *const u64, PAGE_WORDS) }
     }
 
-    /// Says what stands in a page from now on.
+    /// Sets the expected words of a page for the following rounds.
     pub fn settle(&self, page: u64, words: &[u64]) {
         crate::guard::read(words.as_ptr() as u64, unsafe {
-            // SAFETY: as above; one actor does this.
+            // SAFETY: as in `settled`. Only one actor calls this.
             std::slice::from_raw_parts_mut((self.settled + page * PAGE) as *mut u64, PAGE_WORDS)
         });
     }
 
-    /// Gets a page by a call: its words up to the end of the file.
+    /// Reads a page with a system call. Returns the number of words up to the end of the file.
     pub fn read_page(&self, page: u64, words: &mut [u64]) -> usize {
         if self.nature == Nature::Anonymous {
             return crate::guard::read(self.view + page * PAGE, words);
@@ -125,7 +127,7 @@ impl File {
         }
     }
 
-    /// The two parts of a page in a round of shared pages: the first words, and what follows.
+    /// Returns the two parts of a page in a round with shared pages: the first words, and the rest.
     pub fn parts(&self, page: u64) -> [Range<u64>; 2] {
         let start = page * PAGE_WORDS as u64;
         let border =
@@ -133,7 +135,8 @@ impl File {
         [start..border, border..start + PAGE_WORDS as u64]
     }
 
-    /// Words that an actor alone may write in this round; pages come in pieces of an owner.
+    /// Returns words that only this actor may write in this round, or `None` if there are none.
+    /// Each page is divided into parts with different owners.
     pub fn own_words(
         &self,
         random: &mut Random,
@@ -145,7 +148,7 @@ impl File {
         let turn = plan.below(actors);
         let pages = 1 << plan.below(6);
         let pieces = self.pages / pages;
-        // Pieces `first`, `first + actors` …
+        // The parts `first`, `first + actors` and so on belong to the actor.
         let first = (actor + actors - turn) % actors;
         if first >= pieces {
             return None;
@@ -163,7 +166,7 @@ impl File {
         Some(start + from..start + (from + length).min(pages * words))
     }
 
-    /// The tag of what an actor writes next.
+    /// Returns the value, without the word number, for the next words that an actor writes.
     pub fn tag(&self, actor: usize) -> u64 {
         let round = control::round();
         let record = control::desk(actor).journal.len() as u64;
@@ -174,7 +177,7 @@ impl File {
             | (self.number as u64) << FILE_SHIFT
     }
 
-    /// Notes an operation that began at `start` and ends now.
+    /// Records an operation that began at `start` and ends now.
     pub fn note(&self, actor: usize, kind: Kind, bytes: Range<u64>, perhaps_to: u64, start: u64) {
         let record = Record {
             file: self.number,
@@ -192,7 +195,7 @@ impl File {
     }
 }
 
-/// What a word says of itself.
+/// Describes the fields of a word's value.
 pub fn describe(value: u64) -> String {
     if value & WRITTEN == 0 {
         return format!("{value:#x}");
@@ -207,7 +210,7 @@ pub fn describe(value: u64) -> String {
     )
 }
 
-/// Makes the files, before processes are forked. `disk` is a block device or an ordinary file.
+/// Creates the files before processes are forked. `disk` is a block device or an ordinary file.
 pub fn create(disk: Option<&str>) -> Vec<File> {
     let memory = |number, name: &CStr, pages: u64| {
         let fd = sys::memfd(name).expect("a memfd");

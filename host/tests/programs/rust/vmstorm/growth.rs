@@ -1,5 +1,5 @@
-//! Duels of two threads of a process about the place below a stack: one stores there, so that the
-//! stack grows, the other makes or removes a mapping at the same moment.
+//! Duels of two threads of a process about the addresses below a stack. One thread stores there, so
+//! that the stack grows. The other makes or removes a mapping at the same moment.
 
 use crate::actor::Actor;
 use crate::control;
@@ -12,36 +12,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The page from which the stack grows downwards.
 const TOP: u64 = 0x1100_0000_0000;
 const MIB: u64 = 1 << 20;
-/// Where the other thread's mapping goes.
+/// The range of the other thread's mapping.
 const BELOW: Range<u64> = TOP - 6 * MIB..TOP - 2 * MIB;
-/// Where the stack is stored to.
+/// The address in the stack that is stored to.
 const DEPTH: u64 = TOP - 4 * MIB + 16;
-/// Pages of the mapping that have something in them.
+/// The number of filled pages in the mapping.
 const FILLED: u64 = 128;
-/// Tries to store before the stack's thread gives up.
+/// The number of attempts to store before the stack's thread stops trying.
 const TRIES: u32 = 4000;
 
-/// What the two threads of a process tell each other: the number of the duel that is open, that is
-/// prepared by the other, and that is over for it with its outcome.
+/// Messages between the two threads of a process. Each is the number of a duel: the one that is
+/// open, the one that the other thread has prepared, the one that may start, and the one that has
+/// ended, with its outcome.
 static OPEN: AtomicU64 = AtomicU64::new(0);
 static READY: AtomicU64 = AtomicU64::new(0);
 static GO: AtomicU64 = AtomicU64::new(0);
 static OVER: AtomicU64 = AtomicU64::new(0);
 static MAPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Waits for a number, or the storm's end. Acquire: pairs with the Release stores of the other.
+/// Waits for a number, or the storm's end. Acquire: pairs with the Release stores of the other
+/// thread.
 fn wait_for(number: &AtomicU64, value: u64) {
     control::wait_until(|| number.load(Ordering::Acquire) >= value);
 }
 
-/// What the two do, decided alike by both.
+/// The kind of duel. Both threads choose the same one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A mapping that takes nobody's place: it is made or the stack grows, not both.
+    /// A mapping below the stack: either it is made or the stack grows, but not both.
     Exclusive,
-    /// A mapping goes while the stack grows into its place: what is stored there stays.
+    /// A mapping is removed while the stack grows into its range: the stored words stay.
     Leaving,
-    /// A mapping comes below where the stack grows to: both keep what they have.
+    /// A mapping is made below the end of the growing stack: both keep their content.
     Beside,
 }
 
@@ -54,7 +56,7 @@ fn kind_of(duel: u64, leaving: bool) -> Kind {
 }
 
 impl Actor {
-    /// A round of duels, as one of the first two threads of a process.
+    /// Fights several duels, as one of the first two threads of a process.
     pub fn duel(&mut self, times: u64, leaving: bool) {
         self.files_do_not_grow();
         for _ in 0..times {
@@ -66,7 +68,7 @@ impl Actor {
         }
     }
 
-    /// Nothing but private memory without a file grows.
+    /// Checks that only private anonymous memory can grow.
     fn files_do_not_grow(&self) {
         for kind in [sys::MAP_PRIVATE, sys::MAP_SHARED] {
             let (flags, file) = (kind | sys::MAP_GROWSDOWN, &self.files[0]);
@@ -163,7 +165,8 @@ impl Actor {
                 0,
             );
             self.must("mmap", made);
-            // Around where the stack goes, so that much is to do when it comes.
+            // The filled pages are around the end of the stack, so that the removal takes long when
+            // the stack arrives.
             let middle = DEPTH - DEPTH % PAGE - FILLED / 2 * PAGE;
             fill(&(middle..BELOW.end));
             let closed = sys::protect(BELOW.start, bytes, sys::PROT_READ);

@@ -1,7 +1,8 @@
-//! Accesses that may fault: what a page shows, or that nothing is there.
+//! Memory accesses that may fault. They return the content of a page, or report that it is missing.
 //!
-//! Three loops in assembly are the only code that touches memory of the storm. A fault in one of them
-//! ends the loop, and the caller sees how many words were done; a fault anywhere else is a finding.
+//! Three loops in assembly are the only code that touches memory of the storm. A fault in one of
+//! them ends the loop, and the caller sees how many words were done. A fault anywhere else is a
+//! finding.
 
 use crate::control;
 use std::arch::global_asm;
@@ -22,7 +23,7 @@ global_asm!(
     "jmp 2b",
     "vmstorm_copied:",
     "ret",
-    // (to, first, words) -> words done; each word is one more than that before
+    // (to, first, words) -> words done; each word is one more than the one before
     "vmstorm_fill:",
     "xor eax, eax",
     "2:",
@@ -34,7 +35,7 @@ global_asm!(
     "jmp 2b",
     "vmstorm_filled:",
     "ret",
-    // (a, b, words) -> words that are the same
+    // (a, b, words) -> equal words at the beginning
     "vmstorm_compare:",
     "xor eax, eax",
     "2:",
@@ -63,9 +64,9 @@ const SIGBUS: c_int = 7;
 const SIGSEGV: c_int = 11;
 const SA_SIGINFO: c_int = 4;
 const SA_NODEFER: c_int = 0x4000_0000;
-/// Where `ucontext_t` has the instruction pointer, in words.
+/// The index of the instruction pointer in `ucontext_t`, in words.
 const CONTEXT_RIP: usize = 21;
-/// Where `siginfo_t` has the address, in words.
+/// The index of the address in `siginfo_t`, in words.
 const INFO_ADDRESS: usize = 2;
 
 /// glibc's `struct sigaction`.
@@ -78,7 +79,7 @@ struct Action {
 }
 
 extern "C" fn faulted(signal: c_int, info: *const u64, context: *mut u64) {
-    // SAFETY: the kernel hands both over, of the layout that the ABI gives them.
+    // SAFETY: the kernel passes both pointers, with the layout of the ABI.
     let (address, rip) = unsafe { (*info.add(INFO_ADDRESS), &mut *context.add(CONTEXT_RIP)) };
     let loops = [
         (
@@ -106,7 +107,7 @@ extern "C" fn faulted(signal: c_int, info: *const u64, context: *mut u64) {
     ));
 }
 
-/// Makes faults of the three loops end them.
+/// Installs a handler that makes faults of the three loops end them.
 pub fn install() {
     let action = Action {
         handler: faulted,
@@ -115,31 +116,33 @@ pub fn install() {
         restorer: std::ptr::null(),
     };
     for signal in [SIGBUS, SIGSEGV] {
-        // SAFETY: the structure is glibc's; the handler touches nothing that it may not.
+        // SAFETY: the structure is glibc's. The handler touches no other state.
         let result = unsafe { sigaction(signal, &action, std::ptr::null_mut()) };
         assert_eq!(result, 0, "sigaction of signal {signal}");
     }
 }
 
-/// Copies words from memory that may not be there; how many it got.
+/// Copies words from memory that may be missing. Returns the number of copied words.
 pub fn read(from: u64, to: &mut [u64]) -> usize {
-    // SAFETY: `to` is ours; a fault of `from` ends the loop.
+    // SAFETY: `to` is a valid slice. A fault at `from` ends the loop.
     unsafe { vmstorm_copy(to.as_mut_ptr() as u64, from, to.len()) }
 }
 
-/// Stores `first`, `first` + 1 … in memory that may not be there; how many words were stored.
+/// Stores `first`, `first` + 1 and so on to memory that may be missing. Returns the number of
+/// stored words.
 pub fn fill(to: u64, first: u64, words: usize) -> usize {
-    // SAFETY: `to` is the storm's own memory, which no reference points into.
+    // SAFETY: `to` is the storm's own memory, and no reference points into it.
     unsafe { vmstorm_fill(to, first, words) }
 }
 
-/// How many words of memory that may not be there are the same as those.
+/// Compares memory that may be missing with words. Returns the number of equal words at the
+/// beginning.
 pub fn compare(at: u64, with: &[u64]) -> usize {
-    // SAFETY: both are read only; a fault of `at` ends the loop.
+    // SAFETY: both are only read. A fault at `at` ends the loop.
     unsafe { vmstorm_compare(at, with.as_ptr() as u64, with.len()) }
 }
 
-/// One word of memory that may not be there.
+/// Returns one word of memory, or `None` if it is missing.
 pub fn word(from: u64) -> Option<u64> {
     let mut word = [0];
     (read(from, &mut word) == 1).then_some(word[0])

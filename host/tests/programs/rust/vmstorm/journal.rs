@@ -1,7 +1,7 @@
-//! What actors did to files in one round, and what a file may show because of it.
+//! The operations on files in one round, and the file contents that they allow.
 //!
 //! Each operation has the time of the storm's clock before and after it. Operations that overlap in
-//! time may have come in either order; of two that do not, the later one counts.
+//! time may have happened in either order. Of two that do not overlap, the later one counts.
 
 use crate::control::{self, ACTORS};
 use crate::sys::{PAGE, PAGE_WORDS, ZEROES};
@@ -9,22 +9,22 @@ use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Operations on files of one actor in one round, at most.
+/// The largest number of operations on files of one actor in one round.
 pub const RECORDS: usize = 128;
 
-/// What an operation did to its bytes.
+/// The effect of an operation on its bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// They are zero.
+    /// The bytes are zero.
     Clear,
-    /// The file ends where they begin, or begins to show zeroes up to there.
+    /// The file is cut at the start of the bytes, or extended with zeroes up to there.
     Cut,
-    /// Each word is the record's tag and its own number, stored by a mapping.
+    /// Each word is the record's tag plus the number of the word, stored through a mapping.
     Store,
-    /// The same by a call that may make the file longer.
+    /// The same with a system call, which may extend the file.
     Write,
-    /// The actor saw that the file ends where they begin, and then made the file longer: the cut
-    /// that ended it there came before the end of this.
+    /// The actor saw that the file ended at the start of the bytes, and then extended it. So the
+    /// cut there came before the end of this record.
     Sight,
 }
 
@@ -33,11 +33,11 @@ pub enum Kind {
 pub struct Record {
     pub file: usize,
     pub kind: Kind,
-    /// Bytes that were changed for certain.
+    /// The bytes that were certainly changed.
     pub bytes: Span,
-    /// Up to here they may have been.
+    /// The end of the bytes that may have been changed.
     pub perhaps_to: u64,
-    /// Of its words, without their number.
+    /// The value of the written words, without their number.
     pub tag: u64,
     pub start: u64,
     pub end: u64,
@@ -64,22 +64,22 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Forgets the round before.
+    /// Deletes the records of the last round.
     pub fn clear(&self) {
         // Relaxed: a barrier follows.
         self.length.store(0, Ordering::Relaxed);
     }
 
-    /// Records so far, which is the number of the next one.
+    /// Returns the number of records, which is the index of the next one.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Relaxed) as usize
     }
 
-    /// Adds a record; only the actor itself and a child that it waits for do.
+    /// Adds a record. Only the actor itself and a child that it waits for may call this.
     pub fn add(&self, record: Record) {
         let length = self.len();
         assert!(length < RECORDS, "the plan of a round leaves room");
-        // SAFETY: nobody reads beyond `length`, and one writes.
+        // SAFETY: no thread reads beyond `length`, and only one writes.
         unsafe { (&mut *self.records.get())[length] = record };
         // Release: pairs with the Acquire in `all`.
         self.length.store(length as u32 + 1, Ordering::Release);
@@ -93,16 +93,16 @@ impl Journal {
     }
 }
 
-/// Notes the end of an operation that changed a file.
+/// Records the end of an operation that changed a file.
 pub fn note(actor: usize, record: Record) {
     control::desk(actor).journal.add(record);
 }
 
-/// What happened to one file in this round.
+/// The operations on one file in this round.
 #[derive(Debug)]
 pub struct History(Vec<Record>);
 
-/// What stands in a word that may not.
+/// A word with a value that is not possible.
 #[derive(Debug)]
 pub struct Wrong {
     pub word: u64,
@@ -111,7 +111,7 @@ pub struct Wrong {
 }
 
 impl History {
-    /// All that the actors have noted of a file.
+    /// Returns the operations on a file that the actors have recorded.
     pub fn of(file: usize, actors: usize) -> Self {
         let all = (0..actors.min(ACTORS)).flat_map(|actor| control::desk(actor).journal.all());
         let (sights, mut deeds): (Vec<_>, Vec<_>) = all
@@ -130,8 +130,8 @@ impl History {
                 cut.end = cut.end.min(sight.end);
             }
         }
-        // A cut in front of what another cut or hole made zero says more than that; but where it
-        // ended the file within a page, mappings could store behind it.
+        // A later cut or hole replaces an earlier one after its start. But if the earlier one ended
+        // the file within a page, mappings could store beyond that end.
         let outdone = |old: &Record| {
             is_clear(old.kind)
                 && old.bytes.start.is_multiple_of(PAGE)
@@ -145,19 +145,20 @@ impl History {
         Self(kept.collect())
     }
 
-    /// Whether nothing happened to it.
+    /// Returns whether there was no operation.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a cut may have taken a page out.
+    /// Returns whether a cut may have removed a page.
     pub fn may_have_cut(&self, page: u64) -> bool {
         self.0
             .iter()
             .any(|r| r.kind == Kind::Cut && r.bytes.start <= page * PAGE)
     }
 
-    /// Whether the file may be so long now, if it was `before` long at the beginning.
+    /// Returns whether the file may now have `size` bytes if it had `before` bytes at the start of
+    /// the round.
     pub fn allows_size(&self, size: u64, before: u64) -> bool {
         let cuts = || self.0.iter().filter(|r| r.kind == Kind::Cut);
         let writes = || self.0.iter().filter(|r| r.kind == Kind::Write);
@@ -171,8 +172,8 @@ impl History {
                 || size == before && cuts().next().is_none())
     }
 
-    /// Looks at the words of one page; `before` is what stood there at the beginning of the round,
-    /// and from `size` on the file has ended meanwhile.
+    /// Checks the words of one page. `before` is the content at the start of the round, and the
+    /// file has been cut to `size` bytes since. Fails with the first wrong word.
     pub fn check(&self, page: u64, words: &[u64], before: &[u64], size: u64) -> Result<(), Wrong> {
         let range = page * PAGE..(page + 1) * PAGE;
         let here: Vec<&Record> = self
@@ -208,10 +209,10 @@ impl History {
     }
 }
 
-/// What may stand in some words that all operations treated alike.
+/// The possible values of words that all operations treated alike.
 #[derive(Debug, Default)]
 struct Legal {
-    /// What stood there before.
+    /// The value at the start of the round.
     before: bool,
     zero: bool,
     tags: Vec<u64>,
@@ -220,9 +221,9 @@ struct Legal {
 impl Legal {
     fn of(here: &[&Record], part: &Range<u64>, size: u64) -> Self {
         let certain = || here.iter().filter(|r| r.bytes.holds(part));
-        // Behind the end of a file, but in its last page, mappings can store: a cut that makes the
-        // file longer may leave that or may not. It may have been one if something else ended the
-        // file in this page.
+        // Mappings can store beyond the end of a file in its last page. A cut that extends the file
+        // may keep or clear these bytes. It may have extended the file if another operation ended
+        // the file in this page.
         let ended_by = |other: &Record| {
             let end = match other.kind {
                 Kind::Cut => other.bytes.start,
@@ -260,12 +261,13 @@ impl Legal {
         legal
     }
 
-    /// The quick way for what is most common: all zero, or all as before.
+    /// The fast check for the most common contents: all zero, or all unchanged. Returns `false` if
+    /// a slower check must decide.
     fn takes(&self, words: &[u64], before: &[u64]) -> bool {
         self.zero && words == &ZEROES[..words.len()] || self.before && words == before
     }
 
-    /// Why a word may not stand there.
+    /// Returns why a word cannot have its value, or `None` if it can.
     fn reject(&self, found: u64, number: u64, before: u64) -> Option<String> {
         let legal = |value: u64| {
             self.zero && value == 0
@@ -275,7 +277,7 @@ impl Legal {
         if legal(found) {
             return None;
         }
-        // Bytes of a word need not change together.
+        // The bytes of a word need not change together.
         let mixed = (0..8).all(|byte| {
             let of = |value: u64| value.to_le_bytes()[byte];
             let found = of(found);

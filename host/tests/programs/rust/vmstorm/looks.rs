@@ -1,4 +1,4 @@
-//! How a thread looks at its own memory.
+//! The checks of a thread on its own memory during the race.
 
 use crate::actor::Actor;
 use crate::areas::{Area, Source, check_page, check_words};
@@ -8,13 +8,13 @@ use crate::sys::{self, PAGE, PAGE_WORDS};
 use std::ffi::c_int;
 use std::ops::Range;
 
-/// Pages that are read by `process_vm_readv` at once.
+/// The number of pages that `process_vm_readv` reads at once.
 const PEEK_PAGES: u64 = 8;
-/// Pages of which the first words are known are looked at wholly once in so many times.
+/// Pages whose first words are known are checked completely once in this number of times.
 const WHOLLY: u64 = 8;
 
 impl Actor {
-    /// What is about to go is looked at first, at times: a later check does not see it.
+    /// Sometimes checks a range that is about to be removed, because later checks cannot see it.
     pub fn sometimes_check(&mut self, range: Range<u64>) {
         if self.random.once_in(2) {
             return;
@@ -26,7 +26,7 @@ impl Actor {
         }
     }
 
-    /// Private memory without a file has what this thread stored there.
+    /// Checks that private anonymous memory has the words that this thread stored.
     pub fn check_own_pages(&self, area: &Area) {
         if area.source != Source::Nothing || !area.is_readable() {
             return;
@@ -44,7 +44,7 @@ impl Actor {
         }
     }
 
-    /// Ways of looking that change nothing.
+    /// Checks a random part of memory in a way that changes nothing.
     pub fn look(&mut self) {
         let Some(area) = self.some_area() else { return };
         let range = self.some_part(&area);
@@ -73,7 +73,7 @@ impl Actor {
         }
     }
 
-    /// `process_vm_readv` gives what a load does.
+    /// Checks that `process_vm_readv` returns the same as a load.
     fn peek(&mut self, area: &Area, range: Range<u64>) {
         if area.source != Source::Nothing || !area.is_readable() {
             return;

@@ -1,11 +1,11 @@
-//! Numbers that a seed decides.
+//! Random numbers from a seed.
 
-/// Splitmix64.
+/// The generator Splitmix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A stream of its own for each set of numbers.
+    /// Returns a generator whose sequence depends on all numbers in `parts`.
     pub fn new(parts: &[u64]) -> Self {
         let mut random = Self(0x6765_6e65_7369_7321);
         for part in parts {
@@ -23,17 +23,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// True once in `times`.
+    /// Returns `true` once in `times` on average.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// A range of pages in 0..pages: mostly short, at times all.
+    /// Returns a range of pages in 0..pages, which is mostly short and sometimes everything.
     pub fn range(&mut self, pages: u64) -> std::ops::Range<u64> {
         let longest = match self.below(4) {
             0 => pages,
@@ -45,7 +45,7 @@ impl Random {
         start..start + length
     }
 
-    /// Takes some time, mostly little, so that others come in between.
+    /// Spins for a random time, mostly short, so that other threads run in between.
     pub fn dawdle(&mut self) {
         let scale = 1 << self.below(14);
         for _ in 0..self.below(scale) {

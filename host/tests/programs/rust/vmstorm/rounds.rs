@@ -1,4 +1,4 @@
-//! The rounds of a storm, as each thread goes through them.
+//! The rounds of a storm, as each thread executes them.
 
 use crate::actor::Actor;
 use crate::checks;
@@ -10,38 +10,38 @@ use crate::{guard, log};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a storm lasts.
+/// The length of a storm.
 #[derive(Copy, Clone, Debug)]
 pub enum Length {
     Rounds(u64),
     Seconds(u64),
 }
 
-/// What the command line asked for.
+/// The parameters from the command line.
 #[derive(Debug)]
 pub struct Plan {
     pub seed: u64,
     pub length: Length,
     pub processes: usize,
     pub threads: usize,
-    /// MiB of private memory, not counting what forked children copy.
+    /// The private memory in MiB, without the copies of forked children.
     pub memory: u64,
     pub disk: Option<String>,
     pub themes: Vec<Theme>,
 }
 
 impl Plan {
-    /// Threads of all processes.
+    /// Returns the number of threads of all processes.
     pub fn actors(&self) -> usize {
         self.processes * self.threads
     }
 
-    /// Pages of private memory that a thread may have.
+    /// Returns the number of pages of private memory that a thread may have.
     fn budget_pages(&self) -> u64 {
         self.memory * 256 / self.actors() as u64
     }
 
-    /// Whether there is a round after so many, the storm having begun at `start`.
+    /// Returns whether there is another round after `rounds` rounds. The storm began at `start`.
     fn goes_on(&self, rounds: u64, start: Instant) -> bool {
         match self.length {
             Length::Rounds(all) => rounds < all,
@@ -50,7 +50,7 @@ impl Plan {
     }
 }
 
-/// One process of the storm: its threads to their end.
+/// Runs one process of the storm until all its threads end.
 pub fn process(plan: &Plan, files: &'static [File], process: usize) {
     guard::install();
     std::thread::scope(|scope| {
@@ -72,7 +72,7 @@ fn thread(plan: &Plan, files: &'static [File], process: usize, number: usize) {
         }
         barrier(actors, "race");
         let control = control::get();
-        // Relaxed (both): a barrier is between.
+        // Relaxed (both): there is a barrier in between.
         if control.over.load(Ordering::Relaxed) != 0 {
             return;
         }
@@ -91,7 +91,7 @@ fn thread(plan: &Plan, files: &'static [File], process: usize, number: usize) {
         let mine = || files.iter().filter(|file| file.number % actors == id);
         mine().for_each(|file| checks::settle(&actor, file, actors));
         barrier(actors, "views");
-        // Release: pairs with the Acquire of children that wait.
+        // Release: pairs with the Acquire of the waiting children.
         control.views_settled.fetch_max(round, Ordering::Release);
         checks::own_areas(&mut actor);
         checks::shared_views(&actor, "a");
@@ -108,7 +108,7 @@ fn thread(plan: &Plan, files: &'static [File], process: usize, number: usize) {
     }
 }
 
-/// Says what the round is about, or that there is none.
+/// Chooses the theme of the round, or sets the end of the storm.
 fn open(plan: &Plan, round: u64, start: Instant) {
     let control = control::get();
     let theme =

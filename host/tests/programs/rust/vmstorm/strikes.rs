@@ -1,5 +1,6 @@
-//! Recipes: something is prepared, all wait for each other, and then they strike at once at the same
-//! file. What a kernel does in two steps then has somebody between them sooner.
+//! Recipes for races: each actor prepares its part, all wait for each other, and then all act on
+//! the same file at once. So it is more likely that an operation happens between two steps of the
+//! kernel.
 
 use crate::actor::{Actor, WINDOW_PAGES, window};
 use crate::areas::{Area, Source};
@@ -10,46 +11,47 @@ use crate::log;
 use crate::sys::{self, PAGE};
 use std::ops::Range;
 
-/// Mappings of the file between the two places of one that moves.
+/// The number of mappings of the file between the old and the new range of a moving mapping.
 const BETWEEN: u64 = 6;
-/// Pages of a file that are mapped there at most.
+/// The largest number of pages of a file that are mapped there.
 const BETWEEN_PAGES: u64 = 64;
-/// Pages that are touched or written where a file is cut.
+/// The number of pages that are touched or written while the file is cut.
 const TOUCHES: u64 = 24;
 
-/// What an actor does when all strike.
+/// The part of an actor when all strike.
 #[derive(Clone, Debug, Default)]
 pub enum Part {
-    /// It changes the file.
+    /// The actor cuts or clears the file.
     #[default]
     Cuts,
-    /// It has this part of the file mapped, and puts private memory there.
+    /// The actor has this range of the file mapped and replaces it by private memory.
     Replaces(Range<u64>),
-    /// It has this part of the file mapped, and moves it there and back.
+    /// The actor has this range of the file mapped and moves it to the address and back.
     Moves(Range<u64>, u64),
-    /// It forks; the child sees at the end of the round what the file shows.
+    /// The actor forks. The child checks the file at the end of the round.
     Forks,
-    /// It stores to the file and writes to it.
+    /// The actor stores to the file and writes to it.
     Writes,
-    /// It has stored to these words; its child does so again.
+    /// The actor has stored to these words, and its child stores to them again.
     Inherits(Range<u64>),
-    /// It has all written that was stored.
+    /// The actor syncs the file.
     Syncs,
 }
 
 impl Actor {
-    /// The file that all strike at in this round.
+    /// Returns the file at which all strike in this round.
     pub fn struck(&self, numbers: &[usize]) -> &'static File {
         let number = control::random_of_round(1).below(numbers.len() as u64);
         self.file_number(numbers[number as usize])
     }
 
-    /// Whether it is one of those who change the file: one does, and mostly one does not.
+    /// Returns whether this actor is one of those that change the file. There is at least one, and
+    /// most others are not.
     pub fn cuts(&self) -> bool {
         (self.id as u64 + control::round()).is_multiple_of(self.actors.clamp(2, 3) as u64)
     }
 
-    /// All pages of a file are there, so that who cuts it has something to do.
+    /// Makes all pages of a file present, so that a cut has something to remove.
     pub fn make_present(&mut self, file: &File) {
         if control::round() % self.actors as u64 == self.id as u64 {
             log!("populate file {}", file.number);
@@ -65,7 +67,7 @@ impl Actor {
         }
     }
 
-    /// Maps the file where private memory comes soon.
+    /// Maps the file at a range that will be replaced by private memory.
     pub fn prepare_to_replace(&mut self, file: &File) -> Part {
         let pages = file.pages.min(WINDOW_PAGES / 2);
         let page = self.random.below(WINDOW_PAGES - pages + 1);
@@ -76,7 +78,7 @@ impl Actor {
         Part::Replaces(range)
     }
 
-    /// Maps the file where it moves to and fro soon, and often in between.
+    /// Maps the file at a range that will move, and several times in between.
     pub fn prepare_to_move(&mut self, file: &File) -> Part {
         let pages = file.pages.min(WINDOW_PAGES / 4);
         let window = window(self.thread);
@@ -97,7 +99,7 @@ impl Actor {
         Part::Moves(low, high)
     }
 
-    /// Stores where a child does so again after this process's stores have been written.
+    /// Stores to words to which a child stores again after this process's stores have been written.
     pub fn prepare_to_inherit(&mut self, file: &File) -> Part {
         let (id, actors) = (self.id, self.actors);
         let Some(words) = file.own_words(&mut self.random, id, actors) else {
@@ -107,7 +109,7 @@ impl Actor {
         Part::Inherits(stored)
     }
 
-    /// Does its part.
+    /// Performs the actor's part.
     pub fn strike_at(&mut self, file: &File, part: Part) {
         self.random.dawdle();
         match part {
@@ -131,7 +133,7 @@ impl Actor {
         }
     }
 
-    /// Ends the file, and mostly makes it long again, or empties it.
+    /// Cuts the file and mostly extends it again, or clears it.
     fn cut_or_clear(&mut self, file: &File) {
         if file.nature == Nature::Anonymous || self.random.once_in(3) {
             let pages = if self.random.once_in(2) {
@@ -152,12 +154,12 @@ impl Actor {
         }
     }
 
-    /// Private memory comes where a file was mapped.
+    /// Maps private memory over a mapping of the file.
     fn replace(&mut self, file: &File, range: Range<u64>) {
         let pages = (range.end - range.start) / PAGE;
         let is_mapped = |area: &Area| matches!(area.source, Source::Shared { .. });
         if !self.areas.find(range.start).is_some_and(is_mapped) {
-            // It was struck at before.
+            // It was replaced in an earlier strike.
             self.map_at(Some(file.number), true, 0, Some(range.start), pages);
             self.touch(&range);
             self.random.dawdle();
@@ -169,8 +171,8 @@ impl Actor {
         self.fill_briefly(range);
     }
 
-    /// Calls that end midway in pages to which others store at the same moment: page by page, by
-    /// those whose turn it is.
+    /// Makes system calls that end in the middle of a page while other actors store to the same
+    /// page. The actors take turns page by page.
     pub fn strike_at_pages(&mut self, file: &File) {
         let turn = control::random_of_round(2).next() % self.actors as u64;
         for page in 0..file.pages {
@@ -187,10 +189,10 @@ impl Actor {
         }
     }
 
-    /// Writes to a file that another has just cut, while its pages are touched.
+    /// Writes to a file that another actor has just cut, while its pages are touched.
     pub fn strike_again(&mut self, file: &File) {
         if self.cuts() {
-            // A size that nobody else chooses.
+            // No other actor chooses this size.
             let size = 8 * (1 + self.random.below(file.bytes() / 16));
             self.cut_to(file, size);
         } else if self.random.once_in(2) {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 pub const PAGE: u64 = 4096;
 /// Words of eight bytes in a page.
 pub const PAGE_WORDS: usize = 512;
-/// A page of nothing.
+/// A page of zeroes.
 pub static ZEROES: [u64; PAGE_WORDS] = [0; PAGE_WORDS];
 
 pub const PROT_NONE: c_int = 0;
@@ -56,7 +56,7 @@ const SYS_FUTEX: c_long = 202;
 const SYS_PROCESS_VM_READV: c_long = 310;
 const FUTEX_WAIT: c_int = 0;
 const FUTEX_WAKE: c_int = 1;
-/// How long a sleeper sleeps at most, in nanoseconds: it looks for failures in between.
+/// The longest sleep in nanoseconds. The sleeper checks for failures in between.
 const SLEEP_NS: u64 = 100_000_000;
 
 unsafe extern "C" {
@@ -112,8 +112,8 @@ fn address(result: u64) -> Outcome<u64> {
     }
 }
 
-// SAFETY (all below): the storm changes only mappings that it has made by itself, at places that
-// nothing of the standard library knows; no Rust reference points into them. The kernel checks
+// SAFETY (all below): the storm changes only mappings that it has made itself, at addresses that
+// the standard library does not know. No Rust reference points into them. The kernel checks
 // descriptors, lengths and addresses.
 
 pub fn map(at: u64, bytes: u64, prot: c_int, flags: c_int, fd: c_int, offset: u64) -> Outcome<u64> {
@@ -124,7 +124,7 @@ pub fn unmap(at: u64, bytes: u64) -> Outcome {
     done(unsafe { munmap(at, bytes) })
 }
 
-/// `to` is used with `MREMAP_FIXED`.
+/// Calls mremap(2). `to` is used with `MREMAP_FIXED`.
 pub fn remap(at: u64, old: u64, new: u64, flags: c_int, to: u64) -> Outcome<u64> {
     address(unsafe { mremap(at, old, new, flags, to) })
 }
@@ -141,7 +141,7 @@ pub fn sync_map(at: u64, bytes: u64, flags: c_int) -> Outcome {
     done(unsafe { msync(at, bytes, flags) })
 }
 
-/// `out` has a byte for each page.
+/// Calls mincore(2). `out` has a byte for each page.
 pub fn in_core(at: u64, out: &mut [u8]) -> Outcome {
     done(unsafe { mincore(at, out.len() as u64 * PAGE, out.as_mut_ptr()) })
 }
@@ -184,13 +184,13 @@ pub fn sync_file(fd: c_int) -> Outcome {
     done(unsafe { fsync(fd) })
 }
 
-/// The child goes on with this thread alone: it may not wait for what other threads hold.
+/// Forks. The child has only this thread, so it must not wait for anything that other threads hold.
 pub fn fork() -> Outcome<c_int> {
     let pid = unsafe { libc_fork() };
     done(pid).map(|()| pid)
 }
 
-/// Status of an ended child, or `None` where it runs still and `flags` is `WNOHANG`.
+/// Returns the status of an ended child. Returns `None` if it still runs and `flags` is `WNOHANG`.
 pub fn wait(pid: c_int, flags: c_int) -> Outcome<Option<c_int>> {
     let mut status = 0;
     let found = unsafe { waitpid(pid, &mut status, flags) };
@@ -198,27 +198,28 @@ pub fn wait(pid: c_int, flags: c_int) -> Outcome<Option<c_int>> {
 }
 
 pub fn kill(pid: c_int) {
-    // It may have ended.
+    // The child may have ended.
     let _ = unsafe { libc_kill(pid, 9) };
 }
 
-/// Ends the process with nothing done before.
+/// Ends the process without running exit handlers.
 pub fn exit(status: c_int) -> ! {
     unsafe { libc_exit(status) }
 }
 
-/// Writes to standard error by one call, in a child of a fork and in a signal handler too.
+/// Writes to standard error with one call. It may be used in a forked child and in a signal
+/// handler.
 pub fn say(text: &str) {
     let _ = unsafe { write(2, text.as_ptr().cast(), text.len()) };
 }
 
-/// The new end of the heap, or the present one for 0.
+/// Sets the end of the heap and returns it. Returns the current end for 0.
 pub fn brk(end: u64) -> u64 {
-    // The kernel's call, not libc's: that has an idea of its own where the heap ends.
+    // This is the kernel's call, because libc keeps its own record of the heap's end.
     unsafe { syscall(SYS_BRK, end) as u64 }
 }
 
-/// Reads memory of a process.
+/// Reads memory of a process. Returns the number of bytes.
 pub fn read_process(pid: c_int, from: u64, to: u64, bytes: u64) -> Outcome<u64> {
     let local = [to, bytes];
     let remote = [from, bytes];
@@ -235,7 +236,7 @@ pub fn read_process(pid: c_int, from: u64, to: u64, bytes: u64) -> Outcome<u64> 
     })
 }
 
-/// Sleeps for a while unless the word, which processes share, is another already.
+/// Sleeps for a while if `word`, which processes share, has the value `value`.
 pub fn sleep_while(word: &AtomicU32, value: u32) {
     let timeout = [0, SLEEP_NS];
     unsafe {
@@ -249,7 +250,7 @@ pub fn sleep_while(word: &AtomicU32, value: u32) {
     };
 }
 
-/// Wakes all who sleep on a word.
+/// Wakes all threads that sleep on `word`.
 pub fn wake_all(word: &AtomicU32) {
     unsafe { syscall(SYS_FUTEX, word.as_ptr(), FUTEX_WAKE, i32::MAX) };
 }

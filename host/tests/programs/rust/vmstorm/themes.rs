@@ -1,33 +1,33 @@
-//! What the actors of a round are after.
+//! The themes of rounds, which select the operations of all actors.
 
 use crate::actor::Actor;
 use crate::control;
 use crate::files::Nature;
 use crate::strikes::Part;
 
-/// Deeds of an actor in a round where they follow no recipe.
+/// The number of operations of an actor in a round without a recipe.
 const DEEDS: u64 = 12;
-/// How often a file is struck at in a round where what goes wrong stays.
+/// The number of strikes at a file in a round in which an error would persist.
 const STRIKES: usize = 3;
 
 /// One kind of round.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Theme {
-    /// Everything.
+    /// All operations.
     Mix,
-    /// A file is cut while those who map it put private memory in its place.
+    /// A file is cut while processes that map it replace the mapping by private memory.
     Replace,
-    /// A file is cut or emptied while its mappings move and processes fork.
+    /// A file is cut or cleared while its mappings move and processes fork.
     Move,
-    /// Stacks grow where mappings come.
+    /// Stacks grow where mappings are made.
     Grow,
-    /// Stacks grow where mappings go.
+    /// Stacks grow where mappings are removed.
     Leave,
-    /// Calls that end midway in a page where others store.
+    /// System calls end in the middle of a page to which others store.
     Tail,
-    /// Files are cut and at once longer again and written.
+    /// Files are cut, extended at once, and written.
     Revive,
-    /// A disk is written from caches while forked children store to it.
+    /// A disk is written from the page cache while forked children store to it.
     Disk,
 }
 
@@ -43,7 +43,7 @@ impl Theme {
         (Self::Disk, "disk"),
     ];
 
-    /// Its number, for the control block.
+    /// Returns the number of the theme for the control block.
     pub fn number(self) -> u32 {
         self as u32
     }
@@ -52,7 +52,8 @@ impl Theme {
         Self::ALL[number as usize].0
     }
 
-    /// Whether it makes sense with so many threads and such files.
+    /// Returns whether the theme makes sense with this number of threads and with or without a
+    /// disk.
     pub fn fits(self, threads: usize, has_disk: bool) -> bool {
         match self {
             Self::Grow | Self::Leave => threads >= 2,
@@ -63,13 +64,13 @@ impl Theme {
 }
 
 impl Actor {
-    /// What comes before all strike at once.
+    /// Prepares this actor's part before all strike at once.
     pub fn prepare(&mut self, theme: Theme) {
         match theme {
             Theme::Replace => {
                 let file = self.struck(&[0, 1, 1, 2, 3]);
                 self.make_present(file);
-                // What has no descriptor is mapped where all processes have it.
+                // A file without a descriptor can only be used through the common mapping.
                 let can_map = file.nature != Nature::Anonymous;
                 self.part = match self.cuts() {
                     true => Part::Cuts,
@@ -101,7 +102,7 @@ impl Actor {
             }
             Theme::Disk => {
                 let file = self.file_number(self.files.len() - 1);
-                // The first thread of a process forks, the others have the disk written.
+                // The first thread of a process forks, and the others sync the disk.
                 self.part = match self.random.below(6) {
                     0 => Part::Writes,
                     _ if self.thread == 0 => self.prepare_to_inherit(file),
@@ -113,7 +114,7 @@ impl Actor {
         }
     }
 
-    /// What this actor does in a round.
+    /// Performs the operations of this actor in a round.
     pub fn strike(&mut self, theme: Theme) {
         let duels = 4 + self.actors as u64;
         match theme {

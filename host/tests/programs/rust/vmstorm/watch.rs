@@ -1,4 +1,4 @@
-//! The process that starts the others, and says what became of them.
+//! The process that starts the others and reports their results.
 
 use crate::rounds::{self, Plan};
 use crate::{control, files, sys};
@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Without any sign of progress for so long, the storm counts as stuck.
+/// A storm without progress for this time is considered stuck.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Processes that are there before those of the storm.
+/// The number of processes that exist before those of the storm.
 const FORERUNNERS: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Runs a storm to its end.
+/// Runs a storm to its end and returns the exit code.
 pub fn run(plan: &Plan) -> ExitCode {
     sys::say(&format!("vmstorm: {plan:?}\n"));
     control::create();
@@ -62,8 +62,8 @@ pub fn run(plan: &Plan) -> ExitCode {
     }
 }
 
-/// A process that has all files mapped before those of the storm, and goes when they are there: what
-/// a kernel keeps of who maps a file then has room in front of them, for their children.
+/// Forks a process that maps all files before those of the storm, and ends when they exist. The
+/// kernel's list of the processes that map a file then has space before them, for their children.
 fn forerunner() -> i32 {
     match sys::fork() {
         Ok(0) => {
@@ -81,7 +81,7 @@ enum Verdict {
     Stuck,
 }
 
-/// Waits until all have ended, or something is wrong.
+/// Waits until all processes have ended, or until an error occurs.
 fn watch(plan: &Plan, running: &mut Vec<i32>) -> Verdict {
     let mut progress = (0, Instant::now());
     loop {
