@@ -34,24 +34,24 @@ pub(crate) fn give_back_parser() -> impl TypedValueParser<Value = GiveBack> {
 /// The user's choice of accelerator, the part that runs guest instructions.
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AccelChoice {
-    /// KVM if this kernel boots on it here, else TCG
+    /// KVM if the guest kernel boots with it on this host, else TCG
     Auto,
     /// The CPU's own virtualisation
     Kvm,
-    /// QEMU's translator: everywhere, slower
+    /// QEMU's translator: works on every host, but slower
     Tcg,
 }
 
 /// The user's choice of host pages for the guest's memory.
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum HostPages {
-    /// Huge pages where this host has them for a guest of 128 MiB to 2.75 GiB, else base pages
+    /// Huge pages for a guest of 128 MiB to 2.75 GiB if the host has them, else base pages
     Auto,
     /// Huge pages, or fail
     Huge,
     /// Base pages of 4 KiB
     Base,
-    /// Huge pages from the host's pool, reserved while the guest runs: nothing goes back
+    /// Huge pages reserved in the host's pool; no memory goes back
     Pool,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct SetOptions {
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
 
-    /// What to change: give-back=reporting, give-back=hinting, give-back=shared or give-back=off
+    /// Setting to change: give-back=reporting, give-back=hinting, give-back=shared or give-back=off
     #[arg(value_name = "KNOB=VALUE")]
     knob: Knob,
 }

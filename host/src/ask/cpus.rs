@@ -55,7 +55,7 @@ struct Which {
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
 
-    /// Every guest of this user
+    /// All guests of this user
     #[arg(long, conflicts_with = "guest")]
     all: bool,
 }

@@ -48,16 +48,16 @@ pub(crate) struct ReclaimOptions {
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
 
-    /// Another QEMU: the Unix socket of its QMP monitor. Its balloon is inflated and deflated again; without a target as far
-    /// as the guest has memory to spare
+    /// Reclaim from another QEMU, by the Unix socket of its QMP monitor: inflates its balloon and
+    /// deflates it again. Without --target it takes the memory that the guest can spare
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["guest", "all"])]
     qmp: Option<PathBuf>,
 
-    /// Have the guest of --qmp take back all that is in its balloon, whoever put it there: an ebb that was killed, too
+    /// Deflate the balloon of --qmp completely, for example after an ebb that was killed
     #[arg(long, requires = "qmp", conflicts_with = "target")]
     deflate: bool,
 
-    /// Take steps until so much is back on the host [default: only what is free]
+    /// Take steps until this amount is back on the host [default: free memory only]
     #[arg(long, value_name = "SIZE", conflicts_with = "all")]
     target: Option<Size>,
 

@@ -35,9 +35,10 @@ pub(crate) struct BlkOptions {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Action {
-    /// Serve disks to guests, by vhost-user or to Xen domains, until Ctrl-C (a second one waits for no guest)
+    /// Serve disks to guests by vhost-user, or to Xen domains, until Ctrl-C; a second Ctrl-C ends
+    /// at once
     Serve(ServeOptions),
-    /// Show the disks that are served, their pools and knobs
+    /// Show the served disks, their page pools and settings
     Get {
         /// Only this disk
         #[arg(long, value_name = "NAME")]
@@ -48,7 +49,7 @@ pub(crate) enum Action {
         #[command(flatten)]
         whom: Whom,
     },
-    /// Set a knob while disks are served
+    /// Change a setting of served disks
     Set {
         /// `max_buffer_pages`, `buffer_squeeze_duration_ms`, `max_persistent_grants` or
         /// `persistent_grant_unused_seconds`
@@ -60,7 +61,7 @@ pub(crate) enum Action {
         #[command(flatten)]
         whom: Whom,
     },
-    /// Have pools give their free pages back, as if memory were tight
+    /// Free the unused pages of all pools, as under memory pressure
     Squeeze {
         /// Only of this disk
         #[arg(long, value_name = "NAME")]
@@ -73,9 +74,9 @@ pub(crate) enum Action {
 /// Options of `ebb blk serve`.
 #[derive(Args, Debug)]
 pub(crate) struct ServeOptions {
-    /// A disk: a raw file, a block device, or memory; `ro` refuses writes, `cached` uses the
-    /// host's page cache. With `incoming` another back-end may have the image until a guest that
-    /// migrates here runs
+    /// A disk: a raw file, a block device, or memory; `ro` refuses writes, `cached` uses the host's
+    /// page cache. With `incoming` another back-end may use the image until a guest that migrates
+    /// here runs
     #[arg(
         long = "disk",
         value_name = "NAME=PATH|ram:SIZE[,ro][,cached][,incoming]",

@@ -42,21 +42,23 @@ pub(crate) struct CompareOptions {
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiments: Vec<String>,
 
-    /// A further column: a guest with these options of `ebb run`, each with its ratio to the first column; may be given again
+    /// Add a column: a guest with these options of `ebb run`, compared with the first column; can
+    /// be repeated
     #[arg(long = "variant", value_name = "NAME: OPTIONS")]
     pub(crate) variants: Vec<Variant>,
 
-    /// Stock kernel to compare with: `auto` fetches Debian's once, `none` runs Ebb alone; a source tree that was built is
-    /// taken, too
+    /// Stock kernel to compare with: `auto` fetches Debian's once, `none` runs Ebb only; else the
+    /// path of an image or of a built source tree
     #[arg(long, value_name = "auto|none|VMLINUZ", default_value = "auto")]
     pub(crate) linux: LinuxChoice,
 
-    /// Ways in which the guests give memory back, with commas between them; Linux alone knows
-    /// `balloon`, Ebb alone `hinting` [default: reporting and off; all for `give-back`]
+    /// Modes of giving memory back, separated by commas; `balloon` is for Linux only, `hinting` for
+    /// Ebb only [default: reporting and off; all for `give-back`]
     #[arg(long, value_name = "WAYS", value_delimiter = ',', value_parser = way_parser())]
     pub(crate) give_back: Vec<Way>,
 
-    /// Let guest time be guest instructions (1 ns each), on one CPU: the same figures each time
+    /// Count instructions as the guest's time (1 ns each), on one CPU, so that figures repeat
+    /// exactly
     #[arg(long)]
     pub(crate) icount: bool,
 
@@ -76,7 +78,7 @@ pub(crate) struct CompareOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write a report with plots that stands alone
+    /// Write a report with plots as one HTML file
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
@@ -92,7 +94,7 @@ pub(crate) struct CompareOptions {
     #[arg(long)]
     pub(crate) list: bool,
 
-    /// Run nothing: report what these JSON files hold
+    /// Run nothing; make the report from these JSON files
     #[arg(
         long,
         value_name = "FILE",
@@ -100,8 +102,8 @@ pub(crate) struct CompareOptions {
     )]
     pub(crate) from: Vec<PathBuf>,
 
-    /// Hold every ratio against those of these JSON files of another comparison; those that agree
-    /// lie within 10 %, where instructions are counted within 1 %
+    /// Compare every ratio with that of another comparison, in these JSON files. Ratios agree
+    /// within 10 %, counted instructions within 1 %
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub(crate) against: Vec<PathBuf>,
 
@@ -114,11 +116,11 @@ pub(crate) struct CompareOptions {
     )]
     pub(crate) against_markdown: Option<PathBuf>,
 
-    /// What runs the guests' instructions
+    /// How the guests' instructions run
     #[arg(long, default_value = "auto", hide_short_help = true)]
     pub(crate) accel: AccelChoice,
 
-    /// QEMU to run
+    /// QEMU program
     #[arg(
         long,
         value_name = "PATH",
@@ -131,7 +133,7 @@ pub(crate) struct CompareOptions {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) markdown: Option<PathBuf>,
 
-    /// `ebb-workloads` to run in place of the one in this binary (for those who change the experiments)
+    /// Program of experiments to run instead of the embedded one (for developers of experiments)
     #[arg(
         long,
         value_name = "PATH",
@@ -140,7 +142,7 @@ pub(crate) struct CompareOptions {
     )]
     pub(crate) workloads: Option<PathBuf>,
 
-    /// End a run of one's own program, or of a variant, after so many seconds
+    /// Kill a run of your own program, or of a variant, after this many seconds
     #[arg(
         long,
         value_name = "SECONDS",
@@ -150,7 +152,7 @@ pub(crate) struct CompareOptions {
     )]
     pub(crate) timeout: u64,
 
-    /// One's own program and its arguments, to be measured in place of experiments
+    /// Your own program and its arguments, measured instead of experiments
     #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["experiments", "list"])]
     pub(crate) program: Vec<OsString>,
 }

@@ -29,12 +29,13 @@ pub(crate) struct MetricsOptions {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9732")]
     pub(crate) listen: SocketAddr,
 
-    /// Let --listen be an address that other machines reach: without --token-file all who reach it see the names of
-    /// your programs
+    /// Allow a --listen address that other machines can reach. Without --token-file every client
+    /// sees the names of your programs
     #[arg(long)]
     pub(crate) allow_remote: bool,
 
-    /// Answer others than you and root, too, if they send the token in this file: `Authorization: Bearer TOKEN`
+    /// Also answer other users' requests that have the token in this file: `Authorization: Bearer
+    /// TOKEN`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["any_user", "once"])]
     pub(crate) token_file: Option<PathBuf>,
 
@@ -42,7 +43,8 @@ pub(crate) struct MetricsOptions {
     #[arg(long, conflicts_with = "once")]
     pub(crate) any_user: bool,
 
-    /// Answer requests for this name as well, such as one of this machine's in DNS; may be given several times
+    /// Also answer requests with this host name, such as this machine's name in DNS; can be
+    /// repeated
     #[arg(long, value_name = "NAME", conflicts_with = "once")]
     pub(crate) host: Vec<String>,
 

@@ -27,11 +27,12 @@ pub(crate) struct TopOptions {
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
 
-    /// Another QEMU's guest too: the Unix socket of its QMP monitor; may be given several times
+    /// Also show a guest that ebb did not start, by the Unix socket of its QMP monitor; can be
+    /// repeated
     #[arg(long, value_name = "SOCKET")]
     pub(crate) qmp: Vec<PathBuf>,
 
-    /// What the guests are sorted by
+    /// Column by which the guests are sorted
     #[arg(long, value_name = "COLUMN", default_value = "resident")]
     pub(crate) sort: Column,
 }

@@ -70,8 +70,8 @@ pub(super) fn columns() -> Result<Vec<Variant>, String> {
         .collect()
 }
 
-/// Adds the published figures for `kinds` to `runs`, as runs of the columns [`columns`], of which
-/// the first has the index `first`.
+/// Adds the published figures for `kinds` to `runs`, as runs of the columns of [`columns`]. `first`
+/// is the index of the first of these columns.
 pub(super) fn add(kinds: &[(Kind, Size)], first: usize, runs: &mut Vec<(usize, Run)>) {
     for (column, way) in (first..).zip(&PUBLISHED) {
         for &(kind, memory) in kinds {
