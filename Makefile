@@ -181,7 +181,7 @@ xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools on a 
 
 .PHONY: bench measure measure-allocator measure-blk
 bench: ## time the allocator against itself and others
-	$(CARGO) bench -p ebb-mm
+	$(CARGO) bench -p ebb-mm-benches
 # A run that fails is part of the report; only when there is no report make stops.
 COMPARE = target/release/ebb compare
 SOME_FAILED = || [ $$? = 1 ]
@@ -200,7 +200,7 @@ measure: deps build ## write docs/measurements.md again, all but the allocator's
 	scripts/section docs/measurements.md "another comparison" < target/measure/agreement.md
 measure-allocator: ## write the allocator's part of docs/measurements.md again
 	mkdir -p target/measure
-	$(CARGO) bench -p ebb-mm --bench peers > target/measure/allocator.txt
+	$(CARGO) bench -p ebb-mm-benches --bench peers > target/measure/allocator.txt
 	scripts/section docs/measurements.md allocator < target/measure/allocator.txt
 measure-blk: deps build ## write the block back-end's part of docs/measurements.md again: 10 minutes
 	mkdir -p target/measure

@@ -1,7 +1,7 @@
 //! Compares Ebb's allocator with the page-frame allocators of crates.io in one interleaved run.
 //! Each round measures every allocator once, so that other load on the machine affects all.
 //!
-//!     cargo bench -p ebb-mm --bench peers [-- --quick] [--json] [ROW…]
+//!     cargo bench -p ebb-mm-benches --bench peers [-- --quick] [--json] [ROW…]
 //!
 //! `--quick` runs fewer rounds, and uses 64 GiB for a large memory instead of 1 TiB. `ROW` is a
 //! part of a row's name.
