@@ -1,14 +1,14 @@
 //! The allocator: construction, allocation and freeing of blocks, and its settings.
 //!
-//! [`Allocator`] is shared by all CPUs. Each CPU passes its own [`Front`], a cache of free frames,
+//! [`Allocator`] is shared by all CPUs. Each CPU passes its own [`CpuCache`], a cache of free frames,
 //! so that the common allocation and the common free access no shared memory. [`Events`] is the
 //! interface by which the allocator notifies the kernel.
 
 use core::{fmt, ptr::NonNull};
 
 use crate::{
-    AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, NotAHintLimit,
-    NotWatermarks, Order, OrderError, Request, Watermarks, ZoneKind,
+    AllocError, Config, ConfigError, CpuCache, Frame, FrameRange, HintList, Mobility,
+    NotAHintLimit, NotWatermarks, Order, OrderError, Request, Watermarks, ZoneKind,
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},
@@ -60,7 +60,7 @@ impl Events for () {
 
 /// A page-frame allocator over metadata that its caller provides.
 ///
-/// Any number of threads may call it at the same time. Each passes a [`Front`] of its own.
+/// Any number of threads may call it at the same time. Each passes a [`CpuCache`] of its own.
 pub struct Allocator<'m> {
     zones: [Option<Zone<'m>>; MAX_ZONES],
     /// The order in which requests try the zones.
@@ -231,55 +231,55 @@ impl<'m> Allocator<'m> {
 
     /// Allocates one block, as `request` describes it, and returns its first frame.
     ///
-    /// Accesses no shared memory if the per-CPU cache `front` holds a suitable block. That is the
+    /// Accesses no shared memory if the per-CPU `cache` holds a suitable block. That is the
     /// common case for order 0. For orders 1 to 9 it is the case if the block that was last
-    /// allocated through `front` has been freed through it. In the worst case this searches the
+    /// allocated through `cache` has been freed through it. In the worst case this searches the
     /// summaries of all zones.
     ///
     /// # Errors
     /// Fails with [`AllocError::Exhausted`] if no zone has a suitable block, and with
     /// [`AllocError::Isolated`] if blocks that could have served the request are isolated at the
-    /// moment. Before it fails, it drains `front` and searches again, then requests that all other
+    /// moment. Before it fails, it drains `cache` and searches again, then requests that all other
     /// caches be drained.
     #[inline]
-    pub fn allocate(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
-        if let Some(frame) = front
+    pub fn allocate(&self, cache: &mut CpuCache, request: Request) -> Result<Frame, AllocError> {
+        if let Some(frame) = cache
             .take_held(request)
-            .or_else(|| front.take_freed(request))
+            .or_else(|| cache.take_freed(request))
         {
             return Ok(frame);
         }
         // `Option<Frame>` is returned in registers, a `Result` with this error is not. With the
         // latter each frame would be stored to memory and loaded again.
-        self.allocate_shared(front, request)
-            .ok_or_else(|| front.failure(request))
+        self.allocate_shared(cache, request)
+            .ok_or_else(|| cache.failure(request))
     }
 
     /// Allocates a block that the cache does not hand out at once. Returns `None` if there is none.
     #[cold]
     #[inline(never)]
-    fn allocate_shared(&self, front: &mut Front, request: Request) -> Option<Frame> {
-        self.search_zones(front, request)
-            .or_else(|| self.allocate_last(front, request))
+    fn allocate_shared(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
+        self.search_zones(cache, request)
+            .or_else(|| self.allocate_last(cache, request))
     }
 
-    /// Drains `front`, whose frames may be of other mobilities, and searches again.
+    /// Drains `cache`, whose frames may be of other mobilities, and searches again.
     ///
-    /// Returns `None` if there is no block. Then `front.isolated` is set if isolated blocks may be
+    /// Returns `None` if there is no block. Then `cache.isolated` is set if isolated blocks may be
     /// the reason, and all caches are requested to drain.
     #[cold]
     #[inline(never)]
-    fn allocate_last(&self, front: &mut Front, request: Request) -> Option<Frame> {
+    fn allocate_last(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
         // Read before the search: a block that is put back during the search may be the one that is
         // missing.
-        let (isolations, isolated) = self.isolated(front.node, request);
-        self.drain(front);
-        if let Some(frame) = self.search_zones(front, request) {
+        let (isolations, isolated) = self.isolated(cache.node, request);
+        self.drain(cache);
+        if let Some(frame) = self.search_zones(cache, request) {
             return Some(frame);
         }
         self.hub.request_drain();
-        front.isolated = isolated != 0 || self.isolated(front.node, request).0 != isolations;
-        if front.isolated {
+        cache.isolated = isolated != 0 || self.isolated(cache.node, request).0 != isolations;
+        if cache.isolated {
             self.hub.missed();
         }
         None
@@ -287,9 +287,9 @@ impl<'m> Allocator<'m> {
 
     /// Searches the cache for reusable frames, then all zones that the request may use. Returns
     /// `None` if no zone has a suitable block above its reserve.
-    fn search_zones(&self, front: &mut Front, request: Request) -> Option<Frame> {
+    fn search_zones(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
         if request.order == Order::BASE
-            && let Some(frame) = self.reuse(front, request)
+            && let Some(frame) = self.reuse(cache, request)
         {
             return Some(frame);
         }
@@ -298,32 +298,32 @@ impl<'m> Allocator<'m> {
         // First the zones that stay above their `low` watermark, then all of them down to the
         // number of frames that the request must leave.
         for low in [true, false] {
-            for zone in self.candidates(front.node, request) {
+            for zone in self.candidates(cache.node, request) {
                 if searched & 1 << zone != 0 {
                     continue;
                 }
                 let at = self.zone(zone);
-                let spare = self.spare(zone, at.zone.floor(request, low), front);
+                let spare = self.spare(zone, at.zone.floor(request, low), cache);
                 if spare < frames {
                     continue;
                 }
                 searched |= 1 << zone;
                 let taken = match request.order.get() {
-                    0 => self.refill(zone, front, request, spare),
-                    1..=8 => self.take_run(zone, front, request),
+                    0 => self.refill(zone, cache, request, spare),
+                    1..=8 => self.take_run(zone, cache, request),
                     18 => at.take_giant(request.mobility),
                     _ => at.take_whole(request.order, request.mobility),
                 };
                 if let Some(frame) = taken {
                     if request.order != Order::BASE {
-                        front.fresh = at.zone.hand_out(frame, request.order);
-                        self.count(zone, front, -(1 << request.order.get()));
+                        cache.fresh = at.zone.hand_out(frame, request.order);
+                        self.count(zone, cache, -(1 << request.order.get()));
                     }
-                    if self.may_keep(zone, front) {
-                        self.remember(zone, front, frame, request);
+                    if self.may_keep(zone, cache) {
+                        self.remember(zone, cache, frame, request);
                     }
                     if !low {
-                        self.tell_low(front, request);
+                        self.tell_low(cache, request);
                     } else if at.zone.low_memory.is_low() {
                         // A host in another address space may have put memory back, and cannot
                         // clear this flag itself.
@@ -333,20 +333,20 @@ impl<'m> Allocator<'m> {
                 }
             }
         }
-        self.tell_low(front, request);
+        self.tell_low(cache, request);
         None
     }
 
     /// Calls [`Events::low_memory`] for each zone that has just run low. For a request that found
     /// no zone above its `low` watermark.
     #[cold]
-    fn tell_low(&self, front: &mut Front, request: Request) {
-        let local = front.node;
+    fn tell_low(&self, cache: &mut CpuCache, request: Request) {
+        let local = cache.node;
         for zone in self.candidates(local, request) {
             let of = self.zone(zone).zone;
             if !of.low_memory.is_low() {
-                // The watermarks may be small, so add the frames that only `front` has counted.
-                self.tell(front);
+                // The watermarks may be small, so add the frames that only `cache` has counted.
+                self.tell(cache);
                 if of.fell() {
                     self.hub.low_memory(zone);
                 }
@@ -355,86 +355,86 @@ impl<'m> Allocator<'m> {
     }
 
     /// Returns the number of free frames of a zone beyond the `floor` frames that a request must
-    /// leave, including those that `front` has not yet added to the zone's counter.
+    /// leave, including those that `cache` has not yet added to the zone's counter.
     ///
-    /// If plenty are free, this uses the value of the counter that `front` saw last. All CPUs write
+    /// If plenty are free, this uses the value of the counter that `cache` saw last. All CPUs write
     /// to the counter, so reading it costs a cache miss.
     #[inline]
-    pub(crate) fn spare(&self, zone: usize, floor: u64, front: &mut Front) -> u64 {
-        let above = |front: &Front| {
-            u64::try_from(front.seen_free + front.untold)
+    pub(crate) fn spare(&self, zone: usize, floor: u64, cache: &mut CpuCache) -> u64 {
+        let above = |cache: &CpuCache| {
+            u64::try_from(cache.seen_free + cache.untold)
                 .unwrap_or(0)
                 .saturating_sub(floor)
         };
-        if front.untold_zone == zone && above(front) >= front.plenty() {
-            return above(front);
+        if cache.untold_zone == zone && above(cache) >= cache.plenty() {
+            return above(cache);
         }
         let free = self.zone(zone).zone.free_frames();
-        if front.untold_zone != zone {
+        if cache.untold_zone != zone {
             return free.saturating_sub(floor);
         }
-        front.seen_free = free.cast_signed();
-        above(front)
+        cache.seen_free = free.cast_signed();
+        above(cache)
     }
 
     /// Counts `frames` frames of a zone as freed (if positive) or allocated (if negative): first in
-    /// the per-CPU cache `front`, and from time to time in the zone's shared counter of free
+    /// the per-CPU `cache`, and from time to time in the zone's shared counter of free
     /// frames.
     #[inline]
-    pub(crate) fn count(&self, zone: usize, front: &mut Front, frames: i64) {
-        if front.untold_zone != zone {
-            self.tell(front);
-            front.untold_zone = zone;
-            front.seen_free = 0;
-            front.tell_least = self.zone(zone).zone.tell_least();
+    pub(crate) fn count(&self, zone: usize, cache: &mut CpuCache, frames: i64) {
+        if cache.untold_zone != zone {
+            self.tell(cache);
+            cache.untold_zone = zone;
+            cache.seen_free = 0;
+            cache.tell_least = self.zone(zone).zone.tell_least();
         }
-        front.untold += frames;
-        if front.untold.abs() >= front.tell_at() {
-            self.tell(front);
+        cache.untold += frames;
+        if cache.untold.abs() >= cache.tell_at() {
+            self.tell(cache);
         }
     }
 
-    /// Adds the frames that `front` has counted locally to the zone's shared counter of free
+    /// Adds the frames that `cache` has counted locally to the zone's shared counter of free
     /// frames.
-    pub(crate) fn tell(&self, front: &mut Front) {
-        if front.untold != 0 {
-            let zone = self.zone(front.untold_zone).zone;
-            front.seen_free = zone.count_free(front.untold);
-            front.untold = 0;
+    pub(crate) fn tell(&self, cache: &mut CpuCache) {
+        if cache.untold != 0 {
+            let zone = self.zone(cache.untold_zone).zone;
+            cache.seen_free = zone.count_free(cache.untold);
+            cache.untold = 0;
         }
     }
 
-    /// Frees the block of this order that starts at `frame`, into the per-CPU cache `front` or to
+    /// Frees the block of this order that starts at `frame`, into the per-CPU `cache` or to
     /// its zone.
     ///
-    /// Accesses no shared memory in the common case: for order 0 if `front` holds other frames of
-    /// the same group of 64, and for orders 1 to 9 if `front` keeps the block (it reads the block's
+    /// Accesses no shared memory in the common case: for order 0 if `cache` holds other frames of
+    /// the same group of 64, and for orders 1 to 9 if `cache` keeps the block (it reads the block's
     /// state then). Otherwise it costs one exchange on the bitmap and one on the state of the
     /// block.
     ///
     /// # Panics
     /// If the block is not in use, as far as this can be detected. A double free of a frame is
-    /// detected at once if `front` holds the frame in a group that it allocates from or collects.
+    /// detected at once if `cache` holds the frame in a group that it allocates from or collects.
     /// Otherwise it is detected when the group goes back to the bitmap.
     #[inline(always)]
-    pub fn free(&self, front: &mut Front, frame: Frame, order: Order) {
+    pub fn free(&self, cache: &mut CpuCache, frame: Frame, order: Order) {
         if order != Order::BASE {
-            self.free_block(front, frame, order);
-        } else if !front.words.note_freed(frame) {
-            self.free_word(front, frame);
+            self.free_block(cache, frame, order);
+        } else if !cache.words.note_freed(frame) {
+            self.free_word(cache, frame);
         }
     }
 
     /// Frees a block above order 0: into the cache, or to the zone.
-    fn free_block(&self, front: &mut Front, frame: Frame, order: Order) {
-        if !self.keep(front, frame, order) {
-            self.free_shared(front, frame, order);
+    fn free_block(&self, cache: &mut CpuCache, frame: Frame, order: Order) {
+        if !self.keep(cache, frame, order) {
+            self.free_shared(cache, frame, order);
         }
     }
 
     /// Frees a block above order 0 to the zone.
     #[inline(never)]
-    fn free_shared(&self, front: &mut Front, frame: Frame, order: Order) {
+    fn free_shared(&self, cache: &mut CpuCache, frame: Frame, order: Order) {
         assert!(
             frame.is_aligned(order),
             "{frame:?} freed at order {}",
@@ -442,11 +442,11 @@ impl<'m> Allocator<'m> {
         );
         let (zone, block) = self.locate_managed(frame);
         let at = self.zone(zone);
-        if order == Order::PAGEBLOCK && self.may_keep(zone, front) && !self.hub.listens() {
+        if order == Order::PAGEBLOCK && self.may_keep(zone, cache) && !self.hub.listens() {
             // The cache keeps another pageblock. Free that one, and keep this one instead.
-            self.give_kept(front, order);
-            self.remember(zone, front, frame, Request::new(order, Mobility::Movable));
-            if self.keep(front, frame, order) {
+            self.give_kept(cache, order);
+            self.remember(zone, cache, frame, Request::new(order, Mobility::Movable));
+            if self.keep(cache, frame, order) {
                 return;
             }
         }
@@ -462,14 +462,14 @@ impl<'m> Allocator<'m> {
                 at.block(block + 1).give_whole();
             }
         }
-        self.count(zone, front, 1 << order.get());
+        self.count(zone, cache, 1 << order.get());
     }
 
-    /// Returns `true` if a drain of all per-CPU caches was requested since `front` was last
+    /// Returns `true` if a drain of all per-CPU caches was requested since `cache` was last
     /// drained. Costs one relaxed load.
     #[inline]
-    pub fn drain_requested(&self, front: &Front) -> bool {
-        self.hub.drains() != front.drains
+    pub fn drain_requested(&self, cache: &CpuCache) -> bool {
+        self.hub.drains() != cache.drains
     }
 
     /// Requests that every per-CPU cache be drained. [`drain_requested`](Self::drain_requested)

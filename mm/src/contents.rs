@@ -7,7 +7,7 @@
 //! again, and clears the marks.
 
 use crate::{
-    AllocError, Allocator, Frame, Front, Order, Request,
+    AllocError, Allocator, CpuCache, Frame, Order, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::{PAGEBLOCK_FRAMES, index},
     sync::{AtomicU8, Ordering},
@@ -104,19 +104,19 @@ impl Allocator<'_> {
     #[inline]
     pub fn allocate_known(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         request: Request,
     ) -> Result<(Frame, Contents), AllocError> {
-        if let Some(frame) = front
+        if let Some(frame) = cache
             .take_held(request)
-            .or_else(|| front.take_freed(request))
+            .or_else(|| cache.take_freed(request))
         {
             return Ok((frame, Contents::Unknown));
         }
-        if let Some(frame) = front.take_fresh(request) {
+        if let Some(frame) = cache.take_fresh(request) {
             return Ok((frame, Contents::Fresh));
         }
-        self.allocate_known_shared(front, request)
+        self.allocate_known_shared(cache, request)
     }
 
     /// Allocates a block that the cache does not hold. If its group of 64 frames was never
@@ -128,17 +128,17 @@ impl Allocator<'_> {
     #[inline(never)]
     fn allocate_known_shared(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         request: Request,
     ) -> Result<(Frame, Contents), AllocError> {
-        front.fresh = false;
-        let frame = self.allocate(front, request)?;
-        if !front.fresh {
+        cache.fresh = false;
+        let frame = self.allocate(cache, request)?;
+        if !cache.fresh {
             return Ok((frame, Contents::Unknown));
         }
         if request.order == Order::BASE && request.takes_any() {
-            let rest = front.words.empty_slot(request.mobility);
-            front.fresh_words[request.mobility.index()] = rest;
+            let rest = cache.words.empty_slot(request.mobility);
+            cache.fresh_words[request.mobility.index()] = rest;
         }
         Ok((frame, Contents::Fresh))
     }

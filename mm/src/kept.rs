@@ -3,7 +3,7 @@
 //! such a block again and again accesses no shared memory but for a read of its state.
 
 use crate::frame::{PAGEBLOCK_FRAMES, index};
-use crate::{Allocator, Frame, Front, Mobility, Order, Request, words::freed_twice};
+use crate::{Allocator, CpuCache, Frame, Mobility, Order, Request, words::freed_twice};
 
 /// A block that a per-CPU cache remembers. While `here` is set, the cache holds the block as a free
 /// one, and for other CPUs the block is allocated.
@@ -43,7 +43,7 @@ impl Kept {
 /// Number of blocks that a per-CPU cache remembers: one for each order from 1 to 9.
 pub(crate) const KEPT: usize = Order::PAGEBLOCK.get() as usize;
 
-/// Returns the index in [`Front::kept`] for this order. Returns `None` for order 0 and orders above
+/// Returns the index in [`CpuCache::kept`] for this order. Returns `None` for order 0 and orders above
 /// 9.
 #[inline]
 pub(crate) const fn place(order: Order) -> Option<usize> {
@@ -53,7 +53,7 @@ pub(crate) const fn place(order: Order) -> Option<usize> {
     }
 }
 
-impl Front {
+impl CpuCache {
     /// Returns the first frame of the free pageblock that this per-CPU cache holds, or `None` if it
     /// holds none.
     pub(crate) fn kept_pageblock(&self) -> Option<Frame> {
@@ -75,11 +75,17 @@ impl Front {
 }
 
 impl Allocator<'_> {
-    /// Remembers the block that was just allocated in the per-CPU cache `front`, for when it is
+    /// Remembers the block that was just allocated in the per-CPU `cache`, for when it is
     /// freed. Does nothing if the cache holds a free block of this order already.
-    pub(crate) fn remember(&self, zone: usize, front: &mut Front, frame: Frame, request: Request) {
+    pub(crate) fn remember(
+        &self,
+        zone: usize,
+        cache: &mut CpuCache,
+        frame: Frame,
+        request: Request,
+    ) {
         if let Some(place) = place(request.order)
-            && let kept = &mut front.kept[place]
+            && let kept = &mut cache.kept[place]
             && !kept.here
             && let Some(block) = self.zone(zone).zone.block_of(frame)
         {
@@ -94,7 +100,7 @@ impl Allocator<'_> {
         }
     }
 
-    /// Keeps the block at `frame`, which is being freed, in the per-CPU cache `front`.
+    /// Keeps the block at `frame`, which is being freed, in the per-CPU `cache`.
     ///
     /// Returns `false` if the caller must free the block to its zone: it is not the block that the
     /// cache remembers, a reporter waits for blocks of this order, or its pageblock is being
@@ -103,11 +109,11 @@ impl Allocator<'_> {
     /// While a reporter waits for pageblocks, this frees all that the cache holds of the block's
     /// pageblock, if no other frame of that is in use.
     #[inline]
-    pub(crate) fn keep(&self, front: &mut Front, frame: Frame, order: Order) -> bool {
+    pub(crate) fn keep(&self, cache: &mut CpuCache, frame: Frame, order: Order) -> bool {
         let Some(place) = place(order) else {
             return false;
         };
-        let kept = &mut front.kept[place];
+        let kept = &mut cache.kept[place];
         if kept.base != frame.number() || kept.order != order || self.hub.awaits(order) {
             return false;
         }
@@ -126,18 +132,18 @@ impl Allocator<'_> {
             kept.mobility = state.mobility();
             kept.here = true;
             if self.hub.listens() {
-                self.complete(front, frame, state.used());
+                self.complete(cache, frame, state.used());
             }
         }
         in_use
     }
 
-    /// Frees the block of this order that the per-CPU cache `front` holds, if any, to its zone.
-    pub(crate) fn give_kept(&self, front: &mut Front, order: Order) {
+    /// Frees the block of this order that the per-CPU `cache` holds, if any, to its zone.
+    pub(crate) fn give_kept(&self, cache: &mut CpuCache, order: Order) {
         let Some(place) = place(order) else {
             return;
         };
-        let kept = &mut front.kept[place];
+        let kept = &mut cache.kept[place];
         if !kept.here {
             return;
         }
@@ -156,6 +162,6 @@ impl Allocator<'_> {
             at.give_run(index(base % PAGEBLOCK_FRAMES), order);
             self.hub.freed_run(Frame::new(base), order);
         }
-        self.count(zone, front, order.frames().cast_signed());
+        self.count(zone, cache, order.frames().cast_signed());
     }
 }

@@ -18,7 +18,7 @@
 //! ```
 //! use core::{convert::Infallible, ptr::NonNull, time::Duration};
 //! use ebb_mm::{
-//!     Allocator, Config, FrameRange, Front, Mobility, Order, ReportSink, Reporter, Request,
+//!     Allocator, Config, FrameRange, CpuCache, Mobility, Order, ReportSink, Reporter, Request,
 //!     ZoneConfig, ZoneKind, metadata_layout,
 //! };
 //!
@@ -48,15 +48,15 @@
 //! allocator.set_reporting_order(Some(Order::PAGEBLOCK))?;
 //!
 //! // Each CPU has its own cache of free frames.
-//! let mut front = Front::new();
+//! let mut cache = CpuCache::new();
 //! let page = Request::new(Order::BASE, Mobility::Movable);
 //! let huge_page = Request::new(Order::PAGEBLOCK, Mobility::Movable);
-//! let frame = allocator.allocate(&mut front, page)?;
-//! let huge = allocator.allocate(&mut front, huge_page)?;
+//! let frame = allocator.allocate(&mut cache, page)?;
+//! let huge = allocator.allocate(&mut cache, huge_page)?;
 //! assert!(huge.is_aligned(Order::PAGEBLOCK));
-//! allocator.free(&mut front, frame, Order::BASE);
-//! allocator.free(&mut front, huge, Order::PAGEBLOCK);
-//! allocator.drain(&mut front);
+//! allocator.free(&mut cache, frame, Order::BASE);
+//! allocator.free(&mut cache, huge, Order::PAGEBLOCK);
+//! allocator.drain(&mut cache);
 //!
 //! // A kernel thread polls the reporter. The first poll starts the delay, the second one reports.
 //! let (mut reporter, mut host) = (Reporter::new(), Host(0));
@@ -74,7 +74,7 @@
 //! |---|---|
 //! | [`Config`], [`ZoneConfig`] | the memory to manage |
 //! | [`Allocator`] | allocates and frees; shared by all CPUs |
-//! | [`Front`] | the cache of free frames of one CPU, an argument of each allocation and free |
+//! | [`CpuCache`] | the cache of free frames of one CPU, an argument of each allocation and free |
 //! | [`Request`] | order, mobility, zone, node and reserve of an allocation |
 //! | [`Frame`], [`FrameRange`], [`Order`] | a page frame number, adjacent frames, a block size |
 //! | [`Reporter`], [`Hinter`], [`ReportSink`] | give free memory back to the host |
@@ -152,12 +152,12 @@ mod compaction;
 mod config;
 mod contents;
 mod contiguous;
+mod cpu_cache;
 mod drain;
 mod error;
 mod estimate;
 mod fragmentation;
 mod frame;
-mod front;
 mod giant;
 mod header;
 mod hinting;
@@ -216,10 +216,10 @@ pub use compaction::{
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;
 pub use contiguous::ContiguousError;
+pub use cpu_cache::CpuCache;
 pub use error::{AllocError, ClaimError, NotAHintLimit, NotWatermarks, OrderError};
 pub use estimate::FreeEstimate;
 pub use frame::{FRAME_SIZE, Frame, FrameRange, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER};
-pub use front::Front;
 pub use hinting::{HINT_BOUND, HINT_PAUSE, HintCounts, Hinter};
 pub use hints::{HINT_ENTRIES, HINT_LIMIT, HintList};
 pub use hyperlist::HINT_THRESHOLD_MAX;

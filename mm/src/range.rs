@@ -4,7 +4,7 @@
 use core::{error, fmt};
 
 use crate::{
-    Allocator, Frame, FrameRange, Front, Mobility,
+    Allocator, CpuCache, Frame, FrameRange, Mobility,
     bitmap::{Taken, WORD_FRAMES},
     frame::PAGEBLOCK_FRAMES,
     state::{Admission, BLOCK_FRAMES},
@@ -38,7 +38,7 @@ impl fmt::Display for RangeError {
 impl error::Error for RangeError {}
 
 impl Allocator<'_> {
-    /// Allocates exactly the frames of `range`, all or none, for `mobility`. Drains `front` first.
+    /// Allocates exactly the frames of `range`, all or none, for `mobility`. Drains `cache` first.
     /// The frames are single frames of order 0: free them one by one or with
     /// [`free_range`](Self::free_range).
     ///
@@ -50,11 +50,11 @@ impl Allocator<'_> {
     /// per-CPU caches have been requested to drain.
     pub fn allocate_range(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         range: FrameRange,
         mobility: Mobility,
     ) -> Result<(), RangeError> {
-        self.drain(front);
+        self.drain(cache);
         let taken = self
             .look_at_range(range)
             .and_then(|()| self.take_range(range, mobility));
@@ -69,15 +69,15 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If one of the frames is not managed or not in use. A frame freed twice may be noticed later,
-    /// when `front` returns it to the bitmap.
-    pub fn free_range(&self, front: &mut Front, range: FrameRange) {
+    /// when `cache` returns it to the bitmap.
+    pub fn free_range(&self, cache: &mut CpuCache, range: FrameRange) {
         self.for_each_word(range, |found| {
             let Some((at, block, word)) = found else {
                 panic!("a frame of {range:?} is not managed")
             };
             let first = at.zone.first_frame(block).number() / u64::from(WORD_FRAMES);
             self.give_word(
-                front,
+                cache,
                 crate::words::Piece {
                     word: first + word.word as u64,
                     mask: word.mask,

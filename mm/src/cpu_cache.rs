@@ -1,4 +1,4 @@
-//! The per-CPU cache of free frames, [`Front`]. It is plain memory, so the common allocation and
+//! The per-CPU cache of free frames, [`CpuCache`]. It is plain memory, so the common allocation and
 //! the common free access nothing that other CPUs write.
 //!
 //! A cache holds frames of up to eight groups of 64 frames ([`Words`]); a group is one `u64` of the
@@ -61,7 +61,7 @@ impl HeldBlock {
 /// Call [`Allocator::drain`](crate::Allocator::drain) before you drop it, or the frames in it are
 /// lost.
 #[derive(Debug)]
-pub struct Front {
+pub struct CpuCache {
     /// Single frames: up to eight groups of 64.
     pub(crate) words: Words,
     /// For each mobility, the pageblock that frames were last taken from. The next are taken from
@@ -98,7 +98,7 @@ pub struct Front {
     pub(crate) node: u16,
 }
 
-impl Front {
+impl CpuCache {
     /// Returns an empty per-CPU cache, for a CPU of NUMA node 0.
     pub const fn new() -> Self {
         Self::on_node(0)
@@ -296,17 +296,17 @@ impl Zone<'_> {
     }
 }
 
-impl Default for Front {
+impl Default for CpuCache {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Front {
+impl Drop for CpuCache {
     fn drop(&mut self) {
         debug_assert!(
             self.is_empty(),
-            "a front was dropped with {} frames in it",
+            "a per-CPU cache was dropped with {} frames in it",
             self.held()
         );
     }
