@@ -311,7 +311,7 @@ impl<'m> Allocator<'m> {
                 let taken = match request.order.get() {
                     0 => self.refill(zone, cache, request, spare),
                     1..=8 => self.take_run(zone, cache, request),
-                    18 => at.take_giant(request.mobility),
+                    18 => at.take_gib(request.mobility),
                     _ => at.take_whole(request.order, request.mobility),
                 };
                 if let Some(frame) = taken {
@@ -454,8 +454,8 @@ impl<'m> Allocator<'m> {
             at.block(block)
                 .give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
             self.hub.freed_run(frame, order);
-        } else if order == Order::GIANT {
-            at.give_giant(frame);
+        } else if order == Order::GIB {
+            at.give_gib(frame);
         } else {
             at.block(block).give_whole();
             if order > Order::PAGEBLOCK {

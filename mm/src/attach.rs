@@ -11,7 +11,7 @@
 //! - Each compare-and-swap is tried a bounded number of times, as the guest may write without end.
 //!
 //! A guest that writes wrong metadata can only lose memory of its own.
-//! [`OpenGiant`](crate::OpenGiant) takes blocks out. [`Reclaimer`](crate::Reclaimer) selects them.
+//! [`OpenGib`](crate::OpenGib) takes blocks out. [`Reclaimer`](crate::Reclaimer) selects them.
 
 use core::{error, fmt, ptr::NonNull};
 
@@ -244,7 +244,7 @@ fn read_extents(
 
 /// Reads the current state of the pageblock with this index.
 fn look(zone: &Zone<'_>, block: usize) -> BlockView {
-    let giant = zone.giant(block / TREE_BLOCKS).load();
+    let gib = zone.gib(block / TREE_BLOCKS).load();
     let state = zone.arrays.states[block].load();
-    BlockView::new(zone.first_frame(block), giant, state)
+    BlockView::new(zone.first_frame(block), gib, state)
 }

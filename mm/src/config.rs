@@ -8,7 +8,7 @@ use core::{error, fmt};
 use crate::{
     FrameRange,
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
-    giant::GIANT_TREES_SHIFT,
+    gib::GIB_TREES_SHIFT,
     node,
     summary::{TREE_BLOCKS, TREE_BLOCKS_SHIFT},
 };
@@ -300,14 +300,14 @@ impl Extent {
     }
 
     /// Returns the number of the first GiB that contains some of these pageblocks.
-    pub(crate) const fn first_giant(self) -> u64 {
-        self.first_tree() >> GIANT_TREES_SHIFT
+    pub(crate) const fn first_gib(self) -> u64 {
+        self.first_tree() >> GIB_TREES_SHIFT
     }
 
     /// Returns the number of aligned GiBs that contain some of these pageblocks.
-    pub(crate) const fn giants(self) -> u64 {
+    pub(crate) const fn gibs(self) -> u64 {
         let last = self.first_tree() + self.trees() - 1;
-        (last >> GIANT_TREES_SHIFT) - self.first_giant() + 1
+        (last >> GIB_TREES_SHIFT) - self.first_gib() + 1
     }
 
     /// Returns `true` if a pageblock is in both extents.
@@ -345,8 +345,8 @@ impl Extents {
     }
 
     /// Returns the number of GiBs that contain parts of these extents, added up extent by extent.
-    pub(crate) fn giants(&self) -> u64 {
-        self.as_slice().iter().map(|extent| extent.giants()).sum()
+    pub(crate) fn gibs(&self) -> u64 {
+        self.as_slice().iter().map(|extent| extent.gibs()).sum()
     }
 
     /// Returns `true` if a pageblock is in both zones.

@@ -225,7 +225,7 @@ fn free_words(
         || state.is_offline()
         || state.is_huge()
         || state.count() == BLOCK_FRAMES
-        || zone.giant(block / TREE_BLOCKS).load().is_huge();
+        || zone.gib(block / TREE_BLOCKS).load().is_huge();
     let mut words = [0; WORDS];
     if !none {
         for (index, word) in words.iter_mut().enumerate() {

@@ -52,7 +52,7 @@ impl FreeEstimate {
     }
 
     fn bounds(&self, order: Order) -> Bounds {
-        // `Order::GIANT` is not counted. Order 10 is the largest that is.
+        // `Order::GIB` is not counted. Order 10 is the largest that is.
         self.usable[usize::from(order.get().min(Order::MAX.get()))]
     }
 

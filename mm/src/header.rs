@@ -57,7 +57,7 @@ pub(crate) struct ZoneRecord {
     /// offsets are in bytes, too. An optional array that does not exist has the offset 0.
     pub(crate) map: AtomicU64,
     /// Offset of the states of GiBs.
-    pub(crate) giants: AtomicU64,
+    pub(crate) gibs: AtomicU64,
     /// Offset of the summaries of trees.
     pub(crate) summaries: AtomicU64,
     /// Offset of the states of pageblocks.
@@ -123,7 +123,7 @@ impl ZoneRecord {
         self.managed.store(managed, order);
         self.trees.store(extents.trees(), order);
         self.map.store(plan.map[0] as u64, order);
-        self.giants.store(plan.giants as u64, order);
+        self.gibs.store(plan.gibs as u64, order);
         self.reaches.store(plan.reaches as u64, order);
         self.summaries.store(plan.summaries as u64, order);
         self.states.store(plan.states as u64, order);

@@ -208,10 +208,10 @@ impl<'m> Hub<'m> {
     }
 
     /// Like [`freed_block`](Self::freed_block), for an aligned GiB.
-    pub(crate) fn freed_giant(&self, first: Frame) {
+    pub(crate) fn freed_gib(&self, first: Frame) {
         match self.trigger.load(Ordering::SeqCst) {
             SILENT => {}
-            HINTING => self.hint(Hint::giant(first)),
+            HINTING => self.hint(Hint::gib(first)),
             _ => self.freed(),
         }
     }

@@ -101,7 +101,7 @@
 //!          │   map        search hints, 32 bits for each 64 MiB, and   │
 //!          │              levels of 64 entries each above that         │     65
 //!          │   GiB map    search hints, 1 bit for each GiB, and levels │    < 1
-//!          │   giants     4 bytes for each GiB: blocks in use          │      4
+//!          │   gibs       4 bytes for each GiB: blocks in use          │      4
 //!          │   summaries  8 bytes for each 64 MiB: blocks by class     │    128
 //!          ├───────────────────────────────────────────────────────────┤
 //!          │ pageblocks:                                               │
@@ -158,7 +158,7 @@ mod error;
 mod estimate;
 mod fragmentation;
 mod frame;
-mod giant;
+mod gib;
 mod header;
 mod hinting;
 mod hints;
@@ -209,9 +209,9 @@ pub use allocator::{Allocator, Events};
 pub use bulk::{BulkError, FreeBatch};
 pub use compaction::{
     BlockPlace, COPY_PAYS_AFTER, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock,
-    EmptyingGiant, GiantPlan, GiveBack, GiveBackPoll, NoGiant, NotAProactiveness,
-    PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE, PROACTIVE_SLICE, PROACTIVENESS,
-    Plan, Proactive, ProactivePoll, QUIET, Thresholds, ZoneFragmentation,
+    EmptyingGib, GibPlan, GiveBack, GiveBackPoll, NoGib, NotAProactiveness, PROACTIVE_INTERVAL,
+    PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE, PROACTIVE_SLICE, PROACTIVENESS, Plan, Proactive,
+    ProactivePoll, QUIET, Thresholds, ZoneFragmentation,
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;
@@ -237,7 +237,7 @@ pub use reporting::{Poll, REPORTING_DELAY, ReportSink, Reporter};
 pub use request::{Request, Reserve};
 pub use stats::{FreeAreas, Stats, ZoneStats};
 #[cfg(not(ebb_model))]
-pub use take::{OpenGiant, TAKE_BLOCKS, TakeError};
+pub use take::{OpenGib, TAKE_BLOCKS, TakeError};
 pub use validate::Broken;
 pub use watermark::{Watermarks, min_free_kbytes};
 #[cfg(feature = "x86_64")]

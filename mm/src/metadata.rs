@@ -15,7 +15,7 @@ use crate::{
     config::{self, Config, ConfigError, Extents, MAX_ZONES, Marks},
     contents::AtomicUsed,
     frame::index,
-    giant::AtomicGiant,
+    gib::AtomicGib,
     header::Header,
     map::{self, LEVELS, Map},
     reach::AtomicReach,
@@ -27,7 +27,7 @@ use crate::{
 /// Number of `u64`s of a group in a zone's search hints of trees: four cache lines.
 const TREE_KINDS: usize = 32;
 /// Number of `u64`s of a group in a zone's search hints of GiBs.
-const GIANT_KINDS: usize = 1;
+const GIB_KINDS: usize = 1;
 
 /// The positions of a zone's arrays: their offsets from the start of the metadata, in bytes.
 #[derive(Copy, Clone, Debug, Default)]
@@ -35,13 +35,13 @@ pub(crate) struct ZonePlan {
     /// Number of trees (64 MiB).
     pub(crate) trees: usize,
     /// Number of GiBs.
-    pub(crate) giant_count: usize,
+    pub(crate) gib_count: usize,
     /// Search hints of trees, by level.
     pub(crate) map: [usize; LEVELS],
     /// Search hints of GiBs, by level.
-    pub(crate) giant_map: [usize; LEVELS],
+    pub(crate) gib_map: [usize; LEVELS],
     /// States of GiBs.
-    pub(crate) giants: usize,
+    pub(crate) gibs: usize,
     /// Summaries of trees.
     pub(crate) summaries: usize,
     /// States of pageblocks.
@@ -79,12 +79,12 @@ impl Plan {
         };
         for (plan, extents) in zones.iter_mut().zip(extents) {
             plan.trees = index(extents.trees());
-            plan.giant_count = index(extents.giants());
+            plan.gib_count = index(extents.gibs());
             let word = Layout::new::<AtomicU64>();
             plan.map = map::lengths(plan.trees, TREE_KINDS).map(|length| array(length, word));
-            plan.giant_map =
-                map::lengths(plan.giant_count, GIANT_KINDS).map(|length| array(length, word));
-            plan.giants = array(plan.giant_count, Layout::new::<AtomicGiant>());
+            plan.gib_map =
+                map::lengths(plan.gib_count, GIB_KINDS).map(|length| array(length, word));
+            plan.gibs = array(plan.gib_count, Layout::new::<AtomicGib>());
             plan.summaries = array(plan.trees, Layout::new::<AtomicSummary>());
         }
         for plan in &mut zones {
@@ -127,9 +127,9 @@ pub(crate) struct Arrays<'m> {
     /// Search hints by tree: which trees may have blocks of a kind.
     pub(crate) map: Map<'m>,
     /// Search hints by GiB: which GiBs may be free.
-    pub(crate) giant_map: Map<'m>,
+    pub(crate) gib_map: Map<'m>,
     /// The states of the GiBs.
-    pub(crate) giants: &'m [AtomicGiant],
+    pub(crate) gibs: &'m [AtomicGib],
     /// By tree: the number of pageblocks of each class.
     pub(crate) summaries: &'m [AtomicSummary],
     /// The state words: the number of frames in use, and flags.
@@ -178,8 +178,8 @@ pub(crate) unsafe fn map<'m>(
         unsafe {
             Arrays {
                 map: maps(base, zone.map, zone.trees, TREE_KINDS),
-                giant_map: maps(base, zone.giant_map, zone.giant_count, GIANT_KINDS),
-                giants: array(base, zone.giants, zone.giant_count),
+                gib_map: maps(base, zone.gib_map, zone.gib_count, GIB_KINDS),
+                gibs: array(base, zone.gibs, zone.gib_count),
                 summaries: array(base, zone.summaries, zone.trees),
                 states: array(base, zone.states, blocks),
                 reaches: array(base, zone.reaches, blocks),

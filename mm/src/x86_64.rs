@@ -76,4 +76,4 @@ macro_rules! pages {
     )*};
 }
 
-pages!(Size4KiB: Order::BASE, Size2MiB: Order::PAGEBLOCK, Size1GiB: Order::GIANT);
+pages!(Size4KiB: Order::BASE, Size2MiB: Order::PAGEBLOCK, Size1GiB: Order::GIB);

@@ -5,7 +5,7 @@ use crate::{
     block::{Block, Watch},
     config::{Extent, Extents},
     frame::{PAGEBLOCK_FRAMES, index},
-    giant::{AtomicGiant, GIANT_TREES, GIANT_TREES_SHIFT},
+    gib::{AtomicGib, GIB_TREES, GIB_TREES_SHIFT},
     header::ZoneRecord,
     hub::Hub,
     low_memory::LowMemory,
@@ -105,7 +105,7 @@ impl Wanted {
 }
 
 /// The only kind in the map of GiB regions: free as a whole.
-pub(crate) const FREE_GIANTS: Kind = Kind {
+pub(crate) const FREE_GIBS: Kind = Kind {
     index: 0,
     inverted: true,
 };
@@ -253,53 +253,53 @@ impl<'m> Zone<'m> {
 
     /// Returns the index of the GiB that contains `tree` (32 pageblocks).
     #[inline]
-    pub(crate) fn giant_of(&self, tree: usize) -> usize {
+    pub(crate) fn gib_of(&self, tree: usize) -> usize {
         let mut base = 0;
         for extent in self.extents.as_slice() {
             let inside = (tree as u64).wrapping_sub(extent.base_tree());
             if inside < extent.trees() {
-                let giant = (extent.first_tree() + inside) >> GIANT_TREES_SHIFT;
-                return index(base + giant - extent.first_giant());
+                let gib = (extent.first_tree() + inside) >> GIB_TREES_SHIFT;
+                return index(base + gib - extent.first_gib());
             }
-            base += extent.giants();
+            base += extent.gibs();
         }
         unreachable!("tree {tree} of {}", self.trees())
     }
 
     /// Returns the word of the GiB that contains `tree` (32 pageblocks).
     #[inline]
-    pub(crate) fn giant(&self, tree: usize) -> &'m AtomicGiant {
-        &self.arrays.giants[self.giant_of(tree)]
+    pub(crate) fn gib(&self, tree: usize) -> &'m AtomicGib {
+        &self.arrays.gibs[self.gib_of(tree)]
     }
 
     /// Returns the trees (32 pageblocks each) of the zone that are in the same GiB as `tree`. They
     /// may be fewer than a GiB has.
-    pub(crate) fn giant_trees(&self, tree: usize) -> core::ops::Range<usize> {
+    pub(crate) fn gib_trees(&self, tree: usize) -> core::ops::Range<usize> {
         let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree());
         let of = |extent: &&Extent| inside(extent) < extent.trees();
         let Some(extent) = self.extents.as_slice().iter().find(of) else {
             return tree..tree + 1;
         };
         let number = extent.first_tree() + inside(extent);
-        let first = number >> GIANT_TREES_SHIFT << GIANT_TREES_SHIFT;
-        let end = (first + GIANT_TREES as u64).min(extent.first_tree() + extent.trees());
+        let first = number >> GIB_TREES_SHIFT << GIB_TREES_SHIFT;
+        let end = (first + GIB_TREES as u64).min(extent.first_tree() + extent.trees());
         let at = |number: u64| index(extent.base_tree() + number - extent.first_tree());
         at(first.max(extent.first_tree()))..at(end)
     }
 
-    /// Returns the first tree (32 pageblocks) of the GiB with index `giant`. Returns `None` if the
+    /// Returns the first tree (32 pageblocks) of the GiB with index `gib`. Returns `None` if the
     /// zone lacks a tree of it.
-    pub(crate) fn first_tree(&self, giant: usize) -> Option<usize> {
+    pub(crate) fn first_tree(&self, gib: usize) -> Option<usize> {
         let mut base = 0;
         for extent in self.extents.as_slice() {
-            let inside = (giant as u64).wrapping_sub(base);
-            if inside < extent.giants() {
-                let first = (extent.first_giant() + inside) << GIANT_TREES_SHIFT;
+            let inside = (gib as u64).wrapping_sub(base);
+            if inside < extent.gibs() {
+                let first = (extent.first_gib() + inside) << GIB_TREES_SHIFT;
                 let offset = first.checked_sub(extent.first_tree())?;
-                let whole = offset + GIANT_TREES as u64 <= extent.trees();
+                let whole = offset + GIB_TREES as u64 <= extent.trees();
                 return whole.then_some(index(extent.base_tree() + offset));
             }
-            base += extent.giants();
+            base += extent.gibs();
         }
         None
     }
@@ -309,10 +309,10 @@ impl<'m> Zone<'m> {
     /// memory.
     #[inline]
     pub(crate) fn summary(&self, tree: usize) -> Summary {
-        let giant = self.giant(tree).load();
-        if giant.is_huge() {
-            Summary::all(Class::Full(giant.mobility()))
-        } else if giant.is_touched() {
+        let gib = self.gib(tree).load();
+        if gib.is_huge() {
+            Summary::all(Class::Full(gib.mobility()))
+        } else if gib.is_touched() {
             Summary::all(Class::Touched)
         } else {
             self.arrays.summaries[tree].load()
@@ -377,16 +377,16 @@ impl Watch for Seat<'_, '_> {
     #[inline]
     fn enter(&self) -> bool {
         let tree = self.block / TREE_BLOCKS;
-        let giant = self.at.zone.giant_of(tree);
-        self.at.zone.arrays.giants[giant].enter(|| self.at.hand_down(giant))
+        let gib = self.at.zone.gib_of(tree);
+        self.at.zone.arrays.gibs[gib].enter(|| self.at.hand_down(gib))
     }
 
     #[inline]
     fn leave(&self) {
         let zone = self.at.zone;
-        let giant = zone.giant_of(self.block / TREE_BLOCKS);
-        if zone.arrays.giants[giant].leave() {
-            zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+        let gib = zone.gib_of(self.block / TREE_BLOCKS);
+        if zone.arrays.gibs[gib].leave() {
+            zone.arrays.gib_map.announce(FREE_GIBS, gib);
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod arena;
 
-use arena::{MIB, in_small_memory, one, order, range, validate_after, with, with_giants, words};
+use arena::{MIB, in_small_memory, one, order, range, validate_after, with, with_gibs, words};
 use ebb_mm::{
     AllocError, ClaimError, Config, CpuCache, Frame, Mobility, Order, PutBack, Request, Reserve,
     ZoneConfig, ZoneKind,
@@ -334,7 +334,7 @@ fn a_cache_hands_the_block_out_again_that_it_freed_whole() {
 
 #[test]
 fn an_order_that_no_block_can_serve_is_refused_until_one_can() {
-    with_giants(|a, cache| {
+    with_gibs(|a, cache| {
         let held: Vec<_> = std::iter::from_fn(|| {
             let request = Request::new(Order::BASE, Mobility::Movable);
             a.allocate(cache, request).ok()

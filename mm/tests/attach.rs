@@ -120,11 +120,9 @@ fn it_sees_what_the_allocator_does() {
         a.free(&mut cache, huge, Order::PAGEBLOCK);
         a.drain(&mut cache);
         assert_eq!(usage(attached, huge), Usage::Free { unreported: true });
-        let giant = a
-            .allocate(&mut cache, request(Order::GIANT))
-            .expect("memory");
-        assert_eq!(usage(attached, giant.offset(5000)), Usage::Whole);
-        a.free(&mut cache, giant, Order::GIANT);
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("memory");
+        assert_eq!(usage(attached, gib.offset(5000)), Usage::Whole);
+        a.free(&mut cache, gib, Order::GIB);
         a.drain(&mut cache);
         let zone = attached.zones().next().expect("one zone");
         assert_eq!((zone.free_frames, zone.blocks), (FRAMES, FRAMES / 512));
@@ -136,17 +134,13 @@ fn a_block_that_it_takes_out_is_not_allocated() {
     both(|a, attached| {
         let mut cache = CpuCache::new();
         // Through a GiB that was allocated whole, whose state words are not settled yet.
-        let giant = a
-            .allocate(&mut cache, request(Order::GIANT))
-            .expect("memory");
-        assert_eq!(attached.open(giant).err(), Some(TakeError::State));
-        a.free(&mut cache, giant, Order::GIANT);
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("memory");
+        assert_eq!(attached.open(gib).err(), Some(TakeError::State));
+        a.free(&mut cache, gib, Order::GIB);
         a.drain(&mut cache);
         // All blocks are in use except those of one GiB.
         let first = FRAMES / 2 / 512;
-        let other = a
-            .allocate(&mut cache, request(Order::GIANT))
-            .expect("memory");
+        let other = a.allocate(&mut cache, request(Order::GIB)).expect("memory");
         let start = if other.number() == 0 { first * 512 } else { 0 };
         for batch in (0..first).step_by(TAKE_BLOCKS) {
             let frame = |block: u64| Frame::new(start + block * 512);
@@ -158,20 +152,18 @@ fn a_block_that_it_takes_out_is_not_allocated() {
             assert_eq!(attached.open(frame(batch)).err(), Some(TakeError::State));
             assert_eq!(usage(attached, frame(batch)), Usage::Isolated);
             let error = a
-                .allocate(&mut cache, request(Order::GIANT))
+                .allocate(&mut cache, request(Order::GIB))
                 .expect_err("none");
             assert!(matches!(error, AllocError::Isolated { .. }), "{error}");
             assert_eq!(a.stats().isolated_frames, TAKE_BLOCKS as u64 * 512);
             assert_eq!(open.close(PutBack::Reported), TAKE_BLOCKS);
         }
-        a.free(&mut cache, other, Order::GIANT);
+        a.free(&mut cache, other, Order::GIB);
         a.drain(&mut cache);
         assert_eq!(a.stats().unreported_free_frames, FRAMES / 2);
         assert_eq!(a.stats().free_frames, FRAMES);
-        let giant = a
-            .allocate(&mut cache, request(Order::GIANT))
-            .expect("memory");
-        a.free(&mut cache, giant, Order::GIANT);
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("memory");
+        a.free(&mut cache, gib, Order::GIB);
         a.drain(&mut cache);
     });
 }
@@ -213,7 +205,7 @@ fn both_take_part_at_once() {
                 let mut cache = CpuCache::new();
                 for round in 0..30_000u64 {
                     let order = if round % 64 == 0 {
-                        Order::GIANT
+                        Order::GIB
                     } else {
                         Order::PAGEBLOCK
                     };

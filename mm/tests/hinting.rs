@@ -327,11 +327,11 @@ fn a_gib_goes_back_as_one() {
         a.set_hinting_order(Order::PAGEBLOCK)
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
-        let gib = take(a, &mut cache, Order::GIANT, 1);
-        a.free(&mut cache, gib[0], Order::GIANT);
+        let gib = take(a, &mut cache, Order::GIB, 1);
+        a.free(&mut cache, gib[0], Order::GIB);
         let _ = hinter.poll(ms(100), a, &cpu.list, 16, &mut host);
         settle(&mut hinter, a, cpu, &mut host, ms(150));
-        assert_eq!(host.frames(), Order::GIANT.frames());
+        assert_eq!(host.frames(), Order::GIB.frames());
         assert_eq!(a.stats().unreported_free_frames, 0);
     });
 }

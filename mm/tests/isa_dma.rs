@@ -119,15 +119,15 @@ fn the_zones_of_a_pc_are_tried_from_the_top() {
 }
 
 #[test]
-fn giants_are_those_without_a_part_of_the_zone() {
+fn gibs_are_those_without_a_part_of_the_zone() {
     pc(GIB, |config| {
         with(config, &(), |a| {
             let mut cache = ManuallyDrop::new(CpuCache::new());
-            let giants = take_all(a, &mut cache, ordinary(Order::GIANT).reserve(Reserve::Use));
-            let mut starts: Vec<_> = giants.iter().map(|frame| frame.number() / GIB).collect();
+            let gibs = take_all(a, &mut cache, ordinary(Order::GIB).reserve(Reserve::Use));
+            let mut starts: Vec<_> = gibs.iter().map(|frame| frame.number() / GIB).collect();
             starts.sort_unstable();
             assert_eq!(starts, [1, 2, 4]);
-            free_all(a, &mut cache, giants, Order::GIANT);
+            free_all(a, &mut cache, gibs, Order::GIB);
         });
     });
 }

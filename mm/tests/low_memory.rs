@@ -181,8 +181,8 @@ fn a_request_that_another_zone_can_meet_tells_nothing() {
         }
         assert_eq!((calls.of(0), calls.of(1)), (0, 0));
         // No block of this order is left above the watermark, but no zone is below it.
-        let giant = Request::new(Order::GIANT, Mobility::Movable);
-        a.allocate(cache, giant).expect_err("no GiB");
+        let gib = Request::new(Order::GIB, Mobility::Movable);
+        a.allocate(cache, gib).expect_err("no GiB");
         assert_eq!((calls.of(0), calls.of(1)), (0, 0));
     });
 }

@@ -4,7 +4,7 @@ mod arena;
 
 use std::mem::ManuallyDrop;
 
-use arena::{MIB, in_small_memory, one, order, range, take, validate_after, with, with_giants};
+use arena::{MIB, in_small_memory, one, order, range, take, validate_after, with, with_gibs};
 use ebb_mm::{
     Config, ConfigError, CpuCache, Frame, HINT_ENTRIES, MAX_EXTENTS, Mobility, NotAHintLimit,
     NotWatermarks, Order, OrderError, Request, Watermarks, ZoneConfig, ZoneKind, metadata_layout,
@@ -143,10 +143,10 @@ fn a_frame_of_nowhere_is_seen() {
 #[test]
 #[should_panic(expected = "not allocated whole")]
 fn a_gib_freed_twice_is_seen() {
-    with_giants(|a, cache| {
-        let frame = one(a, cache, Order::GIANT);
-        a.free(cache, frame, Order::GIANT);
-        a.free(cache, frame, Order::GIANT);
+    with_gibs(|a, cache| {
+        let frame = one(a, cache, Order::GIB);
+        a.free(cache, frame, Order::GIB);
+        a.free(cache, frame, Order::GIB);
     });
 }
 
@@ -159,9 +159,9 @@ fn a_setting_that_cannot_hold_is_refused_and_changes_nothing() {
             assert_eq!(a.set_reporting_order(Some(order(low))), refused);
             assert_eq!(a.set_hinting_order(order(low)), refused);
         }
-        let giant = Err(OrderError::TooLarge(Order::GIANT));
-        assert_eq!(a.set_reporting_order(Some(Order::GIANT)), giant);
-        assert_eq!(a.set_hinting_order(Order::GIANT), giant);
+        let gib = Err(OrderError::TooLarge(Order::GIB));
+        assert_eq!(a.set_reporting_order(Some(Order::GIB)), gib);
+        assert_eq!(a.set_hinting_order(Order::GIB), gib);
         assert_eq!(a.reporting_order(), Some(Order::PAGEBLOCK));
         assert!(!a.is_hinting());
 
@@ -177,10 +177,10 @@ fn a_setting_that_cannot_hold_is_refused_and_changes_nothing() {
         }
         assert_eq!(a.set_hint_limit(HINT_ENTRIES), Ok(()));
     });
-    with_giants(|a, _| {
+    with_gibs(|a, _| {
         assert_eq!(a.set_reporting_order(Some(Order::BASE)), Ok(()));
         assert_eq!(a.reporting_order(), Some(Order::BASE));
-        let text = OrderError::TooLarge(Order::GIANT).to_string();
+        let text = OrderError::TooLarge(Order::GIB).to_string();
         assert_eq!(text, "order 18 is above 10, the largest that is given back");
     });
 }

@@ -81,7 +81,7 @@ fn a_pass_takes_all_that_is_free_and_touched_in_large_ranges() {
         let mut cache = CpuCache::new();
         let mut told = Told::default();
         assert_eq!(pass(attached, &mut told), 0, "nothing was touched");
-        let giant = a.allocate(&mut cache, request(Order::GIANT)).expect("free");
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("free");
         let blocks: Vec<_> = (0..100)
             .map(|_| {
                 a.allocate(&mut cache, request(Order::PAGEBLOCK))
@@ -89,7 +89,7 @@ fn a_pass_takes_all_that_is_free_and_touched_in_large_ranges() {
             })
             .collect();
         assert_eq!(pass(attached, &mut told), 0, "all of it is in use");
-        a.free(&mut cache, giant, Order::GIANT);
+        a.free(&mut cache, gib, Order::GIB);
         for &block in blocks.iter().step_by(2) {
             a.free(&mut cache, block, Order::PAGEBLOCK);
         }
@@ -105,7 +105,7 @@ fn a_pass_takes_all_that_is_free_and_touched_in_large_ranges() {
         assert_eq!(pass(attached, &mut told), 0, "once is enough");
         // Dropped memory is zero again, and counts as never handed out.
         let (_, contents) = a
-            .allocate_known(&mut cache, request(Order::GIANT))
+            .allocate_known(&mut cache, request(Order::GIB))
             .expect("free");
         assert_eq!(contents, Contents::Fresh);
         assert_eq!(a.stats().isolated_frames, 0);
@@ -271,7 +271,7 @@ fn a_killed_host_loses_no_block() {
         }
         println!("{recovered} blocks were put back for killed hosts");
         for _ in 0..2 {
-            a.allocate(&mut cache, request(Order::GIANT))
+            a.allocate(&mut cache, request(Order::GIB))
                 .expect("all is free");
         }
     });
@@ -375,11 +375,11 @@ fn a_hostile_writer_harms_itself_alone_for_long() {
 fn a_look_at_a_tebibyte() {
     with(1 << 28, &(), |a, attached, _| {
         let mut cache = CpuCache::new();
-        let giants: Vec<_> = (0..1 << 10)
-            .map(|_| a.allocate(&mut cache, request(Order::GIANT)).expect("free"))
+        let gibs: Vec<_> = (0..1 << 10)
+            .map(|_| a.allocate(&mut cache, request(Order::GIB)).expect("free"))
             .collect();
-        for giant in giants {
-            a.free(&mut cache, giant, Order::GIANT);
+        for gib in gibs {
+            a.free(&mut cache, gib, Order::GIB);
         }
         a.drain(&mut cache);
         let timed = |told: &mut Told| {
@@ -414,8 +414,8 @@ fn what_the_guest_takes_back_counts_as_taken() {
     }
     with(FRAMES, &(), |a, attached, _| {
         let mut cache = CpuCache::new();
-        let giant = a.allocate(&mut cache, request(Order::GIANT)).expect("free");
-        a.free(&mut cache, giant, Order::GIANT);
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("free");
+        a.free(&mut cache, gib, Order::GIB);
         a.drain(&mut cache);
         let (mut reclaimer, mut back) = (Reclaimer::new(), Back(attached, 0));
         let step = reclaimer.step(attached, 1, &mut back);

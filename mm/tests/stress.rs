@@ -129,7 +129,7 @@ impl Stress<'_, '_> {
             let take = held.is_empty() || held.len() < HELD && random.below(100) < 52;
             if take {
                 let order = orders[random.index(orders.len())];
-                let order = Order::new(order).unwrap_or(Order::GIANT);
+                let order = Order::new(order).unwrap_or(Order::GIB);
                 let mobility = Mobility::ALL[random.index(3)];
                 let request = Request::new(order, mobility).reserve(Reserve::Use);
                 match self.a.allocate(&mut cache, request) {
@@ -176,7 +176,7 @@ impl Stress<'_, '_> {
     /// Splits a block into pageblocks, or into blocks of order `into`.
     fn split(&self, (frame, order): (Frame, Order), into: u64, held: &mut Vec<(Frame, Order)>) {
         let into = match u8::try_from(into).ok().and_then(Order::new) {
-            Some(into) if order < Order::GIANT => into,
+            Some(into) if order < Order::GIB => into,
             _ => Order::PAGEBLOCK,
         };
         self.a.split(frame, order, into);

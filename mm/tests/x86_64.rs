@@ -8,7 +8,7 @@ use std::{
     mem::ManuallyDrop,
 };
 
-use arena::{with, with_giants};
+use arena::{with, with_gibs};
 use ebb_mm::{
     Config, CpuCache, FRAME_SIZE, Frame, FrameRange, Mobility, Order, PageFrames, Request,
     ZoneConfig, ZoneKind,
@@ -76,16 +76,16 @@ fn page_tables_are_built_and_taken_down() {
 
 #[test]
 fn large_pages_are_blocks_of_their_orders() {
-    with_giants(|a, cache| {
+    with_gibs(|a, cache| {
         let free = a.stats().free_frames;
         let mut frames = PageFrames::new(a, cache);
         let huge: PhysFrame<Size2MiB> = frames.allocate_frame().expect("memory");
-        let giant: PhysFrame<Size1GiB> = frames.allocate_frame().expect("memory");
+        let gib: PhysFrame<Size1GiB> = frames.allocate_frame().expect("memory");
         assert_eq!(a.stats().free_frames, free - 512 - (1 << 18));
         // SAFETY: the frames are unused.
         unsafe {
             frames.deallocate_frame(huge);
-            frames.deallocate_frame(giant);
+            frames.deallocate_frame(gib);
         }
         a.drain(cache);
         assert_eq!(a.stats().free_frames, free);

@@ -97,7 +97,7 @@ pub fn take(a: &Allocator<'_>, cache: &mut CpuCache, order: Order, blocks: u64) 
 
 /// Calls `test` with an allocator of a GiB that lacks its first tree of 64 MiB, and three whole
 /// GiB, and with a cache.
-pub fn with_giants(test: impl FnOnce(&Allocator<'_>, &mut CpuCache)) {
+pub fn with_gibs(test: impl FnOnce(&Allocator<'_>, &mut CpuCache)) {
     let ranges = [range((1 << 20) + 64 * MIB, 4032 * MIB)];
     let zones = [ZoneConfig {
         kind: ZoneKind::Normal,

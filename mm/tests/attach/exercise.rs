@@ -127,9 +127,9 @@ fn used_metadata() -> Memory {
         let request = Request::new(order, Mobility::Movable);
         allocator.allocate(&mut cache, request).expect("memory")
     };
-    let giant = take(Order::GIANT);
+    let gib = take(Order::GIB);
     let frames: Vec<_> = (0..3000).map(|_| take(Order::BASE)).collect();
-    allocator.free(&mut cache, giant, Order::GIANT);
+    allocator.free(&mut cache, gib, Order::GIB);
     for &frame in frames.iter().step_by(3) {
         allocator.free(&mut cache, frame, Order::BASE);
     }

@@ -18,8 +18,8 @@ pub struct Ebb {
 
 #[inline]
 fn order_of(order: u8) -> Option<Order> {
-    if order == Order::GIANT.get() {
-        Some(Order::GIANT)
+    if order == Order::GIB.get() {
+        Some(Order::GIB)
     } else {
         Order::new(order)
     }

@@ -4,9 +4,9 @@ mod arena;
 
 use std::time::Duration;
 
-use arena::{MIB, one, range, validate_after, with_giants};
+use arena::{MIB, one, range, validate_after, with_gibs};
 use ebb_mm::{
-    Allocator, Compactor, CpuCache, EmptyingGiant, Frame, FrameRange, Mobility, NoGiant, Order,
+    Allocator, Compactor, CpuCache, EmptyingGib, Frame, FrameRange, Mobility, NoGib, Order,
     PAGEBLOCK_FRAMES, Request,
 };
 
@@ -30,11 +30,11 @@ fn hold(a: &Allocator<'_>, cache: &mut CpuCache, start: u64, frames: u64, step: 
 fn clear(
     (a, cache): (&Allocator<'_>, &mut CpuCache),
     compactor: &mut Compactor,
-    giant: &EmptyingGiant,
+    gib: &EmptyingGib,
     held: &mut [(Frame, Order)],
     moves: impl Fn(Frame) -> bool,
 ) {
-    for place in giant.blocks(a) {
+    for place in gib.blocks(a) {
         let (from, order): (Vec<_>, _) = if a.is_whole(place) {
             (vec![place.range().start], Order::PAGEBLOCK)
         } else {
@@ -45,7 +45,7 @@ fn clear(
             if order != Order::BASE || compactor.targets(a, &mut to) == 0 {
                 to[0] = one(a, cache, order);
             }
-            assert!(giant.blocks(a).all(|place| !place.range().contains(to[0])));
+            assert!(gib.blocks(a).all(|place| !place.range().contains(to[0])));
             let mut owned = held.iter_mut().filter(|held| held.0 == from);
             *owned.next().expect("somebody's") = (to[0], order);
             a.free(cache, from, order);
@@ -56,7 +56,7 @@ fn clear(
 
 #[test]
 fn the_cheapest_gib_is_made_of_memory_in_use() {
-    with_giants(|a, cache| {
+    with_gibs(|a, cache| {
         let total = a.stats().managed_frames;
         let mut held: Vec<_> = [
             hold(a, cache, FIRST, GIB, 100),
@@ -70,30 +70,28 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
         // The second GiB would be cheaper, but has a frame that does not move.
         a.claim(range(FIRST + GIB + 77 * PAGEBLOCK_FRAMES, 1))
             .expect("free");
-        let request = Request::new(Order::GIANT, Mobility::Movable);
+        let request = Request::new(Order::GIB, Mobility::Movable);
         assert!(a.allocate(cache, request).is_err());
         let mut compactor = Compactor::new(0);
-        let plan = compactor.plan_giant(NOW, a).expect("room");
+        let plan = compactor.plan_gib(NOW, a).expect("room");
         assert_eq!((plan.frames, plan.wholes), (GIB.div_ceil(1000), 0));
         let free = a.stats().free_frames;
-        let giant = compactor.begin_giant(a, plan).expect("movable");
+        let gib = compactor.begin_gib(a, plan).expect("movable");
         assert_eq!(a.stats().free_frames, free - GIB);
         assert_eq!(a.stats().isolated_frames, GIB);
-        let giant = a
-            .take_emptied_giant(giant, Mobility::Movable)
+        let gib = a
+            .take_emptied_gib(gib, Mobility::Movable)
             .expect_err("in use");
-        clear((a, cache), &mut compactor, &giant, &mut held, |_| true);
-        let frame = a
-            .take_emptied_giant(giant, Mobility::Movable)
-            .expect("empty");
+        clear((a, cache), &mut compactor, &gib, &mut held, |_| true);
+        let frame = a.take_emptied_gib(gib, Mobility::Movable).expect("empty");
         assert_eq!(frame, Frame::new(FIRST + 2 * GIB));
         validate_after(a, cache);
         assert_eq!(a.stats().isolated_frames, 0);
         assert_eq!(a.stats().free_frames, total - GIB - 1 - held.len() as u64);
-        a.free(cache, frame, Order::GIANT);
+        a.free(cache, frame, Order::GIB);
         validate_after(a, cache);
         assert_eq!(a.allocate(cache, request), Ok(frame));
-        a.free(cache, frame, Order::GIANT);
+        a.free(cache, frame, Order::GIB);
         for (frame, order) in held {
             a.free(cache, frame, order);
         }
@@ -110,7 +108,7 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
 
 #[test]
 fn whole_blocks_move_and_what_does_not_is_remembered() {
-    with_giants(|a, cache| {
+    with_gibs(|a, cache| {
         let claims = [FIRST + GIB + 5, FIRST + 2 * GIB + 5].map(|frame| {
             a.claim(range(frame, 1)).expect("free");
             Frame::new(frame)
@@ -127,25 +125,25 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
         }
         a.drain(cache);
         let mut compactor = Compactor::new(0);
-        let plan = compactor.plan_giant(NOW, a).expect("room");
+        let plan = compactor.plan_gib(NOW, a).expect("room");
         assert_eq!((plan.frames, plan.wholes), (0, 1));
         let pinned = hold(a, cache, lowest.start.number() + 9 * PAGEBLOCK_FRAMES, 3, 1);
         held.extend(pinned.iter().map(|&frame| (frame, Order::BASE)));
-        let plan = compactor.plan_giant(NOW, a).expect("room");
+        let plan = compactor.plan_gib(NOW, a).expect("room");
         assert_eq!((plan.frames, plan.wholes), (3, 1));
-        let giant = compactor.begin_giant(a, plan).expect("movable");
-        clear((a, cache), &mut compactor, &giant, &mut held, |frame| {
+        let gib = compactor.begin_gib(a, plan).expect("movable");
+        clear((a, cache), &mut compactor, &gib, &mut held, |frame| {
             frame != pinned[1]
         });
-        let giant = a
-            .take_emptied_giant(giant, Mobility::Movable)
+        let gib = a
+            .take_emptied_gib(gib, Mobility::Movable)
             .expect_err("pinned");
-        compactor.end_giant(NOW, a, giant, false);
+        compactor.end_gib(NOW, a, gib, false);
         validate_after(a, cache);
         assert_eq!(a.stats().isolated_frames, 0);
         assert_eq!(
-            compactor.plan_giant(NOW, a),
-            Err(NoGiant::Nowhere),
+            compactor.plan_gib(NOW, a),
+            Err(NoGib::Nowhere),
             "it is known"
         );
         for (frame, order) in held {
@@ -155,6 +153,6 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
             a.free(cache, frame, Order::BASE);
         }
         validate_after(a, cache);
-        assert!(compactor.plan_giant(NOW, a).is_ok());
+        assert!(compactor.plan_gib(NOW, a).is_ok());
     });
 }

@@ -2,20 +2,20 @@
 
 mod arena;
 
-use arena::{MIB, one, order, range, validate_after, with_giants};
+use arena::{MIB, one, order, range, validate_after, with_gibs};
 use ebb_mm::{Frame, Mobility, OnlineError, Order, PutBack, Request};
 
 const GIB: u64 = 1024 * MIB;
 
 #[test]
 fn a_gib_is_taken_whole_and_given_back() {
-    with_giants(|a, cache| {
+    with_gibs(|a, cache| {
         let total = a.stats().managed_frames;
-        let mut held: Vec<_> = (0..3).map(|_| one(a, cache, Order::GIANT)).collect();
+        let mut held: Vec<_> = (0..3).map(|_| one(a, cache, Order::GIB)).collect();
         for (number, frame) in held.iter().enumerate() {
             assert_eq!(frame.number(), (1 << 20) + GIB * (number as u64 + 1));
         }
-        let request = Request::new(Order::GIANT, Mobility::Movable);
+        let request = Request::new(Order::GIB, Mobility::Movable);
         assert!(
             a.allocate(cache, request).is_err(),
             "the first lacks a tree"
@@ -32,12 +32,12 @@ fn a_gib_is_taken_whole_and_given_back() {
         while let Ok(frame) = a.allocate(cache, Request::new(Order::PAGEBLOCK, Mobility::Movable)) {
             assert!(
                 held.iter()
-                    .all(|&giant| !ebb_mm::FrameRange::new(giant, GIB).contains(frame))
+                    .all(|&gib| !ebb_mm::FrameRange::new(gib, GIB).contains(frame))
             );
             rest.push(frame);
         }
         assert_eq!(rest.len(), 15 * 32);
-        a.free(cache, held.remove(1), Order::GIANT);
+        a.free(cache, held.remove(1), Order::GIB);
         assert_eq!(a.stats().unreported_free_frames, GIB);
         assert_eq!(a.zone_stats(0).free_blocks, 512);
         rest.push(one(a, cache, Order::PAGEBLOCK));
@@ -48,28 +48,28 @@ fn a_gib_is_taken_whole_and_given_back() {
             a.free(cache, frame, Order::PAGEBLOCK);
         }
         for frame in held {
-            a.free(cache, frame, Order::GIANT);
+            a.free(cache, frame, Order::GIB);
         }
         validate_after(a, cache);
         assert_eq!(a.stats().free_frames, total);
         assert_eq!(a.stats().unreported_free_frames, total);
-        assert_eq!(one(a, cache, Order::GIANT).number(), (1 << 20) + GIB);
+        assert_eq!(one(a, cache, Order::GIB).number(), (1 << 20) + GIB);
     });
 }
 
 #[test]
 fn a_gib_in_use_in_part_is_not_taken_whole() {
-    with_giants(|a, cache| {
-        let request = Request::new(Order::GIANT, Mobility::Movable);
-        let giants: Vec<_> = (0..3).map(|_| one(a, cache, Order::GIANT)).collect();
-        a.free(cache, giants[2], Order::GIANT);
-        a.claim(range(giants[2].number() + 77, 1)).expect("free");
+    with_gibs(|a, cache| {
+        let request = Request::new(Order::GIB, Mobility::Movable);
+        let gibs: Vec<_> = (0..3).map(|_| one(a, cache, Order::GIB)).collect();
+        a.free(cache, gibs[2], Order::GIB);
+        a.claim(range(gibs[2].number() + 77, 1)).expect("free");
         assert!(a.allocate(cache, request).is_err());
-        a.free(cache, giants[2].offset(77), Order::BASE);
+        a.free(cache, gibs[2].offset(77), Order::BASE);
         a.drain(cache);
-        assert_eq!(a.allocate(cache, request), Ok(giants[2]));
-        for giant in giants {
-            a.free(cache, giant, Order::GIANT);
+        assert_eq!(a.allocate(cache, request), Ok(gibs[2]));
+        for gib in gibs {
+            a.free(cache, gib, Order::GIB);
         }
         validate_after(a, cache);
     });
@@ -77,14 +77,14 @@ fn a_gib_in_use_in_part_is_not_taken_whole() {
 
 #[test]
 fn a_block_is_split_and_freed_in_parts() {
-    with_giants(|a, cache| {
+    with_gibs(|a, cache| {
         a.set_reporting_order(Some(order(3)))
             .expect("an order that can be given back");
         let total = a.stats().free_frames;
-        let giant = one(a, cache, Order::GIANT);
-        a.split(giant, Order::GIANT, Order::PAGEBLOCK);
+        let gib = one(a, cache, Order::GIB);
+        a.split(gib, Order::GIB, Order::PAGEBLOCK);
         validate_after(a, cache);
-        let block = |number: u64| giant.offset(number * 512);
+        let block = |number: u64| gib.offset(number * 512);
         a.split(block(1), Order::PAGEBLOCK, Order::BASE);
         a.split(block(2), Order::MAX, order(4));
         validate_after(a, cache);
@@ -100,10 +100,10 @@ fn a_block_is_split_and_freed_in_parts() {
         }
         validate_after(a, cache);
         assert_eq!(a.stats().free_frames, total);
-        assert_eq!(one(a, cache, Order::GIANT), giant);
-        a.split(giant, Order::GIANT, Order::BASE);
+        assert_eq!(one(a, cache, Order::GIB), gib);
+        a.split(gib, Order::GIB, Order::BASE);
         for frame in 0..GIB {
-            a.free(cache, giant.offset(frame), Order::BASE);
+            a.free(cache, gib.offset(frame), Order::BASE);
         }
         validate_after(a, cache);
         assert_eq!(a.stats().free_frames, total);
@@ -112,7 +112,7 @@ fn a_block_is_split_and_freed_in_parts() {
 
 #[test]
 fn memory_goes_offline_and_comes_back() {
-    with_giants(|a, cache| {
+    with_gibs(|a, cache| {
         let total = a.stats().managed_frames;
         // Unmovable frames are in the lowest GiB.
         let request = Request::new(Order::BASE, Mobility::Unmovable);
@@ -158,9 +158,9 @@ fn memory_goes_offline_and_comes_back() {
         a.online(high, PutBack::Reported).expect("offline");
         validate_after(a, cache);
         assert_eq!(a.stats().managed_frames, total);
-        let giant = one(a, cache, Order::GIANT);
-        assert!(high.contains(giant));
-        a.free(cache, giant, Order::GIANT);
+        let gib = one(a, cache, Order::GIB);
+        assert!(high.contains(gib));
+        a.free(cache, gib, Order::GIB);
         for frame in rest {
             a.free(cache, frame, Order::PAGEBLOCK);
         }
@@ -174,7 +174,7 @@ fn memory_goes_offline_and_comes_back() {
 
 #[test]
 fn memory_comes_online_in_parts() {
-    with_giants(|a, cache| {
+    with_gibs(|a, cache| {
         let total = a.stats().managed_frames;
         let away = range((1 << 20) + 2 * GIB, 1024);
         a.offline(cache, away).expect("free");
@@ -198,9 +198,9 @@ fn memory_comes_online_in_parts() {
         }
         validate_after(a, cache);
         assert_eq!(a.stats().free_frames, total);
-        let request = Request::new(Order::GIANT, Mobility::Movable);
+        let request = Request::new(Order::GIB, Mobility::Movable);
         let whole: Vec<_> = core::iter::from_fn(|| a.allocate(cache, request).ok()).collect();
-        let around = |giant: &Frame| range(giant.number(), GIB).contains(away.start);
+        let around = |gib: &Frame| range(gib.number(), GIB).contains(away.start);
         assert!(whole.iter().any(around), "the GiB is whole again");
         assert!(matches!(
             a.admit(range(0, 8)),
