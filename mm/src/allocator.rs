@@ -1,8 +1,8 @@
 //! The allocator: construction, allocation and freeing of blocks, and its settings.
 //!
-//! [`Allocator`] is shared by all CPUs. Each CPU passes its own [`CpuCache`], a cache of free frames,
-//! so that the common allocation and the common free access no shared memory. [`Events`] is the
-//! interface by which the allocator notifies the kernel.
+//! [`Allocator`] is shared by all CPUs. Each CPU passes its own [`CpuCache`], a cache of free
+//! frames, so that the common allocation and the common free access no shared memory. [`Events`] is
+//! the interface by which the allocator notifies the kernel.
 
 use core::{fmt, ptr::NonNull};
 
@@ -12,10 +12,10 @@ use crate::{
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},
-    hub::Hub,
     lowmem_reserve::DMA_RESERVE_RATIO,
     metadata::{self, Plan},
     node::Fallback,
+    shared::Shared,
     summary::{TREE_BLOCKS, TREE_FRAMES},
     sync::Ordering,
     watermark::min_free_kbytes,
@@ -67,7 +67,7 @@ pub struct Allocator<'m> {
     pub(crate) fallback: Fallback,
     zone_count: usize,
     /// The state that all zones share.
-    pub(crate) hub: Hub<'m>,
+    pub(crate) shared: Shared<'m>,
 }
 
 impl fmt::Debug for Allocator<'_> {
@@ -125,7 +125,7 @@ impl<'m> Allocator<'m> {
             zones,
             fallback,
             zone_count,
-            hub: Hub::new(events, header, config.marks.frames),
+            shared: Shared::new(events, header, config.marks.frames),
         };
         for (zone, config) in config.zones.iter().enumerate() {
             let missing = allocator.mark_missing(zone, config.ranges);
@@ -194,7 +194,7 @@ impl<'m> Allocator<'m> {
         };
         ZoneRef {
             zone,
-            hub: &self.hub,
+            shared: &self.shared,
         }
     }
 
@@ -277,10 +277,10 @@ impl<'m> Allocator<'m> {
         if let Some(frame) = self.search_zones(cache, request) {
             return Some(frame);
         }
-        self.hub.request_drain();
+        self.shared.request_drain();
         cache.isolated = isolated != 0 || self.isolated(cache.node, request).0 != isolations;
         if cache.isolated {
-            self.hub.missed();
+            self.shared.count_isolation_failure();
         }
         None
     }
@@ -327,7 +327,7 @@ impl<'m> Allocator<'m> {
                     } else if at.zone.low_memory.is_low() {
                         // A host in another address space may have put memory back, and cannot
                         // clear this flag itself.
-                        at.zone.look_whether_it_rose();
+                        at.zone.check_high_watermark();
                     }
                     return Some(frame);
                 }
@@ -347,8 +347,8 @@ impl<'m> Allocator<'m> {
             if !of.low_memory.is_low() {
                 // The watermarks may be small, so add the frames that only `cache` has counted.
                 self.tell(cache);
-                if of.fell() {
-                    self.hub.low_memory(zone);
+                if of.mark_low() {
+                    self.shared.low_memory(zone);
                 }
             }
         }
@@ -442,7 +442,7 @@ impl<'m> Allocator<'m> {
         );
         let (zone, block) = self.locate_managed(frame);
         let at = self.zone(zone);
-        if order == Order::PAGEBLOCK && self.may_keep(zone, cache) && !self.hub.listens() {
+        if order == Order::PAGEBLOCK && self.may_keep(zone, cache) && !self.shared.listens() {
             // The cache keeps another pageblock. Free that one, and keep this one instead.
             self.give_kept(cache, order);
             self.remember(zone, cache, frame, Request::new(order, Mobility::Movable));
@@ -453,7 +453,7 @@ impl<'m> Allocator<'m> {
         if order < Order::PAGEBLOCK {
             at.block(block)
                 .give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
-            self.hub.freed_run(frame, order);
+            self.shared.freed_run(frame, order);
         } else if order == Order::GIB {
             at.give_gib(frame);
         } else {
@@ -469,13 +469,13 @@ impl<'m> Allocator<'m> {
     /// drained. Costs one relaxed load.
     #[inline]
     pub fn drain_requested(&self, cache: &CpuCache) -> bool {
-        self.hub.drains() != cache.drains
+        self.shared.drains() != cache.drains
     }
 
     /// Requests that every per-CPU cache be drained. [`drain_requested`](Self::drain_requested)
     /// returns `true` for each of them from now on, until it is drained.
     pub fn request_drain(&self) {
-        self.hub.request_drain();
+        self.shared.request_drain();
     }
 
     /// Returns the watermarks of a zone, in frames.
@@ -506,7 +506,7 @@ impl<'m> Allocator<'m> {
     fn store_watermarks(&self, zone: usize, marks: Watermarks) {
         let of = self.zone(zone).zone;
         of.marks.store(marks);
-        of.look_whether_it_rose();
+        of.check_high_watermark();
     }
 
     /// Sets the watermarks of all zones as Linux does for `vm.min_free_kbytes`, but `min_free` is
@@ -522,7 +522,7 @@ impl<'m> Allocator<'m> {
     /// Returns the smallest order of free blocks that are reported or hinted. Returns `None` while
     /// neither is active.
     pub fn reporting_order(&self) -> Option<Order> {
-        self.hub.reporting_order()
+        self.shared.reporting_order()
     }
 
     /// Sets the smallest order of free blocks that are reported to the host. `None` turns reporting
@@ -534,7 +534,7 @@ impl<'m> Allocator<'m> {
     /// # Errors
     /// Fails if the order is below 9 without [`Config::with_frame_marks`], or above 10.
     pub fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
-        self.hub.set_reporting_order(order)
+        self.shared.set_reporting_order(order)
     }
 
     /// Starts page hinting for blocks of `order` and above: CPUs note such blocks when they free
@@ -547,7 +547,7 @@ impl<'m> Allocator<'m> {
     /// # Errors
     /// Fails like [`set_reporting_order`](Self::set_reporting_order).
     pub fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
-        self.hub.set_hinting_order(order)
+        self.shared.set_hinting_order(order)
     }
 
     /// Starts the mode in which an attached host takes free memory itself
@@ -556,19 +556,19 @@ impl<'m> Allocator<'m> {
     /// The CPU that frees a block calls [`Events::report_requested`] if the host is asleep.
     /// [`set_reporting_order`](Self::set_reporting_order) ends the mode.
     pub fn set_shared(&self) {
-        self.hub.set_shared();
+        self.shared.set_shared();
     }
 
     /// Returns `true` in the mode in which an attached host takes free memory
     /// ([`set_shared`](Self::set_shared)).
     pub fn is_shared(&self) -> bool {
-        self.hub.is_shared()
+        self.shared.is_shared()
     }
 
     /// Returns `true` while freed blocks are hinted
     /// ([`set_hinting_order`](Self::set_hinting_order)).
     pub fn is_hinting(&self) -> bool {
-        self.hub.is_hinting()
+        self.shared.is_hinting()
     }
 
     /// Sets how many entries make a CPU's [`HintList`] full. A CPU that fills its list wakes the
@@ -580,7 +580,7 @@ impl<'m> Allocator<'m> {
         if !(1..=crate::HINT_ENTRIES).contains(&entries) {
             return Err(NotAHintLimit(entries));
         }
-        self.hub.hints().set_limit(entries);
+        self.shared.hints().set_limit(entries);
         Ok(())
     }
 }

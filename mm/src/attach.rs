@@ -173,7 +173,7 @@ impl<'m> Attached<'m> {
         self.zones.iter().flatten().flat_map(|zone| {
             let extents = zone.extents.as_slice().iter();
             let blocks = extents.flat_map(|extent| extent.base()..extent.base() + extent.blocks());
-            blocks.map(move |block| look(zone, index(block)))
+            blocks.map(move |block| block_view(zone, index(block)))
         })
     }
 
@@ -181,7 +181,7 @@ impl<'m> Attached<'m> {
     /// contains the frame.
     pub fn block(&self, frame: Frame) -> Option<BlockView> {
         let (zone, block) = self.locate(frame)?;
-        Some(look(self.zones[zone].as_ref()?, block))
+        Some(block_view(self.zones[zone].as_ref()?, block))
     }
 
     /// Returns the zone with this index, or `None` if there is none.
@@ -243,7 +243,7 @@ fn read_extents(
 }
 
 /// Reads the current state of the pageblock with this index.
-fn look(zone: &Zone<'_>, block: usize) -> BlockView {
+fn block_view(zone: &Zone<'_>, block: usize) -> BlockView {
     let gib = zone.gib(block / TREE_BLOCKS).load();
     let state = zone.arrays.states[block].load();
     BlockView::new(zone.first_frame(block), gib, state)

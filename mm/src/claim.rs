@@ -33,7 +33,7 @@ impl Allocator<'_> {
         let admit = Admission {
             mobility: Mobility::Unmovable,
             any: true,
-            fine: self.hub.fine(),
+            exact_marks: self.shared.exact_marks(),
             hold: false,
             open: false,
         };

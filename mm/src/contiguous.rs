@@ -96,7 +96,7 @@ impl Allocator<'_> {
         }
         self.request_drain();
         Err(if isolated {
-            self.hub.missed();
+            self.shared.count_isolation_failure();
             ContiguousError::Isolated(frames)
         } else {
             ContiguousError::Exhausted(frames)

@@ -14,7 +14,7 @@ use crate::{
     bitmap::WORD_FRAMES,
     frame::PAGEBLOCK_FRAMES,
     kept::{KEPT, Kept},
-    search::Near,
+    search::OpenHint,
     words::{Piece, Words},
     zone::Zone,
 };
@@ -169,9 +169,9 @@ impl CpuCache {
     }
 
     /// Returns where this per-CPU cache prefers to split free pageblocks of this zone.
-    pub(crate) fn near(&self, zone: usize, mobility: Mobility) -> Near {
+    pub(crate) fn open_hint(&self, zone: usize, mobility: Mobility) -> OpenHint {
         let home = self.home[mobility.index()].filter(|home| home.0 == zone);
-        Near {
+        OpenHint {
             home: home.map(|home| home.1),
             opened: None,
         }
@@ -179,9 +179,9 @@ impl CpuCache {
 
     /// Remembers where a free pageblock was split, if one was, as the place that this per-CPU cache
     /// prefers.
-    pub(crate) fn settle_near(&mut self, zone: usize, mobility: Mobility, near: Near) {
-        if near.opened.is_some() {
-            self.home[mobility.index()] = near.home.map(|home| (zone, home));
+    pub(crate) fn store_open_hint(&mut self, zone: usize, mobility: Mobility, hint: OpenHint) {
+        if hint.opened.is_some() {
+            self.home[mobility.index()] = hint.home.map(|home| (zone, home));
         }
     }
 

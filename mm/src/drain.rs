@@ -35,7 +35,7 @@ impl Allocator<'_> {
     /// and then tries to free its whole pageblock. Otherwise a complete group stays in the cache,
     /// to be allocated again.
     fn completed(&self, cache: &mut CpuCache, freed: Piece) {
-        if self.hub.listens() && cache.words.is_whole(freed.word) {
+        if self.shared.listens() && cache.words.is_whole(freed.word) {
             self.complete_block(cache, Frame::new(freed.base()));
         }
     }
@@ -77,7 +77,7 @@ impl Allocator<'_> {
         for mobility in Mobility::ALL {
             // The cache allocates from another block next.
             let held = &mut cache.held[mobility.index()];
-            self.let_go(held.take_if(|held| *held == HeldBlock { zone, block }));
+            self.release_block(held.take_if(|held| *held == HeldBlock { zone, block }));
             let fresh = cache.fresh_words[mobility.index()];
             if fresh.mask != 0 && inside(fresh.base()) {
                 self.give_fresh(cache, mobility);
@@ -104,7 +104,8 @@ impl Allocator<'_> {
             word,
             mask: freed.mask,
         });
-        self.hub.freed_in_word(Frame::new(freed.base()), left.word);
+        self.shared
+            .freed_in_word(Frame::new(freed.base()), left.word);
         self.count(zone, cache, i64::from(freed.mask.count_ones()));
         left.frames
     }
@@ -130,10 +131,10 @@ impl Allocator<'_> {
     /// Call this when the CPU goes idle, when [`drain_requested`](Self::drain_requested) returns
     /// `true`, and before `cache` is dropped.
     pub fn drain(&self, cache: &mut CpuCache) {
-        cache.drains = self.hub.drains();
+        cache.drains = self.shared.drains();
         for mobility in Mobility::ALL {
-            self.let_go(cache.held[mobility.index()].take());
-            self.let_go(cache.opened[mobility.index()].take());
+            self.release_block(cache.held[mobility.index()].take());
+            self.release_block(cache.opened[mobility.index()].take());
             self.give_fresh(cache, mobility);
         }
         for place in 0..PLACES {

@@ -149,7 +149,7 @@ impl ZoneRef<'_, '_> {
         let mut touched = 0_u32;
         for offset in bits(blocks) {
             let state = &states[offset];
-            if reported && state.load().is_fine() {
+            if reported && state.load().has_exact_marks() {
                 zone.forget_touched(first + offset);
             }
             if state.put_back(reported).new.is_touched() {
@@ -170,7 +170,7 @@ impl ZoneRef<'_, '_> {
         let count = blocks.count_ones();
         self.leave_gib(zone.gib_of(tree), count);
         for offset in bits(touched) {
-            self.hub.freed_block(|| zone.first_frame(first + offset));
+            self.shared.freed_block(|| zone.first_frame(first + offset));
         }
         zone.count_free(frames_of(count));
         zone.count_isolated(-frames_of(count));

@@ -43,8 +43,8 @@ impl Kept {
 /// Number of blocks that a per-CPU cache remembers: one for each order from 1 to 9.
 pub(crate) const KEPT: usize = Order::PAGEBLOCK.get() as usize;
 
-/// Returns the index in [`CpuCache::kept`] for this order. Returns `None` for order 0 and orders above
-/// 9.
+/// Returns the index in [`CpuCache::kept`] for this order. Returns `None` for order 0 and orders
+/// above 9.
 #[inline]
 pub(crate) const fn place(order: Order) -> Option<usize> {
     match order.get() {
@@ -114,7 +114,7 @@ impl Allocator<'_> {
             return false;
         };
         let kept = &mut cache.kept[place];
-        if kept.base != frame.number() || kept.order != order || self.hub.awaits(order) {
+        if kept.base != frame.number() || kept.order != order || self.shared.awaits(order) {
             return false;
         }
         if kept.here {
@@ -131,7 +131,7 @@ impl Allocator<'_> {
         if in_use {
             kept.mobility = state.mobility();
             kept.here = true;
-            if self.hub.listens() {
+            if self.shared.listens() {
                 self.complete(cache, frame, state.used());
             }
         }
@@ -160,7 +160,7 @@ impl Allocator<'_> {
             at.give_whole();
         } else {
             at.give_run(index(base % PAGEBLOCK_FRAMES), order);
-            self.hub.freed_run(Frame::new(base), order);
+            self.shared.freed_run(Frame::new(base), order);
         }
         self.count(zone, cache, order.frames().cast_signed());
     }

@@ -106,7 +106,7 @@
 //!          ├───────────────────────────────────────────────────────────┤
 //!          │ pageblocks:                                               │
 //!          │   states     2 bytes for each 2 MiB: frames in use, flags │   1024
-//!          │   reaches    1 byte for each 2 MiB: limit of free runs    │    512
+//!          │   run_bounds 1 byte for each 2 MiB: limit of free runs    │    512
 //!          ├───────────────────────────────────────────────────────────┤
 //!          │ bits         64 bytes for each 2 MiB: 1 = frame in use    │  32768
 //!          ├───────────────────────────────────────────────────────────┤
@@ -162,7 +162,6 @@ mod gib;
 mod header;
 mod hinting;
 mod hints;
-mod hub;
 mod hyperlist;
 mod isolate;
 mod kept;
@@ -179,14 +178,15 @@ mod online;
 mod pieces;
 mod placing;
 mod range;
-mod reach;
 #[cfg(not(ebb_model))]
 mod reclaim;
 mod refill;
 mod report;
 mod reporting;
 mod request;
+mod run_bound;
 mod search;
+mod shared;
 mod state;
 mod stats;
 mod summary;

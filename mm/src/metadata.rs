@@ -18,7 +18,7 @@ use crate::{
     gib::AtomicGib,
     header::Header,
     map::{self, LEVELS, Map},
-    reach::AtomicReach,
+    run_bound::AtomicRunBound,
     state::AtomicState,
     summary::{AtomicSummary, TREE_BLOCKS},
     sync::AtomicU64,
@@ -47,7 +47,7 @@ pub(crate) struct ZonePlan {
     /// States of pageblocks.
     pub(crate) states: usize,
     /// Upper bounds of the orders of free runs.
-    pub(crate) reaches: usize,
+    pub(crate) run_bounds: usize,
     /// Allocation bitmaps.
     pub(crate) bits: usize,
     /// Marks of groups of 64 frames that were ever allocated. 0 if there are none.
@@ -89,7 +89,7 @@ impl Plan {
         }
         for plan in &mut zones {
             plan.states = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicState>());
-            plan.reaches = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicReach>());
+            plan.run_bounds = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicRunBound>());
         }
         for plan in &mut zones {
             plan.bits = array(plan.trees * TREE_BLOCKS, Layout::new::<Line>());
@@ -108,8 +108,8 @@ impl Plan {
 /// needs.
 ///
 /// Each GiB of memory needs 33.7 KiB: 32 KiB for the bitmap (one bit for each frame), 1 KiB for
-/// states (two bytes for each pageblock), 512 bytes for reaches (one byte for each pageblock), and
-/// 196 bytes for summaries and maps. The header needs one page, and each zone less than a KiB.
+/// states (two bytes for each pageblock), 512 bytes for run bounds (one byte for each pageblock),
+/// and 196 bytes for summaries and maps. The header needs one page, and each zone less than a KiB.
 ///
 /// [`Config::with_frame_marks`] adds 32 KiB per GiB. They stay untouched unless blocks below order
 /// 9 are reported. [`Config::with_fresh_marks`] adds 512 bytes per GiB.
@@ -135,7 +135,7 @@ pub(crate) struct Arrays<'m> {
     /// The state words: the number of frames in use, and flags.
     pub(crate) states: &'m [AtomicState],
     /// The upper bounds of the orders of free runs.
-    pub(crate) reaches: &'m [AtomicReach],
+    pub(crate) run_bounds: &'m [AtomicRunBound],
     /// The allocation bitmaps.
     pub(crate) bits: &'m [Line],
     /// Which groups of 64 frames were ever allocated. Empty without fresh marks.
@@ -182,7 +182,7 @@ pub(crate) unsafe fn map<'m>(
                 gibs: array(base, zone.gibs, zone.gib_count),
                 summaries: array(base, zone.summaries, zone.trees),
                 states: array(base, zone.states, blocks),
-                reaches: array(base, zone.reaches, blocks),
+                run_bounds: array(base, zone.run_bounds, blocks),
                 bits: array(base, zone.bits, blocks),
                 used: array(base, zone.used, marked(zone.used)),
                 touched: array(base, zone.touched, marked(zone.touched)),

@@ -10,7 +10,7 @@ use crate::{
     bitmap::{Line, Taken, WORDS},
     block::{Block, Watch, words},
     gib::AtomicGib,
-    reach::{AtomicReach, Reach},
+    run_bound::{AtomicRunBound, RunBound},
     state::{Admission, AtomicState, Change, Class, State},
 };
 
@@ -28,7 +28,7 @@ impl Watch for Unwatched {
     }
     fn leave(&self) {}
     fn changed(&self, _: Change) {}
-    fn reaches(&self, _: Reach) {}
+    fn run_bound_changed(&self, _: RunBound) {}
 }
 
 /// A [`Watch`] that counts the pageblock in the word of its GiB, as a zone does.
@@ -46,7 +46,7 @@ impl Watch for InGib<'_> {
             self.leave();
         }
     }
-    fn reaches(&self, _: Reach) {}
+    fn run_bound_changed(&self, _: RunBound) {}
 }
 
 /// The metadata of one pageblock and of its GiB. Each bitmap word has a cell that stands for the
@@ -55,7 +55,7 @@ pub(crate) struct Memory {
     pub(crate) state: AtomicState,
     bits: Line,
     touched: Line,
-    reach: AtomicReach,
+    run_bound: AtomicRunBound,
     pub(crate) gib: AtomicGib,
     frames: [UnsafeCell<u32>; WORDS],
 }
@@ -65,13 +65,13 @@ pub(crate) struct Memory {
 pub(crate) const ADMIT: Admission = Admission {
     mobility: Mobility::Movable,
     any: false,
-    fine: false,
+    exact_marks: false,
     hold: false,
     open: false,
 };
 /// Like [`ADMIT`], with exact touched bits for the frames.
-const FINE: Admission = Admission {
-    fine: true,
+const EXACT_MARKS: Admission = Admission {
+    exact_marks: true,
     ..ADMIT
 };
 
@@ -82,7 +82,7 @@ impl Memory {
             state: AtomicState::zero(),
             bits: Line::zero(),
             touched: Line::zero(),
-            reach: AtomicReach::zero(),
+            run_bound: AtomicRunBound::zero(),
             gib: AtomicGib::zero(),
             frames: core::array::from_fn(|_| UnsafeCell::new(0)),
         }
@@ -104,7 +104,7 @@ impl Memory {
             state: &self.state,
             bits: &self.bits,
             touched: Some(&self.touched),
-            reach: &self.reach,
+            run_bound: &self.run_bound,
             watch: Unwatched,
         }
     }
@@ -116,7 +116,7 @@ impl Memory {
             state: &self.state,
             bits: &self.bits,
             touched: None,
-            reach: &self.reach,
+            run_bound: &self.run_bound,
             watch: InGib(&self.gib),
         }
     }
@@ -342,13 +342,13 @@ fn a_frame_in_use_is_never_without_its_mark() {
                 }
             },
             // An allocation of a frame that is not freed.
-            |m| _ = m.block().take_word(1, FINE),
+            |m| _ = m.block().take_word(1, EXACT_MARKS),
         ],
         || Memory::with_free(&[2]),
         |m| {
             let state = m.state.load();
             assert!(state.is_touched());
-            if state.is_fine() {
+            if state.has_exact_marks() {
                 for word in 0..WORDS {
                     let unmarked = m.bits.word(word) & !m.touched.word(word);
                     assert_eq!(unmarked, 0, "word {word}");
@@ -369,13 +369,13 @@ fn a_block_reported_whole_is_untouched_or_taken_since() {
                     m.block().put_back(true);
                 }
             },
-            |m| _ = m.block().take_word(64, FINE),
+            |m| _ = m.block().take_word(64, EXACT_MARKS),
         ],
         || {
             let memory = Memory::new();
             memory
                 .block()
-                .take_word(64, FINE)
+                .take_word(64, EXACT_MARKS)
                 .map(|taken| memory.block().give_word(taken));
             memory
         },
@@ -384,7 +384,7 @@ fn a_block_reported_whole_is_untouched_or_taken_since() {
             let used = m.bits.count_ones() != 0;
             assert!(!used || state.is_touched());
             let marked = (0..WORDS).all(|word| m.bits.word(word) & !m.touched.word(word) == 0);
-            assert!(if state.is_fine() {
+            assert!(if state.has_exact_marks() {
                 marked
             } else {
                 m.touched.count_ones() == 0

@@ -56,7 +56,7 @@ pub struct Step<E> {
 pub struct Reclaimer {
     zone: usize,
     tree: usize,
-    misses: Option<u32>,
+    isolation_failures: Option<u32>,
 }
 
 impl Reclaimer {
@@ -65,7 +65,7 @@ impl Reclaimer {
         Self {
             zone: 0,
             tree: 0,
-            misses: None,
+            isolation_failures: None,
         }
     }
 
@@ -104,11 +104,11 @@ impl Reclaimer {
             ranges: 0,
             end: StepEnd::More,
         };
-        let misses = attached.misses();
+        let isolation_failures = attached.isolation_failures();
         if self
-            .misses
-            .replace(misses)
-            .is_some_and(|seen| seen != misses)
+            .isolation_failures
+            .replace(isolation_failures)
+            .is_some_and(|seen| seen != isolation_failures)
         {
             step.end = StepEnd::Missed;
             return step;

@@ -1,5 +1,5 @@
-//! Fills a per-CPU cache ([`CpuCache`]) from a zone: with words of 64 frames, from which it hands out
-//! single frames, and with runs of frames.
+//! Fills a per-CPU cache ([`CpuCache`]) from a zone: with words of 64 frames, from which it hands
+//! out single frames, and with runs of frames.
 
 use crate::{
     Allocator, CpuCache, Frame, Mobility, Order, Request,
@@ -28,11 +28,11 @@ impl Allocator<'_> {
     ) -> Option<Frame> {
         let at = self.zone(zone);
         let mobility = request.mobility;
-        let mut near = cache.near(zone, mobility);
+        let mut hint = cache.open_hint(zone, mobility);
         if !request.takes_any() {
             // The word that `cache` hands frames out from serves only requests that accept any
             // zone.
-            let frame = at.take_frame(&mut near, mobility)?;
+            let frame = at.take_frame(&mut hint, mobility)?;
             self.count(zone, cache, -1);
             cache.fresh = at.zone.hand_out(frame, Order::BASE);
             // A frame that is freed to this word serves the next such request.
@@ -43,9 +43,9 @@ impl Allocator<'_> {
         }
         let last = HeldBlock::in_zone(cache.held[mobility.index()], zone);
         let most = u32::try_from(spare).unwrap_or(WORD_FRAMES).min(WORD_FRAMES);
-        let word = at.take_word(last, &mut near, mobility, most)?;
+        let word = at.take_word(last, &mut hint, mobility, most)?;
         self.count(zone, cache, -i64::from(word.mask.count_ones()));
-        cache.settle_near(zone, mobility, near);
+        cache.store_open_hint(zone, mobility, hint);
         let inside = word.base % PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES);
         cache.fresh = at.zone.hand_out_words(word.block, 1 << inside);
         if last != Some(word.block) {
@@ -53,7 +53,7 @@ impl Allocator<'_> {
                 zone,
                 block: word.block,
             };
-            self.let_go(cache.held[mobility.index()].replace(held));
+            self.release_block(cache.held[mobility.index()].replace(held));
         }
         let piece = Piece {
             word: word.base / u64::from(WORD_FRAMES),
@@ -73,9 +73,9 @@ impl Allocator<'_> {
 
     /// Ends the use of `held` by a per-CPU cache, so that other caches may allocate from this
     /// pageblock.
-    pub(crate) fn let_go(&self, held: Option<HeldBlock>) {
+    pub(crate) fn release_block(&self, held: Option<HeldBlock>) {
         if let Some(HeldBlock { zone, block }) = held {
-            self.zone(zone).block(block).let_go();
+            self.zone(zone).block(block).release_block();
         }
     }
 
@@ -89,15 +89,15 @@ impl Allocator<'_> {
         let mobility = request.mobility;
         let held = [cache.held[mobility.index()], cache.opened[mobility.index()]];
         let blocks = held.map(|held| HeldBlock::in_zone(held, zone));
-        let mut near = cache.near(zone, mobility);
+        let mut hint = cache.open_hint(zone, mobility);
         let frame = self
             .zone(zone)
-            .take_run(blocks, &mut near, request.order, mobility)?;
-        cache.settle_near(zone, mobility, near);
-        if let Some(block) = near.opened {
+            .take_run(blocks, &mut hint, request.order, mobility)?;
+        cache.store_open_hint(zone, mobility, hint);
+        if let Some(block) = hint.opened {
             let opened = HeldBlock { zone, block };
             let last = cache.opened[mobility.index()].replace(opened);
-            self.let_go(last.filter(|&last| last != opened));
+            self.release_block(last.filter(|&last| last != opened));
         }
         Some(frame)
     }

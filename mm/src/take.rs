@@ -18,7 +18,7 @@ use crate::{
     frame::PAGEBLOCK_FRAMES,
     gib::AtomicGib,
     header::{HOST_ASLEEP, HOST_AWAKE},
-    reach::Reach,
+    run_bound::RunBound,
     state::{Change, Class, State},
     summary::{AtomicSummary, TREE_BLOCKS},
     sync::Ordering,
@@ -99,8 +99,8 @@ impl Attached<'_> {
 
     /// Returns how often an allocation of the guest failed while pageblocks were out. Compare it
     /// with an earlier result; it wraps around.
-    pub fn misses(&self) -> u32 {
-        self.header.misses.load(Ordering::Relaxed)
+    pub fn isolation_failures(&self) -> u32 {
+        self.header.isolation_failures.load(Ordering::Relaxed)
     }
 
     /// Returns whether the word of a GiB says that a host is in it: this one, or one that was
@@ -217,7 +217,7 @@ impl<'a, 'm> OpenGib<'a, 'm> {
         let state = arrays.states[block].load();
         let reported = how == PutBack::Reported;
         if reported && state.is_taken() {
-            if state.is_fine() {
+            if state.has_exact_marks() {
                 self.zone.forget_touched(block);
             }
             if let Some(used) = arrays.used.get(block) {
@@ -312,7 +312,7 @@ fn count(zone: &Zone<'_>, block: usize, change: Change) {
     let tree = block / TREE_BLOCKS;
     let (old, new) = (change.old.class(), change.new.class());
     zone.arrays.summaries[tree].count(old, new);
-    if let Some(wanted) = Wanted::of(change.new, Reach::ALL) {
+    if let Some(wanted) = Wanted::of(change.new, RunBound::ALL) {
         zone.announce(wanted, tree);
     }
 }

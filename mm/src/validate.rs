@@ -53,8 +53,8 @@ pub enum Broken {
         /// The index of the tree, or of the first tree of the GiB.
         tree: usize,
     },
-    /// A free run of a pageblock is larger than its reach allows.
-    Reach {
+    /// A free run of a pageblock is larger than its run bound allows.
+    RunBound {
         /// The number of the zone.
         zone: usize,
         /// The index of the pageblock in the zone.
@@ -127,15 +127,15 @@ impl Allocator<'_> {
                         bits: set,
                     });
                 }
-                let fine = state.is_touched() && state.is_fine();
-                if !fine && (state.is_fine() || marks != 0) {
+                let exact_marks = state.is_touched() && state.has_exact_marks();
+                if !exact_marks && (state.has_exact_marks() || marks != 0) {
                     return Err(Broken::TouchedMarks { zone: index, block });
                 }
                 if state.class() != Class::Isolated
                     && !whole
-                    && bits.reach() > arrays.reaches[block].load()
+                    && bits.run_bound() > arrays.run_bounds[block].load()
                 {
-                    return Err(Broken::Reach { zone: index, block });
+                    return Err(Broken::RunBound { zone: index, block });
                 }
                 if state.is_emptying() {
                     free -= i64::from(count);

@@ -6,7 +6,7 @@ use crate::{
     block::Watch,
     frame::PAGEBLOCK_FRAMES,
     gib::{GIB_BLOCKS, GIB_TREES, Gib},
-    reach::Reach,
+    run_bound::RunBound,
     state::Change,
     summary::{TREE_BLOCKS, TREE_FRAMES},
     zone::{FREE_GIBS, Wanted, ZoneRef},
@@ -74,7 +74,7 @@ impl ZoneRef<'_, '_> {
             if self.zone.arrays.gibs[gib].leave_many(freed) {
                 self.zone.arrays.gib_map.announce(FREE_GIBS, gib);
             }
-            self.hub
+            self.shared
                 .freed_blocks(&blocks[..crate::frame::index(given.into())]);
         }
         crate::frame::index(given.into())
@@ -99,7 +99,7 @@ impl ZoneRef<'_, '_> {
             // The exact touched bits are older than this use of the GiB. The host may hold all of
             // it now.
             for block in blocks_from(first) {
-                self.block(block).coarsen();
+                self.block(block).drop_exact_marks();
             }
         }
         self.zone.arrays.gibs[gib].give();
@@ -108,7 +108,7 @@ impl ZoneRef<'_, '_> {
             .map
             .announce_all(Wanted::Touched.kind(), first..first + GIB_TREES);
         self.zone.arrays.gib_map.announce(FREE_GIBS, gib);
-        self.hub.freed_gib(frame);
+        self.shared.freed_gib(frame);
     }
 
     /// Marks the free pageblocks of a GiB that was allocated whole as touched. Any CPU may do so at
@@ -130,7 +130,7 @@ impl ZoneRef<'_, '_> {
         let tree = block / TREE_BLOCKS;
         let (old, new) = (change.old.class(), change.new.class());
         self.zone.arrays.summaries[tree].count(old, new);
-        if let Some(wanted) = Wanted::of(change.new, Reach::ALL) {
+        if let Some(wanted) = Wanted::of(change.new, RunBound::ALL) {
             self.zone.announce(wanted, tree);
         }
     }
@@ -158,7 +158,7 @@ impl ZoneRef<'_, '_> {
         );
         for block in blocks_from(first) {
             let at = self.block(block);
-            at.coarsen();
+            at.drop_exact_marks();
             if let Some(change) = at.state.take_whole(seen.mobility()) {
                 at.watch.changed(change);
             }

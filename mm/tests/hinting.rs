@@ -371,7 +371,8 @@ proptest! {
     #[test]
     fn modes_change_and_nothing_is_lost(steps in proptest::collection::vec(step(), 1..120)) {
         guest(|a, cpu| {
-            let (mut cache, mut hinter, mut reporter) = (CpuCache::new(), Hinter::new(), Reporter::new());
+            let mut cache = CpuCache::new();
+            let (mut hinter, mut reporter) = (Hinter::new(), Reporter::new());
             let mut host = Host::new();
             let mut held: Vec<(Frame, Order)> = Vec::new();
             let mut now = ms(0);

@@ -83,7 +83,8 @@ fn event() -> impl Strategy<Value = Event> {
         ),
         3 => (cache.clone(), mobility(), 1..1500usize)
             .prop_map(|(cache, mobility, count)| Event::AllocateFrames { cache, mobility, count }),
-        6 => (cache.clone(), any::<usize>()).prop_map(|(cache, which)| Event::Free { cache, which }),
+        6 => (cache.clone(), any::<usize>())
+            .prop_map(|(cache, which)| Event::Free { cache, which }),
         3 => (cache.clone(), 1..1500usize)
             .prop_map(|(cache, count)| Event::FreeMany { cache, count }),
         2 => cache.prop_map(|cache| Event::Drain { cache }),
@@ -144,9 +145,9 @@ impl Model {
         &mut self.pages[zone][first..first + usize::try_from(range.frames).expect("small")]
     }
 
-    /// Allocates `frame`. `fine` says that touched marks are kept for each frame, and not for each
-    /// block.
-    fn take(&mut self, frame: Frame, request: Request, fine: bool) {
+    /// Allocates `frame`. `exact_marks` says that touched marks are kept for each frame, and not
+    /// for each block.
+    fn take(&mut self, frame: Frame, request: Request, exact_marks: bool) {
         let order = request.order;
         assert!(frame.is_aligned(order), "{frame:?} of order {order:?}");
         let (kind, _) = self.zones[self.zone_of(frame)];
@@ -161,7 +162,7 @@ impl Model {
             );
             page.held = true;
         }
-        let unit = if fine { WORD } else { PAGEBLOCK_FRAMES };
+        let unit = if exact_marks { WORD } else { PAGEBLOCK_FRAMES };
         let first = Frame::new(frame.number() / unit * unit);
         for page in self.pages(FrameRange::new(first, order.frames().max(unit))) {
             page.reported = false;
@@ -291,12 +292,12 @@ impl Replay<'_, '_> {
             self.drain();
             result = self.a.allocate(&mut self.caches[cache], request);
         }
-        let fine = self
+        let exact_marks = self
             .a
             .reporting_order()
             .is_some_and(|order| order < Order::PAGEBLOCK);
         match result {
-            Ok(frame) => self.model.take(frame, request, fine),
+            Ok(frame) => self.model.take(frame, request, exact_marks),
             Err(error) => {
                 self.drain();
                 self.model.assert_out_of(self.a, request);

@@ -13,9 +13,9 @@ mod emptying_model;
 mod gib;
 mod give_back;
 mod proactive;
+mod scan;
 mod score;
 mod stuck;
-mod survey;
 mod targets;
 
 pub use compactor::{Compactor, Emptied, Plan};
