@@ -316,14 +316,14 @@ impl<'m> Allocator<'m> {
                 };
                 if let Some(frame) = taken {
                     if request.order != Order::BASE {
-                        cache.fresh = at.zone.hand_out(frame, request.order);
+                        cache.never_used = at.zone.hand_out(frame, request.order);
                         self.count(zone, cache, -(1 << request.order.get()));
                     }
                     if self.may_keep(zone, cache) {
                         self.remember(zone, cache, frame, request);
                     }
                     if !low {
-                        self.tell_low(cache, request);
+                        self.notify_low(cache, request);
                     } else if at.zone.low_memory.is_low() {
                         // A host in another address space may have put memory back, and cannot
                         // clear this flag itself.
@@ -333,20 +333,20 @@ impl<'m> Allocator<'m> {
                 }
             }
         }
-        self.tell_low(cache, request);
+        self.notify_low(cache, request);
         None
     }
 
     /// Calls [`Events::low_memory`] for each zone that has just run low. For a request that found
     /// no zone above its `low` watermark.
     #[cold]
-    fn tell_low(&self, cache: &mut CpuCache, request: Request) {
+    fn notify_low(&self, cache: &mut CpuCache, request: Request) {
         let local = cache.node;
         for zone in self.candidates(local, request) {
             let of = self.zone(zone).zone;
             if !of.low_memory.is_low() {
                 // The watermarks may be small, so add the frames that only `cache` has counted.
-                self.tell(cache);
+                self.flush_count(cache);
                 if of.mark_low() {
                     self.shared.low_memory(zone);
                 }
@@ -362,15 +362,15 @@ impl<'m> Allocator<'m> {
     #[inline]
     pub(crate) fn spare(&self, zone: usize, floor: u64, cache: &mut CpuCache) -> u64 {
         let above = |cache: &CpuCache| {
-            u64::try_from(cache.seen_free + cache.untold)
+            u64::try_from(cache.seen_free + cache.uncounted)
                 .unwrap_or(0)
                 .saturating_sub(floor)
         };
-        if cache.untold_zone == zone && above(cache) >= cache.plenty() {
+        if cache.uncounted_zone == zone && above(cache) >= cache.plenty() {
             return above(cache);
         }
         let free = self.zone(zone).zone.free_frames();
-        if cache.untold_zone != zone {
+        if cache.uncounted_zone != zone {
             return free.saturating_sub(floor);
         }
         cache.seen_free = free.cast_signed();
@@ -382,25 +382,25 @@ impl<'m> Allocator<'m> {
     /// frames.
     #[inline]
     pub(crate) fn count(&self, zone: usize, cache: &mut CpuCache, frames: i64) {
-        if cache.untold_zone != zone {
-            self.tell(cache);
-            cache.untold_zone = zone;
+        if cache.uncounted_zone != zone {
+            self.flush_count(cache);
+            cache.uncounted_zone = zone;
             cache.seen_free = 0;
-            cache.tell_least = self.zone(zone).zone.tell_least();
+            cache.flush_least = self.zone(zone).zone.flush_least();
         }
-        cache.untold += frames;
-        if cache.untold.abs() >= cache.tell_at() {
-            self.tell(cache);
+        cache.uncounted += frames;
+        if cache.uncounted.abs() >= cache.flush_at() {
+            self.flush_count(cache);
         }
     }
 
     /// Adds the frames that `cache` has counted locally to the zone's shared counter of free
     /// frames.
-    pub(crate) fn tell(&self, cache: &mut CpuCache) {
-        if cache.untold != 0 {
-            let zone = self.zone(cache.untold_zone).zone;
-            cache.seen_free = zone.count_free(cache.untold);
-            cache.untold = 0;
+    pub(crate) fn flush_count(&self, cache: &mut CpuCache) {
+        if cache.uncounted != 0 {
+            let zone = self.zone(cache.uncounted_zone).zone;
+            cache.seen_free = zone.count_free(cache.uncounted);
+            cache.uncounted = 0;
         }
     }
 
@@ -420,14 +420,14 @@ impl<'m> Allocator<'m> {
     pub fn free(&self, cache: &mut CpuCache, frame: Frame, order: Order) {
         if order != Order::BASE {
             self.free_block(cache, frame, order);
-        } else if !cache.words.note_freed(frame) {
+        } else if !cache.groups.note_freed(frame) {
             self.free_word(cache, frame);
         }
     }
 
     /// Frees a block above order 0: into the cache, or to the zone.
     fn free_block(&self, cache: &mut CpuCache, frame: Frame, order: Order) {
-        if !self.keep(cache, frame, order) {
+        if !self.cache_block(cache, frame, order) {
             self.free_shared(cache, frame, order);
         }
     }
@@ -444,9 +444,9 @@ impl<'m> Allocator<'m> {
         let at = self.zone(zone);
         if order == Order::PAGEBLOCK && self.may_keep(zone, cache) && !self.shared.listens() {
             // The cache keeps another pageblock. Free that one, and keep this one instead.
-            self.give_kept(cache, order);
+            self.free_cached(cache, order);
             self.remember(zone, cache, frame, Request::new(order, Mobility::Movable));
-            if self.keep(cache, frame, order) {
+            if self.cache_block(cache, frame, order) {
                 return;
             }
         }

@@ -125,7 +125,7 @@ impl<'m> Attached<'m> {
         let extents = read_extents(&header.zone, count)?;
         let marks = Marks {
             frames: header.zone[0].touched.load(Ordering::Relaxed) != 0,
-            fresh: header.zone[0].used.load(Ordering::Relaxed) != 0,
+            uses: header.zone[0].used.load(Ordering::Relaxed) != 0,
         };
         let plan = Plan::new(&extents, marks);
         let said = header.bytes.load(Ordering::Relaxed);

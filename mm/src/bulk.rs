@@ -6,7 +6,7 @@ use core::{error, fmt};
 use crate::{
     AllocError, Allocator, Contents, CpuCache, Frame, Order, Request,
     frame::{PAGEBLOCK_FRAMES, index},
-    words::{Piece, freed_twice},
+    group_cache::{GroupMask, freed_twice},
 };
 
 /// Why a bulk allocation could not allocate all blocks.
@@ -47,7 +47,7 @@ impl Allocator<'_> {
         while taken < blocks.len() {
             if from_word {
                 for block in &mut blocks[taken..] {
-                    let Some(frame) = cache.words.pop(request.mobility) else {
+                    let Some(frame) = cache.groups.pop(request.mobility) else {
                         break;
                     };
                     *block = frame;
@@ -150,13 +150,13 @@ impl Allocator<'_> {
 
     /// Frees pageblocks to the zone. The cache does not keep them.
     fn give_pageblocks(&self, cache: &mut CpuCache, blocks: &[Frame]) {
-        let kept = cache.kept_pageblock();
+        let cached = cache.cached_pageblock();
         for &frame in blocks {
             assert!(
                 frame.is_aligned(Order::PAGEBLOCK),
                 "{frame:?} freed as a pageblock"
             );
-            if kept == Some(frame) {
+            if cached == Some(frame) {
                 freed_twice(frame);
             }
         }
@@ -172,11 +172,11 @@ impl Allocator<'_> {
 
     /// Frees frames of one group of 64.
     #[inline(never)]
-    fn free_run(&self, cache: &mut CpuCache, run: Piece) {
+    fn free_run(&self, cache: &mut CpuCache, run: GroupMask) {
         match run.mask {
             0 => {}
             u64::MAX => self.give_word(cache, run),
-            _ => self.free_piece(cache, run),
+            _ => self.free_group(cache, run),
         }
     }
 }
@@ -188,13 +188,15 @@ impl Allocator<'_> {
 #[derive(Debug)]
 #[must_use = "frames are in it until it is finished"]
 pub struct FreeBatch {
-    run: Piece,
+    run: GroupMask,
 }
 
 impl FreeBatch {
     /// Returns an empty batch.
     pub const fn new() -> Self {
-        Self { run: Piece::NONE }
+        Self {
+            run: GroupMask::NONE,
+        }
     }
 
     /// Frees a frame, now or when the batch is finished.
@@ -203,7 +205,7 @@ impl FreeBatch {
     /// Panics like [`Allocator::free`], for this frame or an earlier one.
     #[inline]
     pub fn free(&mut self, allocator: &Allocator<'_>, cache: &mut CpuCache, frame: Frame) {
-        let freed = Piece::of(frame);
+        let freed = GroupMask::of(frame);
         if freed.word != self.run.word {
             let run = core::mem::replace(&mut self.run, freed);
             allocator.free_run(cache, run);

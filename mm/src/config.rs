@@ -97,7 +97,7 @@ impl<'a> Config<'a> {
             distances: &[],
             marks: Marks {
                 frames: false,
-                fresh: false,
+                uses: false,
             },
         }
     }
@@ -134,10 +134,10 @@ impl<'a> Config<'a> {
     ///
     /// They add 512 bytes of metadata per GiB.
     #[must_use]
-    pub const fn with_fresh_marks(self) -> Self {
+    pub const fn with_use_marks(self) -> Self {
         Self {
             marks: Marks {
-                fresh: true,
+                uses: true,
                 ..self.marks
             },
             ..self
@@ -151,7 +151,7 @@ pub(crate) struct Marks {
     /// Keep, for each frame, whether the host may hold memory for it.
     pub(crate) frames: bool,
     /// Keep, for each group of 64 frames, whether any of them was ever allocated.
-    pub(crate) fresh: bool,
+    pub(crate) uses: bool,
 }
 
 /// Why a configuration is invalid.

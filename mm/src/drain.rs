@@ -8,7 +8,7 @@ use crate::{
     bitmap::{Taken, WORD_FRAMES},
     cpu_cache::HeldBlock,
     frame::{PAGEBLOCK_FRAMES, index},
-    words::{PLACES, Piece},
+    group_cache::{ENTRIES, GroupMask},
 };
 
 impl Allocator<'_> {
@@ -16,26 +16,26 @@ impl Allocator<'_> {
     /// has no entry in the cache where the fast path looks, or may be complete now.
     #[inline(never)]
     pub(crate) fn free_word(&self, cache: &mut CpuCache, frame: Frame) {
-        let freed = Piece::of(frame);
-        if cache.words.notes(freed.word) {
+        let freed = GroupMask::of(frame);
+        if cache.groups.notes(freed.word) {
             self.completed(cache, freed);
         } else {
-            self.free_piece(cache, freed);
+            self.free_group(cache, freed);
         }
     }
 
     /// Adds freed frames of one group of 64 to the per-CPU cache.
-    pub(crate) fn free_piece(&self, cache: &mut CpuCache, freed: Piece) {
-        let displaced = cache.note_piece(freed);
-        self.give_word(cache, displaced);
+    pub(crate) fn free_group(&self, cache: &mut CpuCache, freed: GroupMask) {
+        let evicted = cache.note_group(freed);
+        self.give_word(cache, evicted);
         self.completed(cache, freed);
     }
 
     /// Checks, while the reporter waits for free blocks, whether the group of `freed` is complete,
     /// and then tries to free its whole pageblock. Otherwise a complete group stays in the cache,
     /// to be allocated again.
-    fn completed(&self, cache: &mut CpuCache, freed: Piece) {
-        if self.shared.listens() && cache.words.is_whole(freed.word) {
+    fn completed(&self, cache: &mut CpuCache, freed: GroupMask) {
+        if self.shared.listens() && cache.groups.is_whole(freed.word) {
             self.complete_block(cache, Frame::new(freed.base()));
         }
     }
@@ -50,9 +50,9 @@ impl Allocator<'_> {
 
     /// Frees frames of one group of 64 to the zone. Also frees what else the per-CPU cache holds of
     /// their pageblock, if no other frame of it is in use.
-    pub(crate) fn give_word(&self, cache: &mut CpuCache, freed: Piece) {
+    pub(crate) fn give_word(&self, cache: &mut CpuCache, freed: GroupMask) {
         if freed.mask != 0 {
-            let left = self.give_piece(cache, freed);
+            let left = self.give_group(cache, freed);
             if left != 0 {
                 self.complete(cache, Frame::new(freed.base()), left);
             }
@@ -78,26 +78,26 @@ impl Allocator<'_> {
             // The cache allocates from another block next.
             let held = &mut cache.held[mobility.index()];
             self.release_block(held.take_if(|held| *held == HeldBlock { zone, block }));
-            let fresh = cache.fresh_words[mobility.index()];
-            if fresh.mask != 0 && inside(fresh.base()) {
-                self.give_fresh(cache, mobility);
+            let unused = cache.unused_groups[mobility.index()];
+            if unused.mask != 0 && inside(unused.base()) {
+                self.free_unused(cache, mobility);
             }
         }
-        for place in 0..PLACES {
-            if cache.words.has(place, inside) {
-                self.give_place(cache, place);
+        for entry in 0..ENTRIES {
+            if cache.groups.has(entry, inside) {
+                self.give_entry(cache, entry);
             }
         }
-        for kept in cache.kept {
-            if kept.here && inside(kept.base) {
-                self.give_kept(cache, kept.order);
+        for cached in cache.blocks {
+            if cached.is_held && inside(cached.base) {
+                self.free_cached(cache, cached.order);
             }
         }
     }
 
     /// Frees frames of one group of 64 to the zone. Returns the number of frames that are still in
     /// use of their pageblock.
-    fn give_piece(&self, cache: &mut CpuCache, freed: Piece) -> u32 {
+    fn give_group(&self, cache: &mut CpuCache, freed: GroupMask) -> u32 {
         let (zone, block) = self.locate_managed(Frame::new(freed.base()));
         let word = index(freed.word % (PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES)));
         let left = self.zone(zone).block(block).give_word(Taken {
@@ -111,18 +111,19 @@ impl Allocator<'_> {
     }
 
     /// Frees the remaining frames of the group that was never allocated before, for this mobility.
-    fn give_fresh(&self, cache: &mut CpuCache, mobility: Mobility) {
-        let fresh = core::mem::replace(&mut cache.fresh_words[mobility.index()], Piece::NONE);
-        if fresh.mask != 0 {
-            self.give_piece(cache, fresh);
+    fn free_unused(&self, cache: &mut CpuCache, mobility: Mobility) {
+        let unused =
+            core::mem::replace(&mut cache.unused_groups[mobility.index()], GroupMask::NONE);
+        if unused.mask != 0 {
+            self.give_group(cache, unused);
         }
     }
 
     /// Frees the frames of one entry of the cache.
-    fn give_place(&self, cache: &mut CpuCache, place: usize) {
-        let freed = cache.words.empty(place);
+    fn give_entry(&self, cache: &mut CpuCache, entry: usize) {
+        let freed = cache.groups.empty(entry);
         if freed.mask != 0 {
-            self.give_piece(cache, freed);
+            self.give_group(cache, freed);
         }
     }
 
@@ -135,15 +136,15 @@ impl Allocator<'_> {
         for mobility in Mobility::ALL {
             self.release_block(cache.held[mobility.index()].take());
             self.release_block(cache.opened[mobility.index()].take());
-            self.give_fresh(cache, mobility);
+            self.free_unused(cache, mobility);
         }
-        for place in 0..PLACES {
-            self.give_place(cache, place);
+        for entry in 0..ENTRIES {
+            self.give_entry(cache, entry);
         }
-        for kept in cache.kept {
-            self.give_kept(cache, kept.order);
+        for cached in cache.blocks {
+            self.free_cached(cache, cached.order);
         }
-        self.tell(cache);
+        self.flush_count(cache);
         // Other CPUs continue while this one is idle, so what the cache knows of them becomes
         // outdated.
         (cache.home, cache.seen_free) = (Default::default(), 0);

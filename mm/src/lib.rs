@@ -118,7 +118,7 @@
 //!          └───────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! [`Config::with_fresh_marks`] adds the array `used`, [`Config::with_frame_marks`] the array
+//! [`Config::with_use_marks`] adds the array `used`, [`Config::with_frame_marks`] the array
 //! `touched`.
 //!
 //! # Cargo features
@@ -147,6 +147,7 @@ pub mod attach;
 mod bitmap;
 mod block;
 mod bulk;
+mod cached_block;
 mod claim;
 mod compaction;
 mod config;
@@ -158,13 +159,15 @@ mod error;
 mod estimate;
 mod fragmentation;
 mod frame;
+#[cfg(not(ebb_model))]
+mod free_runs;
 mod gib;
+mod group_cache;
 mod header;
 mod hinting;
 mod hints;
 mod hyperlist;
 mod isolate;
-mod kept;
 mod low_memory;
 mod lowmem_reserve;
 mod map;
@@ -174,8 +177,6 @@ mod mobility;
 mod model;
 mod node;
 mod online;
-#[cfg(not(ebb_model))]
-mod pieces;
 mod placing;
 mod range;
 #[cfg(not(ebb_model))]
@@ -200,7 +201,6 @@ mod validate;
 pub mod view;
 mod watermark;
 mod whole;
-mod words;
 #[cfg(feature = "x86_64")]
 mod x86_64;
 mod zone;

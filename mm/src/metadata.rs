@@ -94,7 +94,7 @@ impl Plan {
         for plan in &mut zones {
             plan.bits = array(plan.trees * TREE_BLOCKS, Layout::new::<Line>());
         }
-        for plan in zones.iter_mut().filter(|_| marks.fresh) {
+        for plan in zones.iter_mut().filter(|_| marks.uses) {
             plan.used = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicUsed>());
         }
         for plan in zones.iter_mut().filter(|_| marks.frames) {
@@ -112,7 +112,7 @@ impl Plan {
 /// and 196 bytes for summaries and maps. The header needs one page, and each zone less than a KiB.
 ///
 /// [`Config::with_frame_marks`] adds 32 KiB per GiB. They stay untouched unless blocks below order
-/// 9 are reported. [`Config::with_fresh_marks`] adds 512 bytes per GiB.
+/// 9 are reported. [`Config::with_use_marks`] adds 512 bytes per GiB.
 ///
 /// # Errors
 /// Fails if the configuration is invalid.
@@ -138,7 +138,7 @@ pub(crate) struct Arrays<'m> {
     pub(crate) run_bounds: &'m [AtomicRunBound],
     /// The allocation bitmaps.
     pub(crate) bits: &'m [Line],
-    /// Which groups of 64 frames were ever allocated. Empty without fresh marks.
+    /// Which groups of 64 frames were ever allocated. Empty without use marks.
     pub(crate) used: &'m [AtomicUsed],
     /// Which frames the host may hold memory for. Empty without frame marks.
     pub(crate) touched: &'m [Line],

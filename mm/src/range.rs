@@ -78,7 +78,7 @@ impl Allocator<'_> {
             let first = at.zone.first_frame(block).number() / u64::from(WORD_FRAMES);
             self.give_word(
                 cache,
-                crate::words::Piece {
+                crate::group_cache::GroupMask {
                     word: first + word.word as u64,
                     mask: word.mask,
                 },

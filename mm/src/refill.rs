@@ -6,7 +6,7 @@ use crate::{
     bitmap::WORD_FRAMES,
     cpu_cache::HeldBlock,
     frame::PAGEBLOCK_FRAMES,
-    words::{PLACES, Piece},
+    group_cache::{ENTRIES, GroupMask},
 };
 
 /// The fewest frames of a bitmap word for which freed frames are handed out again, if the cache did
@@ -34,11 +34,11 @@ impl Allocator<'_> {
             // zone.
             let frame = at.take_frame(&mut hint, mobility)?;
             self.count(zone, cache, -1);
-            cache.fresh = at.zone.hand_out(frame, Order::BASE);
+            cache.never_used = at.zone.hand_out(frame, Order::BASE);
             // A frame that is freed to this word serves the next such request.
-            let (place, displaced) = cache.words.place(Piece::of(frame).word);
-            cache.words.note_own(place, mobility);
-            self.give_word(cache, displaced);
+            let (entry, evicted) = cache.groups.entry(GroupMask::of(frame).word);
+            cache.groups.note_own(entry, mobility);
+            self.give_word(cache, evicted);
             return Some(frame);
         }
         let last = HeldBlock::in_zone(cache.held[mobility.index()], zone);
@@ -47,7 +47,7 @@ impl Allocator<'_> {
         self.count(zone, cache, -i64::from(word.mask.count_ones()));
         cache.store_open_hint(zone, mobility, hint);
         let inside = word.base % PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES);
-        cache.fresh = at.zone.hand_out_words(word.block, 1 << inside);
+        cache.never_used = at.zone.hand_out_words(word.block, 1 << inside);
         if last != Some(word.block) {
             let held = HeldBlock {
                 zone,
@@ -55,19 +55,19 @@ impl Allocator<'_> {
             };
             self.release_block(cache.held[mobility.index()].replace(held));
         }
-        let piece = Piece {
+        let group = GroupMask {
             word: word.base / u64::from(WORD_FRAMES),
             mask: word.mask,
         };
-        self.begin(cache, piece, mobility)
+        self.begin(cache, group, mobility)
     }
 
-    /// Makes the frames of `piece` the ones that `cache` hands out next, and returns the first of
+    /// Makes the frames of `group` the ones that `cache` hands out next, and returns the first of
     /// them.
-    fn begin(&self, cache: &mut CpuCache, piece: Piece, mobility: Mobility) -> Option<Frame> {
-        let displaced = cache.begin(piece, mobility);
-        let frame = cache.words.pop(mobility);
-        self.give_word(cache, displaced);
+    fn begin(&self, cache: &mut CpuCache, group: GroupMask, mobility: Mobility) -> Option<Frame> {
+        let evicted = cache.begin(group, mobility);
+        let frame = cache.groups.pop(mobility);
+        self.give_word(cache, evicted);
         frame
     }
 
@@ -108,14 +108,14 @@ impl Allocator<'_> {
     /// holds no frame that suits `request`.
     pub(crate) fn reuse(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
         let mobility = request.mobility;
-        for place in 0..PLACES {
-            let piece = cache.words.freed(place);
-            let own = cache.words.is_own(place, mobility);
+        for entry in 0..ENTRIES {
+            let group = cache.groups.freed(entry);
+            let own = cache.groups.is_own(entry, mobility);
             // Checked first, as mostly there is none and counting costs a dozen instructions.
-            if piece.mask == 0 || !own && piece.mask.count_ones() < REUSE_AT_LEAST {
+            if group.mask == 0 || !own && group.mask.count_ones() < REUSE_AT_LEAST {
                 continue;
             }
-            let (zone, block) = self.locate_managed(Frame::new(piece.base()));
+            let (zone, block) = self.locate_managed(Frame::new(group.base()));
             let at = self.zone(zone);
             let state = || at.zone.arrays.states[block].load();
             let other = || state().mobility() != mobility || state().is_emptying();
@@ -123,21 +123,21 @@ impl Allocator<'_> {
                 continue;
             }
             if !request.takes_any() {
-                return cache.words.pop_at(place);
+                return cache.groups.pop_at(entry);
             }
-            cache.words.hand_out_from(place, 0, mobility);
-            return cache.words.pop(mobility);
+            cache.groups.hand_out_from(entry, 0, mobility);
+            return cache.groups.pop(mobility);
         }
         if !request.takes_any() {
             return None;
         }
         // These frames need not stay known as never handed out, as this request does not ask for
         // that.
-        let fresh = &mut cache.fresh_words[mobility.index()];
-        let fresh = core::mem::replace(fresh, Piece::NONE);
-        if fresh.mask == 0 {
+        let unused = &mut cache.unused_groups[mobility.index()];
+        let unused = core::mem::replace(unused, GroupMask::NONE);
+        if unused.mask == 0 {
             return None;
         }
-        self.begin(cache, fresh, mobility)
+        self.begin(cache, unused, mobility)
     }
 }

@@ -343,7 +343,7 @@ impl ZoneRef<'_, '_> {
                     if free && self.block(block).take_whole(mobility) {
                         let frame = self.zone.first_frame(block);
                         let contents = if self.zone.hand_out_words(block, !0) {
-                            Contents::Fresh
+                            Contents::NeverUsed
                         } else {
                             Contents::Unknown
                         };

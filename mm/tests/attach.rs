@@ -51,11 +51,11 @@ fn usage(attached: &Attached<'_>, frame: Frame) -> Usage {
 #[test]
 fn it_sees_what_is_free_in_pieces() {
     both(|a, attached| {
-        let pieces = || {
+        let free_runs = || {
             let blocks = attached.blocks();
-            blocks.flat_map(|block| attached.pieces_of(&block).collect::<Vec<_>>())
+            blocks.flat_map(|block| attached.free_runs(&block).collect::<Vec<_>>())
         };
-        assert_eq!(pieces().count(), 0, "all blocks are whole");
+        assert_eq!(free_runs().count(), 0, "all blocks are whole");
         let mut cache = CpuCache::new();
         let huge = a
             .allocate(&mut cache, request(Order::PAGEBLOCK))
@@ -73,7 +73,7 @@ fn it_sees_what_is_free_in_pieces() {
             }
         }
         a.drain(&mut cache);
-        let free: Vec<_> = pieces().collect();
+        let free: Vec<_> = free_runs().collect();
         assert!(free.is_sorted_by(|one, next| one.end() <= next.start));
         for piece in &free {
             assert!(matches!(
@@ -97,7 +97,7 @@ fn it_sees_what_is_free_in_pieces() {
         }
         a.free(&mut cache, huge, Order::PAGEBLOCK);
         a.drain(&mut cache);
-        assert_eq!(pieces().count(), 0);
+        assert_eq!(free_runs().count(), 0);
     });
 }
 

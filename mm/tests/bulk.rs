@@ -147,7 +147,7 @@ fn pageblocks_come_and_go_in_bulk() {
     memory(|a| {
         let mut cache = CpuCache::new();
         let blocks = usize::try_from(FRAMES / 512).expect("small");
-        let mut taken = vec![(Frame::new(0), Contents::Fresh); blocks];
+        let mut taken = vec![(Frame::new(0), Contents::NeverUsed); blocks];
         // In between, one block is in use by another mobility, and one is partly used.
         let held = a
             .allocate(
@@ -174,7 +174,7 @@ fn pageblocks_come_and_go_in_bulk() {
         a.free(&mut cache, single, Order::BASE);
         a.drain(&mut cache);
         a.validate().expect("valid");
-        let mut again = vec![(Frame::new(0), Contents::Fresh); blocks];
+        let mut again = vec![(Frame::new(0), Contents::NeverUsed); blocks];
         a.allocate_pageblocks(&mut cache, request(Order::BASE), &mut again)
             .expect("all are free");
         let all: Vec<_> = again.iter().map(|&(frame, _)| frame).collect();

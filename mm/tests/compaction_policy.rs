@@ -176,10 +176,10 @@ fn what_is_free_in_pieces_goes_back_to_the_host() {
         let start = m.now;
         let free = m.a.stats().free_frames;
         while m.now - start < Duration::from_secs(15) {
-            let pieces = m.a.fragmentation(0).pieces();
+            let scattered = m.a.fragmentation(0).scattered_frames();
             let (now, a) = (m.now, m.a);
             let compactor = &mut m.compactor;
-            let poll = rule.poll(now, pieces, 100, || {
+            let poll = rule.poll(now, scattered, 100, || {
                 compactor.plan(now, a, 1, Compacts::Daemon)
             });
             let mut gained = 0;
@@ -196,7 +196,7 @@ fn what_is_free_in_pieces_goes_back_to_the_host() {
             let Some(next) = next else { break };
             m.now = next.max(m.now + Duration::from_millis(1));
         }
-        let stays = m.a.fragmentation(0).pieces();
+        let stays = m.a.fragmentation(0).scattered_frames();
         assert!(stays < PAGEBLOCK_FRAMES, "{stays} frames in pieces");
         assert!(host.0 * 100 >= free * 95, "{} of {free} frames", host.0);
         assert!(m.moved <= host.0 / 2, "{} moves for {}", m.moved, host.0);

@@ -20,7 +20,7 @@ fn memory(test: impl FnOnce(&Allocator<'_>)) {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config::new(&zones).with_fresh_marks(), &(), |a| {
+    with(&Config::new(&zones).with_use_marks(), &(), |a| {
         test(a);
         a.validate().expect("valid");
     });
@@ -32,10 +32,10 @@ fn request(order: u8) -> Request {
 }
 
 #[test]
-fn memory_that_nobody_had_is_fresh_once() {
+fn memory_that_nobody_had_is_unused_once() {
     memory(|a| {
         let mut cache = CpuCache::new();
-        for expected in [Contents::Fresh, Contents::Unknown] {
+        for expected in [Contents::NeverUsed, Contents::Unknown] {
             let frames: Vec<_> = (0..FRAMES)
                 .map(|_| a.allocate_known(&mut cache, request(0)).expect("memory"))
                 .collect();
@@ -49,11 +49,11 @@ fn memory_that_nobody_had_is_fresh_once() {
 }
 
 #[test]
-fn a_report_makes_nothing_fresh() {
+fn a_report_makes_nothing_unused() {
     memory(|a| {
         let mut cache = CpuCache::new();
         let (frame, contents) = a.allocate_known(&mut cache, request(9)).expect("memory");
-        assert_eq!(contents, Contents::Fresh);
+        assert_eq!(contents, Contents::NeverUsed);
         a.free(&mut cache, frame, Order::PAGEBLOCK);
         a.drain(&mut cache);
         let block = a.isolate(frame).expect("free");
@@ -70,7 +70,7 @@ fn a_report_makes_nothing_fresh() {
 }
 
 #[test]
-fn claimed_memory_is_not_fresh() {
+fn claimed_memory_is_not_unused() {
     memory(|a| {
         a.claim(range(1000, 600)).expect("free");
         let mut cache = CpuCache::new();
@@ -87,7 +87,7 @@ fn claimed_memory_is_not_fresh() {
 
 proptest! {
     #[test]
-    fn fresh_is_never_false(
+    fn never_used_is_never_false(
         events in prop::collection::vec((0..11u8, any::<prop::sample::Index>(), 0..6u8), 1..400),
     ) {
         memory(|a| {
@@ -105,10 +105,10 @@ proptest! {
                         held.push((frame, order));
                     }
                 } else if let Ok((frame, contents)) = a.allocate_known(&mut cache, request(order)) {
-                    let fresh = contents == Contents::Fresh;
+                    let unused = contents == Contents::NeverUsed;
                     for offset in 0..1 << order {
                         let first = ever.insert(frame.offset(offset));
-                        assert!(first || !fresh, "{frame:?} was handed out before");
+                        assert!(first || !unused, "{frame:?} was handed out before");
                     }
                     held.push((frame, order));
                 }

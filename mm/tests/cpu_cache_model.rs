@@ -414,7 +414,7 @@ fn run(seed: u64, caches: usize) {
         node: 0,
         ranges: &ranges[zone],
     });
-    let config = Config::new(&zones).with_frame_marks().with_fresh_marks();
+    let config = Config::new(&zones).with_frame_marks().with_use_marks();
     with(&config, &(), |a| {
         for zone in 0..2 {
             a.set_watermarks(zone, Watermarks::default())

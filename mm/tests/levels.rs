@@ -81,7 +81,7 @@ fn at_each_level(state: State, request: Request, depth: usize, step: usize) {
         node: 0,
         ranges: &ranges,
     }];
-    let config = Config::new(&zones).with_fresh_marks();
+    let config = Config::new(&zones).with_use_marks();
     watched(&config, |a, metadata| {
         let mut test = Test {
             a,

@@ -35,7 +35,7 @@ fn with<T>(
         node: 0,
         ranges: &ranges,
     }];
-    let config = Config::new(&zones).with_fresh_marks();
+    let config = Config::new(&zones).with_use_marks();
     let layout = ebb_mm::metadata_layout(&config).expect("a valid configuration");
     let memory = Memory::shared(layout.size());
     // SAFETY: zeroed memory of this layout, and longer-lived than both.
@@ -107,7 +107,7 @@ fn a_pass_takes_all_that_is_free_and_touched_in_large_ranges() {
         let (_, contents) = a
             .allocate_known(&mut cache, request(Order::GIB))
             .expect("free");
-        assert_eq!(contents, Contents::Fresh);
+        assert_eq!(contents, Contents::NeverUsed);
         assert_eq!(a.stats().isolated_frames, 0);
         for &block in blocks.iter().skip(1).step_by(2) {
             a.free(&mut cache, block, Order::PAGEBLOCK);

@@ -185,7 +185,7 @@ fn with_config<T>(
     };
     let config = Config::new(zones).with_frame_marks();
     act(&if zeroed {
-        config.with_fresh_marks()
+        config.with_use_marks()
     } else {
         config
     })

@@ -205,7 +205,7 @@ impl Local {
         // SAFETY: as in `allocate`.
         let cache = unsafe { &mut *self.cache.get() };
         let (frame, contents) = super::allocator().allocate_known(cache, request)?;
-        if contents != Contents::Fresh {
+        if contents != Contents::NeverUsed {
             clear(frame);
         }
         Ok(frame)

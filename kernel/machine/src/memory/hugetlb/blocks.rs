@@ -118,7 +118,7 @@ fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), A
         side::make(block, memmap::end())?;
     }
     // Nobody was handed it: it is zero, and the host holds nothing of it.
-    let known = if contents == Contents::Fresh {
+    let known = if contents == Contents::NeverUsed {
         ZERO
     } else {
         TOUCHED
