@@ -18,7 +18,7 @@
 //! ```
 //! use core::{convert::Infallible, ptr::NonNull, time::Duration};
 //! use ebb_mm::{
-//!     Allocator, Config, FrameRange, CpuCache, Mobility, Order, ReportSink, Reporter, Request,
+//!     Allocator, Config, CpuCache, FrameRange, Mobility, Order, ReportSink, Reporter, Request,
 //!     ZoneConfig, ZoneKind, metadata_layout,
 //! };
 //!
