@@ -83,7 +83,7 @@ static HELPERS: Helpers = Helpers {
     },
     weigh_trials: vm::khugepaged::weigh_all,
     make_block: vm::compaction::make_block,
-    take_giant: vm::compaction::giant::take,
+    take_gib: vm::compaction::gib::take,
     relieve_soon: vm::compaction::daemon::relieve_soon,
     deflate: drivers::balloon::deflate_on_oom,
     is_coming: || vm::spaces_going() > 0,

@@ -18,7 +18,7 @@ use std::{
 
 use arena::{range, with};
 use criterion::{Criterion, criterion_group, criterion_main};
-use ebb_mm::{Allocator, Config, Frame, Front, Mobility, Order, Request, ZoneConfig, ZoneKind};
+use ebb_mm::{Allocator, Config, CpuCache, Frame, Mobility, Order, Request, ZoneConfig, ZoneKind};
 
 /// The number of frames: 4 GiB, from address 4 GiB on.
 const FRAMES: u64 = 1 << 20;
@@ -36,53 +36,53 @@ fn with_memory(bench: impl FnOnce(&Allocator<'_>)) {
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
         // Makes the metadata resident and the blocks touched, as they are after some use.
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let blocks: Vec<_> = (0..FRAMES / 512 * 9 / 10)
-            .map(|_| take(a, &mut front, Order::PAGEBLOCK))
+            .map(|_| take(a, &mut cache, Order::PAGEBLOCK))
             .collect();
         for block in blocks {
-            a.free(&mut front, block, Order::PAGEBLOCK);
+            a.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         bench(a);
     });
 }
 
 #[inline]
-fn take(a: &Allocator<'_>, front: &mut Front, order: Order) -> Frame {
-    a.allocate(front, Request::new(order, Mobility::Movable))
+fn take(a: &Allocator<'_>, cache: &mut CpuCache, order: Order) -> Frame {
+    a.allocate(cache, Request::new(order, Mobility::Movable))
         .expect("memory")
 }
 
 /// Allocates and frees one block at a time.
 fn pairs(a: &Allocator<'_>, order: Order, count: u64) -> Duration {
-    let mut front = Front::new();
+    let mut cache = CpuCache::new();
     let start = Instant::now();
     for _ in 0..count {
-        let frame = black_box(take(a, &mut front, order));
-        a.free(&mut front, frame, order);
+        let frame = black_box(take(a, &mut cache, order));
+        a.free(&mut cache, frame, order);
     }
     let time = start.elapsed();
-    a.drain(&mut front);
+    a.drain(&mut cache);
     time
 }
 
 /// Allocates many frames, then frees them in the order of allocation.
 fn bulk(a: &Allocator<'_>, _: Order, count: u64) -> Duration {
-    let mut front = Front::new();
+    let mut cache = CpuCache::new();
     let mut held = Vec::with_capacity(1 << 16);
     let start = Instant::now();
     let mut left = count;
     while left != 0 {
         let round = left.min(BULK);
-        held.extend((0..round).map(|_| take(a, &mut front, Order::BASE)));
+        held.extend((0..round).map(|_| take(a, &mut cache, Order::BASE)));
         for frame in held.drain(..) {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
         left -= round;
     }
     let time = start.elapsed();
-    a.drain(&mut front);
+    a.drain(&mut cache);
     time
 }
 
@@ -140,10 +140,10 @@ fn figures(c: &mut Criterion) {
         ranges: &ranges,
     }];
     with(&Config::new(&zones), &(), |a| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         for frame in (0..LARGE).step_by(64) {
             let one = range((1 << 20) + frame + frame / 512 % 64, 1);
-            a.allocate_range(&mut front, one, Mobility::Movable)
+            a.allocate_range(&mut cache, one, Mobility::Movable)
                 .expect("free");
         }
         let mut group = c.benchmark_group("figures, 64 GiB");

@@ -7,8 +7,8 @@
 use std::{convert::Infallible, io, ptr::NonNull, time::Duration};
 
 use ebb_mm::{
-    Allocator, Config, FRAME_SIZE, Frame, FrameRange, Front, Mobility, Order, ReportSink, Reporter,
-    Request, ZoneConfig, ZoneKind, metadata_layout,
+    Allocator, Config, CpuCache, FRAME_SIZE, Frame, FrameRange, Mobility, Order, ReportSink,
+    Reporter, Request, ZoneConfig, ZoneKind, metadata_layout,
 };
 
 const ARENA: usize = 1 << 30;
@@ -94,23 +94,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .expect("an order that can be given back");
 
     // One per-CPU cache for each thread; this program has one.
-    let mut front = Front::new();
+    let mut cache = CpuCache::new();
     let small = Request::new(Order::BASE, Mobility::Movable);
     let mut pages = vec![Frame::new(0); 100_000];
-    allocator.allocate_bulk(&mut front, small, &mut pages)?;
+    allocator.allocate_bulk(&mut cache, small, &mut pages)?;
     for &page in &pages {
         // SAFETY: the frame is this program's until it frees it.
         unsafe { arena.page(page).write_bytes(0xeb, FRAME_SIZE) };
     }
     let large = allocator.allocate(
-        &mut front,
+        &mut cache,
         Request::new(Order::PAGEBLOCK, Mobility::Movable),
     )?;
     println!("2 MiB at {:p}", arena.page(large));
     println!("in use:      {:>7} pages on the host", arena.resident());
 
-    allocator.free_bulk(&mut front, &pages, Order::BASE);
-    allocator.drain(&mut front);
+    allocator.free_bulk(&mut cache, &pages, Order::BASE);
+    allocator.drain(&mut cache);
     println!("freed:       {:>7} pages on the host", arena.resident());
 
     // A background thread would do this when `Events::report_requested` wakes it.
@@ -122,7 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("given back:  {:>7} pages on the host", arena.resident());
 
-    allocator.free(&mut front, large, Order::PAGEBLOCK);
-    allocator.drain(&mut front);
+    allocator.free(&mut cache, large, Order::PAGEBLOCK);
+    allocator.drain(&mut cache);
     Ok(())
 }

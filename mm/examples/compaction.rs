@@ -34,7 +34,7 @@ use std::{collections::HashSet, env, process::ExitCode, time::Duration};
 
 use arena::{range, with};
 use ebb_mm::{
-    Allocator, Compactor, Compacts, Config, Emptied, Frame, Front, Mobility, Order, Request,
+    Allocator, Compactor, Compacts, Config, CpuCache, Emptied, Frame, Mobility, Order, Request,
     Reserve, Watermarks, ZoneConfig, ZoneKind,
 };
 
@@ -77,7 +77,7 @@ impl Random {
 /// The frames in use, and their owners.
 struct Books<'a, 'm> {
     a: &'a Allocator<'m>,
-    front: Front,
+    cache: CpuCache,
     live: Vec<(Frame, Order)>,
     frames: u64,
 }
@@ -85,7 +85,7 @@ struct Books<'a, 'm> {
 impl Books<'_, '_> {
     fn free(&mut self, at: usize) {
         let (frame, order) = self.live.swap_remove(at);
-        self.a.free(&mut self.front, frame, order);
+        self.a.free(&mut self.cache, frame, order);
         self.frames -= order.frames();
     }
 
@@ -97,7 +97,7 @@ impl Books<'_, '_> {
     fn allocate(&mut self, order: u8) -> bool {
         let order = Order::new(order).unwrap_or(Order::BASE);
         let request = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
-        let Ok(frame) = self.a.allocate(&mut self.front, request) else {
+        let Ok(frame) = self.a.allocate(&mut self.cache, request) else {
             return false;
         };
         self.live.push((frame, order));
@@ -157,7 +157,7 @@ impl Past {
                 }
             }
         }
-        books.a.drain(&mut books.front);
+        books.a.drain(&mut books.cache);
     }
 }
 
@@ -250,10 +250,10 @@ fn compact(books: &mut Books<'_, '_>, most: u64) -> Outcome {
             let found = compactor.targets(a, &mut targets);
             for (from, &to) in sources.iter().zip(&targets[..found]) {
                 assert!(held.remove(from) && held.insert(to));
-                a.free(&mut books.front, *from, Order::BASE);
+                a.free(&mut books.cache, *from, Order::BASE);
                 outcome.copied += 1;
             }
-            a.drain(&mut books.front);
+            a.drain(&mut books.cache);
             if compactor.finish(now, a, block) == Emptied::Whole {
                 outcome.gained += 1;
             }
@@ -279,7 +279,7 @@ fn line(plan: Plan, (past, name): (Past, &str), fill: u64) {
                 .expect("rising marks");
             let mut books = Books {
                 a,
-                front: Front::new(),
+                cache: CpuCache::new(),
                 live: Vec::new(),
                 frames: 0,
             };
@@ -297,9 +297,9 @@ fn line(plan: Plan, (past, name): (Past, &str), fill: u64) {
             assert_eq!(a.zone_stats(0).free_blocks, free + ours.gained);
             let more = compact(&mut books, u64::MAX).gained;
             for (frame, order) in books.live.drain(..) {
-                a.free(&mut books.front, frame, order);
+                a.free(&mut books.cache, frame, order);
             }
-            a.drain(&mut books.front);
+            a.drain(&mut books.cache);
             a.validate().unwrap_or_else(|broken| panic!("{broken}"));
             let all = ours.gained + more;
             print((name, fill, part), all, scanned, ours);

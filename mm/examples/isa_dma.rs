@@ -7,7 +7,7 @@
 use std::{alloc::alloc_zeroed, ptr::NonNull};
 
 use ebb_mm::{
-    Allocator, Config, FrameRange, Front, Mobility, Order, Request, ZoneConfig, ZoneKind,
+    Allocator, Config, CpuCache, FrameRange, Mobility, Order, Request, ZoneConfig, ZoneKind,
     metadata_layout,
 };
 
@@ -59,10 +59,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     show("At first:");
 
-    let mut front = Front::new();
+    let mut cache = CpuCache::new();
     let page = Request::new(Order::BASE, Mobility::Movable);
     let mut pages = Vec::new();
-    while let Ok(frame) = allocator.allocate(&mut front, page) {
+    while let Ok(frame) = allocator.allocate(&mut cache, page) {
         pages.push(frame);
     }
     show(&format!(
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // controller.
     let order = Order::at_least(16).ok_or("an order")?;
     let request = Request::new(order, Mobility::Unmovable).zone(ZoneKind::Dma);
-    let buffer = allocator.allocate(&mut front, request)?;
+    let buffer = allocator.allocate(&mut cache, request)?;
     println!(
         "A buffer of 64 KiB for the sound card at {:#x}",
         buffer.address()
@@ -83,13 +83,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // address lines.
     let low = FrameRange::inside(0, 1 << 20);
     let unmovable = Request::new(Order::BASE, Mobility::Unmovable).zone(ZoneKind::Dma);
-    let twelve = allocator.allocate_contiguous(&mut front, 12, Some(low), unmovable)?;
+    let twelve = allocator.allocate_contiguous(&mut cache, 12, Some(low), unmovable)?;
     println!("Twelve pages below 1 MiB at {:#x}", twelve.start.address());
 
-    allocator.free(&mut front, buffer, order);
-    allocator.free_range(&mut front, twelve);
-    allocator.free_bulk(&mut front, &pages, Order::BASE);
-    allocator.drain(&mut front);
+    allocator.free(&mut cache, buffer, order);
+    allocator.free_range(&mut cache, twelve);
+    allocator.free_bulk(&mut cache, &pages, Order::BASE);
+    allocator.drain(&mut cache);
     allocator.validate()?;
     show("At the end:");
     Ok(())

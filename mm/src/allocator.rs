@@ -1,21 +1,21 @@
 //! The allocator: construction, allocation and freeing of blocks, and its settings.
 //!
-//! [`Allocator`] is shared by all CPUs. Each CPU passes its own [`Front`], a cache of free frames,
-//! so that the common allocation and the common free access no shared memory. [`Events`] is the
-//! interface by which the allocator notifies the kernel.
+//! [`Allocator`] is shared by all CPUs. Each CPU passes its own [`CpuCache`], a cache of free
+//! frames, so that the common allocation and the common free access no shared memory. [`Events`] is
+//! the interface by which the allocator notifies the kernel.
 
 use core::{fmt, ptr::NonNull};
 
 use crate::{
-    AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, NotAHintLimit,
-    NotWatermarks, Order, OrderError, Request, Watermarks, ZoneKind,
+    AllocError, Config, ConfigError, CpuCache, Frame, FrameRange, HintList, Mobility,
+    NotAHintLimit, NotWatermarks, Order, OrderError, Request, Watermarks, ZoneKind,
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},
-    hub::Hub,
     lowmem_reserve::DMA_RESERVE_RATIO,
     metadata::{self, Plan},
     node::Fallback,
+    shared::Shared,
     summary::{TREE_BLOCKS, TREE_FRAMES},
     sync::Ordering,
     watermark::min_free_kbytes,
@@ -60,14 +60,14 @@ impl Events for () {
 
 /// A page-frame allocator over metadata that its caller provides.
 ///
-/// Any number of threads may call it at the same time. Each passes a [`Front`] of its own.
+/// Any number of threads may call it at the same time. Each passes a [`CpuCache`] of its own.
 pub struct Allocator<'m> {
     zones: [Option<Zone<'m>>; MAX_ZONES],
     /// The order in which requests try the zones.
     pub(crate) fallback: Fallback,
     zone_count: usize,
     /// The state that all zones share.
-    pub(crate) hub: Hub<'m>,
+    pub(crate) shared: Shared<'m>,
 }
 
 impl fmt::Debug for Allocator<'_> {
@@ -125,7 +125,7 @@ impl<'m> Allocator<'m> {
             zones,
             fallback,
             zone_count,
-            hub: Hub::new(events, header, config.marks.frames),
+            shared: Shared::new(events, header, config.marks.frames),
         };
         for (zone, config) in config.zones.iter().enumerate() {
             let missing = allocator.mark_missing(zone, config.ranges);
@@ -194,7 +194,7 @@ impl<'m> Allocator<'m> {
         };
         ZoneRef {
             zone,
-            hub: &self.hub,
+            shared: &self.shared,
         }
     }
 
@@ -231,65 +231,65 @@ impl<'m> Allocator<'m> {
 
     /// Allocates one block, as `request` describes it, and returns its first frame.
     ///
-    /// Accesses no shared memory if the per-CPU cache `front` holds a suitable block. That is the
+    /// Accesses no shared memory if the per-CPU `cache` holds a suitable block. That is the
     /// common case for order 0. For orders 1 to 9 it is the case if the block that was last
-    /// allocated through `front` has been freed through it. In the worst case this searches the
+    /// allocated through `cache` has been freed through it. In the worst case this searches the
     /// summaries of all zones.
     ///
     /// # Errors
     /// Fails with [`AllocError::Exhausted`] if no zone has a suitable block, and with
     /// [`AllocError::Isolated`] if blocks that could have served the request are isolated at the
-    /// moment. Before it fails, it drains `front` and searches again, then requests that all other
+    /// moment. Before it fails, it drains `cache` and searches again, then requests that all other
     /// caches be drained.
     #[inline]
-    pub fn allocate(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
-        if let Some(frame) = front
+    pub fn allocate(&self, cache: &mut CpuCache, request: Request) -> Result<Frame, AllocError> {
+        if let Some(frame) = cache
             .take_held(request)
-            .or_else(|| front.take_freed(request))
+            .or_else(|| cache.take_freed(request))
         {
             return Ok(frame);
         }
         // `Option<Frame>` is returned in registers, a `Result` with this error is not. With the
         // latter each frame would be stored to memory and loaded again.
-        self.allocate_shared(front, request)
-            .ok_or_else(|| front.failure(request))
+        self.allocate_shared(cache, request)
+            .ok_or_else(|| cache.failure(request))
     }
 
     /// Allocates a block that the cache does not hand out at once. Returns `None` if there is none.
     #[cold]
     #[inline(never)]
-    fn allocate_shared(&self, front: &mut Front, request: Request) -> Option<Frame> {
-        self.search_zones(front, request)
-            .or_else(|| self.allocate_last(front, request))
+    fn allocate_shared(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
+        self.search_zones(cache, request)
+            .or_else(|| self.allocate_last(cache, request))
     }
 
-    /// Drains `front`, whose frames may be of other mobilities, and searches again.
+    /// Drains `cache`, whose frames may be of other mobilities, and searches again.
     ///
-    /// Returns `None` if there is no block. Then `front.isolated` is set if isolated blocks may be
+    /// Returns `None` if there is no block. Then `cache.isolated` is set if isolated blocks may be
     /// the reason, and all caches are requested to drain.
     #[cold]
     #[inline(never)]
-    fn allocate_last(&self, front: &mut Front, request: Request) -> Option<Frame> {
+    fn allocate_last(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
         // Read before the search: a block that is put back during the search may be the one that is
         // missing.
-        let (isolations, isolated) = self.isolated(front.node, request);
-        self.drain(front);
-        if let Some(frame) = self.search_zones(front, request) {
+        let (isolations, isolated) = self.isolated(cache.node, request);
+        self.drain(cache);
+        if let Some(frame) = self.search_zones(cache, request) {
             return Some(frame);
         }
-        self.hub.request_drain();
-        front.isolated = isolated != 0 || self.isolated(front.node, request).0 != isolations;
-        if front.isolated {
-            self.hub.missed();
+        self.shared.request_drain();
+        cache.isolated = isolated != 0 || self.isolated(cache.node, request).0 != isolations;
+        if cache.isolated {
+            self.shared.count_isolation_failure();
         }
         None
     }
 
     /// Searches the cache for reusable frames, then all zones that the request may use. Returns
     /// `None` if no zone has a suitable block above its reserve.
-    fn search_zones(&self, front: &mut Front, request: Request) -> Option<Frame> {
+    fn search_zones(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
         if request.order == Order::BASE
-            && let Some(frame) = self.reuse(front, request)
+            && let Some(frame) = self.reuse(cache, request)
         {
             return Some(frame);
         }
@@ -298,143 +298,143 @@ impl<'m> Allocator<'m> {
         // First the zones that stay above their `low` watermark, then all of them down to the
         // number of frames that the request must leave.
         for low in [true, false] {
-            for zone in self.candidates(front.node, request) {
+            for zone in self.candidates(cache.node, request) {
                 if searched & 1 << zone != 0 {
                     continue;
                 }
                 let at = self.zone(zone);
-                let spare = self.spare(zone, at.zone.floor(request, low), front);
+                let spare = self.spare(zone, at.zone.floor(request, low), cache);
                 if spare < frames {
                     continue;
                 }
                 searched |= 1 << zone;
                 let taken = match request.order.get() {
-                    0 => self.refill(zone, front, request, spare),
-                    1..=8 => self.take_run(zone, front, request),
-                    18 => at.take_giant(request.mobility),
+                    0 => self.refill(zone, cache, request, spare),
+                    1..=8 => self.take_run(zone, cache, request),
+                    18 => at.take_gib(request.mobility),
                     _ => at.take_whole(request.order, request.mobility),
                 };
                 if let Some(frame) = taken {
                     if request.order != Order::BASE {
-                        front.fresh = at.zone.hand_out(frame, request.order);
-                        self.count(zone, front, -(1 << request.order.get()));
+                        cache.never_used = at.zone.hand_out(frame, request.order);
+                        self.count(zone, cache, -(1 << request.order.get()));
                     }
-                    if self.may_keep(zone, front) {
-                        self.remember(zone, front, frame, request);
+                    if self.may_keep(zone, cache) {
+                        self.remember(zone, cache, frame, request);
                     }
                     if !low {
-                        self.tell_low(front, request);
+                        self.notify_low(cache, request);
                     } else if at.zone.low_memory.is_low() {
                         // A host in another address space may have put memory back, and cannot
                         // clear this flag itself.
-                        at.zone.look_whether_it_rose();
+                        at.zone.check_high_watermark();
                     }
                     return Some(frame);
                 }
             }
         }
-        self.tell_low(front, request);
+        self.notify_low(cache, request);
         None
     }
 
     /// Calls [`Events::low_memory`] for each zone that has just run low. For a request that found
     /// no zone above its `low` watermark.
     #[cold]
-    fn tell_low(&self, front: &mut Front, request: Request) {
-        let local = front.node;
+    fn notify_low(&self, cache: &mut CpuCache, request: Request) {
+        let local = cache.node;
         for zone in self.candidates(local, request) {
             let of = self.zone(zone).zone;
             if !of.low_memory.is_low() {
-                // The watermarks may be small, so add the frames that only `front` has counted.
-                self.tell(front);
-                if of.fell() {
-                    self.hub.low_memory(zone);
+                // The watermarks may be small, so add the frames that only `cache` has counted.
+                self.flush_count(cache);
+                if of.mark_low() {
+                    self.shared.low_memory(zone);
                 }
             }
         }
     }
 
     /// Returns the number of free frames of a zone beyond the `floor` frames that a request must
-    /// leave, including those that `front` has not yet added to the zone's counter.
+    /// leave, including those that `cache` has not yet added to the zone's counter.
     ///
-    /// If plenty are free, this uses the value of the counter that `front` saw last. All CPUs write
+    /// If plenty are free, this uses the value of the counter that `cache` saw last. All CPUs write
     /// to the counter, so reading it costs a cache miss.
     #[inline]
-    pub(crate) fn spare(&self, zone: usize, floor: u64, front: &mut Front) -> u64 {
-        let above = |front: &Front| {
-            u64::try_from(front.seen_free + front.untold)
+    pub(crate) fn spare(&self, zone: usize, floor: u64, cache: &mut CpuCache) -> u64 {
+        let above = |cache: &CpuCache| {
+            u64::try_from(cache.seen_free + cache.uncounted)
                 .unwrap_or(0)
                 .saturating_sub(floor)
         };
-        if front.untold_zone == zone && above(front) >= front.plenty() {
-            return above(front);
+        if cache.uncounted_zone == zone && above(cache) >= cache.plenty() {
+            return above(cache);
         }
         let free = self.zone(zone).zone.free_frames();
-        if front.untold_zone != zone {
+        if cache.uncounted_zone != zone {
             return free.saturating_sub(floor);
         }
-        front.seen_free = free.cast_signed();
-        above(front)
+        cache.seen_free = free.cast_signed();
+        above(cache)
     }
 
     /// Counts `frames` frames of a zone as freed (if positive) or allocated (if negative): first in
-    /// the per-CPU cache `front`, and from time to time in the zone's shared counter of free
+    /// the per-CPU `cache`, and from time to time in the zone's shared counter of free
     /// frames.
     #[inline]
-    pub(crate) fn count(&self, zone: usize, front: &mut Front, frames: i64) {
-        if front.untold_zone != zone {
-            self.tell(front);
-            front.untold_zone = zone;
-            front.seen_free = 0;
-            front.tell_least = self.zone(zone).zone.tell_least();
+    pub(crate) fn count(&self, zone: usize, cache: &mut CpuCache, frames: i64) {
+        if cache.uncounted_zone != zone {
+            self.flush_count(cache);
+            cache.uncounted_zone = zone;
+            cache.seen_free = 0;
+            cache.flush_least = self.zone(zone).zone.flush_least();
         }
-        front.untold += frames;
-        if front.untold.abs() >= front.tell_at() {
-            self.tell(front);
+        cache.uncounted += frames;
+        if cache.uncounted.abs() >= cache.flush_at() {
+            self.flush_count(cache);
         }
     }
 
-    /// Adds the frames that `front` has counted locally to the zone's shared counter of free
+    /// Adds the frames that `cache` has counted locally to the zone's shared counter of free
     /// frames.
-    pub(crate) fn tell(&self, front: &mut Front) {
-        if front.untold != 0 {
-            let zone = self.zone(front.untold_zone).zone;
-            front.seen_free = zone.count_free(front.untold);
-            front.untold = 0;
+    pub(crate) fn flush_count(&self, cache: &mut CpuCache) {
+        if cache.uncounted != 0 {
+            let zone = self.zone(cache.uncounted_zone).zone;
+            cache.seen_free = zone.count_free(cache.uncounted);
+            cache.uncounted = 0;
         }
     }
 
-    /// Frees the block of this order that starts at `frame`, into the per-CPU cache `front` or to
+    /// Frees the block of this order that starts at `frame`, into the per-CPU `cache` or to
     /// its zone.
     ///
-    /// Accesses no shared memory in the common case: for order 0 if `front` holds other frames of
-    /// the same group of 64, and for orders 1 to 9 if `front` keeps the block (it reads the block's
+    /// Accesses no shared memory in the common case: for order 0 if `cache` holds other frames of
+    /// the same group of 64, and for orders 1 to 9 if `cache` keeps the block (it reads the block's
     /// state then). Otherwise it costs one exchange on the bitmap and one on the state of the
     /// block.
     ///
     /// # Panics
     /// If the block is not in use, as far as this can be detected. A double free of a frame is
-    /// detected at once if `front` holds the frame in a group that it allocates from or collects.
+    /// detected at once if `cache` holds the frame in a group that it allocates from or collects.
     /// Otherwise it is detected when the group goes back to the bitmap.
     #[inline(always)]
-    pub fn free(&self, front: &mut Front, frame: Frame, order: Order) {
+    pub fn free(&self, cache: &mut CpuCache, frame: Frame, order: Order) {
         if order != Order::BASE {
-            self.free_block(front, frame, order);
-        } else if !front.words.note_freed(frame) {
-            self.free_word(front, frame);
+            self.free_block(cache, frame, order);
+        } else if !cache.groups.note_freed(frame) {
+            self.free_word(cache, frame);
         }
     }
 
     /// Frees a block above order 0: into the cache, or to the zone.
-    fn free_block(&self, front: &mut Front, frame: Frame, order: Order) {
-        if !self.keep(front, frame, order) {
-            self.free_shared(front, frame, order);
+    fn free_block(&self, cache: &mut CpuCache, frame: Frame, order: Order) {
+        if !self.cache_block(cache, frame, order) {
+            self.free_shared(cache, frame, order);
         }
     }
 
     /// Frees a block above order 0 to the zone.
     #[inline(never)]
-    fn free_shared(&self, front: &mut Front, frame: Frame, order: Order) {
+    fn free_shared(&self, cache: &mut CpuCache, frame: Frame, order: Order) {
         assert!(
             frame.is_aligned(order),
             "{frame:?} freed at order {}",
@@ -442,40 +442,40 @@ impl<'m> Allocator<'m> {
         );
         let (zone, block) = self.locate_managed(frame);
         let at = self.zone(zone);
-        if order == Order::PAGEBLOCK && self.may_keep(zone, front) && !self.hub.listens() {
+        if order == Order::PAGEBLOCK && self.may_keep(zone, cache) && !self.shared.listens() {
             // The cache keeps another pageblock. Free that one, and keep this one instead.
-            self.give_kept(front, order);
-            self.remember(zone, front, frame, Request::new(order, Mobility::Movable));
-            if self.keep(front, frame, order) {
+            self.free_cached(cache, order);
+            self.remember(zone, cache, frame, Request::new(order, Mobility::Movable));
+            if self.cache_block(cache, frame, order) {
                 return;
             }
         }
         if order < Order::PAGEBLOCK {
             at.block(block)
                 .give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
-            self.hub.freed_run(frame, order);
-        } else if order == Order::GIANT {
-            at.give_giant(frame);
+            self.shared.freed_run(frame, order);
+        } else if order == Order::GIB {
+            at.give_gib(frame);
         } else {
             at.block(block).give_whole();
             if order > Order::PAGEBLOCK {
                 at.block(block + 1).give_whole();
             }
         }
-        self.count(zone, front, 1 << order.get());
+        self.count(zone, cache, 1 << order.get());
     }
 
-    /// Returns `true` if a drain of all per-CPU caches was requested since `front` was last
+    /// Returns `true` if a drain of all per-CPU caches was requested since `cache` was last
     /// drained. Costs one relaxed load.
     #[inline]
-    pub fn drain_requested(&self, front: &Front) -> bool {
-        self.hub.drains() != front.drains
+    pub fn drain_requested(&self, cache: &CpuCache) -> bool {
+        self.shared.drains() != cache.drains
     }
 
     /// Requests that every per-CPU cache be drained. [`drain_requested`](Self::drain_requested)
     /// returns `true` for each of them from now on, until it is drained.
     pub fn request_drain(&self) {
-        self.hub.request_drain();
+        self.shared.request_drain();
     }
 
     /// Returns the watermarks of a zone, in frames.
@@ -506,7 +506,7 @@ impl<'m> Allocator<'m> {
     fn store_watermarks(&self, zone: usize, marks: Watermarks) {
         let of = self.zone(zone).zone;
         of.marks.store(marks);
-        of.look_whether_it_rose();
+        of.check_high_watermark();
     }
 
     /// Sets the watermarks of all zones as Linux does for `vm.min_free_kbytes`, but `min_free` is
@@ -522,7 +522,7 @@ impl<'m> Allocator<'m> {
     /// Returns the smallest order of free blocks that are reported or hinted. Returns `None` while
     /// neither is active.
     pub fn reporting_order(&self) -> Option<Order> {
-        self.hub.reporting_order()
+        self.shared.reporting_order()
     }
 
     /// Sets the smallest order of free blocks that are reported to the host. `None` turns reporting
@@ -534,7 +534,7 @@ impl<'m> Allocator<'m> {
     /// # Errors
     /// Fails if the order is below 9 without [`Config::with_frame_marks`], or above 10.
     pub fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
-        self.hub.set_reporting_order(order)
+        self.shared.set_reporting_order(order)
     }
 
     /// Starts page hinting for blocks of `order` and above: CPUs note such blocks when they free
@@ -547,7 +547,7 @@ impl<'m> Allocator<'m> {
     /// # Errors
     /// Fails like [`set_reporting_order`](Self::set_reporting_order).
     pub fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
-        self.hub.set_hinting_order(order)
+        self.shared.set_hinting_order(order)
     }
 
     /// Starts the mode in which an attached host takes free memory itself
@@ -556,19 +556,19 @@ impl<'m> Allocator<'m> {
     /// The CPU that frees a block calls [`Events::report_requested`] if the host is asleep.
     /// [`set_reporting_order`](Self::set_reporting_order) ends the mode.
     pub fn set_shared(&self) {
-        self.hub.set_shared();
+        self.shared.set_shared();
     }
 
     /// Returns `true` in the mode in which an attached host takes free memory
     /// ([`set_shared`](Self::set_shared)).
     pub fn is_shared(&self) -> bool {
-        self.hub.is_shared()
+        self.shared.is_shared()
     }
 
     /// Returns `true` while freed blocks are hinted
     /// ([`set_hinting_order`](Self::set_hinting_order)).
     pub fn is_hinting(&self) -> bool {
-        self.hub.is_hinting()
+        self.shared.is_hinting()
     }
 
     /// Sets how many entries make a CPU's [`HintList`] full. A CPU that fills its list wakes the
@@ -580,7 +580,7 @@ impl<'m> Allocator<'m> {
         if !(1..=crate::HINT_ENTRIES).contains(&entries) {
             return Err(NotAHintLimit(entries));
         }
-        self.hub.hints().set_limit(entries);
+        self.shared.hints().set_limit(entries);
         Ok(())
     }
 }

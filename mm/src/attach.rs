@@ -11,7 +11,7 @@
 //! - Each compare-and-swap is tried a bounded number of times, as the guest may write without end.
 //!
 //! A guest that writes wrong metadata can only lose memory of its own.
-//! [`OpenGiant`](crate::OpenGiant) takes blocks out. [`Reclaimer`](crate::Reclaimer) selects them.
+//! [`OpenGib`](crate::OpenGib) takes blocks out. [`Reclaimer`](crate::Reclaimer) selects them.
 
 use core::{error, fmt, ptr::NonNull};
 
@@ -125,7 +125,7 @@ impl<'m> Attached<'m> {
         let extents = read_extents(&header.zone, count)?;
         let marks = Marks {
             frames: header.zone[0].touched.load(Ordering::Relaxed) != 0,
-            fresh: header.zone[0].used.load(Ordering::Relaxed) != 0,
+            uses: header.zone[0].used.load(Ordering::Relaxed) != 0,
         };
         let plan = Plan::new(&extents, marks);
         let said = header.bytes.load(Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl<'m> Attached<'m> {
         self.zones.iter().flatten().flat_map(|zone| {
             let extents = zone.extents.as_slice().iter();
             let blocks = extents.flat_map(|extent| extent.base()..extent.base() + extent.blocks());
-            blocks.map(move |block| look(zone, index(block)))
+            blocks.map(move |block| block_view(zone, index(block)))
         })
     }
 
@@ -181,7 +181,7 @@ impl<'m> Attached<'m> {
     /// contains the frame.
     pub fn block(&self, frame: Frame) -> Option<BlockView> {
         let (zone, block) = self.locate(frame)?;
-        Some(look(self.zones[zone].as_ref()?, block))
+        Some(block_view(self.zones[zone].as_ref()?, block))
     }
 
     /// Returns the zone with this index, or `None` if there is none.
@@ -243,8 +243,8 @@ fn read_extents(
 }
 
 /// Reads the current state of the pageblock with this index.
-fn look(zone: &Zone<'_>, block: usize) -> BlockView {
-    let giant = zone.giant(block / TREE_BLOCKS).load();
+fn block_view(zone: &Zone<'_>, block: usize) -> BlockView {
+    let gib = zone.gib(block / TREE_BLOCKS).load();
     let state = zone.arrays.states[block].load();
-    BlockView::new(zone.first_frame(block), giant, state)
+    BlockView::new(zone.first_frame(block), gib, state)
 }

@@ -12,7 +12,7 @@
 
 use crate::{
     Order,
-    reach::Reach,
+    run_bound::RunBound,
     sync::{AtomicU64, Ordering},
 };
 
@@ -185,10 +185,10 @@ impl Line {
 
     /// Frees the frames `mask` of one `u64` of the bitmap, and returns the new value of the `u64`.
     ///
-    /// `Release` pairs with the `Acquire` of the next owner. `SeqCst` is for [`AtomicReach`], which
-    /// the caller reads next.
+    /// `Release` pairs with the `Acquire` of the next owner. `SeqCst` is for [`AtomicRunBound`],
+    /// which the caller reads next.
     ///
-    /// [`AtomicReach`]: crate::reach::AtomicReach
+    /// [`AtomicRunBound`]: crate::run_bound::AtomicRunBound
     ///
     /// # Panics
     /// If one of the frames is not in use: the caller freed a frame that it did not own.
@@ -267,8 +267,8 @@ impl Line {
 
     /// Returns the `u64` with this index.
     ///
-    /// `SeqCst`: the caller has lowered the block's reach or cleared bits before. If two CPUs do
-    /// this at once, at least one of them sees the change of the other.
+    /// `SeqCst`: the caller has lowered the block's run bound or cleared bits before. If two CPUs
+    /// do this at once, at least one of them sees the change of the other.
     fn seen(&self, word: usize) -> u64 {
         self.words[word].load(Ordering::SeqCst)
     }
@@ -276,24 +276,24 @@ impl Line {
     /// Returns the order of the largest aligned run of free frames that lies in, or contains, the
     /// `u64` with index `word`. `used` is the value of that `u64`.
     #[inline]
-    pub(crate) fn reach_of(&self, word: usize, used: u64) -> Reach {
+    pub(crate) fn run_bound_of(&self, word: usize, used: u64) -> RunBound {
         if used != 0 {
-            return Reach::of(largest(!used).unwrap_or(0));
+            return RunBound::of(largest(!used).unwrap_or(0));
         }
         let free =
             |first: usize, span: usize| (first..first + span).all(|word| self.seen(word) == 0);
         if !free(word & !1, 2) {
-            Reach::of(WORD_ORDER)
+            RunBound::of(WORD_ORDER)
         } else if !free(word & !3, 4) {
-            Reach::of(WORD_ORDER + 1)
+            RunBound::of(WORD_ORDER + 1)
         } else {
-            Reach::ALL
+            RunBound::ALL
         }
     }
 
     /// Returns the order of the largest aligned run of free frames in the pageblock, or order 0 if
     /// no frame is free.
-    pub(crate) fn reach(&self) -> Reach {
+    pub(crate) fn run_bound(&self) -> RunBound {
         let used: [u64; WORDS] = core::array::from_fn(|word| self.seen(word));
         let words = used.iter().enumerate();
         let free = words.fold(0_u64, |free, (word, &used)| {
@@ -301,16 +301,16 @@ impl Line {
         });
         // Each bit of `free` stands for a free `u64`, so their runs are found like runs of frames.
         if runs(free, 2) != 0 {
-            return Reach::ALL;
+            return RunBound::ALL;
         }
         if free != 0 {
-            return Reach::of(WORD_ORDER + u8::from(runs(free, 1) != 0));
+            return RunBound::of(WORD_ORDER + u8::from(runs(free, 1) != 0));
         }
-        used.iter().fold(Reach::of(0), |reach, &used| {
+        used.iter().fold(RunBound::of(0), |run_bound, &used| {
             // Skip the search if this `u64` has no larger run than those before.
             match largest(!used) {
-                Some(order) if runs(!used, reach.largest() + 1) != 0 => Reach::of(order),
-                _ => reach,
+                Some(order) if runs(!used, run_bound.largest() + 1) != 0 => RunBound::of(order),
+                _ => run_bound,
             }
         })
     }

@@ -39,7 +39,7 @@ fn naive(words: &[u64; WORDS]) -> u8 {
 }
 
 #[test]
-fn the_reach_of_a_line_is_that_of_its_largest_run() {
+fn the_run_bound_of_a_line_is_that_of_its_largest_run() {
     let mut random = 0x2545_f491_4f6c_dd1d;
     let mut seen = [0; Order::PAGEBLOCK.get() as usize];
     for round in 0..20_000 {
@@ -49,9 +49,9 @@ fn the_reach_of_a_line_is_that_of_its_largest_run() {
         };
         let order = naive(&words);
         seen[usize::from(order)] += 1;
-        assert_eq!(line.reach(), Reach::of(order), "{words:#x?}");
-        let parts = (0..WORDS).map(|word| line.reach_of(word, words[word]));
-        assert_eq!(parts.max(), Some(Reach::of(order)), "{words:#x?}");
+        assert_eq!(line.run_bound(), RunBound::of(order), "{words:#x?}");
+        let parts = (0..WORDS).map(|word| line.run_bound_of(word, words[word]));
+        assert_eq!(parts.max(), Some(RunBound::of(order)), "{words:#x?}");
         for order in (0..Order::PAGEBLOCK.get()).filter_map(Order::new) {
             let has = line.has_run(order);
             let full = words.iter().all(|&word| word == !0);

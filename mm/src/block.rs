@@ -1,13 +1,13 @@
-//! A pageblock with all its metadata: [`Block`] changes the state word, the bitmap and the reach
-//! together, in the right order.
+//! A pageblock with all its metadata: [`Block`] changes the state word, the bitmap and the run
+//! bound together, in the right order.
 //!
-//! The *reach* is an upper bound of the orders of the free runs in the bitmap. A search uses it to
-//! skip blocks.
+//! The *run bound* is an upper bound of the orders of the free runs in the bitmap. A search uses it
+//! to skip blocks.
 
 use crate::{
     Mobility, Order,
     bitmap::{Line, Taken, WORD_FRAMES, WORDS},
-    reach::{AtomicReach, Reach},
+    run_bound::{AtomicRunBound, RunBound},
     state::{Admission, AtomicState, BLOCK_FRAMES, Change, Refused, State},
 };
 
@@ -21,8 +21,8 @@ pub(crate) trait Watch {
     fn leave(&self);
     /// Called after each change of the state word.
     fn changed(&self, change: Change);
-    /// Called after the upper bound of the orders of free runs has changed to `reach`.
-    fn reaches(&self, reach: Reach);
+    /// Called after the upper bound of the orders of free runs has changed to `run_bound`.
+    fn run_bound_changed(&self, run_bound: RunBound);
 }
 
 /// The frames still in use after others were freed.
@@ -42,10 +42,10 @@ pub(crate) struct Block<'a, W> {
     /// The allocation bitmap.
     pub(crate) bits: &'a Line,
     /// The upper bound of the orders of free runs.
-    pub(crate) reach: &'a AtomicReach,
+    pub(crate) run_bound: &'a AtomicRunBound,
     /// One bit for each frame that the host may hold memory for. It is exact while the state has
-    /// the flag `fine`. `None` if the configuration has no frame marks, and then the state never
-    /// has that flag.
+    /// the flag `exact_marks`. `None` if the configuration has no frame marks, and then the state
+    /// never has that flag.
     pub(crate) touched: Option<&'a Line>,
     /// Receives the changes.
     pub(crate) watch: W,
@@ -103,8 +103,8 @@ impl<W: Watch> Block<'_, W> {
     }
 
     /// Notes that a per-CPU cache no longer allocates from this block.
-    pub(crate) fn let_go(&self) {
-        self.watch.changed(self.state.let_go());
+    pub(crate) fn release_block(&self) {
+        self.watch.changed(self.state.release_block());
     }
 
     /// Lowers the block's count of frames in use by `frames`. Their bits are clear already, or were
@@ -116,19 +116,19 @@ impl<W: Watch> Block<'_, W> {
     }
 
     /// Raises the bound of the orders of free runs to at least `to`.
-    fn raise(&self, to: Reach) {
-        if self.reach.load() < to && self.reach.raise(to) < to {
-            self.watch.reaches(to);
+    fn raise(&self, to: RunBound) {
+        if self.run_bound.load() < to && self.run_bound.raise(to) < to {
+            self.watch.run_bound_changed(to);
         }
     }
 
     /// Lowers the upper bound of the orders of free runs to `to`, unless the bitmap has a larger
     /// free run.
-    pub(crate) fn lower(&self, to: Reach) {
-        if self.reach.load() > to {
-            self.reach.lower(to);
-            self.watch.reaches(to);
-            self.raise(self.bits.reach().max(to));
+    pub(crate) fn lower(&self, to: RunBound) {
+        if self.run_bound.load() > to {
+            self.run_bound.lower(to);
+            self.watch.run_bound_changed(to);
+            self.raise(self.bits.run_bound().max(to));
         }
     }
 
@@ -153,7 +153,7 @@ impl<W: Watch> Block<'_, W> {
         let taken = taken?;
         self.touch(taken);
         // The bitmap is in the cache now. This spares the next search a look at it.
-        self.lower(self.bits.reach());
+        self.lower(self.bits.run_bound());
         Some(taken)
     }
 
@@ -163,7 +163,7 @@ impl<W: Watch> Block<'_, W> {
     pub(crate) fn take_run(&self, order: Order, admit: Admission) -> Option<usize> {
         let frames = 1 << order.get();
         if !self.state.load().is_free() && !self.bits.has_run(order) {
-            self.lower(Reach::of(order.get().saturating_sub(1)));
+            self.lower(RunBound::of(order.get().saturating_sub(1)));
             return None;
         }
         self.reserve(frames, frames, admit)?;
@@ -171,16 +171,16 @@ impl<W: Watch> Block<'_, W> {
             self.release(frames);
             // `take_run` may have held parts of a run for a moment, so another CPU may have set the
             // bound too low.
-            self.raise(Reach::ALL);
+            self.raise(RunBound::ALL);
             return None;
         };
-        if self.state.load().is_fine() {
+        if self.state.load().has_exact_marks() {
             for taken in words(first, frames) {
                 self.mark(taken);
             }
         }
         // The bitmap is in the cache now. This spares the next search a look at it.
-        self.lower(self.bits.reach());
+        self.lower(self.bits.run_bound());
         Some(first)
     }
 
@@ -205,7 +205,7 @@ impl<W: Watch> Block<'_, W> {
     /// The flag is read after the frames were taken. If the reporter made the marks exact before
     /// that, it held these frames then, so it no longer clears their marks.
     pub(crate) fn touch(&self, taken: Taken) {
-        if self.state.load().is_fine() {
+        if self.state.load().has_exact_marks() {
             self.mark(taken);
         }
     }
@@ -241,11 +241,11 @@ impl<W: Watch> Block<'_, W> {
         let change = self.state.release(frames);
         if change.old.used() == BLOCK_FRAMES {
             // The block had no free frame, so the runs of this `u64` are all that it has.
-            let reach = self.bits.reach_of(word, after);
-            self.lower(reach);
-            self.raise(reach);
-        } else if self.reach.load() != Reach::ALL {
-            self.raise(self.bits.reach_of(word, after));
+            let run_bound = self.bits.run_bound_of(word, after);
+            self.lower(run_bound);
+            self.raise(run_bound);
+        } else if self.run_bound.load() != RunBound::ALL {
+            self.raise(self.bits.run_bound_of(word, after));
         }
         self.watch.changed(change);
         change.new
@@ -256,9 +256,9 @@ impl<W: Watch> Block<'_, W> {
         let Some(change) = self.use_whole(|state| state.take_whole(mobility)) else {
             return false;
         };
-        if change.old.is_fine() {
+        if change.old.has_exact_marks() {
             self.forget_touched();
-            self.state.set_fine(false);
+            self.state.set_exact_marks(false);
         }
         true
     }
@@ -277,10 +277,10 @@ impl<W: Watch> Block<'_, W> {
 
     /// Drops the per-frame touched marks of a block that the caller owns. From here on the host may
     /// hold memory for any frame of it.
-    pub(crate) fn coarsen(&self) {
-        if self.state.load().is_fine() {
+    pub(crate) fn drop_exact_marks(&self) {
+        if self.state.load().has_exact_marks() {
             self.forget_touched();
-            self.state.set_fine(false);
+            self.state.set_exact_marks(false);
         }
     }
 
@@ -292,7 +292,7 @@ impl<W: Watch> Block<'_, W> {
     /// Puts an isolated block back. With `reported` the host has dropped its memory, so the block
     /// is no longer touched.
     pub(crate) fn put_back(&self, reported: bool) {
-        if reported && self.state.load().is_fine() {
+        if reported && self.state.load().has_exact_marks() {
             self.forget_touched();
         }
         self.watch.changed(self.state.put_back(reported));
@@ -317,7 +317,7 @@ impl<W: Watch> Block<'_, W> {
     /// Takes the block's memory online, all of it free. With `dropped` the host holds no memory for
     /// it. Returns `false` if the block is not offline.
     pub(crate) fn set_online(&self, dropped: bool) -> bool {
-        if dropped && self.state.load().is_fine() {
+        if dropped && self.state.load().has_exact_marks() {
             self.forget_touched();
         }
         let change = self.state.set_online(dropped);
@@ -334,7 +334,7 @@ impl<W: Watch> Block<'_, W> {
             return false;
         }
         // No CPU reads the bits of a block that is offline.
-        self.coarsen();
+        self.drop_exact_marks();
         self.bits.fill();
         let change = self.state.set_admitted();
         if let Some(change) = change {
@@ -358,16 +358,16 @@ impl<W: Watch> Block<'_, W> {
         self.watch.changed(change);
         if !take(self.bits) {
             self.release(frames);
-            self.raise(Reach::ALL);
+            self.raise(RunBound::ALL);
             return false;
         }
         // While the count includes these frames the block is not free. So no CPU can isolate it and
         // put it back as untouched between these two steps. Only the reporter makes marks exact.
-        if !self.state.load().is_fine() {
+        if !self.state.load().has_exact_marks() {
             for word in 0..WORDS {
                 touched.mark(word, !0);
             }
-            self.state.set_fine(true);
+            self.state.set_exact_marks(true);
         }
         true
     }

@@ -4,9 +4,9 @@
 use core::{error, fmt};
 
 use crate::{
-    AllocError, Allocator, Contents, Frame, Front, Order, Request,
+    AllocError, Allocator, Contents, CpuCache, Frame, Order, Request,
     frame::{PAGEBLOCK_FRAMES, index},
-    words::{Piece, freed_twice},
+    group_cache::{GroupMask, freed_twice},
 };
 
 /// Why a bulk allocation could not allocate all blocks.
@@ -38,7 +38,7 @@ impl Allocator<'_> {
     /// belong to the caller.
     pub fn allocate_bulk(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         request: Request,
         blocks: &mut [Frame],
     ) -> Result<(), BulkError> {
@@ -47,7 +47,7 @@ impl Allocator<'_> {
         while taken < blocks.len() {
             if from_word {
                 for block in &mut blocks[taken..] {
-                    let Some(frame) = front.words.pop(request.mobility) else {
+                    let Some(frame) = cache.groups.pop(request.mobility) else {
                         break;
                     };
                     *block = frame;
@@ -58,7 +58,7 @@ impl Allocator<'_> {
                 }
             }
             // This also takes the next group of 64 frames into the cache.
-            match self.allocate(front, request) {
+            match self.allocate(cache, request) {
                 Ok(frame) => blocks[taken] = frame,
                 Err(error) => return Err(BulkError { taken, error }),
             }
@@ -77,7 +77,7 @@ impl Allocator<'_> {
     /// and belong to the caller.
     pub fn allocate_pageblocks(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         request: Request,
         blocks: &mut [(Frame, Contents)],
     ) -> Result<(), BulkError> {
@@ -87,12 +87,12 @@ impl Allocator<'_> {
         };
         let mut taken = 0;
         while taken < blocks.len() {
-            taken += self.take_pageblocks(front, request, &mut blocks[taken..]);
+            taken += self.take_pageblocks(cache, request, &mut blocks[taken..]);
             if taken == blocks.len() {
                 break;
             }
             // The slow path may still find one. If not, it has the reason.
-            match self.allocate_known(front, request) {
+            match self.allocate_known(cache, request) {
                 Ok(known) => blocks[taken] = known,
                 Err(error) => return Err(BulkError { taken, error }),
             }
@@ -105,19 +105,19 @@ impl Allocator<'_> {
     /// filled in.
     fn take_pageblocks(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         request: Request,
         blocks: &mut [(Frame, Contents)],
     ) -> usize {
         let mut taken = 0_usize;
-        for zone in self.candidates(front.node, request) {
+        for zone in self.candidates(cache.node, request) {
             let at = self.zone(zone);
-            let spare = self.spare(zone, at.zone.floor(request, true), front) / PAGEBLOCK_FRAMES;
+            let spare = self.spare(zone, at.zone.floor(request, true), cache) / PAGEBLOCK_FRAMES;
             let most = blocks.len().min(taken.saturating_add(index(spare)));
             let first = taken;
             taken += at.take_wholes(request.mobility, &mut blocks[taken..most]);
             let frames = (taken - first) as u64 * PAGEBLOCK_FRAMES;
-            self.count(zone, front, -frames.cast_signed());
+            self.count(zone, cache, -frames.cast_signed());
         }
         taken
     }
@@ -130,33 +130,33 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// Panics like [`free`](Self::free).
-    pub fn free_bulk(&self, front: &mut Front, blocks: &[Frame], order: Order) {
+    pub fn free_bulk(&self, cache: &mut CpuCache, blocks: &[Frame], order: Order) {
         if order == Order::PAGEBLOCK {
-            self.give_pageblocks(front, blocks);
+            self.give_pageblocks(cache, blocks);
             return;
         }
         if order != Order::BASE {
             for &block in blocks {
-                self.free(front, block, order);
+                self.free(cache, block, order);
             }
             return;
         }
         let mut batch = FreeBatch::new();
         for &frame in blocks {
-            batch.free(self, front, frame);
+            batch.free(self, cache, frame);
         }
-        batch.finish(self, front);
+        batch.finish(self, cache);
     }
 
     /// Frees pageblocks to the zone. The cache does not keep them.
-    fn give_pageblocks(&self, front: &mut Front, blocks: &[Frame]) {
-        let kept = front.kept_pageblock();
+    fn give_pageblocks(&self, cache: &mut CpuCache, blocks: &[Frame]) {
+        let cached = cache.cached_pageblock();
         for &frame in blocks {
             assert!(
                 frame.is_aligned(Order::PAGEBLOCK),
                 "{frame:?} freed as a pageblock"
             );
-            if kept == Some(frame) {
+            if cached == Some(frame) {
                 freed_twice(frame);
             }
         }
@@ -165,18 +165,18 @@ impl Allocator<'_> {
             let (zone, _) = self.locate_managed(first);
             let given = self.zone(zone).give_wholes(rest);
             let frames = given as u64 * PAGEBLOCK_FRAMES;
-            self.count(zone, front, frames.cast_signed());
+            self.count(zone, cache, frames.cast_signed());
             rest = &rest[given..];
         }
     }
 
     /// Frees frames of one group of 64.
     #[inline(never)]
-    fn free_run(&self, front: &mut Front, run: Piece) {
+    fn free_run(&self, cache: &mut CpuCache, run: GroupMask) {
         match run.mask {
             0 => {}
-            u64::MAX => self.give_word(front, run),
-            _ => self.free_piece(front, run),
+            u64::MAX => self.give_word(cache, run),
+            _ => self.free_group(cache, run),
         }
     }
 }
@@ -188,13 +188,15 @@ impl Allocator<'_> {
 #[derive(Debug)]
 #[must_use = "frames are in it until it is finished"]
 pub struct FreeBatch {
-    run: Piece,
+    run: GroupMask,
 }
 
 impl FreeBatch {
     /// Returns an empty batch.
     pub const fn new() -> Self {
-        Self { run: Piece::NONE }
+        Self {
+            run: GroupMask::NONE,
+        }
     }
 
     /// Frees a frame, now or when the batch is finished.
@@ -202,11 +204,11 @@ impl FreeBatch {
     /// # Panics
     /// Panics like [`Allocator::free`], for this frame or an earlier one.
     #[inline]
-    pub fn free(&mut self, allocator: &Allocator<'_>, front: &mut Front, frame: Frame) {
-        let freed = Piece::of(frame);
+    pub fn free(&mut self, allocator: &Allocator<'_>, cache: &mut CpuCache, frame: Frame) {
+        let freed = GroupMask::of(frame);
         if freed.word != self.run.word {
             let run = core::mem::replace(&mut self.run, freed);
-            allocator.free_run(front, run);
+            allocator.free_run(cache, run);
         } else {
             self.run.check_without(freed.mask);
             self.run.mask |= freed.mask;
@@ -214,8 +216,8 @@ impl FreeBatch {
     }
 
     /// Frees the frames that are still in the batch.
-    pub fn finish(self, allocator: &Allocator<'_>, front: &mut Front) {
-        allocator.free_run(front, self.run);
+    pub fn finish(self, allocator: &Allocator<'_>, cache: &mut CpuCache) {
+        allocator.free_run(cache, self.run);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     bitmap::Taken,
     block::words,
     frame::{PAGEBLOCK_FRAMES, index},
-    giant::{GIANT_BLOCKS, GIANT_TREES, GIANT_TREES_SHIFT},
+    gib::{GIB_BLOCKS, GIB_TREES, GIB_TREES_SHIFT},
     state::Admission,
     summary::TREE_BLOCKS,
     zone::{Zone, ZoneRef},
@@ -33,7 +33,7 @@ impl Allocator<'_> {
         let admit = Admission {
             mobility: Mobility::Unmovable,
             any: true,
-            fine: self.hub.fine(),
+            exact_marks: self.shared.exact_marks(),
             hold: false,
             open: false,
         };
@@ -96,16 +96,16 @@ impl Zone<'_> {
     /// Counts the trees that a GiB at the edge of an extent lacks as in use. So such a GiB is never
     /// allocated whole.
     pub(crate) fn mark_missing_trees(&self) {
-        let mut giants = self.arrays.giants.iter();
+        let mut gibs = self.arrays.gibs.iter();
         for extent in self.extents.as_slice() {
-            for giant in 0..extent.giants() {
-                let first = (extent.first_giant() + giant) << GIANT_TREES_SHIFT;
+            for gib in 0..extent.gibs() {
+                let first = (extent.first_gib() + gib) << GIB_TREES_SHIFT;
                 let trees = extent.first_tree()..extent.first_tree() + extent.trees();
-                let end = trees.end.min(first + GIANT_TREES as u64);
-                let lacking = GIANT_TREES as u64 - (end - first.max(trees.start));
-                if let (Some(word), lacking @ 1..) = (giants.next(), lacking) {
+                let end = trees.end.min(first + GIB_TREES as u64);
+                let lacking = GIB_TREES as u64 - (end - first.max(trees.start));
+                if let (Some(word), lacking @ 1..) = (gibs.next(), lacking) {
                     let blocks = lacking * TREE_BLOCKS as u64;
-                    word.set_missing(u32::try_from(blocks).unwrap_or(GIANT_BLOCKS));
+                    word.set_missing(u32::try_from(blocks).unwrap_or(GIB_BLOCKS));
                 }
             }
         }

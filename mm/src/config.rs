@@ -8,7 +8,7 @@ use core::{error, fmt};
 use crate::{
     FrameRange,
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
-    giant::GIANT_TREES_SHIFT,
+    gib::GIB_TREES_SHIFT,
     node,
     summary::{TREE_BLOCKS, TREE_BLOCKS_SHIFT},
 };
@@ -97,7 +97,7 @@ impl<'a> Config<'a> {
             distances: &[],
             marks: Marks {
                 frames: false,
-                fresh: false,
+                uses: false,
             },
         }
     }
@@ -134,10 +134,10 @@ impl<'a> Config<'a> {
     ///
     /// They add 512 bytes of metadata per GiB.
     #[must_use]
-    pub const fn with_fresh_marks(self) -> Self {
+    pub const fn with_use_marks(self) -> Self {
         Self {
             marks: Marks {
-                fresh: true,
+                uses: true,
                 ..self.marks
             },
             ..self
@@ -151,7 +151,7 @@ pub(crate) struct Marks {
     /// Keep, for each frame, whether the host may hold memory for it.
     pub(crate) frames: bool,
     /// Keep, for each group of 64 frames, whether any of them was ever allocated.
-    pub(crate) fresh: bool,
+    pub(crate) uses: bool,
 }
 
 /// Why a configuration is invalid.
@@ -300,14 +300,14 @@ impl Extent {
     }
 
     /// Returns the number of the first GiB that contains some of these pageblocks.
-    pub(crate) const fn first_giant(self) -> u64 {
-        self.first_tree() >> GIANT_TREES_SHIFT
+    pub(crate) const fn first_gib(self) -> u64 {
+        self.first_tree() >> GIB_TREES_SHIFT
     }
 
     /// Returns the number of aligned GiBs that contain some of these pageblocks.
-    pub(crate) const fn giants(self) -> u64 {
+    pub(crate) const fn gibs(self) -> u64 {
         let last = self.first_tree() + self.trees() - 1;
-        (last >> GIANT_TREES_SHIFT) - self.first_giant() + 1
+        (last >> GIB_TREES_SHIFT) - self.first_gib() + 1
     }
 
     /// Returns `true` if a pageblock is in both extents.
@@ -345,8 +345,8 @@ impl Extents {
     }
 
     /// Returns the number of GiBs that contain parts of these extents, added up extent by extent.
-    pub(crate) fn giants(&self) -> u64 {
-        self.as_slice().iter().map(|extent| extent.giants()).sum()
+    pub(crate) fn gibs(&self) -> u64 {
+        self.as_slice().iter().map(|extent| extent.gibs()).sum()
     }
 
     /// Returns `true` if a pageblock is in both zones.

@@ -1,13 +1,13 @@
 //! Knowledge of the contents of a frame: whether the frame was ever allocated.
 //!
 //! A kernel whose memory starts zeroed, as that of a virtual machine, need not clear a frame that
-//! was never allocated before. The crate calls such frames *fresh*. That a frame was *reported*
-//! does not make it fresh: what the host provides for memory that it dropped is up to the host. A
+//! was never allocated before. Its contents are called *never used*. That a frame was *reported*
+//! does not make it unused: what the host provides for memory that it dropped is up to the host. A
 //! host that attaches ([`attach`](crate::attach)) and drops memory itself knows that it is zero
 //! again, and clears the marks.
 
 use crate::{
-    AllocError, Allocator, Frame, Front, Order, Request,
+    AllocError, Allocator, CpuCache, Frame, Order, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::{PAGEBLOCK_FRAMES, index},
     sync::{AtomicU8, Ordering},
@@ -19,7 +19,7 @@ use crate::{
 pub enum Contents {
     /// The block has the contents that it had when the allocator was created. No part of it was
     /// allocated since then, or since an attached host dropped it.
-    Fresh,
+    NeverUsed,
     /// The block may contain anything.
     Unknown,
 }
@@ -40,8 +40,8 @@ impl AtomicUsed {
     /// Sets the marks of the groups in the mask `words`. Returns `true` if all of them were
     /// unmarked.
     fn note(&self, words: u8) -> bool {
-        // One atomic change sets the mark. If two CPUs take frames of the same fresh group at once,
-        // only one of them gets `true`.
+        // One atomic change sets the mark. If two CPUs take frames of the same unused group at
+        // once, only one of them gets `true`.
         let marked = self.0.load(Ordering::Relaxed);
         marked & words != words && self.0.fetch_or(words, Ordering::Relaxed) & words == 0
     }
@@ -57,7 +57,7 @@ impl AtomicUsed {
 impl Zone<'_> {
     /// Notes that frames of the groups in the mask `words` of this block are allocated. Returns
     /// `true` if no frame of these groups was ever allocated before. Always returns `false` without
-    /// fresh marks.
+    /// use marks.
     pub(crate) fn hand_out_words(&self, block: usize, words: u8) -> bool {
         self.arrays
             .used
@@ -66,7 +66,7 @@ impl Zone<'_> {
     }
 
     /// Notes that the block of this order at `frame` is allocated. Returns `true` if no frame of
-    /// it, or of its group of 64, was ever allocated before. Always returns `false` without fresh
+    /// it, or of its group of 64, was ever allocated before. Always returns `false` without use
     /// marks.
     pub(crate) fn hand_out(&self, frame: Frame, order: Order) -> bool {
         if self.arrays.used.is_empty() {
@@ -77,10 +77,11 @@ impl Zone<'_> {
         };
         if order >= Order::PAGEBLOCK {
             let blocks = index(order.frames() / PAGEBLOCK_FRAMES);
-            // Not `all`, which would stop at the first block that is not fresh and leave the others
+            // Not `all`, which would stop at the first block that is in use and leave the others
             // unmarked.
-            return (block..block + blocks)
-                .fold(true, |fresh, block| self.hand_out_words(block, !0) & fresh);
+            return (block..block + blocks).fold(true, |unused, block| {
+                self.hand_out_words(block, !0) & unused
+            });
         }
         let size = u64::from(WORD_FRAMES);
         let first = frame.number() % PAGEBLOCK_FRAMES / size;
@@ -93,30 +94,29 @@ impl Zone<'_> {
 impl Allocator<'_> {
     /// Allocates one block, and returns its first frame and its known contents.
     ///
-    /// The contents are [`Fresh`](Contents::Fresh) if the block was never allocated before. Marks
-    /// exist for groups of 64 frames: after one frame of a group was allocated, the contents of the
-    /// others are [`Unknown`](Contents::Unknown), too. Without
-    /// [`Config::with_fresh_marks`](crate::Config::with_fresh_marks) the contents are always
-    /// unknown.
+    /// The contents are [`NeverUsed`](Contents::NeverUsed) if the block was never allocated before.
+    /// Marks exist for groups of 64 frames: after one frame of a group was allocated, the contents
+    /// of the others are [`Unknown`](Contents::Unknown), too. Without
+    /// [`Config::with_use_marks`](crate::Config::with_use_marks) the contents are always unknown.
     ///
     /// # Errors
     /// Fails like [`allocate`](Self::allocate).
     #[inline]
     pub fn allocate_known(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         request: Request,
     ) -> Result<(Frame, Contents), AllocError> {
-        if let Some(frame) = front
+        if let Some(frame) = cache
             .take_held(request)
-            .or_else(|| front.take_freed(request))
+            .or_else(|| cache.take_freed(request))
         {
             return Ok((frame, Contents::Unknown));
         }
-        if let Some(frame) = front.take_fresh(request) {
-            return Ok((frame, Contents::Fresh));
+        if let Some(frame) = cache.take_unused(request) {
+            return Ok((frame, Contents::NeverUsed));
         }
-        self.allocate_known_shared(front, request)
+        self.allocate_known_shared(cache, request)
     }
 
     /// Allocates a block that the cache does not hold. If its group of 64 frames was never
@@ -128,18 +128,18 @@ impl Allocator<'_> {
     #[inline(never)]
     fn allocate_known_shared(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         request: Request,
     ) -> Result<(Frame, Contents), AllocError> {
-        front.fresh = false;
-        let frame = self.allocate(front, request)?;
-        if !front.fresh {
+        cache.never_used = false;
+        let frame = self.allocate(cache, request)?;
+        if !cache.never_used {
             return Ok((frame, Contents::Unknown));
         }
         if request.order == Order::BASE && request.takes_any() {
-            let rest = front.words.empty_slot(request.mobility);
-            front.fresh_words[request.mobility.index()] = rest;
+            let rest = cache.groups.empty_slot(request.mobility);
+            cache.unused_groups[request.mobility.index()] = rest;
         }
-        Ok((frame, Contents::Fresh))
+        Ok((frame, Contents::NeverUsed))
     }
 }

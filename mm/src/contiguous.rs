@@ -4,7 +4,7 @@
 use core::{error, fmt, ops::Range};
 
 use crate::{
-    Allocator, Frame, FrameRange, Front, Order, RangeError, Request,
+    Allocator, CpuCache, Frame, FrameRange, Order, RangeError, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::PAGEBLOCK_FRAMES,
     state::BLOCK_FRAMES,
@@ -57,11 +57,11 @@ impl Allocator<'_> {
     /// 64 bytes more for each block in partial use.
     ///
     /// # Errors
-    /// Fails if there are no such frames (see [`ContiguousError`]). The cache `front` has been
+    /// Fails if there are no such frames (see [`ContiguousError`]). `cache` has been
     /// drained then.
     pub fn allocate_contiguous(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         frames: u64,
         within: Option<FrameRange>,
         request: Request,
@@ -70,14 +70,14 @@ impl Allocator<'_> {
             return Err(ContiguousError::None);
         }
         if within.is_none()
-            && let Some(block) = self.trim_block(front, frames, request)
+            && let Some(block) = self.trim_block(cache, frames, request)
         {
             return Ok(block);
         }
         let mut isolated = false;
-        for zone in self.candidates(front.node, request) {
+        for zone in self.candidates(cache.node, request) {
             let of = self.zone(zone).zone;
-            self.drain(front);
+            self.drain(cache);
             let floor = of.floor(request, false);
             if of.free_frames().saturating_sub(floor) < frames {
                 isolated |= of.isolated_frames() != 0;
@@ -88,7 +88,7 @@ impl Allocator<'_> {
                 align: request.order.frames(),
                 run: 0..0,
             };
-            let mut take = |range| self.allocate_range(front, range, request.mobility);
+            let mut take = |range| self.allocate_range(cache, range, request.mobility);
             let found = search.zone(of, within, &mut isolated, &mut take);
             if let Some(found) = found {
                 return Ok(found);
@@ -96,7 +96,7 @@ impl Allocator<'_> {
         }
         self.request_drain();
         Err(if isolated {
-            self.hub.missed();
+            self.shared.count_isolation_failure();
             ContiguousError::Isolated(frames)
         } else {
             ContiguousError::Exhausted(frames)
@@ -105,15 +105,20 @@ impl Allocator<'_> {
 
     /// Allocates a block of the next order and frees what exceeds `frames`. Returns `None` if there
     /// is no such block.
-    fn trim_block(&self, front: &mut Front, frames: u64, request: Request) -> Option<FrameRange> {
+    fn trim_block(
+        &self,
+        cache: &mut CpuCache,
+        frames: u64,
+        request: Request,
+    ) -> Option<FrameRange> {
         let order = Order::at_least(frames.max(request.order.frames()))?;
-        let start = self.allocate(front, Request { order, ..request }).ok()?;
+        let start = self.allocate(cache, Request { order, ..request }).ok()?;
         if order >= Order::PAGEBLOCK {
             self.split(start, order, Order::BASE);
         }
         let rest = order.frames() - frames;
         if rest != 0 {
-            self.free_range(front, FrameRange::new(start.offset(frames), rest));
+            self.free_range(cache, FrameRange::new(start.offset(frames), rest));
         }
         Some(FrameRange::new(start, frames))
     }
@@ -220,7 +225,7 @@ fn free_words(
         || state.is_offline()
         || state.is_huge()
         || state.count() == BLOCK_FRAMES
-        || zone.giant(block / TREE_BLOCKS).load().is_huge();
+        || zone.gib(block / TREE_BLOCKS).load().is_huge();
     let mut words = [0; WORDS];
     if !none {
         for (index, word) in words.iter_mut().enumerate() {

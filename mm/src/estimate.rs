@@ -1,5 +1,5 @@
 //! Estimates of how fragmented the free memory is, without reading the bitmap. [`FreeEstimate`] has
-//! bounds that follow from the summaries, the state words and the reaches (upper bounds of the
+//! bounds that follow from the summaries, the state words and the run bounds (upper bounds of the
 //! orders of free runs).
 
 use core::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use core::ops::RangeInclusive;
 use crate::{
     Allocator, Order,
     frame::{PAGEBLOCK_FRAMES, index},
-    reach::RUN_ORDERS,
+    run_bound::RUN_ORDERS,
     state::BLOCK_FRAMES,
     summary::TREE_BLOCKS,
 };
@@ -52,7 +52,7 @@ impl FreeEstimate {
     }
 
     fn bounds(&self, order: Order) -> Bounds {
-        // `Order::GIANT` is not counted. Order 10 is the largest that is.
+        // `Order::GIB` is not counted. Order 10 is the largest that is.
         self.usable[usize::from(order.get().min(Order::MAX.get()))]
     }
 
@@ -142,13 +142,13 @@ impl Allocator<'_> {
             }
             let blocks = tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS;
             let states = &zone.arrays.states[blocks.clone()];
-            for (state, reach) in states.iter().zip(&zone.arrays.reaches[blocks]) {
+            for (state, run_bound) in states.iter().zip(&zone.arrays.run_bounds[blocks]) {
                 let state = state.load();
                 let count = state.count();
                 if !state.is_free() && count < BLOCK_FRAMES {
                     let free = u64::from(BLOCK_FRAMES - count);
                     // A run has at most as many frames as are free.
-                    let largest = reach.load().largest().min(order_within(free));
+                    let largest = run_bound.load().largest().min(order_within(free));
                     estimate.count_partial(free, largest);
                 }
             }

@@ -79,7 +79,7 @@ impl fmt::Debug for Frame {
 
 /// The size of a block as the binary logarithm of its frames: 0 is one frame, 9 a pageblock.
 ///
-/// Valid orders are 0 to 10, and 18 for an aligned GiB ([`Order::GIANT`]).
+/// Valid orders are 0 to 10, and 18 for an aligned GiB ([`Order::GIB`]).
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Order(u8);
@@ -89,19 +89,19 @@ impl Order {
     pub const BASE: Self = Self(0);
     /// Order 9: a pageblock of 512 frames.
     pub const PAGEBLOCK: Self = Self(9);
-    /// Order 10: two adjacent pageblocks. The largest order apart from [`Order::GIANT`].
+    /// Order 10: two adjacent pageblocks. The largest order apart from [`Order::GIB`].
     pub const MAX: Self = Self(10);
     /// Order 18: an aligned GiB, one entry of an x86-64 page directory pointer table.
     ///
     /// It is allocated and freed in one step, like a pageblock. Statistics by order and free page
     /// reporting do not use this order.
-    pub const GIANT: Self = Self(18);
-    /// Number of orders from 0 to [`Order::MAX`], without [`Order::GIANT`].
+    pub const GIB: Self = Self(18);
+    /// Number of orders from 0 to [`Order::MAX`], without [`Order::GIB`].
     pub const COUNT: usize = Self::MAX.0 as usize + 1;
 
     /// Returns the order with this number, or `None` if it is above [`Order::MAX`].
     ///
-    /// So this never returns [`Order::GIANT`].
+    /// So this never returns [`Order::GIB`].
     #[inline]
     pub const fn new(order: u8) -> Option<Self> {
         if order <= Self::MAX.0 {

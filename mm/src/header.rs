@@ -57,13 +57,13 @@ pub(crate) struct ZoneRecord {
     /// offsets are in bytes, too. An optional array that does not exist has the offset 0.
     pub(crate) map: AtomicU64,
     /// Offset of the states of GiBs.
-    pub(crate) giants: AtomicU64,
+    pub(crate) gibs: AtomicU64,
     /// Offset of the summaries of trees.
     pub(crate) summaries: AtomicU64,
     /// Offset of the states of pageblocks.
     pub(crate) states: AtomicU64,
     /// Offset of the upper bounds of the orders of free runs.
-    pub(crate) reaches: AtomicU64,
+    pub(crate) run_bounds: AtomicU64,
     /// Offset of the allocation bitmaps.
     pub(crate) bits: AtomicU64,
     /// Offset of the marks of frames that were ever allocated.
@@ -95,7 +95,7 @@ pub(crate) struct Header {
     /// [`HOST_AWAKE`].
     pub(crate) host: AtomicU32,
     /// How often a request failed while free memory was isolated.
-    pub(crate) misses: AtomicU32,
+    pub(crate) isolation_failures: AtomicU32,
     spare: AtomicU32,
     /// The zones.
     pub(crate) zone: [ZoneRecord; MAX_ZONES],
@@ -123,8 +123,8 @@ impl ZoneRecord {
         self.managed.store(managed, order);
         self.trees.store(extents.trees(), order);
         self.map.store(plan.map[0] as u64, order);
-        self.giants.store(plan.giants as u64, order);
-        self.reaches.store(plan.reaches as u64, order);
+        self.gibs.store(plan.gibs as u64, order);
+        self.run_bounds.store(plan.run_bounds as u64, order);
         self.summaries.store(plan.summaries as u64, order);
         self.states.store(plan.states as u64, order);
         self.bits.store(plan.bits as u64, order);

@@ -82,7 +82,7 @@ pub struct Hinter {
     sweep: bool,
     sweeper: Reporter,
     /// The allocator's counter of requests that failed while blocks were isolated, as last read.
-    misses: u32,
+    isolation_failures: u32,
     counts: HintCounts,
 }
 
@@ -95,7 +95,7 @@ impl Hinter {
             not_before: Duration::ZERO,
             sweep: false,
             sweeper: Reporter::new(),
-            misses: 0,
+            isolation_failures: 0,
             counts: HintCounts {
                 entries: 0,
                 dropped: 0,
@@ -140,11 +140,11 @@ impl Hinter {
             self.leave_alone(now);
             return poll;
         };
-        let calls = allocator.hub.hints();
+        let calls = allocator.shared.hints();
         calls.work();
         self.sweep |= calls.take_missed();
-        if self.misses != allocator.hub.misses() {
-            self.misses = allocator.hub.misses();
+        if self.isolation_failures != allocator.shared.isolation_failures() {
+            self.isolation_failures = allocator.shared.isolation_failures();
             self.leave_alone(now.saturating_add(LEFT_ALONE));
         }
         if now < self.not_before {
@@ -204,7 +204,7 @@ impl Hinter {
         }
         let knows = !self.list.is_empty() || lists.iter().any(|list| list.len() != 0);
         self.since = knows.then(|| self.since.unwrap_or(now));
-        if !allocator.hub.hints().rest(knows, lists) {
+        if !allocator.shared.hints().rest(knows, lists) {
             return Some(now.saturating_add(HINT_PAUSE));
         }
         let pause = now.saturating_add(HINT_PAUSE);
@@ -270,7 +270,7 @@ impl Hinter {
             if let Err(error) = request.send(sink, poll) {
                 return End::Failed(error);
             }
-            if allocator.hub.misses() != self.misses {
+            if allocator.shared.isolation_failures() != self.isolation_failures {
                 return End::Missed;
             }
             if poll.requests >= POLL_REQUESTS || !allocator.is_hinting() {
@@ -302,7 +302,11 @@ impl Hinter {
                 self.sweep = false;
                 End::Sent
             }
-            PassEnd::WorkLeft if allocator.hub.misses() != self.misses => End::Missed,
+            PassEnd::WorkLeft
+                if allocator.shared.isolation_failures() != self.isolation_failures =>
+            {
+                End::Missed
+            }
             // Bounded: each such pass leaves less to report.
             PassEnd::WorkLeft if poll.frames != before => End::More,
             PassEnd::WorkLeft => End::Short,

@@ -27,7 +27,7 @@ pub const HINT_ENTRIES: usize = 2;
 pub const HINT_LIMIT: usize = if HINT_ENTRIES < 32 { HINT_ENTRIES } else { 32 };
 
 /// The bit of an entry that stands for an aligned GiB. Pageblock numbers are below it.
-const GIANT: u32 = 1 << 31;
+const GIB: u32 = 1 << 31;
 
 /// An entry of a hint list: a pageblock in which frames were freed, or a freed GiB.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -37,22 +37,22 @@ impl Hint {
     /// Returns the list entry for the pageblock of `frame`.
     pub(crate) fn block(frame: Frame) -> Self {
         // A frame number has 40 bits, so a pageblock number has 31.
-        Self(u32::try_from(frame.number() / PAGEBLOCK_FRAMES).unwrap_or(GIANT - 1))
+        Self(u32::try_from(frame.number() / PAGEBLOCK_FRAMES).unwrap_or(GIB - 1))
     }
 
     /// Returns the list entry for the GiB that starts with frame `first`.
-    pub(crate) fn giant(first: Frame) -> Self {
-        Self(Self::block(first).0 | GIANT)
+    pub(crate) fn gib(first: Frame) -> Self {
+        Self(Self::block(first).0 | GIB)
     }
 
     /// Returns the number of the first pageblock of the entry, and how many pageblocks the entry
     /// has: 1 or 512.
     pub(crate) fn blocks(self) -> (u32, u32) {
-        let giant = Order::GIANT.frames() / PAGEBLOCK_FRAMES;
-        if self.0 & GIANT == 0 {
+        let gib = Order::GIB.frames() / PAGEBLOCK_FRAMES;
+        if self.0 & GIB == 0 {
             (self.0, 1)
         } else {
-            (self.0 & !GIANT, u32::try_from(giant).unwrap_or(1))
+            (self.0 & !GIB, u32::try_from(gib).unwrap_or(1))
         }
     }
 }

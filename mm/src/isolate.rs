@@ -8,7 +8,7 @@ use crate::{
     frame::PAGEBLOCK_FRAMES,
     state::{Class, State},
     summary::TREE_BLOCKS,
-    zone::{FREE_GIANTS, Wanted, ZoneRef},
+    zone::{FREE_GIBS, Wanted, ZoneRef},
 };
 
 /// A free pageblock that is isolated: it cannot be allocated until [`Allocator::put_back`] puts it
@@ -112,8 +112,8 @@ impl ZoneRef<'_, '_> {
         let wanted = blocks.count_ones();
         zone.count_isolation();
         zone.count_isolated(frames_of(wanted));
-        let giant = zone.giant_of(tree);
-        if !zone.arrays.giants[giant].enter_many(wanted, || self.hand_down(giant)) {
+        let gib = zone.gib_of(tree);
+        if !zone.arrays.gibs[gib].enter_many(wanted, || self.hand_down(gib)) {
             zone.count_isolated(-frames_of(wanted));
             return 0;
         }
@@ -133,7 +133,7 @@ impl ZoneRef<'_, '_> {
             zone.count_free(-frames_of(count));
         }
         if lost != 0 {
-            self.leave_giant(giant, lost);
+            self.leave_gib(gib, lost);
             zone.count_isolated(-frames_of(lost));
         }
         taken
@@ -149,7 +149,7 @@ impl ZoneRef<'_, '_> {
         let mut touched = 0_u32;
         for offset in bits(blocks) {
             let state = &states[offset];
-            if reported && state.load().is_fine() {
+            if reported && state.load().has_exact_marks() {
                 zone.forget_touched(first + offset);
             }
             if state.put_back(reported).new.is_touched() {
@@ -168,18 +168,18 @@ impl ZoneRef<'_, '_> {
             }
         }
         let count = blocks.count_ones();
-        self.leave_giant(zone.giant_of(tree), count);
+        self.leave_gib(zone.gib_of(tree), count);
         for offset in bits(touched) {
-            self.hub.freed_block(|| zone.first_frame(first + offset));
+            self.shared.freed_block(|| zone.first_frame(first + offset));
         }
         zone.count_free(frames_of(count));
         zone.count_isolated(-frames_of(count));
     }
 
     /// Lowers the count of a GiB by `blocks` pageblocks that are free now.
-    fn leave_giant(self, giant: usize, blocks: u32) {
-        if self.zone.arrays.giants[giant].leave_many(blocks) {
-            self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+    fn leave_gib(self, gib: usize, blocks: u32) {
+        if self.zone.arrays.gibs[gib].leave_many(blocks) {
+            self.zone.arrays.gib_map.announce(FREE_GIBS, gib);
         }
     }
 }

@@ -18,7 +18,7 @@
 //! ```
 //! use core::{convert::Infallible, ptr::NonNull, time::Duration};
 //! use ebb_mm::{
-//!     Allocator, Config, FrameRange, Front, Mobility, Order, ReportSink, Reporter, Request,
+//!     Allocator, Config, CpuCache, FrameRange, Mobility, Order, ReportSink, Reporter, Request,
 //!     ZoneConfig, ZoneKind, metadata_layout,
 //! };
 //!
@@ -48,15 +48,15 @@
 //! allocator.set_reporting_order(Some(Order::PAGEBLOCK))?;
 //!
 //! // Each CPU has its own cache of free frames.
-//! let mut front = Front::new();
+//! let mut cache = CpuCache::new();
 //! let page = Request::new(Order::BASE, Mobility::Movable);
 //! let huge_page = Request::new(Order::PAGEBLOCK, Mobility::Movable);
-//! let frame = allocator.allocate(&mut front, page)?;
-//! let huge = allocator.allocate(&mut front, huge_page)?;
+//! let frame = allocator.allocate(&mut cache, page)?;
+//! let huge = allocator.allocate(&mut cache, huge_page)?;
 //! assert!(huge.is_aligned(Order::PAGEBLOCK));
-//! allocator.free(&mut front, frame, Order::BASE);
-//! allocator.free(&mut front, huge, Order::PAGEBLOCK);
-//! allocator.drain(&mut front);
+//! allocator.free(&mut cache, frame, Order::BASE);
+//! allocator.free(&mut cache, huge, Order::PAGEBLOCK);
+//! allocator.drain(&mut cache);
 //!
 //! // A kernel thread polls the reporter. The first poll starts the delay, the second one reports.
 //! let (mut reporter, mut host) = (Reporter::new(), Host(0));
@@ -74,7 +74,7 @@
 //! |---|---|
 //! | [`Config`], [`ZoneConfig`] | the memory to manage |
 //! | [`Allocator`] | allocates and frees; shared by all CPUs |
-//! | [`Front`] | the cache of free frames of one CPU, an argument of each allocation and free |
+//! | [`CpuCache`] | the cache of free frames of one CPU, an argument of each allocation and free |
 //! | [`Request`] | order, mobility, zone, node and reserve of an allocation |
 //! | [`Frame`], [`FrameRange`], [`Order`] | a page frame number, adjacent frames, a block size |
 //! | [`Reporter`], [`Hinter`], [`ReportSink`] | give free memory back to the host |
@@ -101,12 +101,12 @@
 //!          │   map        search hints, 32 bits for each 64 MiB, and   │
 //!          │              levels of 64 entries each above that         │     65
 //!          │   GiB map    search hints, 1 bit for each GiB, and levels │    < 1
-//!          │   giants     4 bytes for each GiB: blocks in use          │      4
+//!          │   gibs       4 bytes for each GiB: blocks in use          │      4
 //!          │   summaries  8 bytes for each 64 MiB: blocks by class     │    128
 //!          ├───────────────────────────────────────────────────────────┤
 //!          │ pageblocks:                                               │
 //!          │   states     2 bytes for each 2 MiB: frames in use, flags │   1024
-//!          │   reaches    1 byte for each 2 MiB: limit of free runs    │    512
+//!          │   run_bounds 1 byte for each 2 MiB: limit of free runs    │    512
 //!          ├───────────────────────────────────────────────────────────┤
 //!          │ bits         64 bytes for each 2 MiB: 1 = frame in use    │  32768
 //!          ├───────────────────────────────────────────────────────────┤
@@ -118,7 +118,7 @@
 //!          └───────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! [`Config::with_fresh_marks`] adds the array `used`, [`Config::with_frame_marks`] the array
+//! [`Config::with_use_marks`] adds the array `used`, [`Config::with_frame_marks`] the array
 //! `touched`.
 //!
 //! # Cargo features
@@ -147,25 +147,27 @@ pub mod attach;
 mod bitmap;
 mod block;
 mod bulk;
+mod cached_block;
 mod claim;
 mod compaction;
 mod config;
 mod contents;
 mod contiguous;
+mod cpu_cache;
 mod drain;
 mod error;
 mod estimate;
 mod fragmentation;
 mod frame;
-mod front;
-mod giant;
+#[cfg(not(ebb_model))]
+mod free_runs;
+mod gib;
+mod group_cache;
 mod header;
 mod hinting;
 mod hints;
-mod hub;
 mod hyperlist;
 mod isolate;
-mod kept;
 mod low_memory;
 mod lowmem_reserve;
 mod map;
@@ -175,18 +177,17 @@ mod mobility;
 mod model;
 mod node;
 mod online;
-#[cfg(not(ebb_model))]
-mod pieces;
 mod placing;
 mod range;
-mod reach;
 #[cfg(not(ebb_model))]
 mod reclaim;
 mod refill;
 mod report;
 mod reporting;
 mod request;
+mod run_bound;
 mod search;
+mod shared;
 mod state;
 mod stats;
 mod summary;
@@ -200,7 +201,6 @@ mod validate;
 pub mod view;
 mod watermark;
 mod whole;
-mod words;
 #[cfg(feature = "x86_64")]
 mod x86_64;
 mod zone;
@@ -209,17 +209,17 @@ pub use allocator::{Allocator, Events};
 pub use bulk::{BulkError, FreeBatch};
 pub use compaction::{
     BlockPlace, COPY_PAYS_AFTER, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock,
-    EmptyingGiant, GiantPlan, GiveBack, GiveBackPoll, NoGiant, NotAProactiveness,
-    PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE, PROACTIVE_SLICE, PROACTIVENESS,
-    Plan, Proactive, ProactivePoll, QUIET, Thresholds, ZoneFragmentation,
+    EmptyingGib, GibPlan, GiveBack, GiveBackPoll, NoGib, NotAProactiveness, PROACTIVE_INTERVAL,
+    PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE, PROACTIVE_SLICE, PROACTIVENESS, Plan, Proactive,
+    ProactivePoll, QUIET, Thresholds, ZoneFragmentation,
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;
 pub use contiguous::ContiguousError;
+pub use cpu_cache::CpuCache;
 pub use error::{AllocError, ClaimError, NotAHintLimit, NotWatermarks, OrderError};
 pub use estimate::FreeEstimate;
 pub use frame::{FRAME_SIZE, Frame, FrameRange, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER};
-pub use front::Front;
 pub use hinting::{HINT_BOUND, HINT_PAUSE, HintCounts, Hinter};
 pub use hints::{HINT_ENTRIES, HINT_LIMIT, HintList};
 pub use hyperlist::HINT_THRESHOLD_MAX;
@@ -237,7 +237,7 @@ pub use reporting::{Poll, REPORTING_DELAY, ReportSink, Reporter};
 pub use request::{Request, Reserve};
 pub use stats::{FreeAreas, Stats, ZoneStats};
 #[cfg(not(ebb_model))]
-pub use take::{OpenGiant, TAKE_BLOCKS, TakeError};
+pub use take::{OpenGib, TAKE_BLOCKS, TakeError};
 pub use validate::Broken;
 pub use watermark::{Watermarks, min_free_kbytes};
 #[cfg(feature = "x86_64")]

@@ -40,10 +40,10 @@ impl LowMemory {
     /// Ends the low state if the zone has at least `high` free frames. `free` is the number of free
     /// frames after an increase.
     ///
-    /// `SeqCst`, like the addition before this call and the exchange in `fell`: see the module
+    /// `SeqCst`, like the addition before this call and the exchange in `mark_low`: see the module
     /// documentation.
     #[inline]
-    pub(crate) fn rose(&self, free: u64, high: impl Fn() -> u64) {
+    pub(crate) fn clear_low(&self, free: u64, high: impl Fn() -> u64) {
         if load_in_order(&self.low) && free >= high() {
             self.end();
         }
@@ -61,7 +61,7 @@ impl LowMemory {
     ///
     /// `free` loads the count of free frames with `SeqCst`.
     #[cold]
-    pub(crate) fn fell(&self, marks: Watermarks, free: impl Fn() -> u64) -> bool {
+    pub(crate) fn mark_low(&self, marks: Watermarks, free: impl Fn() -> u64) -> bool {
         if self.is_low() || free() >= marks.low || self.low.swap(true, Ordering::SeqCst) {
             return false;
         }
@@ -105,14 +105,17 @@ mod model {
     impl Zone {
         fn take(&self) {
             self.free.fetch_sub(1, Ordering::SeqCst);
-            if self.edge.fell(MARKS, || self.free.load(Ordering::SeqCst)) {
+            if self
+                .edge
+                .mark_low(MARKS, || self.free.load(Ordering::SeqCst))
+            {
                 self.calls.fetch_add(1, Ordering::SeqCst);
             }
         }
 
         fn give(&self) {
             let free = self.free.fetch_add(1, Ordering::SeqCst) + 1;
-            self.edge.rose(free, || MARKS.high);
+            self.edge.clear_low(free, || MARKS.high);
         }
 
         fn calls(&self) -> u64 {

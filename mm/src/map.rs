@@ -9,8 +9,8 @@
 //! - A CPU that finds nothing clears the bit, then looks at the item again, and announces it if
 //!   something was freed.
 //!
-//! As with [`Reach`](crate::reach::Reach), `SeqCst` ensures that at least one of two CPUs that do
-//! this at once sees the other.
+//! As with [`RunBound`](crate::run_bound::RunBound), `SeqCst` ensures that at least one of two CPUs
+//! that do this at once sees the other.
 
 use core::ops::Range;
 

@@ -15,10 +15,10 @@ use crate::{
     config::{self, Config, ConfigError, Extents, MAX_ZONES, Marks},
     contents::AtomicUsed,
     frame::index,
-    giant::AtomicGiant,
+    gib::AtomicGib,
     header::Header,
     map::{self, LEVELS, Map},
-    reach::AtomicReach,
+    run_bound::AtomicRunBound,
     state::AtomicState,
     summary::{AtomicSummary, TREE_BLOCKS},
     sync::AtomicU64,
@@ -27,7 +27,7 @@ use crate::{
 /// Number of `u64`s of a group in a zone's search hints of trees: four cache lines.
 const TREE_KINDS: usize = 32;
 /// Number of `u64`s of a group in a zone's search hints of GiBs.
-const GIANT_KINDS: usize = 1;
+const GIB_KINDS: usize = 1;
 
 /// The positions of a zone's arrays: their offsets from the start of the metadata, in bytes.
 #[derive(Copy, Clone, Debug, Default)]
@@ -35,19 +35,19 @@ pub(crate) struct ZonePlan {
     /// Number of trees (64 MiB).
     pub(crate) trees: usize,
     /// Number of GiBs.
-    pub(crate) giant_count: usize,
+    pub(crate) gib_count: usize,
     /// Search hints of trees, by level.
     pub(crate) map: [usize; LEVELS],
     /// Search hints of GiBs, by level.
-    pub(crate) giant_map: [usize; LEVELS],
+    pub(crate) gib_map: [usize; LEVELS],
     /// States of GiBs.
-    pub(crate) giants: usize,
+    pub(crate) gibs: usize,
     /// Summaries of trees.
     pub(crate) summaries: usize,
     /// States of pageblocks.
     pub(crate) states: usize,
     /// Upper bounds of the orders of free runs.
-    pub(crate) reaches: usize,
+    pub(crate) run_bounds: usize,
     /// Allocation bitmaps.
     pub(crate) bits: usize,
     /// Marks of groups of 64 frames that were ever allocated. 0 if there are none.
@@ -79,22 +79,22 @@ impl Plan {
         };
         for (plan, extents) in zones.iter_mut().zip(extents) {
             plan.trees = index(extents.trees());
-            plan.giant_count = index(extents.giants());
+            plan.gib_count = index(extents.gibs());
             let word = Layout::new::<AtomicU64>();
             plan.map = map::lengths(plan.trees, TREE_KINDS).map(|length| array(length, word));
-            plan.giant_map =
-                map::lengths(plan.giant_count, GIANT_KINDS).map(|length| array(length, word));
-            plan.giants = array(plan.giant_count, Layout::new::<AtomicGiant>());
+            plan.gib_map =
+                map::lengths(plan.gib_count, GIB_KINDS).map(|length| array(length, word));
+            plan.gibs = array(plan.gib_count, Layout::new::<AtomicGib>());
             plan.summaries = array(plan.trees, Layout::new::<AtomicSummary>());
         }
         for plan in &mut zones {
             plan.states = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicState>());
-            plan.reaches = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicReach>());
+            plan.run_bounds = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicRunBound>());
         }
         for plan in &mut zones {
             plan.bits = array(plan.trees * TREE_BLOCKS, Layout::new::<Line>());
         }
-        for plan in zones.iter_mut().filter(|_| marks.fresh) {
+        for plan in zones.iter_mut().filter(|_| marks.uses) {
             plan.used = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicUsed>());
         }
         for plan in zones.iter_mut().filter(|_| marks.frames) {
@@ -108,11 +108,11 @@ impl Plan {
 /// needs.
 ///
 /// Each GiB of memory needs 33.7 KiB: 32 KiB for the bitmap (one bit for each frame), 1 KiB for
-/// states (two bytes for each pageblock), 512 bytes for reaches (one byte for each pageblock), and
-/// 196 bytes for summaries and maps. The header needs one page, and each zone less than a KiB.
+/// states (two bytes for each pageblock), 512 bytes for run bounds (one byte for each pageblock),
+/// and 196 bytes for summaries and maps. The header needs one page, and each zone less than a KiB.
 ///
 /// [`Config::with_frame_marks`] adds 32 KiB per GiB. They stay untouched unless blocks below order
-/// 9 are reported. [`Config::with_fresh_marks`] adds 512 bytes per GiB.
+/// 9 are reported. [`Config::with_use_marks`] adds 512 bytes per GiB.
 ///
 /// # Errors
 /// Fails if the configuration is invalid.
@@ -127,18 +127,18 @@ pub(crate) struct Arrays<'m> {
     /// Search hints by tree: which trees may have blocks of a kind.
     pub(crate) map: Map<'m>,
     /// Search hints by GiB: which GiBs may be free.
-    pub(crate) giant_map: Map<'m>,
+    pub(crate) gib_map: Map<'m>,
     /// The states of the GiBs.
-    pub(crate) giants: &'m [AtomicGiant],
+    pub(crate) gibs: &'m [AtomicGib],
     /// By tree: the number of pageblocks of each class.
     pub(crate) summaries: &'m [AtomicSummary],
     /// The state words: the number of frames in use, and flags.
     pub(crate) states: &'m [AtomicState],
     /// The upper bounds of the orders of free runs.
-    pub(crate) reaches: &'m [AtomicReach],
+    pub(crate) run_bounds: &'m [AtomicRunBound],
     /// The allocation bitmaps.
     pub(crate) bits: &'m [Line],
-    /// Which groups of 64 frames were ever allocated. Empty without fresh marks.
+    /// Which groups of 64 frames were ever allocated. Empty without use marks.
     pub(crate) used: &'m [AtomicUsed],
     /// Which frames the host may hold memory for. Empty without frame marks.
     pub(crate) touched: &'m [Line],
@@ -178,11 +178,11 @@ pub(crate) unsafe fn map<'m>(
         unsafe {
             Arrays {
                 map: maps(base, zone.map, zone.trees, TREE_KINDS),
-                giant_map: maps(base, zone.giant_map, zone.giant_count, GIANT_KINDS),
-                giants: array(base, zone.giants, zone.giant_count),
+                gib_map: maps(base, zone.gib_map, zone.gib_count, GIB_KINDS),
+                gibs: array(base, zone.gibs, zone.gib_count),
                 summaries: array(base, zone.summaries, zone.trees),
                 states: array(base, zone.states, blocks),
-                reaches: array(base, zone.reaches, blocks),
+                run_bounds: array(base, zone.run_bounds, blocks),
                 bits: array(base, zone.bits, blocks),
                 used: array(base, zone.used, marked(zone.used)),
                 touched: array(base, zone.touched, marked(zone.touched)),

@@ -9,8 +9,8 @@ use crate::{
     Mobility, Order,
     bitmap::{Line, Taken, WORDS},
     block::{Block, Watch, words},
-    giant::AtomicGiant,
-    reach::{AtomicReach, Reach},
+    gib::AtomicGib,
+    run_bound::{AtomicRunBound, RunBound},
     state::{Admission, AtomicState, Change, Class, State},
 };
 
@@ -28,13 +28,13 @@ impl Watch for Unwatched {
     }
     fn leave(&self) {}
     fn changed(&self, _: Change) {}
-    fn reaches(&self, _: Reach) {}
+    fn run_bound_changed(&self, _: RunBound) {}
 }
 
 /// A [`Watch`] that counts the pageblock in the word of its GiB, as a zone does.
-pub(crate) struct InGiant<'a>(&'a AtomicGiant);
+pub(crate) struct InGib<'a>(&'a AtomicGib);
 
-impl Watch for InGiant<'_> {
+impl Watch for InGib<'_> {
     fn enter(&self) -> bool {
         self.0.enter(|| ())
     }
@@ -46,7 +46,7 @@ impl Watch for InGiant<'_> {
             self.leave();
         }
     }
-    fn reaches(&self, _: Reach) {}
+    fn run_bound_changed(&self, _: RunBound) {}
 }
 
 /// The metadata of one pageblock and of its GiB. Each bitmap word has a cell that stands for the
@@ -55,8 +55,8 @@ pub(crate) struct Memory {
     pub(crate) state: AtomicState,
     bits: Line,
     touched: Line,
-    reach: AtomicReach,
-    pub(crate) giant: AtomicGiant,
+    run_bound: AtomicRunBound,
+    pub(crate) gib: AtomicGib,
     frames: [UnsafeCell<u32>; WORDS],
 }
 
@@ -65,13 +65,13 @@ pub(crate) struct Memory {
 pub(crate) const ADMIT: Admission = Admission {
     mobility: Mobility::Movable,
     any: false,
-    fine: false,
+    exact_marks: false,
     hold: false,
     open: false,
 };
 /// Like [`ADMIT`], with exact touched bits for the frames.
-const FINE: Admission = Admission {
-    fine: true,
+const EXACT_MARKS: Admission = Admission {
+    exact_marks: true,
     ..ADMIT
 };
 
@@ -82,8 +82,8 @@ impl Memory {
             state: AtomicState::zero(),
             bits: Line::zero(),
             touched: Line::zero(),
-            reach: AtomicReach::zero(),
-            giant: AtomicGiant::zero(),
+            run_bound: AtomicRunBound::zero(),
+            gib: AtomicGib::zero(),
             frames: core::array::from_fn(|_| UnsafeCell::new(0)),
         }
     }
@@ -104,20 +104,20 @@ impl Memory {
             state: &self.state,
             bits: &self.bits,
             touched: Some(&self.touched),
-            reach: &self.reach,
+            run_bound: &self.run_bound,
             watch: Unwatched,
         }
     }
 
     /// Returns the pageblock as the only pageblock of its GiB. It has no touched bits for single
     /// frames.
-    pub(crate) fn block_of_giant(&self) -> Block<'_, InGiant<'_>> {
+    pub(crate) fn block_of_gib(&self) -> Block<'_, InGib<'_>> {
         Block {
             state: &self.state,
             bits: &self.bits,
             touched: None,
-            reach: &self.reach,
-            watch: InGiant(&self.giant),
+            run_bound: &self.run_bound,
+            watch: InGib(&self.gib),
         }
     }
 
@@ -342,13 +342,13 @@ fn a_frame_in_use_is_never_without_its_mark() {
                 }
             },
             // An allocation of a frame that is not freed.
-            |m| _ = m.block().take_word(1, FINE),
+            |m| _ = m.block().take_word(1, EXACT_MARKS),
         ],
         || Memory::with_free(&[2]),
         |m| {
             let state = m.state.load();
             assert!(state.is_touched());
-            if state.is_fine() {
+            if state.has_exact_marks() {
                 for word in 0..WORDS {
                     let unmarked = m.bits.word(word) & !m.touched.word(word);
                     assert_eq!(unmarked, 0, "word {word}");
@@ -369,13 +369,13 @@ fn a_block_reported_whole_is_untouched_or_taken_since() {
                     m.block().put_back(true);
                 }
             },
-            |m| _ = m.block().take_word(64, FINE),
+            |m| _ = m.block().take_word(64, EXACT_MARKS),
         ],
         || {
             let memory = Memory::new();
             memory
                 .block()
-                .take_word(64, FINE)
+                .take_word(64, EXACT_MARKS)
                 .map(|taken| memory.block().give_word(taken));
             memory
         },
@@ -384,7 +384,7 @@ fn a_block_reported_whole_is_untouched_or_taken_since() {
             let used = m.bits.count_ones() != 0;
             assert!(!used || state.is_touched());
             let marked = (0..WORDS).all(|word| m.bits.word(word) & !m.touched.word(word) == 0);
-            assert!(if state.is_fine() {
+            assert!(if state.has_exact_marks() {
                 marked
             } else {
                 m.touched.count_ones() == 0
@@ -394,16 +394,16 @@ fn a_block_reported_whole_is_untouched_or_taken_since() {
 }
 
 /// Allocates the GiB as one block, writes to all cells and frees it.
-fn take_giant(memory: &Memory) {
-    if memory.giant.take(Mobility::Movable) {
+fn take_gib(memory: &Memory) {
+    if memory.gib.take(Mobility::Movable) {
         memory.write(0..WORDS);
-        memory.giant.give();
+        memory.gib.give();
     }
 }
 
 /// Like [`take_word`], and counts the pageblock in its GiB.
-pub(crate) fn take_word_of_giant(memory: &Memory) {
-    let block = memory.block_of_giant();
+pub(crate) fn take_word_of_gib(memory: &Memory) {
+    let block = memory.block_of_gib();
     if let Some(taken) = block.take_word(64, ADMIT) {
         memory.write([taken.word]);
         block.give_word(taken);
@@ -411,79 +411,79 @@ pub(crate) fn take_word_of_giant(memory: &Memory) {
 }
 
 /// Asserts that the whole pageblock and its GiB are free.
-pub(crate) fn assert_giant_free(memory: &Memory) {
+pub(crate) fn assert_gib_free(memory: &Memory) {
     memory.assert_free();
-    assert!(memory.giant.load().is_free());
+    assert!(memory.gib.load().is_free());
 }
 
 #[test]
 #[ignore = "long: make test-models"]
-fn a_giant_is_nobody_elses() {
+fn a_gib_is_nobody_elses() {
     check(
-        vec![take_giant, take_word_of_giant, |m| {
-            let block = m.block_of_giant();
+        vec![take_gib, take_word_of_gib, |m| {
+            let block = m.block_of_gib();
             if block.take_whole(Mobility::Unmovable) {
                 m.write([0]);
                 block.give_whole();
             }
         }],
         Memory::new,
-        assert_giant_free,
+        assert_gib_free,
     );
 }
 
 #[test]
 #[ignore = "long: make test-models"]
-fn who_enters_a_giant_for_several_blocks_leaves_with_those_that_it_cannot_take() {
+fn who_enters_a_gib_for_several_blocks_leaves_with_those_that_it_cannot_take() {
     check(
-        vec![take_giant, take_word_of_giant, |m| {
+        vec![take_gib, take_word_of_gib, |m| {
             // The reporter finds two pageblocks of a tree free, and can take one at most.
-            if m.giant.enter_many(2, || ()) {
+            if m.gib.enter_many(2, || ()) {
                 let taken = m.state.isolate(State::is_touched_whole).is_some();
-                m.giant.leave_many(2 - u32::from(taken));
+                m.gib.leave_many(2 - u32::from(taken));
                 if taken {
                     m.write(0..WORDS);
                     m.state.put_back(true);
-                    m.giant.leave_many(1);
+                    m.gib.leave_many(1);
                 }
             }
         }],
         || {
             let memory = Memory::new();
-            take_word_of_giant(&memory);
+            take_word_of_gib(&memory);
             memory
         },
-        assert_giant_free,
+        assert_gib_free,
     );
 }
 
 #[test]
-fn two_who_take_a_giant_are_apart() {
+fn two_who_take_a_gib_are_apart() {
     check(
-        vec![take_giant, take_giant, take_word_of_giant],
+        vec![take_gib, take_gib, take_word_of_gib],
         Memory::new,
-        assert_giant_free,
+        assert_gib_free,
     );
 }
 
 #[test]
-fn the_parts_of_a_giant_are_not_shared() {
+fn the_parts_of_a_gib_are_not_shared() {
     check(
         vec![
             |m| {
-                if m.giant.take(Mobility::Movable) {
+                if m.gib.take(Mobility::Movable) {
                     m.write(0..WORDS);
                     // A split does this for each pageblock and then for the GiB, which has one
                     // pageblock here.
                     assert!(m.state.take_whole(Mobility::Movable).is_some());
-                    m.giant.split(1);
-                    m.block_of_giant().give_whole();
+                    m.gib.split(1);
+                    m.block_of_gib().give_whole();
                 }
             },
-            take_word_of_giant,
+            take_word_of_gib,
         ],
         Memory::new,
-        assert_giant_free,
+        assert_gib_free,
     );
 }
 

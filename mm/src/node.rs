@@ -1,7 +1,7 @@
 //! NUMA nodes: the order in which a request tries the zones, and which zones it may use.
 
 use crate::{
-    Allocator, Front, Request, Stats, ZoneKind,
+    Allocator, CpuCache, Request, Stats, ZoneKind,
     config::{Config, ConfigError, MAX_ZONES},
 };
 
@@ -12,7 +12,7 @@ pub const MAX_NODES: usize = 32;
 /// The NUMA node that a block should come from.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum NodePolicy {
-    /// The node of the request's [`Front`], or else the nearest node to it.
+    /// The node of the request's [`CpuCache`], or else the nearest node to it.
     Local,
     /// This node, or else the nearest node to it. A node that the configuration does not have
     /// counts as node 0.
@@ -138,19 +138,19 @@ impl Allocator<'_> {
         nearest.is_some_and(|&nearest| on(zone) == on(usize::from(nearest)))
     }
 
-    /// Returns whether `front` may keep frames of `zone` that its CPU frees. It may not if the zone
+    /// Returns whether `cache` may keep frames of `zone` that its CPU frees. It may not if the zone
     /// is on another node, as the frames would be handed out to requests for the local node. It may
     /// not either if the zone has a reserve, as the frames would be handed out to requests that
     /// must leave it.
-    pub(crate) fn may_keep(&self, zone: usize, front: &Front) -> bool {
-        self.is_nearest(zone, front.node) && !self.zone(zone).zone.is_protected()
+    pub(crate) fn may_keep(&self, zone: usize, cache: &CpuCache) -> bool {
+        self.is_nearest(zone, cache.node) && !self.zone(zone).zone.is_protected()
     }
 
-    /// Returns whether frames of `zone` in `front` may serve `request`: the zone is on the node
+    /// Returns whether frames of `zone` in `cache` may serve `request`: the zone is on the node
     /// that the request prefers, of a kind that it accepts, and keeps no reserve from it.
-    pub(crate) fn suits(&self, zone: usize, front: &Front, request: Request) -> bool {
+    pub(crate) fn suits(&self, zone: usize, cache: &CpuCache, request: Request) -> bool {
         let of = self.zone(zone).zone;
-        let node = request.node.start(front.node);
+        let node = request.node.start(cache.node);
         let near = match request.node {
             NodePolicy::Only(_) => of.node == node,
             NodePolicy::Local | NodePolicy::Prefer(_) => self.is_nearest(zone, node),

@@ -4,8 +4,8 @@
 use core::{error, fmt};
 
 use crate::{
-    Allocator, Frame, FrameRange, Front, Order, PutBack, frame::PAGEBLOCK_FRAMES, sync::Ordering,
-    zone::ZoneRef,
+    Allocator, CpuCache, Frame, FrameRange, Order, PutBack, frame::PAGEBLOCK_FRAMES,
+    sync::Ordering, zone::ZoneRef,
 };
 
 /// Why a range did not go offline or come online. The allocator is unchanged in that case.
@@ -45,7 +45,7 @@ impl fmt::Display for OnlineError {
 impl error::Error for OnlineError {}
 
 impl Allocator<'_> {
-    /// Takes the pageblocks of `range` offline. All their frames must be free. Drains `front`
+    /// Takes the pageblocks of `range` offline. All their frames must be free. Drains `cache`
     /// first. Other threads may allocate at the same time.
     ///
     /// To start with memory that is offline, name it in the configuration and take it offline
@@ -56,8 +56,8 @@ impl Allocator<'_> {
     /// which may be in the caches of other CPUs. Those have been requested to drain, so a later
     /// call may succeed. `Offline` or `NotManaged` if a pageblock is offline already or not of the
     /// allocator. The pageblocks taken before the failure are brought back online.
-    pub fn offline(&self, front: &mut Front, range: FrameRange) -> Result<(), OnlineError> {
-        self.drain(front);
+    pub fn offline(&self, cache: &mut CpuCache, range: FrameRange) -> Result<(), OnlineError> {
+        self.drain(cache);
         let taken = self.for_each_block(range, |at, block, frames| {
             let state = at.zone.arrays.states[block].load();
             if state.is_offline() {

@@ -103,7 +103,7 @@ impl Iterator for FreeParts<'_, '_> {
                 let of = |wanted: Wanted| self.zone.arrays.map.next(wanted.kind(), self.from);
                 let found = [Wanted::Touched, Wanted::Untouched].map(of);
                 let first = found.into_iter().flatten().min()?;
-                (self.zone.giant_trees(first), false)
+                (self.zone.gib_trees(first), false)
             }
         };
         if trees.is_empty() {
@@ -136,7 +136,7 @@ impl Iterator for FreeTrees<'_, '_> {
                 return Some(tree);
             }
             let last = map.last(kind, self.below?)?;
-            let first = self.zone.giant_trees(last).start;
+            let first = self.zone.gib_trees(last).start;
             (self.from, self.end, self.below) = (first, last + 1, Some(first));
         }
     }

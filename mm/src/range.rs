@@ -4,7 +4,7 @@
 use core::{error, fmt};
 
 use crate::{
-    Allocator, Frame, FrameRange, Front, Mobility,
+    Allocator, CpuCache, Frame, FrameRange, Mobility,
     bitmap::{Taken, WORD_FRAMES},
     frame::PAGEBLOCK_FRAMES,
     state::{Admission, BLOCK_FRAMES},
@@ -38,7 +38,7 @@ impl fmt::Display for RangeError {
 impl error::Error for RangeError {}
 
 impl Allocator<'_> {
-    /// Allocates exactly the frames of `range`, all or none, for `mobility`. Drains `front` first.
+    /// Allocates exactly the frames of `range`, all or none, for `mobility`. Drains `cache` first.
     /// The frames are single frames of order 0: free them one by one or with
     /// [`free_range`](Self::free_range).
     ///
@@ -50,13 +50,13 @@ impl Allocator<'_> {
     /// per-CPU caches have been requested to drain.
     pub fn allocate_range(
         &self,
-        front: &mut Front,
+        cache: &mut CpuCache,
         range: FrameRange,
         mobility: Mobility,
     ) -> Result<(), RangeError> {
-        self.drain(front);
+        self.drain(cache);
         let taken = self
-            .look_at_range(range)
+            .check_range(range)
             .and_then(|()| self.take_range(range, mobility));
         if let Err(RangeError::InUse(_)) = taken {
             self.request_drain();
@@ -69,16 +69,16 @@ impl Allocator<'_> {
     ///
     /// # Panics
     /// If one of the frames is not managed or not in use. A frame freed twice may be noticed later,
-    /// when `front` returns it to the bitmap.
-    pub fn free_range(&self, front: &mut Front, range: FrameRange) {
+    /// when `cache` returns it to the bitmap.
+    pub fn free_range(&self, cache: &mut CpuCache, range: FrameRange) {
         self.for_each_word(range, |found| {
             let Some((at, block, word)) = found else {
                 panic!("a frame of {range:?} is not managed")
             };
             let first = at.zone.first_frame(block).number() / u64::from(WORD_FRAMES);
             self.give_word(
-                front,
-                crate::words::Piece {
+                cache,
+                crate::group_cache::GroupMask {
                     word: first + word.word as u64,
                     mask: word.mask,
                 },
@@ -89,12 +89,12 @@ impl Allocator<'_> {
 
     /// Checks that all frames of `range` are free, and changes nothing. Fails with the first frame
     /// that is not.
-    fn look_at_range(&self, range: FrameRange) -> Result<(), RangeError> {
+    fn check_range(&self, range: FrameRange) -> Result<(), RangeError> {
         let mut seen = range.start;
         let mut found = Ok(());
         self.for_each_word(range, |word| {
             found = match word {
-                Some((at, block, word)) => at.look_at(block, word),
+                Some((at, block, word)) => at.check_word(block, word),
                 None => Err(RangeError::NotManaged(seen)),
             };
             if let Some((_, _, word)) = word {
@@ -111,7 +111,7 @@ impl Allocator<'_> {
         let admit = Admission {
             mobility,
             any: true,
-            fine: self.hub.fine(),
+            exact_marks: self.shared.exact_marks(),
             hold: false,
             open: false,
         };
@@ -131,7 +131,7 @@ impl Allocator<'_> {
             }
             // Its owner may have freed it since.
             let lost = RangeError::InUse(at.frame_of(block, word));
-            done = Err(at.look_at(block, word).err().unwrap_or(lost));
+            done = Err(at.check_word(block, word).err().unwrap_or(lost));
             false
         });
         if done.is_err() {
@@ -163,7 +163,7 @@ impl ZoneRef<'_, '_> {
 
     /// Checks that the frames of `word` in `block` are free. Fails with the first frame that is
     /// not, and the reason.
-    fn look_at(self, block: usize, word: Taken) -> Result<(), RangeError> {
+    fn check_word(self, block: usize, word: Taken) -> Result<(), RangeError> {
         let state = self.zone.arrays.states[block].load();
         let used = self.zone.arrays.bits[block].word(word.word) & word.mask;
         let first = self.frame_of(block, word);

@@ -15,7 +15,7 @@ use crate::{
     frame::PAGEBLOCK_FRAMES,
     state::{Class, State},
     summary::TREE_BLOCKS,
-    take::{OpenGiant, TAKE_BLOCKS},
+    take::{OpenGib, TAKE_BLOCKS},
     zone::{Wanted, Zone},
 };
 
@@ -56,7 +56,7 @@ pub struct Step<E> {
 pub struct Reclaimer {
     zone: usize,
     tree: usize,
-    misses: Option<u32>,
+    isolation_failures: Option<u32>,
 }
 
 impl Reclaimer {
@@ -65,7 +65,7 @@ impl Reclaimer {
         Self {
             zone: 0,
             tree: 0,
-            misses: None,
+            isolation_failures: None,
         }
     }
 
@@ -104,11 +104,11 @@ impl Reclaimer {
             ranges: 0,
             end: StepEnd::More,
         };
-        let misses = attached.misses();
+        let isolation_failures = attached.isolation_failures();
         if self
-            .misses
-            .replace(misses)
-            .is_some_and(|seen| seen != misses)
+            .isolation_failures
+            .replace(isolation_failures)
+            .is_some_and(|seen| seen != isolation_failures)
         {
             step.end = StepEnd::Missed;
             return step;
@@ -147,16 +147,16 @@ impl Reclaimer {
         step: &mut Step<S::Error>,
         wanted: &mut impl FnMut(Frame) -> bool,
     ) -> bool {
-        let Ok(mut open) = OpenGiant::enter(zone, self.tree) else {
+        let Ok(mut open) = OpenGib::enter(zone, self.tree) else {
             self.tree += 1;
             return false;
         };
         let spare = (zone.free_frames() / FREE_PART).min(most);
         let mut limit = spare.div_ceil(PAGEBLOCK_FRAMES).max(1);
-        let giant = zone.giant_of(self.tree);
+        let gib = zone.gib_of(self.tree);
         let mut ranges = [FrameRange::new(Frame::new(0), 0); TAKE_BLOCKS];
         let mut count: usize = 0;
-        'trees: while self.tree < zone.trees() && zone.giant_of(self.tree) == giant {
+        'trees: while self.tree < zone.trees() && zone.gib_of(self.tree) == gib {
             if zone.summary(self.tree).count(Class::Touched) != 0 {
                 for block in self.tree * TREE_BLOCKS..(self.tree + 1) * TREE_BLOCKS {
                     if limit == 0 || open.is_full() {
@@ -213,7 +213,7 @@ fn is_any_wanted(zone: &Zone<'_>, tree: usize, wanted: &mut impl FnMut(Frame) ->
         return false;
     }
     // The state words of a GiB that is free as a whole do not say that its pageblocks are touched.
-    let whole = zone.giant(tree).load().is_touched();
+    let whole = zone.gib(tree).load().is_touched();
     let mut any = false;
     for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
         let state = zone.arrays.states.get(block);

@@ -1,12 +1,12 @@
-//! Fills a per-CPU cache ([`Front`]) from a zone: with words of 64 frames, from which it hands out
-//! single frames, and with runs of frames.
+//! Fills a per-CPU cache ([`CpuCache`]) from a zone: with words of 64 frames, from which it hands
+//! out single frames, and with runs of frames.
 
 use crate::{
-    Allocator, Frame, Front, Mobility, Order, Request,
+    Allocator, CpuCache, Frame, Mobility, Order, Request,
     bitmap::WORD_FRAMES,
+    cpu_cache::HeldBlock,
     frame::PAGEBLOCK_FRAMES,
-    front::HeldBlock,
-    words::{PLACES, Piece},
+    group_cache::{ENTRIES, GroupMask},
 };
 
 /// The fewest frames of a bitmap word for which freed frames are handed out again, if the cache did
@@ -16,66 +16,66 @@ use crate::{
 const REUSE_AT_LEAST: u32 = 8;
 
 impl Allocator<'_> {
-    /// Allocates one frame of `zone` for `request`. If the request accepts any zone, `front` also
+    /// Allocates one frame of `zone` for `request`. If the request accepts any zone, `cache` also
     /// takes more free frames of the same bitmap word, up to `spare` frames in all. Returns `None`
     /// if the zone has no suitable frame.
     pub(crate) fn refill(
         &self,
         zone: usize,
-        front: &mut Front,
+        cache: &mut CpuCache,
         request: Request,
         spare: u64,
     ) -> Option<Frame> {
         let at = self.zone(zone);
         let mobility = request.mobility;
-        let mut near = front.near(zone, mobility);
+        let mut hint = cache.open_hint(zone, mobility);
         if !request.takes_any() {
-            // The word that `front` hands frames out from serves only requests that accept any
+            // The word that `cache` hands frames out from serves only requests that accept any
             // zone.
-            let frame = at.take_frame(&mut near, mobility)?;
-            self.count(zone, front, -1);
-            front.fresh = at.zone.hand_out(frame, Order::BASE);
+            let frame = at.take_frame(&mut hint, mobility)?;
+            self.count(zone, cache, -1);
+            cache.never_used = at.zone.hand_out(frame, Order::BASE);
             // A frame that is freed to this word serves the next such request.
-            let (place, displaced) = front.words.place(Piece::of(frame).word);
-            front.words.note_own(place, mobility);
-            self.give_word(front, displaced);
+            let (entry, evicted) = cache.groups.entry(GroupMask::of(frame).word);
+            cache.groups.note_own(entry, mobility);
+            self.give_word(cache, evicted);
             return Some(frame);
         }
-        let last = HeldBlock::in_zone(front.held[mobility.index()], zone);
+        let last = HeldBlock::in_zone(cache.held[mobility.index()], zone);
         let most = u32::try_from(spare).unwrap_or(WORD_FRAMES).min(WORD_FRAMES);
-        let word = at.take_word(last, &mut near, mobility, most)?;
-        self.count(zone, front, -i64::from(word.mask.count_ones()));
-        front.settle_near(zone, mobility, near);
+        let word = at.take_word(last, &mut hint, mobility, most)?;
+        self.count(zone, cache, -i64::from(word.mask.count_ones()));
+        cache.store_open_hint(zone, mobility, hint);
         let inside = word.base % PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES);
-        front.fresh = at.zone.hand_out_words(word.block, 1 << inside);
+        cache.never_used = at.zone.hand_out_words(word.block, 1 << inside);
         if last != Some(word.block) {
             let held = HeldBlock {
                 zone,
                 block: word.block,
             };
-            self.let_go(front.held[mobility.index()].replace(held));
+            self.release_block(cache.held[mobility.index()].replace(held));
         }
-        let piece = Piece {
+        let group = GroupMask {
             word: word.base / u64::from(WORD_FRAMES),
             mask: word.mask,
         };
-        self.begin(front, piece, mobility)
+        self.begin(cache, group, mobility)
     }
 
-    /// Makes the frames of `piece` the ones that `front` hands out next, and returns the first of
+    /// Makes the frames of `group` the ones that `cache` hands out next, and returns the first of
     /// them.
-    fn begin(&self, front: &mut Front, piece: Piece, mobility: Mobility) -> Option<Frame> {
-        let displaced = front.begin(piece, mobility);
-        let frame = front.words.pop(mobility);
-        self.give_word(front, displaced);
+    fn begin(&self, cache: &mut CpuCache, group: GroupMask, mobility: Mobility) -> Option<Frame> {
+        let evicted = cache.begin(group, mobility);
+        let frame = cache.groups.pop(mobility);
+        self.give_word(cache, evicted);
         frame
     }
 
     /// Ends the use of `held` by a per-CPU cache, so that other caches may allocate from this
     /// pageblock.
-    pub(crate) fn let_go(&self, held: Option<HeldBlock>) {
+    pub(crate) fn release_block(&self, held: Option<HeldBlock>) {
         if let Some(HeldBlock { zone, block }) = held {
-            self.zone(zone).block(block).let_go();
+            self.zone(zone).block(block).release_block();
         }
     }
 
@@ -83,61 +83,61 @@ impl Allocator<'_> {
     pub(crate) fn take_run(
         &self,
         zone: usize,
-        front: &mut Front,
+        cache: &mut CpuCache,
         request: Request,
     ) -> Option<Frame> {
         let mobility = request.mobility;
-        let held = [front.held[mobility.index()], front.opened[mobility.index()]];
+        let held = [cache.held[mobility.index()], cache.opened[mobility.index()]];
         let blocks = held.map(|held| HeldBlock::in_zone(held, zone));
-        let mut near = front.near(zone, mobility);
+        let mut hint = cache.open_hint(zone, mobility);
         let frame = self
             .zone(zone)
-            .take_run(blocks, &mut near, request.order, mobility)?;
-        front.settle_near(zone, mobility, near);
-        if let Some(block) = near.opened {
+            .take_run(blocks, &mut hint, request.order, mobility)?;
+        cache.store_open_hint(zone, mobility, hint);
+        if let Some(block) = hint.opened {
             let opened = HeldBlock { zone, block };
-            let last = front.opened[mobility.index()].replace(opened);
-            self.let_go(last.filter(|&last| last != opened));
+            let last = cache.opened[mobility.index()].replace(opened);
+            self.release_block(last.filter(|&last| last != opened));
         }
         Some(frame)
     }
 
-    /// Allocates a frame that `front` holds outside the word that frames are handed out from: freed
+    /// Allocates a frame that `cache` holds outside the word that frames are handed out from: freed
     /// frames of a word that it used before, freed frames of another word if there are at least
     /// [`REUSE_AT_LEAST`], or frames of a word that was never handed out. Returns `None` if it
     /// holds no frame that suits `request`.
-    pub(crate) fn reuse(&self, front: &mut Front, request: Request) -> Option<Frame> {
+    pub(crate) fn reuse(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
         let mobility = request.mobility;
-        for place in 0..PLACES {
-            let piece = front.words.freed(place);
-            let own = front.words.is_own(place, mobility);
+        for entry in 0..ENTRIES {
+            let group = cache.groups.freed(entry);
+            let own = cache.groups.is_own(entry, mobility);
             // Checked first, as mostly there is none and counting costs a dozen instructions.
-            if piece.mask == 0 || !own && piece.mask.count_ones() < REUSE_AT_LEAST {
+            if group.mask == 0 || !own && group.mask.count_ones() < REUSE_AT_LEAST {
                 continue;
             }
-            let (zone, block) = self.locate_managed(Frame::new(piece.base()));
+            let (zone, block) = self.locate_managed(Frame::new(group.base()));
             let at = self.zone(zone);
             let state = || at.zone.arrays.states[block].load();
             let other = || state().mobility() != mobility || state().is_emptying();
-            if !self.suits(zone, front, request) || !own && other() {
+            if !self.suits(zone, cache, request) || !own && other() {
                 continue;
             }
             if !request.takes_any() {
-                return front.words.pop_at(place);
+                return cache.groups.pop_at(entry);
             }
-            front.words.hand_out_from(place, 0, mobility);
-            return front.words.pop(mobility);
+            cache.groups.hand_out_from(entry, 0, mobility);
+            return cache.groups.pop(mobility);
         }
         if !request.takes_any() {
             return None;
         }
         // These frames need not stay known as never handed out, as this request does not ask for
         // that.
-        let fresh = &mut front.fresh_words[mobility.index()];
-        let fresh = core::mem::replace(fresh, Piece::NONE);
-        if fresh.mask == 0 {
+        let unused = &mut cache.unused_groups[mobility.index()];
+        let unused = core::mem::replace(unused, GroupMask::NONE);
+        if unused.mask == 0 {
             return None;
         }
-        self.begin(front, fresh, mobility)
+        self.begin(cache, unused, mobility)
     }
 }

@@ -107,12 +107,12 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
         let tree = blocks.start / TREE_BLOCKS;
         let first = tree * TREE_BLOCKS;
-        let (mut whole, mut fine) = (0_u32, false);
+        let (mut whole, mut exact_marks) = (0_u32, false);
         let states = &self.at().zone.arrays.states[blocks.clone()];
         for (state, offset) in states.iter().zip(blocks.start - first..) {
             let state = state.load();
             whole |= u32::from(state.is_touched_whole()) << offset;
-            fine |= state.is_fine();
+            exact_marks |= state.has_exact_marks();
         }
         let taken = self.fitting(whole);
         self.take_in_tree(tree, taken);
@@ -121,7 +121,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
         // Pageblocks whose frames have their own touched bits follow one by one. The others are
         // isolated by now.
-        let mut rest = blocks.filter(|_| fine);
+        let mut rest = blocks.filter(|_| exact_marks);
         rest.find(|&block| !fits(self, block))
     }
 
@@ -198,7 +198,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
             return Collected::All;
         };
         let at = self.at().block(block);
-        if at.state.load().is_fine() && at.touched.is_some_and(|marks| marks.count_ones() == 0) {
+        if at.state.load().has_exact_marks()
+            && at.touched.is_some_and(|marks| marks.count_ones() == 0)
+        {
             // All its frames were reported one by one before.
             self.allocator.put_back(isolated, PutBack::Reported);
         } else {
@@ -235,7 +237,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     fn touched(&self, block: usize, word: usize) -> u64 {
         let at = self.at().block(block);
         match at.touched {
-            Some(touched) if at.state.load().is_fine() => touched.word(word),
+            Some(touched) if at.state.load().has_exact_marks() => touched.word(word),
             _ => !0,
         }
     }

@@ -132,7 +132,7 @@ impl Reporter {
             return poll;
         };
         match self.stage {
-            Stage::Asleep if allocator.hub.pass_is_wanted() => {
+            Stage::Asleep if allocator.shared.pass_is_wanted() => {
                 self.stage = Stage::Due(now.saturating_add(self.delay));
             }
             Stage::Due(at) if at <= now => self.pass(now, order, allocator, sink, &mut poll),
@@ -175,7 +175,7 @@ impl Reporter {
         sink: &mut S,
         poll: &mut Poll<S::Error>,
     ) {
-        allocator.hub.work();
+        allocator.shared.work();
         // Frames in per-CPU caches keep pageblocks from being free. The caches return them now, and
         // the next pass finds them.
         allocator.request_drain();
@@ -188,9 +188,9 @@ impl Reporter {
             }
         };
         if work_left {
-            allocator.hub.rest();
+            allocator.shared.rest();
             self.stage = Stage::Due(now.saturating_add(self.delay));
-        } else if allocator.hub.finish() {
+        } else if allocator.shared.finish() {
             self.stage = Stage::Due(now.saturating_add(self.delay));
         } else {
             self.stage = Stage::Asleep;
@@ -207,9 +207,9 @@ impl Reporter {
         poll: &mut Poll<S::Error>,
     ) -> PassEnd<S::Error> {
         let mut end = PassEnd::Done;
-        let misses = allocator.hub.misses();
+        let isolation_failures = allocator.shared.isolation_failures();
         for zone in 0..allocator.zones() {
-            match self.pass_zone(zone, order, misses, allocator, sink, poll) {
+            match self.pass_zone(zone, order, isolation_failures, allocator, sink, poll) {
                 PassEnd::Done => {}
                 PassEnd::WorkLeft => end = PassEnd::WorkLeft,
                 failed @ PassEnd::Failed(_) => return failed,
@@ -218,13 +218,13 @@ impl Reporter {
         end
     }
 
-    /// Reports free ranges of one zone. Ends early if `misses` is not the allocator's count of
-    /// failed allocations any more.
+    /// Reports free ranges of one zone. Ends early if `isolation_failures` is not the allocator's
+    /// count of failed allocations any more.
     fn pass_zone<S: ReportSink>(
         &mut self,
         zone: usize,
         order: Order,
-        misses: u32,
+        isolation_failures: u32,
         allocator: &Allocator<'_>,
         sink: &mut S,
         poll: &mut Poll<S::Error>,
@@ -249,7 +249,7 @@ impl Reporter {
                     if let Err(error) = budget.send(request, sink, poll) {
                         return PassEnd::Failed(error);
                     }
-                    if allocator.hub.misses() != misses {
+                    if allocator.shared.isolation_failures() != isolation_failures {
                         return PassEnd::WorkLeft;
                     }
                     request = budget.request(allocator, zone, order);

@@ -13,7 +13,7 @@ use crate::{
     Contents, Frame, Mobility, Order,
     bitmap::{Taken, WORD_FRAMES},
     placing::{FreePart, FreeTrees},
-    reach::RUN_ORDERS,
+    run_bound::RUN_ORDERS,
     state::{Admission, BLOCK_FRAMES, Class},
     summary::TREE_BLOCKS,
     zone::{Wanted, ZoneRef},
@@ -37,7 +37,7 @@ pub(crate) struct Word {
 
 /// Where a per-CPU cache breaks up free pageblocks.
 #[derive(Copy, Clone, Default, Debug)]
-pub(crate) struct Near {
+pub(crate) struct OpenHint {
     /// The tree in which the cache last broke up a pageblock. This tree and the other one of its
     /// pair are the first choice for the next. `None` if another cache does so there.
     pub(crate) home: Option<usize>,
@@ -52,7 +52,7 @@ enum Prefer {
     /// the order searched for. The others may become free as a whole.
     Fullest,
     /// The pageblock whose largest free runs are smallest, even if their order is not the one
-    /// searched for. That includes a pageblock whose reach was lowered a moment ago.
+    /// searched for. That includes a pageblock whose run bound was lowered a moment ago.
     Tightest,
     /// The pageblock with the most free frames. For taking over a pageblock of another mobility.
     Emptiest,
@@ -86,7 +86,7 @@ impl ZoneRef<'_, '_> {
         Admission {
             mobility,
             any: false,
-            fine: self.hub.fine(),
+            exact_marks: self.shared.exact_marks(),
             hold: false,
             open: false,
         }
@@ -99,7 +99,7 @@ impl ZoneRef<'_, '_> {
     pub(crate) fn take_word(
         self,
         last: Option<usize>,
-        near: &mut Near,
+        hint: &mut OpenHint,
         mobility: Mobility,
         most: u32,
     ) -> Option<Word> {
@@ -113,7 +113,7 @@ impl ZoneRef<'_, '_> {
         };
         // Mostly there is none, so that is checked first, for all orders at once.
         let smaller = || {
-            let largest = self.zone.arrays.reaches[last?].load().largest();
+            let largest = self.zone.arrays.run_bounds[last?].load().largest();
             if !self.may_have_runs(mobility, 0..largest) {
                 return None;
             }
@@ -124,7 +124,7 @@ impl ZoneRef<'_, '_> {
         };
         smaller()
             .or_else(|| self.try_last(last, mobility, attempt))
-            .or_else(|| self.place(Order::BASE, mobility, [None; 2], near, attempt))
+            .or_else(|| self.place(Order::BASE, mobility, [None; 2], hint, attempt))
     }
 
     /// Returns whether a pageblock in use that no cache holds may have largest free runs of one of
@@ -149,7 +149,7 @@ impl ZoneRef<'_, '_> {
 
     /// Allocates one frame for a cache that holds no pageblock for such requests. Returns `None` if
     /// the zone has none.
-    pub(crate) fn take_frame(self, near: &mut Near, mobility: Mobility) -> Option<Frame> {
+    pub(crate) fn take_frame(self, hint: &mut OpenHint, mobility: Mobility) -> Option<Frame> {
         let attempt = |block: usize, admit: Admission| {
             let admit = Admission {
                 hold: false,
@@ -161,7 +161,7 @@ impl ZoneRef<'_, '_> {
                 word.base + u64::from(word.mask.trailing_zeros()),
             ))
         };
-        self.place(Order::BASE, mobility, [None; 2], near, attempt)
+        self.place(Order::BASE, mobility, [None; 2], hint, attempt)
     }
 
     /// Returns the frames of `taken` with their frame numbers.
@@ -175,12 +175,12 @@ impl ZoneRef<'_, '_> {
     }
 
     /// Allocates a free run of `order`, from 1 to 8, for a cache that holds the pageblocks `held`.
-    /// If the search breaks up a pageblock, the cache holds it from then on (`near.opened`).
+    /// If the search breaks up a pageblock, the cache holds it from then on (`hint.opened`).
     /// Returns `None` if the zone has no such run.
     pub(crate) fn take_run(
         self,
         held: [Option<usize>; 2],
-        near: &mut Near,
+        hint: &mut OpenHint,
         order: Order,
         mobility: Mobility,
     ) -> Option<Frame> {
@@ -188,7 +188,7 @@ impl ZoneRef<'_, '_> {
             let first = self.block(block).take_run(order, admit)?;
             Some(self.zone.first_frame(block).offset(first as u64))
         };
-        self.place(order, mobility, held, near, attempt)
+        self.place(order, mobility, held, hint, attempt)
     }
 
     /// Calls `attempt` for `last`, the pageblock that the last frames came from, if it is partly
@@ -220,7 +220,7 @@ impl ZoneRef<'_, '_> {
         order: Order,
         mobility: Mobility,
         held: [Option<usize>; 2],
-        near: &mut Near,
+        hint: &mut OpenHint,
         attempt: impl Fn(usize, Admission) -> Option<T>,
     ) -> Option<T> {
         let own = self.admission(mobility);
@@ -238,7 +238,7 @@ impl ZoneRef<'_, '_> {
             });
             self.best_fit(sought, &Cell::new(attempts), |block| attempt(block, own))
         };
-        let free = |near: &mut Near| {
+        let free = |hint: &mut OpenHint| {
             // Not a pageblock that another cache has broken up since: the two would share its cache
             // lines.
             let open = Admission {
@@ -248,7 +248,7 @@ impl ZoneRef<'_, '_> {
             };
             self.zone
                 .free_parts(mobility)
-                .find_map(|part| self.search_free(&part, order, near, |block| attempt(block, open)))
+                .find_map(|part| self.search_free(&part, order, hint, |block| attempt(block, open)))
         };
         // To take a pageblock over, use the worst fit: the pageblock with the most free frames.
         let take_over = |other: Mobility| {
@@ -270,13 +270,13 @@ impl ZoneRef<'_, '_> {
             .or_else(|| {
                 held.into_iter().find_map(|held| {
                     let fits = |&block: &usize| {
-                        let reach = self.zone.arrays.reaches[block].load();
-                        reach.allows(order.get())
+                        let run_bound = self.zone.arrays.run_bounds[block].load();
+                        run_bound.allows(order.get())
                     };
                     self.try_last(held.filter(fits), mobility, &attempt)
                 })
             })
-            .or_else(|| free(near))
+            .or_else(|| free(hint))
             .or_else(|| best_fit(Prefer::Tightest, usize::MAX))
             .or_else(|| {
                 let sought = Sought::fullest(Wanted::Held(mobility), order);
@@ -343,7 +343,7 @@ impl ZoneRef<'_, '_> {
                     if free && self.block(block).take_whole(mobility) {
                         let frame = self.zone.first_frame(block);
                         let contents = if self.zone.hand_out_words(block, !0) {
-                            Contents::Fresh
+                            Contents::NeverUsed
                         } else {
                             Contents::Unknown
                         };
@@ -358,20 +358,20 @@ impl ZoneRef<'_, '_> {
     }
 
     /// Calls `attempt` for free pageblocks of `part`: first in the pair of trees around
-    /// `near.home`, then in trees in which no other cache holds a pageblock, then in all. Stores in
-    /// `near` where it was successful.
+    /// `hint.home`, then in trees in which no other cache holds a pageblock, then in all. Stores in
+    /// `hint` where it was successful.
     fn search_free<T>(
         self,
         part: &FreePart,
         order: Order,
-        near: &mut Near,
+        hint: &mut OpenHint,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
         let sought = Sought::fullest(part.wanted, order);
         let trees = || self.zone.free_trees(part);
         let attempt = |block: usize| Some((block, attempt(block)?));
         let at_home = || {
-            let home = near.home?;
+            let home = hint.home?;
             let mut trees = [home, home ^ 1].into_iter();
             trees.find_map(|tree| {
                 // Does not read the tree's summary, as other CPUs write to it.
@@ -392,7 +392,7 @@ impl ZoneRef<'_, '_> {
                 self.search_trees(trees(), sought, &unlimited(), attempt)
                     .map(stays)
             })?;
-        *near = Near {
+        *hint = OpenHint {
             home: stays.then_some(block / TREE_BLOCKS),
             opened: Some(block),
         };
@@ -525,7 +525,7 @@ impl ZoneRef<'_, '_> {
         );
         let first = tree * TREE_BLOCKS;
         let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
-        let reaches = &self.zone.arrays.reaches[first..first + TREE_BLOCKS];
+        let run_bounds = &self.zone.arrays.run_bounds[first..first + TREE_BLOCKS];
         let states = states
             .iter()
             .enumerate()
@@ -543,8 +543,8 @@ impl ZoneRef<'_, '_> {
             if unwanted || !state.is(class) {
                 continue;
             }
-            let reach = reaches[offset].load();
-            if !reach.allows(order.get()) {
+            let run_bound = run_bounds[offset].load();
+            if !run_bound.allows(order.get()) {
                 continue;
             }
             let count = state.count();
@@ -552,9 +552,13 @@ impl ZoneRef<'_, '_> {
             let worth = match (sought.prefer, wanted) {
                 // Other pageblocks of this tree are no substitute, as another tree may have one
                 // that fits.
-                (Prefer::Fullest, Wanted::Partial(_, largest)) if reach.largest() != largest => 0,
+                (Prefer::Fullest, Wanted::Partial(_, largest))
+                    if run_bound.largest() != largest =>
+                {
+                    0
+                }
                 (Prefer::Fullest, _) => count,
-                (Prefer::Tightest, _) => reach.tightness() * BLOCK_FRAMES + count,
+                (Prefer::Tightest, _) => run_bound.tightness() * BLOCK_FRAMES + count,
                 (Prefer::Emptiest, _) => BLOCK_FRAMES - count,
             };
             if worth > best_worth {

@@ -19,7 +19,7 @@ const MISSING: u16 = 0x3fd;
 const OFFLINE: u16 = 0x3fc;
 const TAKEN: u16 = 0x3fb;
 const TOUCHED: u16 = 1 << 10;
-const FINE: u16 = 1 << 11;
+const EXACT_MARKS: u16 = 1 << 11;
 const HELD: u16 = 1 << 12;
 const MOBILITY_SHIFT: u32 = 13;
 const MOBILITY: u16 = 3 << MOBILITY_SHIFT;
@@ -48,7 +48,7 @@ const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
 /// | | | 1020 = offline: its memory was taken from the allocator and may come back |
 /// | | | 1019 = taken: taken out whole by an attached host; its bitmap is all zero |
 /// | 10 | touched | 0 = the host holds no memory for it (never used, or reported since) |
-/// | 11 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
+/// | 11 | exact | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
 /// | 12 | held | 1 = a per-CPU cache takes frames from it, and others look elsewhere first |
 /// | 13–14 | mobility | mobility of its frames in use; without meaning while the count is 0 |
 /// | 15 | emptying | 1 = being emptied: no frame can be allocated; not free at a count of 0 |
@@ -154,7 +154,7 @@ impl State {
     /// Returns whether the pageblock is free and touched, and has no exact touched bits for its
     /// frames.
     pub(crate) const fn is_touched_whole(self) -> bool {
-        self.0 & (COUNT | TOUCHED | FINE | EMPTYING) == TOUCHED
+        self.0 & (COUNT | TOUCHED | EXACT_MARKS | EMPTYING) == TOUCHED
     }
 
     /// Returns whether the host may hold memory for the pageblock.
@@ -163,8 +163,8 @@ impl State {
     }
 
     /// Returns whether the touched bits of the single frames are exact.
-    pub(crate) const fn is_fine(self) -> bool {
-        self.0 & FINE != 0
+    pub(crate) const fn has_exact_marks(self) -> bool {
+        self.0 & EXACT_MARKS != 0
     }
 
     /// Returns whether a per-CPU cache takes frames from the pageblock.
@@ -222,7 +222,7 @@ impl State {
     /// Returns the state of this isolated pageblock after it was put back. With `reported` it is
     /// untouched.
     pub(crate) const fn put_back(self, reported: bool) -> Self {
-        let marks = if reported { TOUCHED | FINE } else { 0 };
+        let marks = if reported { TOUCHED | EXACT_MARKS } else { 0 };
         Self(self.0 & !(COUNT | marks))
     }
 
@@ -252,7 +252,7 @@ impl fmt::Debug for State {
             .field("huge", &self.is_huge())
             .field("missing", &(self.is_missing() || self.is_offline()))
             .field("touched", &self.is_touched())
-            .field("fine", &self.is_fine())
+            .field("exact_marks", &self.has_exact_marks())
             .finish()
     }
 }
@@ -282,7 +282,7 @@ pub(crate) struct Admission {
     pub(crate) any: bool,
     /// Whether a pageblock that is touched for the first time gets exact touched bits for its
     /// frames. Set while blocks below order 9 are reported.
-    pub(crate) fine: bool,
+    pub(crate) exact_marks: bool,
     /// Whether a per-CPU cache holds the pageblock from then on.
     pub(crate) hold: bool,
     /// Whether the pageblock must be free.
@@ -295,9 +295,9 @@ pub(crate) struct Admission {
 /// stores of the frames' last owners come before its own.
 ///
 /// Changes that another CPU may wait for are `SeqCst`, for
-/// [`AtomicReach`](crate::reach::AtomicReach): a CPU that changes the state reads the reach
-/// afterwards, and a CPU that changes the reach reads the state afterwards. Of two CPUs at the same
-/// time, one announces the result of both.
+/// [`AtomicRunBound`](crate::run_bound::AtomicRunBound): a CPU that changes the state reads the run
+/// bound afterwards, and a CPU that changes the run bound reads the state afterwards. Of two CPUs
+/// at the same time, one announces the result of both.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicState(AtomicU16);
@@ -316,10 +316,10 @@ impl AtomicState {
         State(self.0.load(Ordering::Acquire))
     }
 
-    /// Returns the state, for a caller that has just changed the pageblock's reach. `SeqCst`, see
-    /// the type.
+    /// Returns the state, for a caller that has just changed the pageblock's run bound. `SeqCst`,
+    /// see the type.
     #[inline]
-    pub(crate) fn load_after_reach(&self) -> State {
+    pub(crate) fn load_after_run_bound(&self) -> State {
         State(self.0.load(Ordering::SeqCst))
     }
 
@@ -386,7 +386,7 @@ impl AtomicState {
                 return None;
             }
             if !old.is_touched() {
-                new.0 |= TOUCHED | if admit.fine { FINE } else { 0 };
+                new.0 |= TOUCHED | if admit.exact_marks { EXACT_MARKS } else { 0 };
             }
             if admit.hold {
                 new.0 |= HELD;
@@ -514,18 +514,18 @@ impl AtomicState {
         change.expect("the step never refuses")
     }
 
-    /// Says whether the touched bits of the pageblock's frames are exact from now on. If `fine` is
-    /// false they must be zero, and say nothing.
-    pub(crate) fn set_fine(&self, fine: bool) {
-        if fine {
-            self.0.fetch_or(FINE, Ordering::AcqRel);
+    /// Says whether the touched bits of the pageblock's frames are exact from now on. If
+    /// `exact_marks` is false they must be zero, and say nothing.
+    pub(crate) fn set_exact_marks(&self, exact_marks: bool) {
+        if exact_marks {
+            self.0.fetch_or(EXACT_MARKS, Ordering::AcqRel);
         } else {
-            self.0.fetch_and(!FINE, Ordering::AcqRel);
+            self.0.fetch_and(!EXACT_MARKS, Ordering::AcqRel);
         }
     }
 
     /// Clears the held mark: the per-CPU cache takes its frames from another pageblock from now on.
-    pub(crate) fn let_go(&self) -> Change {
+    pub(crate) fn release_block(&self) -> Change {
         let old = State(self.0.fetch_and(!HELD, Ordering::SeqCst));
         Change {
             old,
@@ -559,7 +559,7 @@ impl AtomicState {
     /// Returns `None` if the pageblock is not offline.
     pub(crate) fn set_online(&self, dropped: bool) -> Option<Change> {
         self.update(|old| {
-            let marks = if dropped { TOUCHED | FINE } else { 0 };
+            let marks = if dropped { TOUCHED | EXACT_MARKS } else { 0 };
             old.is_offline().then_some(State(old.0 & !(COUNT | marks)))
         })
     }

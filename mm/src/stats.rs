@@ -167,7 +167,7 @@ impl Allocator<'_> {
         let mut areas = FreeAreas::default();
         let movable = Mobility::Movable.index();
         for tree in 0..zone.trees() {
-            if zone.giant(tree).load().is_huge() {
+            if zone.gib(tree).load().is_huge() {
                 continue;
             }
             if usize::from(zone.summary(tree).free()) == TREE_BLOCKS {

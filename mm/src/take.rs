@@ -16,14 +16,14 @@ use crate::{
     Frame, PutBack,
     attach::Attached,
     frame::PAGEBLOCK_FRAMES,
-    giant::AtomicGiant,
+    gib::AtomicGib,
     header::{HOST_ASLEEP, HOST_AWAKE},
-    reach::Reach,
+    run_bound::RunBound,
     state::{Change, Class, State},
     summary::{AtomicSummary, TREE_BLOCKS},
     sync::Ordering,
     whole::blocks_from,
-    zone::{FREE_GIANTS, Wanted, Zone},
+    zone::{FREE_GIBS, Wanted, Zone},
 };
 
 /// The most pageblocks that are taken out at one time: 64 MiB, which the guest cannot allocate
@@ -75,9 +75,9 @@ impl error::Error for TakeError {}
 /// is dropped leaves that to [`Attached::recover`].
 #[derive(Debug)]
 #[must_use = "the guest lacks what was taken unless it is closed"]
-pub struct OpenGiant<'a, 'm> {
+pub struct OpenGib<'a, 'm> {
     zone: &'a Zone<'m>,
-    giant: usize,
+    gib: usize,
     /// The indices of the pageblocks that are out; the first `len` are valid.
     taken: [usize; TAKE_BLOCKS],
     len: usize,
@@ -99,16 +99,16 @@ impl Attached<'_> {
 
     /// Returns how often an allocation of the guest failed while pageblocks were out. Compare it
     /// with an earlier result; it wraps around.
-    pub fn misses(&self) -> u32 {
-        self.header.misses.load(Ordering::Relaxed)
+    pub fn isolation_failures(&self) -> u32 {
+        self.header.isolation_failures.load(Ordering::Relaxed)
     }
 
     /// Returns whether the word of a GiB says that a host is in it: this one, or one that was
     /// killed.
     pub fn is_left_open(&self) -> bool {
         let zones = (0..).map_while(|zone| self.zone(zone));
-        let mut giants = zones.flat_map(|zone| zone.arrays.giants);
-        giants.any(|giant| giant.load().has_host())
+        let mut gibs = zones.flat_map(|zone| zone.arrays.gibs);
+        gibs.any(|gib| gib.load().has_host())
     }
 
     /// Puts back all pageblocks that a killed host has left out, and returns their number. Calls
@@ -125,29 +125,29 @@ impl Attached<'_> {
     /// # Errors
     /// `NotManaged` if no zone has the frame. `State` if the GiB is allocated as a whole or a host
     /// is in it. `Contended` if the guest keeps changing its word.
-    pub fn open(&self, frame: Frame) -> Result<OpenGiant<'_, '_>, TakeError> {
+    pub fn open(&self, frame: Frame) -> Result<OpenGib<'_, '_>, TakeError> {
         let (zone, block) = self.locate(frame).ok_or(TakeError::NotManaged)?;
         let zone = self.zone(zone).ok_or(TakeError::NotManaged)?;
-        OpenGiant::enter(zone, block / TREE_BLOCKS)
+        OpenGib::enter(zone, block / TREE_BLOCKS)
     }
 }
 
-impl<'a, 'm> OpenGiant<'a, 'm> {
+impl<'a, 'm> OpenGib<'a, 'm> {
     /// Enters the GiB of `tree`. Fails as [`Attached::open`] does.
     pub(crate) fn enter(zone: &'a Zone<'m>, tree: usize) -> Result<Self, TakeError> {
-        let giant = zone.giant_of(tree);
+        let gib = zone.gib_of(tree);
         // Counted before any block is out: an allocation of the guest that fails for lack of it
         // must find the count.
         let most = TAKE_BLOCKS as u64 * PAGEBLOCK_FRAMES;
         let before = zone.record.taken.swap(most, Ordering::Relaxed);
         zone.count_isolation();
-        if let Err(error) = enter(zone, giant) {
+        if let Err(error) = enter(zone, gib) {
             zone.record.taken.store(before, Ordering::Relaxed);
             return Err(error);
         }
         Ok(Self {
             zone,
-            giant,
+            gib,
             taken: [0; TAKE_BLOCKS],
             len: 0,
         })
@@ -174,7 +174,7 @@ impl<'a, 'm> OpenGiant<'a, 'm> {
     /// are out.
     pub fn take(&mut self, frame: Frame) -> Result<(), TakeError> {
         let block = self.zone.block_of(frame).ok_or(TakeError::NotManaged)?;
-        if self.zone.giant_of(block / TREE_BLOCKS) != self.giant {
+        if self.zone.gib_of(block / TREE_BLOCKS) != self.gib {
             return Err(TakeError::NotManaged);
         }
         self.take_block(block, State::is_free)
@@ -206,7 +206,7 @@ impl<'a, 'm> OpenGiant<'a, 'm> {
             .filter(|block| put_back(block));
         let done = done.count();
         // If this fails, only the guest's own GiB can never be allocated whole.
-        let _ = leave(self.zone, self.giant);
+        let _ = leave(self.zone, self.gib);
         self.zone.record.taken.store(0, Ordering::Relaxed);
         done
     }
@@ -217,7 +217,7 @@ impl<'a, 'm> OpenGiant<'a, 'm> {
         let state = arrays.states[block].load();
         let reported = how == PutBack::Reported;
         if reported && state.is_taken() {
-            if state.is_fine() {
+            if state.has_exact_marks() {
                 self.zone.forget_touched(block);
             }
             if let Some(used) = arrays.used.get(block) {
@@ -250,8 +250,8 @@ fn exchange(
 }
 
 /// Raises the count of a GiB and marks that a host is in it.
-fn enter(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
-    let word: &AtomicGiant = &zone.arrays.giants[giant];
+fn enter(zone: &Zone<'_>, gib: usize) -> Result<(), TakeError> {
+    let word: &AtomicGib = &zone.arrays.gibs[gib];
     let mut hand_downs = 0;
     for _ in 0..ATTEMPTS {
         let old = word.load();
@@ -263,7 +263,7 @@ fn enter(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
                 break;
             }
             hand_downs += 1;
-            hand_down(zone, giant)?;
+            hand_down(zone, gib)?;
             word.settled(old);
             continue;
         }
@@ -276,14 +276,14 @@ fn enter(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
 }
 
 /// Lowers the count of a GiB and clears the mark of the host.
-fn leave(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
-    let word = &zone.arrays.giants[giant];
+fn leave(zone: &Zone<'_>, gib: usize) -> Result<(), TakeError> {
+    let word = &zone.arrays.gibs[gib];
     for _ in 0..ATTEMPTS {
         let old = word.load();
         let new = old.left_by_host().ok_or(TakeError::State)?;
         if word.exchange(old, new) {
             if new.count() == 0 {
-                zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+                zone.arrays.gib_map.announce(FREE_GIBS, gib);
             }
             return Ok(());
         }
@@ -292,9 +292,9 @@ fn leave(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
 }
 
 /// Marks the free pageblocks of a GiB that was allocated whole as touched.
-fn hand_down(zone: &Zone<'_>, giant: usize) -> Result<(), TakeError> {
+fn hand_down(zone: &Zone<'_>, gib: usize) -> Result<(), TakeError> {
     // A GiB without all its trees is never allocated whole.
-    let first = zone.first_tree(giant).ok_or(TakeError::State)?;
+    let first = zone.first_tree(gib).ok_or(TakeError::State)?;
     for block in blocks_from(first) {
         let touch = |old: State| (old.is_free() && !old.is_touched()).then_some(old.touched());
         match exchange(zone, block, touch) {
@@ -312,7 +312,7 @@ fn count(zone: &Zone<'_>, block: usize, change: Change) {
     let tree = block / TREE_BLOCKS;
     let (old, new) = (change.old.class(), change.new.class());
     zone.arrays.summaries[tree].count(old, new);
-    if let Some(wanted) = Wanted::of(change.new, Reach::ALL) {
+    if let Some(wanted) = Wanted::of(change.new, RunBound::ALL) {
         zone.announce(wanted, tree);
     }
 }
@@ -320,18 +320,18 @@ fn count(zone: &Zone<'_>, block: usize, change: Change) {
 /// Puts back the pageblocks of a zone that a killed host has taken. Returns their number.
 fn recover_zone(zone: &Zone<'_>, pause: &mut impl FnMut()) -> u64 {
     let mut blocks = 0;
-    let giants = zone.arrays.giants;
+    let gibs = zone.arrays.gibs;
     for tree in 0..zone.trees() {
-        if giants[zone.giant_of(tree)].load().has_host() {
+        if gibs[zone.gib_of(tree)].load().has_host() {
             blocks += recover_tree(zone, tree, pause);
         }
     }
-    for (giant, word) in giants.iter().enumerate() {
+    for (gib, word) in gibs.iter().enumerate() {
         if word.load().has_host() {
-            let _ = leave(zone, giant);
+            let _ = leave(zone, gib);
         } else if word.load().count() == 0 {
             // The killed host may have left the GiB without announcing it.
-            zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+            zone.arrays.gib_map.announce(FREE_GIBS, gib);
         }
     }
     zone.record.taken.store(0, Ordering::Relaxed);

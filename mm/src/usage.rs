@@ -1,6 +1,6 @@
 //! The use of a pageblock, as a reader of the metadata from outside sees it.
 
-use crate::{Frame, Mobility, frame::PAGEBLOCK_FRAMES, giant::Giant, state::State};
+use crate::{Frame, Mobility, frame::PAGEBLOCK_FRAMES, gib::Gib, state::State};
 
 /// The use of a pageblock, decoded from its state word and its GiB's word.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -38,8 +38,8 @@ pub struct BlockView {
 
 impl BlockView {
     /// Decodes the pageblock that begins at `start` from its GiB's word and its state word.
-    pub(crate) fn new(start: Frame, giant: Giant, state: State) -> Self {
-        let usage = if giant.is_huge() {
+    pub(crate) fn new(start: Frame, gib: Gib, state: State) -> Self {
+        let usage = if gib.is_huge() {
             Usage::Whole
         } else if state.is_emptying() {
             Usage::Emptying(u16::try_from(state.used()).unwrap_or(0))
@@ -51,7 +51,7 @@ impl BlockView {
             Usage::Whole
         } else if state.is_free() {
             Usage::Free {
-                unreported: state.is_touched() || giant.is_touched(),
+                unreported: state.is_touched() || gib.is_touched(),
             }
         } else {
             match u16::try_from(state.count()) {
@@ -62,8 +62,8 @@ impl BlockView {
         Self {
             start,
             usage,
-            mobility: if giant.is_huge() {
-                giant.mobility()
+            mobility: if gib.is_huge() {
+                gib.mobility()
             } else {
                 state.mobility()
             },

@@ -4,10 +4,10 @@ use core::{error, fmt};
 
 use crate::{
     Allocator,
-    giant::{GIANT_BLOCKS, GIANT_TREES},
+    gib::{GIB_BLOCKS, GIB_TREES},
     state::{BLOCK_FRAMES, Class},
     summary::{AtomicSummary, TREE_BLOCKS},
-    zone::{FREE_GIANTS, Wanted, Zone},
+    zone::{FREE_GIBS, Wanted, Zone},
 };
 
 /// The invariant that does not hold, and where.
@@ -53,19 +53,19 @@ pub enum Broken {
         /// The index of the tree, or of the first tree of the GiB.
         tree: usize,
     },
-    /// A free run of a pageblock is larger than its reach allows.
-    Reach {
+    /// A free run of a pageblock is larger than its run bound allows.
+    RunBound {
         /// The number of the zone.
         zone: usize,
         /// The index of the pageblock in the zone.
         block: usize,
     },
     /// The count of a GiB is not the number of its pageblocks in use.
-    Giant {
+    Gib {
         /// The number of the zone.
         zone: usize,
         /// The index of the GiB in the zone.
-        giant: usize,
+        gib: usize,
         /// The count in the GiB's word.
         count: u32,
         /// The number of its pageblocks in use.
@@ -127,19 +127,19 @@ impl Allocator<'_> {
                         bits: set,
                     });
                 }
-                let fine = state.is_touched() && state.is_fine();
-                if !fine && (state.is_fine() || marks != 0) {
+                let exact_marks = state.is_touched() && state.has_exact_marks();
+                if !exact_marks && (state.has_exact_marks() || marks != 0) {
                     return Err(Broken::TouchedMarks { zone: index, block });
                 }
                 if state.class() != Class::Isolated
                     && !whole
-                    && bits.reach() > arrays.reaches[block].load()
+                    && bits.run_bound() > arrays.run_bounds[block].load()
                 {
-                    return Err(Broken::Reach { zone: index, block });
+                    return Err(Broken::RunBound { zone: index, block });
                 }
                 if state.is_emptying() {
                     free -= i64::from(count);
-                } else if !zone.giant(tree).load().is_huge() {
+                } else if !zone.gib(tree).load().is_huge() {
                     free += i64::from(BLOCK_FRAMES - count);
                 }
             }
@@ -151,7 +151,7 @@ impl Allocator<'_> {
                 return Err(Broken::Hidden { zone: index, tree });
             }
         }
-        validate_giants(index, zone)?;
+        validate_gibs(index, zone)?;
         let (count, free) = (zone.free_frames(), u64::try_from(free).unwrap_or(0));
         if count != free {
             return Err(Broken::Free {
@@ -165,36 +165,36 @@ impl Allocator<'_> {
 }
 
 /// Checks the word of each GiB of a zone.
-fn validate_giants(index: usize, zone: &Zone<'_>) -> Result<(), Broken> {
+fn validate_gibs(index: usize, zone: &Zone<'_>) -> Result<(), Broken> {
     let arrays = &zone.arrays;
-    for (giant, word) in arrays.giants.iter().enumerate() {
+    for (gib, word) in arrays.gibs.iter().enumerate() {
         let count = word.load().count();
-        let Some(tree) = zone.first_tree(giant) else {
+        let Some(tree) = zone.first_tree(gib) else {
             // On the edge of an extent: its missing pageblocks count as used.
             if count == 0 {
-                let (zone, used) = (index, GIANT_BLOCKS);
-                return Err(Broken::Giant {
+                let (zone, used) = (index, GIB_BLOCKS);
+                return Err(Broken::Gib {
                     zone,
-                    giant,
+                    gib,
                     count,
                     used,
                 });
             }
             continue;
         };
-        let blocks = tree * TREE_BLOCKS..(tree + GIANT_TREES) * TREE_BLOCKS;
+        let blocks = tree * TREE_BLOCKS..(tree + GIB_TREES) * TREE_BLOCKS;
         let used = blocks.filter(|&block| !arrays.states[block].load().is_free());
-        let used = u32::try_from(used.count()).unwrap_or(GIANT_BLOCKS);
+        let used = u32::try_from(used.count()).unwrap_or(GIB_BLOCKS);
         if used != count || word.load().is_huge() && used != 0 {
             let zone = index;
-            return Err(Broken::Giant {
+            return Err(Broken::Gib {
                 zone,
-                giant,
+                gib,
                 count,
                 used,
             });
         }
-        if word.load().is_free() && !arrays.giant_map.shows(FREE_GIANTS, giant) {
+        if word.load().is_free() && !arrays.gib_map.shows(FREE_GIBS, gib) {
             return Err(Broken::Hidden { zone: index, tree });
         }
     }

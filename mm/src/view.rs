@@ -13,7 +13,7 @@ use crate::{
     Frame, ZoneKind,
     config::{Extent, MAX_EXTENTS, MAX_ZONES},
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
-    giant::{GIANT_TREES_SHIFT, Giant},
+    gib::{GIB_TREES_SHIFT, Gib},
     header::{ExtentRecord, Header, ZoneRecord},
     state::{Class, State},
     summary::{Summary, TREE_BLOCKS, TREE_FRAMES},
@@ -204,13 +204,13 @@ impl<M: Memory> View<M> {
     pub fn blocks(&self) -> impl Iterator<Item = Result<BlockView, ViewError>> {
         (0..self.zones as usize).flat_map(move |zone| {
             let record = offset_of!(Header, zone) + zone * size_of::<ZoneRecord>();
-            let (giants, error) = match self.giants_and_states(record) {
+            let (gibs, error) = match self.gibs_and_states(record) {
                 Ok(found) => (Some(found), None),
                 Err(error) => (None, Some(Err(error))),
             };
-            let blocks = giants.into_iter().flat_map(move |(giants, states)| {
-                let extents = giants.extents;
-                let mut giant = Ok(Giant::from_bits(0));
+            let blocks = gibs.into_iter().flat_map(move |(gibs, states)| {
+                let extents = gibs.extents;
+                let mut gib = Ok(Gib::from_bits(0));
                 // Bounded by the caps on extents: 2^31 blocks.
                 extents
                     .into_iter()
@@ -219,11 +219,11 @@ impl<M: Memory> View<M> {
                         let block = extent.base() + inside;
                         // Read once for each tree, at the first of its pageblocks.
                         if inside == 0 || block.is_multiple_of(TREE_BLOCKS as u64) {
-                            giant = giants.of(self, block / TREE_BLOCKS as u64);
+                            gib = gibs.of(self, block / TREE_BLOCKS as u64);
                         }
                         let state = self.state(states, block)?;
                         let start = Frame::new((extent.first() + inside) * PAGEBLOCK_FRAMES);
-                        Ok(BlockView::new(start, giant?, state))
+                        Ok(BlockView::new(start, gib?, state))
                     })
             });
             blocks.chain(error)
@@ -232,9 +232,9 @@ impl<M: Memory> View<M> {
 
     /// Returns the GiB words of the zone whose record is at `record`, and the offset of its state
     /// words.
-    fn giants_and_states(&self, record: usize) -> Result<(Giants, u64), ViewError> {
+    fn gibs_and_states(&self, record: usize) -> Result<(Gibs, u64), ViewError> {
         let states = self.word(record + offset_of!(ZoneRecord, states))?;
-        Ok((Giants::read(self, record)?, states))
+        Ok((Gibs::read(self, record)?, states))
     }
 
     /// Returns the state word of pageblock `block` in the array at offset `states`.
@@ -259,12 +259,12 @@ impl<M: Memory> View<M> {
         // Checked before any tree is read: no zone makes a reader examine trees that cannot exist.
         *left = left.checked_sub(trees).ok_or(ViewError::Trees(trees))?;
         let summaries = field(offset_of!(ZoneRecord, summaries))?;
-        let giants = Giants::read(self, record)?;
+        let gibs = Gibs::read(self, record)?;
         let (mut free, mut touched) = (0, 0);
         for tree in 0..trees {
-            let summary = match giants.of(self, tree)? {
-                giant if giant.is_huge() => continue,
-                giant if giant.is_touched() => Summary::all(Class::Touched),
+            let summary = match gibs.of(self, tree)? {
+                gib if gib.is_huge() => continue,
+                gib if gib.is_touched() => Summary::all(Class::Touched),
                 _ => Summary::from_bits(self.at(summaries.saturating_add(tree * 8))?),
             };
             let blocks = |count: u8| u64::from(count).min(TREE_BLOCKS as u64);
@@ -288,15 +288,15 @@ impl<M: Memory> View<M> {
 }
 
 /// The offset of a zone's GiB words, and the extents that say which trees belong to which GiB.
-struct Giants {
+struct Gibs {
     offset: u64,
     extents: [Extent; MAX_EXTENTS],
 }
 
-impl Giants {
+impl Gibs {
     /// Reads the zone record at `record`, and limits its extents to the maximum possible.
     fn read<M: Memory>(view: &View<M>, record: usize) -> Result<Self, ViewError> {
-        let offset = view.word(record + offset_of!(ZoneRecord, giants))?;
+        let offset = view.word(record + offset_of!(ZoneRecord, gibs))?;
         let mut extents = [Extent::default(); MAX_EXTENTS];
         const LIMIT: u64 = FRAME_LIMIT / PAGEBLOCK_FRAMES;
         // Limited to the pageblocks that one zone can have.
@@ -316,21 +316,21 @@ impl Giants {
 
     /// Returns the word of the GiB that has `tree`. Returns that of a free GiB if no extent has the
     /// tree.
-    fn of<M: Memory>(&self, view: &View<M>, tree: u64) -> Result<Giant, ViewError> {
+    fn of<M: Memory>(&self, view: &View<M>, tree: u64) -> Result<Gib, ViewError> {
         let mut base = 0;
         for extent in self.extents.iter().filter(|extent| extent.blocks() != 0) {
             let inside = tree.wrapping_sub(extent.base_tree());
             if inside < extent.trees() {
-                let giant = (extent.first_tree() + inside) >> GIANT_TREES_SHIFT;
-                let number = base + giant - extent.first_giant();
+                let gib = (extent.first_tree() + inside) >> GIB_TREES_SHIFT;
+                let number = base + gib - extent.first_gib();
                 let offset = self.offset.saturating_add(number * 4);
                 let word = view.at(offset & !7)?;
-                return Ok(Giant::from_bits(halves(word)[usize::from(offset & 4 != 0)]));
+                return Ok(Gib::from_bits(halves(word)[usize::from(offset & 4 != 0)]));
             }
             // Bounded by the caps above: 2^22, and two for each extent.
-            base += extent.giants();
+            base += extent.gibs();
         }
-        Ok(Giant::from_bits(0))
+        Ok(Gib::from_bits(0))
     }
 }
 

@@ -23,9 +23,9 @@ impl Memory for Counted {
 const RECORDS: u64 = (size_of::<Header>() / 8) as u64 * 2;
 
 /// Metadata with the maximum number of zones. Each claims `trees` trees in one extent. All other
-/// words are `giant`, and the memory ends after `words` words.
-fn hostile(words: usize, trees: u64, giant: u64) -> Counted {
-    let mut all = vec![giant; words];
+/// words are `gib`, and the memory ends after `words` words.
+fn hostile(words: usize, trees: u64, gib: u64) -> Counted {
+    let mut all = vec![gib; words];
     let mut put = |offset: usize, value: u64| all[offset / 8] = value;
     put(offset_of!(Header, magic), MAGIC);
     put(
@@ -37,7 +37,7 @@ fn hostile(words: usize, trees: u64, giant: u64) -> Counted {
         put(record + offset_of!(ZoneRecord, trees), trees);
         put(record + offset_of!(ZoneRecord, managed), u64::MAX);
         put(record + offset_of!(ZoneRecord, summaries), 4096);
-        put(record + offset_of!(ZoneRecord, giants), 4096);
+        put(record + offset_of!(ZoneRecord, gibs), 4096);
         for extent in 0..MAX_EXTENTS {
             let at = record + offset_of!(ZoneRecord, extent) + extent * size_of::<ExtentRecord>();
             put(at + offset_of!(ExtentRecord, first), 0);
@@ -56,7 +56,7 @@ fn a_lie_about_trees_costs_no_more_than_the_memory_that_there_is() {
     let huge = huge
         .chain([0, u32::MAX])
         .map(|bits| u64::from(bits) << 32 | u64::from(bits));
-    for giant in huge {
+    for gib in huge {
         for gibibytes in [1, 512] {
             let frames = gibibytes << 18;
             let most = frames / TREE_FRAMES + EDGES;
@@ -68,19 +68,13 @@ fn a_lie_about_trees_costs_no_more_than_the_memory_that_there_is() {
                 1 << 24,
                 u64::MAX,
             ] {
-                let memory = hostile(1 << 16, trees, giant);
+                let memory = hostile(1 << 16, trees, gib);
                 let view = View::new(&memory).expect("a header").within(frames);
                 let managed: u64 = view.zones().flatten().map(|zone| zone.managed_frames).sum();
                 let read = memory.read.get();
                 // One GiB word and one summary for each tree.
-                assert!(
-                    read <= 2 * most + RECORDS,
-                    "{giant:#x} {trees}: {read} words"
-                );
-                assert!(
-                    managed <= most * TREE_FRAMES,
-                    "{giant:#x} {trees}: {managed}"
-                );
+                assert!(read <= 2 * most + RECORDS, "{gib:#x} {trees}: {read} words");
+                assert!(managed <= most * TREE_FRAMES, "{gib:#x} {trees}: {managed}");
             }
         }
     }

@@ -5,34 +5,34 @@ use crate::{
     Allocator, Frame, Mobility, Order,
     block::Watch,
     frame::PAGEBLOCK_FRAMES,
-    giant::{GIANT_BLOCKS, GIANT_TREES, Giant},
-    reach::Reach,
+    gib::{GIB_BLOCKS, GIB_TREES, Gib},
+    run_bound::RunBound,
     state::Change,
     summary::{TREE_BLOCKS, TREE_FRAMES},
-    zone::{FREE_GIANTS, Wanted, ZoneRef},
+    zone::{FREE_GIBS, Wanted, ZoneRef},
 };
 
 /// Returns the indices of the 512 pageblocks of the GiB whose first tree is `first_tree`.
 pub(crate) fn blocks_from(first_tree: usize) -> core::ops::Range<usize> {
     let first = first_tree * TREE_BLOCKS;
-    first..first + GIANT_BLOCKS as usize
+    first..first + GIB_BLOCKS as usize
 }
 
 impl ZoneRef<'_, '_> {
     /// Allocates an aligned GiB that is free as a whole. Returns its first frame, or `None` if
     /// there is none.
-    pub(crate) fn take_giant(self, mobility: Mobility) -> Option<Frame> {
-        let (map, giants) = (&self.zone.arrays.giant_map, self.zone.arrays.giants);
+    pub(crate) fn take_gib(self, mobility: Mobility) -> Option<Frame> {
+        let (map, gibs) = (&self.zone.arrays.gib_map, self.zone.arrays.gibs);
         let mut from = 0;
-        while let Some(giant) = map.next(FREE_GIANTS, from) {
-            from = giant + 1;
+        while let Some(gib) = map.next(FREE_GIBS, from) {
+            from = gib + 1;
             // A GiB without all its trees counts the missing ones as used, so it is never taken.
-            if giants[giant].take(mobility)
-                && let Some(tree) = self.zone.first_tree(giant)
+            if gibs[gib].take(mobility)
+                && let Some(tree) = self.zone.first_tree(gib)
             {
                 return Some(self.zone.first_frame(tree * TREE_BLOCKS));
             }
-            map.retire(FREE_GIANTS, giant, || giants[giant].load().is_free());
+            map.retire(FREE_GIBS, gib, || gibs[gib].load().is_free());
         }
         None
     }
@@ -70,11 +70,11 @@ impl ZoneRef<'_, '_> {
             let (old, new) = (change.old.class(), change.new.class());
             self.zone.arrays.summaries[tree].count_many(old, new, freed.into());
             self.zone.announce(Wanted::Touched, tree);
-            let giant = self.zone.giant_of(tree);
-            if self.zone.arrays.giants[giant].leave_many(freed) {
-                self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+            let gib = self.zone.gib_of(tree);
+            if self.zone.arrays.gibs[gib].leave_many(freed) {
+                self.zone.arrays.gib_map.announce(FREE_GIBS, gib);
             }
-            self.hub
+            self.shared
                 .freed_blocks(&blocks[..crate::frame::index(given.into())]);
         }
         crate::frame::index(given.into())
@@ -82,40 +82,40 @@ impl ZoneRef<'_, '_> {
 
     /// Returns the index of the GiB of `frame` and its first tree. Panics if the zone does not have
     /// the whole GiB.
-    fn giant_at(self, frame: Frame) -> (usize, usize) {
+    fn gib_at(self, frame: Frame) -> (usize, usize) {
         let tree = self.zone.block_of(frame).map(|block| block / TREE_BLOCKS);
-        let giant = tree.map(|tree| self.zone.giant_of(tree));
-        let first = giant.and_then(|giant| self.zone.first_tree(giant));
-        let (Some(giant), Some(first)) = (giant, first) else {
+        let gib = tree.map(|tree| self.zone.gib_of(tree));
+        let first = gib.and_then(|gib| self.zone.first_tree(gib));
+        let (Some(gib), Some(first)) = (gib, first) else {
             panic!("{frame:?} is not of a whole GiB")
         };
-        (giant, first)
+        (gib, first)
     }
 
     /// Frees a GiB that is allocated as one block. Panics if it is not.
-    pub(crate) fn give_giant(self, frame: Frame) {
-        let (giant, first) = self.giant_at(frame);
+    pub(crate) fn give_gib(self, frame: Frame) {
+        let (gib, first) = self.gib_at(frame);
         if !self.zone.arrays.touched.is_empty() {
             // The exact touched bits are older than this use of the GiB. The host may hold all of
             // it now.
             for block in blocks_from(first) {
-                self.block(block).coarsen();
+                self.block(block).drop_exact_marks();
             }
         }
-        self.zone.arrays.giants[giant].give();
+        self.zone.arrays.gibs[gib].give();
         self.zone
             .arrays
             .map
-            .announce_all(Wanted::Touched.kind(), first..first + GIANT_TREES);
-        self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
-        self.hub.freed_giant(frame);
+            .announce_all(Wanted::Touched.kind(), first..first + GIB_TREES);
+        self.zone.arrays.gib_map.announce(FREE_GIBS, gib);
+        self.shared.freed_gib(frame);
     }
 
     /// Marks the free pageblocks of a GiB that was allocated whole as touched. Any CPU may do so at
     /// any time: the mark is right, or was right a moment ago and costs one more report.
     #[cold]
-    pub(crate) fn hand_down(self, giant: usize) {
-        let Some(first) = self.zone.first_tree(giant) else {
+    pub(crate) fn hand_down(self, gib: usize) {
+        let Some(first) = self.zone.first_tree(gib) else {
             return;
         };
         for block in blocks_from(first) {
@@ -130,27 +130,27 @@ impl ZoneRef<'_, '_> {
         let tree = block / TREE_BLOCKS;
         let (old, new) = (change.old.class(), change.new.class());
         self.zone.arrays.summaries[tree].count(old, new);
-        if let Some(wanted) = Wanted::of(change.new, Reach::ALL) {
+        if let Some(wanted) = Wanted::of(change.new, RunBound::ALL) {
             self.zone.announce(wanted, tree);
         }
     }
 
     /// Copies the touched mark of the GiB of `tree` to the GiB's pageblocks, if the GiB has one.
     pub(crate) fn settle_tree(self, tree: usize) {
-        let giant = self.zone.giant_of(tree);
-        let word = &self.zone.arrays.giants[giant];
-        let seen: Giant = word.load();
+        let gib = self.zone.gib_of(tree);
+        let word = &self.zone.arrays.gibs[gib];
+        let seen: Gib = word.load();
         if seen.is_touched() && !seen.is_huge() {
-            self.hand_down(giant);
+            self.hand_down(gib);
             word.settled(seen);
         }
     }
 
     /// Turns a GiB that is allocated as one block into 512 pageblocks that are each allocated
     /// whole.
-    fn split_giant(self, frame: Frame) {
-        let (giant, first) = self.giant_at(frame);
-        let word = &self.zone.arrays.giants[giant];
+    fn split_gib(self, frame: Frame) {
+        let (gib, first) = self.gib_at(frame);
+        let word = &self.zone.arrays.gibs[gib];
         let seen = word.load();
         assert!(
             seen.is_huge(),
@@ -158,12 +158,12 @@ impl ZoneRef<'_, '_> {
         );
         for block in blocks_from(first) {
             let at = self.block(block);
-            at.coarsen();
+            at.drop_exact_marks();
             if let Some(change) = at.state.take_whole(seen.mobility()) {
                 at.watch.changed(change);
             }
         }
-        word.split(GIANT_BLOCKS);
+        word.split(GIB_BLOCKS);
     }
 }
 
@@ -186,8 +186,8 @@ impl Allocator<'_> {
         );
         let (zone, first) = self.locate_managed(frame);
         let at = self.zone(zone);
-        if order == Order::GIANT {
-            at.split_giant(frame);
+        if order == Order::GIB {
+            at.split_gib(frame);
         }
         if order >= Order::PAGEBLOCK && into < Order::PAGEBLOCK {
             let blocks = order.frames() / PAGEBLOCK_FRAMES;
@@ -198,4 +198,4 @@ impl Allocator<'_> {
     }
 }
 
-const _: () = assert!(TREE_FRAMES * GIANT_TREES as u64 == Order::GIANT.frames());
+const _: () = assert!(TREE_FRAMES * GIB_TREES as u64 == Order::GIB.frames());

@@ -8,7 +8,7 @@ use ::x86_64::{
     },
 };
 
-use crate::{Allocator, Frame, Front, Mobility, Order, Request};
+use crate::{Allocator, CpuCache, Frame, Mobility, Order, Request};
 
 /// An allocator with the per-CPU cache of one CPU, as `x86_64::structures::paging::Mapper` expects
 /// it. It implements `FrameAllocator` and `FrameDeallocator` for pages of 4 KiB, 2 MiB and 1 GiB,
@@ -16,26 +16,26 @@ use crate::{Allocator, Frame, Front, Mobility, Order, Request};
 #[derive(Debug)]
 pub struct PageFrames<'a, 'm> {
     allocator: &'a Allocator<'m>,
-    front: &'a mut Front,
+    cache: &'a mut CpuCache,
     request: Request,
 }
 
 impl<'a, 'm> PageFrames<'a, 'm> {
     /// Returns an adapter that allocates unmovable frames of any zone, as page tables need them.
-    pub fn new(allocator: &'a Allocator<'m>, front: &'a mut Front) -> Self {
+    pub fn new(allocator: &'a Allocator<'m>, cache: &'a mut CpuCache) -> Self {
         let request = Request::new(Order::BASE, Mobility::Unmovable);
-        Self::with_request(allocator, front, request)
+        Self::with_request(allocator, cache, request)
     }
 
     /// Returns an adapter that allocates by `request`. Its order is replaced by that of the page.
     pub fn with_request(
         allocator: &'a Allocator<'m>,
-        front: &'a mut Front,
+        cache: &'a mut CpuCache,
         request: Request,
     ) -> Self {
         Self {
             allocator,
-            front,
+            cache,
             request,
         }
     }
@@ -46,7 +46,7 @@ impl<'a, 'm> PageFrames<'a, 'm> {
             order,
             ..self.request
         };
-        let frame = self.allocator.allocate(self.front, request).ok()?;
+        let frame = self.allocator.allocate(self.cache, request).ok()?;
         let address = PhysAddr::try_new(frame.address()).ok()?;
         PhysFrame::from_start_address(address).ok()
     }
@@ -54,7 +54,7 @@ impl<'a, 'm> PageFrames<'a, 'm> {
     /// Frees a block of `order`.
     fn give<S: PageSize>(&mut self, frame: PhysFrame<S>, order: Order) {
         let frame = Frame::containing(frame.start_address().as_u64());
-        self.allocator.free(self.front, frame, order);
+        self.allocator.free(self.cache, frame, order);
     }
 }
 
@@ -76,4 +76,4 @@ macro_rules! pages {
     )*};
 }
 
-pages!(Size4KiB: Order::BASE, Size2MiB: Order::PAGEBLOCK, Size1GiB: Order::GIANT);
+pages!(Size4KiB: Order::BASE, Size2MiB: Order::PAGEBLOCK, Size1GiB: Order::GIB);

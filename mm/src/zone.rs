@@ -5,14 +5,14 @@ use crate::{
     block::{Block, Watch},
     config::{Extent, Extents},
     frame::{PAGEBLOCK_FRAMES, index},
-    giant::{AtomicGiant, GIANT_TREES, GIANT_TREES_SHIFT},
+    gib::{AtomicGib, GIB_TREES, GIB_TREES_SHIFT},
     header::ZoneRecord,
-    hub::Hub,
     low_memory::LowMemory,
     lowmem_reserve::LowmemReserve,
     map::Kind,
     metadata::Arrays,
-    reach::{RUN_ORDERS, Reach},
+    run_bound::{RUN_ORDERS, RunBound},
+    shared::Shared,
     state::{Change, Class, State},
     summary::{Summary, TREE_BLOCKS},
     sync::Ordering,
@@ -52,15 +52,15 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// Returns the kind of a pageblock in this state and with this reach. Returns `None` if it is
-    /// full, isolated or being emptied.
+    /// Returns the kind of a pageblock in this state and with this run bound. Returns `None` if it
+    /// is full, isolated or being emptied.
     #[inline]
-    pub(crate) const fn of(state: State, reach: Reach) -> Option<Self> {
+    pub(crate) const fn of(state: State, run_bound: RunBound) -> Option<Self> {
         match state.class() {
             Class::Touched => Some(Self::Touched),
             Class::Untouched => Some(Self::Untouched),
             Class::Partial(mobility) if state.is_held() => Some(Self::Held(mobility)),
-            Class::Partial(mobility) => Some(Self::Partial(mobility, reach.largest())),
+            Class::Partial(mobility) => Some(Self::Partial(mobility, run_bound.largest())),
             Class::Full(_) | Class::Isolated => None,
         }
     }
@@ -105,7 +105,7 @@ impl Wanted {
 }
 
 /// The only kind in the map of GiB regions: free as a whole.
-pub(crate) const FREE_GIANTS: Kind = Kind {
+pub(crate) const FREE_GIBS: Kind = Kind {
     index: 0,
     inverted: true,
 };
@@ -172,7 +172,7 @@ impl<'m> Zone<'m> {
     /// Returns the new count.
     #[inline]
     pub(crate) fn count_free(&self, frames: i64) -> i64 {
-        // `SeqCst` for `LowMemory::rose`, which comes after it.
+        // `SeqCst` for `LowMemory::clear_low`, which comes after it.
         let free = self
             .record
             .free
@@ -180,23 +180,23 @@ impl<'m> Zone<'m> {
             .wrapping_add(frames);
         if frames > 0 {
             let frames = u64::try_from(free).unwrap_or(0);
-            self.low_memory.rose(frames, || self.marks.load().high);
+            self.low_memory.clear_low(frames, || self.marks.load().high);
         }
         free
     }
 
     /// Ends the state of low memory if the zone has reached its high watermark. Needed for frames
     /// that another address space has put back.
-    pub(crate) fn look_whether_it_rose(&self) {
+    pub(crate) fn check_high_watermark(&self) {
         self.low_memory
-            .rose(self.free_frames(), || self.marks.load().high);
+            .clear_low(self.free_frames(), || self.marks.load().high);
     }
 
     /// Marks the zone as low on memory if its free frames are below the low watermark. Returns
     /// `true` if the caller must call `Events::low_memory`: the zone was not marked before, and has
     /// not reached its high watermark since.
-    pub(crate) fn fell(&self) -> bool {
-        self.low_memory.fell(self.marks.load(), || {
+    pub(crate) fn mark_low(&self) -> bool {
+        self.low_memory.mark_low(self.marks.load(), || {
             u64::try_from(self.record.free.load(Ordering::SeqCst)).unwrap_or(0)
         })
     }
@@ -253,53 +253,53 @@ impl<'m> Zone<'m> {
 
     /// Returns the index of the GiB that contains `tree` (32 pageblocks).
     #[inline]
-    pub(crate) fn giant_of(&self, tree: usize) -> usize {
+    pub(crate) fn gib_of(&self, tree: usize) -> usize {
         let mut base = 0;
         for extent in self.extents.as_slice() {
             let inside = (tree as u64).wrapping_sub(extent.base_tree());
             if inside < extent.trees() {
-                let giant = (extent.first_tree() + inside) >> GIANT_TREES_SHIFT;
-                return index(base + giant - extent.first_giant());
+                let gib = (extent.first_tree() + inside) >> GIB_TREES_SHIFT;
+                return index(base + gib - extent.first_gib());
             }
-            base += extent.giants();
+            base += extent.gibs();
         }
         unreachable!("tree {tree} of {}", self.trees())
     }
 
     /// Returns the word of the GiB that contains `tree` (32 pageblocks).
     #[inline]
-    pub(crate) fn giant(&self, tree: usize) -> &'m AtomicGiant {
-        &self.arrays.giants[self.giant_of(tree)]
+    pub(crate) fn gib(&self, tree: usize) -> &'m AtomicGib {
+        &self.arrays.gibs[self.gib_of(tree)]
     }
 
     /// Returns the trees (32 pageblocks each) of the zone that are in the same GiB as `tree`. They
     /// may be fewer than a GiB has.
-    pub(crate) fn giant_trees(&self, tree: usize) -> core::ops::Range<usize> {
+    pub(crate) fn gib_trees(&self, tree: usize) -> core::ops::Range<usize> {
         let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree());
         let of = |extent: &&Extent| inside(extent) < extent.trees();
         let Some(extent) = self.extents.as_slice().iter().find(of) else {
             return tree..tree + 1;
         };
         let number = extent.first_tree() + inside(extent);
-        let first = number >> GIANT_TREES_SHIFT << GIANT_TREES_SHIFT;
-        let end = (first + GIANT_TREES as u64).min(extent.first_tree() + extent.trees());
+        let first = number >> GIB_TREES_SHIFT << GIB_TREES_SHIFT;
+        let end = (first + GIB_TREES as u64).min(extent.first_tree() + extent.trees());
         let at = |number: u64| index(extent.base_tree() + number - extent.first_tree());
         at(first.max(extent.first_tree()))..at(end)
     }
 
-    /// Returns the first tree (32 pageblocks) of the GiB with index `giant`. Returns `None` if the
+    /// Returns the first tree (32 pageblocks) of the GiB with index `gib`. Returns `None` if the
     /// zone lacks a tree of it.
-    pub(crate) fn first_tree(&self, giant: usize) -> Option<usize> {
+    pub(crate) fn first_tree(&self, gib: usize) -> Option<usize> {
         let mut base = 0;
         for extent in self.extents.as_slice() {
-            let inside = (giant as u64).wrapping_sub(base);
-            if inside < extent.giants() {
-                let first = (extent.first_giant() + inside) << GIANT_TREES_SHIFT;
+            let inside = (gib as u64).wrapping_sub(base);
+            if inside < extent.gibs() {
+                let first = (extent.first_gib() + inside) << GIB_TREES_SHIFT;
                 let offset = first.checked_sub(extent.first_tree())?;
-                let whole = offset + GIANT_TREES as u64 <= extent.trees();
+                let whole = offset + GIB_TREES as u64 <= extent.trees();
                 return whole.then_some(index(extent.base_tree() + offset));
             }
-            base += extent.giants();
+            base += extent.gibs();
         }
         None
     }
@@ -309,10 +309,10 @@ impl<'m> Zone<'m> {
     /// memory.
     #[inline]
     pub(crate) fn summary(&self, tree: usize) -> Summary {
-        let giant = self.giant(tree).load();
-        if giant.is_huge() {
-            Summary::all(Class::Full(giant.mobility()))
-        } else if giant.is_touched() {
+        let gib = self.gib(tree).load();
+        if gib.is_huge() {
+            Summary::all(Class::Full(gib.mobility()))
+        } else if gib.is_touched() {
             Summary::all(Class::Touched)
         } else {
             self.arrays.summaries[tree].load()
@@ -344,7 +344,7 @@ impl<'m> Zone<'m> {
     /// Returns the kind of a pageblock, or `None` if no search looks for it.
     fn offers(&self, block: usize) -> Option<Wanted> {
         let state = self.arrays.states[block].load();
-        Wanted::of(state, self.arrays.reaches[block].load())
+        Wanted::of(state, self.arrays.run_bounds[block].load())
     }
 
     /// Removes `tree` from the map for `wanted`, if it has no such pageblock.
@@ -362,37 +362,37 @@ impl<'m> Zone<'m> {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct ZoneRef<'a, 'm> {
     pub(crate) zone: &'a Zone<'m>,
-    pub(crate) hub: &'a Hub<'m>,
+    pub(crate) shared: &'a Shared<'m>,
 }
 
 /// The [`Watch`] of a pageblock in a zone: passes changes of its state on to the summary, the map,
 /// the GiB and the reporter.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Seat<'a, 'm> {
+pub(crate) struct BlockObserver<'a, 'm> {
     at: ZoneRef<'a, 'm>,
     block: usize,
 }
 
-impl Watch for Seat<'_, '_> {
+impl Watch for BlockObserver<'_, '_> {
     #[inline]
     fn enter(&self) -> bool {
         let tree = self.block / TREE_BLOCKS;
-        let giant = self.at.zone.giant_of(tree);
-        self.at.zone.arrays.giants[giant].enter(|| self.at.hand_down(giant))
+        let gib = self.at.zone.gib_of(tree);
+        self.at.zone.arrays.gibs[gib].enter(|| self.at.hand_down(gib))
     }
 
     #[inline]
     fn leave(&self) {
         let zone = self.at.zone;
-        let giant = zone.giant_of(self.block / TREE_BLOCKS);
-        if zone.arrays.giants[giant].leave() {
-            zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+        let gib = zone.gib_of(self.block / TREE_BLOCKS);
+        if zone.arrays.gibs[gib].leave() {
+            zone.arrays.gib_map.announce(FREE_GIBS, gib);
         }
     }
 
     #[inline]
     fn changed(&self, change: Change) {
-        let ZoneRef { zone, hub } = self.at;
+        let ZoneRef { zone, shared } = self.at;
         let (old, new) = (change.old.class(), change.new.class());
         if old == new && change.old.is_held() == change.new.is_held() {
             return;
@@ -401,22 +401,23 @@ impl Watch for Seat<'_, '_> {
         if old != new {
             zone.arrays.summaries[tree].count(old, new);
         }
-        let reach = zone.arrays.reaches[self.block].load();
-        if let Some(wanted) = Wanted::of(change.new, reach) {
+        let run_bound = zone.arrays.run_bounds[self.block].load();
+        if let Some(wanted) = Wanted::of(change.new, run_bound) {
             zone.announce(wanted, tree);
         }
         if old != new && change.new.is_free() {
             self.leave();
             if new == Class::Touched {
-                hub.freed_block(|| zone.first_frame(self.block));
+                shared.freed_block(|| zone.first_frame(self.block));
             }
         }
     }
 
-    fn reaches(&self, reach: Reach) {
+    fn run_bound_changed(&self, run_bound: RunBound) {
         let zone = self.at.zone;
-        let state = zone.arrays.states[self.block].load_after_reach();
-        if let Some(wanted @ (Wanted::Partial(..) | Wanted::Held(_))) = Wanted::of(state, reach) {
+        let state = zone.arrays.states[self.block].load_after_run_bound();
+        if let Some(wanted @ (Wanted::Partial(..) | Wanted::Held(_))) = Wanted::of(state, run_bound)
+        {
             zone.announce(wanted, self.block / TREE_BLOCKS);
         }
     }
@@ -425,14 +426,14 @@ impl Watch for Seat<'_, '_> {
 impl<'a, 'm> ZoneRef<'a, 'm> {
     /// Returns the pageblock with index `block`.
     #[inline]
-    pub(crate) fn block(self, block: usize) -> Block<'a, Seat<'a, 'm>> {
+    pub(crate) fn block(self, block: usize) -> Block<'a, BlockObserver<'a, 'm>> {
         let arrays = &self.zone.arrays;
         Block {
             state: &arrays.states[block],
             bits: &arrays.bits[block],
-            reach: &arrays.reaches[block],
+            run_bound: &arrays.run_bounds[block],
             touched: arrays.touched.get(block),
-            watch: Seat { at: self, block },
+            watch: BlockObserver { at: self, block },
         }
     }
 }

@@ -2,9 +2,9 @@
 
 mod arena;
 
-use arena::{MIB, in_small_memory, one, order, range, validate_after, with, with_giants, words};
+use arena::{MIB, in_small_memory, one, order, range, validate_after, with, with_gibs, words};
 use ebb_mm::{
-    AllocError, ClaimError, Config, Frame, Front, Mobility, Order, PutBack, Request, Reserve,
+    AllocError, ClaimError, Config, CpuCache, Frame, Mobility, Order, PutBack, Request, Reserve,
     ZoneConfig, ZoneKind,
 };
 
@@ -21,11 +21,11 @@ fn every_frame_is_handed_out_once_and_comes_back() {
         let total = a.stats().managed_frames;
         assert_eq!(total, 160 + 127 * MIB + 77);
         assert_eq!(a.stats().free_frames, total);
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let request = Request::new(Order::BASE, Mobility::Movable).reserve(Reserve::Use);
         let mut seen = std::collections::HashSet::new();
         loop {
-            match a.allocate(&mut front, request) {
+            match a.allocate(&mut cache, request) {
                 Ok(frame) => {
                     assert!(
                         ranges.iter().any(|range| range.contains(frame)),
@@ -48,9 +48,9 @@ fn every_frame_is_handed_out_once_and_comes_back() {
         }
         assert_eq!(seen.len() as u64, total);
         for frame in seen {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         a.validate().expect("valid when all is freed");
         assert_eq!(a.stats().free_frames, total);
         assert_eq!(a.free_areas(0).frames(), total);
@@ -66,14 +66,14 @@ fn each_order_is_aligned_and_apart() {
         ranges: &ranges,
     }];
     with(&Config::new(&zones), &(), |a| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let mut used = vec![false; 1 << 16];
         let mut held = Vec::new();
         for round in 0..40u8 {
             let order = order(round % 11);
             let mobility = Mobility::ALL[usize::from(round % 3)];
             let frame = a
-                .allocate(&mut front, Request::new(order, mobility))
+                .allocate(&mut cache, Request::new(order, mobility))
                 .expect("memory");
             assert!(frame.is_aligned(order), "{frame:?} of {order:?}");
             for number in frame.number()..frame.offset(order.frames()).number() {
@@ -83,9 +83,9 @@ fn each_order_is_aligned_and_apart() {
             held.push((frame, order));
         }
         for (frame, order) in held {
-            a.free(&mut front, frame, order);
+            a.free(&mut cache, frame, order);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         a.validate().expect("valid");
         assert_eq!(a.free_blocks(0, Order::MAX, None), 256 / 4);
     });
@@ -108,10 +108,10 @@ fn zones_fall_back_and_keep_their_reserve() {
         },
     ];
     with(&Config::new(&zones), &(), |a| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let request = Request::new(Order::BASE, Mobility::Movable);
         let mut held = Vec::new();
-        while let Ok(frame) = a.allocate(&mut front, request) {
+        while let Ok(frame) = a.allocate(&mut cache, request) {
             held.push(frame);
         }
         assert!(high[0].contains(held[0]), "the highest zone comes first");
@@ -123,13 +123,13 @@ fn zones_fall_back_and_keep_their_reserve() {
             "{left} frames are left, {min} are to be kept"
         );
         let last = request.reserve(Reserve::Use).zone(ZoneKind::Dma32);
-        let frame = a.allocate(&mut front, last).expect("the reserve");
+        let frame = a.allocate(&mut cache, last).expect("the reserve");
         assert!(low[0].contains(frame));
         held.push(frame);
         for frame in held {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         a.validate().expect("valid");
     });
 }
@@ -156,11 +156,11 @@ fn claimed_frames_are_in_use_until_freed() {
             Err(ClaimError::NotManaged(range(64 * MIB - 1, 2)))
         );
         a.validate().expect("valid");
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         for frame in 0..1500 {
-            a.free(&mut front, Frame::new(300 + frame), Order::BASE);
+            a.free(&mut cache, Frame::new(300 + frame), Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         a.validate().expect("valid");
         assert_eq!(a.stats().free_frames, 64 * MIB);
         assert_eq!(a.stats().unreported_free_frames, 4 * 512);
@@ -176,7 +176,7 @@ fn an_isolated_block_is_not_handed_out() {
         ranges: &ranges,
     }];
     with(&Config::new(&zones), &(), |a| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let mut isolated: Vec<_> = (0..32)
             .map(|block| a.isolate(Frame::new(block * 512)).expect("free"))
             .collect();
@@ -187,18 +187,18 @@ fn an_isolated_block_is_not_handed_out() {
             order: Order::BASE,
             zone,
         };
-        assert_eq!(a.allocate(&mut front, request), Err(error));
+        assert_eq!(a.allocate(&mut cache, request), Err(error));
         a.validate().expect("valid");
         let one = isolated.remove(7);
         let start = one.range().start;
         a.put_back(one, PutBack::Unchanged);
         let whole = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Use);
-        assert_eq!(a.allocate(&mut front, whole), Ok(start));
-        a.free(&mut front, start, Order::PAGEBLOCK);
+        assert_eq!(a.allocate(&mut cache, whole), Ok(start));
+        a.free(&mut cache, start, Order::PAGEBLOCK);
         for block in isolated {
             a.put_back(block, PutBack::Reported);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         a.validate().expect("valid");
         assert_eq!(a.stats().free_frames, 64 * MIB);
         assert_eq!(a.stats().unreported_free_frames, 512);
@@ -214,22 +214,22 @@ fn mobilities_do_not_share_a_block_while_others_are_free() {
         ranges: &ranges,
     }];
     with(&Config::new(&zones), &(), |a| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let mut held = Vec::new();
         let mut owner = std::collections::HashMap::new();
         for round in 0..3000usize {
             let mobility = Mobility::ALL[round % 3];
             let frame = a
-                .allocate(&mut front, Request::new(Order::BASE, mobility))
+                .allocate(&mut cache, Request::new(Order::BASE, mobility))
                 .expect("memory");
             let of = *owner.entry(frame.number() / 512).or_insert(mobility);
             assert_eq!(of, mobility, "{frame:?}");
             held.push(frame);
         }
         for frame in held {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         a.validate().expect("valid");
     });
 }
@@ -264,10 +264,10 @@ fn a_large_guest_starts_in_the_metadata_of_a_small_one() {
         let pages = pages_written(gib, |_| ());
         assert!(pages <= 4, "{pages} pages at {gib} GiB");
         let pages = pages_written(gib, |a| {
-            let mut front = std::mem::ManuallyDrop::new(Front::new());
+            let mut cache = std::mem::ManuallyDrop::new(CpuCache::new());
             for _ in 0..10_000 {
                 for mobility in Mobility::ALL {
-                    a.allocate(&mut front, Request::new(Order::BASE, mobility))
+                    a.allocate(&mut cache, Request::new(Order::BASE, mobility))
                         .expect("memory");
                 }
             }
@@ -299,72 +299,72 @@ fn metadata_is_small() {
 }
 
 #[test]
-fn a_front_hands_the_block_out_again_that_it_freed_whole() {
-    in_small_memory(|a, front| {
-        let frame = one(a, front, Order::PAGEBLOCK);
-        a.free(front, frame, Order::PAGEBLOCK);
-        assert_eq!(front.held(), 512);
+fn a_cache_hands_the_block_out_again_that_it_freed_whole() {
+    in_small_memory(|a, cache| {
+        let frame = one(a, cache, Order::PAGEBLOCK);
+        a.free(cache, frame, Order::PAGEBLOCK);
+        assert_eq!(cache.held(), 512);
         assert!(a.isolate(frame).is_none(), "to others it is in use");
-        assert_eq!(one(a, front, Order::PAGEBLOCK), frame);
-        assert_eq!(front.held(), 0);
-        a.free(front, frame, Order::PAGEBLOCK);
-        a.drain(front);
+        assert_eq!(one(a, cache, Order::PAGEBLOCK), frame);
+        assert_eq!(cache.held(), 0);
+        a.free(cache, frame, Order::PAGEBLOCK);
+        a.drain(cache);
         a.validate().expect("valid");
         assert_eq!(a.stats().free_frames, 64 * MIB);
         assert_eq!(a.stats().unreported_free_frames, 512);
         // A reporter that waits for a block is called at once.
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        let other = one(a, front, Order::PAGEBLOCK);
-        a.free(front, other, Order::PAGEBLOCK);
-        assert_eq!(front.held(), 512, "a pass is due anyway");
+        let other = one(a, cache, Order::PAGEBLOCK);
+        a.free(cache, other, Order::PAGEBLOCK);
+        assert_eq!(cache.held(), 512, "a pass is due anyway");
         // A request of another mobility, or for the last frame, gets the block all the same.
-        let mut held: Vec<_> = (0..31 * 512).map(|_| one(a, front, Order::BASE)).collect();
+        let mut held: Vec<_> = (0..31 * 512).map(|_| one(a, cache, Order::BASE)).collect();
         let last = Request::new(Order::PAGEBLOCK, Mobility::Unmovable).reserve(Reserve::Use);
-        held.push(a.allocate(front, last).expect("it was drained"));
+        held.push(a.allocate(cache, last).expect("it was drained"));
         assert_eq!(held.pop(), Some(other));
-        a.free(front, other, Order::PAGEBLOCK);
+        a.free(cache, other, Order::PAGEBLOCK);
         for frame in held {
-            a.free(front, frame, Order::BASE);
+            a.free(cache, frame, Order::BASE);
         }
-        a.drain(front);
+        a.drain(cache);
         a.validate().expect("valid");
     });
 }
 
 #[test]
 fn an_order_that_no_block_can_serve_is_refused_until_one_can() {
-    with_giants(|a, front| {
+    with_gibs(|a, cache| {
         let held: Vec<_> = std::iter::from_fn(|| {
             let request = Request::new(Order::BASE, Mobility::Movable);
-            a.allocate(front, request).ok()
+            a.allocate(cache, request).ok()
         })
         .collect();
         for frame in held.iter().filter(|frame| frame.number() % 2 == 0) {
-            a.free(front, *frame, Order::BASE);
+            a.free(cache, *frame, Order::BASE);
         }
-        validate_after(a, front);
+        validate_after(a, cache);
         for of in 1..=9 {
             let request = Request::new(order(of), Mobility::Movable);
-            assert!(a.allocate(front, request).is_err(), "order {of}");
-            validate_after(a, front);
+            assert!(a.allocate(cache, request).is_err(), "order {of}");
+            validate_after(a, cache);
         }
         // One run of eight frames in the middle is found, by its order and those below.
         let middle = held[held.len() / 2].number() / 8 * 8;
         for frame in (middle..middle + 8).filter(|frame| frame % 2 == 1) {
-            a.free(front, Frame::new(frame), Order::BASE);
+            a.free(cache, Frame::new(frame), Order::BASE);
         }
-        validate_after(a, front);
+        validate_after(a, cache);
         for of in [1, 2, 3] {
-            let frame = one(a, front, order(of));
+            let frame = one(a, cache, order(of));
             assert!(range(middle, 8).contains(frame));
-            a.free(front, frame, order(of));
+            a.free(cache, frame, order(of));
         }
         for frame in held.iter().filter(|frame| frame.number() % 2 == 1) {
             if !range(middle, 8).contains(*frame) {
-                a.free(front, *frame, Order::BASE);
+                a.free(cache, *frame, Order::BASE);
             }
         }
-        validate_after(a, front);
+        validate_after(a, cache);
     });
 }

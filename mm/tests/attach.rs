@@ -11,7 +11,7 @@ use std::{
 
 use arena::{range, words};
 use ebb_mm::{
-    AllocError, Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, Request,
+    AllocError, Allocator, Config, CpuCache, Frame, FrameRange, Mobility, Order, PutBack, Request,
     Reserve, TAKE_BLOCKS, TakeError, ZoneConfig, ZoneKind,
     attach::{AttachError, Attached, Usage},
 };
@@ -51,29 +51,29 @@ fn usage(attached: &Attached<'_>, frame: Frame) -> Usage {
 #[test]
 fn it_sees_what_is_free_in_pieces() {
     both(|a, attached| {
-        let pieces = || {
+        let free_runs = || {
             let blocks = attached.blocks();
-            blocks.flat_map(|block| attached.pieces_of(&block).collect::<Vec<_>>())
+            blocks.flat_map(|block| attached.free_runs(&block).collect::<Vec<_>>())
         };
-        assert_eq!(pieces().count(), 0, "all blocks are whole");
-        let mut front = Front::new();
+        assert_eq!(free_runs().count(), 0, "all blocks are whole");
+        let mut cache = CpuCache::new();
         let huge = a
-            .allocate(&mut front, request(Order::PAGEBLOCK))
+            .allocate(&mut cache, request(Order::PAGEBLOCK))
             .expect("memory");
         let orders = [0, 3, 0, 7, 1, 8, 5, 0, 2, 6].map(|order| Order::new(order).expect("valid"));
         let mut kept = Vec::new();
         for round in 0..200 {
             for order in orders {
-                let frame = a.allocate(&mut front, request(order)).expect("memory");
+                let frame = a.allocate(&mut cache, request(order)).expect("memory");
                 if round % 3 == 0 {
                     kept.push(FrameRange::new(frame, order.frames()));
                 } else {
-                    a.free(&mut front, frame, order);
+                    a.free(&mut cache, frame, order);
                 }
             }
         }
-        a.drain(&mut front);
-        let free: Vec<_> = pieces().collect();
+        a.drain(&mut cache);
+        let free: Vec<_> = free_runs().collect();
         assert!(free.is_sorted_by(|one, next| one.end() <= next.start));
         for piece in &free {
             assert!(matches!(
@@ -93,11 +93,11 @@ fn it_sees_what_is_free_in_pieces() {
         assert!(frames > 0);
         for used in kept {
             let order = Order::at_least(used.frames).expect("valid");
-            a.free(&mut front, used.start, order);
+            a.free(&mut cache, used.start, order);
         }
-        a.free(&mut front, huge, Order::PAGEBLOCK);
-        a.drain(&mut front);
-        assert_eq!(pieces().count(), 0);
+        a.free(&mut cache, huge, Order::PAGEBLOCK);
+        a.drain(&mut cache);
+        assert_eq!(free_runs().count(), 0);
     });
 }
 
@@ -107,25 +107,23 @@ fn it_sees_what_the_allocator_does() {
         let untouched = Usage::Free { unreported: false };
         assert!(attached.blocks().all(|block| block.usage == untouched));
         assert_eq!(attached.blocks().count() as u64, FRAMES / 512);
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let small = a
-            .allocate(&mut front, request(Order::BASE))
+            .allocate(&mut cache, request(Order::BASE))
             .expect("memory");
         let huge = a
-            .allocate(&mut front, request(Order::PAGEBLOCK))
+            .allocate(&mut cache, request(Order::PAGEBLOCK))
             .expect("memory");
         assert_eq!(usage(attached, small), Usage::Partial(64));
         assert_eq!(usage(attached, huge), Usage::Whole);
-        a.free(&mut front, small, Order::BASE);
-        a.free(&mut front, huge, Order::PAGEBLOCK);
-        a.drain(&mut front);
+        a.free(&mut cache, small, Order::BASE);
+        a.free(&mut cache, huge, Order::PAGEBLOCK);
+        a.drain(&mut cache);
         assert_eq!(usage(attached, huge), Usage::Free { unreported: true });
-        let giant = a
-            .allocate(&mut front, request(Order::GIANT))
-            .expect("memory");
-        assert_eq!(usage(attached, giant.offset(5000)), Usage::Whole);
-        a.free(&mut front, giant, Order::GIANT);
-        a.drain(&mut front);
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("memory");
+        assert_eq!(usage(attached, gib.offset(5000)), Usage::Whole);
+        a.free(&mut cache, gib, Order::GIB);
+        a.drain(&mut cache);
         let zone = attached.zones().next().expect("one zone");
         assert_eq!((zone.free_frames, zone.blocks), (FRAMES, FRAMES / 512));
     });
@@ -134,19 +132,15 @@ fn it_sees_what_the_allocator_does() {
 #[test]
 fn a_block_that_it_takes_out_is_not_allocated() {
     both(|a, attached| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         // Through a GiB that was allocated whole, whose state words are not settled yet.
-        let giant = a
-            .allocate(&mut front, request(Order::GIANT))
-            .expect("memory");
-        assert_eq!(attached.open(giant).err(), Some(TakeError::State));
-        a.free(&mut front, giant, Order::GIANT);
-        a.drain(&mut front);
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("memory");
+        assert_eq!(attached.open(gib).err(), Some(TakeError::State));
+        a.free(&mut cache, gib, Order::GIB);
+        a.drain(&mut cache);
         // All blocks are in use except those of one GiB.
         let first = FRAMES / 2 / 512;
-        let other = a
-            .allocate(&mut front, request(Order::GIANT))
-            .expect("memory");
+        let other = a.allocate(&mut cache, request(Order::GIB)).expect("memory");
         let start = if other.number() == 0 { first * 512 } else { 0 };
         for batch in (0..first).step_by(TAKE_BLOCKS) {
             let frame = |block: u64| Frame::new(start + block * 512);
@@ -158,21 +152,19 @@ fn a_block_that_it_takes_out_is_not_allocated() {
             assert_eq!(attached.open(frame(batch)).err(), Some(TakeError::State));
             assert_eq!(usage(attached, frame(batch)), Usage::Isolated);
             let error = a
-                .allocate(&mut front, request(Order::GIANT))
+                .allocate(&mut cache, request(Order::GIB))
                 .expect_err("none");
             assert!(matches!(error, AllocError::Isolated { .. }), "{error}");
             assert_eq!(a.stats().isolated_frames, TAKE_BLOCKS as u64 * 512);
             assert_eq!(open.close(PutBack::Reported), TAKE_BLOCKS);
         }
-        a.free(&mut front, other, Order::GIANT);
-        a.drain(&mut front);
+        a.free(&mut cache, other, Order::GIB);
+        a.drain(&mut cache);
         assert_eq!(a.stats().unreported_free_frames, FRAMES / 2);
         assert_eq!(a.stats().free_frames, FRAMES);
-        let giant = a
-            .allocate(&mut front, request(Order::GIANT))
-            .expect("memory");
-        a.free(&mut front, giant, Order::GIANT);
-        a.drain(&mut front);
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("memory");
+        a.free(&mut cache, gib, Order::GIB);
+        a.drain(&mut cache);
     });
 }
 
@@ -210,21 +202,21 @@ fn both_take_part_at_once() {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut front = Front::new();
+                let mut cache = CpuCache::new();
                 for round in 0..30_000u64 {
                     let order = if round % 64 == 0 {
-                        Order::GIANT
+                        Order::GIB
                     } else {
                         Order::PAGEBLOCK
                     };
-                    if let Ok(frame) = a.allocate(&mut front, request(order)) {
+                    if let Ok(frame) = a.allocate(&mut cache, request(order)) {
                         let blocks = || (0..order.frames()).step_by(512);
                         blocks().for_each(|offset| own(frame.offset(offset), true));
                         blocks().for_each(|offset| own(frame.offset(offset), false));
-                        a.free(&mut front, frame, order);
+                        a.free(&mut cache, frame, order);
                     }
                 }
-                a.drain(&mut front);
+                a.drain(&mut cache);
                 done.store(true, Ordering::Release);
             });
             let mut next = 0;

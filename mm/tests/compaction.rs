@@ -16,7 +16,7 @@ use std::{
 
 use arena::{in_small_memory, one, order, range, validate_after, with};
 use ebb_mm::{
-    AllocError, Allocator, Compactor, Compacts, Config, Emptied, EmptyingBlock, Frame, Front,
+    AllocError, Allocator, Compactor, Compacts, Config, CpuCache, Emptied, EmptyingBlock, Frame,
     Mobility, Order, PAGEBLOCK_FRAMES, RangeError, Request, ZoneConfig, ZoneKind,
 };
 use proptest::prelude::*;
@@ -25,13 +25,13 @@ const BLOCKS: usize = 32;
 const NOW: Duration = Duration::from_secs(100);
 
 /// Allocates `used[i]` frames of pageblock `i`, spread over it. Returns the frames in use.
-fn fill(a: &Allocator<'_>, front: &mut Front, used: &[u64]) -> Vec<Frame> {
+fn fill(a: &Allocator<'_>, cache: &mut CpuCache, used: &[u64]) -> Vec<Frame> {
     let mut held = Vec::new();
     for (block, &used) in (0..).zip(used) {
         for frame in 0..used {
             let spread = frame * PAGEBLOCK_FRAMES / used;
             let frame = range(block * PAGEBLOCK_FRAMES + spread, 1);
-            a.allocate_range(front, frame, Mobility::Movable)
+            a.allocate_range(cache, frame, Mobility::Movable)
                 .expect("free");
             held.push(frame.start);
         }
@@ -45,7 +45,7 @@ fn block_of(frame: Frame) -> u64 {
 
 /// Migrates the frames in use out of a block, except those that do not move.
 fn clear(
-    (a, front): (&Allocator<'_>, &mut Front),
+    (a, cache): (&Allocator<'_>, &mut CpuCache),
     compactor: &mut Compactor,
     block: &EmptyingBlock,
     held: &mut [Frame],
@@ -61,16 +61,16 @@ fn clear(
         let mut owned = held.iter_mut().filter(|frame| **frame == from);
         *owned.next().expect("somebody's") = to;
         assert!(!block.range().contains(to), "into the block itself");
-        a.free(front, from, Order::BASE);
+        a.free(cache, from, Order::BASE);
     }
-    a.drain(front);
+    a.drain(cache);
     found
 }
 
 #[test]
 fn the_emptiest_block_is_emptied_into_the_fullest() {
-    in_small_memory(|a, front| {
-        let mut held = fill(a, front, &[100, 500, 40, 300, 511]);
+    in_small_memory(|a, cache| {
+        let mut held = fill(a, cache, &[100, 500, 40, 300, 511]);
         let (free, whole) = (a.stats().free_frames, a.zone_stats(0).free_blocks);
         let mut compactor = Compactor::new(0);
         let plan = compactor.plan(NOW, a, 1, Compacts::Direct).expect("room");
@@ -80,7 +80,7 @@ fn the_emptiest_block_is_emptied_into_the_fullest() {
         assert_eq!((block.used(), compactor.next(a)), (40, None));
         let mut holders = [0_u64; 5];
         assert_eq!(
-            clear((a, front), &mut compactor, &block, &mut held, |_| true),
+            clear((a, cache), &mut compactor, &block, &mut held, |_| true),
             40
         );
         for frame in &held {
@@ -88,7 +88,7 @@ fn the_emptiest_block_is_emptied_into_the_fullest() {
         }
         assert_eq!(holders, [100, 512, 0, 328, 511]);
         assert_eq!(compactor.finish(NOW, a, block), Emptied::Whole);
-        validate_after(a, front);
+        validate_after(a, cache);
         assert_eq!(a.stats().free_frames, free);
         assert_eq!(a.zone_stats(0).free_blocks, whole + 1);
         let counters = compactor.counters();
@@ -100,22 +100,22 @@ fn the_emptiest_block_is_emptied_into_the_fullest() {
 
 #[test]
 fn nothing_of_a_block_that_is_emptied_is_handed_out_and_what_is_freed_stays_in_it() {
-    in_small_memory(|a, front| {
-        let held = fill(a, front, &[3, 500]);
+    in_small_memory(|a, cache| {
+        let held = fill(a, cache, &[3, 500]);
         let block = a.begin_emptying(held[0]).expect("in use");
         assert!(a.begin_emptying(held[0]).is_none(), "somebody is at it");
         assert!(a.isolate(held[0]).is_none());
         assert_eq!(a.stats().isolated_frames, PAGEBLOCK_FRAMES);
-        let exactly = a.allocate_range(front, range(1, 1), Mobility::Movable);
+        let exactly = a.allocate_range(cache, range(1, 1), Mobility::Movable);
         assert_eq!(exactly, Err(RangeError::Isolated(Frame::new(1))));
-        a.free(front, held[1], Order::BASE);
-        a.drain(front);
+        a.free(cache, held[1], Order::BASE);
+        a.drain(cache);
         a.validate().expect("valid");
         assert_eq!(a.free_areas(0).frames(), 12 + 30 * PAGEBLOCK_FRAMES);
         let mut taken = Vec::new();
         let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(ebb_mm::Reserve::Use);
         let error = loop {
-            match a.allocate(front, request) {
+            match a.allocate(cache, request) {
                 Ok(frame) => taken.push(frame),
                 Err(error) => break error,
             }
@@ -126,16 +126,16 @@ fn nothing_of_a_block_that_is_emptied_is_handed_out_and_what_is_freed_stays_in_i
         assert!(taken.iter().all(|&frame| block_of(frame) != 0));
         assert_eq!(a.frames_left(*block), 2);
         assert_eq!(a.end_emptying(block), 2);
-        validate_after(a, front);
+        validate_after(a, cache);
         assert_eq!(a.free_areas(0).frames(), 510 + 2);
-        assert_eq!(block_of(one(a, front, order(1))), 0);
+        assert_eq!(block_of(one(a, cache, order(1))), 0);
     });
 }
 
 #[test]
 fn an_emptied_block_is_handed_to_who_waits_for_it() {
-    in_small_memory(|a, front| {
-        let mut held = fill(a, front, &[9, 500]);
+    in_small_memory(|a, cache| {
+        let mut held = fill(a, cache, &[9, 500]);
         let free = a.stats().free_frames;
         let mut compactor = Compactor::new(0);
         let plan = compactor.plan(NOW, a, 1, Compacts::Direct).expect("room");
@@ -147,13 +147,13 @@ fn an_emptied_block_is_handed_to_who_waits_for_it() {
                 .map_err(|block| a.end_emptying(block)),
             Err(500)
         );
-        clear((a, front), &mut compactor, &block, &mut held, |_| true);
+        clear((a, cache), &mut compactor, &block, &mut held, |_| true);
         let frame = compactor.take(NOW, a, block, Mobility::Unmovable);
         assert_eq!(frame, Ok(Frame::new(0)));
-        validate_after(a, front);
+        validate_after(a, cache);
         assert_eq!(a.stats().free_frames, free - PAGEBLOCK_FRAMES);
-        a.free(front, Frame::new(0), Order::PAGEBLOCK);
-        validate_after(a, front);
+        a.free(cache, Frame::new(0), Order::PAGEBLOCK);
+        validate_after(a, cache);
         assert_eq!(a.stats().free_frames, free);
         assert_eq!(a.stats().isolated_frames, 0);
     });
@@ -161,18 +161,18 @@ fn an_emptied_block_is_handed_to_who_waits_for_it() {
 
 #[test]
 fn a_block_that_does_not_move_is_remembered() {
-    in_small_memory(|a, front| {
-        let mut held = fill(a, front, &[40, 60, 500, 300]);
+    in_small_memory(|a, cache| {
+        let mut held = fill(a, cache, &[40, 60, 500, 300]);
         let pinned = held[7];
         let mut compactor = Compactor::new(0);
         compactor.plan(NOW, a, 1, Compacts::Daemon).expect("room");
         let block = compactor.next(a).expect("planned");
-        let moved = clear((a, front), &mut compactor, &block, &mut held, |frame| {
+        let moved = clear((a, cache), &mut compactor, &block, &mut held, |frame| {
             frame != pinned
         });
         assert_eq!(moved, 39);
         assert_eq!(compactor.finish(NOW, a, block), Emptied::Stuck(1));
-        validate_after(a, front);
+        validate_after(a, cache);
         let later = NOW + Duration::from_secs(30);
         let plan = compactor.plan(later, a, 1, Compacts::Daemon).expect("room");
         assert_eq!(plan.frames, 60, "the block of 60, not that of one");
@@ -186,14 +186,14 @@ fn a_block_that_does_not_move_is_remembered() {
 
 #[test]
 fn where_nothing_is_to_be_had_nothing_is_looked_at() {
-    in_small_memory(|a, front| {
+    in_small_memory(|a, cache| {
         a.set_watermarks(0, ebb_mm::Watermarks::default())
             .expect("rising marks");
-        let held = fill(a, front, &[512; BLOCKS]);
+        let held = fill(a, cache, &[512; BLOCKS]);
         for frame in &held[..700] {
-            a.free(front, *frame, Order::BASE);
+            a.free(cache, *frame, Order::BASE);
         }
-        a.drain(front);
+        a.drain(cache);
         a.claim(range(0, 1)).expect("free");
         let mut compactor = Compactor::new(0);
         assert_eq!(compactor.plan(NOW, a, 1, Compacts::Direct), None);
@@ -206,38 +206,38 @@ fn where_nothing_is_to_be_had_nothing_is_looked_at() {
         assert_eq!(compactor.counters().migrate_scanned, looked);
         // After 512 more frees it looks again.
         for frame in held[BLOCKS * 512 - 1400..].iter().step_by(2) {
-            a.free(front, *frame, Order::BASE);
+            a.free(cache, *frame, Order::BASE);
         }
-        a.drain(front);
+        a.drain(cache);
         assert!(compactor.plan(NOW, a, 1, Compacts::Direct).is_some());
     });
 }
 
 #[test]
 fn whole_blocks_and_parts_of_them_are_freed_while_they_are_emptied() {
-    in_small_memory(|a, front| {
+    in_small_memory(|a, cache| {
         let total = a.stats().free_frames;
-        let whole = one(a, front, Order::PAGEBLOCK);
-        let split = one(a, front, Order::PAGEBLOCK);
-        let bulk = one(a, front, Order::PAGEBLOCK);
+        let whole = one(a, cache, Order::PAGEBLOCK);
+        let split = one(a, cache, Order::PAGEBLOCK);
+        let bulk = one(a, cache, Order::PAGEBLOCK);
         let blocks = [whole, split, bulk].map(|frame| a.begin_emptying(frame).expect("in use"));
         assert!(a.is_whole(*blocks[0]));
         assert_eq!(a.frames_in_use(*blocks[0]).count(), 0);
         a.split(split, Order::PAGEBLOCK, order(6));
         assert_eq!(a.frames_in_use(*blocks[1]).count(), 512);
-        a.free(front, whole, Order::PAGEBLOCK);
+        a.free(cache, whole, Order::PAGEBLOCK);
         for part in 0..8 {
-            a.free(front, split.offset(part * 64), order(6));
+            a.free(cache, split.offset(part * 64), order(6));
         }
-        let another = one(a, front, Order::PAGEBLOCK);
-        a.free_bulk(front, &[bulk, another], Order::PAGEBLOCK);
-        a.drain(front);
+        let another = one(a, cache, Order::PAGEBLOCK);
+        a.free_bulk(cache, &[bulk, another], Order::PAGEBLOCK);
+        a.drain(cache);
         a.validate().expect("valid");
         assert_eq!(a.stats().free_frames, total - 3 * PAGEBLOCK_FRAMES);
         for block in blocks {
             assert_eq!(a.end_emptying(block), 0);
         }
-        validate_after(a, front);
+        validate_after(a, cache);
         assert_eq!(a.stats().free_frames, total);
         assert_eq!(a.free_blocks(0, order(10), None), BLOCKS as u64 / 2);
     });
@@ -272,9 +272,9 @@ proptest! {
     /// choice has enough space.
     #[test]
     fn no_other_choice_is_cheaper(used in prop::collection::vec(1..512_u64, 1..9), wanted in 1..9_u32) {
-        in_small_memory(|a, front| {
+        in_small_memory(|a, cache| {
             a.set_watermarks(0, ebb_mm::Watermarks::default()).expect("rising marks");
-            let mut held = fill(a, front, &used);
+            let mut held = fill(a, cache, &used);
             let whole = a.zone_stats(0).free_blocks;
             let mut compactor = Compactor::new(0);
             let plan = compactor.plan(NOW, a, wanted as usize, Compacts::Direct);
@@ -284,7 +284,7 @@ proptest! {
             assert_eq!(Some(plan.frames), cheapest(&used, most.unwrap_or(0)));
             let mut moved = 0;
             while let Some(block) = compactor.next(a) {
-                moved += clear((a, front), &mut compactor, &block, &mut held, |_| true) as u64;
+                moved += clear((a, cache), &mut compactor, &block, &mut held, |_| true) as u64;
                 assert_eq!(compactor.finish(NOW, a, block), Emptied::Whole);
                 a.validate().expect("valid");
             }
@@ -294,9 +294,9 @@ proptest! {
             held.dedup();
             assert_eq!(held.len() as u64, used.iter().sum::<u64>(), "no frame has two owners");
             for frame in held {
-                a.free(front, frame, Order::BASE);
+                a.free(cache, frame, Order::BASE);
             }
-            validate_after(a, front);
+            validate_after(a, cache);
             assert_eq!(a.zone_stats(0).free_blocks, BLOCKS as u64);
         });
     }
@@ -340,7 +340,7 @@ impl Shared<'_, '_> {
 
     /// Runs a program that touches and frees its pages.
     fn churn(&self, seed: u64) {
-        let mut front = ManuallyDrop::new(Front::new());
+        let mut cache = ManuallyDrop::new(CpuCache::new());
         let mut random = seed;
         while !self.end.load(Ordering::Relaxed) {
             random ^= random << 13;
@@ -350,11 +350,11 @@ impl Shared<'_, '_> {
             let mut held = self.pages[page as usize].lock().expect("no panic");
             if let Some(frame) = held.frame.take() {
                 self.remove(page, frame, held.contents);
-                self.a.free(&mut front, frame, Order::BASE);
+                self.a.free(&mut cache, frame, Order::BASE);
             }
             let request = Request::new(Order::BASE, Mobility::Movable);
             if random >> 32 & 7 != 0
-                && let Ok(frame) = self.a.allocate(&mut front, request)
+                && let Ok(frame) = self.a.allocate(&mut cache, request)
             {
                 *held = Page {
                     frame: Some(frame),
@@ -362,16 +362,16 @@ impl Shared<'_, '_> {
                 };
                 self.put(page, frame, random);
             }
-            if self.a.drain_requested(&front) {
-                self.a.drain(&mut front);
+            if self.a.drain_requested(&cache) {
+                self.a.drain(&mut cache);
             }
         }
-        self.a.drain(&mut front);
+        self.a.drain(&mut cache);
     }
 
     /// Moves the page in frame `from` to frame `to`. Returns `false` if there is no page that is
     /// unused at this moment.
-    fn migrate(&self, front: &mut Front, from: Frame, to: Frame) -> bool {
+    fn migrate(&self, cache: &mut CpuCache, from: Frame, to: Frame) -> bool {
         let page = self.owners[self.frame(from)].load(Ordering::Acquire);
         let held = self.pages.get(page as usize).map(|page| page.try_lock());
         let Some(Ok(mut held)) = held else {
@@ -383,13 +383,13 @@ impl Shared<'_, '_> {
         self.remove(page, from, held.contents);
         held.frame = Some(to);
         self.put(page, to, held.contents);
-        self.a.free(front, from, Order::BASE);
+        self.a.free(cache, from, Order::BASE);
         true
     }
 
     /// Empties blocks until the programs end. Returns the number of blocks that became free.
     fn compact(&self) -> u64 {
-        let mut front = ManuallyDrop::new(Front::new());
+        let mut cache = ManuallyDrop::new(CpuCache::new());
         let mut compactor = Compactor::new(0);
         let mut gained = 0;
         let mut now = NOW;
@@ -406,16 +406,16 @@ impl Shared<'_, '_> {
                     let found = compactor.targets(self.a, &mut targets);
                     for (&from, &to) in sources.iter().zip(&targets[..found]) {
                         assert!(!block.range().contains(to));
-                        if !self.migrate(&mut front, from, to) {
-                            self.a.free(&mut front, to, Order::BASE);
+                        if !self.migrate(&mut cache, from, to) {
+                            self.a.free(&mut cache, to, Order::BASE);
                         }
                     }
-                    self.a.drain(&mut front);
+                    self.a.drain(&mut cache);
                 }
                 gained += u64::from(compactor.finish(now, self.a, block) == Emptied::Whole);
             }
         }
-        self.a.drain(&mut front);
+        self.a.drain(&mut cache);
         gained
     }
 }
@@ -498,7 +498,7 @@ proptest! {
     /// end no frame is missing.
     #[test]
     fn nothing_is_lost_whatever_happens(events in prop::collection::vec(event(), 1..250)) {
-        in_small_memory(|a, front| {
+        in_small_memory(|a, cache| {
             a.set_watermarks(0, ebb_mm::Watermarks::default()).expect("rising marks");
             let total = a.stats().free_frames;
             let mut held: Vec<(Frame, Order)> = Vec::new();
@@ -512,7 +512,7 @@ proptest! {
             for event in &events {
                 match *event {
                     Event::Allocate { order: of, mobility } => {
-                        if let Ok(frame) = a.allocate(front, Request::new(order(of), mobility)) {
+                        if let Ok(frame) = a.allocate(cache, Request::new(order(of), mobility)) {
                             // Frames that were in the cache before may be in any block.
                             let inside = emptying.iter().any(|block| block.range().contains(frame));
                             assert!(!inside || of != 9, "a block that is being emptied");
@@ -525,16 +525,16 @@ proptest! {
                     Event::Free(which) if !held.is_empty() => {
                         let (frame, order) = held.swap_remove(which % held.len());
                         used[frames(frame, order)].fill(false);
-                        a.free(front, frame, order);
+                        a.free(cache, frame, order);
                     }
                     Event::Begin(which) if !held.is_empty() => {
                         // After this the cache has no frame of the block.
-                        a.drain(front);
+                        a.drain(cache);
                         emptying.extend(a.begin_emptying(held[which % held.len()].0));
                     }
                     Event::End(which) if !emptying.is_empty() => {
                         let block = emptying.swap_remove(which % emptying.len());
-                        a.drain(front);
+                        a.drain(cache);
                         let left = a.frames_left(*block);
                         assert_eq!(a.end_emptying(block), left);
                     }
@@ -551,7 +551,7 @@ proptest! {
                         }
                     }
                     Event::Targets(count) => {
-                        a.drain(front);
+                        a.drain(cache);
                         let mut targets = vec![Frame::new(0); count];
                         let free = a.zone_stats(0).free_blocks;
                         let found = compactor.targets(a, &mut targets);
@@ -565,24 +565,24 @@ proptest! {
                         }
                     }
                     Event::Drain => {
-                        a.drain(front);
+                        a.drain(cache);
                         a.validate().expect("valid");
                     }
                     _ => {}
                 }
             }
             for (frame, order) in held {
-                a.free(front, frame, order);
+                a.free(cache, frame, order);
             }
-            validate_after(a, front);
+            validate_after(a, cache);
             for block in emptying {
                 assert_eq!(a.end_emptying(block), 0);
             }
-            validate_after(a, front);
+            validate_after(a, cache);
             assert_eq!(a.stats().free_frames, total);
             assert_eq!(a.stats().isolated_frames, 0);
             assert_eq!(a.zone_stats(0).free_blocks, BLOCKS as u64);
-            assert!(a.allocate(front, Request::new(Order::MAX, Mobility::Movable)).is_ok());
+            assert!(a.allocate(cache, Request::new(Order::MAX, Mobility::Movable)).is_ok());
         });
     }
 }

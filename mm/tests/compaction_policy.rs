@@ -7,9 +7,9 @@ use std::{mem::ManuallyDrop, time::Duration};
 
 use arena::{MIB, range, with};
 use ebb_mm::{
-    Allocator, Compactor, Compacts, Config, Emptied, Frame, FrameRange, Front, GiveBack, Mobility,
-    Order, PAGEBLOCK_FRAMES, PROACTIVE_SLICE, Plan, Proactive, ReportSink, Reporter, ZoneConfig,
-    ZoneKind,
+    Allocator, Compactor, Compacts, Config, CpuCache, Emptied, Frame, FrameRange, GiveBack,
+    Mobility, Order, PAGEBLOCK_FRAMES, PROACTIVE_SLICE, Plan, Proactive, ReportSink, Reporter,
+    ZoneConfig, ZoneKind,
 };
 
 const BLOCKS: u64 = 256;
@@ -19,7 +19,7 @@ const MOVE: Duration = Duration::from_micros(2);
 /// A machine whose frames all move, or all do not.
 struct Machine<'a, 'm> {
     a: &'a Allocator<'m>,
-    front: ManuallyDrop<Front>,
+    cache: ManuallyDrop<CpuCache>,
     compactor: Compactor,
     moves: bool,
     now: Duration,
@@ -35,16 +35,16 @@ fn machine(used: u64, moves: bool, test: impl FnOnce(&mut Machine<'_, '_>)) {
         ranges: &ranges,
     }];
     with(&Config::new(&zones), &(), |a| {
-        let mut front = ManuallyDrop::new(Front::new());
+        let mut cache = ManuallyDrop::new(CpuCache::new());
         for block in 0..BLOCKS {
             let frames = range((1 << 20) + block * PAGEBLOCK_FRAMES, used);
-            a.allocate_range(&mut front, frames, Mobility::Movable)
+            a.allocate_range(&mut cache, frames, Mobility::Movable)
                 .expect("free");
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         test(&mut Machine {
             a,
-            front,
+            cache,
             compactor: Compactor::new(0),
             moves,
             now: Duration::from_secs(50),
@@ -77,9 +77,9 @@ impl Machine<'_, '_> {
             let found = self.compactor.targets(self.a, &mut targets);
             assert_eq!(found, sources.len(), "the plan promised room");
             for &from in &sources {
-                self.a.free(&mut self.front, from, Order::BASE);
+                self.a.free(&mut self.cache, from, Order::BASE);
             }
-            self.a.drain(&mut self.front);
+            self.a.drain(&mut self.cache);
             self.moved += sources.len() as u64;
         }
         Some(self.compactor.finish(self.now, self.a, block) == Emptied::Whole)
@@ -176,10 +176,10 @@ fn what_is_free_in_pieces_goes_back_to_the_host() {
         let start = m.now;
         let free = m.a.stats().free_frames;
         while m.now - start < Duration::from_secs(15) {
-            let pieces = m.a.fragmentation(0).pieces();
+            let scattered = m.a.fragmentation(0).scattered_frames();
             let (now, a) = (m.now, m.a);
             let compactor = &mut m.compactor;
-            let poll = rule.poll(now, pieces, 100, || {
+            let poll = rule.poll(now, scattered, 100, || {
                 compactor.plan(now, a, 1, Compacts::Daemon)
             });
             let mut gained = 0;
@@ -196,7 +196,7 @@ fn what_is_free_in_pieces_goes_back_to_the_host() {
             let Some(next) = next else { break };
             m.now = next.max(m.now + Duration::from_millis(1));
         }
-        let stays = m.a.fragmentation(0).pieces();
+        let stays = m.a.fragmentation(0).scattered_frames();
         assert!(stays < PAGEBLOCK_FRAMES, "{stays} frames in pieces");
         assert!(host.0 * 100 >= free * 95, "{} of {free} frames", host.0);
         assert!(m.moved <= host.0 / 2, "{} moves for {}", m.moved, host.0);

@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 
 use arena::{MIB, order, range, with};
 use ebb_mm::{
-    Allocator, Config, ContiguousError, Frame, FrameRange, Front, Mobility, Order, Request,
+    Allocator, Config, ContiguousError, CpuCache, Frame, FrameRange, Mobility, Order, Request,
     Reserve, ZoneConfig, ZoneKind,
 };
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 const LOW: [(u64, u64); 3] = [(0, 160), (256, 5000), (6000, 64 * MIB - 6000)];
 const HIGH: (u64, u64) = (1 << 20, 20 * MIB + 77);
 
-fn machine(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
+fn machine(test: impl FnOnce(&Allocator<'_>, &mut CpuCache)) {
     let (low, high) = (
         LOW.map(|(start, frames)| range(start, frames)),
         [range(HIGH.0, HIGH.1)],
@@ -28,7 +28,7 @@ fn machine(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
         ranges,
     });
     with(&Config::new(&zones), &(), |a| {
-        test(a, &mut ManuallyDrop::new(Front::new()));
+        test(a, &mut ManuallyDrop::new(CpuCache::new()));
     });
 }
 
@@ -120,12 +120,12 @@ proptest! {
     #[test]
     fn what_is_adjacent_is_found_and_given_back(steps in proptest::collection::vec(step(), 1..120)) {
         let mut result = Ok(());
-        machine(|a, front| result = follow(a, front, &steps));
+        machine(|a, cache| result = follow(a, cache, &steps));
         result?;
     }
 }
 
-fn follow(a: &Allocator<'_>, front: &mut Front, steps: &[Step]) -> Result<(), TestCaseError> {
+fn follow(a: &Allocator<'_>, cache: &mut CpuCache, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut model = Model::new();
     let mut held: Vec<FrameRange> = Vec::new();
     for step in steps {
@@ -145,7 +145,7 @@ fn follow(a: &Allocator<'_>, front: &mut Front, steps: &[Step]) -> Result<(), Te
                 let request = Request::new(order(align), Mobility::Unmovable)
                     .zone(zone)
                     .reserve(Reserve::Use);
-                let got = a.allocate_contiguous(front, frames, within, request);
+                let got = a.allocate_contiguous(cache, frames, within, request);
                 let has = model.has(frames, 1 << align, within, zone);
                 match got {
                     Ok(range) => {
@@ -164,7 +164,7 @@ fn follow(a: &Allocator<'_>, front: &mut Front, steps: &[Step]) -> Result<(), Te
             }
             Step::One(of) => {
                 let request = Request::new(order(of), Mobility::Movable).reserve(Reserve::Use);
-                if let Ok(frame) = a.allocate(front, request) {
+                if let Ok(frame) = a.allocate(cache, request) {
                     let block = FrameRange::new(frame, order(of).frames());
                     model.set(block, false);
                     if of >= 9 {
@@ -182,7 +182,7 @@ fn follow(a: &Allocator<'_>, front: &mut Front, steps: &[Step]) -> Result<(), Te
                     given = FrameRange::new(range.start.offset(start), frames);
                     left = Some((start, start + frames));
                 }
-                a.free_range(front, given);
+                a.free_range(cache, given);
                 model.set(given, true);
                 if let Some((before, after)) = left {
                     let rest = [(0, before), (after, range.frames)];
@@ -196,10 +196,10 @@ fn follow(a: &Allocator<'_>, front: &mut Front, steps: &[Step]) -> Result<(), Te
         }
     }
     for range in held {
-        a.free_range(front, range);
+        a.free_range(cache, range);
         model.set(range, true);
     }
-    a.drain(front);
+    a.drain(cache);
     a.validate().expect("valid");
     let all: u64 = LOW.iter().map(|&(_, frames)| frames).sum::<u64>() + HIGH.1;
     prop_assert_eq!(a.stats().free_frames, all);
@@ -208,12 +208,12 @@ fn follow(a: &Allocator<'_>, front: &mut Front, steps: &[Step]) -> Result<(), Te
 
 #[test]
 fn memory_for_isa_dma_is_below_16_mib() {
-    machine(|a, front| {
+    machine(|a, cache| {
         let below = Some(range(0, 16 * MIB));
         let request = Request::new(Order::BASE, Mobility::Unmovable).zone(ZoneKind::Dma32);
         // Allocates rings of 48 KiB until there is no space for one.
         let mut taken = 0;
-        while let Ok(ring) = a.allocate_contiguous(front, 12, below, request) {
+        while let Ok(ring) = a.allocate_contiguous(cache, 12, below, request) {
             assert!(ring.end().address() <= 16 << 20);
             taken += 1;
         }
@@ -224,17 +224,17 @@ fn memory_for_isa_dma_is_below_16_mib() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    machine(|a, front| {
+    machine(|a, cache| {
         let request = Request::new(Order::BASE, Mobility::Movable);
-        let none = a.allocate_contiguous(front, 0, None, request);
+        let none = a.allocate_contiguous(cache, 0, None, request);
         assert_eq!(none, Err(ContiguousError::None));
         for frames in [1 << 30, u64::MAX] {
             let refused = Err(ContiguousError::Exhausted(frames));
-            assert_eq!(a.allocate_contiguous(front, frames, None, request), refused);
+            assert_eq!(a.allocate_contiguous(cache, frames, None, request), refused);
         }
         let nowhere = Some(range(u64::MAX - 5, u64::MAX));
         let refused = Err(ContiguousError::Exhausted(1));
-        assert_eq!(a.allocate_contiguous(front, 1, nowhere, request), refused);
+        assert_eq!(a.allocate_contiguous(cache, 1, nowhere, request), refused);
         // The reserve is kept, and used by requests that may use it.
         let zone = request.zone(ZoneKind::Dma32);
         let min = 1000;
@@ -245,22 +245,22 @@ fn what_cannot_be_is_refused() {
         };
         a.set_watermarks(0, marks).expect("rising marks");
         let most = 64 * MIB - 6000;
-        a.allocate_contiguous(front, most - 100, None, zone)
+        a.allocate_contiguous(cache, most - 100, None, zone)
             .expect("memory");
         let free = a.zone_stats(0).free_frames;
         let too_deep = free - min + 1;
         assert!(too_deep < 5000);
-        a.allocate_contiguous(front, too_deep, None, zone)
+        a.allocate_contiguous(cache, too_deep, None, zone)
             .expect_err("a reserve");
         let deep = zone.reserve(Reserve::Use);
-        a.allocate_contiguous(front, too_deep, None, deep)
+        a.allocate_contiguous(cache, too_deep, None, deep)
             .expect("the reserve");
         let block = a.isolate(Frame::new(HIGH.0)).expect("a free block");
         let wanted = 20 * MIB;
         let refused = Err(ContiguousError::Isolated(wanted));
-        assert_eq!(a.allocate_contiguous(front, wanted, None, request), refused);
+        assert_eq!(a.allocate_contiguous(cache, wanted, None, request), refused);
         a.put_back(block, ebb_mm::PutBack::Unchanged);
-        a.allocate_contiguous(front, wanted, None, request.reserve(Reserve::Use))
+        a.allocate_contiguous(cache, wanted, None, request.reserve(Reserve::Use))
             .expect("memory");
     });
 }

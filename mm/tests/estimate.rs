@@ -4,7 +4,7 @@ mod arena;
 
 use arena::{range, with};
 use ebb_mm::{
-    Allocator, Config, Frame, Front, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
+    Allocator, Config, CpuCache, Frame, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -58,33 +58,33 @@ proptest! {
         most in 0..64usize,
     ) {
         memory(trees, |a| {
-            let mut front = Front::new();
+            let mut cache = CpuCache::new();
             let mut held: Vec<(Frame, Order)> = Vec::new();
             let events = events.into_iter().enumerate();
             for (number, (order, mobility, index, event)) in events {
                 if event < 2 && !held.is_empty() {
                     let (frame, order) = held.swap_remove(index.index(held.len()));
-                    a.free(&mut front, frame, order);
+                    a.free(&mut cache, frame, order);
                 } else {
                     let order = Order::new(order).expect("an order");
                     let request = Request::new(order, Mobility::ALL[mobility])
                         .reserve(Reserve::Use);
                     // Many small blocks, so that pageblocks fill up.
                     for _ in 0..=(most >> order.get()) {
-                        held.extend(a.allocate(&mut front, request).map(|frame| (frame, order)));
+                        held.extend(a.allocate(&mut cache, request).map(|frame| (frame, order)));
                     }
                 }
                 if number % 50 == 0 {
-                    a.drain(&mut front);
+                    a.drain(&mut cache);
                     compare(a);
                 }
             }
-            a.drain(&mut front);
+            a.drain(&mut cache);
             compare(a);
             for (frame, order) in held {
-                a.free(&mut front, frame, order);
+                a.free(&mut cache, frame, order);
             }
-            a.drain(&mut front);
+            a.drain(&mut cache);
             a.validate().expect("valid");
             compare(a);
         });
@@ -94,22 +94,22 @@ proptest! {
 #[test]
 fn memory_that_is_full_or_a_sieve_has_exact_figures() {
     memory(1, |a| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let request = Request::new(Order::BASE, Mobility::Movable).reserve(Reserve::Use);
         let mut frames = Vec::new();
-        while let Ok(frame) = a.allocate(&mut front, request) {
+        while let Ok(frame) = a.allocate(&mut cache, request) {
             frames.push(frame);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         compare(a);
         assert_eq!(a.estimate(0).fragmentation_index(Order::PAGEBLOCK), 0..=0);
         // Every second frame is free: no two free frames are adjacent.
         frames.sort_unstable();
         let (odd, even): (Vec<_>, Vec<_>) = frames.iter().partition(|f| f.number() % 2 == 1);
         for &frame in &odd {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         compare(a);
         let estimate = a.estimate(0);
         assert_eq!(estimate.unusable_index(Order::PAGEBLOCK), 1000..=1000);
@@ -117,9 +117,9 @@ fn memory_that_is_full_or_a_sieve_has_exact_figures() {
         let index = estimate.fragmentation_index(Order::PAGEBLOCK);
         assert!(*index.start() > 900, "{index:?}");
         for frame in even {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         compare(a);
     });
 }

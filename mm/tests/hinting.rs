@@ -12,7 +12,7 @@ use std::{
 
 use arena::{range, take, with};
 use ebb_mm::{
-    AllocError, Allocator, Config, Events, Frame, FrameRange, Front, HINT_BOUND, HINT_ENTRIES,
+    AllocError, Allocator, Config, CpuCache, Events, Frame, FrameRange, HINT_BOUND, HINT_ENTRIES,
     HINT_PAUSE, HintList, Hinter, Mobility, Order, REPORTING_DELAY, REQUEST_FRAMES, ReportSink,
     Reporter, Request, ZoneConfig, ZoneKind,
 };
@@ -139,25 +139,25 @@ fn guest<R>(test: impl FnOnce(&Allocator<'_>, &Cpu) -> R) -> R {
 #[test]
 fn what_a_program_frees_is_back_within_the_bound() {
     guest(|a, cpu| {
-        let (mut front, mut hinter, mut host) = (Front::new(), Hinter::new(), Host::new());
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
         a.set_hinting_order(Order::PAGEBLOCK)
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
         assert_eq!(host.frames(), 0, "nothing was touched");
-        let frames = take(a, &mut front, Order::BASE, 1400 * MIB);
+        let frames = take(a, &mut cache, Order::BASE, 1400 * MIB);
         let calls = cpu.calls();
         for &frame in &frames[..600] {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         assert_eq!(cpu.calls(), calls + 1, "the first block calls");
         let poll = hinter.poll(ms(1000), a, &cpu.list, 16, &mut host);
         assert_eq!(poll.next, Some(ms(1000) + HINT_BOUND));
         assert_eq!(poll.frames, 0, "less than a list, and not old");
         for &frame in &frames[600..] {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         assert_eq!(cpu.calls(), calls + 2, "a list that is full calls once");
         let end = settle(&mut hinter, a, cpu, &mut host, ms(1001));
         assert!(end <= ms(1001) + HINT_BOUND + ms(10), "{end:?}");
@@ -173,17 +173,17 @@ fn what_a_program_frees_is_back_within_the_bound() {
 #[test]
 fn what_was_allocated_since_drops_out() {
     guest(|a, cpu| {
-        let (mut front, mut hinter, mut host) = (Front::new(), Hinter::new(), Host::new());
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
         a.set_hinting_order(Order::PAGEBLOCK)
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
         // More blocks than the cache keeps itself.
-        let blocks = take(a, &mut front, Order::PAGEBLOCK, 8);
+        let blocks = take(a, &mut cache, Order::PAGEBLOCK, 8);
         for &block in &blocks {
-            a.free(&mut front, block, Order::PAGEBLOCK);
+            a.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
-        let again = take(a, &mut front, Order::PAGEBLOCK, 5);
+        a.drain(&mut cache);
+        let again = take(a, &mut cache, Order::PAGEBLOCK, 5);
         let _ = hinter.poll(ms(100), a, &cpu.list, 16, &mut host);
         settle(&mut hinter, a, cpu, &mut host, ms(150));
         let counts = hinter.take_counts();
@@ -200,17 +200,17 @@ fn what_was_allocated_since_drops_out() {
 #[test]
 fn what_the_threshold_is_above_waits_for_more_until_the_bound() {
     guest(|a, cpu| {
-        let (mut front, mut hinter, mut host) = (Front::new(), Hinter::new(), Host::new());
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
         a.set_hinting_order(Order::PAGEBLOCK)
             .expect("an order that can be given back");
         a.set_hint_limit(1).expect("a limit");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
-        let blocks = take(a, &mut front, Order::PAGEBLOCK, 9);
+        let blocks = take(a, &mut cache, Order::PAGEBLOCK, 9);
         // Every second block, so that no two can be merged. The first stays in the cache.
         for &block in blocks.iter().step_by(2) {
-            a.free(&mut front, block, Order::PAGEBLOCK);
+            a.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         let poll = hinter.poll(ms(100), a, &cpu.list, 6, &mut host);
         assert_eq!((poll.frames, poll.next), (0, Some(ms(100) + HINT_BOUND)));
         let poll = hinter.poll(ms(101), a, &cpu.list, 5, &mut host);
@@ -222,17 +222,17 @@ fn what_the_threshold_is_above_waits_for_more_until_the_bound() {
 #[test]
 fn what_no_list_has_room_for_is_found() {
     guest(|a, cpu| {
-        let (mut front, mut hinter, mut host) = (Front::new(), Hinter::new(), Host::new());
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
         a.set_hinting_order(order(0))
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
         // The worker does not run in the meantime.
         let words = HINT_ENTRIES as u64 + 100;
-        let frames = take(a, &mut front, Order::BASE, 2 * 64 * words);
+        let frames = take(a, &mut cache, Order::BASE, 2 * 64 * words);
         for frame in frames.iter().filter(|frame| frame.number() / 64 % 2 == 0) {
-            a.free(&mut front, *frame, Order::BASE);
+            a.free(&mut cache, *frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         settle(&mut hinter, a, cpu, &mut host, ms(100));
         let counts = hinter.take_counts();
         assert_eq!(counts.sweeps, 2, "at the start, and for want of room");
@@ -246,14 +246,14 @@ fn what_no_list_has_room_for_is_found() {
 #[test]
 fn a_host_that_refuses_is_asked_now_and_then() {
     guest(|a, cpu| {
-        let (mut front, mut hinter, mut host) = (Front::new(), Hinter::new(), Host::new());
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
         a.set_hinting_order(Order::PAGEBLOCK)
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
-        for block in take(a, &mut front, Order::PAGEBLOCK, 100) {
-            a.free(&mut front, block, Order::PAGEBLOCK);
+        for block in take(a, &mut cache, Order::PAGEBLOCK, 100) {
+            a.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         host.fail = true;
         let (mut now, mut polls) = (ms(100), 0);
         while now < ms(10_100) {
@@ -275,25 +275,25 @@ fn memory_that_somebody_waits_for_is_left_alone() {
         a.set_watermarks(0, ebb_mm::Watermarks::default())
             .expect("rising marks");
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
-        let other = RefCell::new((Front::new(), Vec::new(), Vec::new()));
-        let (mut front, mut hinter, mut host) = (Front::new(), Hinter::new(), Host::new());
+        let other = RefCell::new((CpuCache::new(), Vec::new(), Vec::new()));
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
         a.set_hinting_order(Order::PAGEBLOCK)
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
         // All memory, then a part of it.
         let mut blocks = Vec::new();
-        while let Ok(block) = a.allocate(&mut front, request) {
+        while let Ok(block) = a.allocate(&mut cache, request) {
             blocks.push(block);
         }
         for block in blocks.drain(..200) {
-            a.free(&mut front, block, Order::PAGEBLOCK);
+            a.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         host.meanwhile = Some(Box::new(|| {
             // Allocates the remaining memory, and then finds blocks isolated.
-            let (front, taken, errors) = &mut *other.borrow_mut();
+            let (cache, taken, errors) = &mut *other.borrow_mut();
             loop {
-                match a.allocate(front, request) {
+                match a.allocate(cache, request) {
                     Ok(block) => taken.push(block),
                     Err(error) => break errors.push(error),
                 }
@@ -302,19 +302,19 @@ fn memory_that_somebody_waits_for_is_left_alone() {
         let _ = hinter.poll(ms(100), a, &cpu.list, 1, &mut host);
         let poll = hinter.poll(ms(150), a, &cpu.list, 1, &mut host);
         host.meanwhile = None;
-        let (front, taken, errors) = &mut *other.borrow_mut();
+        let (cache, taken, errors) = &mut *other.borrow_mut();
         assert!(matches!(errors[..], [AllocError::Isolated { .. }]));
         assert_eq!(host.requests.len(), 1, "no further one is begun");
         let next = poll.next.expect("memory is left alone for a while");
         assert!(next >= ms(300), "{next:?}");
         // The isolated blocks are back, and are not isolated again before they can be allocated.
-        taken.push(a.allocate(front, request).expect("it was put back"));
+        taken.push(a.allocate(cache, request).expect("it was put back"));
         let _ = hinter.poll(ms(200), a, &cpu.list, 1, &mut host);
         assert_eq!(host.requests.len(), 1);
         for block in taken.drain(..) {
-            a.free(front, block, Order::PAGEBLOCK);
+            a.free(cache, block, Order::PAGEBLOCK);
         }
-        a.drain(front);
+        a.drain(cache);
         settle(&mut hinter, a, cpu, &mut host, next);
         assert_eq!(a.stats().unreported_free_frames, 0);
     });
@@ -323,15 +323,15 @@ fn memory_that_somebody_waits_for_is_left_alone() {
 #[test]
 fn a_gib_goes_back_as_one() {
     guest(|a, cpu| {
-        let (mut front, mut hinter, mut host) = (Front::new(), Hinter::new(), Host::new());
+        let (mut cache, mut hinter, mut host) = (CpuCache::new(), Hinter::new(), Host::new());
         a.set_hinting_order(Order::PAGEBLOCK)
             .expect("an order that can be given back");
         settle(&mut hinter, a, cpu, &mut host, ms(0));
-        let gib = take(a, &mut front, Order::GIANT, 1);
-        a.free(&mut front, gib[0], Order::GIANT);
+        let gib = take(a, &mut cache, Order::GIB, 1);
+        a.free(&mut cache, gib[0], Order::GIB);
         let _ = hinter.poll(ms(100), a, &cpu.list, 16, &mut host);
         settle(&mut hinter, a, cpu, &mut host, ms(150));
-        assert_eq!(host.frames(), Order::GIANT.frames());
+        assert_eq!(host.frames(), Order::GIB.frames());
         assert_eq!(a.stats().unreported_free_frames, 0);
     });
 }
@@ -371,7 +371,8 @@ proptest! {
     #[test]
     fn modes_change_and_nothing_is_lost(steps in proptest::collection::vec(step(), 1..120)) {
         guest(|a, cpu| {
-            let (mut front, mut hinter, mut reporter) = (Front::new(), Hinter::new(), Reporter::new());
+            let mut cache = CpuCache::new();
+            let (mut hinter, mut reporter) = (Hinter::new(), Reporter::new());
             let mut host = Host::new();
             let mut held: Vec<(Frame, Order)> = Vec::new();
             let mut now = ms(0);
@@ -379,7 +380,7 @@ proptest! {
                 match step {
                     Step::Take(of) => {
                         let request = Request::new(order(of), Mobility::Movable);
-                        if let Ok(frame) = a.allocate(&mut front, request) {
+                        if let Ok(frame) = a.allocate(&mut cache, request) {
                             let end = frame.number() + order(of).frames();
                             host.given.retain(|given| !(frame.number()..end).contains(given));
                             held.push((frame, order(of)));
@@ -387,10 +388,10 @@ proptest! {
                     }
                     Step::Give(which) if !held.is_empty() => {
                         let (frame, order) = held.swap_remove(which.index(held.len()));
-                        a.free(&mut front, frame, order);
+                        a.free(&mut cache, frame, order);
                     }
                     Step::Give(_) => {}
-                    Step::Drain => a.drain(&mut front),
+                    Step::Drain => a.drain(&mut cache),
                     Step::Hint(of) => a.set_hinting_order(order(of)).expect("an order that can be given back"),
                     Step::Report(of) => a.set_reporting_order(Some(order(of))).expect("an order that can be given back"),
                     Step::Off => a.set_reporting_order(None).expect("an order that can be given back"),
@@ -411,7 +412,7 @@ proptest! {
             }
             host.fail = false;
             a.set_hinting_order(order(0)).expect("an order that can be given back");
-            a.drain(&mut front);
+            a.drain(&mut cache);
             settle(&mut hinter, a, cpu, &mut host, now);
             let left = a.stats().unreported_free_frames;
             prop_assert_eq!(left, 0);
@@ -420,9 +421,9 @@ proptest! {
             settle(&mut hinter, a, cpu, &mut host, now + ms(100_000));
             prop_assert_eq!(cpu.calls(), calls);
             for (frame, order) in held {
-                a.free(&mut front, frame, order);
+                a.free(&mut cache, frame, order);
             }
-            a.drain(&mut front);
+            a.drain(&mut cache);
             settle(&mut hinter, a, cpu, &mut host, now + ms(200_000));
             a.validate().expect("valid");
             prop_assert_eq!(a.stats().unreported_free_frames, 0);

@@ -9,8 +9,8 @@ use std::{mem::ManuallyDrop, time::Duration};
 
 use arena::{MIB, order, range, with};
 use ebb_mm::{
-    AllocError, Allocator, Compactor, Compacts, Config, ConfigError, DMA_RESERVE_RATIO, Emptied,
-    Frame, FrameRange, Front, Mobility, NodePolicy, Order, Reclaimer, ReportSink, Reporter,
+    AllocError, Allocator, Compactor, Compacts, Config, ConfigError, CpuCache, DMA_RESERVE_RATIO,
+    Emptied, Frame, FrameRange, Mobility, NodePolicy, Order, Reclaimer, ReportSink, Reporter,
     Request, Reserve, StepEnd, ZoneConfig, ZoneKind,
     attach::{Attached, Usage},
     metadata_layout,
@@ -47,7 +47,7 @@ fn pc<R>(high: u64, test: impl FnOnce(&Config<'_>) -> R) -> R {
 /// Calls `test` with a machine of 16 MiB and `above` adjacent frames, whose zones share one tree.
 /// The cache is not dropped, as a panic in its `drop` while a test panics would end the test in an
 /// abort.
-fn small<R>(above: u64, test: impl FnOnce(&Allocator<'_>, &mut Front) -> R) -> R {
+fn small<R>(above: u64, test: impl FnOnce(&Allocator<'_>, &mut CpuCache) -> R) -> R {
     let (dma, dma32) = ([range(0, DMA_END)], [range(DMA_END, above)]);
     let zones = [(ZoneKind::Dma, &dma), (ZoneKind::Dma32, &dma32)];
     let zones = zones.map(|(kind, ranges)| ZoneConfig {
@@ -56,7 +56,7 @@ fn small<R>(above: u64, test: impl FnOnce(&Allocator<'_>, &mut Front) -> R) -> R
         ranges,
     });
     with(&Config::new(&zones).with_frame_marks(), &(), |a| {
-        test(a, &mut ManuallyDrop::new(Front::new()))
+        test(a, &mut ManuallyDrop::new(CpuCache::new()))
     })
 }
 
@@ -72,15 +72,15 @@ fn is_dma(frame: Frame) -> bool {
     frame.number() < DMA_END
 }
 
-fn take_all(a: &Allocator<'_>, front: &mut Front, request: Request) -> Vec<Frame> {
-    std::iter::from_fn(|| a.allocate(front, request).ok()).collect()
+fn take_all(a: &Allocator<'_>, cache: &mut CpuCache, request: Request) -> Vec<Frame> {
+    std::iter::from_fn(|| a.allocate(cache, request).ok()).collect()
 }
 
-fn free_all(a: &Allocator<'_>, front: &mut Front, frames: Vec<Frame>, order: Order) {
+fn free_all(a: &Allocator<'_>, cache: &mut CpuCache, frames: Vec<Frame>, order: Order) {
     for frame in frames {
-        a.free(front, frame, order);
+        a.free(cache, frame, order);
     }
-    a.drain(front);
+    a.drain(cache);
     a.validate().expect("valid");
 }
 
@@ -119,15 +119,15 @@ fn the_zones_of_a_pc_are_tried_from_the_top() {
 }
 
 #[test]
-fn giants_are_those_without_a_part_of_the_zone() {
+fn gibs_are_those_without_a_part_of_the_zone() {
     pc(GIB, |config| {
         with(config, &(), |a| {
-            let mut front = ManuallyDrop::new(Front::new());
-            let giants = take_all(a, &mut front, ordinary(Order::GIANT).reserve(Reserve::Use));
-            let mut starts: Vec<_> = giants.iter().map(|frame| frame.number() / GIB).collect();
+            let mut cache = ManuallyDrop::new(CpuCache::new());
+            let gibs = take_all(a, &mut cache, ordinary(Order::GIB).reserve(Reserve::Use));
+            let mut starts: Vec<_> = gibs.iter().map(|frame| frame.number() / GIB).collect();
             starts.sort_unstable();
             assert_eq!(starts, [1, 2, 4]);
-            free_all(a, &mut front, giants, Order::GIANT);
+            free_all(a, &mut cache, gibs, Order::GIB);
         });
     });
 }
@@ -176,108 +176,108 @@ fn zones_meet_at_any_pageblock_and_nowhere_else() {
 #[test]
 fn ordinary_requests_leave_the_reserve_whatever_is_freed_between() {
     for of in 0..=10 {
-        small(ABOVE, |a, front| {
+        small(ABOVE, |a, cache| {
             a.set_lowmem_reserve_ratio(ZoneKind::Dma, 16);
             let kept = a.lowmem_reserve(DMA, ZoneKind::Normal);
             assert_eq!(kept, ABOVE / 16);
-            let mut taken = take_all(a, front, ordinary(Order::BASE));
+            let mut taken = take_all(a, cache, ordinary(Order::BASE));
             let left = a.zone_stats(DMA).free_frames;
             let floor = kept + a.watermarks(DMA).min;
             assert_eq!(left, floor, "of {DMA_END}");
             // The driver allocates a block and frees it. Then ordinary requests ask for it.
             let of = order(of);
             for turn in 0..2000 {
-                let block = a.allocate(front, dma(of)).expect("kept for this");
+                let block = a.allocate(cache, dma(of)).expect("kept for this");
                 assert!(is_dma(block) && block.is_aligned(of));
-                a.free(front, block, of);
+                a.free(cache, block, of);
                 for of in [of, Order::BASE] {
-                    if let Ok(frame) = a.allocate(front, ordinary(of)) {
+                    if let Ok(frame) = a.allocate(cache, ordinary(of)) {
                         taken.push(frame);
                         assert_eq!(of, Order::BASE, "a block of order {of:?}");
                     }
                 }
                 if turn % 100 == 99 {
-                    a.drain(front);
+                    a.drain(cache);
                 }
             }
-            a.drain(front);
+            a.drain(cache);
             assert_eq!(a.zone_stats(DMA).free_frames, left, "order {}", of.get());
             // Drivers get the rest except the zone's own reserve. Requests that may use the reserve
             // get all.
-            taken.extend(take_all(a, front, dma(Order::BASE)));
+            taken.extend(take_all(a, cache, dma(Order::BASE)));
             assert_eq!(a.zone_stats(DMA).free_frames, a.watermarks(DMA).min);
-            taken.extend(take_all(a, front, dma(Order::BASE).reserve(Reserve::Use)));
+            taken.extend(take_all(a, cache, dma(Order::BASE).reserve(Reserve::Use)));
             assert_eq!(a.zone_stats(DMA).free_frames, 0);
             assert_eq!(
-                a.allocate(front, dma(Order::BASE)),
+                a.allocate(cache, dma(Order::BASE)),
                 Err(AllocError::Exhausted {
                     order: Order::BASE,
                     zone: ZoneKind::Dma
                 })
             );
             let last = ordinary(Order::BASE).reserve(Reserve::Use);
-            taken.extend(take_all(a, front, last));
+            taken.extend(take_all(a, cache, last));
             assert_eq!(taken.len() as u64, DMA_END + ABOVE);
-            free_all(a, front, taken, Order::BASE);
+            free_all(a, cache, taken, Order::BASE);
         });
     }
 }
 
 #[test]
-fn many_fronts_at_once_leave_it_too() {
-    const FRONTS: usize = 32;
+fn many_caches_at_once_leave_it_too() {
+    const CACHES: usize = 32;
     small(ABOVE, |a, _| {
         a.set_lowmem_reserve_ratio(ZoneKind::Dma, 16);
         let floor = a.lowmem_reserve(DMA, ZoneKind::Normal) + a.watermarks(DMA).min;
-        let mut fronts: Vec<_> = (0..FRONTS)
-            .map(|_| ManuallyDrop::new(Front::new()))
+        let mut caches: Vec<_> = (0..CACHES)
+            .map(|_| ManuallyDrop::new(CpuCache::new()))
             .collect();
         let mut taken = Vec::new();
         loop {
             let before = taken.len();
-            for front in &mut fronts {
-                taken.extend(a.allocate(front, ordinary(Order::BASE)).ok());
+            for cache in &mut caches {
+                taken.extend(a.allocate(cache, ordinary(Order::BASE)).ok());
             }
             if taken.len() == before {
                 break;
             }
         }
-        fronts.iter_mut().for_each(|front| a.drain(front));
+        caches.iter_mut().for_each(|cache| a.drain(cache));
         let left = a.zone_stats(DMA).free_frames;
         // Each cache may have frames that the zone does not know of: a 256th of the zone.
-        let unseen = FRONTS as u64 * DMA_END / 256;
+        let unseen = CACHES as u64 * DMA_END / 256;
         assert!(left + unseen >= floor, "{left} of {floor} frames");
         for frame in taken {
-            a.free(&mut fronts[0], frame, Order::BASE);
+            a.free(&mut caches[0], frame, Order::BASE);
         }
-        a.drain(&mut fronts[0]);
+        a.drain(&mut caches[0]);
         a.validate().expect("valid");
     });
 }
 
 #[test]
 fn a_ratio_of_one_is_a_zone_of_its_own() {
-    small(ABOVE, |a, front| {
+    small(ABOVE, |a, cache| {
         a.set_lowmem_reserve_ratio(ZoneKind::Dma, 1);
-        let taken = take_all(a, front, ordinary(Order::BASE));
+        let taken = take_all(a, cache, ordinary(Order::BASE));
         assert!(!taken.iter().copied().any(is_dma));
         assert_eq!(a.zone_stats(DMA).free_frames, DMA_END);
         let mut blocks = [Frame::new(0); 8];
         let error = a
-            .allocate_bulk(front, ordinary(Order::PAGEBLOCK), &mut blocks)
+            .allocate_bulk(cache, ordinary(Order::PAGEBLOCK), &mut blocks)
             .expect_err("none but there");
         assert_eq!(error.taken, 0);
-        a.allocate_contiguous(front, 16, None, ordinary(Order::BASE))
+        a.allocate_contiguous(cache, 16, None, ordinary(Order::BASE))
             .expect_err("none but there");
         let block = a
-            .allocate_contiguous(front, 100, None, dma(Order::BASE))
+            .allocate_contiguous(cache, 100, None, dma(Order::BASE))
             .expect("free");
         assert!(block.end().number() <= DMA_END);
-        a.free_range(front, block);
+        a.free_range(cache, block);
         a.set_lowmem_reserve_ratio(ZoneKind::Dma, 0);
-        let rest = take_all(a, front, ordinary(Order::BASE));
+        let rest = take_all(a, cache, ordinary(Order::BASE));
         assert!(rest.len() as u64 > DMA_END * 7 / 8);
-        free_all(a, front, [taken, rest].concat(), Order::BASE);
+        free_all(a, cache, [taken, rest].concat(), Order::BASE);
     });
 }
 
@@ -299,22 +299,22 @@ fn the_reserve_is_that_of_the_node_and_of_the_memory_that_there_is() {
         ranges: &ranges[zone],
     });
     with(&Config::new(&zones), &(), |a| {
-        let mut front = ManuallyDrop::new(Front::on_node(1));
+        let mut cache = ManuallyDrop::new(CpuCache::on_node(1));
         let kept = |a: &Allocator<'_>| a.lowmem_reserve(DMA, ZoneKind::Normal);
         assert_eq!(kept(a), ABOVE / 256);
         // A driver's frame is on node 0, from every CPU.
         let frame = a
-            .allocate(&mut front, dma(Order::BASE))
+            .allocate(&mut cache, dma(Order::BASE))
             .expect("of node 0's");
         assert!(is_dma(frame));
         let here = dma(Order::BASE).node(NodePolicy::Only(1));
-        a.allocate(&mut front, here).expect_err("none on node 1");
-        a.free(&mut front, frame, Order::BASE);
-        a.offline(&mut front, range(DMA_END, ABOVE / 2))
+        a.allocate(&mut cache, here).expect_err("none on node 1");
+        a.free(&mut cache, frame, Order::BASE);
+        a.offline(&mut cache, range(DMA_END, ABOVE / 2))
             .expect("free");
         a.set_lowmem_reserve_ratio(ZoneKind::Dma, 256);
         assert_eq!(kept(a), ABOVE / 2 / 256);
-        a.drain(&mut front);
+        a.drain(&mut cache);
         a.validate().expect("valid");
     });
 }
@@ -340,20 +340,20 @@ impl ReportSink for Told {
 }
 
 /// Allocates and frees all of both zones.
-fn touch(a: &Allocator<'_>, front: &mut Front) {
+fn touch(a: &Allocator<'_>, cache: &mut CpuCache) {
     let request = ordinary(Order::PAGEBLOCK).reserve(Reserve::Use);
-    let blocks = take_all(a, front, request);
+    let blocks = take_all(a, cache, request);
     assert!(blocks.iter().copied().any(is_dma));
-    free_all(a, front, blocks, Order::PAGEBLOCK);
+    free_all(a, cache, blocks, Order::PAGEBLOCK);
 }
 
 #[test]
 fn it_is_reported_like_the_others() {
     for of in [3, 9, 10] {
-        small(ABOVE, |a, front| {
+        small(ABOVE, |a, cache| {
             a.set_reporting_order(Some(order(of)))
                 .expect("an order that can be given back");
-            touch(a, front);
+            touch(a, cache);
             let (mut reporter, mut told) = (Reporter::with_delay(Duration::ZERO), Told::default());
             for zone in 0..a.zones() {
                 a.set_watermarks(zone, ebb_mm::Watermarks::default())
@@ -390,14 +390,14 @@ fn a_host_takes_free_memory_of_it_and_sees_each_block_once() {
         let kinds: Vec<_> = attached.zones().map(|zone| zone.kind).collect();
         assert_eq!(kinds, ZoneKind::ALL);
 
-        let mut front = ManuallyDrop::new(Front::new());
+        let mut cache = ManuallyDrop::new(CpuCache::new());
         // Both zones of the first GiB are in use.
-        let mut blocks = take_all(&a, &mut front, dma(Order::PAGEBLOCK));
+        let mut blocks = take_all(&a, &mut cache, dma(Order::PAGEBLOCK));
         let below = ordinary(Order::PAGEBLOCK).zone(ZoneKind::Dma32);
-        blocks.extend((0..100).map(|_| a.allocate(&mut front, below).expect("memory")));
+        blocks.extend((0..100).map(|_| a.allocate(&mut cache, below).expect("memory")));
         let used = blocks.len() as u64 * 512;
         assert!(blocks.iter().copied().any(is_dma) && !blocks.iter().copied().all(is_dma));
-        free_all(&a, &mut front, blocks, Order::PAGEBLOCK);
+        free_all(&a, &mut cache, blocks, Order::PAGEBLOCK);
         let (mut reclaimer, mut told) = (Reclaimer::new(), Told::default());
         while reclaimer.step(&attached, u64::MAX, &mut told).end == StepEnd::More {}
         assert_eq!(told.frames(|_| true), used);
@@ -415,13 +415,13 @@ fn a_host_takes_free_memory_of_it_and_sees_each_block_once() {
 
 #[test]
 fn it_is_compacted_by_itself() {
-    small(ABOVE, |a, front| {
+    small(ABOVE, |a, cache| {
         // Half of each block is in use, and less of the first blocks.
         let mut held = Vec::new();
         for block in 0..8_u64 {
             for frame in 0..40 * (block + 1) {
                 let frame = range(block * 512 + frame, 1);
-                a.allocate_range(front, frame, Mobility::Movable)
+                a.allocate_range(cache, frame, Mobility::Movable)
                     .expect("free");
                 held.push(frame.start);
             }
@@ -439,22 +439,22 @@ fn it_is_compacted_by_itself() {
             assert_eq!(compactor.targets(a, &mut targets), sources.len());
             for (from, &to) in sources.iter().zip(&targets) {
                 assert!(is_dma(to), "{to:?} cannot be reached");
-                a.free(front, *from, Order::BASE);
+                a.free(cache, *from, Order::BASE);
                 held.retain(|frame| frame != from);
                 held.push(to);
             }
-            a.drain(front);
+            a.drain(cache);
             whole += u64::from(compactor.finish(now, a, block) == Emptied::Whole);
         }
         assert_eq!((whole, a.zone_stats(DMA).free_blocks), (2, 2));
         assert_eq!(held.len(), 40 * (1..=8).sum::<usize>());
-        free_all(a, front, held, Order::BASE);
+        free_all(a, cache, held, Order::BASE);
     });
 }
 
 #[test]
 fn blocks_of_it_are_isolated_and_go_offline() {
-    small(ABOVE, |a, front| {
+    small(ABOVE, |a, cache| {
         let last = Frame::new(DMA_END - 512);
         let block = a.isolate(last).expect("free");
         assert_eq!(block.zone(), DMA);
@@ -463,19 +463,19 @@ fn blocks_of_it_are_isolated_and_go_offline() {
         a.put_back(block, ebb_mm::PutBack::Unchanged);
         // Across the boundary of the zones.
         let both = range(DMA_END - 512, 1024);
-        a.offline(front, both).expect("free");
+        a.offline(cache, both).expect("free");
         assert_eq!(a.zone_stats(DMA).managed_frames, DMA_END - 512);
         assert_eq!(a.zone_stats(1).managed_frames, ABOVE - 512);
         a.online(both, ebb_mm::PutBack::Reported).expect("offline");
-        a.allocate_range(front, range(DMA_END - 3, 6), Mobility::Unmovable)
+        a.allocate_range(cache, range(DMA_END - 3, 6), Mobility::Unmovable)
             .expect("free");
-        a.free_range(front, range(DMA_END - 3, 6));
+        a.free_range(cache, range(DMA_END - 3, 6));
         a.claim(range(DMA_END - 3, 6)).expect("free");
         // Behind the last block of both zones, in their tree.
         a.claim(range(DMA_END + ABOVE, 1))
             .expect_err("nobody's memory");
-        a.free_range(front, range(DMA_END - 3, 6));
-        a.drain(front);
+        a.free_range(cache, range(DMA_END - 3, 6));
+        a.drain(cache);
         a.validate().expect("valid");
     });
 }
@@ -491,29 +491,29 @@ proptest! {
         steps in prop::collection::vec(
             (0..3usize, 0..=10u8, any::<bool>(), 0..8u8, any::<usize>()), 1..300),
     ) {
-        small(ABOVE / 4, |a, front| {
+        small(ABOVE / 4, |a, cache| {
             a.set_lowmem_reserve_ratio(ZoneKind::Dma, ratio);
             let kept = (ABOVE / 4).checked_div(ratio).unwrap_or(0);
             let mut held: Vec<(Frame, Order)> = Vec::new();
             for (kind, of, reserve, what, which) in steps {
                 if what == 0 {
-                    a.drain(front);
+                    a.drain(cache);
                 } else if what < 4 && !held.is_empty() {
                     let (frame, of) = held.swap_remove(which % held.len());
-                    a.free(front, frame, of);
+                    a.free(cache, frame, of);
                 } else {
                     let kind = ZoneKind::ALL[kind];
                     let reserve = if reserve { Reserve::Use } else { Reserve::Keep };
                     let request = Request::new(order(of), Mobility::ALL[which % 3])
                         .zone(kind)
                         .reserve(reserve);
-                    match a.allocate(front, request) {
+                    match a.allocate(cache, request) {
                         Ok(frame) => {
                             prop_assert!(kind != ZoneKind::Dma || is_dma(frame));
                             held.push((frame, order(of)));
                         }
                         Err(_) => {
-                            a.drain(front);
+                            a.drain(cache);
                             for zone in 0..2 {
                                 let may = zone == DMA || kind > ZoneKind::Dma;
                                 let kept = if zone == DMA && kind > ZoneKind::Dma { kept } else { 0 };
@@ -532,9 +532,9 @@ proptest! {
                 }
             }
             for (frame, of) in held {
-                a.free(front, frame, of);
+                a.free(cache, frame, of);
             }
-            a.drain(front);
+            a.drain(cache);
             a.validate().expect("valid");
             prop_assert_eq!(a.stats().free_frames, DMA_END + ABOVE / 4);
             Ok(())

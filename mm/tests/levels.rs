@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::{MIB, order, range, validate_after, watched};
 use ebb_mm::{
-    Allocator, Config, Frame, Front, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
+    Allocator, Config, CpuCache, Frame, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
 };
 
 /// The highest level: the number of frames in use.
@@ -31,19 +31,19 @@ enum State {
 struct Test<'a> {
     a: &'a Allocator<'a>,
     metadata: &'a [AtomicU64],
-    front: Front,
+    cache: CpuCache,
     request: Request,
 }
 
 impl Test<'_> {
     fn get(&mut self) -> Frame {
         self.a
-            .allocate(&mut self.front, self.request)
+            .allocate(&mut self.cache, self.request)
             .expect("there is memory")
     }
 
     fn put(&mut self, frame: Frame) {
-        self.a.free(&mut self.front, frame, self.request.order);
+        self.a.free(&mut self.cache, frame, self.request.order);
     }
 
     fn snapshot(&self) -> Vec<u64> {
@@ -81,12 +81,12 @@ fn at_each_level(state: State, request: Request, depth: usize, step: usize) {
         node: 0,
         ranges: &ranges,
     }];
-    let config = Config::new(&zones).with_fresh_marks();
+    let config = Config::new(&zones).with_use_marks();
     watched(&config, |a, metadata| {
         let mut test = Test {
             a,
             metadata,
-            front: Front::new(),
+            cache: CpuCache::new(),
             request: request.reserve(Reserve::Use),
         };
         let mut kept = Vec::new();
@@ -95,7 +95,7 @@ fn at_each_level(state: State, request: Request, depth: usize, step: usize) {
                 order: Order::BASE,
                 ..test.request
             };
-            while let Ok(frame) = a.allocate(&mut test.front, plain) {
+            while let Ok(frame) = a.allocate(&mut test.cache, plain) {
                 kept.push(frame);
             }
             kept.retain(|&frame| {
@@ -105,16 +105,16 @@ fn at_each_level(state: State, request: Request, depth: usize, step: usize) {
                     _ => true,
                 };
                 if freed {
-                    a.free(&mut test.front, frame, Order::BASE);
+                    a.free(&mut test.cache, frame, Order::BASE);
                 }
                 !freed
             });
-            a.drain(&mut test.front);
+            a.drain(&mut test.cache);
         }
         let mut held = Vec::new();
         for level in 0..LEVELS / step {
             if state == State::Drained {
-                a.drain(&mut test.front);
+                a.drain(&mut test.cache);
             }
             assert!(
                 test.is_at_rest(depth),
@@ -125,9 +125,9 @@ fn at_each_level(state: State, request: Request, depth: usize, step: usize) {
         }
         held.into_iter().for_each(|frame| test.put(frame));
         for frame in kept {
-            a.free(&mut test.front, frame, Order::BASE);
+            a.free(&mut test.cache, frame, Order::BASE);
         }
-        validate_after(a, &mut test.front);
+        validate_after(a, &mut test.cache);
     });
 }
 
@@ -167,17 +167,17 @@ fn nor_do_runs_of_all_orders() {
         ranges: &ranges,
     }];
     watched(&Config::new(&zones), |a, metadata| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let mut round = |look: &mut dyn FnMut()| {
             let runs = (1..=9).map(|of| {
                 let request = Request::new(order(of), Mobility::Movable).reserve(Reserve::Use);
-                let run = a.allocate(&mut front, request).expect("there is memory");
+                let run = a.allocate(&mut cache, request).expect("there is memory");
                 (run, order(of))
             });
             let runs: Vec<_> = runs.collect();
             look();
             for (run, of) in runs {
-                a.free(&mut front, run, of);
+                a.free(&mut cache, run, of);
             }
             look();
         };
@@ -188,6 +188,6 @@ fn nor_do_runs_of_all_orders() {
         round(&mut || ());
         let before = snapshot();
         (0..4).for_each(|_| round(&mut || assert_eq!(snapshot(), before)));
-        validate_after(a, &mut front);
+        validate_after(a, &mut cache);
     });
 }

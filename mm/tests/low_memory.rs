@@ -8,7 +8,7 @@ use std::{
 };
 
 use ebb_mm::{
-    Allocator, Config, Events, Frame, Front, Mobility, Order, Request, Reserve, Watermarks,
+    Allocator, Config, CpuCache, Events, Frame, Mobility, Order, Request, Reserve, Watermarks,
     ZoneConfig, ZoneKind,
 };
 use proptest::prelude::*;
@@ -92,12 +92,12 @@ proptest! {
 /// Runs the steps near the watermarks, and compares the calls with a model that sees every change
 /// at once.
 fn follow(a: &Allocator<'_>, calls: &Calls, steps: &[Step]) -> Result<(), TestCaseError> {
-    let front = &mut *ManuallyDrop::new(Front::new());
+    let cache = &mut *ManuallyDrop::new(CpuCache::new());
     let mut held: Vec<(Frame, Order)> = Vec::new();
     let (mut told, mut low, mut marks) = (0, false, MARKS);
     // Most of the zone is in use: the steps change the rest.
     for _ in 0..26 {
-        let frame = a.allocate(front, single(Order::PAGEBLOCK)).expect("memory");
+        let frame = a.allocate(cache, single(Order::PAGEBLOCK)).expect("memory");
         held.push((frame, Order::PAGEBLOCK));
     }
     for step in steps {
@@ -106,13 +106,13 @@ fn follow(a: &Allocator<'_>, calls: &Calls, steps: &[Step]) -> Result<(), TestCa
             Step::Take(of) => {
                 asked = true;
                 let of = order(of);
-                if let Ok(frame) = a.allocate(front, single(of)) {
+                if let Ok(frame) = a.allocate(cache, single(of)) {
                     held.push((frame, of));
                 }
             }
             Step::Give(which) if !held.is_empty() => {
                 let (frame, of) = held.swap_remove(which % held.len());
-                a.free(front, frame, of);
+                a.free(cache, frame, of);
             }
             Step::Give(_) => {}
             Step::Marks(low) => {
@@ -124,7 +124,7 @@ fn follow(a: &Allocator<'_>, calls: &Calls, steps: &[Step]) -> Result<(), TestCa
                 a.set_watermarks(0, marks).expect("rising marks");
             }
         }
-        a.drain(front);
+        a.drain(cache);
         let free = a.zone_stats(0).free_frames;
         if asked && !low && free < marks.low {
             (told, low) = (told + 1, true);
@@ -147,24 +147,24 @@ fn follow(a: &Allocator<'_>, calls: &Calls, steps: &[Step]) -> Result<(), TestCa
 #[test]
 fn a_program_that_asks_again_and_again_is_told_of_once() {
     two_zones(|a, calls| {
-        let front = &mut *ManuallyDrop::new(Front::new());
+        let cache = &mut *ManuallyDrop::new(CpuCache::new());
         let any = Request::new(Order::BASE, Mobility::Movable);
         let mut held = Vec::new();
-        while let Ok(frame) = a.allocate(front, any) {
+        while let Ok(frame) = a.allocate(cache, any) {
             held.push(frame);
         }
         for _ in 0..100_000 {
-            a.allocate(front, any).expect_err("all is in use");
+            a.allocate(cache, any).expect_err("all is in use");
             let frame = held.pop().expect("memory");
-            a.free(front, frame, Order::BASE);
-            held.push(a.allocate(front, any).expect("memory"));
+            a.free(cache, frame, Order::BASE);
+            held.push(a.allocate(cache, any).expect("memory"));
         }
         assert_eq!((calls.of(0), calls.of(1)), (1, 1));
         // Everything is freed and allocated again: one more call for each zone.
         for frame in held.drain(..) {
-            a.free(front, frame, Order::BASE);
+            a.free(cache, frame, Order::BASE);
         }
-        while let Ok(frame) = a.allocate(front, any) {
+        while let Ok(frame) = a.allocate(cache, any) {
             held.push(frame);
         }
         assert_eq!((calls.of(0), calls.of(1)), (2, 2));
@@ -174,15 +174,15 @@ fn a_program_that_asks_again_and_again_is_told_of_once() {
 #[test]
 fn a_request_that_another_zone_can_meet_tells_nothing() {
     two_zones(|a, calls| {
-        let front = &mut *ManuallyDrop::new(Front::new());
+        let cache = &mut *ManuallyDrop::new(CpuCache::new());
         let any = Request::new(Order::PAGEBLOCK, Mobility::Movable);
         for _ in 0..56 {
-            a.allocate(front, any).expect("memory");
+            a.allocate(cache, any).expect("memory");
         }
         assert_eq!((calls.of(0), calls.of(1)), (0, 0));
         // No block of this order is left above the watermark, but no zone is below it.
-        let giant = Request::new(Order::GIANT, Mobility::Movable);
-        a.allocate(front, giant).expect_err("no GiB");
+        let gib = Request::new(Order::GIB, Mobility::Movable);
+        a.allocate(cache, gib).expect_err("no GiB");
         assert_eq!((calls.of(0), calls.of(1)), (0, 0));
     });
 }

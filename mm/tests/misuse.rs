@@ -4,29 +4,29 @@ mod arena;
 
 use std::mem::ManuallyDrop;
 
-use arena::{MIB, in_small_memory, one, order, range, take, validate_after, with, with_giants};
+use arena::{MIB, in_small_memory, one, order, range, take, validate_after, with, with_gibs};
 use ebb_mm::{
-    Config, ConfigError, Frame, Front, HINT_ENTRIES, MAX_EXTENTS, Mobility, NotAHintLimit,
+    Config, ConfigError, CpuCache, Frame, HINT_ENTRIES, MAX_EXTENTS, Mobility, NotAHintLimit,
     NotWatermarks, Order, OrderError, Request, Watermarks, ZoneConfig, ZoneKind, metadata_layout,
 };
 
 #[test]
 #[should_panic(expected = "was freed twice")]
 fn a_frame_freed_twice_in_a_row_is_seen() {
-    in_small_memory(|a, front| {
-        let frame = one(a, front, Order::BASE);
-        a.free(front, frame, Order::BASE);
-        a.free(front, frame, Order::BASE);
+    in_small_memory(|a, cache| {
+        let frame = one(a, cache, Order::BASE);
+        a.free(cache, frame, Order::BASE);
+        a.free(cache, frame, Order::BASE);
     });
 }
 
 #[test]
 #[should_panic(expected = "was freed twice")]
 fn a_frame_freed_twice_with_others_between_is_seen() {
-    in_small_memory(|a, front| {
-        let [first, second, third] = [(); 3].map(|()| one(a, front, Order::BASE));
+    in_small_memory(|a, cache| {
+        let [first, second, third] = [(); 3].map(|()| one(a, cache, Order::BASE));
         for frame in [first, second, third, second] {
-            a.free(front, frame, Order::BASE);
+            a.free(cache, frame, Order::BASE);
         }
     });
 }
@@ -34,119 +34,119 @@ fn a_frame_freed_twice_with_others_between_is_seen() {
 #[test]
 #[should_panic(expected = "was freed twice")]
 fn a_frame_freed_twice_with_one_of_another_mobility_taken_between_is_seen() {
-    in_small_memory(|a, front| {
+    in_small_memory(|a, cache| {
         let other = Request::new(Order::BASE, Mobility::Unmovable);
-        a.allocate(front, other).expect("memory");
-        let frame = one(a, front, Order::BASE);
-        a.free(front, frame, Order::BASE);
-        a.allocate(front, other).expect("memory");
-        a.free(front, frame, Order::BASE);
+        a.allocate(cache, other).expect("memory");
+        let frame = one(a, cache, Order::BASE);
+        a.free(cache, frame, Order::BASE);
+        a.allocate(cache, other).expect("memory");
+        a.free(cache, frame, Order::BASE);
     });
 }
 
 #[test]
 #[should_panic(expected = "was freed twice")]
 fn a_frame_freed_twice_with_both_mobilities_taken_between_is_seen() {
-    in_small_memory(|a, front| {
+    in_small_memory(|a, cache| {
         let other = Request::new(Order::BASE, Mobility::Unmovable);
-        a.allocate(front, other).expect("memory");
-        let frame = one(a, front, Order::BASE);
-        a.allocate(front, other).expect("memory");
-        a.free(front, frame, Order::BASE);
-        assert_ne!(one(a, front, Order::BASE), frame);
-        a.free(front, frame, Order::BASE);
+        a.allocate(cache, other).expect("memory");
+        let frame = one(a, cache, Order::BASE);
+        a.allocate(cache, other).expect("memory");
+        a.free(cache, frame, Order::BASE);
+        assert_ne!(one(a, cache, Order::BASE), frame);
+        a.free(cache, frame, Order::BASE);
     });
 }
 
 #[test]
 #[should_panic(expected = "was freed twice")]
 fn a_frame_that_waits_to_be_handed_out_is_not_anybodys_to_free() {
-    in_small_memory(|a, front| {
-        let first = one(a, front, Order::BASE);
-        a.free(front, first.offset(5), Order::BASE);
+    in_small_memory(|a, cache| {
+        let first = one(a, cache, Order::BASE);
+        a.free(cache, first.offset(5), Order::BASE);
     });
 }
 
 #[test]
 #[should_panic(expected = "was freed twice")]
 fn a_frame_that_is_twice_in_a_bulk_is_seen() {
-    in_small_memory(|a, front| {
-        let [first, second] = [(); 2].map(|()| one(a, front, Order::BASE));
-        a.free_bulk(front, &[first, second, first], Order::BASE);
+    in_small_memory(|a, cache| {
+        let [first, second] = [(); 2].map(|()| one(a, cache, Order::BASE));
+        a.free_bulk(cache, &[first, second, first], Order::BASE);
     });
 }
 
 #[test]
 #[should_panic(expected = "freed frames that are free")]
 fn a_frame_freed_twice_is_seen_when_it_goes_back() {
-    in_small_memory(|a, front| {
-        let frame = one(a, front, Order::BASE);
-        a.free(front, frame, Order::BASE);
-        a.drain(front);
-        a.free(front, frame, Order::BASE);
-        a.drain(front);
+    in_small_memory(|a, cache| {
+        let frame = one(a, cache, Order::BASE);
+        a.free(cache, frame, Order::BASE);
+        a.drain(cache);
+        a.free(cache, frame, Order::BASE);
+        a.drain(cache);
     });
 }
 
 #[test]
 #[should_panic(expected = "freed frames that are free")]
 fn a_run_freed_twice_is_seen() {
-    in_small_memory(|a, front| {
-        let frame = one(a, front, order(8));
-        a.free(front, frame, order(8));
-        a.drain(front);
-        a.free(front, frame, order(8));
-        a.drain(front);
+    in_small_memory(|a, cache| {
+        let frame = one(a, cache, order(8));
+        a.free(cache, frame, order(8));
+        a.drain(cache);
+        a.free(cache, frame, order(8));
+        a.drain(cache);
     });
 }
 
 #[test]
 #[should_panic(expected = "was freed twice")]
 fn a_run_freed_twice_in_a_row_is_seen() {
-    in_small_memory(|a, front| {
-        let frame = one(a, front, order(3));
-        a.free(front, frame, order(3));
-        a.free(front, frame, order(3));
+    in_small_memory(|a, cache| {
+        let frame = one(a, cache, order(3));
+        a.free(cache, frame, order(3));
+        a.free(cache, frame, order(3));
     });
 }
 
 #[test]
 #[should_panic(expected = "was freed twice")]
 fn a_block_freed_twice_in_a_row_is_seen() {
-    in_small_memory(|a, front| {
-        let frame = one(a, front, Order::PAGEBLOCK);
-        a.free(front, frame, Order::PAGEBLOCK);
-        a.free(front, frame, Order::PAGEBLOCK);
+    in_small_memory(|a, cache| {
+        let frame = one(a, cache, Order::PAGEBLOCK);
+        a.free(cache, frame, Order::PAGEBLOCK);
+        a.free(cache, frame, Order::PAGEBLOCK);
     });
 }
 
 #[test]
 #[should_panic(expected = "not allocated whole")]
 fn a_block_freed_twice_is_seen() {
-    in_small_memory(|a, front| {
-        let frame = one(a, front, Order::PAGEBLOCK);
-        a.free(front, frame, Order::PAGEBLOCK);
-        a.drain(front);
-        a.free(front, frame, Order::PAGEBLOCK);
+    in_small_memory(|a, cache| {
+        let frame = one(a, cache, Order::PAGEBLOCK);
+        a.free(cache, frame, Order::PAGEBLOCK);
+        a.drain(cache);
+        a.free(cache, frame, Order::PAGEBLOCK);
     });
 }
 
 #[test]
 #[should_panic(expected = "is not managed")]
 fn a_frame_of_nowhere_is_seen() {
-    in_small_memory(|a, front| {
-        a.free(front, Frame::new(1 << 30), Order::BASE);
-        a.drain(front);
+    in_small_memory(|a, cache| {
+        a.free(cache, Frame::new(1 << 30), Order::BASE);
+        a.drain(cache);
     });
 }
 
 #[test]
 #[should_panic(expected = "not allocated whole")]
 fn a_gib_freed_twice_is_seen() {
-    with_giants(|a, front| {
-        let frame = one(a, front, Order::GIANT);
-        a.free(front, frame, Order::GIANT);
-        a.free(front, frame, Order::GIANT);
+    with_gibs(|a, cache| {
+        let frame = one(a, cache, Order::GIB);
+        a.free(cache, frame, Order::GIB);
+        a.free(cache, frame, Order::GIB);
     });
 }
 
@@ -159,9 +159,9 @@ fn a_setting_that_cannot_hold_is_refused_and_changes_nothing() {
             assert_eq!(a.set_reporting_order(Some(order(low))), refused);
             assert_eq!(a.set_hinting_order(order(low)), refused);
         }
-        let giant = Err(OrderError::TooLarge(Order::GIANT));
-        assert_eq!(a.set_reporting_order(Some(Order::GIANT)), giant);
-        assert_eq!(a.set_hinting_order(Order::GIANT), giant);
+        let gib = Err(OrderError::TooLarge(Order::GIB));
+        assert_eq!(a.set_reporting_order(Some(Order::GIB)), gib);
+        assert_eq!(a.set_hinting_order(Order::GIB), gib);
         assert_eq!(a.reporting_order(), Some(Order::PAGEBLOCK));
         assert!(!a.is_hinting());
 
@@ -177,10 +177,10 @@ fn a_setting_that_cannot_hold_is_refused_and_changes_nothing() {
         }
         assert_eq!(a.set_hint_limit(HINT_ENTRIES), Ok(()));
     });
-    with_giants(|a, _| {
+    with_gibs(|a, _| {
         assert_eq!(a.set_reporting_order(Some(Order::BASE)), Ok(()));
         assert_eq!(a.reporting_order(), Some(Order::BASE));
-        let text = OrderError::TooLarge(Order::GIANT).to_string();
+        let text = OrderError::TooLarge(Order::GIB).to_string();
         assert_eq!(text, "order 18 is above 10, the largest that is given back");
     });
 }
@@ -197,8 +197,8 @@ fn a_zone_of_many_pieces_is_one_up_to_its_limit() {
         ranges: &pieces[..MAX_EXTENTS],
     }];
     with(&Config::new(&zones), &(), |a| {
-        let front = &mut *ManuallyDrop::new(Front::new());
-        let blocks = take(a, front, Order::PAGEBLOCK, 32 * MAX_EXTENTS as u64);
+        let cache = &mut *ManuallyDrop::new(CpuCache::new());
+        let blocks = take(a, cache, Order::PAGEBLOCK, 32 * MAX_EXTENTS as u64);
         assert!(
             blocks
                 .iter()
@@ -206,9 +206,9 @@ fn a_zone_of_many_pieces_is_one_up_to_its_limit() {
         );
         assert_eq!(a.stats().free_frames, 0);
         for block in blocks {
-            a.free(front, block, Order::PAGEBLOCK);
+            a.free(cache, block, Order::PAGEBLOCK);
         }
-        validate_after(a, front);
+        validate_after(a, cache);
     });
     let zones = [ZoneConfig {
         ranges: &pieces,

@@ -4,7 +4,7 @@ mod arena;
 
 use arena::{range, with};
 use ebb_mm::{
-    AllocError, Allocator, Config, ConfigError, Frame, FrameRange, Front, MAX_NODES, Mobility,
+    AllocError, Allocator, Config, ConfigError, CpuCache, Frame, FrameRange, MAX_NODES, Mobility,
     NodePolicy, Order, Request, Reserve, Watermarks, ZoneConfig, ZoneKind, metadata_layout,
 };
 use proptest::prelude::*;
@@ -188,7 +188,7 @@ proptest! {
             }
             let ranges = machine.ranges();
             let mut free: Vec<_> = ranges.iter().map(|[range]| range.frames).collect();
-            let mut fronts: Vec<_> = (0..7).map(Front::on_node).collect();
+            let mut caches: Vec<_> = (0..7).map(CpuCache::on_node).collect();
             let mut held: Vec<(Frame, usize)> = Vec::new();
             let zone_of = |frame: Frame| {
                 ranges.iter().position(|range| range[0].contains(frame)).expect("a managed frame")
@@ -212,8 +212,8 @@ proptest! {
                             Reserve::Keep => above(marks.min),
                             Reserve::Use => any(),
                         });
-                        let front = &mut fronts[usize::from(from)];
-                        let got = a.allocate(front, request);
+                        let cache = &mut caches[usize::from(from)];
+                        let got = a.allocate(cache, request);
                         prop_assert_eq!(got.ok().map(zone_of), expected);
                         match got {
                             Ok(frame) => {
@@ -228,18 +228,18 @@ proptest! {
                     }
                     Event::Give { which, from } if !held.is_empty() => {
                         let (frame, zone) = held.swap_remove(which % held.len());
-                        a.free(&mut fronts[usize::from(from)], frame, order);
+                        a.free(&mut caches[usize::from(from)], frame, order);
                         free[zone] += order.frames();
                     }
                     Event::Give { .. } => {}
                 }
                 // Frames in caches, and changes that the zones do not know of, must not matter.
-                fronts.iter_mut().for_each(|front| a.drain(front));
+                caches.iter_mut().for_each(|cache| a.drain(cache));
             }
             for (frame, _) in held {
-                a.free(&mut fronts[0], frame, order);
+                a.free(&mut caches[0], frame, order);
             }
-            fronts.iter_mut().for_each(|front| a.drain(front));
+            caches.iter_mut().for_each(|cache| a.drain(cache));
             a.validate().expect("valid");
             Ok(())
         })?;
@@ -276,49 +276,49 @@ fn node_of(frame: Frame) -> u64 {
 fn single_frames_stay_on_their_node() {
     two_nodes(|a| {
         let request = Request::new(Order::BASE, Mobility::Movable);
-        let mut fronts = [Front::on_node(0), Front::on_node(1)];
+        let mut caches = [CpuCache::on_node(0), CpuCache::on_node(1)];
         // More frames than a cache holds, so that many bitmap words are used.
         let frames = [0, 1].map(|node| {
-            let front = &mut fronts[node];
-            let mut take = || a.allocate(front, request).expect("memory");
+            let cache = &mut caches[node];
+            let mut take = || a.allocate(cache, request).expect("memory");
             let frames: Vec<_> = (0..1000).map(|_| take()).collect();
             assert!(frames.iter().all(|&frame| node_of(frame) == node as u64));
             frames
         });
         // Frames freed on the other node must not be allocated there.
         for (node, frames) in frames.into_iter().enumerate() {
-            let front = &mut fronts[1 - node];
+            let cache = &mut caches[1 - node];
             for frame in frames {
-                a.free(front, frame, Order::BASE);
-                let again = a.allocate(front, request).expect("memory");
+                a.free(cache, frame, Order::BASE);
+                let again = a.allocate(cache, request).expect("memory");
                 assert_eq!(node_of(again), 1 - node as u64);
-                a.free(front, again, Order::BASE);
+                a.free(cache, again, Order::BASE);
             }
         }
-        fronts.iter_mut().for_each(|front| a.drain(front));
+        caches.iter_mut().for_each(|cache| a.drain(cache));
         a.validate().expect("valid");
     });
 }
 
 #[test]
-fn a_front_keeps_no_whole_block_of_another_node() {
+fn a_cache_keeps_no_whole_block_of_another_node() {
     two_nodes(|a| {
-        let mut front = Front::on_node(0);
+        let mut cache = CpuCache::on_node(0);
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
         let there = request.node(NodePolicy::Only(1));
-        let block = a.allocate(&mut front, there).expect("memory");
+        let block = a.allocate(&mut cache, there).expect("memory");
         assert_eq!(node_of(block), 1);
-        a.free(&mut front, block, Order::PAGEBLOCK);
-        assert_eq!(front.held(), 0);
-        let own = a.allocate(&mut front, request).expect("memory");
+        a.free(&mut cache, block, Order::PAGEBLOCK);
+        assert_eq!(cache.held(), 0);
+        let own = a.allocate(&mut cache, request).expect("memory");
         assert_eq!(node_of(own), 0);
-        a.free(&mut front, own, Order::PAGEBLOCK);
-        assert_eq!(front.held(), 512);
+        a.free(&mut cache, own, Order::PAGEBLOCK);
+        assert_eq!(cache.held(), 512);
         let strict = request.node(NodePolicy::Only(1));
-        let block = a.allocate(&mut front, strict).expect("memory");
+        let block = a.allocate(&mut cache, strict).expect("memory");
         assert_eq!(node_of(block), 1);
-        a.free(&mut front, block, Order::PAGEBLOCK);
-        a.drain(&mut front);
+        a.free(&mut cache, block, Order::PAGEBLOCK);
+        a.drain(&mut cache);
         a.validate().expect("valid");
     });
 }
@@ -326,28 +326,28 @@ fn a_front_keeps_no_whole_block_of_another_node() {
 #[test]
 fn a_strict_request_fails_while_the_other_node_has_memory() {
     two_nodes(|a| {
-        let mut front = Front::on_node(0);
+        let mut cache = CpuCache::on_node(0);
         for order in [Order::BASE, Order::PAGEBLOCK] {
             let any = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
             let strict = any.node(NodePolicy::Only(0));
             let mut held = Vec::new();
-            while let Ok(frame) = a.allocate(&mut front, strict) {
+            while let Ok(frame) = a.allocate(&mut cache, strict) {
                 assert_eq!(node_of(frame), 0);
                 held.push(frame);
             }
             assert_eq!(held.len() as u64, TREE / order.frames());
             assert_eq!(a.node_stats(0).free_frames, 0);
             assert_eq!(a.node_stats(1).free_frames, TREE);
-            let elsewhere = a.allocate(&mut front, any).expect("node 1 has memory");
+            let elsewhere = a.allocate(&mut cache, any).expect("node 1 has memory");
             assert_eq!(node_of(elsewhere), 1);
             // Frames of node 1 in the cache do not count as those of node 0.
-            a.allocate(&mut front, strict)
+            a.allocate(&mut cache, strict)
                 .expect_err("node 0 is used up");
             held.push(elsewhere);
             for frame in held {
-                a.free(&mut front, frame, order);
+                a.free(&mut cache, frame, order);
             }
-            a.drain(&mut front);
+            a.drain(&mut cache);
         }
         a.validate().expect("valid");
     });
@@ -359,13 +359,13 @@ fn a_node_without_memory_uses_the_nearest_and_keeps_what_it_frees() {
     // Node 2 is nearer to node 1.
     let distances = vec![10, 20, 40, 20, 10, 30, 40, 30, 10];
     Machine::plain(zones, distances).with(|a| {
-        let mut front = Front::on_node(2);
+        let mut cache = CpuCache::on_node(2);
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
-        let block = a.allocate(&mut front, request).expect("memory");
+        let block = a.allocate(&mut cache, request).expect("memory");
         assert_eq!(node_of(block), 1);
-        a.free(&mut front, block, Order::PAGEBLOCK);
-        assert_eq!(front.held(), 512);
-        a.drain(&mut front);
+        a.free(&mut cache, block, Order::PAGEBLOCK);
+        assert_eq!(cache.held(), 512);
+        a.drain(&mut cache);
     });
 }
 

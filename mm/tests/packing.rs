@@ -3,7 +3,9 @@
 mod arena;
 
 use arena::{MIB, order, range, validate_after, with};
-use ebb_mm::{Allocator, Config, Front, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind};
+use ebb_mm::{
+    Allocator, Config, CpuCache, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
+};
 use std::mem::ManuallyDrop;
 
 const FRAMES: u64 = 512 * MIB;
@@ -38,32 +40,32 @@ impl Random {
 fn whole_after(a: &Allocator<'_>, fill: u64, rounds: u32, seed: u64) -> u64 {
     let mut random = Random(seed);
     // A panic in the drop of the cache while a test panics would end the test in an abort.
-    let front = &mut *ManuallyDrop::new(Front::new());
+    let cache = &mut *ManuallyDrop::new(CpuCache::new());
     let (mut live, mut used) = (Vec::new(), 0);
-    let fill_up = |live: &mut Vec<_>, used: &mut u64, random: &mut Random, front: &mut Front| {
+    let fill_up = |live: &mut Vec<_>, used: &mut u64, random: &mut Random, cache: &mut CpuCache| {
         while *used < FRAMES * fill / 100 {
             let of = random.order();
             let request = Request::new(of, Mobility::Movable).reserve(Reserve::Use);
-            live.push((a.allocate(front, request).expect("there is memory"), of));
+            live.push((a.allocate(cache, request).expect("there is memory"), of));
             *used += of.frames();
         }
     };
-    fill_up(&mut live, &mut used, &mut random, front);
+    fill_up(&mut live, &mut used, &mut random, cache);
     for _ in 0..rounds {
         for _ in 0..live.len() / 10 {
             let at = usize::try_from(random.next() % live.len() as u64).expect("an index");
             let (frame, of) = live.swap_remove(at);
-            a.free(front, frame, of);
+            a.free(cache, frame, of);
             used -= of.frames();
-            fill_up(&mut live, &mut used, &mut random, front);
+            fill_up(&mut live, &mut used, &mut random, cache);
         }
     }
-    validate_after(a, front);
+    validate_after(a, cache);
     let whole = a.free_areas(0).count(order(9), None) + 2 * a.free_areas(0).count(order(10), None);
     for (frame, of) in live {
-        a.free(front, frame, of);
+        a.free(cache, frame, of);
     }
-    validate_after(a, front);
+    validate_after(a, cache);
     whole * 100 / ((FRAMES - used) / 512)
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use ebb_mm::{
-    Allocator, Config, Contents, Events, Frame, FrameRange, Front, Mobility, Order, Reclaimer,
+    Allocator, Config, Contents, CpuCache, Events, Frame, FrameRange, Mobility, Order, Reclaimer,
     ReportSink, Request, Reserve, StepEnd, ZoneConfig, ZoneKind, attach::Attached,
 };
 use exercise::Memory;
@@ -35,7 +35,7 @@ fn with<T>(
         node: 0,
         ranges: &ranges,
     }];
-    let config = Config::new(&zones).with_fresh_marks();
+    let config = Config::new(&zones).with_use_marks();
     let layout = ebb_mm::metadata_layout(&config).expect("a valid configuration");
     let memory = Memory::shared(layout.size());
     // SAFETY: zeroed memory of this layout, and longer-lived than both.
@@ -78,22 +78,22 @@ fn pass(attached: &Attached<'_>, sink: &mut Told) -> u64 {
 #[test]
 fn a_pass_takes_all_that_is_free_and_touched_in_large_ranges() {
     with(FRAMES, &(), |a, attached, _| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let mut told = Told::default();
         assert_eq!(pass(attached, &mut told), 0, "nothing was touched");
-        let giant = a.allocate(&mut front, request(Order::GIANT)).expect("free");
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("free");
         let blocks: Vec<_> = (0..100)
             .map(|_| {
-                a.allocate(&mut front, request(Order::PAGEBLOCK))
+                a.allocate(&mut cache, request(Order::PAGEBLOCK))
                     .expect("free")
             })
             .collect();
         assert_eq!(pass(attached, &mut told), 0, "all of it is in use");
-        a.free(&mut front, giant, Order::GIANT);
+        a.free(&mut cache, gib, Order::GIB);
         for &block in blocks.iter().step_by(2) {
-            a.free(&mut front, block, Order::PAGEBLOCK);
+            a.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         told.fails = true;
         assert_eq!(pass(attached, &mut told), 0);
         assert_eq!(a.stats().unreported_free_frames, FRAMES / 2 + 50 * 512);
@@ -105,14 +105,14 @@ fn a_pass_takes_all_that_is_free_and_touched_in_large_ranges() {
         assert_eq!(pass(attached, &mut told), 0, "once is enough");
         // Dropped memory is zero again, and counts as never handed out.
         let (_, contents) = a
-            .allocate_known(&mut front, request(Order::GIANT))
+            .allocate_known(&mut cache, request(Order::GIB))
             .expect("free");
-        assert_eq!(contents, Contents::Fresh);
+        assert_eq!(contents, Contents::NeverUsed);
         assert_eq!(a.stats().isolated_frames, 0);
         for &block in blocks.iter().skip(1).step_by(2) {
-            a.free(&mut front, block, Order::PAGEBLOCK);
+            a.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         a.validate().expect("valid");
     });
 }
@@ -132,14 +132,14 @@ fn a_host_is_called_once_and_only_while_it_sleeps() {
     let calls = Calls::default();
     with(FRAMES, &calls, |a, attached, _| {
         let count = || calls.0.load(Ordering::Relaxed);
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let mut use_some = || {
             for _ in 0..3 {
                 let block = a
-                    .allocate(&mut front, request(Order::PAGEBLOCK))
+                    .allocate(&mut cache, request(Order::PAGEBLOCK))
                     .expect("free");
-                a.free(&mut front, block, Order::PAGEBLOCK);
-                a.drain(&mut front);
+                a.free(&mut cache, block, Order::PAGEBLOCK);
+                a.drain(&mut cache);
             }
         };
         attached.sleep();
@@ -175,12 +175,12 @@ fn no_free_is_missed() {
             let before = calls.0.load(Ordering::Relaxed);
             let found = thread_pair(
                 || {
-                    let mut front = Front::new();
+                    let mut cache = CpuCache::new();
                     let block = a
-                        .allocate(&mut front, request(Order::PAGEBLOCK))
+                        .allocate(&mut cache, request(Order::PAGEBLOCK))
                         .expect("free");
-                    a.free(&mut front, block, Order::PAGEBLOCK);
-                    a.drain(&mut front);
+                    a.free(&mut cache, block, Order::PAGEBLOCK);
+                    a.drain(&mut cache);
                 },
                 || {
                     attached.sleep();
@@ -227,18 +227,18 @@ fn a_killed_host_loses_no_block() {
             random ^= random << 17;
             random
         };
-        let (mut recovered, mut front) = (0, Front::new());
+        let (mut recovered, mut cache) = (0, CpuCache::new());
         for _ in 0..rounds.unwrap_or(100) {
             let blocks: Vec<_> = (0..700)
                 .map(|_| {
-                    a.allocate(&mut front, request(Order::PAGEBLOCK))
+                    a.allocate(&mut cache, request(Order::PAGEBLOCK))
                         .expect("free")
                 })
                 .collect();
             for &block in &blocks {
-                a.free(&mut front, block, Order::PAGEBLOCK);
+                a.free(&mut cache, block, Order::PAGEBLOCK);
             }
-            a.drain(&mut front);
+            a.drain(&mut cache);
             // SAFETY: the child uses no lock, and no memory of its parent except the metadata. It
             // ends by a signal.
             let child = unsafe { libc::fork() };
@@ -248,9 +248,9 @@ fn a_killed_host_loses_no_block() {
             }
             let end = Instant::now() + Duration::from_micros(200 + next() % 2000);
             while Instant::now() < end {
-                if let Ok(block) = a.allocate(&mut front, request(Order::PAGEBLOCK)) {
-                    a.free(&mut front, block, Order::PAGEBLOCK);
-                    a.drain(&mut front);
+                if let Ok(block) = a.allocate(&mut cache, request(Order::PAGEBLOCK)) {
+                    a.free(&mut cache, block, Order::PAGEBLOCK);
+                    a.drain(&mut cache);
                 }
             }
             let mut status = 0;
@@ -264,14 +264,14 @@ fn a_killed_host_loses_no_block() {
                 "{status:#x}"
             );
             recovered += attached.recover(|| thread::sleep(Duration::from_micros(10)));
-            a.drain(&mut front);
+            a.drain(&mut cache);
             a.validate().expect("a successor puts all right");
             assert_eq!(a.stats().free_frames, FRAMES);
             assert_eq!(a.stats().isolated_frames, 0);
         }
         println!("{recovered} blocks were put back for killed hosts");
         for _ in 0..2 {
-            a.allocate(&mut front, request(Order::GIANT))
+            a.allocate(&mut cache, request(Order::GIB))
                 .expect("all is free");
         }
     });
@@ -374,14 +374,14 @@ fn a_hostile_writer_harms_itself_alone_for_long() {
 #[ignore = "prints a time"]
 fn a_look_at_a_tebibyte() {
     with(1 << 28, &(), |a, attached, _| {
-        let mut front = Front::new();
-        let giants: Vec<_> = (0..1 << 10)
-            .map(|_| a.allocate(&mut front, request(Order::GIANT)).expect("free"))
+        let mut cache = CpuCache::new();
+        let gibs: Vec<_> = (0..1 << 10)
+            .map(|_| a.allocate(&mut cache, request(Order::GIB)).expect("free"))
             .collect();
-        for giant in giants {
-            a.free(&mut front, giant, Order::GIANT);
+        for gib in gibs {
+            a.free(&mut cache, gib, Order::GIB);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         let timed = |told: &mut Told| {
             let begin = Instant::now();
             (pass(attached, told), begin.elapsed())
@@ -413,10 +413,10 @@ fn what_the_guest_takes_back_counts_as_taken() {
         }
     }
     with(FRAMES, &(), |a, attached, _| {
-        let mut front = Front::new();
-        let giant = a.allocate(&mut front, request(Order::GIANT)).expect("free");
-        a.free(&mut front, giant, Order::GIANT);
-        a.drain(&mut front);
+        let mut cache = CpuCache::new();
+        let gib = a.allocate(&mut cache, request(Order::GIB)).expect("free");
+        a.free(&mut cache, gib, Order::GIB);
+        a.drain(&mut cache);
         let (mut reclaimer, mut back) = (Reclaimer::new(), Back(attached, 0));
         let step = reclaimer.step(attached, 1, &mut back);
         assert_eq!(step.end, StepEnd::More);
@@ -436,15 +436,15 @@ fn what_does_not_move_is_not_pushed_upwards() {
     const GIB: u64 = 1 << 18;
     with(3 * GIB, &(), |allocator, attached, _| {
         // A panic in the drop of the cache while a test panics would end the test in an abort.
-        let mut front = ManuallyDrop::new(Front::new());
+        let mut cache = ManuallyDrop::new(CpuCache::new());
         let movable = request(Order::PAGEBLOCK);
         let blocks: Vec<Frame> = (0..3 * 512)
-            .map(|_| allocator.allocate(&mut front, movable).expect("memory"))
+            .map(|_| allocator.allocate(&mut cache, movable).expect("memory"))
             .collect();
         for &block in &blocks {
-            allocator.free(&mut front, block, Order::PAGEBLOCK);
+            allocator.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        allocator.drain(&mut front);
+        allocator.drain(&mut cache);
         let mut reclaimer = Reclaimer::new();
         let mut left = GIB;
         while left != 0 {
@@ -452,7 +452,7 @@ fn what_does_not_move_is_not_pushed_upwards() {
         }
         for order in [Order::PAGEBLOCK, Order::BASE] {
             let unmovable = Request::new(order, Mobility::Unmovable);
-            let frame = allocator.allocate(&mut front, unmovable).expect("memory");
+            let frame = allocator.allocate(&mut cache, unmovable).expect("memory");
             assert_eq!(frame.number() / GIB, 0, "{order:?}");
         }
     });
@@ -461,17 +461,17 @@ fn what_does_not_move_is_not_pushed_upwards() {
 #[test]
 fn a_pass_takes_the_blocks_alone_that_are_wanted() {
     with(FRAMES, &(), |a, attached, _| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let blocks: Vec<Frame> = (0..8)
             .map(|_| {
-                a.allocate(&mut front, request(Order::PAGEBLOCK))
+                a.allocate(&mut cache, request(Order::PAGEBLOCK))
                     .expect("room")
             })
             .collect();
         blocks
             .iter()
-            .for_each(|&block| a.free(&mut front, block, Order::PAGEBLOCK));
-        a.drain(&mut front);
+            .for_each(|&block| a.free(&mut cache, block, Order::PAGEBLOCK));
+        a.drain(&mut cache);
         let chosen = [blocks[1], blocks[2], blocks[6]];
         let (mut reclaimer, mut told, mut asked) = (Reclaimer::new(), Told::default(), Vec::new());
         let mut frames = 0;

@@ -7,13 +7,13 @@ use std::{mem::ManuallyDrop, time::Duration};
 
 use arena::{range, with};
 use ebb_mm::{
-    AllocError, Allocator, Config, Frame, FrameRange, Front, IsolatedBlock, Mobility, Order,
+    AllocError, Allocator, Config, CpuCache, Frame, FrameRange, IsolatedBlock, Mobility, Order,
     PAGEBLOCK_FRAMES, PutBack, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
 };
 use proptest::prelude::*;
 
 const EVENTS: usize = 300;
-const FRONTS: usize = 2;
+const CACHES: usize = 2;
 const WORD: u64 = 64;
 const ZONES: usize = 3;
 /// The first frame of each zone of the model.
@@ -24,28 +24,28 @@ const RATIOS: [u64; ZONES] = [10, 30, 32];
 #[derive(Clone, Debug)]
 enum Event {
     Allocate {
-        front: usize,
+        cache: usize,
         order: u8,
         mobility: Mobility,
         zone: ZoneKind,
         reserve: Reserve,
     },
     AllocateFrames {
-        front: usize,
+        cache: usize,
         mobility: Mobility,
         count: usize,
     },
     Free {
-        front: usize,
+        cache: usize,
         which: usize,
     },
     /// Frees several frames, in the order of their addresses.
     FreeMany {
-        front: usize,
+        cache: usize,
         count: usize,
     },
     Drain {
-        front: usize,
+        cache: usize,
     },
     Isolate {
         which: usize,
@@ -74,19 +74,20 @@ fn event() -> impl Strategy<Value = Event> {
         ZoneKind::Normal,
     ]);
     let reserve = prop::sample::select(vec![Reserve::Keep, Reserve::Use]);
-    let front = 0..FRONTS;
+    let cache = 0..CACHES;
     prop_oneof![
-        6 => (front.clone(), 0..=10u8, mobility(), zone, reserve).prop_map(
-            |(front, order, mobility, zone, reserve)| {
-                Event::Allocate { front, order, mobility, zone, reserve }
+        6 => (cache.clone(), 0..=10u8, mobility(), zone, reserve).prop_map(
+            |(cache, order, mobility, zone, reserve)| {
+                Event::Allocate { cache, order, mobility, zone, reserve }
             }
         ),
-        3 => (front.clone(), mobility(), 1..1500usize)
-            .prop_map(|(front, mobility, count)| Event::AllocateFrames { front, mobility, count }),
-        6 => (front.clone(), any::<usize>()).prop_map(|(front, which)| Event::Free { front, which }),
-        3 => (front.clone(), 1..1500usize)
-            .prop_map(|(front, count)| Event::FreeMany { front, count }),
-        2 => front.prop_map(|front| Event::Drain { front }),
+        3 => (cache.clone(), mobility(), 1..1500usize)
+            .prop_map(|(cache, mobility, count)| Event::AllocateFrames { cache, mobility, count }),
+        6 => (cache.clone(), any::<usize>())
+            .prop_map(|(cache, which)| Event::Free { cache, which }),
+        3 => (cache.clone(), 1..1500usize)
+            .prop_map(|(cache, count)| Event::FreeMany { cache, count }),
+        2 => cache.prop_map(|cache| Event::Drain { cache }),
         2 => any::<usize>().prop_map(|which| Event::Isolate { which }),
         2 => (any::<usize>(), any::<bool>())
             .prop_map(|(which, reported)| Event::PutBack { which, reported }),
@@ -144,9 +145,9 @@ impl Model {
         &mut self.pages[zone][first..first + usize::try_from(range.frames).expect("small")]
     }
 
-    /// Allocates `frame`. `fine` says that touched marks are kept for each frame, and not for each
-    /// block.
-    fn take(&mut self, frame: Frame, request: Request, fine: bool) {
+    /// Allocates `frame`. `exact_marks` says that touched marks are kept for each frame, and not
+    /// for each block.
+    fn take(&mut self, frame: Frame, request: Request, exact_marks: bool) {
         let order = request.order;
         assert!(frame.is_aligned(order), "{frame:?} of order {order:?}");
         let (kind, _) = self.zones[self.zone_of(frame)];
@@ -161,7 +162,7 @@ impl Model {
             );
             page.held = true;
         }
-        let unit = if fine { WORD } else { PAGEBLOCK_FRAMES };
+        let unit = if exact_marks { WORD } else { PAGEBLOCK_FRAMES };
         let first = Frame::new(frame.number() / unit * unit);
         for page in self.pages(FrameRange::new(first, order.frames().max(unit))) {
             page.reported = false;
@@ -277,26 +278,26 @@ impl ReportSink for Host<'_> {
 struct Replay<'a, 'm> {
     a: &'a Allocator<'m>,
     model: Model,
-    fronts: [ManuallyDrop<Front>; FRONTS],
+    caches: [ManuallyDrop<CpuCache>; CACHES],
     isolated: Vec<IsolatedBlock>,
     reporter: Reporter,
     now: Duration,
 }
 
 impl Replay<'_, '_> {
-    fn allocate(&mut self, front: usize, request: Request) -> bool {
-        let mut result = self.a.allocate(&mut self.fronts[front], request);
+    fn allocate(&mut self, cache: usize, request: Request) -> bool {
+        let mut result = self.a.allocate(&mut self.caches[cache], request);
         if result.is_err() {
-            assert!(self.a.drain_requested(&self.fronts[1 - front]));
+            assert!(self.a.drain_requested(&self.caches[1 - cache]));
             self.drain();
-            result = self.a.allocate(&mut self.fronts[front], request);
+            result = self.a.allocate(&mut self.caches[cache], request);
         }
-        let fine = self
+        let exact_marks = self
             .a
             .reporting_order()
             .is_some_and(|order| order < Order::PAGEBLOCK);
         match result {
-            Ok(frame) => self.model.take(frame, request, fine),
+            Ok(frame) => self.model.take(frame, request, exact_marks),
             Err(error) => {
                 self.drain();
                 self.model.assert_out_of(self.a, request);
@@ -311,14 +312,14 @@ impl Replay<'_, '_> {
     }
 
     fn drain(&mut self) {
-        for front in &mut self.fronts {
-            self.a.drain(front);
+        for cache in &mut self.caches {
+            self.a.drain(cache);
         }
     }
 
-    fn free(&mut self, front: usize, which: usize) {
+    fn free(&mut self, cache: usize, which: usize) {
         let (frame, order) = self.model.give(which);
-        self.a.free(&mut self.fronts[front], frame, order);
+        self.a.free(&mut self.caches[cache], frame, order);
     }
 
     fn isolate(&mut self, which: usize) {
@@ -389,7 +390,7 @@ impl Replay<'_, '_> {
     fn run(&mut self, event: &Event) {
         match *event {
             Event::Allocate {
-                front,
+                cache,
                 order,
                 mobility,
                 zone,
@@ -397,36 +398,36 @@ impl Replay<'_, '_> {
             } => {
                 let order = Order::new(order).expect("an order");
                 let request = Request::new(order, mobility).zone(zone).reserve(reserve);
-                self.allocate(front, request);
+                self.allocate(cache, request);
             }
             Event::AllocateFrames {
-                front,
+                cache,
                 mobility,
                 count,
             } => {
                 let request = Request::new(Order::BASE, mobility);
                 for _ in 0..count {
-                    if !self.allocate(front, request) {
+                    if !self.allocate(cache, request) {
                         break;
                     }
                 }
             }
-            Event::Free { front, which } => {
+            Event::Free { cache, which } => {
                 if !self.model.held.is_empty() {
-                    self.free(front, which % self.model.held.len());
+                    self.free(cache, which % self.model.held.len());
                 }
             }
-            Event::FreeMany { front, count } => {
+            Event::FreeMany { cache, count } => {
                 self.model
                     .held
                     .sort_unstable_by_key(|&(frame, _)| std::cmp::Reverse(frame));
                 for _ in 0..count.min(self.model.held.len()) {
-                    self.free(front, self.model.held.len() - 1);
+                    self.free(cache, self.model.held.len() - 1);
                 }
             }
-            Event::Drain { front } => {
-                self.a.drain(&mut self.fronts[front]);
-                assert_eq!(self.fronts[front].held(), 0);
+            Event::Drain { cache } => {
+                self.a.drain(&mut self.caches[cache]);
+                assert_eq!(self.caches[cache].held(), 0);
             }
             Event::Isolate { which } => self.isolate(which),
             Event::PutBack { which, reported } => self.put_back(which, reported),
@@ -497,7 +498,7 @@ proptest! {
             let mut replay = Replay {
                 a,
                 model,
-                fronts: [(); FRONTS].map(|()| ManuallyDrop::new(Front::new())),
+                caches: [(); CACHES].map(|()| ManuallyDrop::new(CpuCache::new())),
                 isolated: Vec::new(),
                 reporter: Reporter::new(),
                 now: Duration::ZERO,

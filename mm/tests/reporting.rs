@@ -11,7 +11,7 @@ use std::{
 
 use arena::{range, take, with};
 use ebb_mm::{
-    Allocator, Config, Events, FrameRange, Front, Order, REQUEST_RANGES, ReportSink, Reporter,
+    Allocator, Config, CpuCache, Events, FrameRange, Order, REQUEST_RANGES, ReportSink, Reporter,
     ZoneConfig, ZoneKind,
 };
 
@@ -112,18 +112,18 @@ fn memory(gib: u64, test: impl FnOnce(&Allocator<'_>, &Calls)) {
 #[test]
 fn what_a_program_frees_is_back_in_three_passes() {
     two_gib(|a, calls| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
         assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(0)), []);
         let before = calls.0.load(Ordering::Relaxed);
-        let frames = take(a, &mut front, Order::BASE, 1400 * MIB);
+        let frames = take(a, &mut cache, Order::BASE, 1400 * MIB);
         assert_eq!(reporter.poll(seconds(100), a, &mut host).next, None);
         for frame in frames {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         assert_eq!(
             calls.0.load(Ordering::Relaxed),
             before + 1,
@@ -142,16 +142,16 @@ fn what_a_program_frees_is_back_in_three_passes() {
         a.validate().expect("valid");
         // While the guest is idle no frame is reported again. Frames that are used again are.
         assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(200)), []);
-        let frames = take(a, &mut front, Order::PAGEBLOCK, 3);
+        let frames = take(a, &mut cache, Order::PAGEBLOCK, 3);
         for &frame in &frames {
             for number in frame.number()..frame.offset(512).number() {
                 host.reported.remove(&number);
             }
         }
         for frame in frames {
-            a.free(&mut front, frame, Order::PAGEBLOCK);
+            a.free(&mut cache, frame, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         assert_eq!(
             drain_out(&mut reporter, a, &mut host, seconds(300)),
             [(302, 3 * 512)]
@@ -176,14 +176,14 @@ fn memory_never_used_is_never_reported() {
 #[test]
 fn a_failing_host_is_asked_again_later_and_nothing_is_lost() {
     two_gib(|a, _| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        for frame in take(a, &mut front, Order::PAGEBLOCK, 100) {
-            a.free(&mut front, frame, Order::PAGEBLOCK);
+        for frame in take(a, &mut cache, Order::PAGEBLOCK, 100) {
+            a.free(&mut cache, frame, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         host.fail = true;
         assert_eq!(
             reporter.poll(seconds(0), a, &mut host).next,
@@ -209,21 +209,21 @@ fn a_failing_host_is_asked_again_later_and_nothing_is_lost() {
 #[test]
 fn blocks_that_lie_apart_fill_every_request() {
     two_gib(|a, _| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        let held = take(a, &mut front, Order::PAGEBLOCK, 600);
+        let held = take(a, &mut cache, Order::PAGEBLOCK, 600);
         let mut freed = HashSet::new();
         // Some blocks are adjacent and some are not. No request takes all blocks of three trees.
         for &frame in &held {
             let block = frame.number() / 512;
             if block % 4 == 1 || block % 8 == 2 {
-                a.free(&mut front, frame, Order::PAGEBLOCK);
+                a.free(&mut cache, frame, Order::PAGEBLOCK);
                 freed.extend(frame.number()..frame.number() + 512);
             }
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         assert_eq!(a.stats().unreported_free_frames, freed.len() as u64);
         let _ = reporter.poll(seconds(0), a, &mut host);
         let poll = reporter.poll(seconds(2), a, &mut host);
@@ -240,15 +240,15 @@ fn blocks_that_lie_apart_fill_every_request() {
 #[test]
 fn a_zone_at_its_low_watermark_is_left_alone() {
     two_gib(|a, _| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        let mut held = take(a, &mut front, Order::PAGEBLOCK, 1022);
+        let mut held = take(a, &mut cache, Order::PAGEBLOCK, 1022);
         let low = a.watermarks(0).low;
         while a.stats().free_frames + 512 <= low {
-            a.free(&mut front, held.pop().expect("blocks"), Order::PAGEBLOCK);
-            a.drain(&mut front);
+            a.free(&mut cache, held.pop().expect("blocks"), Order::PAGEBLOCK);
+            a.drain(&mut cache);
         }
         assert_eq!(
             reporter.poll(seconds(0), a, &mut host).next,
@@ -257,9 +257,9 @@ fn a_zone_at_its_low_watermark_is_left_alone() {
         let poll = reporter.poll(seconds(2), a, &mut host);
         assert_eq!((poll.requests, poll.next), (0, Some(seconds(4))));
         for frame in held {
-            a.free(&mut front, frame, Order::PAGEBLOCK);
+            a.free(&mut cache, frame, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         drain_out(&mut reporter, a, &mut host, seconds(4));
         assert_eq!(a.stats().unreported_free_frames, 0);
         a.validate().expect("valid");
@@ -271,21 +271,21 @@ fn every_order_reports_every_free_frame_it_can() {
     for lowest in 0..=10 {
         // One GiB, so that the allocated frames are where the hole is.
         memory(1, |a, calls| {
-            let mut front = Front::new();
+            let mut cache = CpuCache::new();
             let (mut reporter, mut host) = (Reporter::new(), Host::default());
             a.set_reporting_order(Some(order(lowest)))
                 .expect("an order that can be given back");
             drain_out(&mut reporter, a, &mut host, seconds(0));
             let before = calls.0.load(Ordering::Relaxed);
             // All frames are used, and then every second block of 2^lowest frames is freed.
-            let frames = take(a, &mut front, Order::BASE, 64 * MIB);
+            let frames = take(a, &mut cache, Order::BASE, 64 * MIB);
             let (freed, kept): (Vec<_>, Vec<_>) = frames
                 .into_iter()
                 .partition(|frame| frame.number() >> lowest & 1 == 0);
             for &frame in &freed {
-                a.free(&mut front, frame, Order::BASE);
+                a.free(&mut cache, frame, Order::BASE);
             }
-            a.drain(&mut front);
+            a.drain(&mut cache);
             assert_eq!(calls.0.load(Ordering::Relaxed), before + 1);
             drain_out(&mut reporter, a, &mut host, seconds(0));
             a.validate().expect("valid");
@@ -300,9 +300,9 @@ fn every_order_reports_every_free_frame_it_can() {
                     .all(|frame| !host.reported.contains(&frame.number()))
             );
             for frame in kept {
-                a.free(&mut front, frame, Order::BASE);
+                a.free(&mut cache, frame, Order::BASE);
             }
-            a.drain(&mut front);
+            a.drain(&mut cache);
             // Frames that were reported one by one are not reported again with their block.
             if lowest < 9 {
                 host.reported.clear();
@@ -319,18 +319,18 @@ fn every_order_reports_every_free_frame_it_can() {
 #[test]
 fn lowering_the_order_reports_what_was_left() {
     two_gib(|a, _| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        let frames = take(a, &mut front, Order::BASE, 64 * MIB);
+        let frames = take(a, &mut cache, Order::BASE, 64 * MIB);
         let (freed, kept): (Vec<_>, Vec<_>) = frames
             .into_iter()
             .partition(|frame| frame.number() % 512 != 0);
         for &frame in &freed {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         drain_out(&mut reporter, a, &mut host, seconds(0));
         assert_eq!(host.reported.len(), 0);
         a.set_reporting_order(Some(Order::BASE))
@@ -351,13 +351,13 @@ fn lowering_the_order_reports_what_was_left() {
             .expect("an order that can be given back");
         assert_eq!(reporter.poll(seconds(50), a, &mut host).next, None);
         for frame in kept {
-            a.free(&mut front, frame, Order::BASE);
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
-        for frame in take(a, &mut front, Order::PAGEBLOCK, 500) {
-            a.free(&mut front, frame, Order::PAGEBLOCK);
+        a.drain(&mut cache);
+        for frame in take(a, &mut cache, Order::PAGEBLOCK, 500) {
+            a.free(&mut cache, frame, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         a.validate().expect("valid");
         host.reported.clear();
         a.set_reporting_order(Some(Order::PAGEBLOCK))
@@ -377,7 +377,7 @@ fn a_pass_over_a_large_zone_takes_a_sixteenth() {
         ranges: &ranges,
     }];
     with(&Config::new(&zones).with_frame_marks(), &(), |a| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let (mut reporter, mut host) = (
             Reporter::new(),
             Host {
@@ -387,10 +387,10 @@ fn a_pass_over_a_large_zone_takes_a_sixteenth() {
         );
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        for frame in take(a, &mut front, Order::PAGEBLOCK, 16 * 1024) {
-            a.free(&mut front, frame, Order::PAGEBLOCK);
+        for frame in take(a, &mut cache, Order::PAGEBLOCK, 16 * 1024) {
+            a.free(&mut cache, frame, Order::PAGEBLOCK);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         let passes = drain_out(&mut reporter, a, &mut host, seconds(0));
         let times: Vec<_> = passes.iter().map(|pass| pass.0).collect();
         assert_eq!(times, (1..=16).map(|pass| 2 * pass).collect::<Vec<_>>());
@@ -402,12 +402,12 @@ fn a_pass_over_a_large_zone_takes_a_sixteenth() {
 #[test]
 fn a_pass_by_hand_needs_no_mode_and_wakes_nobody() {
     two_gib(|a, calls| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
-        for frame in take(a, &mut front, Order::BASE, 1400 * MIB) {
-            a.free(&mut front, frame, Order::BASE);
+        for frame in take(a, &mut cache, Order::BASE, 1400 * MIB) {
+            a.free(&mut cache, frame, Order::BASE);
         }
-        a.drain(&mut front);
+        a.drain(&mut cache);
         let unreported = a.stats().unreported_free_frames;
         assert!(unreported > 1399 * MIB);
         let mut frames = 0;

@@ -11,7 +11,7 @@ use std::{
 
 use arena::{range, with};
 use ebb_mm::{
-    AllocError, Allocator, Config, Events, Frame, FrameRange, Front, HintList, Hinter, Mobility,
+    AllocError, Allocator, Config, CpuCache, Events, Frame, FrameRange, HintList, Hinter, Mobility,
     Order, PutBack, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
 };
 
@@ -122,17 +122,17 @@ impl Stress<'_, '_> {
     /// done.
     fn allocate(&self, owner: u8, seed: u64, orders: &[u8]) {
         let mut random = Random(seed);
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let mut held: Vec<(Frame, Order)> = Vec::new();
         let mut done = 0;
         while done < self.most && !self.stop.load(Ordering::Relaxed) {
             let take = held.is_empty() || held.len() < HELD && random.below(100) < 52;
             if take {
                 let order = orders[random.index(orders.len())];
-                let order = Order::new(order).unwrap_or(Order::GIANT);
+                let order = Order::new(order).unwrap_or(Order::GIB);
                 let mobility = Mobility::ALL[random.index(3)];
                 let request = Request::new(order, mobility).reserve(Reserve::Use);
-                match self.a.allocate(&mut front, request) {
+                match self.a.allocate(&mut cache, request) {
                     Ok(frame) => {
                         assert!(frame.is_aligned(order));
                         self.owners
@@ -142,7 +142,7 @@ impl Stress<'_, '_> {
                     Err(AllocError::Isolated { .. }) => thread::yield_now(),
                     Err(AllocError::Exhausted { .. }) => {
                         for _ in 0..held.len() / 2 {
-                            self.give(owner, &mut front, held.swap_remove(0));
+                            self.give(owner, &mut cache, held.swap_remove(0));
                         }
                     }
                 }
@@ -152,31 +152,31 @@ impl Stress<'_, '_> {
                 if block.1 >= Order::PAGEBLOCK && random.below(4) == 0 {
                     self.split(block, random.below(9), &mut held);
                 } else {
-                    self.give(owner, &mut front, block);
+                    self.give(owner, &mut cache, block);
                 }
             }
-            if self.a.drain_requested(&front) || random.below(1000) == 0 {
-                self.a.drain(&mut front);
+            if self.a.drain_requested(&cache) || random.below(1000) == 0 {
+                self.a.drain(&mut cache);
             }
             done += 1;
         }
         for block in held {
-            self.give(owner, &mut front, block);
+            self.give(owner, &mut cache, block);
         }
-        self.a.drain(&mut front);
+        self.a.drain(&mut cache);
         self.operations.fetch_add(done, Ordering::Relaxed);
     }
 
-    fn give(&self, owner: u8, front: &mut Front, (frame, order): (Frame, Order)) {
+    fn give(&self, owner: u8, cache: &mut CpuCache, (frame, order): (Frame, Order)) {
         self.owners
             .give(FrameRange::new(frame, order.frames()), owner);
-        self.a.free(front, frame, order);
+        self.a.free(cache, frame, order);
     }
 
     /// Splits a block into pageblocks, or into blocks of order `into`.
     fn split(&self, (frame, order): (Frame, Order), into: u64, held: &mut Vec<(Frame, Order)>) {
         let into = match u8::try_from(into).ok().and_then(Order::new) {
-            Some(into) if order < Order::GIANT => into,
+            Some(into) if order < Order::GIB => into,
             _ => Order::PAGEBLOCK,
         };
         self.a.split(frame, order, into);

@@ -9,7 +9,7 @@ use std::{
 
 use arena::{range, words};
 use ebb_mm::{
-    Allocator, Config, Front, Mobility, Order, Request, ZoneConfig, ZoneKind,
+    Allocator, Config, CpuCache, Mobility, Order, Request, ZoneConfig, ZoneKind,
     attach::{Attached, BlockView, Usage},
     view::{View, ViewError},
 };
@@ -47,17 +47,17 @@ fn used_metadata() -> (Vec<AtomicU64>, u64, u64) {
     let memory = words(
         &Config::new(&zones).with_frame_marks(),
         |a: &Allocator<'_>| {
-            let mut front = Front::new();
-            let take = |front: &mut Front, order| {
-                a.allocate(front, Request::new(order, Mobility::Movable))
+            let mut cache = CpuCache::new();
+            let take = |cache: &mut CpuCache, order| {
+                a.allocate(cache, Request::new(order, Mobility::Movable))
                     .expect("memory")
             };
-            let frames: Vec<_> = (0..70_000).map(|_| take(&mut front, Order::BASE)).collect();
+            let frames: Vec<_> = (0..70_000).map(|_| take(&mut cache, Order::BASE)).collect();
             for &frame in &frames[..60_000] {
-                a.free(&mut front, frame, Order::BASE);
+                a.free(&mut cache, frame, Order::BASE);
             }
-            take(&mut front, Order::PAGEBLOCK);
-            a.drain(&mut front);
+            take(&mut cache, Order::PAGEBLOCK);
+            a.drain(&mut cache);
             let stats = a.stats();
             figures = (stats.free_frames, stats.unreported_free_frames);
         },

@@ -8,10 +8,10 @@ use std::{
     mem::ManuallyDrop,
 };
 
-use arena::{with, with_giants};
+use arena::{with, with_gibs};
 use ebb_mm::{
-    Config, FRAME_SIZE, Frame, FrameRange, Front, Mobility, Order, PageFrames, Request, ZoneConfig,
-    ZoneKind,
+    Config, CpuCache, FRAME_SIZE, Frame, FrameRange, Mobility, Order, PageFrames, Request,
+    ZoneConfig, ZoneKind,
 };
 use x86_64::{
     VirtAddr,
@@ -36,9 +36,9 @@ fn page_tables_are_built_and_taken_down() {
         ranges: &ranges,
     }];
     with(&Config::new(&zones), &(), |a| {
-        let front = &mut *ManuallyDrop::new(Front::new());
+        let cache = &mut *ManuallyDrop::new(CpuCache::new());
         let request = Request::new(Order::BASE, Mobility::Unmovable);
-        let root = a.allocate(front, request).expect("memory");
+        let root = a.allocate(cache, request).expect("memory");
         let at =
             |frame: Frame| memory.wrapping_add(usize::try_from(frame.address()).expect("small"));
         // SAFETY: a frame of zeroed memory that is used only here: an empty table.
@@ -46,7 +46,7 @@ fn page_tables_are_built_and_taken_down() {
         let offset = VirtAddr::new(memory.expose_provenance() as u64);
         // SAFETY: all frames of the allocator are at this offset, and are zeroed or tables.
         let mut tables = unsafe { OffsetPageTable::new(table, offset) };
-        let mut frames = PageFrames::new(a, front);
+        let mut frames = PageFrames::new(a, cache);
         let flags = PageTableFlags::PRESENT | PageTableFlags::WRITABLE;
         let page = Page::<Size4KiB>::containing_address(VirtAddr::new(0x5555_0000_0000));
         let frame: PhysFrame<Size4KiB> = frames.allocate_frame().expect("memory");
@@ -65,8 +65,8 @@ fn page_tables_are_built_and_taken_down() {
             tables.clean_up(&mut frames);
             frames.deallocate_frame(frame);
         }
-        a.free(front, root, Order::BASE);
-        a.drain(front);
+        a.free(cache, root, Order::BASE);
+        a.drain(cache);
         assert_eq!(a.stats().free_frames, (BYTES / FRAME_SIZE) as u64);
         a.validate().expect("valid");
     });
@@ -76,18 +76,18 @@ fn page_tables_are_built_and_taken_down() {
 
 #[test]
 fn large_pages_are_blocks_of_their_orders() {
-    with_giants(|a, front| {
+    with_gibs(|a, cache| {
         let free = a.stats().free_frames;
-        let mut frames = PageFrames::new(a, front);
+        let mut frames = PageFrames::new(a, cache);
         let huge: PhysFrame<Size2MiB> = frames.allocate_frame().expect("memory");
-        let giant: PhysFrame<Size1GiB> = frames.allocate_frame().expect("memory");
+        let gib: PhysFrame<Size1GiB> = frames.allocate_frame().expect("memory");
         assert_eq!(a.stats().free_frames, free - 512 - (1 << 18));
         // SAFETY: the frames are unused.
         unsafe {
             frames.deallocate_frame(huge);
-            frames.deallocate_frame(giant);
+            frames.deallocate_frame(gib);
         }
-        a.drain(front);
+        a.drain(cache);
         assert_eq!(a.stats().free_frames, free);
         a.validate().expect("valid");
     });

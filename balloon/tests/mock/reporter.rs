@@ -6,7 +6,9 @@ use crate::guest::Guest;
 use crate::hal::TestHal;
 use crate::transport::{Machine, MockTransport};
 use ebb_balloon::Features;
-use ebb_mm::{Allocator, Config, Front, Mobility, Order, Reporter, Request, ZoneConfig, ZoneKind};
+use ebb_mm::{
+    Allocator, Config, CpuCache, Mobility, Order, Reporter, Request, ZoneConfig, ZoneKind,
+};
 use std::alloc::{Layout, alloc_zeroed};
 use std::time::Duration;
 
@@ -62,12 +64,12 @@ fn byte(frame: ebb_mm::Frame) -> u8 {
 fn free_frames_go_and_those_in_use_stay() {
     let machine = Machine::new(Features::REPORTING);
     run(&machine, |allocator, host| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
-        let used = allocator.allocate(&mut front, request).unwrap();
-        let freed = allocator.allocate(&mut front, request).unwrap();
-        allocator.free(&mut front, freed, Order::PAGEBLOCK);
-        allocator.drain(&mut front);
+        let used = allocator.allocate(&mut cache, request).unwrap();
+        let freed = allocator.allocate(&mut cache, request).unwrap();
+        allocator.free(&mut cache, freed, Order::PAGEBLOCK);
+        allocator.drain(&mut cache);
         let mut reporter = Reporter::new();
         let first = reporter.poll(Duration::ZERO, allocator, host);
         let poll = reporter.poll(first.next.unwrap(), allocator, host);
@@ -75,8 +77,8 @@ fn free_frames_go_and_those_in_use_stay() {
         assert_eq!((byte(used), byte(freed)), (0xcc, 0));
         assert_eq!(allocator.stats().unreported_free_frames, 0);
         assert_eq!(machine.device().reports.len(), 1);
-        allocator.free(&mut front, used, Order::PAGEBLOCK);
-        allocator.drain(&mut front);
+        allocator.free(&mut cache, used, Order::PAGEBLOCK);
+        allocator.drain(&mut cache);
     });
 }
 
@@ -85,11 +87,11 @@ fn a_device_that_does_not_answer_holds_nothing_that_is_put_back() {
     let machine = Machine::new(Features::REPORTING);
     machine.device().at_once = false;
     run(&machine, |allocator, host| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
-        let block = allocator.allocate(&mut front, request).unwrap();
-        allocator.free(&mut front, block, Order::PAGEBLOCK);
-        allocator.drain(&mut front);
+        let block = allocator.allocate(&mut cache, request).unwrap();
+        allocator.free(&mut cache, block, Order::PAGEBLOCK);
+        allocator.drain(&mut cache);
         let mut reporter = Reporter::new();
         let first = reporter.poll(Duration::ZERO, allocator, host);
         let poll = reporter.poll(first.next.unwrap(), allocator, host);

@@ -6,7 +6,7 @@ use crate::guest::{EbbGuest, Header};
 use crate::machine::{HostPages, Machine};
 use crate::qemu::{RamMaker, Wish};
 use ebb_mm::{
-    Allocator, Config, Frame, Front, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
+    Allocator, Config, CpuCache, Frame, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
     metadata_layout,
 };
 use ebb_wire::header::{GuestHeader, MAGIC, VERSION};
@@ -73,9 +73,14 @@ fn with_ram(
 }
 
 /// Allocates `blocks` blocks, so that the host holds memory for them.
-fn used(ram: &GuestRam, allocator: &Allocator<'_>, front: &mut Front, blocks: usize) -> Vec<Frame> {
+fn used(
+    ram: &GuestRam,
+    allocator: &Allocator<'_>,
+    cache: &mut CpuCache,
+    blocks: usize,
+) -> Vec<Frame> {
     let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Use);
-    let blocks = (0..blocks).map(|_| allocator.allocate(front, request).unwrap());
+    let blocks = (0..blocks).map(|_| allocator.allocate(cache, request).unwrap());
     blocks
         .inspect(|block| {
             let bytes = vec![7; usize::try_from(BLOCK).unwrap()];
@@ -95,8 +100,8 @@ fn byte(ram: &GuestRam, address: u64) -> u8 {
 #[test]
 fn what_is_free_is_dropped_up_to_the_target_and_nothing_else() {
     with(true, RAM - 2 * BLOCK, |memory, ram, allocator| {
-        let mut front = Front::new();
-        let blocks = used(ram, allocator, &mut front, 8);
+        let mut cache = CpuCache::new();
+        let blocks = used(ram, allocator, &mut cache, 8);
         let before = ram.resident_bytes().unwrap();
         assert_eq!(
             memory.reclaim(u64::MAX).unwrap().bytes,
@@ -104,9 +109,9 @@ fn what_is_free_is_dropped_up_to_the_target_and_nothing_else() {
             "all of it is in use"
         );
         for &block in &blocks[..6] {
-            allocator.free(&mut front, block, Order::PAGEBLOCK);
+            allocator.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        allocator.drain(&mut front);
+        allocator.drain(&mut cache);
         let first = memory.reclaim(BLOCK + 1).unwrap();
         assert_eq!(first.bytes, 2 * BLOCK, "rounded up to blocks");
         assert!(first.ranges >= 1 && first.punching <= first.time);
@@ -124,8 +129,8 @@ fn what_is_free_is_dropped_up_to_the_target_and_nothing_else() {
         assert_eq!(allocator.stats().unreported_free_frames, 0);
         blocks[6..]
             .iter()
-            .for_each(|&block| allocator.free(&mut front, block, Order::PAGEBLOCK));
-        allocator.drain(&mut front);
+            .for_each(|&block| allocator.free(&mut cache, block, Order::PAGEBLOCK));
+        allocator.drain(&mut cache);
         allocator.validate().unwrap();
     });
 }
@@ -140,13 +145,13 @@ fn descriptors_in_a_huge_page_are_left_there() {
             ram.keep_in_base_pages(DESCRIPTORS, BLOCK);
         }
         with_ram(ram, true, RAM - 2 * BLOCK, |memory, ram, allocator| {
-            let mut front = Front::new();
-            let blocks = used(ram, allocator, &mut front, 6);
+            let mut cache = CpuCache::new();
+            let blocks = used(ram, allocator, &mut cache, 6);
             let before = ram.resident_bytes().unwrap();
             for &block in &blocks {
-                allocator.free(&mut front, block, Order::PAGEBLOCK);
+                allocator.free(&mut cache, block, Order::PAGEBLOCK);
             }
-            allocator.drain(&mut front);
+            allocator.drain(&mut cache);
             assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 6 * BLOCK);
             let fell = before - ram.resident_bytes().unwrap();
             for block in &blocks {
@@ -168,13 +173,13 @@ fn descriptors_in_a_huge_page_are_left_there() {
 #[test]
 fn memory_that_was_not_given_is_refused_by_name() {
     with(true, RAM, |memory, ram, allocator| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Use);
         let blocks: Vec<_> =
-            std::iter::from_fn(|| allocator.allocate(&mut front, request).ok()).collect();
+            std::iter::from_fn(|| allocator.allocate(&mut cache, request).ok()).collect();
         let beyond = blocks.iter().find(|block| block.address() >= RAM).unwrap();
-        allocator.free(&mut front, *beyond, Order::PAGEBLOCK);
-        allocator.drain(&mut front);
+        allocator.free(&mut cache, *beyond, Order::PAGEBLOCK);
+        allocator.drain(&mut cache);
         let before = ram.resident_bytes().unwrap();
         let error = memory.reclaim(u64::MAX).unwrap_err().to_string();
         assert!(error.contains("cannot be dropped"), "{error}");
@@ -228,11 +233,11 @@ fn who_was_called_while_another_had_the_memory_comes_back_uncalled() {
         let mode = GiveBack::Shared.number().to_le_bytes();
         let address = HEADER + offset_of!(GuestHeader, give_back) as u64;
         rustix::io::pwrite(ram.fd(), &mode, address).unwrap();
-        let mut front = Front::new();
-        for block in used(ram, allocator, &mut front, 4) {
-            allocator.free(&mut front, block, Order::PAGEBLOCK);
+        let mut cache = CpuCache::new();
+        for block in used(ram, allocator, &mut cache, 4) {
+            allocator.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        allocator.drain(&mut front);
+        allocator.drain(&mut cache);
         let lease = Lease::take(ram).unwrap();
         let (mut guest, host) = UnixStream::pair().unwrap();
         thread::scope(|scope| {
@@ -270,11 +275,11 @@ fn paused(memory: &FreeMemory, sound: bool) -> (FreeMemory, Arc<Vcpus>, UnixStre
 fn a_paused_guest_whose_exchanges_can_be_lost_gives_while_it_is_held() {
     with(false, RAM - 2 * BLOCK, |memory, ram, allocator| {
         let (memory, vcpus, _monitor) = paused(memory, false);
-        let mut front = Front::new();
-        for block in used(ram, allocator, &mut front, 2) {
-            allocator.free(&mut front, block, Order::PAGEBLOCK);
+        let mut cache = CpuCache::new();
+        for block in used(ram, allocator, &mut cache, 2) {
+            allocator.free(&mut cache, block, Order::PAGEBLOCK);
         }
-        allocator.drain(&mut front);
+        allocator.drain(&mut cache);
         vcpus.ask(Wish::Pause).unwrap();
         let refused = memory.reclaim(u64::MAX);
         assert!(
@@ -316,11 +321,11 @@ fn what_was_left_out_is_not_counted_again_while_the_guest_stands_still() {
 #[test]
 fn pieces_are_taken_of_a_paused_guest_alone() {
     with(true, RAM - 2 * BLOCK, |memory, ram, allocator| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let bytes = vec![7; usize::try_from(FRAME).unwrap()];
         let request = Request::new(Order::BASE, Mobility::Movable).reserve(Reserve::Use);
         let frames: Vec<_> = (0..4 * PAGEBLOCK_FRAMES)
-            .map(|_| allocator.allocate(&mut front, request).unwrap())
+            .map(|_| allocator.allocate(&mut cache, request).unwrap())
             .inspect(|frame| {
                 rustix::io::pwrite(ram.fd(), &bytes, frame.address()).unwrap();
             })
@@ -329,9 +334,9 @@ fn pieces_are_taken_of_a_paused_guest_alone() {
             .into_iter()
             .partition(|frame| frame.number() % 4 != 0);
         for &frame in &freed {
-            allocator.free(&mut front, frame, Order::BASE);
+            allocator.free(&mut cache, frame, Order::BASE);
         }
-        allocator.drain(&mut front);
+        allocator.drain(&mut cache);
         let (memory, vcpus, _monitor) = paused(memory, true);
         assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 0, "the guest runs");
         vcpus.ask(Wish::Pause).unwrap();

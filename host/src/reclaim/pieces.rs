@@ -70,7 +70,7 @@ pub(super) fn drop_all(
             end = Ok(Pass::Enough);
             break;
         }
-        match drop_pieces(ram, attached.pieces_of(&block)) {
+        match drop_pieces(ram, attached.free_runs(&block)) {
             Ok(dropped) => ranges += dropped,
             Err(error) => {
                 end = Err(error);

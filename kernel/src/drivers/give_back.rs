@@ -312,7 +312,7 @@ fn run() {
 
 /// Calls the host, which sleeps or does not know the mode yet.
 fn ring() {
-    // What fronts hold keeps blocks from being free; what they give back now, the host finds or is called for.
+    // What per-CPU caches hold keeps blocks from being free; what they give back now, the host finds or is called for.
     memory::allocator().request_drain();
     if let Some(port) = port::control() {
         // If there is no room, the host has not read thousands of earlier calls, and comes for those.

@@ -17,7 +17,7 @@ use machine::memory::percpu;
 use machine::sched;
 use machine::sync::SpinGuard;
 
-/// Bytes of a range that is so large that draining the CPU's front costs little beside freeing it.
+/// Bytes of a range that is so large that draining the CPU's cache costs little beside freeing it.
 const MUCH: u64 = 16 << 20;
 /// Areas that are looked at under one hold of the lock.
 const AREAS_AT_ONCE: u32 = 64;
@@ -119,7 +119,7 @@ impl AddressSpace {
             zapping.batch(state, range.end, Reach::AllPages, owned, empty_from);
         }
         if range.end - range.start >= MUCH {
-            // The last frames that this CPU freed are in its front, and keep their blocks from being whole
+            // The last frames that this CPU freed are in its cache, and keep their blocks from being whole
             // until the CPU idles. A guest may be paused before that.
             percpu::drain();
         }

@@ -8,13 +8,13 @@ use crate::{Allocator, Frame, Mobility, frame::PAGEBLOCK_FRAMES, zone::Zone};
 use super::{
     counters::{CompactionCounters, Compacts},
     emptying::EmptyingBlock,
+    scan::{Scan, is_movable},
     stuck::StuckBlocks,
-    survey::{Survey, is_movable},
     targets::Targets,
 };
 
 /// How long the result of a scan is used. Each pageblock is checked again before it is emptied.
-const SURVEY_LASTS: Duration = Duration::from_secs(1);
+const SCAN_LASTS: Duration = Duration::from_secs(1);
 /// The number of consecutive pageblocks that could not be emptied after which compaction of the
 /// zone pauses.
 const FRUITLESS: u32 = 16;
@@ -68,9 +68,9 @@ struct Rest {
 #[derive(Debug)]
 pub struct Compactor {
     zone: usize,
-    survey: Survey,
+    scan: Scan,
     /// The time of the last scan.
-    surveyed: Duration,
+    scanned: Duration,
     /// The number of pageblocks of the scan that are still to be emptied.
     planned: usize,
     targets: Targets,
@@ -88,8 +88,8 @@ impl Compactor {
     pub const fn new(zone: usize) -> Self {
         Self {
             zone,
-            survey: Survey::new(),
-            surveyed: Duration::ZERO,
+            scan: Scan::new(),
+            scanned: Duration::ZERO,
             planned: 0,
             targets: Targets::new(),
             stuck: StuckBlocks::new(),
@@ -151,11 +151,11 @@ impl Compactor {
         if self.rests(now, zone) {
             return None;
         }
-        let stale = now.saturating_sub(self.surveyed) >= SURVEY_LASTS;
-        if stale || self.survey.sources().is_empty() {
-            self.look(now, zone);
+        let stale = now.saturating_sub(self.scanned) >= SCAN_LASTS;
+        if stale || self.scan.sources().is_empty() {
+            self.scan_zone(now, zone);
         }
-        let sources = self.survey.sources();
+        let sources = self.scan.sources();
         let sources = &sources[..blocks.min(sources.len())];
         if sources.is_empty() {
             if blocks != 0 {
@@ -167,7 +167,7 @@ impl Compactor {
             return None;
         }
         self.planned = sources.len();
-        self.targets.aim(self.survey.fullest_with_room(sources));
+        self.targets.aim(self.scan.fullest_with_room(sources));
         Some(Plan {
             blocks: sources.len() as u64,
             frames: sources.iter().map(|source| u64::from(source.used())).sum(),
@@ -192,12 +192,12 @@ impl Compactor {
     }
 
     /// Scans the zone for pageblocks to empty.
-    fn look(&mut self, now: Duration, zone: &Zone<'_>) {
+    fn scan_zone(&mut self, now: Duration, zone: &Zone<'_>) {
         let stuck = &mut self.stuck;
         let skip = |block: usize, used: u32| stuck.holds(now, block, used);
-        let looked = self.survey.look(zone, skip);
-        self.counters.count_sources(self.by, looked, 0);
-        self.surveyed = now;
+        let lines_read = self.scan.scan(zone, skip);
+        self.counters.count_sources(self.by, lines_read, 0);
+        self.scanned = now;
         self.targets = Targets::new();
     }
 
@@ -207,7 +207,7 @@ impl Compactor {
         self.rest = None;
         self.fruitless = 0;
         self.stuck.forget();
-        self.survey = Survey::new();
+        self.scan = Scan::new();
         self.planned = 0;
     }
 
@@ -216,13 +216,13 @@ impl Compactor {
     pub fn next(&mut self, allocator: &Allocator<'_>) -> Option<EmptyingBlock> {
         while self.planned != 0 {
             self.planned -= 1;
-            let source = self.survey.pop()?;
+            let source = self.scan.pop()?;
             // The pageblock may be fuller now, as it was a target or others allocated from it. Then
             // others may be cheaper.
             let cheap = |state| is_movable(state) && state.used() <= source.used();
             let begun = allocator.begin_block(self.zone, source.block(), cheap);
             if let Some(block) = begun {
-                self.survey.changed(source.used(), 0);
+                self.scan.changed(source.used(), 0);
                 let frames = u64::from(block.used());
                 self.counters.count_sources(self.by, 1, frames);
                 return Some(block);
@@ -241,18 +241,16 @@ impl Compactor {
         // At most two iterations: one from the current position, and one from the start.
         loop {
             let rest = &mut frames[found..];
-            let filled = self
-                .targets
-                .fill(zone, &mut self.survey, self.planned, rest);
+            let filled = self.targets.fill(zone, &mut self.scan, self.planned, rest);
             self.counters
-                .count_targets(self.by, filled.looked, filled.frames as u64);
+                .count_targets(self.by, filled.lines_read, filled.frames as u64);
             found += filled.frames;
             if found == frames.len() {
                 return found;
             }
             if !self.targets.widen() {
                 // The result of the scan is out of date.
-                self.survey = Survey::new();
+                self.scan = Scan::new();
                 return found;
             }
         }
@@ -295,7 +293,7 @@ impl Compactor {
     /// lack of time or of target frames, not because a frame could not be migrated.
     pub fn give_up(&mut self, allocator: &Allocator<'_>, block: EmptyingBlock) {
         let left = allocator.end_emptying(block);
-        self.survey.changed(0, left);
+        self.scan.changed(0, left);
     }
 
     /// Updates the state after a pageblock was given back with `left` frames in use.
@@ -304,7 +302,7 @@ impl Compactor {
             self.fruitless = 0;
             return Emptied::Whole;
         }
-        self.survey.changed(0, left);
+        self.scan.changed(0, left);
         self.stuck.note(now, block, left);
         self.fruitless += 1;
         if self.fruitless >= FRUITLESS {

@@ -52,23 +52,23 @@ impl CompactionCounters {
         }
     }
 
-    /// Counts a search for frames to migrate: `looked` cache lines were read, and `frames` frames
-    /// are to be migrated.
-    pub(crate) fn count_sources(&mut self, by: Compacts, looked: u64, frames: u64) {
-        self.migrate_scanned += looked + frames;
+    /// Counts a search for frames to migrate: `lines_read` cache lines were read, and `frames`
+    /// frames are to be migrated.
+    pub(crate) fn count_sources(&mut self, by: Compacts, lines_read: u64, frames: u64) {
+        self.migrate_scanned += lines_read + frames;
         self.isolated += frames;
         if by == Compacts::Daemon {
-            self.daemon_migrate_scanned += looked + frames;
+            self.daemon_migrate_scanned += lines_read + frames;
         }
     }
 
-    /// Counts a search for target frames: `looked` cache lines were read, and `frames` frames were
-    /// taken.
-    pub(crate) fn count_targets(&mut self, by: Compacts, looked: u64, frames: u64) {
-        self.free_scanned += looked + frames;
+    /// Counts a search for target frames: `lines_read` cache lines were read, and `frames` frames
+    /// were taken.
+    pub(crate) fn count_targets(&mut self, by: Compacts, lines_read: u64, frames: u64) {
+        self.free_scanned += lines_read + frames;
         self.isolated += frames;
         if by == Compacts::Daemon {
-            self.daemon_free_scanned += looked + frames;
+            self.daemon_free_scanned += lines_read + frames;
         }
     }
 

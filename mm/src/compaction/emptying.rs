@@ -101,7 +101,7 @@ impl Allocator<'_> {
         &self,
         zone: usize,
         block: usize,
-        begin: impl FnOnce(Block<'_, crate::zone::Seat<'_, '_>>) -> Option<T>,
+        begin: impl FnOnce(Block<'_, crate::zone::BlockObserver<'_, '_>>) -> Option<T>,
     ) -> Option<T> {
         let at = self.zone(zone);
         at.zone.count_isolation();
@@ -210,7 +210,7 @@ impl<W: Watch> Block<'_, W> {
             return false;
         };
         self.watch.changed(change);
-        self.coarsen();
+        self.drop_exact_marks();
         true
     }
 }

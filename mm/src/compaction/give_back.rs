@@ -63,8 +63,8 @@ impl GiveBack {
 
     /// Returns how many pageblocks to empty now, and when to poll again.
     ///
-    /// - `pieces` is the number of scattered free frames, which are outside free pageblocks
-    ///   ([`ZoneFragmentation::pieces`](crate::ZoneFragmentation::pieces)).
+    /// - `scattered` is the number of scattered free frames, which are outside free pageblocks
+    ///   ([`ZoneFragmentation::scattered_frames`](crate::ZoneFragmentation::scattered_frames)).
     /// - `idle` is the part of the time since the last poll, in percent, in which the CPU with the
     ///   most idle time was idle.
     /// - `cheapest` returns the cost of emptying one pageblock
@@ -73,21 +73,21 @@ impl GiveBack {
     pub fn poll(
         &mut self,
         now: Duration,
-        pieces: u64,
+        scattered: u64,
         idle: u32,
         cheapest: impl FnOnce() -> Option<Plan>,
     ) -> GiveBackPoll {
         let wait = |next| GiveBackPoll { blocks: 0, next };
-        if pieces < PAGEBLOCK_FRAMES {
+        if scattered < PAGEBLOCK_FRAMES {
             self.stays = None;
             return wait(None);
         }
         let begun = Stays {
             since: now,
-            frames: pieces,
+            frames: scattered,
         };
         let mut stays = self.stays.unwrap_or(begun);
-        stays.frames = stays.frames.min(pieces);
+        stays.frames = stays.frames.min(scattered);
         if stays.frames < PAGEBLOCK_FRAMES {
             // The frames that are free now were freed later.
             stays = begun;

@@ -10,18 +10,18 @@ mod counters;
 mod emptying;
 #[cfg(all(test, ebb_model))]
 mod emptying_model;
-mod giant;
+mod gib;
 mod give_back;
 mod proactive;
+mod scan;
 mod score;
 mod stuck;
-mod survey;
 mod targets;
 
 pub use compactor::{Compactor, Emptied, Plan};
 pub use counters::{CompactionCounters, Compacts};
 pub use emptying::{BlockPlace, EmptyingBlock};
-pub use giant::{EmptyingGiant, GiantPlan, NoGiant};
+pub use gib::{EmptyingGib, GibPlan, NoGib};
 pub use give_back::{COPY_PAYS_AFTER, GiveBack, GiveBackPoll, QUIET};
 pub use proactive::{
     NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE,

@@ -29,7 +29,7 @@ impl ZoneFragmentation {
     ///
     /// Per-CPU caches update the counter of free frames late. If there seem to be fewer free frames
     /// than in the free pageblocks, this returns 0.
-    pub const fn pieces(&self) -> u64 {
+    pub const fn scattered_frames(&self) -> u64 {
         self.free_frames
             .saturating_sub(self.free_blocks * PAGEBLOCK_FRAMES)
     }
@@ -38,7 +38,7 @@ impl ZoneFragmentation {
     /// free frames that is not in free pageblocks. It is 0 if no frame is free. This is Linux's
     /// `extfrag_for_order`.
     pub const fn percent(&self) -> u64 {
-        match (self.pieces() * 100).checked_div(self.free_frames) {
+        match (self.scattered_frames() * 100).checked_div(self.free_frames) {
             Some(percent) => percent,
             None => 0,
         }
@@ -56,7 +56,7 @@ impl ZoneFragmentation {
         let mut after = *self;
         // Binary search, as each pageblock that becomes free lowers the score or leaves it
         // unchanged.
-        let (mut least, mut most) = (0, self.pieces().div_ceil(PAGEBLOCK_FRAMES));
+        let (mut least, mut most) = (0, self.scattered_frames().div_ceil(PAGEBLOCK_FRAMES));
         while least < most {
             let middle = least.midpoint(most);
             after.free_blocks = self.free_blocks + middle;

@@ -10,7 +10,7 @@ use crate::{
     zone::ZoneRef,
 };
 
-use super::survey::{Source, Survey, is_movable};
+use super::scan::{Scan, Source, is_movable};
 
 /// A search for frames to migrate others to, in ascending order of pageblocks.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Filled {
     /// Number of frames that were found.
     pub(crate) frames: usize,
     /// Number of cache lines of state words and bitmaps that were read.
-    pub(crate) looked: u64,
+    pub(crate) lines_read: u64,
 }
 
 impl Targets {
@@ -61,13 +61,13 @@ impl Targets {
     pub(crate) fn fill(
         &mut self,
         zone: ZoneRef<'_, '_>,
-        survey: &mut Survey,
+        scan: &mut Scan,
         kept: usize,
         frames: &mut [Frame],
     ) -> Filled {
         let mut filled = Filled {
             frames: 0,
-            looked: 0,
+            lines_read: 0,
         };
         let blocks = zone.zone.blocks();
         while self.at < blocks {
@@ -77,16 +77,16 @@ impl Targets {
                 self.at += TREE_BLOCKS;
                 continue;
             }
-            filled.looked += u64::from(self.at.is_multiple_of(TREE_BLOCKS));
+            filled.lines_read += u64::from(self.at.is_multiple_of(TREE_BLOCKS));
             let state = zone.zone.arrays.states[self.at].load();
             let used = state.used();
-            let sources = &survey.sources()[..kept.min(survey.sources().len())];
+            let sources = &scan.sources()[..kept.min(scan.sources().len())];
             if is_movable(state) && used >= self.least_used && !holds(sources, self.at, used) {
                 let before = filled.frames;
                 let complete = take_from(zone, self.at, frames, &mut filled.frames);
                 let taken = u32::try_from(filled.frames - before).unwrap_or(0);
-                survey.changed(used, used + taken);
-                filled.looked += 1;
+                scan.changed(used, used + taken);
+                filled.lines_read += 1;
                 if complete {
                     return filled;
                 }
@@ -154,7 +154,7 @@ impl<W: Watch> Block<'_, W> {
         }
         let taken = Taken { word, mask };
         self.touch(taken);
-        self.lower(self.bits.reach());
+        self.lower(self.bits.run_bound());
         Some(taken)
     }
 }

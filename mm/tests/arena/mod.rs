@@ -9,7 +9,7 @@ use std::{
 };
 
 use ebb_mm::{
-    Allocator, Config, Events, Frame, FrameRange, Front, Mobility, Order, Request, Reserve,
+    Allocator, Config, CpuCache, Events, Frame, FrameRange, Mobility, Order, Request, Reserve,
     ZoneConfig, ZoneKind, metadata_layout,
 };
 
@@ -68,7 +68,7 @@ pub fn order(order: u8) -> Order {
 }
 
 /// Calls `test` with an allocator of 64 MiB and a per-CPU cache.
-pub fn in_small_memory(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
+pub fn in_small_memory(test: impl FnOnce(&Allocator<'_>, &mut CpuCache)) {
     let ranges = [range(0, 64 * MIB)];
     let zones = [ZoneConfig {
         kind: ZoneKind::Dma32,
@@ -77,27 +77,27 @@ pub fn in_small_memory(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
     }];
     // A panic in the drop of the cache while a test panics would end the test in an abort.
     with(&Config::new(&zones), &(), |a| {
-        test(a, &mut ManuallyDrop::new(Front::new()))
+        test(a, &mut ManuallyDrop::new(CpuCache::new()))
     });
 }
 
 /// Allocates a movable block.
-pub fn one(a: &Allocator<'_>, front: &mut Front, of: Order) -> Frame {
-    a.allocate(front, Request::new(of, Mobility::Movable))
+pub fn one(a: &Allocator<'_>, cache: &mut CpuCache, of: Order) -> Frame {
+    a.allocate(cache, Request::new(of, Mobility::Movable))
         .expect("memory")
 }
 
 /// Allocates `blocks` movable blocks. They may come from the reserve.
-pub fn take(a: &Allocator<'_>, front: &mut Front, order: Order, blocks: u64) -> Vec<Frame> {
+pub fn take(a: &Allocator<'_>, cache: &mut CpuCache, order: Order, blocks: u64) -> Vec<Frame> {
     let request = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
     (0..blocks)
-        .map(|_| a.allocate(front, request).expect("memory"))
+        .map(|_| a.allocate(cache, request).expect("memory"))
         .collect()
 }
 
 /// Calls `test` with an allocator of a GiB that lacks its first tree of 64 MiB, and three whole
 /// GiB, and with a cache.
-pub fn with_giants(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
+pub fn with_gibs(test: impl FnOnce(&Allocator<'_>, &mut CpuCache)) {
     let ranges = [range((1 << 20) + 64 * MIB, 4032 * MIB)];
     let zones = [ZoneConfig {
         kind: ZoneKind::Normal,
@@ -108,12 +108,12 @@ pub fn with_giants(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
     with(&config, &(), |a| {
         a.set_watermarks(0, ebb_mm::Watermarks::default())
             .expect("rising marks");
-        test(a, &mut ManuallyDrop::new(Front::new()))
+        test(a, &mut ManuallyDrop::new(CpuCache::new()))
     });
 }
 
 /// Drains the cache and checks every invariant of the metadata.
-pub fn validate_after(a: &Allocator<'_>, front: &mut Front) {
-    a.drain(front);
+pub fn validate_after(a: &Allocator<'_>, cache: &mut CpuCache) {
+    a.drain(cache);
     a.validate().expect("valid");
 }

@@ -12,8 +12,8 @@ use std::{
 };
 
 use ebb_mm::{
-    Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, Reclaimer, ReportSink,
-    Request, ZoneConfig, ZoneKind, attach::Attached, metadata_layout,
+    Allocator, Config, CpuCache, Frame, FrameRange, Mobility, Order, PutBack, Reclaimer,
+    ReportSink, Request, ZoneConfig, ZoneKind, attach::Attached, metadata_layout,
 };
 
 const PAGE: usize = 4096;
@@ -122,18 +122,18 @@ fn used_metadata() -> Memory {
     let memory = Memory::new(layout.size());
     // SAFETY: zeroed memory of this layout, which outlives the allocator.
     let allocator = unsafe { Allocator::new(memory.base(), &config, &()) }.expect("valid");
-    let mut front = Front::new();
+    let mut cache = CpuCache::new();
     let mut take = |order| {
         let request = Request::new(order, Mobility::Movable);
-        allocator.allocate(&mut front, request).expect("memory")
+        allocator.allocate(&mut cache, request).expect("memory")
     };
-    let giant = take(Order::GIANT);
+    let gib = take(Order::GIB);
     let frames: Vec<_> = (0..3000).map(|_| take(Order::BASE)).collect();
-    allocator.free(&mut front, giant, Order::GIANT);
+    allocator.free(&mut cache, gib, Order::GIB);
     for &frame in frames.iter().step_by(3) {
-        allocator.free(&mut front, frame, Order::BASE);
+        allocator.free(&mut cache, frame, Order::BASE);
     }
-    allocator.drain(&mut front);
+    allocator.drain(&mut cache);
     memory
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Frames that a CPU keeps at most (mm/src/front.rs): single ones, a block of each order, and those it has not told of. */
+/* Frames that a CPU keeps at most (mm/src/cpu_cache.rs): single ones, a block of each order, and those it has not told of. */
 #define AT_HAND (704 + 1022 + 256)
 
 /* All in frames. */

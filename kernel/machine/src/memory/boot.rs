@@ -12,7 +12,7 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use ebb_mm::{
-    Allocator, Config, Events, FRAME_SIZE, Frame, FrameRange, Front, ZoneConfig, ZoneKind,
+    Allocator, Config, CpuCache, Events, FRAME_SIZE, Frame, FrameRange, ZoneConfig, ZoneKind,
     metadata_layout, min_free_kbytes,
 };
 
@@ -185,7 +185,7 @@ fn with_config<T>(
     };
     let config = Config::new(zones).with_frame_marks();
     act(&if zeroed {
-        config.with_fresh_marks()
+        config.with_use_marks()
     } else {
         config
     })
@@ -244,7 +244,7 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     let allocator =
         allocator.unwrap_or_else(|e| panic!("the machine's RAM cannot be managed: {e}"));
 
-    if let Err(error) = allocator.offline(&mut Front::new(), own) {
+    if let Err(error) = allocator.offline(&mut CpuCache::new(), own) {
         panic!("the memmap's memory: {error}");
     }
     super::vmemmap::set_boot_pages(own.frames);

@@ -22,7 +22,7 @@ pub struct Helpers {
     /// Makes a pageblock free by moving what is in it; whether it did.
     pub make_block: fn() -> bool,
     /// Takes a GiB that was made by moving what is in it, if one can be had.
-    pub take_giant: fn() -> Option<Frame>,
+    pub take_gib: fn() -> Option<Frame>,
     /// Has [`hugetlb::relieve`](super::hugetlb::relieve) called by and by, until no block carries its descriptors.
     pub relieve_soon: fn(),
     /// Takes up to so many frames back from the balloon; how many came.

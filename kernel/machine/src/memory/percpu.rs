@@ -1,4 +1,4 @@
-//! What each CPU keeps for itself: its front of the allocator, and its counters.
+//! What each CPU keeps for itself: its cache of free frames, and its counters.
 
 use crate::arch::header::HEADER;
 use crate::arch::percpu::memory_own;
@@ -8,7 +8,8 @@ use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use ebb_mm::{
-    AllocError, Allocator, Contents, Frame, FrameRange, FreeBatch, Front, Mobility, Order, Request,
+    AllocError, Allocator, Contents, CpuCache, Frame, FrameRange, FreeBatch, Mobility, Order,
+    Request,
 };
 
 /// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
@@ -102,7 +103,7 @@ const COUNTS: usize = Count::ZeroBlockFailures as usize + 1;
 /// One CPU's own. Aligned to two cache lines so that neighbours do not disturb each other.
 #[repr(C, align(128))]
 pub struct Local {
-    front: UnsafeCell<Front>,
+    cache: UnsafeCell<CpuCache>,
     /// The address space whose tables this CPU uses, as the part above knows it; null: the kernel's
     /// own.
     pub space: AtomicPtr<()>,
@@ -118,13 +119,13 @@ impl fmt::Debug for Local {
     }
 }
 
-// SAFETY: `front` is used by its own CPU alone, where kernel code is never preempted and nothing
+// SAFETY: `cache` is used by its own CPU alone, where kernel code is never preempted and nothing
 // called meanwhile comes back here (`Events` sets flags and notes hints); the rest is atomic.
 unsafe impl Sync for Local {}
 
 static LOCALS: [Local; MAX_CPUS] = [const {
     Local {
-        front: UnsafeCell::new(Front::new()),
+        cache: UnsafeCell::new(CpuCache::new()),
         space: AtomicPtr::new(ptr::null_mut()),
         expects_zeros: AtomicBool::new(false),
         counts: [const { AtomicU64::new(0) }; COUNTS],
@@ -161,14 +162,14 @@ impl Local {
         self.add(count, by.wrapping_neg());
     }
 
-    /// Allocates a block through this CPU's front; does not wait.
+    /// Allocates a block through this CPU's cache; does not wait.
     #[inline]
     pub fn allocate(&self, request: Request) -> Result<Frame, AllocError> {
-        // SAFETY: see `Sync for Local`: no other reference to the front exists now.
-        let front = unsafe { &mut *self.front.get() };
-        let frame = match front.take_held(request) {
+        // SAFETY: see `Sync for Local`: no other reference to the cache exists now.
+        let cache = unsafe { &mut *self.cache.get() };
+        let frame = match cache.take_held(request) {
             Some(frame) => frame,
-            None => super::allocator().allocate(front, request)?,
+            None => super::allocator().allocate(cache, request)?,
         };
         self.count_allocated(frame, request.order);
         Ok(frame)
@@ -182,8 +183,8 @@ impl Local {
         clear: impl Fn(Frame),
     ) -> Result<Frame, AllocError> {
         // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        let frame = match front.take_held(request) {
+        let cache = unsafe { &mut *self.cache.get() };
+        let frame = match cache.take_held(request) {
             Some(frame) => {
                 clear(frame);
                 frame
@@ -194,7 +195,7 @@ impl Local {
         Ok(frame)
     }
 
-    /// Out of line with its clearing: who clears what the front holds need not ask whether he must.
+    /// Out of line with its clearing: who clears what the cache holds need not ask whether he must.
     #[inline(never)]
     fn allocate_zeroed_shared(
         &self,
@@ -202,9 +203,9 @@ impl Local {
         clear: impl Fn(Frame),
     ) -> Result<Frame, AllocError> {
         // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        let (frame, contents) = super::allocator().allocate_known(front, request)?;
-        if contents != Contents::Fresh {
+        let cache = unsafe { &mut *self.cache.get() };
+        let (frame, contents) = super::allocator().allocate_known(cache, request)?;
+        if contents != Contents::NeverUsed {
             clear(frame);
         }
         Ok(frame)
@@ -213,8 +214,8 @@ impl Local {
     /// Fills a slice with frames, as far as there are any; how many. Does not wait.
     pub fn allocate_many(&self, request: Request, frames: &mut [Frame]) -> usize {
         // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        let taken = match super::allocator().allocate_bulk(front, request, frames) {
+        let cache = unsafe { &mut *self.cache.get() };
+        let taken = match super::allocator().allocate_bulk(cache, request, frames) {
             Ok(()) => frames.len(),
             Err(error) => error.taken,
         };
@@ -232,9 +233,9 @@ impl Local {
         blocks: &mut [(Frame, Contents)],
     ) -> (usize, Option<AllocError>) {
         // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
+        let cache = unsafe { &mut *self.cache.get() };
         let (taken, error) = if request.order == Order::PAGEBLOCK {
-            match super::allocator().allocate_pageblocks(front, request, blocks) {
+            match super::allocator().allocate_pageblocks(cache, request, blocks) {
                 Ok(()) => (blocks.len(), None),
                 Err(error) => (error.taken, Some(error.error)),
             }
@@ -244,7 +245,7 @@ impl Local {
                 let Some(block) = blocks.get_mut(taken) else {
                     break (taken, None);
                 };
-                match super::allocator().allocate_known(front, request) {
+                match super::allocator().allocate_known(cache, request) {
                     Ok(known) => *block = known,
                     Err(error) => break (taken, Some(error)),
                 }
@@ -264,15 +265,15 @@ impl Local {
             blocks.len() as u64 * Order::PAGEBLOCK.frames(),
         );
         // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        super::allocator().free_bulk(front, blocks, Order::PAGEBLOCK);
+        let cache = unsafe { &mut *self.cache.get() };
+        super::allocator().free_bulk(cache, blocks, Order::PAGEBLOCK);
     }
 
     /// Takes exactly these frames, as single ones, if all are free.
     pub fn allocate_range(&self, range: FrameRange) -> bool {
         // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        let taken = super::allocator().allocate_range(front, range, Mobility::Unmovable);
+        let cache = unsafe { &mut *self.cache.get() };
+        let taken = super::allocator().allocate_range(cache, range, Mobility::Unmovable);
         if taken.is_ok() {
             self.count_allocated_frames(range.start, range.frames);
         }
@@ -283,8 +284,8 @@ impl Local {
     pub fn free_range(&self, range: FrameRange) {
         self.add(Count::Freed, range.frames);
         // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        super::allocator().free_range(front, range);
+        let cache = unsafe { &mut *self.cache.get() };
+        super::allocator().free_range(cache, range);
     }
 
     #[inline]
@@ -302,20 +303,20 @@ impl Local {
         self.add(zone, frames);
     }
 
-    /// Gives a frame back to `allocator`, which is the kernel's, through this CPU's front, with
+    /// Gives a frame back to `allocator`, which is the kernel's, through this CPU's cache, with
     /// others of the batch; the caller counts it.
     #[inline]
     pub fn free_in(&self, allocator: &Allocator<'_>, batch: &mut FreeBatch, frame: Frame) {
         // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        batch.free(allocator, front, frame);
+        let cache = unsafe { &mut *self.cache.get() };
+        batch.free(allocator, cache, frame);
     }
 
     /// Gives the last of a batch back.
     pub fn finish(&self, batch: FreeBatch) {
         // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        batch.finish(super::allocator(), front);
+        let cache = unsafe { &mut *self.cache.get() };
+        batch.finish(super::allocator(), cache);
     }
 }
 
@@ -368,23 +369,23 @@ pub(super) fn publish_counts() {
         .store(first(Count::Faults), Ordering::Release);
 }
 
-/// Allocates a block through this CPU's front; does not wait.
+/// Allocates a block through this CPU's cache; does not wait.
 #[inline]
 pub fn allocate(request: Request) -> Result<Frame, AllocError> {
     this().allocate(request)
 }
 
-/// Gives a block back through this CPU's front.
+/// Gives a block back through this CPU's cache.
 #[inline]
 pub fn free(frame: Frame, order: Order) {
     let this = this();
     this.add(Count::Freed, order.frames());
     // SAFETY: as in `Local::allocate`.
-    let front = unsafe { &mut *this.front.get() };
-    super::allocator().free(front, frame, order);
+    let cache = unsafe { &mut *this.cache.get() };
+    super::allocator().free(cache, frame, order);
 }
 
-/// Counts frames as allocated that were taken from the allocator without a front.
+/// Counts frames as allocated that were taken from the allocator without a cache.
 pub fn count_taken(frames: &[Frame]) {
     let this = this();
     for &frame in frames {
@@ -392,19 +393,19 @@ pub fn count_taken(frames: &[Frame]) {
     }
 }
 
-/// Empties this CPU's front.
+/// Empties this CPU's cache.
 pub fn drain() {
     // SAFETY: as in `Local::allocate`.
-    let front = unsafe { &mut *this().front.get() };
-    super::allocator().drain(front);
+    let cache = unsafe { &mut *this().cache.get() };
+    super::allocator().drain(cache);
 }
 
-/// Empties this CPU's front if another CPU asked all of them to.
+/// Empties this CPU's cache if another CPU asked all of them to.
 #[inline]
 pub fn drain_if_asked() {
     // SAFETY: as in `Local::allocate`.
-    let front = unsafe { &mut *this().front.get() };
-    if super::allocator().drain_requested(front) {
-        super::allocator().drain(front);
+    let cache = unsafe { &mut *this().cache.get() };
+    if super::allocator().drain_requested(cache) {
+        super::allocator().drain(cache);
     }
 }

@@ -1,7 +1,7 @@
 //! Low memory: what an allocation does that finds none.
 //!
 //! In this order: wait for blocks that are isolated (a report under way), have every CPU give back
-//! what its front holds, take huge pages that nobody asked for and few use apart, give up pages that disks have too, take pages back from the balloon, kill
+//! what its cache of free frames holds, take huge pages that nobody asked for and few use apart, give up pages that disks have too, take pages back from the balloon, kill
 //! the largest process. A thread that is being killed itself gets an error at once, so that it can go
 //! and free what it has.
 

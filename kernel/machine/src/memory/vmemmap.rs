@@ -20,7 +20,7 @@ pub(super) const LARGE_FRAMES: u64 = (2 << 20) / DESCRIPTOR_BYTES;
 
 const _: () = assert!(Hardware::PAGES as u64 == PAGES);
 const _: () = assert!(Hardware::ENTRIES == PAGEBLOCK_FRAMES);
-const _: () = assert!(Order::GIANT.frames() == PAGES * LARGE_FRAMES);
+const _: () = assert!(Order::GIB.frames() == PAGES * LARGE_FRAMES);
 
 /// Frames of the memmap that it has from boot.
 static BOOT_PAGES: AtomicU64 = AtomicU64::new(0);

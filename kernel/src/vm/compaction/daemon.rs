@@ -277,8 +277,8 @@ impl Daemon {
                 compactor.plan(now(), allocator(), 1, Compacts::Daemon)
             };
             let rule = &mut self.give_back[zone];
-            let pieces = allocator().fragmentation(zone).pieces();
-            let poll = rule.poll(now(), pieces, idle, cheapest);
+            let scattered = allocator().fragmentation(zone).scattered_frames();
+            let poll = rule.poll(now(), scattered, idle, cheapest);
             if poll.blocks == 0 {
                 next = next.into_iter().chain(poll.next).min();
                 continue;

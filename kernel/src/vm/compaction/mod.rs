@@ -2,7 +2,7 @@
 
 mod carriers;
 pub(crate) mod daemon;
-pub(crate) mod giant;
+pub(crate) mod gib;
 pub(crate) mod knobs;
 
 use super::moving::{BATCH, Mover};
@@ -156,7 +156,7 @@ fn move_out(zone: usize, from: &[Frame], room: Room, mover: &mut Mover) -> bool 
 /// Empties the cheapest block of a zone.
 fn empty_next(zone: usize, by: Compacts, mover: &mut Mover) -> End {
     // Nobody waits for this block. It may be in the GiB that somebody waits for.
-    if by == Compacts::Daemon && giant::is_being_made() {
+    if by == Compacts::Daemon && gib::is_being_made() {
         return End::Nothing;
     }
     match begin(zone, by) {
@@ -182,7 +182,7 @@ fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patien
 /// Empties the block of a frame if little of it is left in use, most having been freed at once. Nobody waits for it.
 pub(super) fn empty_remains(frame: Frame, mover: &mut Mover) {
     // It may be in the GiB that somebody waits for.
-    if giant::is_being_made() {
+    if gib::is_being_made() {
         return;
     }
     empty_aside(frame, mover, REMAINS);

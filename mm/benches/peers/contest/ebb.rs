@@ -4,7 +4,7 @@
 use std::mem::ManuallyDrop;
 
 use ebb_mm::{
-    Allocator, Config, Frame, FrameRange, Front, Mobility, Order, Request, Reserve, ZoneConfig,
+    Allocator, Config, CpuCache, Frame, FrameRange, Mobility, Order, Request, Reserve, ZoneConfig,
     ZoneKind, metadata_layout,
 };
 
@@ -18,8 +18,8 @@ pub struct Ebb {
 
 #[inline]
 fn order_of(order: u8) -> Option<Order> {
-    if order == Order::GIANT.get() {
-        Some(Order::GIANT)
+    if order == Order::GIB.get() {
+        Some(Order::GIB)
     } else {
         Order::new(order)
     }
@@ -36,7 +36,7 @@ impl Frames for Ebb {
     const NAME: &'static str = "ebb-mm";
     const MAX_ORDER: u8 = 18;
     const PER_CPU: bool = true;
-    type Cpu = Front;
+    type Cpu = CpuCache;
 
     fn new(frames: u64) -> Self {
         let ranges = [FrameRange::new(Frame::new(0), frames)];
@@ -56,12 +56,12 @@ impl Frames for Ebb {
         }
     }
 
-    fn cpu(&self, _: usize) -> Front {
-        Front::new()
+    fn cpu(&self, _: usize) -> CpuCache {
+        CpuCache::new()
     }
 
     #[inline]
-    fn get(&self, cpu: &mut Front, order: u8) -> Option<u64> {
+    fn get(&self, cpu: &mut CpuCache, order: u8) -> Option<u64> {
         // Uses the reserve too, as the peers have none.
         let request = Request::new(order_of(order)?, Mobility::Movable).reserve(Reserve::Use);
         match self.allocator.allocate(cpu, request) {
@@ -71,13 +71,13 @@ impl Frames for Ebb {
     }
 
     #[inline]
-    fn put(&self, cpu: &mut Front, frame: u64, order: u8) {
+    fn put(&self, cpu: &mut CpuCache, frame: u64, order: u8) {
         if let Some(order) = order_of(order) {
             self.allocator.free(cpu, Frame::new(frame), order);
         }
     }
 
-    fn settle(&self, cpu: &mut Front) {
+    fn settle(&self, cpu: &mut CpuCache) {
         self.allocator.drain(cpu);
     }
 

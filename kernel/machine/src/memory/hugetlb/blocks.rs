@@ -118,7 +118,7 @@ fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), A
         side::make(block, memmap::end())?;
     }
     // Nobody was handed it: it is zero, and the host holds nothing of it.
-    let known = if contents == Contents::Fresh {
+    let known = if contents == Contents::NeverUsed {
         ZERO
     } else {
         TOUCHED
@@ -172,7 +172,7 @@ pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
         PageSize::Mib2 => free_blocks(pages, supply),
         PageSize::Gib1 => {
             for &page in pages {
-                free_giant(page);
+                free_gib(page);
             }
         }
     }
@@ -180,7 +180,7 @@ pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
 
 /// The same of one of 1 GiB. Its part of the memmap is restored by 2 MiB, as it was at boot, where there are pageblocks for
 /// it; elsewhere as for pages of 2 MiB.
-fn free_giant(page: Frame) {
+fn free_gib(page: Frame) {
     let shared = side::entry(page).head.load(Ordering::Relaxed) & SHARED != 0;
     let parts = PageSize::Gib1.frames() / vmemmap::LARGE_FRAMES;
     let mut whole = 0;
@@ -199,7 +199,7 @@ fn free_giant(page: Frame) {
         free_block(PageSize::Gib1, page);
         return;
     }
-    allocator().split(page, Order::GIANT, Order::PAGEBLOCK);
+    allocator().split(page, Order::GIB, Order::PAGEBLOCK);
     let rest = whole * vmemmap::LARGE_FRAMES / PAGEBLOCK_FRAMES;
     for (index, block) in (0..).zip(pageblocks(PageSize::Gib1, page)) {
         let head = if index < rest { 0 } else { SHARED };
@@ -225,7 +225,7 @@ fn free_giant(page: Frame) {
 /// Parts a free page of 1 GiB that is in no list: its pageblocks are pages of 2 MiB from here on.
 pub(super) fn demote(page: Frame) {
     let head = side::entry(page).head.load(Ordering::Relaxed) & !GIGANTIC;
-    allocator().split(page, Order::GIANT, Order::PAGEBLOCK);
+    allocator().split(page, Order::GIB, Order::PAGEBLOCK);
     set_entries(PageSize::Gib1, page, head);
 }
 

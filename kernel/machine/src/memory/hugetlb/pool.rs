@@ -106,7 +106,7 @@ impl Stack {
 
 /// The number of the GiB that a page is in.
 const fn gib(page: Frame) -> u64 {
-    page.number() / Order::GIANT.frames()
+    page.number() / Order::GIB.frames()
 }
 
 /// The pages of one size.

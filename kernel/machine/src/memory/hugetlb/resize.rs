@@ -107,9 +107,9 @@ fn grow(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
         let mut failed = batch.fill(size, missing);
         if size == PageSize::Gib1
             && failed.is_some()
-            && let Some(giant) = (HELPERS.take_giant)()
+            && let Some(gib) = (HELPERS.take_gib)()
         {
-            failed = batch.add(size, giant, Contents::Unknown).err();
+            failed = batch.add(size, gib, Contents::Unknown).err();
         }
         MADE.fetch_add(batch.len() as u64, Ordering::Relaxed);
         join(size, batch.as_slice(), false);

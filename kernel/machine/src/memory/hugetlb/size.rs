@@ -20,7 +20,7 @@ impl PageSize {
     pub const fn order(self) -> Order {
         match self {
             Self::Mib2 => Order::PAGEBLOCK,
-            Self::Gib1 => Order::GIANT,
+            Self::Gib1 => Order::GIB,
         }
     }
 

@@ -4,9 +4,9 @@ mod arena;
 
 use std::time::Duration;
 
-use arena::{MIB, one, range, validate_after, with_giants};
+use arena::{MIB, one, range, validate_after, with_gibs};
 use ebb_mm::{
-    Allocator, Compactor, EmptyingGiant, Frame, FrameRange, Front, Mobility, NoGiant, Order,
+    Allocator, Compactor, CpuCache, EmptyingGib, Frame, FrameRange, Mobility, NoGib, Order,
     PAGEBLOCK_FRAMES, Request,
 };
 
@@ -16,10 +16,10 @@ const NOW: Duration = Duration::from_secs(9);
 const FIRST: u64 = (1 << 20) + GIB;
 
 /// Allocates every `step`th of `frames` frames from `start` on.
-fn hold(a: &Allocator<'_>, front: &mut Front, start: u64, frames: u64, step: u64) -> Vec<Frame> {
+fn hold(a: &Allocator<'_>, cache: &mut CpuCache, start: u64, frames: u64, step: u64) -> Vec<Frame> {
     let starts = (start..start + frames).step_by(usize::try_from(step).expect("small"));
     let take = |start| {
-        a.allocate_range(front, range(start, 1), Mobility::Movable)
+        a.allocate_range(cache, range(start, 1), Mobility::Movable)
             .expect("free");
         Frame::new(start)
     };
@@ -28,13 +28,13 @@ fn hold(a: &Allocator<'_>, front: &mut Front, start: u64, frames: u64, step: u64
 
 /// Migrates all frames for which `moves` returns `true` out of the GiB.
 fn clear(
-    (a, front): (&Allocator<'_>, &mut Front),
+    (a, cache): (&Allocator<'_>, &mut CpuCache),
     compactor: &mut Compactor,
-    giant: &EmptyingGiant,
+    gib: &EmptyingGib,
     held: &mut [(Frame, Order)],
     moves: impl Fn(Frame) -> bool,
 ) {
-    for place in giant.blocks(a) {
+    for place in gib.blocks(a) {
         let (from, order): (Vec<_>, _) = if a.is_whole(place) {
             (vec![place.range().start], Order::PAGEBLOCK)
         } else {
@@ -43,25 +43,25 @@ fn clear(
         for from in from.into_iter().filter(|&from| moves(from)) {
             let mut to = [Frame::new(0)];
             if order != Order::BASE || compactor.targets(a, &mut to) == 0 {
-                to[0] = one(a, front, order);
+                to[0] = one(a, cache, order);
             }
-            assert!(giant.blocks(a).all(|place| !place.range().contains(to[0])));
+            assert!(gib.blocks(a).all(|place| !place.range().contains(to[0])));
             let mut owned = held.iter_mut().filter(|held| held.0 == from);
             *owned.next().expect("somebody's") = (to[0], order);
-            a.free(front, from, order);
+            a.free(cache, from, order);
         }
     }
-    a.drain(front);
+    a.drain(cache);
 }
 
 #[test]
 fn the_cheapest_gib_is_made_of_memory_in_use() {
-    with_giants(|a, front| {
+    with_gibs(|a, cache| {
         let total = a.stats().managed_frames;
         let mut held: Vec<_> = [
-            hold(a, front, FIRST, GIB, 100),
-            hold(a, front, FIRST + GIB, 9 * PAGEBLOCK_FRAMES, 7),
-            hold(a, front, FIRST + 2 * GIB, GIB, 1000),
+            hold(a, cache, FIRST, GIB, 100),
+            hold(a, cache, FIRST + GIB, 9 * PAGEBLOCK_FRAMES, 7),
+            hold(a, cache, FIRST + 2 * GIB, GIB, 1000),
         ]
         .concat()
         .into_iter()
@@ -70,39 +70,37 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
         // The second GiB would be cheaper, but has a frame that does not move.
         a.claim(range(FIRST + GIB + 77 * PAGEBLOCK_FRAMES, 1))
             .expect("free");
-        let request = Request::new(Order::GIANT, Mobility::Movable);
-        assert!(a.allocate(front, request).is_err());
+        let request = Request::new(Order::GIB, Mobility::Movable);
+        assert!(a.allocate(cache, request).is_err());
         let mut compactor = Compactor::new(0);
-        let plan = compactor.plan_giant(NOW, a).expect("room");
+        let plan = compactor.plan_gib(NOW, a).expect("room");
         assert_eq!((plan.frames, plan.wholes), (GIB.div_ceil(1000), 0));
         let free = a.stats().free_frames;
-        let giant = compactor.begin_giant(a, plan).expect("movable");
+        let gib = compactor.begin_gib(a, plan).expect("movable");
         assert_eq!(a.stats().free_frames, free - GIB);
         assert_eq!(a.stats().isolated_frames, GIB);
-        let giant = a
-            .take_emptied_giant(giant, Mobility::Movable)
+        let gib = a
+            .take_emptied_gib(gib, Mobility::Movable)
             .expect_err("in use");
-        clear((a, front), &mut compactor, &giant, &mut held, |_| true);
-        let frame = a
-            .take_emptied_giant(giant, Mobility::Movable)
-            .expect("empty");
+        clear((a, cache), &mut compactor, &gib, &mut held, |_| true);
+        let frame = a.take_emptied_gib(gib, Mobility::Movable).expect("empty");
         assert_eq!(frame, Frame::new(FIRST + 2 * GIB));
-        validate_after(a, front);
+        validate_after(a, cache);
         assert_eq!(a.stats().isolated_frames, 0);
         assert_eq!(a.stats().free_frames, total - GIB - 1 - held.len() as u64);
-        a.free(front, frame, Order::GIANT);
-        validate_after(a, front);
-        assert_eq!(a.allocate(front, request), Ok(frame));
-        a.free(front, frame, Order::GIANT);
+        a.free(cache, frame, Order::GIB);
+        validate_after(a, cache);
+        assert_eq!(a.allocate(cache, request), Ok(frame));
+        a.free(cache, frame, Order::GIB);
         for (frame, order) in held {
-            a.free(front, frame, order);
+            a.free(cache, frame, order);
         }
         a.free(
-            front,
+            cache,
             Frame::new(FIRST + GIB + 77 * PAGEBLOCK_FRAMES),
             Order::BASE,
         );
-        validate_after(a, front);
+        validate_after(a, cache);
         assert_eq!(a.stats().free_frames, total);
         assert_eq!(a.zone_stats(0).free_blocks, total / PAGEBLOCK_FRAMES);
     });
@@ -110,7 +108,7 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
 
 #[test]
 fn whole_blocks_move_and_what_does_not_is_remembered() {
-    with_giants(|a, front| {
+    with_gibs(|a, cache| {
         let claims = [FIRST + GIB + 5, FIRST + 2 * GIB + 5].map(|frame| {
             a.claim(range(frame, 1)).expect("free");
             Frame::new(frame)
@@ -119,42 +117,42 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
         // The higher GiB regions are used before the lowest.
         let lowest = FrameRange::new(Frame::new(FIRST), GIB);
         while !held.iter().any(|&(frame, _)| lowest.contains(frame)) {
-            held.push((one(a, front, Order::PAGEBLOCK), Order::PAGEBLOCK));
+            held.push((one(a, cache, Order::PAGEBLOCK), Order::PAGEBLOCK));
         }
         for _ in 0..60 {
             let (frame, order) = held.remove(0);
-            a.free(front, frame, order);
+            a.free(cache, frame, order);
         }
-        a.drain(front);
+        a.drain(cache);
         let mut compactor = Compactor::new(0);
-        let plan = compactor.plan_giant(NOW, a).expect("room");
+        let plan = compactor.plan_gib(NOW, a).expect("room");
         assert_eq!((plan.frames, plan.wholes), (0, 1));
-        let pinned = hold(a, front, lowest.start.number() + 9 * PAGEBLOCK_FRAMES, 3, 1);
+        let pinned = hold(a, cache, lowest.start.number() + 9 * PAGEBLOCK_FRAMES, 3, 1);
         held.extend(pinned.iter().map(|&frame| (frame, Order::BASE)));
-        let plan = compactor.plan_giant(NOW, a).expect("room");
+        let plan = compactor.plan_gib(NOW, a).expect("room");
         assert_eq!((plan.frames, plan.wholes), (3, 1));
-        let giant = compactor.begin_giant(a, plan).expect("movable");
-        clear((a, front), &mut compactor, &giant, &mut held, |frame| {
+        let gib = compactor.begin_gib(a, plan).expect("movable");
+        clear((a, cache), &mut compactor, &gib, &mut held, |frame| {
             frame != pinned[1]
         });
-        let giant = a
-            .take_emptied_giant(giant, Mobility::Movable)
+        let gib = a
+            .take_emptied_gib(gib, Mobility::Movable)
             .expect_err("pinned");
-        compactor.end_giant(NOW, a, giant, false);
-        validate_after(a, front);
+        compactor.end_gib(NOW, a, gib, false);
+        validate_after(a, cache);
         assert_eq!(a.stats().isolated_frames, 0);
         assert_eq!(
-            compactor.plan_giant(NOW, a),
-            Err(NoGiant::Nowhere),
+            compactor.plan_gib(NOW, a),
+            Err(NoGib::Nowhere),
             "it is known"
         );
         for (frame, order) in held {
-            a.free(front, frame, order);
+            a.free(cache, frame, order);
         }
         for frame in claims {
-            a.free(front, frame, Order::BASE);
+            a.free(cache, frame, Order::BASE);
         }
-        validate_after(a, front);
-        assert!(compactor.plan_giant(NOW, a).is_ok());
+        validate_after(a, cache);
+        assert!(compactor.plan_gib(NOW, a).is_ok());
     });
 }

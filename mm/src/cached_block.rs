@@ -3,12 +3,12 @@
 //! such a block again and again accesses no shared memory but for a read of its state.
 
 use crate::frame::{PAGEBLOCK_FRAMES, index};
-use crate::{Allocator, Frame, Front, Mobility, Order, Request, words::freed_twice};
+use crate::{Allocator, CpuCache, Frame, Mobility, Order, Request, group_cache::freed_twice};
 
-/// A block that a per-CPU cache remembers. While `here` is set, the cache holds the block as a free
-/// one, and for other CPUs the block is allocated.
+/// A block that a per-CPU cache remembers. While `is_held` is set, the cache holds the block as a
+/// free one, and for other CPUs the block is allocated.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct CachedBlock {
     /// Number of the block's first frame.
     pub(crate) base: u64,
     /// The order of the block.
@@ -20,10 +20,10 @@ pub(crate) struct Kept {
     /// The mobility in the pageblock's state word.
     pub(crate) mobility: Mobility,
     /// Whether the cache holds the block, rather than only remembers it.
-    pub(crate) here: bool,
+    pub(crate) is_held: bool,
 }
 
-impl Kept {
+impl CachedBlock {
     /// No block remembered. No block starts at this frame number.
     pub(crate) const NONE: Self = Self {
         base: u64::MAX,
@@ -31,70 +31,76 @@ impl Kept {
         zone: 0,
         block: 0,
         mobility: Mobility::Unmovable,
-        here: false,
+        is_held: false,
     };
 
     /// Returns the number of the block's frames if the per-CPU cache holds the block, otherwise 0.
     pub(crate) const fn frames(&self) -> u64 {
-        if self.here { self.order.frames() } else { 0 }
+        if self.is_held { self.order.frames() } else { 0 }
     }
 }
 
 /// Number of blocks that a per-CPU cache remembers: one for each order from 1 to 9.
-pub(crate) const KEPT: usize = Order::PAGEBLOCK.get() as usize;
+pub(crate) const CACHED_BLOCKS: usize = Order::PAGEBLOCK.get() as usize;
 
-/// Returns the index in [`Front::kept`] for this order. Returns `None` for order 0 and orders above
-/// 9.
+/// Returns the index in [`CpuCache::blocks`] for this order. Returns `None` for order 0 and orders
+/// above 9.
 #[inline]
-pub(crate) const fn place(order: Order) -> Option<usize> {
+pub(crate) const fn slot(order: Order) -> Option<usize> {
     match order.get() {
         order @ 1..=9 => Some(order as usize - 1),
         _ => None,
     }
 }
 
-impl Front {
+impl CpuCache {
     /// Returns the first frame of the free pageblock that this per-CPU cache holds, or `None` if it
     /// holds none.
-    pub(crate) fn kept_pageblock(&self) -> Option<Frame> {
-        let kept = &self.kept[place(Order::PAGEBLOCK)?];
-        kept.here.then(|| Frame::new(kept.base))
+    pub(crate) fn cached_pageblock(&self) -> Option<Frame> {
+        let cached = &self.blocks[slot(Order::PAGEBLOCK)?];
+        cached.is_held.then(|| Frame::new(cached.base))
     }
 
     /// Allocates the block of this order that this per-CPU cache holds. Returns `None` if it holds
     /// none, or only one of another mobility.
     #[inline]
-    pub(crate) fn pop_kept(&mut self, order: Order, mobility: Mobility) -> Option<Frame> {
-        let kept = &mut self.kept[place(order)?];
-        if !kept.here || kept.order != order || kept.mobility != mobility {
+    pub(crate) fn take_cached(&mut self, order: Order, mobility: Mobility) -> Option<Frame> {
+        let cached = &mut self.blocks[slot(order)?];
+        if !cached.is_held || cached.order != order || cached.mobility != mobility {
             return None;
         }
-        kept.here = false;
-        Some(Frame::new(kept.base))
+        cached.is_held = false;
+        Some(Frame::new(cached.base))
     }
 }
 
 impl Allocator<'_> {
-    /// Remembers the block that was just allocated in the per-CPU cache `front`, for when it is
+    /// Remembers the block that was just allocated in the per-CPU `cache`, for when it is
     /// freed. Does nothing if the cache holds a free block of this order already.
-    pub(crate) fn remember(&self, zone: usize, front: &mut Front, frame: Frame, request: Request) {
-        if let Some(place) = place(request.order)
-            && let kept = &mut front.kept[place]
-            && !kept.here
+    pub(crate) fn remember(
+        &self,
+        zone: usize,
+        cache: &mut CpuCache,
+        frame: Frame,
+        request: Request,
+    ) {
+        if let Some(slot) = slot(request.order)
+            && let cached = &mut cache.blocks[slot]
+            && !cached.is_held
             && let Some(block) = self.zone(zone).zone.block_of(frame)
         {
-            *kept = Kept {
+            *cached = CachedBlock {
                 base: frame.number(),
                 order: request.order,
                 zone,
                 block,
                 mobility: request.mobility,
-                here: false,
+                is_held: false,
             };
         }
     }
 
-    /// Keeps the block at `frame`, which is being freed, in the per-CPU cache `front`.
+    /// Keeps the block at `frame`, which is being freed, in the per-CPU `cache`.
     ///
     /// Returns `false` if the caller must free the block to its zone: it is not the block that the
     /// cache remembers, a reporter waits for blocks of this order, or its pageblock is being
@@ -103,59 +109,59 @@ impl Allocator<'_> {
     /// While a reporter waits for pageblocks, this frees all that the cache holds of the block's
     /// pageblock, if no other frame of that is in use.
     #[inline]
-    pub(crate) fn keep(&self, front: &mut Front, frame: Frame, order: Order) -> bool {
-        let Some(place) = place(order) else {
+    pub(crate) fn cache_block(&self, cache: &mut CpuCache, frame: Frame, order: Order) -> bool {
+        let Some(slot) = slot(order) else {
             return false;
         };
-        let kept = &mut front.kept[place];
-        if kept.base != frame.number() || kept.order != order || self.hub.awaits(order) {
+        let cached = &mut cache.blocks[slot];
+        if cached.base != frame.number() || cached.order != order || self.shared.awaits(order) {
             return false;
         }
-        if kept.here {
+        if cached.is_held {
             freed_twice(frame);
         }
         // Another cache may have freed the block, and the CPU that allocated it then may have
         // passed it to this one. A block that is being emptied must not be allocated again.
-        let state = self.zone(kept.zone).zone.arrays.states[kept.block].load();
+        let state = self.zone(cached.zone).zone.arrays.states[cached.block].load();
         let in_use = if order == Order::PAGEBLOCK {
             state.stays_huge()
         } else {
             state.stays_in_use(1 << order.get())
         };
         if in_use {
-            kept.mobility = state.mobility();
-            kept.here = true;
-            if self.hub.listens() {
-                self.complete(front, frame, state.used());
+            cached.mobility = state.mobility();
+            cached.is_held = true;
+            if self.shared.listens() {
+                self.complete(cache, frame, state.used());
             }
         }
         in_use
     }
 
-    /// Frees the block of this order that the per-CPU cache `front` holds, if any, to its zone.
-    pub(crate) fn give_kept(&self, front: &mut Front, order: Order) {
-        let Some(place) = place(order) else {
+    /// Frees the block of this order that the per-CPU `cache` holds, if any, to its zone.
+    pub(crate) fn free_cached(&self, cache: &mut CpuCache, order: Order) {
+        let Some(slot) = slot(order) else {
             return;
         };
-        let kept = &mut front.kept[place];
-        if !kept.here {
+        let cached = &mut cache.blocks[slot];
+        if !cached.is_held {
             return;
         }
-        kept.here = false;
-        let Kept {
+        cached.is_held = false;
+        let CachedBlock {
             base,
             order,
             zone,
             block,
             ..
-        } = *kept;
+        } = *cached;
         let at = self.zone(zone).block(block);
         if order == Order::PAGEBLOCK {
             at.give_whole();
         } else {
             at.give_run(index(base % PAGEBLOCK_FRAMES), order);
-            self.hub.freed_run(Frame::new(base), order);
+            self.shared.freed_run(Frame::new(base), order);
         }
-        self.count(zone, front, order.frames().cast_signed());
+        self.count(zone, cache, order.frames().cast_signed());
     }
 }

@@ -11,8 +11,8 @@ use std::{
 
 use arena::{order, range, with};
 use ebb_mm::{
-    AllocError, Allocator, Config, Contents, Frame, FrameRange, FreeBatch, Front, Mobility, Order,
-    PAGEBLOCK_FRAMES, ReportSink, Reporter, Request, Watermarks, ZoneConfig, ZoneKind,
+    AllocError, Allocator, Config, Contents, CpuCache, Frame, FrameRange, FreeBatch, Mobility,
+    Order, PAGEBLOCK_FRAMES, ReportSink, Reporter, Request, Watermarks, ZoneConfig, ZoneKind,
 };
 
 /// The first frame of the upper zone.
@@ -47,7 +47,7 @@ struct Seed(u64, usize);
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("with seed {} and {} fronts", self.0, self.1);
+            eprintln!("with seed {} and {} caches", self.0, self.1);
         }
     }
 }
@@ -75,7 +75,7 @@ fn at(frame: Frame) -> usize {
 
 struct Model<'a, 'm> {
     a: &'a Allocator<'m>,
-    fronts: Vec<ManuallyDrop<Front>>,
+    caches: Vec<ManuallyDrop<CpuCache>>,
     pages: Vec<Page>,
     owned: Vec<(Frame, Order)>,
     /// The number of frames in a batch.
@@ -102,8 +102,8 @@ impl ReportSink for Host<'_> {
 }
 
 impl Model<'_, '_> {
-    fn front(&mut self) -> usize {
-        self.random.below(self.fronts.len())
+    fn cache(&mut self) -> usize {
+        self.random.below(self.caches.len())
     }
 
     fn mobility(&mut self) -> Mobility {
@@ -141,14 +141,14 @@ impl Model<'_, '_> {
         (frame, order)
     }
 
-    fn allocate(&mut self, front: usize, request: Request) -> bool {
+    fn allocate(&mut self, cache: usize, request: Request) -> bool {
         let known = self.random.one_in(4);
         let mut ask = || {
-            let front = &mut *self.fronts[front];
+            let cache = &mut *self.caches[cache];
             if known {
-                self.a.allocate_known(front, request)
+                self.a.allocate_known(cache, request)
             } else {
-                let frame = self.a.allocate(front, request)?;
+                let frame = self.a.allocate(cache, request)?;
                 Ok((frame, Contents::Unknown))
             }
         };
@@ -157,7 +157,7 @@ impl Model<'_, '_> {
             Err(error) => {
                 assert!(matches!(error, AllocError::Exhausted { .. }), "{error:?}");
                 self.drain();
-                match self.a.allocate(&mut self.fronts[front], request) {
+                match self.a.allocate(&mut self.caches[cache], request) {
                     Ok(frame) => self.take(frame, request, Contents::Unknown),
                     Err(_) => self.assert_out_of(request),
                 }
@@ -181,21 +181,21 @@ impl Model<'_, '_> {
     }
 
     /// Frees a block whole, or sometimes a run frame by frame.
-    fn free(&mut self, front: usize, which: usize) {
+    fn free(&mut self, cache: usize, which: usize) {
         let (frame, of) = self.give(which);
         let parts = of < Order::PAGEBLOCK && self.random.one_in(4);
-        let front = &mut *self.fronts[front];
+        let cache = &mut *self.caches[cache];
         if !parts {
-            self.a.free(front, frame, of);
+            self.a.free(cache, frame, of);
             return;
         }
         for frame in (0..of.frames()).map(|frames| frame.offset(frames)) {
-            self.a.free(front, frame, Order::BASE);
+            self.a.free(cache, frame, Order::BASE);
         }
     }
 
     fn free_any(&mut self) {
-        let front = self.front();
+        let cache = self.cache();
         let count = self.owned.len();
         let which = match self.random.below(3) {
             0 => self.random.below(count),
@@ -203,19 +203,19 @@ impl Model<'_, '_> {
             // One of the latest, so that the same words stay in circulation.
             _ => count - 1 - self.random.below(count.min(20)),
         };
-        self.free(front, which);
+        self.free(cache, which);
     }
 
     fn drain(&mut self) {
-        for front in &mut self.fronts {
-            self.a.drain(front);
-            assert_eq!(front.held(), 0);
+        for cache in &mut self.caches {
+            self.a.drain(cache);
+            assert_eq!(cache.held(), 0);
         }
     }
 
     /// Allocates a few blocks and frees them, repeatedly.
     fn pairs(&mut self, of: Order) {
-        let (front, depth) = (self.front(), 1 + self.random.below(4));
+        let (cache, depth) = (self.cache(), 1 + self.random.below(4));
         let kinds: Vec<_> = (0..=self.random.below(3))
             .map(|_| self.mobility())
             .collect();
@@ -224,13 +224,13 @@ impl Model<'_, '_> {
         for turn in 0..turns {
             for step in 0..depth {
                 let mobility = kinds[(turn + step) % kinds.len()];
-                if !self.allocate(front, Request::new(of, mobility).zone(zone)) {
+                if !self.allocate(cache, Request::new(of, mobility).zone(zone)) {
                     return;
                 }
             }
             let last = self.owned.len() - depth;
             for left in (1..=depth).rev() {
-                let by = if strangers { self.front() } else { front };
+                let by = if strangers { self.cache() } else { cache };
                 let which = last + self.random.below(left);
                 self.free(by, which);
             }
@@ -253,8 +253,8 @@ impl Model<'_, '_> {
                 self.free_any();
             } else {
                 let of = u8::try_from(self.random.below(orders)).expect("small");
-                let (front, mobility) = (self.front(), self.mobility());
-                self.allocate(front, Request::new(order(of), mobility).zone(zone));
+                let (cache, mobility) = (self.cache(), self.mobility());
+                self.allocate(cache, Request::new(order(of), mobility).zone(zone));
             }
         }
     }
@@ -268,8 +268,8 @@ impl Model<'_, '_> {
         };
         let of = order(u8::try_from(of).expect("small"));
         let request = Request::new(of, self.mobility());
-        let front = self.front();
-        while self.allocate(front, request) {}
+        let cache = self.cache();
+        while self.allocate(cache, request) {}
         let left = self.random.below(100);
         while self.owned.len() > left {
             self.free_any();
@@ -277,11 +277,11 @@ impl Model<'_, '_> {
     }
 
     fn bulk(&mut self) {
-        let (front, mobility) = (self.front(), self.mobility());
+        let (cache, mobility) = (self.cache(), self.mobility());
         let request = Request::new(Order::BASE, mobility).zone(self.zone());
         let mut frames = vec![Frame::new(u64::MAX); 1 + self.random.below(300)];
         let a = self.a;
-        let taken = match a.allocate_bulk(&mut self.fronts[front], request, &mut frames) {
+        let taken = match a.allocate_bulk(&mut self.caches[cache], request, &mut frames) {
             Ok(()) => frames.len(),
             Err(error) => error.taken,
         };
@@ -303,7 +303,7 @@ impl Model<'_, '_> {
     /// Frees the latest single frames, as a slice or in a batch. Between the frees of a batch other
     /// frames are allocated and freed.
     fn free_together(&mut self) {
-        let (front, count) = (self.front(), self.random.below(300));
+        let (cache, count) = (self.cache(), self.random.below(300));
         let between = self.random.one_in(2);
         let mut batch = FreeBatch::new();
         let mut slice = Vec::new();
@@ -318,18 +318,18 @@ impl Model<'_, '_> {
                 slice.push(frame);
                 continue;
             }
-            batch.free(self.a, &mut self.fronts[front], frame);
+            batch.free(self.a, &mut self.caches[cache], frame);
             if between && self.random.one_in(8) {
                 let request = Request::new(Order::BASE, self.mobility());
-                let other = self.front();
+                let other = self.cache();
                 if self.allocate(other, request) {
                     self.free(other, self.owned.len() - 1);
                 }
             }
         }
         self.a
-            .free_bulk(&mut self.fronts[front], &slice, Order::BASE);
-        batch.finish(self.a, &mut self.fronts[front]);
+            .free_bulk(&mut self.caches[cache], &slice, Order::BASE);
+        batch.finish(self.a, &mut self.caches[cache]);
         self.in_batch = 0;
     }
 
@@ -350,7 +350,7 @@ impl Model<'_, '_> {
     /// Asserts that every frame is free, in a cache or in use.
     fn check(&self) {
         let free: u64 = (0..2).map(|zone| self.a.free_areas(zone).frames()).sum();
-        let held: u64 = self.fronts.iter().map(|front| front.held()).sum();
+        let held: u64 = self.caches.iter().map(|cache| cache.held()).sum();
         let owned: u64 = self.owned.iter().map(|(_, of)| of.frames()).sum();
         assert_eq!(free + held + owned, MANAGED, "{free} {held} {owned}");
     }
@@ -375,8 +375,8 @@ impl Model<'_, '_> {
             10 | 11 => self.bulk(),
             12 => self.free_together(),
             13 => {
-                let front = self.front();
-                self.a.drain(&mut self.fronts[front]);
+                let cache = self.cache();
+                self.a.drain(&mut self.caches[cache]);
             }
             14 => self.report(),
             _ if self.random.one_in(4) => self.exhaust(),
@@ -394,8 +394,8 @@ impl Model<'_, '_> {
         let whole = FRAMES.iter().map(|frames| frames / PAGEBLOCK_FRAMES).sum();
         for (of, blocks) in [(Order::BASE, MANAGED), (Order::PAGEBLOCK, whole)] {
             let request = Request::new(of, self.mobility());
-            let front = self.front();
-            while self.allocate(front, request) {}
+            let cache = self.cache();
+            while self.allocate(cache, request) {}
             assert_eq!(self.owned.len() as u64, blocks, "of order {}", of.get());
             while !self.owned.is_empty() {
                 self.free_any();
@@ -405,8 +405,8 @@ impl Model<'_, '_> {
     }
 }
 
-fn run(seed: u64, fronts: usize) {
-    let _seed = Seed(seed, fronts);
+fn run(seed: u64, caches: usize) {
+    let _seed = Seed(seed, caches);
     let ranges = [[range(0, FRAMES[0])], [range(HIGH, FRAMES[1])]];
     let kinds = [ZoneKind::Dma32, ZoneKind::Normal];
     let zones = [0, 1].map(|zone| ZoneConfig {
@@ -414,7 +414,7 @@ fn run(seed: u64, fronts: usize) {
         node: 0,
         ranges: &ranges[zone],
     });
-    let config = Config::new(&zones).with_frame_marks().with_fresh_marks();
+    let config = Config::new(&zones).with_frame_marks().with_use_marks();
     with(&config, &(), |a| {
         for zone in 0..2 {
             a.set_watermarks(zone, Watermarks::default())
@@ -422,8 +422,8 @@ fn run(seed: u64, fronts: usize) {
         }
         let mut model = Model {
             a,
-            fronts: (0..fronts)
-                .map(|_| ManuallyDrop::new(Front::new()))
+            caches: (0..caches)
+                .map(|_| ManuallyDrop::new(CpuCache::new()))
                 .collect(),
             pages: vec![Page::default(); usize::try_from(MANAGED).expect("small")],
             owned: Vec::new(),
@@ -440,16 +440,16 @@ fn run(seed: u64, fronts: usize) {
 }
 
 #[test]
-fn one_front_loses_no_frame_and_hands_none_out_twice() {
+fn one_cache_loses_no_frame_and_hands_none_out_twice() {
     (1..=SEEDS).for_each(|seed| run(seed, 1));
 }
 
 #[test]
-fn two_fronts_lose_no_frame_and_hand_none_out_twice() {
+fn two_caches_lose_no_frame_and_hand_none_out_twice() {
     (1..=SEEDS).for_each(|seed| run(seed, 2));
 }
 
 #[test]
-fn three_fronts_lose_no_frame_and_hand_none_out_twice() {
+fn three_caches_lose_no_frame_and_hand_none_out_twice() {
     (1..=SEEDS).for_each(|seed| run(seed, 3));
 }

@@ -1,6 +1,6 @@
-//! The level above the pageblocks: an aligned GiB. The code calls it a *giant*.
+//! The level above the pageblocks: an aligned GiB, in the code *gib*.
 //!
-//! [`AtomicGiant`] is one 32-bit state for each GiB, so that a free GiB is allocated and freed by
+//! [`AtomicGib`] is one 32-bit state for each GiB, so that a free GiB is allocated and freed by
 //! one exchange.
 
 use core::fmt;
@@ -12,14 +12,13 @@ use crate::{
 };
 
 /// Number of trees (64 MiB) in a GiB.
-pub(crate) const GIANT_TREES: usize = 16;
-/// Binary logarithm of [`GIANT_TREES`].
-pub(crate) const GIANT_TREES_SHIFT: u32 = GIANT_TREES.trailing_zeros();
+pub(crate) const GIB_TREES: usize = 16;
+/// Binary logarithm of [`GIB_TREES`].
+pub(crate) const GIB_TREES_SHIFT: u32 = GIB_TREES.trailing_zeros();
 /// Number of pageblocks in a GiB.
-pub(crate) const GIANT_BLOCKS: u32 = 512;
-const _: () = assert!(GIANT_BLOCKS as usize == GIANT_TREES * TREE_BLOCKS);
-const _: () =
-    assert!(1 << crate::Order::GIANT.get() == GIANT_BLOCKS << crate::Order::PAGEBLOCK.get());
+pub(crate) const GIB_BLOCKS: u32 = 512;
+const _: () = assert!(GIB_BLOCKS as usize == GIB_TREES * TREE_BLOCKS);
+const _: () = assert!(1 << crate::Order::GIB.get() == GIB_BLOCKS << crate::Order::PAGEBLOCK.get());
 
 const COUNT: u32 = 0x3ff;
 const HUGE: u32 = 1 << 10;
@@ -43,9 +42,9 @@ const USE: u32 = 1 << 16;
 /// A CPU raises the count before it uses a free pageblock, and lowers the count after it has freed
 /// one. So a count of 0 means that all pageblocks are free and that no CPU is about to use one.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) struct Giant(u32);
+pub(crate) struct Gib(u32);
 
-impl Giant {
+impl Gib {
     /// Returns the value with these bits.
     #[cfg(not(ebb_model))]
     pub(crate) const fn from_bits(bits: u32) -> Self {
@@ -112,9 +111,9 @@ impl Giant {
     }
 }
 
-impl fmt::Debug for Giant {
+impl fmt::Debug for Gib {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Giant")
+        f.debug_struct("Gib")
             .field("count", &self.count())
             .field("huge", &self.is_huge())
             .field("touched", &self.is_touched())
@@ -129,9 +128,9 @@ impl fmt::Debug for Giant {
 /// all pageblocks as they were left.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct AtomicGiant(AtomicU32);
+pub(crate) struct AtomicGib(AtomicU32);
 
-impl AtomicGiant {
+impl AtomicGib {
     #[cfg(all(test, ebb_model))]
     pub(crate) fn zero() -> Self {
         Self(AtomicU32::new(0))
@@ -139,14 +138,14 @@ impl AtomicGiant {
 
     /// Reads the state.
     #[inline]
-    pub(crate) fn load(&self) -> Giant {
-        Giant(self.0.load(Ordering::Acquire))
+    pub(crate) fn load(&self) -> Gib {
+        Gib(self.0.load(Ordering::Acquire))
     }
 
     /// Replaces `old` by `new` with one compare-and-swap. Returns `false` if the value was not
     /// `old`. For callers that bound their number of attempts.
     #[cfg(not(ebb_model))]
-    pub(crate) fn exchange(&self, old: Giant, new: Giant) -> bool {
+    pub(crate) fn exchange(&self, old: Gib, new: Gib) -> bool {
         self.0
             .compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -154,7 +153,7 @@ impl AtomicGiant {
 
     /// Applies `step` until the exchange succeeds, and returns the old value. Returns `None` if
     /// `step` refuses a value. Bounded by the progress of others.
-    fn update(&self, step: impl Fn(Giant) -> Option<Giant>) -> Option<Giant> {
+    fn update(&self, step: impl Fn(Gib) -> Option<Gib>) -> Option<Gib> {
         let mut old = self.load();
         loop {
             let new = step(old)?;
@@ -163,7 +162,7 @@ impl AtomicGiant {
                 .compare_exchange_weak(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)
             {
                 Ok(_) => return Some(old),
-                Err(now) => old = Giant(now),
+                Err(now) => old = Gib(now),
             }
         }
     }
@@ -212,7 +211,7 @@ impl AtomicGiant {
 
     /// Clears the flag `touched` if the state is still `seen`. The caller has marked the pageblocks
     /// as touched.
-    pub(crate) fn settled(&self, seen: Giant) {
+    pub(crate) fn settled(&self, seen: Gib) {
         // If this fails, another CPU has done it, or the GiB was used again.
         let _ = self.0.compare_exchange(
             seen.0,
@@ -236,10 +235,10 @@ impl AtomicGiant {
     /// If the count is lower than `blocks`.
     #[inline]
     pub(crate) fn leave_many(&self, blocks: u32) -> bool {
-        let old = Giant(self.0.fetch_sub(blocks, Ordering::AcqRel));
+        let old = Gib(self.0.fetch_sub(blocks, Ordering::AcqRel));
         assert!(
             old.count() >= blocks,
-            "{blocks} blocks left a giant that fewer are in: {old:?}"
+            "{blocks} blocks left a GiB that fewer are in: {old:?}"
         );
         old.count() == blocks
     }
@@ -253,7 +252,7 @@ impl AtomicGiant {
     pub(crate) fn take(&self, mobility: Mobility) -> bool {
         self.update(|old| {
             let taken = old.0 & !MOBILITY | HUGE | (mobility as u32) << MOBILITY_SHIFT;
-            old.is_free().then_some(Giant(taken))
+            old.is_free().then_some(Gib(taken))
         })
         .is_some()
     }
@@ -266,9 +265,9 @@ impl AtomicGiant {
         self.update(|old| {
             assert!(
                 old.is_huge(),
-                "freed a giant that is not allocated whole: {old:?}"
+                "freed a GiB that is not allocated whole: {old:?}"
             );
-            Some(Giant((old.0 & !HUGE | TOUCHED).wrapping_add(USE)))
+            Some(Gib((old.0 & !HUGE | TOUCHED).wrapping_add(USE)))
         });
     }
 
@@ -280,7 +279,7 @@ impl AtomicGiant {
     pub(crate) fn join(&self, blocks: u32, mobility: Mobility) -> bool {
         self.update(|old| {
             let joined = old.0 & !(COUNT | MOBILITY) | HUGE | (mobility as u32) << MOBILITY_SHIFT;
-            (old.count() == blocks && !old.is_huge()).then_some(Giant(joined))
+            (old.count() == blocks && !old.is_huge()).then_some(Gib(joined))
         })
         .is_some()
     }
@@ -288,6 +287,6 @@ impl AtomicGiant {
     /// Turns an allocation of the whole GiB into allocations of its `blocks` pageblocks, whose
     /// states the caller has marked as allocated.
     pub(crate) fn split(&self, blocks: u32) {
-        self.update(|old| Some(Giant(old.0 & !(HUGE | TOUCHED) | blocks)));
+        self.update(|old| Some(Gib(old.0 & !(HUGE | TOUCHED) | blocks)));
     }
 }

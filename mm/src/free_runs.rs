@@ -17,7 +17,7 @@ impl Attached<'_> {
     /// Returns the runs of free frames in `block` in ascending order. Returns no run if the
     /// pageblock is not partly used. Frames in a per-CPU cache count as used. The runs stay free
     /// until a CPU of the guest runs.
-    pub fn pieces_of(&self, block: &BlockView) -> impl Iterator<Item = FrameRange> {
+    pub fn free_runs(&self, block: &BlockView) -> impl Iterator<Item = FrameRange> {
         let start = block.start;
         let line = || {
             let (zone, index) = self.locate(start)?;

@@ -13,7 +13,7 @@ use std::{
 
 use arena::{range, with};
 use ebb_mm::{
-    AllocError, Allocator, Config, Events, Frame, FrameRange, Front, Mobility, Order,
+    AllocError, Allocator, Config, CpuCache, Events, Frame, FrameRange, Mobility, Order,
     PAGEBLOCK_FRAMES, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
 };
 
@@ -62,33 +62,33 @@ fn order(order: u8) -> Order {
     Order::new(order).expect("an order")
 }
 
-fn get(a: &Allocator<'_>, front: &mut Front, of: Order) -> Result<Frame, AllocError> {
+fn get(a: &Allocator<'_>, cache: &mut CpuCache, of: Order) -> Result<Frame, AllocError> {
     a.allocate(
-        front,
+        cache,
         Request::new(of, Mobility::Movable).reserve(Reserve::Use),
     )
 }
 
-fn many(a: &Allocator<'_>, front: &mut Front, frames: u64) -> Vec<Frame> {
+fn many(a: &Allocator<'_>, cache: &mut CpuCache, frames: u64) -> Vec<Frame> {
     (0..frames)
-        .map(|_| get(a, front, Order::BASE).expect("there is memory"))
+        .map(|_| get(a, cache, Order::BASE).expect("there is memory"))
         .collect()
 }
 
-fn free(a: &Allocator<'_>, front: &mut Front, frames: &[Frame]) {
+fn free(a: &Allocator<'_>, cache: &mut CpuCache, frames: &[Frame]) {
     for &frame in frames {
-        a.free(front, frame, Order::BASE);
+        a.free(cache, frame, Order::BASE);
     }
 }
 
 #[test]
-fn fronts_break_up_blocks_in_trees_of_their_own() {
+fn caches_break_up_blocks_in_trees_of_their_own() {
     in_memory(8 * TREE, &(), |a| {
-        let mut fronts = [Front::new(), Front::new(), Front::new()];
+        let mut caches = [CpuCache::new(), CpuCache::new(), CpuCache::new()];
         let mut taken = [const { Vec::new() }; 3];
         for _ in 0..4 {
-            for (front, taken) in fronts.iter_mut().zip(&mut taken) {
-                taken.extend(many(a, front, PAGEBLOCK_FRAMES));
+            for (cache, taken) in caches.iter_mut().zip(&mut taken) {
+                taken.extend(many(a, cache, PAGEBLOCK_FRAMES));
             }
         }
         let pairs = taken.each_ref().map(|taken| {
@@ -101,9 +101,9 @@ fn fronts_break_up_blocks_in_trees_of_their_own() {
         });
         let all: HashSet<_> = pairs.iter().flatten().collect();
         assert_eq!(all.len(), 3, "each has its own");
-        for (front, taken) in fronts.iter_mut().zip(&taken) {
-            free(a, front, taken);
-            a.drain(front);
+        for (cache, taken) in caches.iter_mut().zip(&taken) {
+            free(a, cache, taken);
+            a.drain(cache);
         }
     });
 }
@@ -111,7 +111,7 @@ fn fronts_break_up_blocks_in_trees_of_their_own() {
 /// Two caches that begin at the same time both find the same unused trees. Each breaks up one block
 /// there, and after that they use different trees.
 #[test]
-fn fronts_that_begin_at_once_come_apart() {
+fn caches_that_begin_at_once_come_apart() {
     const BLOCK: usize = 512;
     for _ in 0..300 {
         in_memory(16 * TREE, &(), |a| {
@@ -123,16 +123,16 @@ fn fronts_that_begin_at_once_come_apart() {
                 }
             };
             let take = || {
-                let mut front = Front::new();
+                let mut cache = CpuCache::new();
                 meet(2);
-                let mut frames = many(a, &mut front, 1);
+                let mut frames = many(a, &mut cache, 1);
                 // Neither uses up its block before the other has one.
                 meet(4);
-                frames.extend(many(a, &mut front, 4 * BLOCK as u64 - 1));
+                frames.extend(many(a, &mut cache, 4 * BLOCK as u64 - 1));
                 // Neither returns its block during the other's search.
                 meet(6);
-                free(a, &mut front, &frames);
-                a.drain(&mut front);
+                free(a, &mut cache, &frames);
+                a.drain(&mut cache);
                 let pairs = frames.iter().skip(BLOCK);
                 pairs.map(|frame| frame.number() / (2 * TREE)).collect()
             };
@@ -146,9 +146,9 @@ fn fronts_that_begin_at_once_come_apart() {
 }
 
 #[test]
-fn what_a_front_holds_is_found_when_nothing_else_is_left() {
+fn what_a_cache_holds_is_found_when_nothing_else_is_left() {
     in_memory(TREE, &(), |a| {
-        let (mut one, mut other) = (Front::new(), Front::new());
+        let (mut one, mut other) = (CpuCache::new(), CpuCache::new());
         let frame = get(a, &mut one, Order::BASE).expect("all is free");
         let mut whole = Vec::new();
         while let Ok(block) = get(a, &mut other, Order::PAGEBLOCK) {
@@ -182,35 +182,35 @@ fn what_a_front_holds_is_found_when_nothing_else_is_left() {
 }
 
 #[test]
-fn a_block_that_is_whole_but_for_a_front_is_given_back() {
+fn a_block_that_is_whole_but_for_a_cache_is_given_back() {
     in_memory(4 * TREE, &(), |a| {
-        let mut front = Front::new();
-        let frames = many(a, &mut front, 6 * 64);
-        let elsewhere = many(a, &mut front, 128 + 512);
+        let mut cache = CpuCache::new();
+        let frames = many(a, &mut cache, 6 * 64);
+        let elsewhere = many(a, &mut cache, 128 + 512);
         let block = frames[0];
         assert!(block.is_aligned(Order::PAGEBLOCK));
-        free(a, &mut front, &elsewhere[..128]);
+        free(a, &mut cache, &elsewhere[..128]);
         assert!(a.isolate(block).is_none(), "frames of it are in use");
-        free(a, &mut front, &frames);
-        assert!(a.isolate(block).is_none(), "words of it are in the front");
+        free(a, &mut cache, &frames);
+        assert!(a.isolate(block).is_none(), "words of it are in the cache");
         // Needs the entry of one of the words.
-        free(a, &mut front, &elsewhere[128..129]);
+        free(a, &mut cache, &elsewhere[128..129]);
         let isolated = a.isolate(block).expect("all of it was given back");
         a.put_back(isolated, ebb_mm::PutBack::Unchanged);
-        assert!(front.held() > 0, "the rest was not");
-        free(a, &mut front, &elsewhere[129..]);
-        a.drain(&mut front);
+        assert!(cache.held() > 0, "the rest was not");
+        free(a, &mut cache, &elsewhere[129..]);
+        a.drain(&mut cache);
     });
 }
 
 #[test]
-fn the_reporter_need_not_wait_for_a_front_to_be_drained() {
+fn the_reporter_need_not_wait_for_a_cache_to_be_drained() {
     let calls = Calls::default();
     in_memory(4 * TREE, &calls, |a| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         let mut reporter = Reporter::new();
-        let frames = many(a, &mut front, 2 * 64);
-        let run = get(a, &mut front, order(4)).expect("there is memory");
+        let frames = many(a, &mut cache, 2 * 64);
+        let run = get(a, &mut cache, order(4)).expect("there is memory");
         a.set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
         let mut now = Duration::ZERO;
@@ -218,20 +218,20 @@ fn the_reporter_need_not_wait_for_a_front_to_be_drained() {
             now = next;
         }
         let before = calls.count();
-        a.free(&mut front, run, order(4));
-        free(a, &mut front, &frames[..127]);
+        a.free(&mut cache, run, order(4));
+        free(a, &mut cache, &frames[..127]);
         assert_eq!(calls.count(), before, "a frame is in use");
-        free(a, &mut front, &frames[127..]);
+        free(a, &mut cache, &frames[127..]);
         assert_eq!(calls.count(), before + 1, "the block is free");
         assert_eq!(a.stats().unreported_free_frames, PAGEBLOCK_FRAMES);
-        a.drain(&mut front);
+        a.drain(&mut cache);
     });
 }
 
 /// The frames of one word, freed before and after one of another mobility is allocated. Frames
 /// freed before go to the slot, those freed after go to the word's entry.
 #[test]
-fn a_word_is_whole_wherever_in_the_front_its_frames_are() {
+fn a_word_is_whole_wherever_in_the_cache_its_frames_are() {
     // The number of the word's frames that are allocated, freed before, freed after, and then
     // allocated again.
     let cases = [
@@ -245,7 +245,7 @@ fn a_word_is_whole_wherever_in_the_front_its_frames_are() {
     for (taken, before, after, again) in cases {
         let calls = Calls::default();
         in_memory(4 * TREE, &calls, |a| {
-            let mut front = Front::new();
+            let mut cache = CpuCache::new();
             let mut reporter = Reporter::new();
             a.set_reporting_order(Some(Order::PAGEBLOCK))
                 .expect("an order that can be given back");
@@ -255,44 +255,44 @@ fn a_word_is_whole_wherever_in_the_front_its_frames_are() {
             }
             let told = calls.count();
             let request = Request::new(Order::BASE, Mobility::Unmovable);
-            let first = a.allocate(&mut front, request).expect("there is memory");
-            let mut frames = many(a, &mut front, taken);
+            let first = a.allocate(&mut cache, request).expect("there is memory");
+            let mut frames = many(a, &mut cache, taken);
             let rest = frames.split_off(before);
-            free(a, &mut front, &frames);
-            let second = a.allocate(&mut front, request).expect("there is memory");
+            free(a, &mut cache, &frames);
+            let second = a.allocate(&mut cache, request).expect("there is memory");
             let last = rest.len().min(after) - usize::from(again == 0);
-            free(a, &mut front, &rest[..last]);
-            let more = many(a, &mut front, again);
-            free(a, &mut front, &rest[last + 1..]);
-            free(a, &mut front, &more);
+            free(a, &mut cache, &rest[..last]);
+            let more = many(a, &mut cache, again);
+            free(a, &mut cache, &rest[last + 1..]);
+            free(a, &mut cache, &more);
             assert_eq!(calls.count(), told, "a frame is in use");
-            free(a, &mut front, &rest[last..=last]);
+            free(a, &mut cache, &rest[last..=last]);
             assert_eq!(calls.count(), told + 1, "{taken} {before} {after} {again}");
-            free(a, &mut front, &[first, second]);
-            a.drain(&mut front);
+            free(a, &mut cache, &[first, second]);
+            a.drain(&mut cache);
         });
     }
 }
 
 #[test]
-fn a_run_taken_again_and_again_stays_in_the_front() {
+fn a_run_taken_again_and_again_stays_in_the_cache() {
     in_memory(TREE, &(), |a| {
-        let mut front = Front::new();
+        let mut cache = CpuCache::new();
         for of in (1..=9).map(order) {
-            let first = get(a, &mut front, of).expect("there is memory");
+            let first = get(a, &mut cache, of).expect("there is memory");
             for _ in 0..10 {
-                a.free(&mut front, first, of);
-                assert_eq!(front.held(), of.frames());
-                assert_eq!(get(a, &mut front, of), Ok(first));
+                a.free(&mut cache, first, of);
+                assert_eq!(cache.held(), of.frames());
+                assert_eq!(get(a, &mut cache, of), Ok(first));
             }
             // A request of another mobility does not get it.
-            a.free(&mut front, first, of);
+            a.free(&mut cache, first, of);
             let request = Request::new(of, Mobility::Unmovable).reserve(Reserve::Use);
-            let other = a.allocate(&mut front, request).expect("there is memory");
+            let other = a.allocate(&mut cache, request).expect("there is memory");
             assert_ne!(other, first);
-            a.free(&mut front, other, of);
-            a.drain(&mut front);
-            assert_eq!(front.held(), 0);
+            a.free(&mut cache, other, of);
+            a.drain(&mut cache);
+            assert_eq!(cache.held(), 0);
         }
         assert_eq!(a.stats().free_frames, TREE);
     });

@@ -6,7 +6,7 @@
 use super::{COMPACTORS, Patience, Room, empty, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ebb_mm::{BlockPlace, EmptyingGiant, Frame, Mobility, NoGiant};
+use ebb_mm::{BlockPlace, EmptyingGib, Frame, Mobility, NoGib};
 use machine::arch::clock::{self, Nanos};
 use machine::memory::{allocator, percpu, pressure};
 use machine::sched;
@@ -52,20 +52,20 @@ pub(crate) fn take() -> Option<Frame> {
 }
 
 /// Begins with the cheapest GiB of a zone.
-fn begin(zone: usize) -> Option<EmptyingGiant> {
+fn begin(zone: usize) -> Option<EmptyingGib> {
     for _ in 0..WAITS {
         {
             let mut compactor = COMPACTORS[zone].lock();
-            match compactor.plan_giant(now(), allocator()) {
+            match compactor.plan_gib(now(), allocator()) {
                 Ok(plan) => {
-                    let begun = compactor.begin_giant(allocator(), plan);
+                    let begun = compactor.begin_gib(allocator(), plan);
                     if begun.is_some() {
                         return begun;
                     }
                     // A block was taken since the look: the host, too, has some for a moment.
                 }
-                Err(NoGiant::Nowhere) => return None,
-                Err(NoGiant::Busy) => {}
+                Err(NoGib::Nowhere) => return None,
+                Err(NoGib::Busy) => {}
             }
         }
         if !pause() {
@@ -85,19 +85,19 @@ fn pause() -> bool {
 }
 
 fn try_zone(zone: usize, mover: &mut Mover) -> Option<Frame> {
-    let mut giant = begin(zone)?;
+    let mut gib = begin(zone)?;
     let mut given_up = false;
     let (mut passes, mut waits) = (PASSES, JOIN_WAITS);
     while passes != 0 && waits != 0 {
-        given_up = !empty_all(&giant, mover);
+        given_up = !empty_all(&gib, mover);
         if given_up {
             break;
         }
-        match allocator().take_emptied_giant(giant, Mobility::Movable) {
+        match allocator().take_emptied_gib(gib, Mobility::Movable) {
             Ok(frame) => return Some(frame),
-            Err(left) => giant = left,
+            Err(left) => gib = left,
         }
-        if is_empty(&giant) {
+        if is_empty(&gib) {
             // Another CPU looks for a block in it, or the host does, and may have been interrupted.
             waits -= 1;
             given_up = !pause();
@@ -109,19 +109,19 @@ fn try_zone(zone: usize, mover: &mut Mover) -> Option<Frame> {
         }
     }
     let mut compactor = COMPACTORS[zone].lock();
-    compactor.end_giant(now(), allocator(), giant, given_up);
+    compactor.end_gib(now(), allocator(), gib, given_up);
     None
 }
 
 /// Whether nothing of a GiB is in use any more.
-fn is_empty(giant: &EmptyingGiant) -> bool {
-    let mut blocks = giant.blocks(allocator());
+fn is_empty(gib: &EmptyingGib) -> bool {
+    let mut blocks = gib.blocks(allocator());
     blocks.all(|block| allocator().frames_left(block) == 0)
 }
 
 /// Moves what is in a GiB elsewhere, as far as it moves; false: there is no room, or the caller is being killed.
-fn empty_all(giant: &EmptyingGiant, mover: &mut Mover) -> bool {
-    giant.blocks(allocator()).all(|block| {
+fn empty_all(gib: &EmptyingGib, mover: &mut Mover) -> bool {
+    gib.blocks(allocator()).all(|block| {
         if allocator().frames_left(block) == 0 {
             return true;
         }

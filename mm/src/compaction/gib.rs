@@ -1,12 +1,12 @@
-//! Compaction of a whole GiB: select the GiB that is the cheapest to empty ([`GiantPlan`]), and
-//! take all of it out while its frames are migrated ([`EmptyingGiant`]).
+//! Compaction of a whole GiB: select the GiB that is the cheapest to empty ([`GibPlan`]), and
+//! take all of it out while its frames are migrated ([`EmptyingGib`]).
 
 use core::time::Duration;
 
 use crate::{
     Allocator, Frame, Mobility, Order,
     frame::PAGEBLOCK_FRAMES,
-    giant::GIANT_BLOCKS,
+    gib::GIB_BLOCKS,
     state::{Class, State},
     summary::TREE_BLOCKS,
     whole::blocks_from,
@@ -21,9 +21,9 @@ const JOIN_ATTEMPTS: usize = 1000;
 
 /// A GiB that compaction can empty, and the cost of that.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct GiantPlan {
+pub struct GibPlan {
     zone: usize,
-    giant: usize,
+    gib: usize,
     /// Number of single frames that must be migrated.
     pub frames: u64,
     /// Number of pageblocks allocated as a whole, which must be split and migrated.
@@ -32,7 +32,7 @@ pub struct GiantPlan {
 
 /// Why compaction can empty no GiB.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum NoGiant {
+pub enum NoGib {
     /// Pageblocks are isolated at the moment, for example to be reported, or are being emptied. A
     /// later attempt can succeed.
     Busy,
@@ -46,9 +46,9 @@ pub enum NoGiant {
 /// If this value is dropped, the free frames of the GiB are lost.
 #[derive(Debug)]
 #[must_use = "what is free of it is lost unless it is given back"]
-pub struct EmptyingGiant {
+pub struct EmptyingGib {
     zone: usize,
-    giant: usize,
+    gib: usize,
     first: usize,
 }
 
@@ -73,43 +73,39 @@ impl Compactor {
     /// Reads two bytes for each pageblock of each GiB whose memory is all movable.
     ///
     /// # Errors
-    /// Fails with [`NoGiant`] if no GiB can be emptied.
-    pub fn plan_giant(
-        &mut self,
-        now: Duration,
-        allocator: &Allocator<'_>,
-    ) -> Result<GiantPlan, NoGiant> {
+    /// Fails with [`NoGib`] if no GiB can be emptied.
+    pub fn plan_gib(&mut self, now: Duration, allocator: &Allocator<'_>) -> Result<GibPlan, NoGib> {
         let zone = allocator.zone(self.zone());
         let stays = zone.zone.marks.load().min;
-        let needed = stays.saturating_add(Order::GIANT.frames());
+        let needed = stays.saturating_add(Order::GIB.frames());
         let free = zone.zone.free_frames();
         if free + zone.zone.isolated_frames() < needed {
-            return Err(NoGiant::Nowhere);
+            return Err(NoGib::Nowhere);
         }
         if free < needed {
-            return Err(NoGiant::Busy);
+            return Err(NoGib::Busy);
         }
         let mut best: Option<(usize, Contents)> = None;
-        let mut none = NoGiant::Nowhere;
-        for giant in 0..zone.zone.arrays.giants.len() {
-            let Some(first) = zone.zone.first_tree(giant) else {
+        let mut none = NoGib::Nowhere;
+        for gib in 0..zone.zone.arrays.gibs.len() {
+            let Some(first) = zone.zone.first_tree(gib) else {
                 continue;
             };
-            match self.giant_contents(now, zone, giant, first) {
+            match self.gib_contents(now, zone, gib, first) {
                 Ok(found) => {
                     if best.is_none_or(|(_, best)| found.cost() < best.cost()) {
-                        best = Some((giant, found));
+                        best = Some((gib, found));
                     }
                 }
-                Err(NoGiant::Busy) => none = NoGiant::Busy,
-                Err(NoGiant::Nowhere) => {}
+                Err(NoGib::Busy) => none = NoGib::Busy,
+                Err(NoGib::Nowhere) => {}
             }
         }
-        let (giant, found) = best.ok_or(none)?;
+        let (gib, found) = best.ok_or(none)?;
         // There is room elsewhere: the free frames beyond a GiB.
-        Ok(GiantPlan {
+        Ok(GibPlan {
             zone: self.zone(),
-            giant,
+            gib,
             frames: found.frames,
             wholes: found.wholes,
         })
@@ -119,16 +115,16 @@ impl Compactor {
     ///
     /// # Errors
     /// Fails if something in it cannot be migrated, or not at the moment.
-    fn giant_contents(
+    fn gib_contents(
         &mut self,
         now: Duration,
         at: ZoneRef<'_, '_>,
-        giant: usize,
+        gib: usize,
         first: usize,
-    ) -> Result<Contents, NoGiant> {
+    ) -> Result<Contents, NoGib> {
         let zone = at.zone;
-        if zone.arrays.giants[giant].load().is_huge() {
-            return Err(NoGiant::Nowhere);
+        if zone.arrays.gibs[gib].load().is_huge() {
+            return Err(NoGib::Nowhere);
         }
         let blocks = blocks_from(first);
         let trees = first..blocks.end / TREE_BLOCKS;
@@ -138,7 +134,7 @@ impl Compactor {
             others.into_iter().all(|other| summary.of(other) == 0)
         };
         if !trees.into_iter().all(moves) {
-            return Err(NoGiant::Nowhere);
+            return Err(NoGib::Nowhere);
         }
         let mut found = Contents::default();
         let mut busy = false;
@@ -150,7 +146,7 @@ impl Compactor {
                 _ if state.is_emptying() => busy = true,
                 Class::Partial(Mobility::Movable) | Class::Full(Mobility::Movable) => {
                     if self.stuck.holds(now, block, used) {
-                        return Err(NoGiant::Nowhere);
+                        return Err(NoGib::Nowhere);
                     }
                     if state.is_huge() {
                         found.wholes += 1;
@@ -159,11 +155,11 @@ impl Compactor {
                     }
                 }
                 Class::Isolated => busy = true,
-                Class::Partial(_) | Class::Full(_) => return Err(NoGiant::Nowhere),
+                Class::Partial(_) | Class::Full(_) => return Err(NoGib::Nowhere),
             }
         }
         if busy {
-            return Err(NoGiant::Busy);
+            return Err(NoGib::Busy);
         }
         Ok(found)
     }
@@ -173,12 +169,8 @@ impl Compactor {
     ///
     /// The caller migrates single frames to those of [`targets`](Self::targets), or to any others
     /// that it allocates, and pageblocks to others that it allocates.
-    pub fn begin_giant(
-        &mut self,
-        allocator: &Allocator<'_>,
-        plan: GiantPlan,
-    ) -> Option<EmptyingGiant> {
-        let first = allocator.zone(plan.zone).zone.first_tree(plan.giant)?;
+    pub fn begin_gib(&mut self, allocator: &Allocator<'_>, plan: GibPlan) -> Option<EmptyingGib> {
+        let first = allocator.zone(plan.zone).zone.first_tree(plan.gib)?;
         for block in blocks_from(first) {
             let begun = allocator.set_aside(plan.zone, block, |at| {
                 let free = |state: &crate::state::AtomicState| state.begin_emptying(State::is_free);
@@ -193,9 +185,9 @@ impl Compactor {
                 return None;
             }
         }
-        Some(EmptyingGiant {
+        Some(EmptyingGib {
             zone: plan.zone,
-            giant: plan.giant,
+            gib: plan.gib,
             first,
         })
     }
@@ -203,15 +195,15 @@ impl Compactor {
     /// Ends the emptying of a GiB, and gives it back pageblock by pageblock. Unless `given_up` says
     /// that compaction stopped for another reason, pageblocks with frames in use are remembered as
     /// ones that cannot be emptied.
-    pub fn end_giant(
+    pub fn end_gib(
         &mut self,
         now: Duration,
         allocator: &Allocator<'_>,
-        giant: EmptyingGiant,
+        gib: EmptyingGib,
         given_up: bool,
     ) {
-        for block in blocks_from(giant.first) {
-            let left = allocator.end_block(allocator.place(giant.zone, block));
+        for block in blocks_from(gib.first) {
+            let left = allocator.end_block(allocator.place(gib.zone, block));
             if left != 0 && !given_up {
                 self.stuck.note(now, block, left);
             }
@@ -219,7 +211,7 @@ impl Compactor {
     }
 }
 
-impl EmptyingGiant {
+impl EmptyingGib {
     /// Iterates over the positions of the pageblocks of the GiB.
     pub fn blocks<'a>(
         &self,
@@ -231,33 +223,32 @@ impl EmptyingGiant {
 }
 
 impl Allocator<'_> {
-    /// Allocates an emptied GiB at [`Order::GIANT`] with this mobility, and returns its first
+    /// Allocates an emptied GiB at [`Order::GIB`] with this mobility, and returns its first
     /// frame.
     ///
     /// # Errors
     /// Fails if frames of the GiB are still in use, and returns the GiB.
-    pub fn take_emptied_giant(
+    pub fn take_emptied_gib(
         &self,
-        giant: EmptyingGiant,
+        gib: EmptyingGib,
         mobility: Mobility,
-    ) -> Result<Frame, EmptyingGiant> {
-        let at = self.zone(giant.zone);
-        let states = &at.zone.arrays.states[blocks_from(giant.first)];
+    ) -> Result<Frame, EmptyingGib> {
+        let at = self.zone(gib.zone);
+        let states = &at.zone.arrays.states[blocks_from(gib.first)];
         let empty = states.iter().all(|state| state.load().used() == 0);
-        let word = &at.zone.arrays.giants[giant.giant];
+        let word = &at.zone.arrays.gibs[gib.gib];
         // After the GiB is allocated as a whole, no CPU reads the states of its pageblocks. So they
         // can be set to free.
-        if !empty || !(0..JOIN_ATTEMPTS).any(|_| word.join(GIANT_BLOCKS, mobility)) {
-            return Err(giant);
+        if !empty || !(0..JOIN_ATTEMPTS).any(|_| word.join(GIB_BLOCKS, mobility)) {
+            return Err(gib);
         }
-        for block in blocks_from(giant.first) {
+        for block in blocks_from(gib.first) {
             let change = at.zone.arrays.states[block].end_emptying();
             at.count_free_class(block, change);
         }
-        let frame = at.zone.first_frame(giant.first * TREE_BLOCKS);
-        at.zone.hand_out(frame, Order::GIANT);
-        at.zone
-            .count_isolated(-(Order::GIANT.frames().cast_signed()));
+        let frame = at.zone.first_frame(gib.first * TREE_BLOCKS);
+        at.zone.hand_out(frame, Order::GIB);
+        at.zone.count_isolated(-(Order::GIB.frames().cast_signed()));
         Ok(frame)
     }
 }

@@ -14,26 +14,26 @@ use crate::{
     bitmap::{WORD_FRAMES, WORDS},
 };
 
-/// The number of entries (the code calls them places). A cache holds frames of at most this many
+/// The number of entries. A cache holds frames of at most this many
 /// words. At most three of them are words that frames are handed out from, one for each mobility.
 ///
-/// The home of a word is the entry with the word's number modulo this constant, so that a lookup
-/// costs one comparison. A word is in another entry if a second word with the same home was freed
-/// later.
-pub(crate) const PLACES: usize = 8;
+/// The preferred entry of a word is the entry with the word's number modulo this constant, so that
+/// a lookup costs one comparison. A word is in another entry if a second word with the same
+/// preferred entry was freed later.
+pub(crate) const ENTRIES: usize = 8;
 /// The entry of no word, which is always empty.
-const NOWHERE: usize = PLACES;
+const NO_ENTRY: usize = ENTRIES;
 
 /// A set of frames of one bitmap word.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct GroupMask {
     /// The number of the word: the number of its first frame divided by 64.
     pub(crate) word: u64,
     /// A bit for each of its frames; 1 = in the set.
     pub(crate) mask: u64,
 }
 
-impl Piece {
+impl GroupMask {
     /// The empty set, of no word.
     pub(crate) const NONE: Self = Self {
         word: u64::MAX,
@@ -96,7 +96,7 @@ struct Slot {
     /// The number of the frame of bit 0.
     base: u64,
     /// The index of the word's entry. The word keeps it even if it has no frames.
-    place: usize,
+    entry: usize,
 }
 
 /// The number of no frame, and not of the first frame of a word either.
@@ -107,17 +107,17 @@ impl Slot {
         latest: NO_FRAME,
         mask: 0,
         base: NO_FRAME,
-        place: NOWHERE,
+        entry: NO_ENTRY,
     };
 
     /// Returns all frames of the slot.
-    fn piece(self) -> Piece {
+    fn frames(self) -> GroupMask {
         let latest = if self.latest == NO_FRAME {
             0
         } else {
-            Piece::of(Frame::new(self.latest)).mask
+            GroupMask::of(Frame::new(self.latest)).mask
         };
-        Piece {
+        GroupMask {
             word: self.base / u64::from(WORD_FRAMES),
             mask: self.mask | latest,
         }
@@ -131,32 +131,32 @@ impl Slot {
 
 /// The single frames of a per-CPU cache by their bitmap words, each word in one entry.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct GroupCache {
     /// For each mobility, the word that frames are handed out from.
     slots: [Slot; Mobility::COUNT],
     /// The entries of these words, a bit for each.
-    slot_places: u16,
+    slot_entries: u16,
     /// The mobility of the last allocation, which is likely to be that of the next free.
     recent: Mobility,
     /// The entries: in each the freed frames of one word.
-    places: [Piece; PLACES + 1],
+    entries: [GroupMask; ENTRIES + 1],
     /// For each mobility, the entries of words that frames were handed out from, a bit for each.
     /// Frames freed to these words are handed out again, however few they are.
     own: [u16; Mobility::COUNT],
-    /// The entries whose word is not at home, a bit for each.
-    away: u16,
+    /// The entries whose word is not in its preferred entry, a bit for each.
+    displaced: u16,
 }
 
-impl Words {
-    /// Returns an empty set of words.
+impl GroupCache {
+    /// Returns a cache without frames.
     pub(crate) const fn new() -> Self {
         Self {
             slots: [Slot::NONE; Mobility::COUNT],
-            slot_places: 1 << NOWHERE,
+            slot_entries: 1 << NO_ENTRY,
             recent: Mobility::Movable,
-            places: [Piece::NONE; PLACES + 1],
+            entries: [GroupMask::NONE; ENTRIES + 1],
             own: [0; Mobility::COUNT],
-            away: 0,
+            displaced: 0,
         }
     }
 
@@ -193,7 +193,7 @@ impl Words {
     #[inline(never)]
     pub(crate) fn pop_freed(&mut self, mobility: Mobility) -> Option<Frame> {
         let slot = &mut self.slots[mobility.index()];
-        let freed = &mut self.places[slot.place];
+        let freed = &mut self.entries[slot.entry];
         if freed.mask == 0 {
             return None;
         }
@@ -206,7 +206,7 @@ impl Words {
     /// `mobility` from.
     pub(crate) fn is_used_up(&self, mobility: Mobility) -> bool {
         let slot = self.slots[mobility.index()];
-        slot.is_empty() && self.places[slot.place].mask == 0
+        slot.is_empty() && self.entries[slot.entry].mask == 0
     }
 
     /// Returns an upper bound on the number of frames that this cache holds of the pageblock number
@@ -214,8 +214,8 @@ impl Words {
     #[inline]
     pub(crate) fn most_of_block(&self, block: u64) -> u64 {
         let inside = |word: u64| u64::from(word / WORDS as u64 == block);
-        let places = self.places[..PLACES].iter();
-        let words = places.map(|piece| inside(piece.word)).sum::<u64>();
+        let entries = self.entries[..ENTRIES].iter();
+        let words = entries.map(|group| inside(group.word)).sum::<u64>();
         // A word that frames are handed out from has an entry too.
         words * u64::from(WORD_FRAMES)
     }
@@ -223,72 +223,72 @@ impl Words {
     /// Returns all frames that this cache holds. Each occurs once, but those of one bitmap word may
     /// be in several sets.
     #[inline]
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
-        let slots = self.slots.iter().map(|slot| slot.piece());
-        slots.chain(self.places[..PLACES].iter().copied())
+    pub(crate) fn masks(&self) -> impl Iterator<Item = GroupMask> {
+        let slots = self.slots.iter().map(|slot| slot.frames());
+        slots.chain(self.entries[..ENTRIES].iter().copied())
     }
 
-    /// Returns the freed frames in the entry `place`. If the cache hands out frames from its word,
+    /// Returns the freed frames in `entry`. If the cache hands out frames from its word,
     /// those in the slot are not included.
     #[inline]
-    pub(crate) fn freed(&self, place: usize) -> Piece {
-        self.places[place]
+    pub(crate) fn freed(&self, entry: usize) -> GroupMask {
+        self.entries[entry]
     }
 
-    /// Takes a freed frame out of the entry `place`. Returns `None` if it has none.
-    pub(crate) fn pop_at(&mut self, place: usize) -> Option<Frame> {
-        self.places[place].pop()
+    /// Takes a freed frame out of `entry`. Returns `None` if it has none.
+    pub(crate) fn pop_at(&mut self, entry: usize) -> Option<Frame> {
+        self.entries[entry].pop()
     }
 
-    /// Returns whether this cache handed out frames of the word in the entry `place` for
+    /// Returns whether this cache handed out frames of the word in `entry` for
     /// `mobility`.
     #[inline]
-    pub(crate) fn is_own(&self, place: usize, mobility: Mobility) -> bool {
-        self.own[mobility.index()] & 1 << place != 0
+    pub(crate) fn is_own(&self, entry: usize, mobility: Mobility) -> bool {
+        self.own[mobility.index()] & 1 << entry != 0
     }
 
-    /// Notes that frames freed to the entry `place` are to be handed out again for `mobility`.
+    /// Notes that frames freed to `entry` are to be handed out again for `mobility`.
     #[inline]
-    pub(crate) fn note_own(&mut self, place: usize, mobility: Mobility) {
-        self.own[mobility.index()] |= 1 << place;
+    pub(crate) fn note_own(&mut self, entry: usize, mobility: Mobility) {
+        self.own[mobility.index()] |= 1 << entry;
     }
 
-    /// Makes the cache hand out frames of `mobility` from the word in the entry `place`: the frames
+    /// Makes the cache hand out frames of `mobility` from the word in `entry`: the frames
     /// in `mask`, and then those freed to the entry. The cache must have no frame left of the word
     /// before.
     #[inline]
-    pub(crate) fn hand_out_from(&mut self, place: usize, mask: u64, mobility: Mobility) {
+    pub(crate) fn hand_out_from(&mut self, entry: usize, mask: u64, mobility: Mobility) {
         debug_assert!(self.is_used_up(mobility), "refilled while it holds frames");
         self.slots[mobility.index()] = Slot {
             latest: NO_FRAME,
             mask,
-            base: self.places[place].base(),
-            place,
+            base: self.entries[entry].base(),
+            entry,
         };
         self.note_slots();
-        self.note_own(place, mobility);
+        self.note_own(entry, mobility);
     }
 
     /// Updates the set of entries of the words that frames are handed out from.
     #[inline]
     fn note_slots(&mut self) {
         let slots = self.slots.iter();
-        self.slot_places = slots.fold(0, |places, slot| places | 1 << slot.place);
+        self.slot_entries = slots.fold(0, |entries, slot| entries | 1 << slot.entry);
     }
 
     /// Returns the index of the entry in which a word is looked up first.
     #[inline]
-    fn home(word: u64) -> usize {
-        crate::frame::index(word) % PLACES
+    fn preferred(word: u64) -> usize {
+        crate::frame::index(word) % ENTRIES
     }
 
     /// Adds a freed frame to this cache, if its bitmap word is the one that frames were last handed
-    /// out from or is in its home entry. Returns `false` if the caller must do more: the word is
-    /// neither, and the frame was not added, or all frames of the word may be in the cache now.
+    /// out from or is in its preferred entry. Returns `false` if the caller must do more: the word
+    /// is neither, and the frame was not added, or all frames of the word may be in the cache now.
     /// Panics if the cache has the frame already.
     #[inline]
     pub(crate) fn note_freed(&mut self, frame: Frame) -> bool {
-        let freed = Piece::of(frame);
+        let freed = GroupMask::of(frame);
         // The location of the store must not depend on the frame: the next allocation would wait
         // until it is computed.
         let slot = &mut self.slots[self.recent.index()];
@@ -296,7 +296,7 @@ impl Words {
             if slot.mask & freed.mask != 0 || slot.latest == frame.number() {
                 freed_twice(frame);
             }
-            let at = self.places[slot.place];
+            let at = self.entries[slot.entry];
             at.check_without(freed.mask);
             if slot.latest == NO_FRAME {
                 slot.latest = frame.number();
@@ -307,12 +307,12 @@ impl Words {
             // `latest` is not among them.
             return here | here.wrapping_add(1) != !0;
         }
-        let home = Self::home(freed.word);
-        let at = &mut self.places[home];
+        let preferred = Self::preferred(freed.word);
+        let at = &mut self.entries[preferred];
         if at.word != freed.word {
             return false;
         }
-        if self.slot_places & 1 << home != 0 {
+        if self.slot_entries & 1 << preferred != 0 {
             return self.note_freed_beside(freed);
         }
         at.check_without(freed.mask);
@@ -320,165 +320,168 @@ impl Words {
         at.mask != !0
     }
 
-    /// Adds freed frames to a word in its home entry, if a slot may have frames of it too: frames
-    /// freed before frames were handed out for another mobility. Returns `false` if all frames of
-    /// the word are in the cache now.
+    /// Adds freed frames to a word in its preferred entry, if a slot may have frames of it too:
+    /// frames freed before frames were handed out for another mobility. Returns `false` if all
+    /// frames of the word are in the cache now.
     #[inline(never)]
-    fn note_freed_beside(&mut self, freed: Piece) -> bool {
-        let home = Self::home(freed.word);
-        self.note_freed_at(home, freed.mask);
-        self.all_at(home) != !0
+    fn note_freed_beside(&mut self, freed: GroupMask) -> bool {
+        let preferred = Self::preferred(freed.word);
+        self.note_freed_at(preferred, freed.mask);
+        self.all_at(preferred) != !0
     }
 
-    /// Adds the freed frames in `mask` to the entry `place`. Panics if the cache has one of them
+    /// Adds the freed frames in `mask` to `entry`. Panics if the cache has one of them
     /// already.
-    pub(crate) fn note_freed_at(&mut self, place: usize, mask: u64) {
-        let at = &mut self.places[place];
+    pub(crate) fn note_freed_at(&mut self, entry: usize, mask: u64) {
+        let at = &mut self.entries[entry];
         at.check_without(mask);
         at.mask |= mask;
         // The frames in slots are not allocated, so no caller can free them.
-        let slots = self.slots.iter().filter(|slot| slot.place == place);
-        slots.for_each(|slot| slot.piece().check_without(mask));
+        let slots = self.slots.iter().filter(|slot| slot.entry == entry);
+        slots.for_each(|slot| slot.frames().check_without(mask));
     }
 
     /// Returns whether [`note_freed`](Self::note_freed) adds frames of this word.
     pub(crate) fn notes(&self, word: u64) -> bool {
         let recent = self.slots[self.recent.index()].base;
-        self.places[Self::home(word)].word == word || recent == Piece { word, mask: 0 }.base()
+        self.entries[Self::preferred(word)].word == word
+            || recent == GroupMask { word, mask: 0 }.base()
     }
 
     /// Returns whether this cache holds all 64 frames of bitmap word `word`.
     pub(crate) fn is_whole(&self, word: u64) -> bool {
-        let place = self.places.iter().position(|place| place.word == word);
-        place.is_some_and(|place| self.all_at(place) == !0)
+        let entry = self.entries.iter().position(|entry| entry.word == word);
+        entry.is_some_and(|entry| self.all_at(entry) == !0)
     }
 
     /// Returns the frames of the word in an entry: the freed ones, and those that are handed out
     /// next.
-    fn all_at(&self, place: usize) -> u64 {
-        let slots = self.slots.iter().filter(|slot| slot.place == place);
-        slots.fold(self.places[place].mask, |all, slot| all | slot.piece().mask)
+    fn all_at(&self, entry: usize) -> u64 {
+        let slots = self.slots.iter().filter(|slot| slot.entry == entry);
+        slots.fold(self.entries[entry].mask, |all, slot| {
+            all | slot.frames().mask
+        })
     }
 
-    /// Returns the entry of bitmap word `word`, which is its home. A word without an entry gets
-    /// one. The second result has the frames of the word that lost its entry: the caller must
+    /// Returns the entry of bitmap word `word`, which is its preferred one. A word without an entry
+    /// gets one. The second result has the frames of the word that lost its entry: the caller must
     /// return them to the bitmap.
     #[inline]
-    pub(crate) fn place(&mut self, word: u64) -> (usize, Piece) {
-        let home = Self::home(word);
-        let at = self.places[home];
+    pub(crate) fn entry(&mut self, word: u64) -> (usize, GroupMask) {
+        let preferred = Self::preferred(word);
+        let at = self.entries[preferred];
         if at.word == word {
-            return (home, Piece::NONE);
+            return (preferred, GroupMask::NONE);
         }
-        let is_slot = self.slot_places & 1 << home != 0;
-        if at.mask == 0 && !is_slot && self.find_away(word).is_none() {
-            // Mostly its home is unused.
-            self.forget(home);
-            self.places[home] = Piece { word, mask: 0 };
-            return (home, Piece::NONE);
+        let is_slot = self.slot_entries & 1 << preferred != 0;
+        if at.mask == 0 && !is_slot && self.find_displaced(word).is_none() {
+            // Mostly its preferred entry is unused.
+            self.forget(preferred);
+            self.entries[preferred] = GroupMask { word, mask: 0 };
+            return (preferred, GroupMask::NONE);
         }
-        self.place_anew(word)
+        self.assign_entry(word)
     }
 
-    /// Finds or makes an entry for a word that is not at home, and exchanges it with that at its
-    /// home.
-    fn place_anew(&mut self, word: u64) -> (usize, Piece) {
-        let mut displaced = Piece::NONE;
-        let place = self.find_away(word).unwrap_or_else(|| {
-            let place = self.vacant(word);
-            self.forget(place);
-            let new = Piece { word, mask: 0 };
-            displaced = core::mem::replace(&mut self.places[place], new);
-            place
+    /// Finds or makes an entry for a word that is not in its preferred entry, and exchanges it with
+    /// that in its preferred entry.
+    fn assign_entry(&mut self, word: u64) -> (usize, GroupMask) {
+        let mut evicted = GroupMask::NONE;
+        let entry = self.find_displaced(word).unwrap_or_else(|| {
+            let entry = self.vacant(word);
+            self.forget(entry);
+            let new = GroupMask { word, mask: 0 };
+            evicted = core::mem::replace(&mut self.entries[entry], new);
+            entry
         });
-        let home = Self::home(word);
-        if place != home {
-            self.exchange(place, home);
+        let preferred = Self::preferred(word);
+        if entry != preferred {
+            self.exchange(entry, preferred);
         }
-        (home, displaced)
+        (preferred, evicted)
     }
 
-    /// Exchanges the words of two entries. The next lookup of the word that moves to `home` finds
-    /// it at once.
-    fn exchange(&mut self, place: usize, home: usize) {
-        self.places.swap(place, home);
+    /// Exchanges the words of two entries. The next lookup of the word that moves to `preferred`
+    /// finds it at once.
+    fn exchange(&mut self, entry: usize, preferred: usize) {
+        self.entries.swap(entry, preferred);
         for own in &mut self.own {
-            let differ = (*own >> place ^ *own >> home) & 1;
-            *own ^= differ << place | differ << home;
+            let differ = (*own >> entry ^ *own >> preferred) & 1;
+            *own ^= differ << entry | differ << preferred;
         }
         for slot in &mut self.slots {
-            if slot.place == home {
-                slot.place = place;
-            } else if slot.place == place {
-                slot.place = home;
+            if slot.entry == preferred {
+                slot.entry = entry;
+            } else if slot.entry == entry {
+                slot.entry = preferred;
             }
         }
         self.note_slots();
-        for at in [place, home] {
-            let word = self.places[at].word;
-            let is_away = word != Piece::NONE.word && Self::home(word) != at;
-            self.away = self.away & !(1 << at) | u16::from(is_away) << at;
+        for at in [entry, preferred] {
+            let word = self.entries[at].word;
+            let is_displaced = word != GroupMask::NONE.word && Self::preferred(word) != at;
+            self.displaced = self.displaced & !(1 << at) | u16::from(is_displaced) << at;
         }
     }
 
-    /// Returns the entry of a word that has one and is not at home, or `None`.
+    /// Returns the entry of a word that has one and is not in its preferred entry, or `None`.
     #[inline]
-    fn find_away(&self, word: u64) -> Option<usize> {
-        let mut away = self.away;
-        while away != 0 {
-            let place = away.trailing_zeros() as usize;
-            if self.places[place].word == word {
-                return Some(place);
+    fn find_displaced(&self, word: u64) -> Option<usize> {
+        let mut displaced = self.displaced;
+        while displaced != 0 {
+            let entry = displaced.trailing_zeros() as usize;
+            if self.entries[entry].word == word {
+                return Some(entry);
             }
-            away &= away - 1;
+            displaced &= displaced - 1;
         }
         None
     }
 
-    /// Returns the entry for a word without one: its home if that is empty, else an empty entry,
-    /// else its home, else any. Never an entry that frames are handed out from.
+    /// Returns the entry for a word without one: its preferred one if that is empty, else an
+    /// empty one, else its preferred one, else any. Never an entry that frames are handed out from.
     fn vacant(&self, word: u64) -> usize {
-        let home = Self::home(word);
-        let may = !self.slot_places;
-        if self.places[home].mask == 0 && may & 1 << home != 0 {
-            return home;
+        let preferred = Self::preferred(word);
+        let may = !self.slot_entries;
+        if self.entries[preferred].mask == 0 && may & 1 << preferred != 0 {
+            return preferred;
         }
         let mut empty = 0;
-        for (place, piece) in self.places[..PLACES].iter().enumerate() {
-            empty |= u16::from(piece.mask == 0) << place;
+        for (entry, group) in self.entries[..ENTRIES].iter().enumerate() {
+            empty |= u16::from(group.mask == 0) << entry;
         }
         let choice = if empty & may != 0 {
             empty & may
-        } else if may & 1 << home != 0 {
-            1 << home
+        } else if may & 1 << preferred != 0 {
+            1 << preferred
         } else {
             may
         };
         choice.trailing_zeros() as usize
     }
 
-    /// Takes all frames of the bitmap word in the entry `place` out of the cache, and frees the
+    /// Takes all frames of the bitmap word in `entry` out of the cache, and frees the
     /// entry.
-    pub(crate) fn empty(&mut self, place: usize) -> Piece {
-        self.forget(place);
-        let mut piece = core::mem::replace(&mut self.places[place], Piece::NONE);
+    pub(crate) fn empty(&mut self, entry: usize) -> GroupMask {
+        self.forget(entry);
+        let mut group = core::mem::replace(&mut self.entries[entry], GroupMask::NONE);
         for slot in &mut self.slots {
-            if slot.place == place {
-                let left = slot.piece().mask;
-                piece.check_without(left);
-                piece.mask |= left;
+            if slot.entry == entry {
+                let left = slot.frames().mask;
+                group.check_without(left);
+                group.mask |= left;
                 *slot = Slot::NONE;
             }
         }
         self.note_slots();
-        piece
+        group
     }
 
     /// Clears the marks of an entry.
     #[inline]
-    fn forget(&mut self, place: usize) {
-        let others = !(1 << place);
-        self.away &= others;
+    fn forget(&mut self, entry: usize) {
+        let others = !(1 << entry);
+        self.displaced &= others;
         for own in &mut self.own {
             *own &= others;
         }
@@ -486,18 +489,18 @@ impl Words {
 
     /// Takes all frames of the bitmap word that frames of `mobility` are handed out from out of the
     /// cache, and frees its entry.
-    pub(crate) fn empty_slot(&mut self, mobility: Mobility) -> Piece {
-        match self.slots[mobility.index()].place {
-            NOWHERE => Piece::NONE,
-            place => self.empty(place),
+    pub(crate) fn empty_slot(&mut self, mobility: Mobility) -> GroupMask {
+        match self.slots[mobility.index()].entry {
+            NO_ENTRY => GroupMask::NONE,
+            entry => self.empty(entry),
         }
     }
 
-    /// Returns whether the entry `place` has frames, and `inside` accepts the number of its word's
+    /// Returns whether `entry` has frames, and `inside` accepts the number of its word's
     /// first frame.
-    pub(crate) fn has(&self, place: usize, inside: impl Fn(u64) -> bool) -> bool {
-        self.all_at(place) != 0 && inside(self.places[place].base())
+    pub(crate) fn has(&self, entry: usize, inside: impl Fn(u64) -> bool) -> bool {
+        self.all_at(entry) != 0 && inside(self.entries[entry].base())
     }
 }
 
-const _: () = assert!(Mobility::COUNT < PLACES && PLACES <= u16::BITS as usize);
+const _: () = assert!(Mobility::COUNT < ENTRIES && ENTRIES <= u16::BITS as usize);

@@ -1,4 +1,4 @@
-//! A scan of a zone's pageblocks for compaction ([`Survey`]): the emptiest pageblocks in partial
+//! A scan of a zone's pageblocks for compaction ([`Scan`]): the emptiest pageblocks in partial
 //! use, and how many free frames the others have. It reads state words only.
 
 use crate::{
@@ -54,7 +54,7 @@ pub(crate) fn is_movable(state: State) -> bool {
 /// The result of a scan of a zone: which pageblocks compaction can empty, and how many free frames
 /// the others have.
 #[derive(Debug)]
-pub(crate) struct Survey {
+pub(crate) struct Scan {
     /// By number of frames in use: the number of movable pageblocks.
     blocks: [u32; BLOCK_FRAMES as usize],
     /// The emptiest pageblocks, the cheapest first.
@@ -66,7 +66,7 @@ pub(crate) struct Survey {
     room: u64,
 }
 
-impl Survey {
+impl Scan {
     /// Returns the result of no scan.
     pub(crate) const fn new() -> Self {
         Self {
@@ -80,19 +80,19 @@ impl Survey {
 
     /// Scans a zone. Returns how many cache lines of state words it read, each with 32 pageblocks.
     /// `skip` returns `true` for pageblocks that cannot be emptied. They remain possible targets.
-    pub(crate) fn look(
+    pub(crate) fn scan(
         &mut self,
         zone: &Zone<'_>,
         mut skip: impl FnMut(usize, u32) -> bool,
     ) -> u64 {
         *self = Self::new();
         let mut best = Best::new();
-        let mut looked = 0;
+        let mut lines_read = 0;
         for tree in 0..zone.trees() {
             if zone.summary(tree).count(Class::Partial(Mobility::Movable)) == 0 {
                 continue;
             }
-            looked += 1;
+            lines_read += 1;
             for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
                 let state = zone.arrays.states[block].load();
                 if !is_movable(state) {
@@ -110,7 +110,7 @@ impl Survey {
         let found = best.finish();
         self.len = found.len();
         self.sources[..found.len()].copy_from_slice(found);
-        looked
+        lines_read
     }
 
     /// Returns the pageblocks to empty, the cheapest first, limited by the free frames in the
@@ -209,30 +209,30 @@ impl Best {
 mod tests {
     use super::*;
 
-    fn survey(used: &[u32]) -> Survey {
-        let mut survey = Survey::new();
+    fn scan(used: &[u32]) -> Scan {
+        let mut scan = Scan::new();
         let mut best = Best::new();
         for (block, &used) in used.iter().enumerate() {
-            survey.changed(0, used);
+            scan.changed(0, used);
             let source = Source::new(block, used);
             if best.admits(source) {
                 best.add(source);
             }
         }
         let found = best.finish();
-        survey.len = found.len();
-        survey.sources[..found.len()].copy_from_slice(found);
-        survey
+        scan.len = found.len();
+        scan.sources[..found.len()].copy_from_slice(found);
+        scan
     }
 
     #[test]
     fn the_cheapest_come_first_and_of_those_the_highest() {
         let counts: std::vec::Vec<u32> = (0..500).map(|block| 1 + block * 7 % 100).collect();
-        let survey = survey(&counts);
+        let scan = scan(&counts);
         let mut all: std::vec::Vec<_> = counts.iter().zip(0_usize..).collect();
         all.sort_by_key(|&(&used, block)| (used, usize::MAX - block));
-        assert_eq!(survey.sources().len(), SOURCES);
-        for (source, (&used, block)) in survey.sources().iter().zip(all) {
+        assert_eq!(scan.sources().len(), SOURCES);
+        for (source, (&used, block)) in scan.sources().iter().zip(all) {
             assert_eq!((source.used(), source.block()), (used, block));
         }
     }
@@ -241,7 +241,7 @@ mod tests {
     fn so_many_can_be_had_as_the_room_of_all_fills() {
         // Brute force: check for every set of blocks whether the others have enough free frames.
         let counts = [100, 300, 511, 7, 450, 200, 128];
-        let survey = survey(&counts);
+        let scan = scan(&counts);
         let room = |set: u32| {
             let of = |inside: bool| move |block: &usize| (set >> block & 1 != 0) == inside;
             let blocks = 0..counts.len();
@@ -251,29 +251,25 @@ mod tests {
         };
         let fits: std::vec::Vec<_> = (1..1 << counts.len()).filter_map(room).collect();
         let most = fits.iter().map(|fit| fit.0).max().expect("some fit");
-        assert_eq!(survey.sources().len(), most);
+        assert_eq!(scan.sources().len(), most);
         for blocks in 1..=most {
             let least = fits
                 .iter()
                 .filter(|fit| fit.0 == blocks)
                 .map(|fit| fit.1)
                 .min();
-            let cost = survey.sources()[..blocks].iter().map(|s| s.used()).sum();
+            let cost = scan.sources()[..blocks].iter().map(|s| s.used()).sum();
             assert_eq!(least, Some(cost), "{blocks} blocks");
         }
     }
 
     #[test]
     fn the_fullest_that_have_room_are_the_targets() {
-        let survey = survey(&[10, 20, 400, 500, 510]);
-        let sources = survey.sources();
-        assert_eq!(
-            survey.fullest_with_room(&sources[..1]),
-            500,
-            "2 + 12 frames"
-        );
-        assert_eq!(survey.fullest_with_room(&sources[..2]), 400);
-        let same = self::survey(&[128; 8]);
+        let scan = scan(&[10, 20, 400, 500, 510]);
+        let sources = scan.sources();
+        assert_eq!(scan.fullest_with_room(&sources[..1]), 500, "2 + 12 frames");
+        assert_eq!(scan.fullest_with_room(&sources[..2]), 400);
+        let same = self::scan(&[128; 8]);
         assert_eq!(same.fullest_with_room(&same.sources()[..6]), 128);
     }
 }

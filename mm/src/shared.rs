@@ -28,7 +28,7 @@ const SHARED: u32 = 4;
 const OFF: u32 = 255;
 
 /// The state that all zones of an allocator share.
-pub(crate) struct Hub<'m> {
+pub(crate) struct Shared<'m> {
     events: &'m dyn Events,
     header: &'m Header,
     /// `SILENT`, `WATCHING`, `WORKING`, `HINTING` or `SHARED`.
@@ -42,15 +42,15 @@ pub(crate) struct Hub<'m> {
     frame_marks: bool,
 }
 
-impl fmt::Debug for Hub<'_> {
+impl fmt::Debug for Shared<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub")
+        f.debug_struct("Shared")
             .field("trigger", &self.trigger)
             .finish_non_exhaustive()
     }
 }
 
-impl<'m> Hub<'m> {
+impl<'m> Shared<'m> {
     /// Returns the shared state of a new allocator, with reporting off.
     pub(crate) fn new(events: &'m dyn Events, header: &'m Header, frame_marks: bool) -> Self {
         header.reporting_order.store(OFF, Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl<'m> Hub<'m> {
     /// Returns `true` if the allocator records for each single frame whether the host may hold
     /// memory for it. That is the case while blocks below order 9 are reported.
     #[inline]
-    pub(crate) fn fine(&self) -> bool {
+    pub(crate) fn exact_marks(&self) -> bool {
         self.header.reporting_order.load(Ordering::Relaxed) < u32::from(Order::PAGEBLOCK.get())
     }
 
@@ -208,10 +208,10 @@ impl<'m> Hub<'m> {
     }
 
     /// Like [`freed_block`](Self::freed_block), for an aligned GiB.
-    pub(crate) fn freed_giant(&self, first: Frame) {
+    pub(crate) fn freed_gib(&self, first: Frame) {
         match self.trigger.load(Ordering::SeqCst) {
             SILENT => {}
-            HINTING => self.hint(Hint::giant(first)),
+            HINTING => self.hint(Hint::gib(first)),
             _ => self.freed(),
         }
     }
@@ -291,17 +291,19 @@ impl<'m> Hub<'m> {
 
     /// Counts a request that failed while free memory was isolated.
     #[cold]
-    pub(crate) fn missed(&self) {
+    pub(crate) fn count_isolation_failure(&self) {
         // `Relaxed`: the counter is only compared with its earlier values.
-        self.header.misses.fetch_add(1, Ordering::Relaxed);
+        self.header
+            .isolation_failures
+            .fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns how often a request failed while free memory was isolated.
     ///
     /// Code that isolates memory for the host pauses for a while when this number has changed.
     /// Otherwise it could isolate the missing memory again and again.
-    pub(crate) fn misses(&self) -> u32 {
-        self.header.misses.load(Ordering::Relaxed)
+    pub(crate) fn isolation_failures(&self) -> u32 {
+        self.header.isolation_failures.load(Ordering::Relaxed)
     }
 
     /// Notes that the reporter starts a pass over free memory. `SeqCst`: see

@@ -1,10 +1,10 @@
-//! The per-CPU cache of free frames, [`Front`]. It is plain memory, so the common allocation and
+//! The per-CPU cache of free frames, [`CpuCache`]. It is plain memory, so the common allocation and
 //! the common free access nothing that other CPUs write.
 //!
-//! A cache holds frames of up to eight groups of 64 frames ([`Words`]); a group is one `u64` of the
-//! bitmap. For each mobility there is one group to allocate from. Up to 64 frames of it are taken
-//! with one exchange. The other groups collect freed frames. The frames of a group go back with one
-//! exchange when another group needs its entry, or when the cache is drained.
+//! A cache holds frames of up to eight groups of 64 frames ([`GroupCache`]); a group is one `u64`
+//! of the bitmap. For each mobility there is one group to allocate from. Up to 64 frames of it are
+//! taken with one exchange. The other groups collect freed frames. The frames of a group go back
+//! with one exchange when another group needs its entry, or when the cache is drained.
 //!
 //! The cache also counts allocated and freed frames locally, and adds them to the zone's shared
 //! counter from time to time.
@@ -12,23 +12,23 @@
 use crate::{
     AllocError, Frame, Mobility, Order, Request,
     bitmap::WORD_FRAMES,
+    cached_block::{CACHED_BLOCKS, CachedBlock},
     frame::PAGEBLOCK_FRAMES,
-    kept::{KEPT, Kept},
-    search::Near,
-    words::{Piece, Words},
+    group_cache::{GroupCache, GroupMask},
+    search::OpenHint,
     zone::Zone,
 };
 
 /// The usual minimum of frames that a cache counts locally before it updates the shared counter of
 /// free frames.
-const TELL_LEAST: u64 = 256;
+const FLUSH_LEAST: u64 = 256;
 /// In a small zone the minimum is lower: the zone's managed frames divided by two to this power.
-const TELL_LEAST_SHIFT: u32 = 8;
+const FLUSH_LEAST_SHIFT: u32 = 8;
 /// If many frames are free, a cache counts more locally: the free frames divided by two to this
 /// power.
-const TELL_SHIFT: u32 = 10;
+const FLUSH_SHIFT: u32 = 10;
 /// The maximum of frames that a cache counts locally (16 MiB).
-const TELL_MOST: i64 = 4096;
+const FLUSH_MOST: i64 = 4096;
 /// The index of no zone.
 const NO_ZONE: usize = usize::MAX;
 /// The cache relies on the value of the shared counter that it saw last if this many times its
@@ -61,34 +61,35 @@ impl HeldBlock {
 /// Call [`Allocator::drain`](crate::Allocator::drain) before you drop it, or the frames in it are
 /// lost.
 #[derive(Debug)]
-pub struct Front {
+pub struct CpuCache {
     /// Single frames: up to eight groups of 64.
-    pub(crate) words: Words,
+    pub(crate) groups: GroupCache,
     /// For each mobility, the pageblock that frames were last taken from. The next are taken from
     /// there, too.
     pub(crate) held: [Option<HeldBlock>; Mobility::COUNT],
     /// For each mobility, the remaining frames of a group of 64 that was never allocated before.
     /// They are kept apart, so that frames of the other groups need no check of their contents.
-    pub(crate) fresh_words: [Piece; Mobility::COUNT],
+    pub(crate) unused_groups: [GroupMask; Mobility::COUNT],
     /// The most recently allocated block of each order from 1 to 9. The cache keeps it when it is
     /// freed.
-    pub(crate) kept: [Kept; KEPT],
+    pub(crate) blocks: [CachedBlock; CACHED_BLOCKS],
     /// For each mobility, the pageblock that this cache last split for a run of frames.
     pub(crate) opened: [Option<HeldBlock>; Mobility::COUNT],
     /// For each mobility, the zone and the tree (64 MiB) in which this cache last split a free
     /// pageblock.
     pub(crate) home: [Option<(usize, usize)>; Mobility::COUNT],
     /// Whether the block most recently taken from a zone had never been allocated before.
-    pub(crate) fresh: bool,
+    pub(crate) never_used: bool,
     /// Whether blocks were isolated when a request last failed.
     pub(crate) isolated: bool,
-    /// Frames freed minus frames allocated in the zone `untold_zone` since its shared counter was
-    /// last updated.
-    pub(crate) untold: i64,
-    /// The zone of `untold`.
-    pub(crate) untold_zone: usize,
-    /// The smallest absolute value of `untold` at which the shared counter of that zone is updated.
-    pub(crate) tell_least: i64,
+    /// Frames freed minus frames allocated in the zone `uncounted_zone` since its shared counter
+    /// was last updated.
+    pub(crate) uncounted: i64,
+    /// The zone of `uncounted`.
+    pub(crate) uncounted_zone: usize,
+    /// The smallest absolute value of `uncounted` at which the shared counter of that zone is
+    /// updated.
+    pub(crate) flush_least: i64,
     /// The shared counter of that zone when this cache last updated or read it, or 0 if it did
     /// neither.
     pub(crate) seen_free: i64,
@@ -98,7 +99,7 @@ pub struct Front {
     pub(crate) node: u16,
 }
 
-impl Front {
+impl CpuCache {
     /// Returns an empty per-CPU cache, for a CPU of NUMA node 0.
     pub const fn new() -> Self {
         Self::on_node(0)
@@ -108,17 +109,17 @@ impl Front {
     /// memory of this node while it has enough.
     pub const fn on_node(node: u16) -> Self {
         Self {
-            words: Words::new(),
+            groups: GroupCache::new(),
             held: [None; Mobility::COUNT],
-            fresh_words: [Piece::NONE; Mobility::COUNT],
-            kept: [Kept::NONE; KEPT],
+            unused_groups: [GroupMask::NONE; Mobility::COUNT],
+            blocks: [CachedBlock::NONE; CACHED_BLOCKS],
             opened: [None; Mobility::COUNT],
             home: [None; Mobility::COUNT],
-            fresh: false,
+            never_used: false,
             isolated: false,
-            untold: 0,
-            untold_zone: NO_ZONE,
-            tell_least: 0,
+            uncounted: 0,
+            uncounted_zone: NO_ZONE,
+            flush_least: 0,
             seen_free: 0,
             drains: 0,
             node,
@@ -132,31 +133,29 @@ impl Front {
 
     /// Returns the number of free frames in this cache.
     pub fn held(&self) -> u64 {
-        let singles = self
-            .pieces()
-            .map(|piece| u64::from(piece.mask.count_ones()));
-        singles.sum::<u64>() + self.kept.iter().map(Kept::frames).sum::<u64>()
+        let singles = self.masks().map(|group| u64::from(group.mask.count_ones()));
+        singles.sum::<u64>() + self.blocks.iter().map(CachedBlock::frames).sum::<u64>()
     }
 
     /// Iterates over the single frames in this cache, group by group.
-    fn pieces(&self) -> impl Iterator<Item = Piece> {
-        self.words.pieces().chain(self.fresh_words)
+    fn masks(&self) -> impl Iterator<Item = GroupMask> {
+        self.groups.masks().chain(self.unused_groups)
     }
 
     /// Returns `true` if the cache holds no frame and its local count is 0.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pieces().all(|piece| piece.mask == 0)
-            && self.kept.iter().all(|kept| !kept.here)
-            && self.untold == 0
+        self.masks().all(|group| group.mask == 0)
+            && self.blocks.iter().all(|cached| !cached.is_held)
+            && self.uncounted == 0
     }
 
     /// Returns how many frames this cache may count locally, as freed or allocated, before it
     /// updates the zone's shared counter.
     #[inline]
-    pub(crate) fn tell_at(&self) -> i64 {
-        (self.seen_free >> TELL_SHIFT)
-            .min(TELL_MOST)
-            .max(self.tell_least)
+    pub(crate) fn flush_at(&self) -> i64 {
+        (self.seen_free >> FLUSH_SHIFT)
+            .min(FLUSH_MOST)
+            .max(self.flush_least)
     }
 
     /// Returns the number of frames, beyond those that a request must leave, from which on the
@@ -164,24 +163,24 @@ impl Front {
     #[inline]
     pub(crate) fn plenty(&self) -> u64 {
         // Not fewer in a small zone, as other CPUs may allocate just as much there.
-        let told = self.seen_free.unsigned_abs() >> TELL_SHIFT;
-        PLENTY * told.clamp(TELL_LEAST, TELL_MOST.unsigned_abs())
+        let limit = self.seen_free.unsigned_abs() >> FLUSH_SHIFT;
+        PLENTY * limit.clamp(FLUSH_LEAST, FLUSH_MOST.unsigned_abs())
     }
 
     /// Returns where this per-CPU cache prefers to split free pageblocks of this zone.
-    pub(crate) fn near(&self, zone: usize, mobility: Mobility) -> Near {
+    pub(crate) fn open_hint(&self, zone: usize, mobility: Mobility) -> OpenHint {
         let home = self.home[mobility.index()].filter(|home| home.0 == zone);
-        Near {
+        OpenHint {
             home: home.map(|home| home.1),
             opened: None,
         }
     }
 
-    /// Remembers where a free pageblock was split, if one was, as the place that this per-CPU cache
+    /// Remembers where a free pageblock was split, if one was, as the tree that this per-CPU cache
     /// prefers.
-    pub(crate) fn settle_near(&mut self, zone: usize, mobility: Mobility, near: Near) {
-        if near.opened.is_some() {
-            self.home[mobility.index()] = near.home.map(|home| (zone, home));
+    pub(crate) fn store_open_hint(&mut self, zone: usize, mobility: Mobility, hint: OpenHint) {
+        if hint.opened.is_some() {
+            self.home[mobility.index()] = hint.home.map(|home| (zone, home));
         }
     }
 
@@ -195,9 +194,9 @@ impl Front {
         if !request.takes_any() {
             None
         } else if request.order == Order::BASE {
-            self.words.pop_left(request.mobility)
+            self.groups.pop_left(request.mobility)
         } else {
-            self.pop_kept(request.order, request.mobility)
+            self.take_cached(request.order, request.mobility)
         }
     }
 
@@ -206,7 +205,7 @@ impl Front {
     #[inline]
     pub(crate) fn take_freed(&mut self, request: Request) -> Option<Frame> {
         if request.order == Order::BASE && request.takes_any() {
-            self.words.pop_freed(request.mobility)
+            self.groups.pop_freed(request.mobility)
         } else {
             None
         }
@@ -228,61 +227,61 @@ impl Front {
     #[inline]
     pub(crate) fn holds_all(&self, first: u64, frames: u32) -> bool {
         let inside = |base: u64| base.wrapping_sub(first) < PAGEBLOCK_FRAMES;
-        let kept = self.kept.iter().filter(|kept| inside(kept.base));
-        let kept = kept.map(Kept::frames).sum::<u64>();
+        let cached = self.blocks.iter().filter(|cached| inside(cached.base));
+        let cached = cached.map(CachedBlock::frames).sum::<u64>();
         // A cheap upper bound first: it is mostly too small, and exact counting costs a dozen
         // instructions a group.
-        let fresh = Mobility::COUNT as u64 * u64::from(WORD_FRAMES);
-        let most = self.words.most_of_block(first / PAGEBLOCK_FRAMES) + fresh + kept;
+        let unused = Mobility::COUNT as u64 * u64::from(WORD_FRAMES);
+        let most = self.groups.most_of_block(first / PAGEBLOCK_FRAMES) + unused + cached;
         if most < u64::from(frames) {
             return false;
         }
-        let pieces = self.pieces();
-        let pieces = pieces.filter(|piece| piece.mask != 0 && inside(piece.base()));
-        let held = pieces.map(|piece| u64::from(piece.mask.count_ones()));
-        kept + held.sum::<u64>() == u64::from(frames)
+        let groups = self.masks();
+        let groups = groups.filter(|group| group.mask != 0 && inside(group.base()));
+        let held = groups.map(|group| u64::from(group.mask.count_ones()));
+        cached + held.sum::<u64>() == u64::from(frames)
     }
 
     /// Allocates a frame of a group of 64 that was never allocated before. Returns `None` if the
     /// cache holds no such group, or the request is not for any single frame.
     #[inline]
-    pub(crate) fn take_fresh(&mut self, request: Request) -> Option<Frame> {
+    pub(crate) fn take_unused(&mut self, request: Request) -> Option<Frame> {
         if request.order == Order::BASE && request.takes_any() {
-            self.fresh_words[request.mobility.index()].pop()
+            self.unused_groups[request.mobility.index()].pop()
         } else {
             None
         }
     }
 
-    /// Makes `piece`, frames of one group of 64, the frames that this cache allocates from. They
+    /// Makes `group`, frames of one group of 64, the frames that this cache allocates from. They
     /// were just taken from the bitmap, or from a group that was never allocated before.
     ///
     /// Returns the frames that had the same entry of the cache. The caller must free them, but only
     /// after it has allocated a frame. Otherwise the cache would seem to hold all of the
     /// pageblock's used frames.
-    pub(crate) fn begin(&mut self, piece: Piece, mobility: Mobility) -> Piece {
-        let (place, displaced) = self.words.place(piece.word);
-        self.words.hand_out_from(place, piece.mask, mobility);
-        displaced
+    pub(crate) fn begin(&mut self, group: GroupMask, mobility: Mobility) -> GroupMask {
+        let (entry, evicted) = self.groups.entry(group.word);
+        self.groups.hand_out_from(entry, group.mask, mobility);
+        evicted
     }
 
     /// Adds freed frames of one group of 64 to this cache, in an entry that another group may have
     /// had. Returns the frames of that other group. The caller must free them.
-    pub(crate) fn note_piece(&mut self, freed: Piece) -> Piece {
-        let (place, displaced) = self.words.place(freed.word);
+    pub(crate) fn note_group(&mut self, freed: GroupMask) -> GroupMask {
+        let (entry, evicted) = self.groups.entry(freed.word);
         for mobility in Mobility::ALL {
-            let fresh = self.fresh_words[mobility.index()];
-            if fresh.word == freed.word {
+            let unused = self.unused_groups[mobility.index()];
+            if unused.word == freed.word {
                 // A frame that is still to be allocated cannot be freed.
-                fresh.check_without(freed.mask);
-                self.words.note_own(place, mobility);
-                if self.words.is_used_up(mobility) {
-                    self.words.hand_out_from(place, 0, mobility);
+                unused.check_without(freed.mask);
+                self.groups.note_own(entry, mobility);
+                if self.groups.is_used_up(mobility) {
+                    self.groups.hand_out_from(entry, 0, mobility);
                 }
             }
         }
-        self.words.note_freed_at(place, freed.mask);
-        displaced
+        self.groups.note_freed_at(entry, freed.mask);
+        evicted
     }
 }
 
@@ -290,23 +289,23 @@ impl Zone<'_> {
     /// Returns the smallest number of frames that a per-CPU cache counts locally before it updates
     /// this zone's shared counter. It is small enough that the local counts of all CPUs together do
     /// not hide the use of the zone's reserve.
-    pub(crate) fn tell_least(&self) -> i64 {
-        let part = self.managed() >> TELL_LEAST_SHIFT;
-        part.clamp(1, TELL_LEAST).cast_signed()
+    pub(crate) fn flush_least(&self) -> i64 {
+        let part = self.managed() >> FLUSH_LEAST_SHIFT;
+        part.clamp(1, FLUSH_LEAST).cast_signed()
     }
 }
 
-impl Default for Front {
+impl Default for CpuCache {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Front {
+impl Drop for CpuCache {
     fn drop(&mut self) {
         debug_assert!(
             self.is_empty(),
-            "a front was dropped with {} frames in it",
+            "a per-CPU cache was dropped with {} frames in it",
             self.held()
         );
     }
