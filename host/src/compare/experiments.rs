@@ -6,13 +6,13 @@ use super::calls::{
 use super::elastic;
 use super::experiment::{Experiment, Pace, Scope, Words};
 use super::give_back;
+use super::give_back_mode::GiveBackMode;
 use super::options::CompareOptions;
 use super::parallel;
 use super::programs;
 use super::scale;
 use super::schema::Guest;
 use super::shape::Shape;
-use super::way::Way;
 use crate::text::Size;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -611,15 +611,15 @@ pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -
         Some(cpus) => vec![cpus],
         None => experiment.cpus.to_vec(),
     };
-    let ways = match &experiment.scope {
+    let modes = match &experiment.scope {
         _ if !options.give_back.is_empty() => options.give_back.clone(),
-        Scope::Usual => vec![Way::REPORTING, Way::OFF],
-        Scope::Ways { which, .. } => which(),
+        Scope::Usual => vec![GiveBackMode::REPORTING, GiveBackMode::OFF],
+        Scope::Modes { which, .. } => which(),
     };
     let mut cases = Vec::new();
     for memory in memories {
         for &cpus in &cpus {
-            for &give_back in &ways {
+            for &give_back in &modes {
                 cases.push(Case {
                     experiment,
                     shape: Shape {
@@ -663,7 +663,7 @@ impl Case {
         match (&self.experiment.words, wanted) {
             (Words::Boots, _) => Rounds::fixed(BOOTS),
             (_, Some(rounds)) => Rounds::fixed(rounds),
-            _ if let Scope::Ways { rounds, .. } = self.experiment.scope => Rounds::fixed(rounds),
+            _ if let Scope::Modes { rounds, .. } = self.experiment.scope => Rounds::fixed(rounds),
             _ => match self.pace() {
                 Pace::Apart | Pace::Together => Rounds::fixed(ROUNDS),
                 Pace::Counted => Rounds::fixed(ROUNDS_ICOUNT),
@@ -692,7 +692,7 @@ impl Case {
 
     /// Returns whether the host's costs are sampled during the whole run.
     pub(crate) fn is_metered(&self) -> bool {
-        matches!(self.experiment.scope, Scope::Ways { .. }) && !self.shape.icount
+        matches!(self.experiment.scope, Scope::Modes { .. }) && !self.shape.icount
     }
 
     /// Returns the guest of `round`. With [`Words::Boots`] its number of CPUs depends on the round.

@@ -1,8 +1,8 @@
-//! The experiments that compare the ways to give memory back: `ebb compare give-back`.
+//! The experiments that compare the modes to give memory back: `ebb compare give-back`.
 
 use super::calls::{memhog, page_fault, share, words};
 use super::experiment::{Experiment, Pace, Scope, Words};
-use super::way::Way;
+use super::give_back_mode::GiveBackMode;
 use crate::machine::GiveBack;
 
 /// The experiment whose page faults are on memory that may have left the host.
@@ -26,8 +26,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 14.0,
         linux_boot: "",
-        scope: Scope::Ways {
-            which: Way::all,
+        scope: Scope::Modes {
+            which: GiveBackMode::all,
             rounds: 2,
         },
         words: Words::Workloads(memhog),
@@ -41,7 +41,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 3.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: countable,
             rounds: 1,
         },
@@ -58,8 +58,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 28.0,
         linux_boot: "",
-        scope: Scope::Ways {
-            which: Way::all,
+        scope: Scope::Modes {
+            which: GiveBackMode::all,
             rounds: 1,
         },
         words: Words::Workloads(|shape| words(["build", &share(shape, 60), "5", "4"])),
@@ -73,7 +73,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 5.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: without_a_balloon,
             rounds: 3,
         },
@@ -88,7 +88,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: by_the_guest_countable,
             rounds: 1,
         },
@@ -103,7 +103,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: by_the_guest_countable,
             rounds: 1,
         },
@@ -118,7 +118,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: by_the_guest_countable,
             rounds: 1,
         },
@@ -133,7 +133,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 12.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: by_the_guest,
             rounds: 1,
         },
@@ -141,32 +141,32 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// Returns all ways but the balloon, which does nothing while a program uses its memory.
-fn without_a_balloon() -> Vec<Way> {
-    let mut ways = Way::all();
-    ways.retain(|way| *way != Way::Balloon);
-    ways
+/// Returns all modes but the balloon, which does nothing while a program uses its memory.
+fn without_a_balloon() -> Vec<GiveBackMode> {
+    let mut modes = GiveBackMode::all();
+    modes.retain(|mode| *mode != GiveBackMode::Balloon);
+    modes
 }
 
-/// Returns the ways that differ in what the guest does.
-fn by_the_guest() -> Vec<Way> {
-    let mut ways = without_a_balloon();
-    ways.retain(|way| *way != Way::OffInBasePages);
-    ways
+/// Returns the modes that differ in what the guest does.
+fn by_the_guest() -> Vec<GiveBackMode> {
+    let mut modes = without_a_balloon();
+    modes.retain(|mode| *mode != GiveBackMode::OffInBasePages);
+    modes
 }
 
-/// Returns the ways of [`by_the_guest`] in which instructions can be counted. This excludes
+/// Returns the modes of [`by_the_guest`] in which instructions can be counted. This excludes
 /// `shared`, in which the host changes words of the guest's memory while its CPU runs; QEMU cannot
 /// count then.
-fn by_the_guest_countable() -> Vec<Way> {
-    let mut ways = by_the_guest();
-    ways.retain(|way| *way != Way::Guest(GiveBack::Shared));
-    ways
+fn by_the_guest_countable() -> Vec<GiveBackMode> {
+    let mut modes = by_the_guest();
+    modes.retain(|mode| *mode != GiveBackMode::Guest(GiveBack::Shared));
+    modes
 }
 
-/// Returns the ways of [`by_the_guest_countable`], and the balloon.
-fn countable() -> Vec<Way> {
-    let mut ways = by_the_guest_countable();
-    ways.push(Way::Balloon);
-    ways
+/// Returns the modes of [`by_the_guest_countable`], and the balloon.
+fn countable() -> Vec<GiveBackMode> {
+    let mut modes = by_the_guest_countable();
+    modes.push(GiveBackMode::Balloon);
+    modes
 }

@@ -19,6 +19,7 @@ mod figures;
 mod files;
 mod findings;
 mod give_back;
+mod give_back_mode;
 mod guest;
 mod html;
 mod interrupt;
@@ -47,7 +48,6 @@ mod statistics;
 mod svg;
 mod table;
 mod variant;
-mod way;
 mod wording;
 
 pub(crate) use options::CompareOptions;
@@ -193,11 +193,11 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
 
 /// Checks options that depend on each other.
 fn check(options: &CompareOptions) -> Result<(), Failure> {
-    for (index, way) in options.give_back.iter().enumerate() {
-        if options.give_back[..index].contains(way) {
+    for (index, mode) in options.give_back.iter().enumerate() {
+        if options.give_back[..index].contains(mode) {
             return Err(Failure::Usage(format!(
                 "--give-back names {} twice",
-                way.name()
+                mode.name()
             )));
         }
     }
@@ -222,11 +222,11 @@ fn check(options: &CompareOptions) -> Result<(), Failure> {
 
 /// Returns the failure for options with which no experiment can run on any guest.
 fn nobody_does_it(options: &CompareOptions) -> Failure {
-    let ways: Vec<_> = options.give_back.iter().map(|way| way.name()).collect();
+    let modes: Vec<_> = options.give_back.iter().map(|mode| mode.name()).collect();
     Failure::Usage(format!(
         "nothing to run: no guest gives memory back by {} (Linux alone knows balloon, Ebb alone \
          hinting)",
-        ways.join(", ")
+        modes.join(", ")
     ))
 }
 

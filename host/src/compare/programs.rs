@@ -1,8 +1,8 @@
 //! The experiments that run unmodified programs of the host: `ebb compare programs`.
 
 use super::experiment::{Experiment, Pace, Scope, Words};
+use super::give_back_mode::GiveBackMode;
 use super::program::Program;
-use super::way::Way;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -165,8 +165,8 @@ const fn part(name: &'static str, summary: &'static str, words: Words) -> Experi
         cpus: &[1],
         seconds: 4.0,
         linux_boot: "",
-        scope: Scope::Ways {
-            which: || vec![Way::REPORTING],
+        scope: Scope::Modes {
+            which: || vec![GiveBackMode::REPORTING],
             rounds: 3,
         },
         words,

@@ -1,7 +1,7 @@
 //! Shows the progress of a comparison: a bar on a terminal, a line for each run otherwise.
 
+use super::give_back_mode::GiveBackMode;
 use super::plan::{Clock, Plan, Step};
-use super::way::Way;
 use crate::text::Style;
 use crate::text::Terminal;
 use std::time::{Duration, Instant};
@@ -102,9 +102,9 @@ pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
         cpus => format!("{cpus} CPUs"),
     };
     let give_back = match shape.give_back {
-        Way::REPORTING => String::new(),
-        Way::OFF => ", not reporting".to_owned(),
-        way => format!(", {}", way.name()),
+        GiveBackMode::REPORTING => String::new(),
+        GiveBackMode::OFF => ", not reporting".to_owned(),
+        mode => format!(", {}", mode.name()),
     };
     let guests: Vec<&str> = step.guests.iter().map(|guest| guest.name()).collect();
     let boots = plan

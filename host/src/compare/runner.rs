@@ -1,16 +1,16 @@
 //! Runs guests as child processes, `ebb run …`, and collects their output.
 
 use super::balloon::Balloon;
-use super::child::{Insistence, Line, Message, listen, read_timeline, spawn};
+use super::child::{Line, Message, Terminator, listen, read_timeline, spawn};
 use super::cpus::Cpus;
 use super::experiments::{Call, Case};
+use super::give_back_mode::GiveBackMode;
 use super::interrupt::Interrupt;
 use super::meter::{Meter, child_of};
 use super::plan::Step;
 use super::schema::{Better, Event, Guest, Outcome, Run, TurnCost, What};
 use super::scratch::Scratch;
 use super::shape::Shape;
-use super::way::Way;
 use crate::failure::Failure;
 use crate::qemu::cpu_time;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,12 +24,12 @@ use std::time::{Duration, Instant};
 
 /// The interval at which the interrupt flag is checked and the progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
-/// The time after which a guest counts as hung, in addition to [`PATIENCE_FACTOR`] times the
+/// The time after which a guest counts as hung, in addition to [`TIMEOUT_FACTOR`] times the
 /// expected time of its program. A stock kernel may need several attempts, and the host may be
 /// busy.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// The multiple of a program's expected time after which its guest counts as hung.
-const PATIENCE_FACTOR: u32 = 20;
+const TIMEOUT_FACTOR: u32 = 20;
 /// The maximum number of lines of a program that are kept.
 const LINES_MAX: usize = 100_000;
 /// The number of lines of stderr that are kept for an error message.
@@ -99,7 +99,7 @@ struct Running {
     limit: Duration,
     /// The cost of each round, if guests take turns.
     rounds: Vec<TurnCost>,
-    insistence: Insistence,
+    terminator: Terminator,
 }
 
 impl Runner<'_> {
@@ -166,8 +166,8 @@ impl Runner<'_> {
         for path in [&timeline, &record] {
             let _ = std::fs::remove_file(path);
         }
-        let work = case.guess() * PATIENCE_FACTOR * step.rounds;
-        let limit = PATIENCE + work * u32::try_from(step.guests.len()).unwrap_or(1);
+        let work = case.guess() * TIMEOUT_FACTOR * step.rounds;
+        let limit = TIMEOUT + work * u32::try_from(step.guests.len()).unwrap_or(1);
         let mut words = self.words(guest, shape, &call, limit, [&timeline, &record]);
         let boot = case.experiment.linux_boot;
         if guest == Guest::Linux && !boot.is_empty() {
@@ -188,7 +188,7 @@ impl Runner<'_> {
             words.splice(1..1, ["--host-pages".into(), pages.into()]);
         }
         let mut balloon = None;
-        if shape.give_back == Way::Balloon {
+        if shape.give_back == GiveBackMode::Balloon {
             let socket = file("balloon");
             let _ = std::fs::remove_file(&socket);
             let more = Balloon::arguments(&socket);
@@ -224,7 +224,7 @@ impl Runner<'_> {
             wall: Duration::ZERO,
             limit: limit * 2,
             rounds: Vec::new(),
-            insistence: Insistence::default(),
+            terminator: Terminator::default(),
         })
     }
 
@@ -389,7 +389,7 @@ impl Runner<'_> {
             }
             tick();
             if guest.started.elapsed() > guest.limit || self.interrupt.signal().is_some() {
-                guest.insistence.insist(&guest.child);
+                guest.terminator.terminate(&guest.child);
             }
         }
     }

@@ -5,9 +5,9 @@ use super::super::elastic::Kind;
 use super::super::schema::{Better, Outcome, Run};
 use super::column::Column;
 use super::guest::{Guest, Heard, Stop};
-use super::held::Held;
+use super::resident_files::ResidentFiles;
 use super::setup::Setup;
-use super::sums::{Held as Curve, result};
+use super::sums::{MemoryCurve, result};
 use crate::failure::Failure;
 use crate::text::Size;
 use std::time::{Duration, Instant};
@@ -53,16 +53,16 @@ pub(super) fn run(
 /// Lets the guests build, and returns the curve of the host's memory. Each guest starts when the
 /// one before has finished its first round. Fails if a guest ends too early or its RAM file is not
 /// found.
-fn watch(guests: &mut [Guest<'_>]) -> Result<Curve, Stop> {
-    let mut held = Vec::new();
+fn watch(guests: &mut [Guest<'_>]) -> Result<MemoryCurve, Stop> {
+    let mut resident = Vec::new();
     for guest in guests.iter_mut() {
         if !guest.until("turn") {
             return Err(Stop::Ended);
         }
-        held.push(Held::of(guest.pid())?);
+        resident.push(ResidentFiles::of(guest.pid())?);
     }
     let begin = Instant::now();
-    let mut curve = Curve::default();
+    let mut curve = MemoryCurve::default();
     let mut built = vec![0_u32; guests.len()];
     let mut over = vec![false; guests.len()];
     let mut gone = 0;
@@ -70,7 +70,7 @@ fn watch(guests: &mut [Guest<'_>]) -> Result<Curve, Stop> {
     let mut started = 1;
     while gone < guests.len() {
         for (index, guest) in guests.iter_mut().enumerate() {
-            if over[index] && held[index].bytes() == 0 {
+            if over[index] && resident[index].bytes() == 0 {
                 continue;
             }
             match guest.hear(LOOK) {
@@ -83,7 +83,7 @@ fn watch(guests: &mut [Guest<'_>]) -> Result<Curve, Stop> {
                 }
                 _ => {}
             }
-            let sum = held.iter().map(Held::bytes).sum();
+            let sum = resident.iter().map(ResidentFiles::bytes).sum();
             curve.add(begin.elapsed(), sum);
         }
         // The guests start a part of a round apart, however fast the machine is.

@@ -6,10 +6,10 @@
 mod builds;
 mod column;
 mod guest;
-mod hand;
-mod held;
 mod memory;
+mod memory_control;
 mod paper;
+mod resident_files;
 mod setup;
 mod sums;
 mod windows;

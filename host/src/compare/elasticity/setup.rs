@@ -3,10 +3,10 @@
 
 use super::super::balloon::Balloon;
 use super::super::elastic::Kind;
+use super::super::give_back_mode::GiveBackMode;
 use super::super::interrupt::Interrupt;
 use super::super::schema::{Event, Guest as Kernel, Outcome, Run};
 use super::super::scratch::Scratch;
-use super::super::way::Way;
 use super::column::{By, Column};
 use super::guest::Guest;
 use crate::failure::Failure;
@@ -107,7 +107,7 @@ impl Setup<'_> {
             } else {
                 Kernel::Ebb
             },
-            give_back: Way::Guest(give_back(column.by)),
+            give_back: GiveBackMode::Guest(give_back(column.by)),
             icount: false,
             cpus: self.cpus,
             memory_bytes: memory.bytes(),
@@ -146,7 +146,8 @@ pub(super) fn subject(kind: Kind, memory: Size, cpus: u32) -> String {
 }
 
 /// Returns the mode in which the guest gives memory back at its start. In the mode `Shared`,
-/// [`Hand`](super::hand::Hand) changes it later, which needs a QEMU that was started for that mode.
+/// [`MemoryControl`](super::memory_control::MemoryControl) changes it later, which needs a QEMU
+/// that was started for that mode.
 fn give_back(by: By) -> GiveBack {
     match by {
         By::Shared => GiveBack::Shared,

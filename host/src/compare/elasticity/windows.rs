@@ -4,7 +4,7 @@ use super::super::elastic::Kind;
 use super::super::schema::Run;
 use super::column::Column;
 use super::guest::{Guest, Heard, Stop};
-use super::hand::Hand;
+use super::memory_control::MemoryControl;
 use super::setup::Setup;
 use super::sums::losses;
 use crate::failure::Failure;
@@ -46,13 +46,13 @@ fn accompany(
         return Err(Stop::Ended);
     }
     let bytes = kind.leaving(memory);
-    let mut hand = Hand::on(column.by, guest.pid(), &setup.socket(), bytes)?;
+    let mut control = MemoryControl::connect(column.by, guest.pid(), &setup.socket(), bytes)?;
     guest.go();
     loop {
         match guest.hear(LOOK) {
             Heard::Phase(name) => match name.as_str() {
-                "leave" => hand.leave()?,
-                "return" => hand.come()?,
+                "leave" => control.start_shrink()?,
+                "return" => control.start_grow()?,
                 // All rounds are done.
                 "end" => return Ok(()),
                 _ => {}

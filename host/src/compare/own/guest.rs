@@ -1,12 +1,12 @@
 //! Runs one guest of one column, from its start to its end.
 
-use super::super::child::{Insistence, Message, listen, read_timeline, spawn};
+use super::super::child::{Message, Terminator, listen, read_timeline, spawn};
+use super::super::give_back_mode::GiveBackMode;
 use super::super::guest::Guest;
 use super::super::interrupt::Interrupt;
 use super::super::schema::{Event, Outcome, Run, What};
 use super::super::scratch::Scratch;
 use super::super::variant::Variant;
-use super::super::way::Way;
 use super::subject::Subject;
 use crate::failure::Failure;
 use crate::text::printable;
@@ -103,7 +103,7 @@ impl Guests<'_> {
             spawn(&executable()?, &words, false).map_err(Failure::setup("a child process"))?;
         let messages = listen(&mut child, &timeline, None);
         let mut heard = Heard::default();
-        let mut insistence = Insistence::default();
+        let mut terminator = Terminator::default();
         loop {
             match messages.recv_timeout(TICK) {
                 Ok(message) => heard.heed(message),
@@ -112,7 +112,7 @@ impl Guests<'_> {
             }
             tick();
             if self.interrupt.signal().is_some() {
-                insistence.insist(&child);
+                terminator.terminate(&child);
             }
         }
         let status = child
@@ -131,7 +131,7 @@ impl Guests<'_> {
         let number = |name: &str| record.as_ref()?.get(name)?.as_u64();
         let give_back = record
             .as_ref()
-            .and_then(|record| Way::from_name(record.get("give_back")?.as_str()?));
+            .and_then(|record| GiveBackMode::from_name(record.get("give_back")?.as_str()?));
         let icount = record
             .as_ref()
             .and_then(|record| record.get("icount")?.as_bool());
@@ -147,7 +147,7 @@ impl Guests<'_> {
             } else {
                 Guest::Ebb
             },
-            give_back: give_back.unwrap_or(Way::OFF),
+            give_back: give_back.unwrap_or(GiveBackMode::OFF),
             icount: icount.unwrap_or(subject.icount),
             cpus: number("cpus")
                 .and_then(|n| u32::try_from(n).ok())

@@ -17,7 +17,7 @@ const DEVICE: &str = "/machine/peripheral/vm0";
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// The timeout for a guest to change its mode.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The connection to the guest.
 enum Reach {
@@ -27,7 +27,7 @@ enum Reach {
 }
 
 /// Takes memory from one guest and returns it to the guest.
-pub(super) struct Hand {
+pub(super) struct MemoryControl {
     by: By,
     reach: Reach,
     /// The bytes that are taken.
@@ -40,11 +40,11 @@ pub(super) struct Hand {
     asked: Option<Instant>,
 }
 
-impl Hand {
+impl MemoryControl {
     /// Connects to the guest of the `ebb run` with process number `pid`, which is up. `socket` is
     /// that of QEMU's monitor, and `bytes` the amount to take later. Fails if the guest cannot be
     /// reached.
-    pub(super) fn on(by: By, pid: u32, socket: &Path, bytes: u64) -> Result<Self, String> {
+    pub(super) fn connect(by: By, pid: u32, socket: &Path, bytes: u64) -> Result<Self, String> {
         let reach = match by {
             By::Shared | By::Reclaim => {
                 let mut fleet = Fleet::new();
@@ -61,7 +61,7 @@ impl Hand {
             }
             By::Itself | By::Nothing => Reach::Nothing,
         };
-        let mut hand = Self {
+        let mut control = Self {
             by,
             reach,
             bytes,
@@ -70,17 +70,17 @@ impl Hand {
             asked: None,
         };
         match by {
-            By::Balloon => hand.full = hand.left_to_guest()?,
+            By::Balloon => control.full = control.left_to_guest()?,
             // The mode is off until memory is to leave.
-            By::Shared => hand.set_and_wait(GiveBack::Off)?,
+            By::Shared => control.set_and_wait(GiveBack::Off)?,
             By::Reclaim | By::Plug | By::Itself | By::Nothing => {}
         }
-        Ok(hand)
+        Ok(control)
     }
 
     /// Starts taking the memory from the guest. Does not wait for the end. Fails if the guest
     /// cannot be reached.
-    pub(super) fn leave(&mut self) -> Result<(), String> {
+    pub(super) fn start_shrink(&mut self) -> Result<(), String> {
         match self.by {
             By::Shared => self.set(GiveBack::Shared),
             By::Reclaim => {
@@ -99,7 +99,7 @@ impl Hand {
 
     /// Starts returning the memory to the guest. Does not wait for the end. Fails if the guest
     /// cannot be reached.
-    pub(super) fn come(&mut self) -> Result<(), String> {
+    pub(super) fn start_grow(&mut self) -> Result<(), String> {
         match self.by {
             By::Shared => self.set(GiveBack::Off),
             By::Balloon | By::Plug => self.want(self.full),
@@ -111,7 +111,7 @@ impl Hand {
     /// Returns whether all memory has left, or `None` if this way does not report it. Returns
     /// `Some(false)` without a query if the last one was too recent. Fails if the guest cannot be
     /// reached.
-    pub(super) fn has_left(&mut self) -> Result<Option<bool>, String> {
+    pub(super) fn has_shrunk(&mut self) -> Result<Option<bool>, String> {
         if !self.may_ask() {
             return Ok(Some(false));
         }
@@ -128,7 +128,7 @@ impl Hand {
 
     /// Returns whether the guest has all of its memory again. Returns `false` without a query if
     /// the last one was too recent. Fails if the guest cannot be reached.
-    pub(super) fn has_come(&mut self) -> Result<bool, String> {
+    pub(super) fn has_grown(&mut self) -> Result<bool, String> {
         match self.by {
             By::Balloon | By::Plug => Ok(self.may_ask() && self.left_to_guest()? >= self.full),
             By::Shared | By::Reclaim | By::Itself | By::Nothing => Ok(true),
@@ -164,7 +164,7 @@ impl Hand {
     fn set_and_wait(&mut self, mode: GiveBack) -> Result<(), String> {
         self.set(mode)?;
         let since = Instant::now();
-        while since.elapsed() < PATIENCE {
+        while since.elapsed() < TIMEOUT {
             if let Reach::Fleet(fleet, id) = &mut self.reach
                 && let Some(Presence::Here(figures)) = fleet.figures().get(id)
                 && figures.give_back == mode.name()
