@@ -1,8 +1,8 @@
 //! The option `--file SRC[:DEST]`, which packs files and directories of the host.
 
-use super::admission::Named;
 use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
+use super::pack_policy::Named;
 use crate::system::open_named;
 use crate::system::opened::{facts, kind_of, own_path};
 use crate::text::one_line;

@@ -1,7 +1,7 @@
 //! Files of the host that are packed. Their bytes come from a descriptor that was opened once, or
 //! from a file below a folder that was opened once.
 
-use crate::system::{KernelsLinks, PlaceError, open_named_with, reopen_regular};
+use crate::system::{MagicLinks, ResolveError, open_named_with, reopen_regular};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -44,9 +44,9 @@ impl HostFile {
     /// another user.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`PlaceError::Link`] for an untrusted link.
-    pub(crate) fn open_named(path: &Path) -> Result<Self, PlaceError> {
-        let named = open_named_with(path, OFlags::PATH, KernelsLinks::Refused)?;
+    /// As [`Self::open`]; [`ResolveError::Link`] for an untrusted link.
+    pub(crate) fn open_named(path: &Path) -> Result<Self, ResolveError> {
+        let named = open_named_with(path, OFlags::PATH, MagicLinks::Refused)?;
         Ok(Self::of(&named, path)?)
     }
 

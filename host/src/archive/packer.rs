@@ -1,11 +1,11 @@
 //! The state while a guest's first file system is packed: the tree, and the rules for its files.
 
-use super::admission::{self, AdmissionError, Admitted, Named, Shown, Use};
 use super::examiner::Examiner;
 use super::format::{FormatError, Program};
 use super::host_file::HostFile;
 use super::initramfs::{Initramfs, PackError};
 use super::loader_paths;
+use super::pack_policy::{self, AllowedFile, IsVisible, Named, PackPolicyError, Use};
 use crate::system::{allow_open_files, open_named};
 use rustix::fs::OFlags;
 use std::fmt;
@@ -84,25 +84,25 @@ impl<'a> Packer<'a> {
     }
 
     /// Opens a file that a program asks for, for the use `purpose`. Returns `None` if there is no
-    /// file at `path`. Fails if it may not be packed: see [`admission::admit`].
-    pub(super) fn admit(
+    /// file at `path`. Fails if it may not be packed: see [`pack_policy::open_allowed`].
+    pub(super) fn open_allowed(
         &mut self,
         path: &Path,
         purpose: Use,
-    ) -> Result<Option<Admitted>, AdmissionError> {
+    ) -> Result<Option<AllowedFile>, PackPolicyError> {
         let seen = &mut self.seen;
-        let shown: &mut Shown<'_> = &mut |real| is_seen(&mut **seen, real);
-        admission::admit(path, purpose, &self.named, shown, &mut self.examiner)
+        let shown: &mut IsVisible<'_> = &mut |real| is_seen(&mut **seen, real);
+        pack_policy::open_allowed(path, purpose, &self.named, shown, &mut self.examiner)
     }
 
     /// Opens a file that loaders read, and returns it with its real path. Returns `None` if there
-    /// is no file at `path`. Fails if it may not be packed: see [`admission::open`].
+    /// is no file at `path`. Fails if it may not be packed: see [`pack_policy::open`].
     pub(super) fn open(
         &mut self,
         path: &Path,
-    ) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
+    ) -> Result<Option<(HostFile, PathBuf)>, PackPolicyError> {
         let seen = &mut self.seen;
-        admission::open(path, &self.named, &mut |real| is_seen(&mut **seen, real))
+        pack_policy::open(path, &self.named, &mut |real| is_seen(&mut **seen, real))
     }
 
     /// Returns the format and the libraries of a file that the user named. Fails if it is no

@@ -172,7 +172,7 @@ impl Tree {
     /// # Errors
     /// Returns a message if it cannot be renamed, or if another program has put something else in
     /// its place.
-    pub(super) fn settle(self) -> Result<(), String> {
+    pub(super) fn commit(self) -> Result<(), String> {
         let to = &self.destination;
         let moved = || {
             // By the descriptor, because the name may lead elsewhere by now.
@@ -330,7 +330,7 @@ mod tests {
         tree.folder(&[], 0o700).expect("a folder");
         tree.file(&["x".into()], 0o600, &mut &b"bytes"[..])
             .expect("a file");
-        tree.settle().expect("it is all here");
+        tree.commit().expect("it is all here");
         assert_eq!(scratch.mode("to"), 0o755);
         let bytes = fs::read(scratch.0.join("to/x")).expect("the file");
         assert_eq!(bytes, b"bytes");
@@ -350,7 +350,7 @@ mod tests {
             tree.folder(&["y".into()], 0o700).expect("a folder");
             tree.file(&["y".into(), "z".into()], 0o600, &mut &b""[..])
                 .expect("a file");
-            let error = tree.settle().expect_err("something else is there");
+            let error = tree.commit().expect_err("something else is there");
             assert!(error.contains("something else"), "{error}");
             assert_eq!(scratch.mode("victim"), 0o700);
             let names = fs::read_dir(&victim).expect("a folder").count();
@@ -373,7 +373,7 @@ mod tests {
         let partial = tree.partial().expect("something has come");
         tree.file(&["x".into()], 0o600, &mut &b""[..])
             .expect("a file");
-        tree.settle().expect_err("it is another folder");
+        tree.commit().expect_err("it is another folder");
         assert_eq!(fs::read_dir(&partial).expect("a folder").count(), 0);
         let mode = fs::metadata(&partial).expect("a folder").permissions();
         assert_eq!(mode.mode() & 0o7777, 0o700);
@@ -384,7 +384,7 @@ mod tests {
         scratch.swap(&tree, |partial| {
             fs::write(partial, "others").expect("a file")
         });
-        tree.settle().expect_err("it is another file");
+        tree.commit().expect_err("it is another file");
         assert!(!scratch.0.join("new").exists());
     }
 

@@ -109,14 +109,14 @@ impl Secrets {
     }
 
     /// Returns the same rules with an empty cache of folders.
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn with_empty_cache(&self) -> Self {
         Self {
             here: self.here.clone(),
             working: self.working.clone(),
             homes: self.homes.clone(),
             trusted: self.trusted,
-            from_root: self.from_root.again(),
-            from_here: self.from_here.again(),
+            from_root: self.from_root.with_empty_cache(),
+            from_here: self.from_here.with_empty_cache(),
         }
     }
 
