@@ -2,7 +2,7 @@
 
 use super::amount::mebibytes;
 use crate::failure::Failure;
-use crate::guest::Standstill;
+use crate::guest::Stop;
 use crate::qemu::{StoppedBy, Wish};
 use crate::registry::{Fleet, GuestId, Presence};
 use crate::stdout;
@@ -28,7 +28,7 @@ Examples:
 
 /// The timeout for QEMU to stop or resume the CPUs. It takes longer only if its disks do not
 /// answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval at which guests are polled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -128,7 +128,7 @@ fn wait(
     wish: Wish,
     failures: &mut Vec<String>,
 ) -> Result<(), Failure> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !waiting.is_empty() {
         let over = Instant::now() >= deadline;
         let found = fleet.figures();
@@ -145,7 +145,7 @@ fn wait(
                 Outcome::Is(text) => stdout::print(&format!("{name}: {text}\n"))?,
                 Outcome::Fails(why) => failures.push(format!("{name}: {why}")),
                 Outcome::Waits if over => {
-                    let seconds = PATIENCE.as_secs();
+                    let seconds = TIMEOUT.as_secs();
                     failures.push(format!(
                         "{name}: QEMU was asked and has not followed within {seconds} s"
                     ));
@@ -163,7 +163,7 @@ fn wait(
 
 /// Returns whether the guest is in the wanted state already, or cannot reach it. Otherwise returns
 /// `Waits`, and the wish must be sent.
-fn before(standstill: Option<Standstill>, wish: Wish) -> Outcome {
+fn before(standstill: Option<Stop>, wish: Wish) -> Outcome {
     match (standstill.map(|standstill| standstill.by), wish) {
         (Some(StoppedBy::Signal), _) => Outcome::Fails(StoppedBy::BY_SIGNAL.into()),
         (Some(StoppedBy::Ebb), Wish::Pause) => Outcome::Is("is paused already".into()),
@@ -174,7 +174,7 @@ fn before(standstill: Option<Standstill>, wish: Wish) -> Outcome {
 
 /// Returns whether a guest that got the wish has followed. `resident` is its resident memory in
 /// bytes. `over` says that the timeout has passed.
-fn after(standstill: Option<Standstill>, resident: u64, wish: Wish, over: bool) -> Outcome {
+fn after(standstill: Option<Stop>, resident: u64, wish: Wish, over: bool) -> Outcome {
     match (standstill, wish) {
         (None, Wish::Resume) => Outcome::Is("runs".into()),
         (Some(standstill), Wish::Pause)
@@ -185,7 +185,7 @@ fn after(standstill: Option<Standstill>, resident: u64, wish: Wish, over: bool) 
             Outcome::Is(format!("paused, resident {before} → {now}"))
         }
         (
-            Some(Standstill {
+            Some(Stop {
                 by: StoppedBy::Signal,
                 ..
             }),
@@ -202,8 +202,8 @@ fn after(standstill: Option<Standstill>, resident: u64, wish: Wish, over: bool) 
 mod tests {
     use super::*;
 
-    fn stands(by: StoppedBy, settled: bool) -> Option<Standstill> {
-        Some(Standstill {
+    fn stands(by: StoppedBy, settled: bool) -> Option<Stop> {
+        Some(Stop {
             by,
             resident_bytes: 400 << 20,
             settled,

@@ -15,7 +15,7 @@ mod vcpus;
 mod vm;
 mod window;
 
-pub(crate) use balloon::{Balloon, BalloonError, Told};
+pub(crate) use balloon::{Balloon, BalloonError, BalloonStats};
 pub(crate) use boot_files::BootFiles;
 pub(crate) use inquiries::Inquiries;
 pub(crate) use monitor::{End, Monitor, MonitorError};

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// The timeout of one answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of events that are read. A guest of ours causes far fewer.
 const EVENTS_MAX: usize = 1_000_000;
 /// The maximum length of one line once the CPUs run, in bytes. All events and answers are shorter.
@@ -39,7 +39,7 @@ impl Bound {
     fn new() -> Self {
         Self {
             left: GREETING_MAX,
-            deadline: Instant::now() + PATIENCE,
+            deadline: Instant::now() + TIMEOUT,
         }
     }
 }
@@ -53,7 +53,7 @@ impl Read for Words {
         if rest.is_zero() {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("it has not answered within {} s", PATIENCE.as_secs()),
+                format!("it has not answered within {} s", TIMEOUT.as_secs()),
             ));
         }
         self.socket.set_read_timeout(Some(rest))?;
@@ -261,8 +261,8 @@ impl Monitor {
             match event.as_str() {
                 // These are not counted as events: users may stop and resume the guest any number
                 // of times.
-                "STOP" if vcpus.have_stopped() => {}
-                "RESUME" => vcpus.go_on(),
+                "STOP" if vcpus.on_stop_event() => {}
+                "RESUME" => vcpus.on_resume_event(),
                 name => {
                     events += 1;
                     if name == "SHUTDOWN" {

@@ -8,8 +8,8 @@
 
 mod block_map;
 mod client;
+mod find;
 mod folder;
-mod meant;
 mod pool_map;
 mod protocol;
 mod published;

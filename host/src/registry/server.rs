@@ -13,7 +13,7 @@ use super::published::Published;
 use super::socket::Listening;
 use crate::machine::GiveBack;
 use crate::qemu::{StoppedBy, Wish};
-use crate::reclaim::{Asked, FreeMemory, Standing, stands_still};
+use crate::reclaim::{FreeMemory, PauseWatcher, ReclaimQueue, stopped_reason};
 use crate::streams::Control;
 use crate::text::Terminal;
 use ebb_blk::server::Server as Disks;
@@ -54,9 +54,9 @@ pub(crate) struct Known {
     /// that.
     pub(crate) free_memory: Option<Arc<FreeMemory>>,
     /// The thread that performs reclaim steps. `None` if the guest cannot be asked for memory.
-    pub(crate) asked: Option<Arc<Asked>>,
+    pub(crate) reclaim_queue: Option<Arc<ReclaimQueue>>,
     /// The state of the virtual CPUs: running or stopped.
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) pause_watcher: Arc<PauseWatcher>,
 }
 
 /// The entry of a run in the registry. Dropping it ends the thread and removes the socket.
@@ -343,7 +343,7 @@ impl Server {
             return error(why.to_string());
         }
         control.give_back(mode);
-        self.known.standing.set_give_back(mode);
+        self.known.pause_watcher.set_give_back(mode);
         let set = Settings {
             give_back: mode.name().to_owned(),
         };
@@ -353,7 +353,7 @@ impl Server {
     /// Asks QEMU to stop or resume the virtual CPUs. The answer only confirms the request. The
     /// figures show the result.
     fn cpus(&self, wish: Wish) -> Rc<[u8]> {
-        let vcpus = self.known.standing.vcpus();
+        let vcpus = self.known.pause_watcher.vcpus();
         if vcpus.look() == Some(StoppedBy::Signal) {
             return error(StoppedBy::BY_SIGNAL.to_owned());
         }
@@ -366,23 +366,23 @@ impl Server {
     /// Starts a reclaim step by its name. The answer has the number of the request. The figures
     /// show when it is done.
     fn reclaim(&self, name: &str) -> Rc<[u8]> {
-        let Some(asked) = &self.known.asked else {
+        let Some(queue) = &self.known.reclaim_queue else {
             return error(
                 "a guest whose instructions are counted is not asked for memory".to_owned(),
             );
         };
-        let Some(step) = asked.steps().iter().find(|step| step.name() == name) else {
-            let known: Vec<_> = asked.steps().iter().map(|step| step.name()).collect();
+        let Some(step) = queue.steps().iter().find(|step| step.name() == name) else {
+            let known: Vec<_> = queue.steps().iter().map(|step| step.name()).collect();
             return error(format!(
                 "a step of this guest is one of: {}",
                 known.join(", ")
             ));
         };
-        let stopped_by = self.known.standing.vcpus().look();
-        if let (Some(by), false) = (stopped_by, asked.is_the_hosts(*step)) {
-            return error(format!("step `{name}`: {}", stands_still(by)));
+        let stopped_by = self.known.pause_watcher.vcpus().look();
+        if let (Some(by), false) = (stopped_by, queue.is_the_hosts(*step)) {
+            return error(format!("step `{name}`: {}", stopped_reason(by)));
         }
-        match asked.ask(*step) {
+        match queue.ask(*step) {
             Some(number) => protocol::line(Body::Reclaim { number }).into(),
             None => {
                 error("the guest has been asked for too much already; try again later".to_owned())

@@ -47,8 +47,8 @@ impl Running {
                 disks: None,
                 control: kernel_listens.then(Arc::default),
                 free_memory: None,
-                asked: None,
-                standing: Standing::of_test(),
+                reclaim_queue: None,
+                pause_watcher: PauseWatcher::of_test(),
             };
             Server::new(listening, known).serve(&stopped);
         });
