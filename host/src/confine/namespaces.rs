@@ -246,7 +246,7 @@ impl Namespaces {
     ///
     /// # Errors
     /// If the host cannot provide a descriptor.
-    pub(super) fn again(&self) -> io::Result<Self> {
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
         let made = |made: &Made| match made {
             Ok(file) => file.try_clone().map(Ok),
             Err(error) => Ok(Err(*error)),

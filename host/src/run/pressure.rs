@@ -7,10 +7,10 @@
 //! repeated dropping of caches and compaction gains nothing.
 
 use super::delivery::spawn;
-use super::host_stalls::Telling;
+use super::host_stalls::StallReporter;
 use crate::failure::Failure;
 use crate::machine::GiveBack;
-use crate::reclaim::{Asked, FreeMemory, Standing};
+use crate::reclaim::{FreeMemory, PauseWatcher, ReclaimQueue};
 use ebb_blk::pressure::registry::Waker;
 use ebb_blk::pressure::source::Watch;
 use ebb_blk::pressure::{ReclaimMemory, Registry, Source, watch};
@@ -54,8 +54,8 @@ impl Lasting {
 /// Gives the idle memory of one guest to the host when there is pressure.
 #[derive(Debug)]
 pub(super) struct Idle {
-    standing: Arc<Standing>,
-    asked: Arc<Asked>,
+    pause_watcher: Arc<PauseWatcher>,
+    reclaim_queue: Arc<ReclaimQueue>,
     /// Takes free memory without the guest's help. `None` where the host cannot read the guest's
     /// allocator.
     free_memory: Option<Arc<FreeMemory>>,
@@ -63,16 +63,16 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Creates the source of idle memory for a guest. `asked` runs the reclaim steps.
+    /// Creates the source of idle memory for a guest. `reclaim_queue` runs the reclaim steps.
     pub(super) fn new(
-        standing: Arc<Standing>,
-        asked: Arc<Asked>,
+        pause_watcher: Arc<PauseWatcher>,
+        reclaim_queue: Arc<ReclaimQueue>,
         free_memory: Option<Arc<FreeMemory>>,
     ) -> Self {
-        let steps = asked.steps();
+        let steps = reclaim_queue.steps();
         Self {
-            standing,
-            asked,
+            pause_watcher,
+            reclaim_queue,
             free_memory,
             lasting: Lasting {
                 steps,
@@ -86,10 +86,10 @@ impl Idle {
 impl ReclaimMemory for Idle {
     fn reclaim_memory(&mut self, event: Micros) {
         // The user has asked for a guest that keeps its memory.
-        if self.standing.give_back() == GiveBack::Off {
+        if self.pause_watcher.give_back() == GiveBack::Off {
             return;
         }
-        let stands_still = self.standing.vcpus().look().is_some();
+        let stands_still = self.pause_watcher.vcpus().look().is_some();
         let taken = |memory: &Arc<FreeMemory>| memory.reclaim(u64::MAX).is_ok();
         if stands_still {
             // This costs the guest no time. The steps need its CPUs, so they wait until it runs.
@@ -103,7 +103,7 @@ impl ReclaimMemory for Idle {
             // The free memory has been taken above.
             Some(Reclaim::Free) if taken => {}
             // The result is not awaited. If too many requests wait already, this one is dropped.
-            Some(step) => drop(self.asked.ask(step)),
+            Some(step) => drop(self.reclaim_queue.ask(step)),
             None => {}
         }
     }
@@ -152,14 +152,14 @@ pub(super) struct Pressure {
 
 impl Pressure {
     /// Starts the thread. On each event of `watcher` it takes memory by `idle`, and sends stalls by
-    /// `telling` if there is one.
+    /// `reporter` if there is one.
     ///
     /// # Errors
     /// Fails if the host has no descriptor or thread left.
     pub(super) fn start(
         watcher: &Watcher,
         mut idle: Idle,
-        mut telling: Option<Telling>,
+        mut reporter: Option<StallReporter>,
     ) -> Result<Self, Failure> {
         let mut registration = watcher.registry.register("guest").map_err(cannot)?;
         let waker = registration.waker();
@@ -168,19 +168,19 @@ impl Pressure {
         let thread = spawn("idle memory", move || {
             // Acquire pairs with the Release store in `drop`.
             while !stop.load(Ordering::Acquire) {
-                let wait = telling.as_ref().and_then(Telling::wait);
+                let wait = reporter.as_ref().and_then(StallReporter::wait);
                 let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
                 let mut fds = [PollFd::new(&registration, PollFlags::IN)];
                 match poll(&mut fds, wait.as_ref()) {
                     Ok(0) => {
-                        if let Some(telling) = &mut telling {
-                            telling.sample(Instant::now());
+                        if let Some(reporter) = &mut reporter {
+                            reporter.sample(Instant::now());
                         }
                     }
                     Ok(_) => {
                         // The stalls are sent first, because the reclaim below takes a while.
-                        if let Some(telling) = &mut telling {
-                            telling.begin(Instant::now());
+                        if let Some(reporter) = &mut reporter {
+                            reporter.begin(Instant::now());
                         }
                         let _ = registration.deliver(&mut idle);
                     }

@@ -6,7 +6,7 @@
 
 use super::accel::Choice;
 use super::delivery::{Outputs, spawn};
-use super::host_stalls::Telling;
+use super::host_stalls::StallReporter;
 use super::options::RunOptions;
 use super::out::{Copied, Outs};
 use super::pressure::{Idle, Pressure, Watcher};
@@ -25,7 +25,7 @@ use crate::guest::{Guest, Kernel, Stage, WaitStatus};
 use crate::machine::KernelKind;
 use crate::qemu::{End, Ended, Monitor, Qemu};
 use crate::qemu::{Spec, Vm};
-use crate::reclaim::{self, Asked, FreeMemory, Means, Standing};
+use crate::reclaim::{self, FreeMemory, PauseWatcher, ReclaimQueue, ReclaimTargets};
 use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
 use crate::streams::{Control, feed, input_is_empty};
 use crate::text::raw::{Closing, Raw};
@@ -93,8 +93,8 @@ pub(crate) fn run(
     let _closing = Closing;
     let mut session = Session::new(options, plan, choice)?;
     let spec = &plan.spec;
-    let patience = plan.kernel.patience(spec.memory, spec.cpus, spec.icount);
-    let attempts = patience.map_or(1, |patience| patience.attempts);
+    let boot_limits = plan.kernel.boot_limits(spec.memory, spec.cpus, spec.icount);
+    let attempts = boot_limits.map_or(1, |boot_limits| boot_limits.attempts);
     let mut result = None;
     for attempt in 1..=attempts {
         session.record.attempts = attempt;
@@ -240,7 +240,7 @@ impl<'a> Session<'a> {
             let (version, accel, reason) =
                 (&vm.monitor.version, self.choice.accel, &self.choice.reason);
             terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
-            terminal.message(&format!("ebb: {}", plan.spec.cage));
+            terminal.message(&format!("ebb: {}", plan.spec.sandbox));
             let ram = plan.spec.ram;
             let lack = ram.lack().map(|why| format!(" (no huge pages: {why})"));
             let (pages, lack) = (ram.backing(), lack.unwrap_or_default());
@@ -419,7 +419,7 @@ impl<'a> Session<'a> {
             let source = files.as_ref().map(|files| files.source(Box::new(tell)));
             let source = source.transpose();
             let source = source.map_err(Failure::setup("the guest's root"))?;
-            let volumes = volumes.as_ref().map(Volumes::again).transpose();
+            let volumes = volumes.as_ref().map(Volumes::try_clone).transpose();
             let volumes = volumes.map_err(Failure::setup("the guest's volumes"))?;
             let ram = Arc::clone(&ram);
             let terminal = Arc::clone(&self.terminal);
@@ -462,7 +462,7 @@ impl<'a> Session<'a> {
 
         // With `--icount` the figures must not depend on what the host does.
         let taken = free_memory.clone().filter(|_| !spec.icount);
-        let standing = Standing::start(
+        let pause_watcher = PauseWatcher::start(
             Arc::clone(&vcpus),
             Arc::clone(&ram),
             Arc::clone(&guest),
@@ -470,29 +470,32 @@ impl<'a> Session<'a> {
             options.give_back(),
             verbose.clone(),
         );
-        let standing = standing.map_err(Failure::setup("following the guest"))?;
-        let asked = if spec.icount {
+        let pause_watcher = pause_watcher.map_err(Failure::setup("following the guest"))?;
+        let reclaim_queue = if spec.icount {
             None
         } else {
-            let means = Means {
+            let targets = ReclaimTargets {
                 kernel: kernel.kind(),
                 guest: Arc::clone(&guest),
                 control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
                 free_memory: free_memory.clone(),
-                standing: Arc::clone(&standing),
+                pause_watcher: Arc::clone(&pause_watcher),
                 monitor: second_monitor,
                 shown: verbose.clone(),
             };
-            let asked = Asked::start(means);
-            Some(Arc::new(asked.map_err(Failure::setup("asking the guest"))?))
+            let reclaim_queue = ReclaimQueue::start(targets);
+            Some(Arc::new(
+                reclaim_queue.map_err(Failure::setup("asking the guest"))?,
+            ))
         };
-        let watched = asked.as_ref().zip(self.watcher.as_ref());
-        let pressure = watched.and_then(|(asked, watcher)| {
-            let (standing, asked) = (Arc::clone(&standing), Arc::clone(asked));
-            let wanted = Idle::new(standing, asked, free_memory.clone());
+        let watched = reclaim_queue.as_ref().zip(self.watcher.as_ref());
+        let pressure = watched.and_then(|(reclaim_queue, watcher)| {
+            let (pause_watcher, reclaim_queue) =
+                (Arc::clone(&pause_watcher), Arc::clone(reclaim_queue));
+            let wanted = Idle::new(pause_watcher, reclaim_queue, free_memory.clone());
             let is_told = kernel.kind() == KernelKind::Ebb;
-            let telling = is_told.then(|| Telling::new(Arc::clone(&control)));
-            let started = Pressure::start(watcher, wanted, telling.flatten());
+            let reporter = is_told.then(|| StallReporter::new(Arc::clone(&control)));
+            let started = Pressure::start(watcher, wanted, reporter.flatten());
             unless_failed(started, options, &self.terminal)
         });
         let known = Known {
@@ -503,8 +506,8 @@ impl<'a> Session<'a> {
             disks: plan.disks.server(),
             control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
             free_memory: free_memory.clone(),
-            asked: asked.clone(),
-            standing: Arc::clone(&standing),
+            reclaim_queue: reclaim_queue.clone(),
+            pause_watcher: Arc::clone(&pause_watcher),
         };
         let published = Arc::clone(&known.published);
         let registration = Registration::start(known, verbose.clone());
@@ -515,16 +518,16 @@ impl<'a> Session<'a> {
                 ram,
                 Arc::clone(&guest),
                 free_memory.clone(),
-                asked,
-                standing,
+                reclaim_queue,
+                pause_watcher,
             ),
             self.timeline.take(),
             spec.memory,
             published,
             boot_files,
         );
-        let patience = kernel.patience(spec.memory, spec.cpus, spec.icount);
-        let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;
+        let boot_limits = kernel.boot_limits(spec.memory, spec.cpus, spec.icount);
+        let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, boot_limits)?;
         // Removes the control socket before a signal may end `ebb` immediately.
         drop(registration);
         vcpus.end();
@@ -562,9 +565,9 @@ impl<'a> Session<'a> {
             Some(Stage::Exited(status)) => Some(status),
             _ => None,
         };
-        let stood_still = vcpus.stood_still();
+        let stopped = vcpus.total_stopped();
         self.record
-            .ended_with(&summary, started, cpu, status, stood_still);
+            .ended_with(&summary, started, cpu, status, stopped);
         for remark in copied.remarks.iter().filter(|_| !options.quiet) {
             self.terminal.message(&format!("ebb: {remark}"));
         }

@@ -1,7 +1,7 @@
 //! Queries the guests in a background thread, so that the screen responds to keys even if guests do
 //! not answer.
 
-use super::foreign::{Foreign, Foreigners};
+use super::other_qemu::{OtherQemu, OtherQemus};
 use crate::registry::{BlockMap, Body, Figures, Fleet, GuestId, Moment, Presence, Request};
 use std::collections::BTreeMap;
 use std::io;
@@ -45,12 +45,12 @@ pub(super) struct Feed {
 impl Feed {
     /// Starts the thread. `others` are guests that `ebb` did not start. Fails if the host cannot
     /// create a thread.
-    pub(super) fn start(others: Vec<Foreign>) -> io::Result<Self> {
+    pub(super) fn start(others: Vec<OtherQemu>) -> io::Result<Self> {
         let (wishes, wished) = channel();
         let (sender, seen) = channel();
         let mut asked = Asked {
             fleet: Fleet::new(),
-            others: Foreigners::start(others)?,
+            others: OtherQemus::start(others)?,
         };
         thread::Builder::new()
             .name("feed".into())
@@ -69,7 +69,7 @@ impl Feed {
 #[derive(Debug)]
 struct Asked {
     fleet: Fleet,
-    others: Foreigners,
+    others: OtherQemus,
 }
 
 /// Queries the guests until the receiver of the figures is dropped.
