@@ -1,6 +1,6 @@
 //! The experiments about elasticity, and their programs' arguments.
 
-use super::experiment::{Experiment, Pace, Scope, Words};
+use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back_mode::GiveBackMode;
 use super::program::Program;
 use super::programs;
@@ -156,7 +156,7 @@ const fn experiment(
             which: || vec![GiveBackMode::OFF],
             rounds: ROUNDS,
         },
-        words: Words::Workloads(words),
+        program: ExperimentProgram::Workloads(words),
     }
 }
 

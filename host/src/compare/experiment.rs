@@ -28,7 +28,7 @@ pub(crate) struct Experiment {
     /// The modes of giving memory back with which it runs.
     pub(super) scope: Scope,
     /// The program and its arguments.
-    pub(super) words: Words,
+    pub(super) program: ExperimentProgram,
 }
 
 /// The modes of giving memory back that an experiment compares.
@@ -75,7 +75,7 @@ impl Pace {
 
 /// The program that an experiment runs in its guests.
 #[derive(Debug)]
-pub(super) enum Words {
+pub(super) enum ExperimentProgram {
     /// The experiments' program, with the arguments that the function returns.
     Workloads(fn(&Shape) -> Vec<String>),
     /// The experiments' program, which runs a program of the host.

@@ -1,7 +1,7 @@
 //! The experiments that compare the modes to give memory back: `ebb compare give-back`.
 
 use super::calls::{memhog, page_fault, share, words};
-use super::experiment::{Experiment, Pace, Scope, Words};
+use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back_mode::GiveBackMode;
 use crate::machine::GiveBack;
 
@@ -30,7 +30,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             which: GiveBackMode::all,
             rounds: 2,
         },
-        words: Words::Workloads(memhog),
+        program: ExperimentProgram::Workloads(memhog),
     },
     Experiment {
         name: "give-back/counted",
@@ -45,7 +45,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             which: countable,
             rounds: 1,
         },
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             words(["memhog", &share(shape, 50), "0", COUNTED_STAY, "--count"])
         }),
     },
@@ -62,7 +62,9 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             which: GiveBackMode::all,
             rounds: 1,
         },
-        words: Words::Workloads(|shape| words(["build", &share(shape, 60), "5", "4"])),
+        program: ExperimentProgram::Workloads(|shape| {
+            words(["build", &share(shape, 60), "5", "4"])
+        }),
     },
     Experiment {
         name: AGAIN,
@@ -77,7 +79,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             which: without_a_balloon,
             rounds: 3,
         },
-        words: Words::Workloads(|_| words(["page-fault", "4k", "1", "100r"])),
+        program: ExperimentProgram::Workloads(|_| words(["page-fault", "4k", "1", "100r"])),
     },
     Experiment {
         name: "give-back/page-fault",
@@ -92,7 +94,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             which: by_the_guest_countable,
             rounds: 1,
         },
-        words: Words::Workloads(|shape| page_fault("4k", shape)),
+        program: ExperimentProgram::Workloads(|shape| page_fault("4k", shape)),
     },
     Experiment {
         name: "give-back/messaging",
@@ -107,7 +109,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             which: by_the_guest_countable,
             rounds: 1,
         },
-        words: Words::Workloads(|_| words(["messaging", "4", "100r"])),
+        program: ExperimentProgram::Workloads(|_| words(["messaging", "4", "100r"])),
     },
     Experiment {
         name: "give-back/stream",
@@ -122,7 +124,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             which: by_the_guest_countable,
             rounds: 1,
         },
-        words: Words::Workloads(|_| words(["stream", "10r"])),
+        program: ExperimentProgram::Workloads(|_| words(["stream", "10r"])),
     },
     Experiment {
         name: "give-back/idle",
@@ -137,7 +139,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
             which: by_the_guest,
             rounds: 1,
         },
-        words: Words::Workloads(|_| words(["idle", "12"])),
+        program: ExperimentProgram::Workloads(|_| words(["idle", "12"])),
     },
 ];
 

@@ -52,7 +52,7 @@ pub(crate) struct Runner<'a> {
 
 /// The output of a guest so far.
 #[derive(Default)]
-struct Heard {
+struct Output {
     /// The lines of stdout.
     lines: Vec<Line>,
     /// The last lines of stderr.
@@ -90,7 +90,7 @@ struct Running {
     /// The program's stdin. A line gives the guest its turn.
     stdin: Option<ChildStdin>,
     messages: Receiver<Message>,
-    heard: Heard,
+    output: Output,
     state: State,
     started: Instant,
     /// The time from the start to the end, once the guest has ended.
@@ -218,7 +218,7 @@ impl Runner<'_> {
             child,
             timeline,
             record,
-            heard: Heard::default(),
+            output: Output::default(),
             state: State::Works,
             started,
             wall: Duration::ZERO,
@@ -318,9 +318,15 @@ impl Runner<'_> {
             error: None,
         };
         match guest.call {
-            Call::Workloads(_) => judge(&mut run, &guest.heard, status),
+            Call::Workloads(_) => judge(&mut run, &guest.output, status),
             Call::Script { says, returns, .. } => {
-                judge_script(&mut run, &guest.heard, status, (&says, returns), guest.wall);
+                judge_script(
+                    &mut run,
+                    &guest.output,
+                    status,
+                    (&says, returns),
+                    guest.wall,
+                );
                 // The timelines of a hundred boots show nothing that one does not.
                 run.timeline.clear();
             }
@@ -380,7 +386,7 @@ impl Runner<'_> {
         while guest.state == State::Works || (wanted == State::Ended && guest.state != State::Ended)
         {
             match guest.messages.recv_timeout(TICK) {
-                Ok(message) => guest.heed(message),
+                Ok(message) => guest.take_message(message),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     guest.state = State::Ended;
@@ -397,22 +403,22 @@ impl Runner<'_> {
 
 impl Running {
     /// Records a line of output, and the guest's state if the line shows it.
-    fn heed(&mut self, message: Message) {
+    fn take_message(&mut self, message: Message) {
         match message {
             Message::Out(line) => {
                 match waits(&line.text) {
                     Some(state) if self.stdin.is_some() => self.state = state,
                     _ => {}
                 }
-                if self.heard.lines.len() < LINES_MAX {
-                    self.heard.lines.push(line);
+                if self.output.lines.len() < LINES_MAX {
+                    self.output.lines.push(line);
                 }
             }
             Message::Err(line) => {
-                if self.heard.errors.len() == ERROR_LINES {
-                    self.heard.errors.pop_front();
+                if self.output.errors.len() == ERROR_LINES {
+                    self.output.errors.pop_front();
                 }
-                self.heard.errors.push_back(line);
+                self.output.errors.push_back(line);
             }
         }
     }
@@ -446,9 +452,9 @@ fn waits(line: &str) -> Option<State> {
 }
 
 /// Adds the events of `ebb-workloads` to the run, and its outcome.
-fn judge(run: &mut Run, heard: &Heard, status: ExitStatus) {
+fn judge(run: &mut Run, output: &Output, status: ExitStatus) {
     let mut stray = None;
-    for line in &heard.lines {
+    for line in &output.lines {
         match serde_json::from_str::<What>(&line.text) {
             Ok(what) => run.events.push(Event {
                 host_s: line.timeline_s,
@@ -462,10 +468,10 @@ fn judge(run: &mut Run, heard: &Heard, status: ExitStatus) {
         _ => None,
     });
     (run.outcome, run.error) = if status.code() == Some(STATUS_UNSUPPORTED) {
-        let what = unsupported.or_else(|| heard.errors.back().cloned());
+        let what = unsupported.or_else(|| output.errors.back().cloned());
         (Outcome::Unsupported, what)
     } else if !status.success() {
-        (Outcome::Failed, Some(why(heard, status)))
+        (Outcome::Failed, Some(why(output, status)))
     } else if let Some(line) = stray {
         let error = format!("the program said {line:?}, which is no event of --json");
         (Outcome::Failed, Some(error))
@@ -480,19 +486,19 @@ fn judge(run: &mut Run, heard: &Heard, status: ExitStatus) {
 /// a figure.
 fn judge_script(
     run: &mut Run,
-    heard: &Heard,
+    output: &Output,
     status: ExitStatus,
     (says, returns): (&str, i32),
     wall: Duration,
 ) {
-    let said: String = heard
+    let said: String = output
         .lines
         .iter()
         .map(|line| format!("{}\n", line.text))
         .collect();
     if status.code() != Some(returns) {
         run.outcome = Outcome::Failed;
-        run.error = Some(format!("{} for status {returns}", why(heard, status)));
+        run.error = Some(format!("{} for status {returns}", why(output, status)));
     } else if said != says {
         run.outcome = Outcome::Failed;
         run.error = Some(format!("it said {said:?} for {says:?}"));
@@ -510,12 +516,12 @@ fn judge_script(
 }
 
 /// Returns why a child failed, with its last lines of stderr.
-fn why(heard: &Heard, status: ExitStatus) -> String {
+fn why(output: &Output, status: ExitStatus) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, signal) => format!("signal {}", signal.unwrap_or(0)),
     };
-    let told: Vec<&str> = heard.errors.iter().map(|line| line.trim_end()).collect();
+    let told: Vec<&str> = output.errors.iter().map(|line| line.trim_end()).collect();
     if told.is_empty() {
         how
     } else {

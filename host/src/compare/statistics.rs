@@ -61,11 +61,11 @@ type Round = (u32, u32, u32);
 /// The values of one guest by round.
 type Rounds = BTreeMap<Round, f64>;
 
-/// The values of a row, in the order of the ways to give memory back.
+/// The values of a row, in the order of the modes of giving memory back.
 type Columns = BTreeMap<(GiveBackMode, Guest), Rounds>;
 
 /// A row while its values are collected.
-struct Gathered {
+struct RowValues {
     key: Key,
     columns: Columns,
     /// The value up to which figures are not different from zero.
@@ -76,7 +76,7 @@ struct Gathered {
 /// Returns the rows of all runs that ended well, in the order in which their figures first appear.
 /// Rows of one experiment and metric are together.
 pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
-    let mut rows: Vec<Gathered> = Vec::new();
+    let mut rows: Vec<RowValues> = Vec::new();
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
         // The number of figures that this run has had for each row.
         let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
@@ -92,7 +92,7 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
                 .iter()
                 .position(|row| row.key == key)
                 .unwrap_or_else(|| {
-                    rows.push(Gathered {
+                    rows.push(RowValues {
                         key,
                         columns: BTreeMap::new(),
                         noise: 0.0,
@@ -118,13 +118,13 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
 }
 
 /// Returns the finished row.
-fn row(gathered: Gathered) -> Row {
-    let Gathered {
+fn row(row: RowValues) -> Row {
+    let RowValues {
         key,
         columns,
         noise,
         comparable,
-    } = gathered;
+    } = row;
     let of = |guest, mode| columns.get(&(mode, guest));
     // The guests are compared with reporting. They are compared without it only if none ran with
     // it.

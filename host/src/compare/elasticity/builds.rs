@@ -4,7 +4,7 @@
 use super::super::elastic::Kind;
 use super::super::schema::{Better, Outcome, Run};
 use super::column::Column;
-use super::guest::{Guest, Heard, Stop};
+use super::guest::{Guest, Stop, WaitResult};
 use super::resident_files::ResidentFiles;
 use super::setup::Setup;
 use super::sums::{MemoryCurve, result};
@@ -73,11 +73,11 @@ fn watch(guests: &mut [Guest<'_>]) -> Result<MemoryCurve, Stop> {
             if over[index] && resident[index].bytes() == 0 {
                 continue;
             }
-            match guest.hear(LOOK) {
-                Heard::Phase(name) if name == "built" => built[index] += 1,
+            match guest.wait_for_phase(LOOK) {
+                WaitResult::Phase(name) if name == "built" => built[index] += 1,
                 // The guest asks for a turn after its last round. It gets no more turns.
-                Heard::Phase(name) if name == "turn" => guest.dismiss(),
-                Heard::Ended if !over[index] => {
+                WaitResult::Phase(name) if name == "turn" => guest.dismiss(),
+                WaitResult::Ended if !over[index] => {
                     over[index] = true;
                     gone += 1;
                 }

@@ -24,7 +24,7 @@ const STATUS_UNSUPPORTED: i32 = 3;
 
 /// The result of waiting for a guest's output.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Heard {
+pub(super) enum WaitResult {
     /// A phase of its experiment begins.
     Phase(String),
     /// No phase began in time.
@@ -134,7 +134,7 @@ impl<'a> Guest<'a> {
 
     /// Waits until the guest begins a phase or ends, but at most for the time `timeout`. Returns
     /// what happened.
-    pub(super) fn hear(&mut self, timeout: Duration) -> Heard {
+    pub(super) fn wait_for_phase(&mut self, timeout: Duration) -> WaitResult {
         let deadline = Instant::now() + timeout;
         loop {
             if self.interrupt.signal().is_some() {
@@ -160,16 +160,16 @@ impl<'a> Guest<'a> {
                         self.events.push(Event { host_s: None, what });
                     }
                     if let Some(name) = phase {
-                        return Heard::Phase(name);
+                        return WaitResult::Phase(name);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
-                    return Heard::Nothing;
+                    return WaitResult::Nothing;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     self.ended = true;
-                    return Heard::Ended;
+                    return WaitResult::Ended;
                 }
             }
         }
@@ -178,10 +178,10 @@ impl<'a> Guest<'a> {
     /// Waits until the guest begins the phase `wanted`. Returns `false` if it ends before.
     pub(super) fn until(&mut self, wanted: &str) -> bool {
         loop {
-            match self.hear(TICK) {
-                Heard::Phase(name) if name == wanted => return true,
-                Heard::Ended => return false,
-                Heard::Phase(_) | Heard::Nothing => {}
+            match self.wait_for_phase(TICK) {
+                WaitResult::Phase(name) if name == wanted => return true,
+                WaitResult::Ended => return false,
+                WaitResult::Phase(_) | WaitResult::Nothing => {}
             }
         }
     }
@@ -191,7 +191,7 @@ impl<'a> Guest<'a> {
     pub(super) fn finish(mut self) -> Result<(End, Vec<Event>), Failure> {
         self.dismiss();
         while !self.ended {
-            self.hear(TICK);
+            self.wait_for_phase(TICK);
         }
         let status = self
             .child

@@ -46,7 +46,7 @@ pub(super) fn run(
 }
 
 /// The host's measurements.
-struct Seen {
+struct HostResults {
     events: Vec<Event>,
     /// The time until the guest had the touched memory again.
     grown: Duration,
@@ -59,7 +59,7 @@ fn measure(
     memory: Size,
     column: &Column,
     guest: &mut Guest<'_>,
-) -> Result<Seen, Stop> {
+) -> Result<HostResults, Stop> {
     if !guest.until("turn") {
         return Err(Stop::Ended);
     }
@@ -74,7 +74,7 @@ fn measure(
         thread::sleep(LOOK_EVERY);
     }
     guest.go();
-    let mut seen = Seen {
+    let mut results = HostResults {
         events: Vec::new(),
         grown: Duration::ZERO,
     };
@@ -89,12 +89,12 @@ fn measure(
         };
         let touched = pages == "touched";
         if let Some(took) = shrink(&mut control, &resident, bytes, touched)? {
-            seen.events.push(rate("shrink", took));
+            results.events.push(rate("shrink", took));
         }
         if touched {
             let left = float(resident.bytes());
             let event = result("held_after_shrink", left, "B", Better::Lower, &[]);
-            seen.events.push(event);
+            results.events.push(event);
         }
         let since = Instant::now();
         control.start_grow()?;
@@ -105,12 +105,12 @@ fn measure(
             thread::sleep(LOOK_EVERY);
         }
         if control.grows() {
-            seen.grown = since.elapsed();
-            seen.events.push(rate("grow", seen.grown));
+            results.grown = since.elapsed();
+            results.events.push(rate("grow", results.grown));
         }
         guest.go();
     }
-    Ok(seen)
+    Ok(results)
 }
 
 /// Takes `bytes` from the guest and returns how long that took. Returns `None` if it does not
@@ -148,12 +148,12 @@ fn shrink(
 
 /// Returns the rate at which the guest got its memory with pages in place: by the host's time of
 /// growing plus the guest's time of filling. Returns `None` if the guest did not report its time.
-fn filled(events: &[Event], seen: &Seen, bytes: u64) -> Option<Event> {
+fn filled(events: &[Event], results: &HostResults, bytes: u64) -> Option<Event> {
     let fill = events.iter().rev().find_map(|event| match &event.what {
         What::Result { metric, value, .. } if metric == "fill_s" => Some(*value),
         _ => None,
     })?;
-    let took = Duration::try_from_secs_f64(fill).ok()? + seen.grown;
+    let took = Duration::try_from_secs_f64(fill).ok()? + results.grown;
     Some(result(
         "grow_and_fill",
         per_second(bytes, took),
