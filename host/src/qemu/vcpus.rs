@@ -5,7 +5,7 @@
 //! QEMU's event arrives. For example, a guest that is resumed while QEMU is still stopping it
 //! resumes after the stop. No caller waits for QEMU here.
 
-use super::inquiries::Inquiries;
+use super::monitor_sender::MonitorSender;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ pub(crate) struct Vcpus {
 
 #[derive(Debug)]
 struct State {
-    monitor: Inquiries,
+    monitor: MonitorSender,
     phase: Phase,
     wish: Wish,
     /// The number of live [`Hold`]s, which keep the CPUs stopped.
@@ -126,7 +126,7 @@ impl Vcpus {
     ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub(crate) fn new(monitor: Inquiries, pid: u32) -> io::Result<Self> {
+    pub(crate) fn new(monitor: MonitorSender, pid: u32) -> io::Result<Self> {
         Ok(Self {
             pid,
             state: Mutex::new(State {
@@ -151,7 +151,7 @@ impl Vcpus {
     #[cfg(test)]
     pub(crate) fn of_test() -> (Self, std::os::unix::net::UnixStream) {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let vcpus = Self::new(Inquiries::over(ours), std::process::id()).unwrap();
+        let vcpus = Self::new(MonitorSender::over(ours), std::process::id()).unwrap();
         (vcpus, theirs)
     }
 
@@ -428,9 +428,9 @@ mod tests {
     #[test]
     fn a_monitor_that_nobody_reads_makes_nobody_wait() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut flood = Inquiries::over(ours.try_clone().unwrap());
+        let mut flood = MonitorSender::over(ours.try_clone().unwrap());
         while flood.ask_now(&json!({"execute": "x".repeat(1000)})).is_ok() {}
-        let vcpus = Vcpus::new(Inquiries::over(ours), std::process::id()).unwrap();
+        let vcpus = Vcpus::new(MonitorSender::over(ours), std::process::id()).unwrap();
         assert!(vcpus.ask(Wish::Pause).is_err());
         drop(theirs);
         assert!(vcpus.ask(Wish::Pause).is_err());

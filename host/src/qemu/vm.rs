@@ -183,8 +183,8 @@ impl Vm {
             };
             block().map_err(|errno| setup("the output sockets", errno))?;
         }
-        let vcpus = monitor.inquiries();
-        let vcpus = vcpus.and_then(|inquiries| Vcpus::new(inquiries, qemu.pid()));
+        let vcpus = monitor.sender();
+        let vcpus = vcpus.and_then(|monitor_sender| Vcpus::new(monitor_sender, qemu.pid()));
         let vcpus = vcpus.map_err(|error| setup("asking QEMU", errno(&error)))?;
         let ram = Arc::new(parts.ram);
         Ok(Self {

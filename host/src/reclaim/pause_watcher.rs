@@ -117,7 +117,7 @@ impl PauseWatcher {
 
     fn follow(&self, shown: Option<&Terminal>) {
         while let Some(by) = self.vcpus.wait_until_stopped() {
-            self.guest.stand(true);
+            self.guest.set_stopped(true);
             let mut standstill = Stop {
                 by,
                 resident_bytes: self.ram.resident_bytes().unwrap_or(0),
@@ -145,7 +145,7 @@ impl PauseWatcher {
                 }
             }
             *self.lock() = State::default();
-            self.guest.stand(false);
+            self.guest.set_stopped(false);
             self.vcpus.signal();
         }
     }

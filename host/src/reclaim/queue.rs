@@ -102,7 +102,7 @@ impl ReclaimQueue {
     }
 
     /// Returns whether the host performs `step` by itself, without the guest's CPUs.
-    pub(crate) fn is_the_hosts(&self, step: Reclaim) -> bool {
+    pub(crate) fn is_done_by_host(&self, step: Reclaim) -> bool {
         self.kernel == KernelKind::Ebb && step == Reclaim::Free
     }
 

@@ -41,7 +41,7 @@ impl Running {
         let name = name.file_name().unwrap().to_str().unwrap().to_owned();
         let published = Arc::new(Published::new(facts));
         let thread = thread::spawn(move || {
-            let known = Known {
+            let parts = RunParts {
                 published,
                 mapper: None,
                 disks: None,
@@ -50,7 +50,7 @@ impl Running {
                 reclaim_queue: None,
                 pause_watcher: PauseWatcher::of_test(),
             };
-            Server::new(listening, known).serve(&stopped);
+            Server::new(listening, parts).serve(&stopped);
         });
         Self {
             scratch,

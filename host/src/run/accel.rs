@@ -258,11 +258,11 @@ fn probe(
     let deadline = Instant::now() + wanted.timeout;
     let guest = kernel.guest(&vm.ram, cpus, false);
     vm.monitor
-        .inquiries()
+        .sender()
         .map_err(|error| format!("the probe failed: {error}"))
-        .and_then(|inquiries| {
+        .and_then(|monitor_sender| {
             Arc::clone(&guest)
-                .attend(&vm.control, inquiries)
+                .attend(&vm.control, monitor_sender)
                 .map_err(|error| text(Failure::setup("listening to the guest")(error)))
         })?;
     // Kills QEMU as soon as it stops the guest for an internal error, the usual sign of a broken

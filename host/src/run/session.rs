@@ -13,11 +13,11 @@ use super::pressure::{Idle, Pressure, Watcher};
 use super::record::{Record, RecordFile};
 use super::root::{self, Root};
 use super::sampler::Sampler;
-use super::signals::{self, Signalled, Target};
+use super::signals::{self, RunningVm, Signalled};
 use super::timeline::Timeline;
 use super::unrunnable;
 use super::volumes::Volumes;
-use super::watch::{Seen, Watch};
+use super::watch::{Watch, WatchEnd};
 use crate::blk::Disks;
 use crate::confine::{self, Privileges};
 use crate::failure::{Failure, describe};
@@ -26,7 +26,7 @@ use crate::machine::KernelKind;
 use crate::qemu::{End, Ended, Monitor, Qemu};
 use crate::qemu::{Spec, Vm};
 use crate::reclaim::{self, FreeMemory, PauseWatcher, ReclaimQueue, ReclaimTargets};
-use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
+use crate::registry::{Facts as GuestFacts, Mapper, Published, Registration, RunParts};
 use crate::streams::{Control, feed, input_is_empty};
 use crate::text::raw::{Closing, Raw};
 use crate::text::{Log, Terminal, one_line};
@@ -369,7 +369,7 @@ impl<'a> Session<'a> {
         } = plan;
         let options = self.options;
         let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
-        let started = |qemu| self.signalled.aim_at_start(qemu);
+        let started = |qemu| self.signalled.set_starting(qemu);
         let vm = Vm::new(spec, archive, disks.attach()?, verbose.clone(), started)?;
         self.announce(plan, &vm, verbose.as_deref());
         let Vm {
@@ -389,13 +389,13 @@ impl<'a> Session<'a> {
         } = vm;
         let guest = kernel.guest(&ram, spec.cpus, spec.icount);
         let control = Arc::new(Control::default());
-        self.signalled.aim(Target {
+        self.signalled.set_running(RunningVm {
             control: Arc::clone(&control),
             guest: Arc::clone(&guest),
             qemu: qemu.handle(),
             vcpus: Arc::clone(&vcpus),
         });
-        let inquiries = monitor.inquiries().map_err(|source| Failure::Setup {
+        let monitor_sender = monitor.sender().map_err(|source| Failure::Setup {
             what: "asking QEMU",
             source,
         })?;
@@ -439,7 +439,7 @@ impl<'a> Session<'a> {
             }
         })?;
         Arc::clone(&guest)
-            .attend(&control_port, inquiries)
+            .attend(&control_port, monitor_sender)
             .map_err(Failure::setup("listening to the guest"))?;
         let free_memory = kernel.shows_metadata().then(|| {
             let (ram, guest) = (Arc::clone(&ram), Arc::clone(&guest));
@@ -498,7 +498,7 @@ impl<'a> Session<'a> {
             let started = Pressure::start(watcher, wanted, reporter.flatten());
             unless_failed(started, options, &self.terminal)
         });
-        let known = Known {
+        let parts = RunParts {
             published: self.published(plan),
             mapper: kernel
                 .shows_metadata()
@@ -509,8 +509,8 @@ impl<'a> Session<'a> {
             reclaim_queue: reclaim_queue.clone(),
             pause_watcher: Arc::clone(&pause_watcher),
         };
-        let published = Arc::clone(&known.published);
-        let registration = Registration::start(known, verbose.clone());
+        let published = Arc::clone(&parts.published);
+        let registration = Registration::start(parts, verbose.clone());
         let mut watch = Watch::new(
             options,
             &self.terminal,
@@ -533,7 +533,7 @@ impl<'a> Session<'a> {
         vcpus.end();
         drop(pressure);
         control.end();
-        if seen == Seen::Hung {
+        if seen == WatchEnd::Hung {
             qemu.handle().kill();
             // Its sockets close, which ends the threads of this attempt.
             drop(qemu);
@@ -598,8 +598,8 @@ impl<'a> Session<'a> {
             return Ok(Attempt::Ended(Err(Failure::Timeout { after })));
         }
         let how = match seen {
-            Seen::Ended(ended) => ended,
-            Seen::Hung => Ended::Exit(0),
+            WatchEnd::Ended(ended) => ended,
+            WatchEnd::Hung => Ended::Exit(0),
         };
         let failure = guest.complaint().map_or_else(
             || self.why(stage, how, &end, &log, &mut qemu),

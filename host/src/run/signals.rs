@@ -36,21 +36,21 @@ pub(crate) struct Signalled {
     /// The signal for which the VM was killed, 0 for none.
     killed_by: AtomicI32,
     /// The current target of signals.
-    aim: Mutex<Aim>,
+    target: Mutex<SignalTarget>,
     /// The reason, if the VM was killed while its program ran.
     why: Mutex<Option<String>>,
 }
 
 /// The target of signals.
 #[derive(Debug, Default)]
-enum Aim {
+enum SignalTarget {
     /// There is no VM yet. A signal is remembered and ends the VM when it starts.
     #[default]
     Nowhere,
     /// QEMU has started but does not answer on QMP yet. A signal kills it.
     Starting(Handle),
     /// The VM runs. Signals go to its program.
-    Vm(Target),
+    Vm(RunningVm),
 }
 
 /// The history of signals, by which each further one is judged.
@@ -118,7 +118,7 @@ impl SignalHistory {
 
 /// A running VM as a target of signals.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct RunningVm {
     /// Sends signals to the guest's kernel.
     pub(crate) control: Arc<Control>,
     /// Tells in which stage the guest is.
@@ -129,7 +129,7 @@ pub(crate) struct Target {
     pub(crate) vcpus: Arc<Vcpus>,
 }
 
-impl Target {
+impl RunningVm {
     /// Sends `signal` to the program and resumes a paused guest, which could not handle it
     /// otherwise.
     fn forward(&self, signal: i32) {
@@ -142,40 +142,40 @@ impl Target {
 impl Signalled {
     /// Makes signals kill `qemu` while its VM is being set up. If a signal came earlier, kills it
     /// now.
-    pub(crate) fn aim_at_start(&self, qemu: Handle) {
-        let mut current = self.lock_aim();
+    pub(crate) fn set_starting(&self, qemu: Handle) {
+        let mut current = self.lock_target();
         if self.killed_by().is_some() {
             qemu.kill();
         }
-        *current = Aim::Starting(qemu);
+        *current = SignalTarget::Starting(qemu);
     }
 
     /// Makes signals go to `target`. If a signal came earlier, kills its VM now.
-    pub(crate) fn aim(&self, target: Target) {
-        let mut current = self.lock_aim();
+    pub(crate) fn set_running(&self, target: RunningVm) {
+        let mut current = self.lock_target();
         if self.killed_by().is_some() {
             target.qemu.kill();
         }
-        *current = Aim::Vm(target);
+        *current = SignalTarget::Vm(target);
     }
 
-    fn lock_aim(&self) -> MutexGuard<'_, Aim> {
-        self.aim.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_target(&self) -> MutexGuard<'_, SignalTarget> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the VM that gets `signal`. Returns `None` if there is none yet. In that case
     /// `signal` ends the VM as soon as it exists, except `SIGTSTP` and `SIGWINCH`.
-    fn target(&self, signal: i32) -> Option<Target> {
+    fn target(&self, signal: i32) -> Option<RunningVm> {
         let is_end = signal != SIGTSTP && signal != SIGWINCH;
-        // The signal is remembered under the lock, so that `aim` sees it.
-        match &*self.lock_aim() {
-            Aim::Vm(target) => return Some(target.clone()),
-            Aim::Starting(qemu) if is_end => {
+        // The signal is remembered under the lock, so that `set_running` sees it.
+        match &*self.lock_target() {
+            SignalTarget::Vm(target) => return Some(target.clone()),
+            SignalTarget::Starting(qemu) if is_end => {
                 self.remember(signal);
                 qemu.kill();
             }
-            Aim::Nowhere if is_end => self.remember(signal),
-            Aim::Nowhere | Aim::Starting(_) => {}
+            SignalTarget::Nowhere if is_end => self.remember(signal),
+            SignalTarget::Nowhere | SignalTarget::Starting(_) => {}
         }
         None
     }

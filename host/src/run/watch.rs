@@ -76,7 +76,7 @@ pub(crate) struct Watch<'a> {
 
 /// Why [`Watch::until_end`] returned.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
+pub(crate) enum WatchEnd {
     /// QEMU has ended.
     Ended(Ended),
     /// The kernel did not boot within its time.
@@ -164,8 +164,8 @@ impl<'a> Watch<'a> {
     /// Samples the guest every 50 ms until QEMU has ended.
     ///
     /// At `deadline` it kills QEMU. If files of `--out` are wanted, it kills only the program
-    /// first, and QEMU after the time for sending them. With `limits`, it returns [`Seen::Hung`]
-    /// if the kernel does not boot in time.
+    /// first, and QEMU after the time for sending them. With `limits`, it returns
+    /// [`WatchEnd::Hung`] if the kernel does not boot in time.
     ///
     /// # Errors
     /// Fails if waiting for QEMU fails.
@@ -176,7 +176,7 @@ impl<'a> Watch<'a> {
         control: &Control,
         mut deadline: Option<Instant>,
         limits: Option<BootLimits>,
-    ) -> Result<Seen, Failure> {
+    ) -> Result<WatchEnd, Failure> {
         let mut next = Instant::now();
         let mut watchdog = limits.map(BootWatchdog::new);
         let mut through: Option<Instant> = None;
@@ -227,7 +227,7 @@ impl<'a> Watch<'a> {
                 && let Some(watchdog) = &mut watchdog
                 && watchdog.has_expired(cpu_time(qemu.pid()).unwrap_or_default().sum())
             {
-                return Ok(Seen::Hung);
+                return Ok(WatchEnd::Hung);
             }
             // The next sample is due on a fixed grid, so the work here adds no delay. A missed
             // sample is not repeated.
@@ -239,7 +239,7 @@ impl<'a> Watch<'a> {
                 (next + TICK).max(now)
             };
             if let Some(ended) = self.pause_until(next, still, qemu)? {
-                return Ok(Seen::Ended(ended));
+                return Ok(WatchEnd::Ended(ended));
             }
         }
         unreachable!("2^64 ticks are 29 thousand million years")
