@@ -18,7 +18,7 @@ const RESERVED: usize = 512;
 
 /// Returns the file of the host that the guest sees at the guest path in the operand without
 /// packing. Returns `None` if it sees none.
-pub(crate) type Seen<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
+pub(crate) type VisibleFile<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
 
 /// Packs programs and the files that they need.
 pub(crate) struct Packer<'a> {
@@ -28,7 +28,7 @@ pub(crate) struct Packer<'a> {
     /// them.
     pub(crate) named: Named,
     /// Tells which files the guest sees without packing.
-    pub(crate) seen: Box<Seen<'a>>,
+    pub(crate) seen: Box<VisibleFile<'a>>,
     pub(super) examiner: Examiner,
     /// The number of libraries that may still be packed. Each stays open until the archive is
     /// written.
@@ -50,7 +50,7 @@ impl fmt::Debug for Packer<'_> {
 impl<'a> Packer<'a> {
     /// Returns an empty packer. `seen` tells which files of the host the guest sees without
     /// packing, and `examiner` examines programs. Raises the limit for open files.
-    pub(crate) fn new(seen: Box<Seen<'a>>, examiner: Examiner) -> Self {
+    pub(crate) fn new(seen: Box<VisibleFile<'a>>, examiner: Examiner) -> Self {
         let open = allow_open_files(OPEN_MAX);
         let open = usize::try_from(open.min(OPEN_MAX)).unwrap_or(usize::MAX);
         let libraries_max = open.saturating_sub(RESERVED);
@@ -114,7 +114,7 @@ impl<'a> Packer<'a> {
 }
 
 /// Returns whether the guest sees the file of the host at the path `real` without packing.
-fn is_seen(seen: &mut Seen<'_>, real: &Path) -> bool {
+fn is_seen(seen: &mut VisibleFile<'_>, real: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     seen(real.as_os_str().as_bytes()).is_some_and(|found| found == real)
 }

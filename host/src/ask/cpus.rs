@@ -37,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[command(after_help = PAUSE_EXAMPLES)]
 pub(crate) struct PauseOptions {
     #[command(flatten)]
-    which: Which,
+    selector: GuestSelector,
 }
 
 /// Options of `ebb resume`.
@@ -45,12 +45,12 @@ pub(crate) struct PauseOptions {
 #[command(after_help = RESUME_EXAMPLES)]
 pub(crate) struct ResumeOptions {
     #[command(flatten)]
-    which: Which,
+    selector: GuestSelector,
 }
 
 /// Which guests are meant.
 #[derive(Args, Debug)]
-struct Which {
+struct GuestSelector {
     /// The guest: its name, or the process number of its `ebb run` [default: the only one]
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
@@ -63,13 +63,13 @@ struct Which {
 /// Stops the virtual CPUs of the chosen guests, and prints their resident memory. Returns the exit
 /// status 0. Fails if a guest is not found or has not stopped in time.
 pub(crate) fn pause(options: &PauseOptions) -> Result<u8, Failure> {
-    all(&options.which, Wish::Pause)
+    all(&options.selector, Wish::Pause)
 }
 
 /// Resumes the virtual CPUs of the chosen guests. Returns the exit status 0. Fails if a guest is
 /// not found or has not resumed in time.
 pub(crate) fn resume(options: &ResumeOptions) -> Result<u8, Failure> {
-    all(&options.which, Wish::Resume)
+    all(&options.selector, Wish::Resume)
 }
 
 /// Whether a guest has reached the wanted state.
@@ -84,9 +84,9 @@ enum Outcome {
 
 /// Sends the wish to all chosen guests, then waits for all of them. Prints all failures but the
 /// first, which is returned when no guest is left to wait for.
-fn all(which: &Which, wish: Wish) -> Result<u8, Failure> {
+fn all(selector: &GuestSelector, wish: Wish) -> Result<u8, Failure> {
     let mut fleet = Fleet::new();
-    let guests = if which.all {
+    let guests = if selector.all {
         let found = fleet.figures().into_iter();
         let here = found.filter_map(|(id, presence)| match presence {
             Presence::Here(figures) => Some((id, figures)),
@@ -94,7 +94,7 @@ fn all(which: &Which, wish: Wish) -> Result<u8, Failure> {
         });
         here.collect()
     } else {
-        vec![fleet.find(which.guest.as_deref())?]
+        vec![fleet.find(selector.guest.as_deref())?]
     };
     let mut waiting = Vec::new();
     let mut failures = Vec::new();

@@ -3,7 +3,7 @@
 
 use super::calls::HugePageAdvice;
 use super::measures::Measure;
-use super::namespaces::{Ids, Making, Namespaces};
+use super::namespaces::{Ids, NamespaceSetup, Namespaces};
 use super::{calls, files};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -60,7 +60,7 @@ pub(crate) struct SandboxError {
 
 /// The preparation of a sandbox, while a process creates its namespaces.
 #[derive(Debug)]
-pub(crate) struct Preparation(Option<io::Result<Making>>);
+pub(crate) struct Preparation(Option<io::Result<NamespaceSetup>>);
 
 /// The measures that confine the QEMUs of a run. It is empty if QEMU runs unconfined.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub(crate) struct Progress(OwnedFd);
 impl Preparation {
     /// Starts to prepare a sandbox, or an empty one if `unconfined`.
     pub(crate) fn begin(unconfined: bool) -> Self {
-        Self((!unconfined).then(Making::start))
+        Self((!unconfined).then(NamespaceSetup::start))
     }
 
     /// Waits for the namespaces and returns the sandbox. `advice` says whether QEMU's
@@ -91,7 +91,7 @@ impl Preparation {
     /// # Errors
     /// If the host lacks a measure that every host must have.
     pub(crate) fn finish(self, advice: HugePageAdvice) -> Result<QemuSandbox, SandboxError> {
-        let Some(making) = self.0 else {
+        let Some(setup) = self.0 else {
             return Ok(QemuSandbox(None));
         };
         let lacks = |measure| move |source| SandboxError { measure, source };
@@ -102,7 +102,7 @@ impl Preparation {
             .map_err(lacks(Measure::Descriptors))?;
         let mut missing = Vec::new();
         let mut lacking = |measure, why: String| missing.push((measure, why));
-        let namespaces = match making.and_then(Making::finish) {
+        let namespaces = match setup.and_then(NamespaceSetup::finish) {
             Ok(namespaces) => {
                 if let Err(error) = &namespaces.network {
                     lacking(Measure::NetworkNamespace, error.to_string());

@@ -31,13 +31,13 @@ const CALM: Duration = Duration::from_secs(5);
 
 /// The next reclaim step while memory pressure lasts.
 #[derive(Debug)]
-struct Lasting {
+struct StepSequence {
     steps: &'static [Reclaim],
     last: Option<Micros>,
     taken: usize,
 }
 
-impl Lasting {
+impl StepSequence {
     /// Returns the step for `event`. Returns `None` if all steps were taken since the host was last
     /// calm.
     fn step(&mut self, event: Micros) -> Option<Reclaim> {
@@ -59,7 +59,7 @@ pub(super) struct Idle {
     /// Takes free memory without the guest's help. `None` where the host cannot read the guest's
     /// allocator.
     free_memory: Option<Arc<FreeMemory>>,
-    lasting: Lasting,
+    sequence: StepSequence,
 }
 
 impl Idle {
@@ -74,7 +74,7 @@ impl Idle {
             pause_watcher,
             reclaim_queue,
             free_memory,
-            lasting: Lasting {
+            sequence: StepSequence {
                 steps,
                 last: None,
                 taken: 0,
@@ -99,7 +99,7 @@ impl ReclaimMemory for Idle {
         // Paused guests lose no time by giving memory, so they give first.
         thread::sleep(AFTER_OTHERS);
         let taken = self.free_memory.as_ref().is_some_and(taken);
-        match self.lasting.step(event) {
+        match self.sequence.step(event) {
             // The free memory has been taken above.
             Some(Reclaim::Free) if taken => {}
             // The result is not awaited. If too many requests wait already, this one is dropped.
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_step_is_taken_once_until_the_host_is_calm() {
         let all = crate::reclaim::steps(KernelKind::Linux);
-        let mut lasting = Lasting {
+        let mut sequence = StepSequence {
             steps: all,
             last: None,
             taken: 0,
@@ -225,12 +225,12 @@ mod tests {
         let mut now = Micros(7);
         let mut steps = Vec::new();
         for _ in 0..6 {
-            steps.push(lasting.step(now));
+            steps.push(sequence.step(now));
             now = now + second;
         }
         assert_eq!(steps[..2], [Some(Reclaim::Free), Some(Reclaim::Cache)]);
         assert_eq!(steps[2..], [None; 4]);
-        assert_eq!(lasting.step(now + CALM), Some(Reclaim::Free));
-        assert_eq!(lasting.step(now + CALM + second), Some(Reclaim::Cache));
+        assert_eq!(sequence.step(now + CALM), Some(Reclaim::Free));
+        assert_eq!(sequence.step(now + CALM + second), Some(Reclaim::Cache));
     }
 }

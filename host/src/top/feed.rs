@@ -18,7 +18,7 @@ const POINTS_MAX: usize = 1200;
 
 /// The figures of all guests at one time.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     pub(super) guests: BTreeMap<GuestId, Presence>,
     /// The curve and map of the guest that is shown in detail, if there is one.
     pub(super) focus: Option<Focus>,
@@ -39,7 +39,7 @@ pub(super) struct Focus {
 pub(super) struct Feed {
     wishes: Sender<Option<GuestId>>,
     /// The receiver of the figures. It is disconnected once the thread ends.
-    pub(super) seen: Receiver<Seen>,
+    pub(super) seen: Receiver<Snapshot>,
 }
 
 impl Feed {
@@ -48,7 +48,7 @@ impl Feed {
     pub(super) fn start(others: Vec<OtherQemu>) -> io::Result<Self> {
         let (wishes, wished) = channel();
         let (sender, seen) = channel();
-        let mut asked = Asked {
+        let mut asked = QueriedGuests {
             fleet: Fleet::new(),
             others: OtherQemus::start(others)?,
         };
@@ -67,13 +67,13 @@ impl Feed {
 
 /// The guests that the thread queries.
 #[derive(Debug)]
-struct Asked {
+struct QueriedGuests {
     fleet: Fleet,
     others: OtherQemus,
 }
 
 /// Queries the guests until the receiver of the figures is dropped.
-fn ask(asked: &mut Asked, wished: &Receiver<Option<GuestId>>, sender: &Sender<Seen>) {
+fn ask(asked: &mut QueriedGuests, wished: &Receiver<Option<GuestId>>, sender: &Sender<Snapshot>) {
     let mut focus: Option<Focus> = None;
     loop {
         let mut guests = asked.fleet.figures();
@@ -86,7 +86,7 @@ fn ask(asked: &mut Asked, wished: &Receiver<Option<GuestId>>, sender: &Sender<Se
             }
         }
         guests.append(&mut others);
-        let seen = Seen {
+        let seen = Snapshot {
             guests,
             focus: focus.clone(),
         };

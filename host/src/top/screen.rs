@@ -4,7 +4,7 @@
 use super::app::{App, Outcome};
 use super::columns::Column;
 use super::draw;
-use super::feed::{Feed, Seen};
+use super::feed::{Feed, Snapshot};
 use super::other_qemu::OtherQemu;
 use super::palette::Palette;
 use crate::failure::Failure;
@@ -119,7 +119,7 @@ fn hung_up(wait: Duration) -> io::Result<bool> {
 
 /// Returns the newest figures of the feed, or `None` if none have arrived. Older ones are dropped.
 /// Fails if the feed's thread has ended.
-fn newest(feed: &Feed) -> io::Result<Option<Seen>> {
+fn newest(feed: &Feed) -> io::Result<Option<Snapshot>> {
     let mut newest = None;
     loop {
         match feed.seen.try_recv() {

@@ -29,7 +29,7 @@ pub(super) struct Tree {
     begun: bool,
     /// The file or directory that was created under that name. Other users of the directory may put
     /// another one there.
-    made: Option<Place>,
+    made: Option<FileId>,
     /// The open directory, if the copy is one.
     top: Option<OwnedFd>,
     /// The directory below `top` that was used last, by the names that lead to it.
@@ -37,9 +37,9 @@ pub(super) struct Tree {
 }
 
 /// The identity of a file: its device and inode number.
-type Place = (u64, u64);
+type FileId = (u64, u64);
 
-fn place(stat: &Stat) -> Place {
+fn file_id(stat: &Stat) -> FileId {
     (stat.st_dev, stat.st_ino)
 }
 
@@ -104,7 +104,7 @@ impl Tree {
         if names.is_empty() {
             let opened = self.within(names, |parent, name| {
                 let top = open_folder(parent, name)?;
-                Ok((place(&sys::fstat(&top)?), top))
+                Ok((file_id(&sys::fstat(&top)?), top))
             });
             let (made, top) = opened?;
             (self.made, self.top) = (Some(made), Some(top));
@@ -131,7 +131,7 @@ impl Tree {
         let mut file = File::from(made?);
         if names.is_empty() {
             let stat = sys::fstat(&file).map_err(|errno| self.failed(names, errno))?;
-            self.made = Some(place(&stat));
+            self.made = Some(file_id(&stat));
         }
         let mut chunk = vec![0; CHUNK];
         let mut bytes = 0;
@@ -206,7 +206,7 @@ impl Tree {
     /// Returns whether `name` in the destination's directory is the file that was created.
     fn is_called(&self, name: &OsStr) -> Result<bool, Errno> {
         let stat = sys::statat(&self.destination.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(self.made == Some(place(&stat)))
+        Ok(self.made == Some(file_id(&stat)))
     }
 
     /// Calls `make` with the directory that holds the last of `names`, and that name.

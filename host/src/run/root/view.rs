@@ -301,7 +301,7 @@ impl View {
                 return Err(Errno::ACCESS);
             }
             refuse_unseen(visibility, &stat)?;
-            self.check_way(&real, visibility, &stat)?;
+            self.check_on_the_way(&real, visibility, &stat)?;
         }
         let target = if kind_of(&stat) == FileType::Symlink {
             rustix::fs::readlinkat(&folder.file, name, Vec::new())?.into_bytes()
@@ -320,12 +320,17 @@ impl View {
             return Err(Errno::ACCESS);
         }
         refuse_unseen(visibility, stat)?;
-        self.check_way(real, visibility, stat)
+        self.check_on_the_way(real, visibility, stat)
     }
 
     /// Refuses a directory that has taken the path of the working directory, or of one that leads
     /// to it.
-    fn check_way(&self, real: &[u8], visibility: Visibility, stat: &Statx) -> Result<(), Errno> {
+    fn check_on_the_way(
+        &self,
+        real: &[u8],
+        visibility: Visibility,
+        stat: &Statx,
+    ) -> Result<(), Errno> {
         match &self.part {
             Some(part) if visibility == Visibility::OnTheWay || *real == part.here => {
                 let leads = part.secrets.leads_here(real, stat)?;

@@ -68,7 +68,7 @@ struct Top {
     file: OwnedFd,
     read_only: bool,
     /// Its device and inode number.
-    place: (u64, u64),
+    id: (u64, u64),
     quota: Quota,
 }
 
@@ -78,7 +78,7 @@ impl Top {
         Ok(Self {
             file,
             read_only,
-            place: (stat.st_dev, stat.st_ino),
+            id: (stat.st_dev, stat.st_ino),
             quota: Quota::new(max),
         })
     }
@@ -199,8 +199,8 @@ impl Volumes {
     /// Returns whether `stat` belongs to a volume's own directory, on whatever path the guest found
     /// it.
     pub(super) fn is_top(&self, stat: &Stat) -> bool {
-        let place = (stat.st_dev, stat.st_ino);
-        self.tops.iter().any(|top| top.place == place)
+        let id = (stat.st_dev, stat.st_ino);
+        self.tops.iter().any(|top| top.id == id)
     }
 
     /// Returns the handle of `file`, whose attributes are `stat`, and counts that the guest was

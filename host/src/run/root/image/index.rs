@@ -72,7 +72,7 @@ pub(super) enum Whiteouts {
 }
 
 /// Makes the error for an entry whose path cannot be resolved.
-fn astray(entry: &Entry, lost: WalkError) -> ImageError {
+fn path_error(entry: &Entry, lost: WalkError) -> ImageError {
     entry.refuse(match lost {
         WalkError::TooLong => {
             format!("the way there, links included, has more than {WALK_STEPS_MAX} steps")
@@ -233,7 +233,7 @@ impl Index {
         let found = self.walk(&mut walk, follow);
         self.count_steps(entry, walk.steps.into())?;
         match found {
-            Err(lost @ (WalkError::TooLong | WalkError::LongName)) => Err(astray(entry, lost)),
+            Err(lost @ (WalkError::TooLong | WalkError::LongName)) => Err(path_error(entry, lost)),
             found => Ok(found),
         }
     }
@@ -312,7 +312,7 @@ impl Index {
                 return Err(entry.refuse(format!("an entry of type `{kind}`")));
             }
         }
-        let parent = self.make_way(entry, &parts)?;
+        let parent = self.make_path(entry, &parts)?;
         let new = match entry.kind {
             EntryType::Directory => {
                 let there = self.nodes.child(parent, name);
@@ -367,7 +367,7 @@ impl Index {
                 )));
             }
         };
-        let parent = self.make_way(entry, parts)?;
+        let parent = self.make_path(entry, parts)?;
         if self.nodes.child(parent, name) == Some(meant) {
             return Ok(());
         }
@@ -377,7 +377,7 @@ impl Index {
     }
 
     /// Returns the directory at the path of `parts`, and makes missing ones. Links are followed.
-    fn make_way(&mut self, entry: &Entry, parts: &[&[u8]]) -> Result<Id, ImageError> {
+    fn make_path(&mut self, entry: &Entry, parts: &[&[u8]]) -> Result<Id, ImageError> {
         let path = parts.join(&b'/');
         let mut walk = PathWalk::of(&path);
         let made = self.make(&mut walk, entry);
@@ -386,7 +386,7 @@ impl Index {
     }
 
     fn make(&mut self, walk: &mut PathWalk<'_>, entry: &Entry) -> Result<Id, ImageError> {
-        let lost = |lost| astray(entry, lost);
+        let lost = |lost| path_error(entry, lost);
         let deep = || entry.refuse(format!("it is more than {DEPTH_MAX} folders deep"));
         // Counted on the way, since links may lead deeper than the path has components.
         let (mut at, mut depth) = (ROOT, 0_u16);
