@@ -83,8 +83,8 @@ pub(super) struct ReclaimDelay {
 }
 
 impl ReclaimDelay {
-    /// Returns the delays for a guest whose memory ends below the address `end`. `huge` says whether
-    /// the host keeps it in huge pages.
+    /// Returns the delays for a guest whose memory ends below the address `end`. `huge` says
+    /// whether the host keeps it in huge pages.
     pub(super) fn new(huge: bool, end: u64) -> Self {
         let times = if huge { HUGE } else { BASE };
         let blocks = Frame::containing(end).number().div_ceil(PAGEBLOCK_FRAMES);

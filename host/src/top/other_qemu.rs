@@ -193,16 +193,16 @@ pub(super) struct OtherQemus {
 impl OtherQemus {
     /// Starts a thread for each guest. Fails if the host cannot create a thread.
     pub(super) fn start(guests: Vec<OtherQemu>) -> io::Result<Self> {
-        let mut foreigners = Self::default();
+        let mut others = Self::default();
         for guest in guests {
             let (wish, wished) = channel();
-            let seen = Arc::clone(&foreigners.seen);
+            let seen = Arc::clone(&others.seen);
             thread::Builder::new()
                 .name("monitor".into())
                 .spawn(move || watch(guest, &wished, &seen))?;
-            foreigners.wishes.push(wish);
+            others.wishes.push(wish);
         }
-        Ok(foreigners)
+        Ok(others)
     }
 
     /// Returns the guests that exist, with their last figures.
