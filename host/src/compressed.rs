@@ -49,12 +49,12 @@ impl Coding {
 struct Zstd<R> {
     packed: R,
     decoder: FrameDecoder,
-    place: Place,
+    position: StreamPosition,
 }
 
 /// The position of the decoder in the stream.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum Place {
+enum StreamPosition {
     /// Before the header of a frame, or at the end of the stream.
     Between,
     /// In a frame. The reader has returned `given` unpacked bytes of the frame.
@@ -70,7 +70,7 @@ impl<R: BufRead> Zstd<R> {
         Self {
             packed,
             decoder,
-            place: Place::Between,
+            position: StreamPosition::Between,
         }
     }
 
@@ -82,7 +82,7 @@ impl<R: BufRead> Zstd<R> {
             return Ok(false);
         }
         match self.decoder.reset(&mut self.packed) {
-            Ok(()) => self.place = Place::Within { given: 0 },
+            Ok(()) => self.position = StreamPosition::Within { given: 0 },
             Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
                 length,
                 ..
@@ -104,7 +104,7 @@ impl<R: BufRead> Zstd<R> {
     /// # Errors
     /// If the frame's header states another number of bytes, or the checksum does not match.
     fn leave(&mut self, given: u64) -> io::Result<()> {
-        self.place = Place::Between;
+        self.position = StreamPosition::Between;
         // 0 also means that the header does not state the number.
         let size = self.decoder.content_size();
         if size != 0 && size != given {
@@ -124,21 +124,23 @@ impl<R: BufRead> Zstd<R> {
     fn next(&mut self, to: &mut [u8]) -> io::Result<usize> {
         // The loop ends, because each turn reads a part of the stream or returns.
         loop {
-            match self.place {
-                Place::Broken => return Err(io::ErrorKind::InvalidData.into()),
-                Place::Between => {
+            match self.position {
+                StreamPosition::Broken => return Err(io::ErrorKind::InvalidData.into()),
+                StreamPosition::Between => {
                     if !self.enter()? {
                         return Ok(0);
                     }
                 }
-                Place::Within { given } if self.decoder.can_collect() > 0 => {
+                StreamPosition::Within { given } if self.decoder.can_collect() > 0 => {
                     let count = self.decoder.read(to)?;
                     let given = given + count as u64;
-                    self.place = Place::Within { given };
+                    self.position = StreamPosition::Within { given };
                     return Ok(count);
                 }
-                Place::Within { given } if self.decoder.is_finished() => self.leave(given)?,
-                Place::Within { .. } => {
+                StreamPosition::Within { given } if self.decoder.is_finished() => {
+                    self.leave(given)?
+                }
+                StreamPosition::Within { .. } => {
                     self.decoder
                         .decode_blocks(&mut self.packed, BlockDecodingStrategy::UptoBlocks(1))
                         .map_err(io::Error::other)?;
@@ -155,7 +157,7 @@ impl<R: BufRead> Read for Zstd<R> {
         }
         let result = self.next(to);
         if result.is_err() {
-            self.place = Place::Broken;
+            self.position = StreamPosition::Broken;
         }
         result
     }
@@ -235,16 +237,16 @@ pub(crate) mod tests {
     #[test]
     fn each_changed_byte_is_an_error_or_changes_nothing() {
         let fox = FOX.repeat(40);
-        for place in 0..CHECKED.len() {
+        for position in 0..CHECKED.len() {
             for bit in 0..8 {
                 let mut changed = CHECKED;
-                changed[place] ^= 1 << bit;
+                changed[position] ^= 1 << bit;
                 if let Ok(plain) = read(&changed) {
                     // Without its flag, the checksum's bytes are read as a frame and are malformed.
                     // A skippable frame has nothing to unpack.
                     assert!(
                         plain == fox || plain.is_empty(),
-                        "bit {bit} of byte {place}"
+                        "bit {bit} of byte {position}"
                     );
                 }
             }

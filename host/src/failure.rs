@@ -1,7 +1,7 @@
 //! Errors of `ebb` itself, as opposed to those of the program: their messages and exit statuses.
 
 use crate::archive::{BusyboxError, FileError, LibraryError, PackError, ProgramError};
-use crate::confine::CageError;
+use crate::confine::SandboxError;
 use crate::guest::{
     CacheError, Complaint, ImageError, InitError, KernelError, LinuxFormatError, LinuxKernelError,
     StockError,
@@ -48,7 +48,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     #[error(transparent)]
-    Cage(#[from] CageError),
+    Sandbox(#[from] SandboxError),
     #[error("cannot set up the guest: {what}")]
     Setup {
         what: &'static str,
@@ -230,7 +230,7 @@ impl Failure {
             Self::Spawn(SpawnError::NotFound(_)) => {
                 "apt install qemu-system-x86, or name one with --qemu PATH"
             }
-            Self::Cage(_) | Self::Spawn(SpawnError::Confine { .. }) => {
+            Self::Sandbox(_) | Self::Spawn(SpawnError::Confine { .. }) => {
                 "--unconfined runs QEMU with all rights that ebb has"
             }
             Self::Program(ProgramError::Libraries {

@@ -18,7 +18,7 @@ Examples:
 
 /// How long `ebb set` waits for the guest to report the new setting. A guest that is stopped or
 /// does not read its control port takes longer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Options of `ebb set`.
@@ -62,7 +62,7 @@ impl FromStr for Knob {
 }
 
 /// Sends the new setting to the guest and waits until the guest reports it. Returns the exit status
-/// 0. Fails if no single guest matches, if the guest refuses, or after [`PATIENCE`].
+/// 0. Fails if no single guest matches, if the guest refuses, or after [`TIMEOUT`].
 pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
     let Knob::GiveBack(mode) = options.knob;
     let mut fleet = Fleet::new();
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
             mode.name()
         ))
     })?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(Presence::Here(figures)) = fleet.figures().get(&id)
             && figures.give_back == mode.name()

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The time limit of a guest in seconds, more than any guest here needs on a busy machine.
-const PATIENCE_S: &str = "240";
+const TIMEOUT_S: &str = "240";
 const MIB: usize = 1 << 20;
 
 /// A kernel and the memory of its guest.
@@ -65,7 +65,7 @@ fn ebb(kernel: Kernel, options: &[&str]) -> Command {
             "--root",
             "none",
         ])
-        .args(["-m", kernel.memory, "-c", "2", "--timeout", PATIENCE_S])
+        .args(["-m", kernel.memory, "-c", "2", "--timeout", TIMEOUT_S])
         .args(options)
         .env_remove("EBB_KERNEL_IMAGE")
         .stdin(Stdio::null());

@@ -1,8 +1,8 @@
 //! The option `--file SRC[:DEST]`, which packs files and directories of the host.
 
-use super::admission::Named;
 use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
+use super::pack_policy::Named;
 use crate::system::open_named;
 use crate::system::opened::{facts, kind_of, own_path};
 use crate::text::one_line;
@@ -119,7 +119,7 @@ fn add(
         }
     };
     named.add(&top).map_err(failed)?;
-    let top = Looked::at(top).map_err(failed)?;
+    let top = TypedFile::at(top).map_err(failed)?;
     let is_folder = top.kind == FileType::Directory;
     let destination = match destination {
         Some(b"/") if is_folder => {
@@ -154,13 +154,13 @@ fn default_destination(source: &Path) -> Result<GuestPath, FileError> {
 }
 
 /// An entry of the tree, open with `O_PATH`, with its type and mode.
-struct Looked {
+struct TypedFile {
     file: Arc<OwnedFd>,
     kind: FileType,
     mode: u32,
 }
 
-impl Looked {
+impl TypedFile {
     fn at(file: OwnedFd) -> Result<Self, Errno> {
         let facts = facts(&file, b"")?;
         Ok(Self {
@@ -187,7 +187,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn of(source: &'a Path, top: &Looked) -> Self {
+    fn of(source: &'a Path, top: &TypedFile) -> Self {
         Self {
             source,
             top: Arc::clone(&top.file),
@@ -213,7 +213,7 @@ impl<'a> Walk<'a> {
     fn add_node(
         &mut self,
         tree: &mut Initramfs,
-        found: Looked,
+        found: TypedFile,
         inside: &Path,
         destination: &GuestPath,
         depth: usize,
@@ -255,7 +255,7 @@ impl<'a> Walk<'a> {
     fn add_entries(
         &mut self,
         tree: &mut Initramfs,
-        folder: Looked,
+        folder: TypedFile,
         inside: &Path,
         destination: Option<&GuestPath>,
         depth: usize,
@@ -297,11 +297,11 @@ impl<'a> Walk<'a> {
 
 /// Opens the entry `name` of `folder` with `O_PATH` and reads its type and mode. Follows no link
 /// and triggers no automount. Fails as openat2(2).
-fn open_in(folder: BorrowedFd<'_>, name: &CStr) -> Result<Looked, Errno> {
+fn open_in(folder: BorrowedFd<'_>, name: &CStr) -> Result<TypedFile, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let file = rustix::fs::openat2(folder, name, flags, Mode::empty(), resolve)?;
-    Looked::at(file)
+    TypedFile::at(file)
 }
 
 #[cfg(test)]
@@ -356,7 +356,7 @@ mod tests {
         let source = folder.join("tree");
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let top = rustix::fs::open(&source, flags, Mode::empty()).unwrap();
-        let top = Looked::at(top).unwrap();
+        let top = TypedFile::at(top).unwrap();
         let mut walk = Walk::of(&source, &top);
         walk.before_listing = |path| {
             if path.ends_with("tree/sub") {

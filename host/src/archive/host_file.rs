@@ -1,7 +1,7 @@
 //! Files of the host that are packed. Their bytes come from a descriptor that was opened once, or
 //! from a file below a folder that was opened once.
 
-use crate::system::{KernelsLinks, PlaceError, open_named_with, reopen_regular};
+use crate::system::{MagicLinks, ResolveError, open_named_with, reopen_regular};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 pub(crate) struct HostFile {
     /// The path of the file, for messages and to tell it from other files.
     pub(crate) path: PathBuf,
-    place: Place,
+    location: Location,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum Location {
     /// The file is open.
     Open(Arc<File>),
     /// The file is opened when its bytes are needed: this path below an open folder, without
@@ -44,9 +44,9 @@ impl HostFile {
     /// another user.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`PlaceError::Link`] for an untrusted link.
-    pub(crate) fn open_named(path: &Path) -> Result<Self, PlaceError> {
-        let named = open_named_with(path, OFlags::PATH, KernelsLinks::Refused)?;
+    /// As [`Self::open`]; [`ResolveError::Link`] for an untrusted link.
+    pub(crate) fn open_named(path: &Path) -> Result<Self, ResolveError> {
+        let named = open_named_with(path, OFlags::PATH, MagicLinks::Refused)?;
         Ok(Self::of(&named, path)?)
     }
 
@@ -58,7 +58,7 @@ impl HostFile {
     pub(crate) fn of(named: &OwnedFd, path: &Path) -> Result<Self, Errno> {
         Ok(Self {
             path: path.to_owned(),
-            place: Place::Open(Arc::new(reopen_regular(named)?)),
+            location: Location::Open(Arc::new(reopen_regular(named)?)),
         })
     }
 
@@ -67,7 +67,7 @@ impl HostFile {
     pub(crate) fn below(folder: &Arc<OwnedFd>, inside: PathBuf, path: PathBuf) -> Self {
         Self {
             path,
-            place: Place::Below(Arc::clone(folder), inside),
+            location: Location::Below(Arc::clone(folder), inside),
         }
     }
 
@@ -76,9 +76,9 @@ impl HostFile {
     /// # Errors
     /// As [`Self::open`]; `ELOOP` if the path now contains a link.
     pub(crate) fn file(&self) -> Result<Arc<File>, Errno> {
-        match &self.place {
-            Place::Open(file) => Ok(Arc::clone(file)),
-            Place::Below(folder, inside) => {
+        match &self.location {
+            Location::Open(file) => Ok(Arc::clone(file)),
+            Location::Below(folder, inside) => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
                 let named = rustix::fs::openat2(&**folder, inside, flags, Mode::empty(), resolve)?;

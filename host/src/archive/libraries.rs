@@ -1,10 +1,10 @@
 //! Packs the loader and the libraries of dynamic programs. It does not run loaders. It searches the
 //! folders that they would search.
 
-use super::admission::{self, AdmissionError, Admitted, Use};
 use super::format::{Format, Links, Program};
 use super::initramfs::{GuestPath, Node, PackError, Source};
 use super::loader_paths;
+use super::pack_policy::{self, AllowedFile, PackPolicyError, Use};
 use super::packer::Packer;
 use crate::text::one_line;
 use std::collections::{HashSet, VecDeque};
@@ -35,7 +35,7 @@ pub(crate) enum LibraryError {
     Refused {
         purpose: Use,
         name: PathBuf,
-        source: AdmissionError,
+        source: PackPolicyError,
     },
     #[error("its library {} is not on this host", one_line(.0))]
     Missing(String),
@@ -76,7 +76,7 @@ pub(super) fn add(
         let path = Path::new(interpreter);
         let name = path.file_name().unwrap_or_default();
         is_musl = name.as_bytes().starts_with(b"ld-musl");
-        match packer.admit(path, Use::Loader) {
+        match packer.open_allowed(path, Use::Loader) {
             Ok(Some(loader)) => add_file(packer, path, &loader)?,
             Ok(None) => failed = Some(LibraryError::Interpreter(path.to_owned())),
             Err(source) => failed = Some(refused(Use::Loader, path, source)),
@@ -127,7 +127,7 @@ pub(super) fn add(
     failed.map_or(Ok(()), Err)
 }
 
-fn refused(purpose: Use, name: &Path, source: AdmissionError) -> LibraryError {
+fn refused(purpose: Use, name: &Path, source: PackPolicyError) -> LibraryError {
     LibraryError::Refused {
         purpose,
         name: name.to_owned(),
@@ -141,14 +141,14 @@ fn refused(purpose: Use, name: &Path, source: AdmissionError) -> LibraryError {
 fn find(
     packer: &mut Packer<'_>,
     places: &[PathBuf],
-) -> Result<Option<(PathBuf, Admitted)>, AdmissionError> {
+) -> Result<Option<(PathBuf, AllowedFile)>, PackPolicyError> {
     let mut refused = None;
     for place in places {
-        match packer.admit(place, Use::Library) {
+        match packer.open_allowed(place, Use::Library) {
             Ok(Some(library)) => return Ok(Some((place.clone(), library))),
             Ok(None) => {}
             // Loaders skip a library for another machine, too.
-            Err(AdmissionError::Format { .. }) => {}
+            Err(PackPolicyError::Format { .. }) => {}
             Err(error) => refused = refused.or(Some(error)),
         }
     }
@@ -251,7 +251,7 @@ fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
 /// packed. Fails as [`add_file`].
 fn add_beside(packer: &mut Packer<'_>, glibc: &Path) -> Result<(), LibraryError> {
     let path = glibc.with_file_name(LOADED_BY_GLIBC);
-    match packer.admit(&path, Use::Library) {
+    match packer.open_allowed(&path, Use::Library) {
         Ok(Some(library)) => Ok(add_file(packer, &path, &library)?),
         _ => Ok(()),
     }
@@ -274,7 +274,7 @@ pub(super) fn add_for_files(packer: &mut Packer<'_>) -> Result<(), PackError> {
         let Ok(program) = packer.examiner.examine(&opened) else {
             continue;
         };
-        let real = admission::real_path(&opened).unwrap_or(file.path);
+        let real = pack_policy::real_path(&opened).unwrap_or(file.path);
         match add(packer, &program, &real) {
             Err(LibraryError::Pack(error)) => return Err(error),
             // Perhaps no program needs it, so this is only a remark.
@@ -290,13 +290,13 @@ pub(super) fn add_for_files(packer: &mut Packer<'_>) -> Result<(), PackError> {
     Ok(())
 }
 
-/// Adds an admitted file to the tree at `path`, where the loader looks for it. Fails if `path`
+/// Adds an allowed file to the tree at `path`, where the loader looks for it. Fails if `path`
 /// conflicts with a packed file, or there are too many libraries.
-fn add_file(packer: &mut Packer<'_>, path: &Path, admitted: &Admitted) -> Result<(), PackError> {
+fn add_file(packer: &mut Packer<'_>, path: &Path, allowed: &AllowedFile) -> Result<(), PackError> {
     let path = GuestPath::parse(path.as_os_str().as_bytes())?;
     let node = Node::File {
         mode: 0o755,
-        source: Source::Host(admitted.file.clone()),
+        source: Source::Host(allowed.file.clone()),
     };
     if packer.tree.get(&path).is_none() {
         packer.count_library()?;

@@ -5,14 +5,13 @@
 //! | `packer` | the state while a file system is packed |
 //! | `program`, `libraries`, `busybox`, `files` | the program, its loader and libraries, a busybox,
 //! and files that the user named |
-//! | `admission` | decides which files may be packed that the user did not name |
+//! | `pack_policy` | decides which files may be packed that the user did not name |
 //! | `host_file` | opens each file once |
 //! | `examiner` | has a confined process examine files |
 //! | `format` | determines the format of a program, in that process |
 //! | `loader_paths` | the folders in which loaders look for libraries |
 //! | `initramfs` | the archive |
 
-mod admission;
 mod busybox;
 mod examiner;
 mod files;
@@ -21,6 +20,7 @@ mod host_file;
 mod initramfs;
 mod libraries;
 mod loader_paths;
+mod pack_policy;
 mod packer;
 mod program;
 

@@ -1,11 +1,11 @@
 //! The state while a guest's first file system is packed: the tree, and the rules for its files.
 
-use super::admission::{self, AdmissionError, Admitted, Named, Shown, Use};
 use super::examiner::Examiner;
 use super::format::{FormatError, Program};
 use super::host_file::HostFile;
 use super::initramfs::{Initramfs, PackError};
 use super::loader_paths;
+use super::pack_policy::{self, AllowedFile, IsVisible, Named, PackPolicyError, Use};
 use crate::system::{allow_open_files, open_named};
 use rustix::fs::OFlags;
 use std::fmt;
@@ -18,7 +18,7 @@ const RESERVED: usize = 512;
 
 /// Returns the file of the host that the guest sees at the guest path in the operand without
 /// packing. Returns `None` if it sees none.
-pub(crate) type Seen<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
+pub(crate) type VisibleFile<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
 
 /// Packs programs and the files that they need.
 pub(crate) struct Packer<'a> {
@@ -28,7 +28,7 @@ pub(crate) struct Packer<'a> {
     /// them.
     pub(crate) named: Named,
     /// Tells which files the guest sees without packing.
-    pub(crate) seen: Box<Seen<'a>>,
+    pub(crate) seen: Box<VisibleFile<'a>>,
     pub(super) examiner: Examiner,
     /// The number of libraries that may still be packed. Each stays open until the archive is
     /// written.
@@ -50,7 +50,7 @@ impl fmt::Debug for Packer<'_> {
 impl<'a> Packer<'a> {
     /// Returns an empty packer. `seen` tells which files of the host the guest sees without
     /// packing, and `examiner` examines programs. Raises the limit for open files.
-    pub(crate) fn new(seen: Box<Seen<'a>>, examiner: Examiner) -> Self {
+    pub(crate) fn new(seen: Box<VisibleFile<'a>>, examiner: Examiner) -> Self {
         let open = allow_open_files(OPEN_MAX);
         let open = usize::try_from(open.min(OPEN_MAX)).unwrap_or(usize::MAX);
         let libraries_max = open.saturating_sub(RESERVED);
@@ -84,25 +84,25 @@ impl<'a> Packer<'a> {
     }
 
     /// Opens a file that a program asks for, for the use `purpose`. Returns `None` if there is no
-    /// file at `path`. Fails if it may not be packed: see [`admission::admit`].
-    pub(super) fn admit(
+    /// file at `path`. Fails if it may not be packed: see [`pack_policy::open_allowed`].
+    pub(super) fn open_allowed(
         &mut self,
         path: &Path,
         purpose: Use,
-    ) -> Result<Option<Admitted>, AdmissionError> {
+    ) -> Result<Option<AllowedFile>, PackPolicyError> {
         let seen = &mut self.seen;
-        let shown: &mut Shown<'_> = &mut |real| is_seen(&mut **seen, real);
-        admission::admit(path, purpose, &self.named, shown, &mut self.examiner)
+        let shown: &mut IsVisible<'_> = &mut |real| is_seen(&mut **seen, real);
+        pack_policy::open_allowed(path, purpose, &self.named, shown, &mut self.examiner)
     }
 
     /// Opens a file that loaders read, and returns it with its real path. Returns `None` if there
-    /// is no file at `path`. Fails if it may not be packed: see [`admission::open`].
+    /// is no file at `path`. Fails if it may not be packed: see [`pack_policy::open`].
     pub(super) fn open(
         &mut self,
         path: &Path,
-    ) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
+    ) -> Result<Option<(HostFile, PathBuf)>, PackPolicyError> {
         let seen = &mut self.seen;
-        admission::open(path, &self.named, &mut |real| is_seen(&mut **seen, real))
+        pack_policy::open(path, &self.named, &mut |real| is_seen(&mut **seen, real))
     }
 
     /// Returns the format and the libraries of a file that the user named. Fails if it is no
@@ -114,7 +114,7 @@ impl<'a> Packer<'a> {
 }
 
 /// Returns whether the guest sees the file of the host at the path `real` without packing.
-fn is_seen(seen: &mut Seen<'_>, real: &Path) -> bool {
+fn is_seen(seen: &mut VisibleFile<'_>, real: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     seen(real.as_os_str().as_bytes()).is_some_and(|found| found == real)
 }

@@ -1,12 +1,12 @@
 //! Resolves the argument `PROGRAM`: an ELF file, a script, or an applet of busybox.
 
-use super::admission::{self, AdmissionError, Use};
 use super::busybox::{Busybox, BusyboxError};
 use super::files::{self, FileError};
 use super::format::{Format, FormatError, Program};
 use super::host_file::HostFile;
 use super::initramfs::{GuestPath, Node, PackError, Source};
 use super::libraries::{self, LibraryError};
+use super::pack_policy::{self, PackPolicyError, Use};
 use super::packer::Packer;
 use crate::system::search_path;
 use crate::text::one_line;
@@ -53,7 +53,7 @@ pub(crate) enum ProgramError {
     Refused {
         script: String,
         interpreter: String,
-        source: AdmissionError,
+        source: PackPolicyError,
     },
     #[error("{} needs busybox in the guest", one_line(what))]
     Busybox { what: String, source: BusyboxError },
@@ -286,7 +286,7 @@ impl Packer<'_> {
             source: errno.into(),
         };
         let opened = file.file().map_err(read)?;
-        Ok(admission::real_path(&opened).map_err(read)?)
+        Ok(pack_policy::real_path(&opened).map_err(read)?)
     }
 
     fn examine_named(&mut self, file: &HostFile) -> Result<Program, ProgramError> {
@@ -341,13 +341,13 @@ impl Packer<'_> {
             search_path(interpreter.as_os_str())
         };
         if let Some(path) = on_host {
-            let admitted = self.admit(&path, Use::Interpreter);
-            let admitted = admitted.map_err(|source| ProgramError::Refused {
+            let allowed = self.open_allowed(&path, Use::Interpreter);
+            let allowed = allowed.map_err(|source| ProgramError::Refused {
                 script: script.to_string_lossy().into_owned(),
                 interpreter: path.display().to_string(),
                 source,
             })?;
-            if let Some(found) = admitted {
+            if let Some(found) = allowed {
                 let place = self.add_in_place(&path, &found.file, &found.program)?;
                 return Ok(OsString::from_vec(place.as_bytes().to_vec()));
             }

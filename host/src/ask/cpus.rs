@@ -2,7 +2,7 @@
 
 use super::amount::mebibytes;
 use crate::failure::Failure;
-use crate::guest::Standstill;
+use crate::guest::Stop;
 use crate::qemu::{StoppedBy, Wish};
 use crate::registry::{Fleet, GuestId, Presence};
 use crate::stdout;
@@ -28,7 +28,7 @@ Examples:
 
 /// The timeout for QEMU to stop or resume the CPUs. It takes longer only if its disks do not
 /// answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval at which guests are polled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -37,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[command(after_help = PAUSE_EXAMPLES)]
 pub(crate) struct PauseOptions {
     #[command(flatten)]
-    which: Which,
+    selector: GuestSelector,
 }
 
 /// Options of `ebb resume`.
@@ -45,12 +45,12 @@ pub(crate) struct PauseOptions {
 #[command(after_help = RESUME_EXAMPLES)]
 pub(crate) struct ResumeOptions {
     #[command(flatten)]
-    which: Which,
+    selector: GuestSelector,
 }
 
 /// Which guests are meant.
 #[derive(Args, Debug)]
-struct Which {
+struct GuestSelector {
     /// The guest: its name, or the process number of its `ebb run` [default: the only one]
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
@@ -63,13 +63,13 @@ struct Which {
 /// Stops the virtual CPUs of the chosen guests, and prints their resident memory. Returns the exit
 /// status 0. Fails if a guest is not found or has not stopped in time.
 pub(crate) fn pause(options: &PauseOptions) -> Result<u8, Failure> {
-    all(&options.which, Wish::Pause)
+    all(&options.selector, Wish::Pause)
 }
 
 /// Resumes the virtual CPUs of the chosen guests. Returns the exit status 0. Fails if a guest is
 /// not found or has not resumed in time.
 pub(crate) fn resume(options: &ResumeOptions) -> Result<u8, Failure> {
-    all(&options.which, Wish::Resume)
+    all(&options.selector, Wish::Resume)
 }
 
 /// Whether a guest has reached the wanted state.
@@ -84,9 +84,9 @@ enum Outcome {
 
 /// Sends the wish to all chosen guests, then waits for all of them. Prints all failures but the
 /// first, which is returned when no guest is left to wait for.
-fn all(which: &Which, wish: Wish) -> Result<u8, Failure> {
+fn all(selector: &GuestSelector, wish: Wish) -> Result<u8, Failure> {
     let mut fleet = Fleet::new();
-    let guests = if which.all {
+    let guests = if selector.all {
         let found = fleet.figures().into_iter();
         let here = found.filter_map(|(id, presence)| match presence {
             Presence::Here(figures) => Some((id, figures)),
@@ -94,7 +94,7 @@ fn all(which: &Which, wish: Wish) -> Result<u8, Failure> {
         });
         here.collect()
     } else {
-        vec![fleet.find(which.guest.as_deref())?]
+        vec![fleet.find(selector.guest.as_deref())?]
     };
     let mut waiting = Vec::new();
     let mut failures = Vec::new();
@@ -128,7 +128,7 @@ fn wait(
     wish: Wish,
     failures: &mut Vec<String>,
 ) -> Result<(), Failure> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !waiting.is_empty() {
         let over = Instant::now() >= deadline;
         let found = fleet.figures();
@@ -145,7 +145,7 @@ fn wait(
                 Outcome::Is(text) => stdout::print(&format!("{name}: {text}\n"))?,
                 Outcome::Fails(why) => failures.push(format!("{name}: {why}")),
                 Outcome::Waits if over => {
-                    let seconds = PATIENCE.as_secs();
+                    let seconds = TIMEOUT.as_secs();
                     failures.push(format!(
                         "{name}: QEMU was asked and has not followed within {seconds} s"
                     ));
@@ -163,7 +163,7 @@ fn wait(
 
 /// Returns whether the guest is in the wanted state already, or cannot reach it. Otherwise returns
 /// `Waits`, and the wish must be sent.
-fn before(standstill: Option<Standstill>, wish: Wish) -> Outcome {
+fn before(standstill: Option<Stop>, wish: Wish) -> Outcome {
     match (standstill.map(|standstill| standstill.by), wish) {
         (Some(StoppedBy::Signal), _) => Outcome::Fails(StoppedBy::BY_SIGNAL.into()),
         (Some(StoppedBy::Ebb), Wish::Pause) => Outcome::Is("is paused already".into()),
@@ -174,7 +174,7 @@ fn before(standstill: Option<Standstill>, wish: Wish) -> Outcome {
 
 /// Returns whether a guest that got the wish has followed. `resident` is its resident memory in
 /// bytes. `over` says that the timeout has passed.
-fn after(standstill: Option<Standstill>, resident: u64, wish: Wish, over: bool) -> Outcome {
+fn after(standstill: Option<Stop>, resident: u64, wish: Wish, over: bool) -> Outcome {
     match (standstill, wish) {
         (None, Wish::Resume) => Outcome::Is("runs".into()),
         (Some(standstill), Wish::Pause)
@@ -185,7 +185,7 @@ fn after(standstill: Option<Standstill>, resident: u64, wish: Wish, over: bool) 
             Outcome::Is(format!("paused, resident {before} → {now}"))
         }
         (
-            Some(Standstill {
+            Some(Stop {
                 by: StoppedBy::Signal,
                 ..
             }),
@@ -202,8 +202,8 @@ fn after(standstill: Option<Standstill>, resident: u64, wish: Wish, over: bool) 
 mod tests {
     use super::*;
 
-    fn stands(by: StoppedBy, settled: bool) -> Option<Standstill> {
-        Some(Standstill {
+    fn stands(by: StoppedBy, settled: bool) -> Option<Stop> {
+        Some(Stop {
             by,
             resident_bytes: 400 << 20,
             settled,

@@ -34,7 +34,7 @@ need the guest's CPUs, and are left out. The status is 1 if a target was missed 
 
 /// The timeout for a step in which the guest gives nothing back. Such a guest is stopped or far too
 /// busy.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// The interval at which the guest is polled, the same as that of its run.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The exit status if the target was missed.
@@ -222,7 +222,7 @@ fn take(
 ) -> Result<u64, String> {
     let number = fleet.reclaim(id, step).map_err(|error| error.to_string())?;
     let mut least = u64::MAX;
-    let mut deadline = Instant::now() + PATIENCE;
+    let mut deadline = Instant::now() + TIMEOUT;
     loop {
         thread::sleep(LOOK_EVERY);
         match fleet.figures().get(id) {
@@ -246,13 +246,13 @@ fn take(
                 progress.show(step, figures.resident_bytes);
                 if figures.resident_bytes < least {
                     least = figures.resident_bytes;
-                    deadline = Instant::now() + PATIENCE;
+                    deadline = Instant::now() + TIMEOUT;
                 }
             }
             Some(Presence::Silent) => {}
         }
         if Instant::now() >= deadline {
-            let seconds = PATIENCE.as_secs();
+            let seconds = TIMEOUT.as_secs();
             return Err(format!(
                 "it has given nothing for {seconds} s and is not through with step `{}`; `ebb run -v` shows why",
                 step.name()

@@ -21,7 +21,7 @@ use ebb_blk::pool::PAGE_BYTES;
 use ebb_blk::server::{self, Disk, Options, Server};
 use ebb_blk::watcher;
 use ebb_blk::words::say;
-use options::{Action, ServeOptions, Whom};
+use options::{Action, DiskSelector, ServeOptions};
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
@@ -40,10 +40,10 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
         Action::Get {
             instance,
             json,
-            whom,
+            selector,
         } => {
             let Answer::Instances(reports) = ask(
-                whom,
+                selector,
                 Request::Get {
                     instance: instance.clone(),
                 },
@@ -61,17 +61,17 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
         Action::Set {
             setting,
             instance,
-            whom,
+            selector,
         } => {
             let request = Request::Set {
                 knob: setting.knob.name().into(),
                 value: setting.value,
                 instance: instance.clone(),
             };
-            ask(whom, request).map(|_| 0)
+            ask(selector, request).map(|_| 0)
         }
-        Action::Squeeze { instance, whom } => ask(
-            whom,
+        Action::Squeeze { instance, selector } => ask(
+            selector,
             Request::Squeeze {
                 instance: instance.clone(),
             },
@@ -87,7 +87,7 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     let mut signals = Signals::new(TERM_SIGNALS).map_err(cannot("signals"))?;
     allow_descriptors();
     let folder = options.folder()?;
-    let control_path = options.place.path()?;
+    let control_path = options.socket.path()?;
     let refuse = |error: server::ServeError| Failure::Disk(error.to_string());
     let listener = server::bind(&control_path).map_err(|source| Failure::Socket {
         path: control_path.clone(),
@@ -168,12 +168,12 @@ impl Drop for Removed<'_> {
     }
 }
 
-/// Sends `request` to the server that `whom` names, and returns its answer.
-fn ask(whom: &Whom, request: Request) -> Result<Answer, Failure> {
-    let answer = match &whom.guest {
+/// Sends `request` to the server that `selector` names, and returns its answer.
+fn ask(selector: &DiskSelector, request: Request) -> Result<Answer, Failure> {
+    let answer = match &selector.guest {
         Some(guest) => ask_guest(guest, request)?,
         None => {
-            let path = whom.place.path()?;
+            let path = selector.socket.path()?;
             let named = open_named(&path, OFlags::PATH).map_err(io::Error::from);
             // Connects to the socket that was opened, even if the path leads to another file by
             // now.

@@ -47,7 +47,7 @@ pub(crate) enum Action {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        whom: Whom,
+        selector: DiskSelector,
     },
     /// Change a setting of served disks
     Set {
@@ -59,7 +59,7 @@ pub(crate) enum Action {
         #[arg(long, value_name = "NAME")]
         instance: Option<String>,
         #[command(flatten)]
-        whom: Whom,
+        selector: DiskSelector,
     },
     /// Free the unused pages of all pools, as under memory pressure
     Squeeze {
@@ -67,7 +67,7 @@ pub(crate) enum Action {
         #[arg(long, value_name = "NAME")]
         instance: Option<String>,
         #[command(flatten)]
-        whom: Whom,
+        selector: DiskSelector,
     },
 }
 
@@ -95,12 +95,12 @@ pub(crate) struct ServeOptions {
     pub(crate) socket_dir: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) socket: SocketOption,
 }
 
 /// Where the control socket is.
 #[derive(Args, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SocketOption {
     /// Control socket [default: ebb-blk/control.sock in $XDG_RUNTIME_DIR, else in /run or /tmp]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -108,16 +108,16 @@ pub(crate) struct Place {
 
 /// Whose disks are meant.
 #[derive(Args, Debug)]
-pub(crate) struct Whom {
+pub(crate) struct DiskSelector {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) socket: SocketOption,
 
     /// The disks of an `ebb run`, by the guest's name or process number (`ebb top` shows them)
     #[arg(long, value_name = "NAME|PID", conflicts_with = "control")]
     pub(crate) guest: Option<String>,
 }
 
-impl Place {
+impl SocketOption {
     /// Returns the control socket's path. Creates the default folder if that is used. Fails if the
     /// folder cannot be created or belongs to another user.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
@@ -161,7 +161,7 @@ impl ServeOptions {
         if let Some(folder) = &self.socket_dir {
             return Ok(folder.clone());
         }
-        let control = self.place.path()?;
+        let control = self.socket.path()?;
         Ok(control.parent().map_or_else(PathBuf::new, PathBuf::from))
     }
 }

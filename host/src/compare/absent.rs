@@ -1,8 +1,8 @@
 //! The text for a missing figure in a table.
 
 use super::column::Column;
+use super::give_back_mode::GiveBackMode;
 use super::schema::{Outcome, Row, Run};
-use super::way::Way;
 
 /// Returns the text for the cell of `row` and `column`, which has no figure: why it is missing, as
 /// far as `runs` tell, or a dash.
@@ -11,12 +11,12 @@ pub(crate) fn word(runs: &[Run], row: &Row, column: Column) -> &'static str {
     let mut of_cell = of_row()
         .filter(|run| (run.guest, run.give_back) == column)
         .peekable();
-    let (guest, way) = column;
+    let (guest, mode) = column;
     if of_cell.peek().is_none() {
         // If the balloon stays empty or the host uses other pages, the guest does the same as with
         // `off`.
-        let as_off = matches!(way, Way::Balloon | Way::OffInBasePages)
-            && of_row().any(|run| (run.guest, run.give_back) == (guest, Way::OFF));
+        let as_off = matches!(mode, GiveBackMode::Balloon | GiveBackMode::OffInBasePages)
+            && of_row().any(|run| (run.guest, run.give_back) == (guest, GiveBackMode::OFF));
         return if as_off { "as off" } else { "–" };
     }
     let best = of_cell

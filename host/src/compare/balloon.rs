@@ -21,7 +21,7 @@ const EVERY: Duration = Duration::from_millis(20);
 /// The time without growth after which the balloon counts as stuck.
 const STUCK: Duration = Duration::from_secs(2);
 /// The maximum time of inflating. The balloon is deflated after that in any case.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Inflates and deflates a guest's balloon over a monitor of its own when the program frees memory.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ fn squeeze(monitor: &mut Monitor, free: u64) -> io::Result<()> {
         if left < least {
             (least, grown) = (left, Instant::now());
         }
-        if left <= goal || grown.elapsed() > STUCK || begun.elapsed() > PATIENCE {
+        if left <= goal || grown.elapsed() > STUCK || begun.elapsed() > TIMEOUT {
             break;
         }
         thread::sleep(EVERY);

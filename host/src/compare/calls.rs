@@ -81,8 +81,8 @@ fn hold_and_stay(shape: &Shape) -> (&'static str, &'static str) {
     // are counted, sleeping takes no time.
     match (shape.icount, shape.give_back) {
         (true, _) => ("0", "0"),
-        (false, way) if way.is_slow() => ("1", "20"),
-        (false, way) if way.gives_back() => ("1", "8"),
+        (false, mode) if mode.is_slow() => ("1", "20"),
+        (false, mode) if mode.gives_back() => ("1", "8"),
         (false, _) => ("1", "3"),
     }
 }

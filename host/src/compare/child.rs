@@ -15,11 +15,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The number of SIGTERM signals after which `ebb run` ends its VM unconditionally.
-const INSISTENCE: u32 = 3;
+const SIGTERM_COUNT: u32 = 3;
 /// The interval between these signals.
-const INSIST_EVERY: Duration = Duration::from_millis(300);
+const SIGTERM_INTERVAL: Duration = Duration::from_millis(300);
 /// The time after the last signal at which the child is killed.
-const LAST_PATIENCE: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum length of a line of output in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// The maximum number of lines that are queued until they are read.
@@ -125,24 +125,24 @@ pub(super) fn read_timeline(path: &Path) -> Vec<Point> {
 
 /// Makes a child end: some SIGTERM signals, then SIGKILL.
 #[derive(Debug, Default)]
-pub(super) struct Insistence {
-    told: u32,
-    told_last: Option<Instant>,
+pub(super) struct Terminator {
+    sent: u32,
+    sent_last: Option<Instant>,
     killed: bool,
 }
 
-impl Insistence {
+impl Terminator {
     /// Sends the next signal if it is time. Call this repeatedly until the child has ended.
-    pub(super) fn insist(&mut self, child: &Child) {
+    pub(super) fn terminate(&mut self, child: &Child) {
         // The child has not been waited for, so its process number cannot belong to another
         // process.
         let pid = Pid::from_child(child);
-        let since = self.told_last.map_or(Duration::MAX, |last| last.elapsed());
-        if self.told < INSISTENCE && since >= INSIST_EVERY {
+        let since = self.sent_last.map_or(Duration::MAX, |last| last.elapsed());
+        if self.sent < SIGTERM_COUNT && since >= SIGTERM_INTERVAL {
             let _ = kill_process(pid, Signal::TERM);
-            self.told += 1;
-            self.told_last = Some(Instant::now());
-        } else if self.told == INSISTENCE && since >= LAST_PATIENCE && !self.killed {
+            self.sent += 1;
+            self.sent_last = Some(Instant::now());
+        } else if self.sent == SIGTERM_COUNT && since >= KILL_TIMEOUT && !self.killed {
             let _ = kill_process(pid, Signal::KILL);
             self.killed = true;
         }

@@ -1,10 +1,10 @@
 //! The columns of a table: guest kernels, and how they give memory back.
 
+use super::give_back_mode::GiveBackMode;
 use super::schema::{Cell, Guest, Row};
-use super::way::Way;
 
 /// A column of a table: a guest kernel, and how it gives memory back.
-pub(crate) type Column = (Guest, Way);
+pub(crate) type Column = (Guest, GiveBackMode);
 
 /// Returns the columns for which `rows` have cells, in the order of display.
 ///
@@ -17,12 +17,16 @@ pub(crate) fn columns<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<Column
             columns.push((cell.guest, cell.give_back));
         }
     }
-    let usual = |column: &Column| [Way::REPORTING, Way::OFF].contains(&column.1);
+    let usual = |column: &Column| [GiveBackMode::REPORTING, GiveBackMode::OFF].contains(&column.1);
     if columns.iter().all(usual) {
-        columns.sort_by_key(|(guest, way)| (*way, *guest));
+        columns.sort_by_key(|(guest, mode)| (*mode, *guest));
     } else {
-        let place = |way: Way| Way::all().into_iter().position(|known| known == way);
-        columns.sort_by_key(|(guest, way)| (*guest, place(*way)));
+        let place = |mode: GiveBackMode| {
+            GiveBackMode::all()
+                .into_iter()
+                .position(|known| known == mode)
+        };
+        columns.sort_by_key(|(guest, mode)| (*guest, place(*mode)));
     }
     columns
 }

@@ -3,10 +3,10 @@
 
 use super::column;
 use super::figure::{Figure, lower};
+use super::give_back_mode::GiveBackMode;
 use super::moments::{ended, freed_bytes, moment, peak, resident_at};
 use super::ratio::ratio;
 use super::schema::{Better, Cell, Expense, Guest, Point, Row, Run, What};
-use super::way::Way;
 
 /// The names of metrics: one that programs report, and those computed from it.
 const OTHERS: &str = "others_ns";
@@ -59,7 +59,7 @@ fn work_row(rows: &[Row], others: &Row) -> Option<Row> {
         .cells
         .iter()
         .filter_map(|cell| {
-            let off = column::cell(others, (cell.guest, Way::OFF))?;
+            let off = column::cell(others, (cell.guest, GiveBackMode::OFF))?;
             let gib = column::cell(returned, (cell.guest, cell.give_back))?.median / GIB;
             let a_gib = |taken: f64| (taken - off.median).max(0.0) / gib;
             cell.give_back.gives_back().then(|| Cell {
@@ -71,7 +71,7 @@ fn work_row(rows: &[Row], others: &Row) -> Option<Row> {
         })
         .collect();
     let of = |guest| {
-        let cell = |cell: &&Cell| (cell.guest, cell.give_back) == (guest, Way::REPORTING);
+        let cell = |cell: &&Cell| (cell.guest, cell.give_back) == (guest, GiveBackMode::REPORTING);
         cells.iter().find(cell).map(|cell| cell.median)
     };
     let ratio = of(Guest::Ebb)
@@ -157,7 +157,7 @@ pub(crate) fn areas(run: &Run, figures: &mut Vec<Figure>) {
     };
     let mut areas = vec![("resident_area", resident)];
     // Memory in the balloon counts as used, so these areas would mean something else.
-    if run.give_back != Way::Balloon {
+    if run.give_back != GiveBackMode::Balloon {
         areas.extend([("used_area", used), ("excess_area", resident - used)]);
     }
     for (metric, bytes) in areas {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn work_is_what_is_done_beyond_that_of_a_guest_that_gives_nothing_back() {
-        let row = |metric: &str, values: &[(Guest, Way, f64)]| Row {
+        let row = |metric: &str, values: &[(Guest, GiveBackMode, f64)]| Row {
             experiment: "give-back/counted".into(),
             metric: metric.into(),
             unit: "instructions".into(),
@@ -233,19 +233,19 @@ mod tests {
         let others = row(
             OTHERS,
             &[
-                (ebb, Way::OFF, 100.0),
-                (ebb, Way::REPORTING, 600.0),
-                (linux, Way::OFF, 1000.0),
-                (linux, Way::REPORTING, 3000.0),
-                (linux, Way::Balloon, 500.0),
+                (ebb, GiveBackMode::OFF, 100.0),
+                (ebb, GiveBackMode::REPORTING, 600.0),
+                (linux, GiveBackMode::OFF, 1000.0),
+                (linux, GiveBackMode::REPORTING, 3000.0),
+                (linux, GiveBackMode::Balloon, 500.0),
             ],
         );
         let back = row(
             RETURNED,
             &[
-                (ebb, Way::REPORTING, GIB / 2.0),
-                (linux, Way::REPORTING, GIB),
-                (linux, Way::Balloon, GIB),
+                (ebb, GiveBackMode::REPORTING, GIB / 2.0),
+                (linux, GiveBackMode::REPORTING, GIB),
+                (linux, GiveBackMode::Balloon, GIB),
             ],
         );
         assert_eq!(derived(std::slice::from_ref(&others)), []);

@@ -1,10 +1,10 @@
 //! The experiments about elasticity, and their programs' arguments.
 
-use super::experiment::{Experiment, Pace, Scope, Words};
+use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
+use super::give_back_mode::GiveBackMode;
 use super::program::Program;
 use super::programs;
 use super::shape::Shape;
-use super::way::Way;
 use crate::text::Size;
 
 /// The default number of rounds of each column.
@@ -152,11 +152,11 @@ const fn experiment(
         cpus: &[1],
         seconds: 30.0,
         linux_boot: "",
-        scope: Scope::Ways {
-            which: || vec![Way::OFF],
+        scope: Scope::Modes {
+            which: || vec![GiveBackMode::OFF],
             rounds: ROUNDS,
         },
-        words: Words::Workloads(words),
+        program: ExperimentProgram::Workloads(words),
     }
 }
 

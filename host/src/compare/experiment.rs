@@ -1,8 +1,8 @@
 //! The definition of an experiment.
 
+use super::give_back_mode::GiveBackMode;
 use super::program::Program;
 use super::shape::Shape;
-use super::way::Way;
 
 /// An experiment of the comparison.
 #[derive(Debug)]
@@ -25,21 +25,21 @@ pub(crate) struct Experiment {
     /// More arguments for the stock kernel's command line; empty for none. Ebb's kernel does not
     /// get them.
     pub(crate) linux_boot: &'static str,
-    /// The ways to give memory back with which it runs.
+    /// The modes of giving memory back with which it runs.
     pub(super) scope: Scope,
     /// The program and its arguments.
-    pub(super) words: Words,
+    pub(super) program: ExperimentProgram,
 }
 
-/// The ways to give memory back that an experiment compares.
+/// The modes of giving memory back that an experiment compares.
 #[derive(Debug)]
 pub(crate) enum Scope {
     /// Reporting and no giving back, for an experiment that compares kernels.
     Usual,
-    /// The ways that `which` returns, for an experiment that compares these. `rounds` rounds of
+    /// The modes that `which` returns, for an experiment that compares these. `rounds` rounds of
     /// each are enough.
-    Ways {
-        which: fn() -> Vec<Way>,
+    Modes {
+        which: fn() -> Vec<GiveBackMode>,
         rounds: u32,
     },
 }
@@ -75,7 +75,7 @@ impl Pace {
 
 /// The program that an experiment runs in its guests.
 #[derive(Debug)]
-pub(super) enum Words {
+pub(super) enum ExperimentProgram {
     /// The experiments' program, with the arguments that the function returns.
     Workloads(fn(&Shape) -> Vec<String>),
     /// The experiments' program, which runs a program of the host.

@@ -4,22 +4,22 @@ use super::calls::{
     RATE_ROUNDS, RATE_SECONDS, fragmented, idle_pool, memhog, page_fault, pool, rate, share, words,
 };
 use super::elastic;
-use super::experiment::{Experiment, Pace, Scope, Words};
+use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
 use super::give_back;
+use super::give_back_mode::GiveBackMode;
 use super::options::CompareOptions;
 use super::parallel;
 use super::programs;
 use super::scale;
 use super::schema::Guest;
 use super::shape::Shape;
-use super::way::Way;
 use crate::text::Size;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The number of guests of [`Words::Boots`], independent of the number of rounds.
+/// The number of guests of [`ExperimentProgram::Boots`], independent of the number of rounds.
 const BOOTS: u32 = 100;
-/// The maximum number of CPUs of a guest of [`Words::Boots`].
+/// The maximum number of CPUs of a guest of [`ExperimentProgram::Boots`].
 const BOOTS_CPUS_MAX: u32 = 8;
 
 /// The default number of rounds.
@@ -88,7 +88,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 1.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|_| words(["idle", "0"])),
+        program: ExperimentProgram::Workloads(|_| words(["idle", "0"])),
     },
     Experiment {
         name: "memhog",
@@ -100,7 +100,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 24.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(memhog),
+        program: ExperimentProgram::Workloads(memhog),
     },
     Experiment {
         name: "page-fault/4k",
@@ -112,7 +112,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.6,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| page_fault("4k", shape)),
+        program: ExperimentProgram::Workloads(|shape| page_fault("4k", shape)),
     },
     Experiment {
         name: "page-fault/thp",
@@ -124,7 +124,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.6,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| page_fault("thp", shape)),
+        program: ExperimentProgram::Workloads(|shape| page_fault("thp", shape)),
     },
     Experiment {
         name: "page-fault/file",
@@ -136,7 +136,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.6,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| page_fault("file", shape)),
+        program: ExperimentProgram::Workloads(|shape| page_fault("file", shape)),
     },
     Experiment {
         name: "messaging",
@@ -148,7 +148,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.45,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             let rounds = if shape.icount { "100r" } else { "50r" };
             words(["messaging", "4", rounds])
         }),
@@ -163,7 +163,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.6,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| words(["stream", rate(shape)])),
+        program: ExperimentProgram::Workloads(|shape| words(["stream", rate(shape)])),
     },
     Experiment {
         name: "sparse",
@@ -175,7 +175,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 13.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             words(["sparse", "350", if shape.icount { "0" } else { "10" }])
         }),
     },
@@ -189,7 +189,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 1.5,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| words(["huge-latency", &share(shape, 25)])),
+        program: ExperimentProgram::Workloads(|shape| words(["huge-latency", &share(shape, 25)])),
     },
     Experiment {
         name: "huge-latency/fragmented",
@@ -201,7 +201,9 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 12.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| fragmented("1", ["huge-latency", &share(shape, 25)])),
+        program: ExperimentProgram::Workloads(|shape| {
+            fragmented("1", ["huge-latency", &share(shape, 25)])
+        }),
     },
     Experiment {
         name: "compact",
@@ -213,7 +215,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 12.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|_| words(["fragment", "75%", "1", "--", "compact"])),
+        program: ExperimentProgram::Workloads(|_| words(["fragment", "75%", "1", "--", "compact"])),
     },
     Experiment {
         name: "bursts",
@@ -225,7 +227,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 75.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|_| words(["bursts", "60"])),
+        program: ExperimentProgram::Workloads(|_| words(["bursts", "60"])),
     },
     Experiment {
         name: "unmovable",
@@ -237,7 +239,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 140.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             words(["unmovable", "85", if shape.icount { "0" } else { "60" }])
         }),
     },
@@ -251,7 +253,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 15.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             words(["stalls", "700M", if shape.icount { "3" } else { "10" }])
         }),
     },
@@ -265,7 +267,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 31.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             let size = share(shape, 25);
             words(["fragment", "92%", "20", "90", "--", "huge-latency", &size])
         }),
@@ -280,7 +282,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 2.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| words(["heap", &share(shape, 35)])),
+        program: ExperimentProgram::Workloads(|shape| words(["heap", &share(shape, 35)])),
     },
     Experiment {
         name: "heap/fragmented",
@@ -292,7 +294,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 12.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| fragmented("1", ["heap", &share(shape, 35)])),
+        program: ExperimentProgram::Workloads(|shape| fragmented("1", ["heap", &share(shape, 35)])),
     },
     Experiment {
         name: "hugetlb/kept",
@@ -304,7 +306,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 1.0,
         linux_boot: POOL_KEPT,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| pool(shape, 1024)),
+        program: ExperimentProgram::Workloads(|shape| pool(shape, 1024)),
     },
     Experiment {
         name: "hugetlb/given-up",
@@ -316,7 +318,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 1.0,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| pool(shape, 1024)),
+        program: ExperimentProgram::Workloads(|shape| pool(shape, 1024)),
     },
     Experiment {
         name: "hugetlb/all",
@@ -328,7 +330,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 1.0,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|_| words(["hugetlb", "all"])),
+        program: ExperimentProgram::Workloads(|_| words(["hugetlb", "all"])),
     },
     Experiment {
         name: "hugetlb/fault",
@@ -340,7 +342,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.6,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             words([
                 "page-fault",
                 "hugetlb",
@@ -359,7 +361,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.6,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             words([
                 "page-fault",
                 "hugetlb-file",
@@ -378,7 +380,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 24.0,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| idle_pool(shape, 512)),
+        program: ExperimentProgram::Workloads(|shape| idle_pool(shape, 512)),
     },
     Experiment {
         name: "hugetlb-10240/kept",
@@ -390,7 +392,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 3.0,
         linux_boot: POOL_KEPT,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| pool(shape, 10_240)),
+        program: ExperimentProgram::Workloads(|shape| pool(shape, 10_240)),
     },
     Experiment {
         name: "hugetlb-10240/given-up",
@@ -402,7 +404,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 3.0,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| pool(shape, 10_240)),
+        program: ExperimentProgram::Workloads(|shape| pool(shape, 10_240)),
     },
     Experiment {
         name: "hugetlb-32g/2m",
@@ -414,7 +416,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 4.0,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| pool(shape, 16 << 10)),
+        program: ExperimentProgram::Workloads(|shape| pool(shape, 16 << 10)),
     },
     Experiment {
         name: "hugetlb-32g/1g",
@@ -426,7 +428,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 4.0,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|_| words(["hugetlb", "32", "--1g"])),
+        program: ExperimentProgram::Workloads(|_| words(["hugetlb", "32", "--1g"])),
     },
     Experiment {
         name: "hugetlb-8g",
@@ -438,7 +440,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 60.0,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| idle_pool(shape, 8 << 10)),
+        program: ExperimentProgram::Workloads(|shape| idle_pool(shape, 8 << 10)),
     },
     Experiment {
         name: "pin",
@@ -450,7 +452,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.7,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| words(["pin", "128M", rate(shape)])),
+        program: ExperimentProgram::Workloads(|shape| words(["pin", "128M", rate(shape)])),
     },
     Experiment {
         name: "pin/thp",
@@ -462,7 +464,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.7,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| words(["pin", "128M", rate(shape), "--thp"])),
+        program: ExperimentProgram::Workloads(|shape| words(["pin", "128M", rate(shape), "--thp"])),
     },
     Experiment {
         name: "pin/hugetlb",
@@ -474,7 +476,9 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.7,
         linux_boot: POOL_GIVEN_UP,
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| words(["pin", "128M", rate(shape), "--hugetlb"])),
+        program: ExperimentProgram::Workloads(|shape| {
+            words(["pin", "128M", rate(shape), "--hugetlb"])
+        }),
     },
     Experiment {
         name: "swap-pressure",
@@ -486,7 +490,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 18.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             let stay = match (shape.icount, shape.give_back.gives_back()) {
                 (true, _) => "0",
                 (false, true) => "15",
@@ -505,7 +509,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 5.0,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             let time = if shape.icount {
                 RATE_ROUNDS
             } else {
@@ -524,7 +528,7 @@ const EXPERIMENTS: &[Experiment] = &[
         seconds: 0.1,
         linux_boot: "",
         scope: Scope::Usual,
-        words: Words::Boots,
+        program: ExperimentProgram::Boots,
     },
 ];
 
@@ -611,15 +615,15 @@ pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -
         Some(cpus) => vec![cpus],
         None => experiment.cpus.to_vec(),
     };
-    let ways = match &experiment.scope {
+    let modes = match &experiment.scope {
         _ if !options.give_back.is_empty() => options.give_back.clone(),
-        Scope::Usual => vec![Way::REPORTING, Way::OFF],
-        Scope::Ways { which, .. } => which(),
+        Scope::Usual => vec![GiveBackMode::REPORTING, GiveBackMode::OFF],
+        Scope::Modes { which, .. } => which(),
     };
     let mut cases = Vec::new();
     for memory in memories {
         for &cpus in &cpus {
-            for &give_back in &ways {
+            for &give_back in &modes {
                 cases.push(Case {
                     experiment,
                     shape: Shape {
@@ -660,10 +664,10 @@ impl Case {
 
     /// Returns the number of rounds. `wanted` is the user's choice, if there is one.
     pub(crate) fn rounds(&self, wanted: Option<u32>) -> Rounds {
-        match (&self.experiment.words, wanted) {
-            (Words::Boots, _) => Rounds::fixed(BOOTS),
+        match (&self.experiment.program, wanted) {
+            (ExperimentProgram::Boots, _) => Rounds::fixed(BOOTS),
             (_, Some(rounds)) => Rounds::fixed(rounds),
-            _ if let Scope::Ways { rounds, .. } = self.experiment.scope => Rounds::fixed(rounds),
+            _ if let Scope::Modes { rounds, .. } = self.experiment.scope => Rounds::fixed(rounds),
             _ => match self.pace() {
                 Pace::Apart | Pace::Together => Rounds::fixed(ROUNDS),
                 Pace::Counted => Rounds::fixed(ROUNDS_ICOUNT),
@@ -686,20 +690,22 @@ impl Case {
     /// Returns whether the experiment can run on `guest`: the kernel supports it and the way to
     /// give memory back.
     pub(crate) fn runs_on(&self, guest: Guest) -> bool {
-        let kernel = guest == Guest::Ebb || !matches!(self.experiment.words, Words::Boots);
+        let kernel =
+            guest == Guest::Ebb || !matches!(self.experiment.program, ExperimentProgram::Boots);
         kernel && self.shape.give_back.is_known_to(guest)
     }
 
     /// Returns whether the host's costs are sampled during the whole run.
     pub(crate) fn is_metered(&self) -> bool {
-        matches!(self.experiment.scope, Scope::Ways { .. }) && !self.shape.icount
+        matches!(self.experiment.scope, Scope::Modes { .. }) && !self.shape.icount
     }
 
-    /// Returns the guest of `round`. With [`Words::Boots`] its number of CPUs depends on the round.
+    /// Returns the guest of `round`. With [`ExperimentProgram::Boots`] its number of CPUs depends
+    /// on the round.
     pub(crate) fn shape(&self, round: u32) -> Shape {
-        match self.experiment.words {
-            Words::Workloads(_) | Words::Program(_) => self.shape,
-            Words::Boots => Shape {
+        match self.experiment.program {
+            ExperimentProgram::Workloads(_) | ExperimentProgram::Program(_) => self.shape,
+            ExperimentProgram::Boots => Shape {
                 cpus: if self.shape.icount {
                     1
                 } else {
@@ -712,16 +718,16 @@ impl Case {
 
     /// Returns the program that runs in `round`.
     pub(crate) fn call(&self, round: u32) -> Call {
-        match self.experiment.words {
-            Words::Workloads(words) => {
+        match self.experiment.program {
+            ExperimentProgram::Workloads(words) => {
                 let mut words = words(&self.shape);
                 if self.pace().takes_turns() {
                     words.insert(0, TURNS.to_owned());
                 }
                 Call::Workloads(words)
             }
-            Words::Program(program) => Call::Workloads(program.words()),
-            Words::Boots => {
+            ExperimentProgram::Program(program) => Call::Workloads(program.words()),
+            ExperimentProgram::Boots => {
                 let returns = i32::try_from(round % 100).unwrap_or(0);
                 Call::Script {
                     script: format!(
@@ -738,10 +744,10 @@ impl Case {
     /// Returns the program's arguments without turns, for a guest that runs alone. Returns `None`
     /// for a script.
     pub(crate) fn alone(&self) -> Option<Vec<String>> {
-        match self.experiment.words {
-            Words::Workloads(words) => Some(words(&self.shape)),
-            Words::Program(program) => Some(program.words()),
-            Words::Boots => None,
+        match self.experiment.program {
+            ExperimentProgram::Workloads(words) => Some(words(&self.shape)),
+            ExperimentProgram::Program(program) => Some(program.words()),
+            ExperimentProgram::Boots => None,
         }
     }
 
@@ -752,9 +758,9 @@ impl Case {
 
     /// Returns the files that are packed into the guest in addition to the program.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        match self.experiment.words {
-            Words::Program(program) => program.files(),
-            Words::Workloads(_) | Words::Boots => Vec::new(),
+        match self.experiment.program {
+            ExperimentProgram::Program(program) => program.files(),
+            ExperimentProgram::Workloads(_) | ExperimentProgram::Boots => Vec::new(),
         }
     }
 

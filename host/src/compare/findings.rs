@@ -1,9 +1,9 @@
 //! The findings that a reader needs in addition to the figures: where Ebb is behind, what reporting
 //! costs, and what failed, is not supported, or differs.
 
+use super::give_back_mode::GiveBackMode;
 use super::schema::{Cell, Guest, Outcome, Report, Row};
 use super::statistics::{cost, spread};
-use super::way::Way;
 use super::wording::{number, range, row_name, scale_of, speaks_alone, times};
 use ebb_wire::boot::EPOCH;
 use std::collections::BTreeSet;
@@ -130,15 +130,18 @@ fn unsettled(report: &Report) -> Vec<String> {
 fn cost_of_reporting(report: &Report) -> Vec<String> {
     let mut items = Vec::new();
     for row in report.table.iter().filter(|row| matters(row)) {
-        let of = |guest, way| {
+        let of = |guest, mode| {
             row.cells
                 .iter()
-                .find(|cell: &&Cell| cell.guest == guest && cell.give_back == way)
+                .find(|cell: &&Cell| cell.guest == guest && cell.give_back == mode)
         };
         let parts: Vec<String> = [Guest::Ebb, Guest::Linux]
             .into_iter()
             .filter_map(|guest| {
-                let (on, off) = (of(guest, Way::REPORTING)?, of(guest, Way::OFF)?);
+                let (on, off) = (
+                    of(guest, GiveBackMode::REPORTING)?,
+                    of(guest, GiveBackMode::OFF)?,
+                );
                 let cost = cost(row.better, on.median, off.median)?;
                 let noise = [on, off].map(|cell| spread(cell).unwrap_or(0.0));
                 let within = if cost.abs() <= noise[0] + noise[1] {

@@ -1,8 +1,8 @@
-//! The experiments that compare the ways to give memory back: `ebb compare give-back`.
+//! The experiments that compare the modes to give memory back: `ebb compare give-back`.
 
 use super::calls::{memhog, page_fault, share, words};
-use super::experiment::{Experiment, Pace, Scope, Words};
-use super::way::Way;
+use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
+use super::give_back_mode::GiveBackMode;
 use crate::machine::GiveBack;
 
 /// The experiment whose page faults are on memory that may have left the host.
@@ -26,11 +26,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 14.0,
         linux_boot: "",
-        scope: Scope::Ways {
-            which: Way::all,
+        scope: Scope::Modes {
+            which: GiveBackMode::all,
             rounds: 2,
         },
-        words: Words::Workloads(memhog),
+        program: ExperimentProgram::Workloads(memhog),
     },
     Experiment {
         name: "give-back/counted",
@@ -41,11 +41,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 3.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: countable,
             rounds: 1,
         },
-        words: Words::Workloads(|shape| {
+        program: ExperimentProgram::Workloads(|shape| {
             words(["memhog", &share(shape, 50), "0", COUNTED_STAY, "--count"])
         }),
     },
@@ -58,11 +58,13 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 28.0,
         linux_boot: "",
-        scope: Scope::Ways {
-            which: Way::all,
+        scope: Scope::Modes {
+            which: GiveBackMode::all,
             rounds: 1,
         },
-        words: Words::Workloads(|shape| words(["build", &share(shape, 60), "5", "4"])),
+        program: ExperimentProgram::Workloads(|shape| {
+            words(["build", &share(shape, 60), "5", "4"])
+        }),
     },
     Experiment {
         name: AGAIN,
@@ -73,11 +75,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 5.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: without_a_balloon,
             rounds: 3,
         },
-        words: Words::Workloads(|_| words(["page-fault", "4k", "1", "100r"])),
+        program: ExperimentProgram::Workloads(|_| words(["page-fault", "4k", "1", "100r"])),
     },
     Experiment {
         name: "give-back/page-fault",
@@ -88,11 +90,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: by_the_guest_countable,
             rounds: 1,
         },
-        words: Words::Workloads(|shape| page_fault("4k", shape)),
+        program: ExperimentProgram::Workloads(|shape| page_fault("4k", shape)),
     },
     Experiment {
         name: "give-back/messaging",
@@ -103,11 +105,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: by_the_guest_countable,
             rounds: 1,
         },
-        words: Words::Workloads(|_| words(["messaging", "4", "100r"])),
+        program: ExperimentProgram::Workloads(|_| words(["messaging", "4", "100r"])),
     },
     Experiment {
         name: "give-back/stream",
@@ -118,11 +120,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: by_the_guest_countable,
             rounds: 1,
         },
-        words: Words::Workloads(|_| words(["stream", "10r"])),
+        program: ExperimentProgram::Workloads(|_| words(["stream", "10r"])),
     },
     Experiment {
         name: "give-back/idle",
@@ -133,40 +135,40 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 12.0,
         linux_boot: "",
-        scope: Scope::Ways {
+        scope: Scope::Modes {
             which: by_the_guest,
             rounds: 1,
         },
-        words: Words::Workloads(|_| words(["idle", "12"])),
+        program: ExperimentProgram::Workloads(|_| words(["idle", "12"])),
     },
 ];
 
-/// Returns all ways but the balloon, which does nothing while a program uses its memory.
-fn without_a_balloon() -> Vec<Way> {
-    let mut ways = Way::all();
-    ways.retain(|way| *way != Way::Balloon);
-    ways
+/// Returns all modes but the balloon, which does nothing while a program uses its memory.
+fn without_a_balloon() -> Vec<GiveBackMode> {
+    let mut modes = GiveBackMode::all();
+    modes.retain(|mode| *mode != GiveBackMode::Balloon);
+    modes
 }
 
-/// Returns the ways that differ in what the guest does.
-fn by_the_guest() -> Vec<Way> {
-    let mut ways = without_a_balloon();
-    ways.retain(|way| *way != Way::OffInBasePages);
-    ways
+/// Returns the modes that differ in what the guest does.
+fn by_the_guest() -> Vec<GiveBackMode> {
+    let mut modes = without_a_balloon();
+    modes.retain(|mode| *mode != GiveBackMode::OffInBasePages);
+    modes
 }
 
-/// Returns the ways of [`by_the_guest`] in which instructions can be counted. This excludes
+/// Returns the modes of [`by_the_guest`] in which instructions can be counted. This excludes
 /// `shared`, in which the host changes words of the guest's memory while its CPU runs; QEMU cannot
 /// count then.
-fn by_the_guest_countable() -> Vec<Way> {
-    let mut ways = by_the_guest();
-    ways.retain(|way| *way != Way::Guest(GiveBack::Shared));
-    ways
+fn by_the_guest_countable() -> Vec<GiveBackMode> {
+    let mut modes = by_the_guest();
+    modes.retain(|mode| *mode != GiveBackMode::Guest(GiveBack::Shared));
+    modes
 }
 
-/// Returns the ways of [`by_the_guest_countable`], and the balloon.
-fn countable() -> Vec<Way> {
-    let mut ways = by_the_guest_countable();
-    ways.push(Way::Balloon);
-    ways
+/// Returns the modes of [`by_the_guest_countable`], and the balloon.
+fn countable() -> Vec<GiveBackMode> {
+    let mut modes = by_the_guest_countable();
+    modes.push(GiveBackMode::Balloon);
+    modes
 }

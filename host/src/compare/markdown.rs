@@ -149,7 +149,7 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
     let columns = column::columns(rows.iter().copied());
     let heads: Vec<String> = columns
         .iter()
-        .map(|(guest, way)| format!(" {} |", way.label(*guest, true)))
+        .map(|(guest, mode)| format!(" {} |", mode.label(*guest, true)))
         .collect();
     line(&format!("| |{} Ebb is better |", heads.concat()));
     line(&format!("|---|{}---|", "---|".repeat(columns.len())));

@@ -19,6 +19,7 @@ mod figures;
 mod files;
 mod findings;
 mod give_back;
+mod give_back_mode;
 mod guest;
 mod html;
 mod interrupt;
@@ -47,7 +48,6 @@ mod statistics;
 mod svg;
 mod table;
 mod variant;
-mod way;
 mod wording;
 
 pub(crate) use options::CompareOptions;
@@ -63,13 +63,13 @@ use files::Files;
 use interrupt::Interrupt;
 use options::LinuxChoice;
 use plan::{Clock, Plan, Step};
-use progress::{About, Progress};
-use report::Gathered;
+use progress::{Progress, RoughDuration};
+use report::CollectedRuns;
 use runner::Runner;
 use rustix::termios;
 use saved::Saved;
 use schema::{Guest, Outcome, Report, Run};
-use scratch::{Scratch, Turn};
+use scratch::{ComparisonLock, Scratch};
 use std::ffi::OsString;
 use std::time::Instant;
 
@@ -127,7 +127,7 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     if elasticity::is_meant(&chosen, options)? {
         return elasticity::compare(
             options,
-            &elasticity::Given {
+            &elasticity::Inputs {
                 chosen,
                 linux: linux(options)?,
                 accel: accel_name(options.accel),
@@ -138,7 +138,7 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     if !options.program.is_empty() || !options.variants.is_empty() {
         return own::compare(
             options,
-            &own::Given {
+            &own::Inputs {
                 experiments: chosen,
                 linux: linux(options)?,
                 accel: accel_name(options.accel),
@@ -164,7 +164,7 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
         steps * RUN_BYTES
             + expected.as_secs() * SAMPLES_A_SECOND * SAMPLE_BYTES * guests.len() as u64,
     )?;
-    let turn = Turn::take()?;
+    let turn = ComparisonLock::take()?;
     let scratch = Scratch::new(options.workloads.as_deref())?;
     let interrupt = Interrupt::catch()?;
     let terminal = Terminal::new();
@@ -179,25 +179,25 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
         "ebb: {} runs of {}; about {}",
         runs,
         chosen.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
-        About(expected)
+        RoughDuration(expected)
     ));
     if turn.disturbed {
         terminal.message("ebb: another comparison is under way: times disturb one another");
     }
-    let mut gathered = Gathered::begin(turn.disturbed);
-    let all = run_all(&mut plan, &runner, &terminal, &mut gathered.runs)?;
-    let report = gathered.report(all);
+    let mut collected = CollectedRuns::begin(turn.disturbed);
+    let all = run_all(&mut plan, &runner, &terminal, &mut collected.runs)?;
+    let report = collected.report(all);
     let status = finish(&report, other.as_ref(), files)?;
     Ok(interrupt.signal().map_or(status, |signal| 128 + signal))
 }
 
 /// Checks options that depend on each other.
 fn check(options: &CompareOptions) -> Result<(), Failure> {
-    for (index, way) in options.give_back.iter().enumerate() {
-        if options.give_back[..index].contains(way) {
+    for (index, mode) in options.give_back.iter().enumerate() {
+        if options.give_back[..index].contains(mode) {
             return Err(Failure::Usage(format!(
                 "--give-back names {} twice",
-                way.name()
+                mode.name()
             )));
         }
     }
@@ -222,11 +222,11 @@ fn check(options: &CompareOptions) -> Result<(), Failure> {
 
 /// Returns the failure for options with which no experiment can run on any guest.
 fn nobody_does_it(options: &CompareOptions) -> Failure {
-    let ways: Vec<_> = options.give_back.iter().map(|way| way.name()).collect();
+    let modes: Vec<_> = options.give_back.iter().map(|mode| mode.name()).collect();
     Failure::Usage(format!(
         "nothing to run: no guest gives memory back by {} (Linux alone knows balloon, Ebb alone \
          hinting)",
-        ways.join(", ")
+        modes.join(", ")
     ))
 }
 
@@ -276,7 +276,7 @@ fn run_all(
                 "ebb: ratios of {} are not settled yet: {} more of rounds, about {}",
                 experiments_of(plan, &more),
                 boots(more.len()),
-                About(clock.expect(plan, &more))
+                RoughDuration(clock.expect(plan, &more))
             ));
             plan.steps.extend(more);
         }

@@ -1,7 +1,7 @@
 //! The options of `ebb compare`.
 
+use super::give_back_mode::GiveBackMode;
 use super::variant::Variant;
-use super::way::Way;
 use crate::machine::AccelChoice;
 use crate::text::Size;
 use clap::Args;
@@ -54,8 +54,8 @@ pub(crate) struct CompareOptions {
 
     /// Modes of giving memory back, separated by commas; `balloon` is for Linux only, `hinting` for
     /// Ebb only [default: reporting and off; all for `give-back`]
-    #[arg(long, value_name = "WAYS", value_delimiter = ',', value_parser = way_parser())]
-    pub(crate) give_back: Vec<Way>,
+    #[arg(long, value_name = "WAYS", value_delimiter = ',', value_parser = mode_parser())]
+    pub(crate) give_back: Vec<GiveBackMode>,
 
     /// Count instructions as the guest's time (1 ns each), on one CPU, so that figures repeat
     /// exactly
@@ -178,8 +178,9 @@ impl From<OsString> for LinuxChoice {
     }
 }
 
-/// Returns clap's parser of a [`Way`] by its name.
-fn way_parser() -> impl TypedValueParser<Value = Way> {
-    let names = Way::all().into_iter().map(Way::name);
-    PossibleValuesParser::new(names).map(|name| Way::from_name(&name).unwrap_or(Way::REPORTING))
+/// Returns clap's parser of a [`GiveBackMode`] by its name.
+fn mode_parser() -> impl TypedValueParser<Value = GiveBackMode> {
+    let names = GiveBackMode::all().into_iter().map(GiveBackMode::name);
+    PossibleValuesParser::new(names)
+        .map(|name| GiveBackMode::from_name(&name).unwrap_or(GiveBackMode::REPORTING))
 }

@@ -19,12 +19,12 @@ pub(crate) struct Output {
     /// The path as the user named it.
     path: PathBuf,
     /// How the file is written.
-    way: Way,
+    mode: WriteMode,
 }
 
-#[derive(Debug)]
 /// How a file is written.
-enum Way {
+#[derive(Debug)]
+enum WriteMode {
     /// To a temporary file in the same folder, which is then renamed.
     Renamed {
         file: File,
@@ -61,7 +61,7 @@ impl Output {
             let file = File::options().write(true).open(&target)?;
             return Ok(Self {
                 path: path.to_owned(),
-                way: Way::Direct(file),
+                mode: WriteMode::Direct(file),
             });
         }
         let name = target
@@ -76,9 +76,9 @@ impl Output {
         let (file, new) = new_file(folder, &prefix, 0o666)?;
         let output = Self {
             path: path.to_owned(),
-            way: Way::Renamed { file, new, target },
+            mode: WriteMode::Renamed { file, new, target },
         };
-        if let Way::Renamed { file, .. } = &output.way {
+        if let WriteMode::Renamed { file, .. } = &output.mode {
             let kept = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes.max(1));
             // On a file system that cannot reserve space, a lack of it is noticed by the write.
             if let Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = kept {
@@ -100,9 +100,9 @@ impl Output {
 
     /// Writes the file.
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match &mut self.way {
-            Way::Direct(file) => file.write_all(bytes),
-            Way::Renamed { file, new, target } => {
+        match &mut self.mode {
+            WriteMode::Direct(file) => file.write_all(bytes),
+            WriteMode::Renamed { file, new, target } => {
                 file.rewind()?;
                 file.write_all(bytes)?;
                 file.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
@@ -116,7 +116,7 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if let Way::Renamed { new, .. } = &self.way {
+        if let WriteMode::Renamed { new, .. } = &self.mode {
             // The file is gone already if it was renamed.
             let _ = fs::remove_file(new);
         }

@@ -1,7 +1,7 @@
 //! The experiments that show which resources CPUs share: `ebb compare parallel`.
 
 use super::calls::words;
-use super::experiment::{Experiment, Pace, Scope, Words};
+use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
 use super::shape::Shape;
 
 /// The memory of the guests in MiB.
@@ -34,7 +34,7 @@ const fn part(
     name: &'static str,
     summary: &'static str,
     cpus: &'static [u32],
-    words: Words,
+    program: ExperimentProgram,
 ) -> Experiment {
     Experiment {
         name,
@@ -46,7 +46,7 @@ const fn part(
         seconds: 0.7,
         linux_boot: "",
         scope: Scope::Usual,
-        words,
+        program,
     }
 }
 
@@ -56,60 +56,60 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         "parallel/dup",
         "dup and close by one thread, and by two",
         PAIR,
-        Words::Workloads(|shape| call("dup", shape)),
+        ExperimentProgram::Workloads(|shape| call("dup", shape)),
     ),
     part(
         "parallel/open",
         "open and close by one process, and by two",
         PAIR,
-        Words::Workloads(|shape| call("open", shape)),
+        ExperimentProgram::Workloads(|shape| call("open", shape)),
     ),
     part(
         "parallel/mmap",
         "mmap and munmap by one thread, and by two",
         PAIR,
-        Words::Workloads(|shape| call("mmap", shape)),
+        ExperimentProgram::Workloads(|shape| call("mmap", shape)),
     ),
     part(
         "parallel/mmap-file",
         "the same of a file",
         PAIR,
-        Words::Workloads(|shape| call("mmap-file", shape)),
+        ExperimentProgram::Workloads(|shape| call("mmap-file", shape)),
     ),
     part(
         "parallel/brk",
         "the end of the heap moved by one thread, and by two",
         PAIR,
-        Words::Workloads(|shape| call("brk", shape)),
+        ExperimentProgram::Workloads(|shape| call("brk", shape)),
     ),
     part(
         "parallel/file-fault",
         "faults on private mappings of files by one thread, and by two",
         PAIR,
-        Words::Workloads(|shape| call("file-fault", shape)),
+        ExperimentProgram::Workloads(|shape| call("file-fault", shape)),
     ),
     part(
         "parallel/fault",
         "a MiB mapped, touched and unmapped by one thread, and by one on each of up to 8 CPUs",
         CROWD,
-        Words::Workloads(|shape| call("fault", shape)),
+        ExperimentProgram::Workloads(|shape| call("fault", shape)),
     ),
     part(
         "parallel/poll",
         "poll of one file that is ready",
         ONE,
-        Words::Workloads(|shape| call("poll", shape)),
+        ExperimentProgram::Workloads(|shape| call("poll", shape)),
     ),
     part(
         "parallel/poll-128",
         "poll of 128 files of which none is ready",
         ONE,
-        Words::Workloads(|shape| call("poll-128", shape)),
+        ExperimentProgram::Workloads(|shape| call("poll-128", shape)),
     ),
     part(
         "parallel/switch",
         "a byte to another thread and one back, through pipes",
         ONE,
-        Words::Workloads(|shape| call("switch", shape)),
+        ExperimentProgram::Workloads(|shape| call("switch", shape)),
     ),
 ];

@@ -2,10 +2,10 @@
 
 use super::experiments;
 use super::figures;
+use super::give_back_mode::GiveBackMode;
 use super::moments;
 use super::schema::{Guest, Outcome, Report, Row, Run, What};
 use super::svg::{self, Curve, Line, Panel, Plot};
-use super::way::Way;
 use super::wording::{headline, metric, number, row_name};
 use std::collections::BTreeSet;
 
@@ -103,10 +103,10 @@ pub(crate) fn memory<'a>(runs: &[&'a Run]) -> Vec<Picture<'a>> {
                 .copied()
                 .filter(|run| (run.memory_bytes, run.cpus) == *shape)
                 .collect();
-            let ways: BTreeSet<Way> = of_shape.iter().map(|run| run.give_back).collect();
-            let panels: Vec<Panel<'a>> = ways
+            let modes: BTreeSet<GiveBackMode> = of_shape.iter().map(|run| run.give_back).collect();
+            let panels: Vec<Panel<'a>> = modes
                 .into_iter()
-                .filter_map(|way| panel(&of_shape, way, shapes.len() > 1))
+                .filter_map(|mode| panel(&of_shape, mode, shapes.len() > 1))
                 .collect();
             (!panels.is_empty()).then_some(Picture::Memory(panels, zero))
         })
@@ -114,24 +114,24 @@ pub(crate) fn memory<'a>(runs: &[&'a Run]) -> Vec<Picture<'a>> {
 }
 
 /// Returns the panel of one way to give memory back, or `None` if there is no curve.
-fn panel<'a>(runs: &[&'a Run], way: Way, many: bool) -> Option<Panel<'a>> {
+fn panel<'a>(runs: &[&'a Run], mode: GiveBackMode, many: bool) -> Option<Panel<'a>> {
     let curves: Vec<Curve<'a>> = [Guest::Ebb, Guest::Linux]
         .into_iter()
         .filter_map(|guest| {
             let run = runs
                 .iter()
                 .copied()
-                .find(|run| run.guest == guest && run.give_back == way)?;
+                .find(|run| run.guest == guest && run.give_back == mode)?;
             Some(curve(run))
         })
         .collect();
     let run = runs.first()?;
-    let way = way.heading();
+    let mode = mode.heading();
     let heading = if many {
         let memory = crate::text::Size(run.memory_bytes);
-        format!("{way}, {} CPUs, {memory}", run.cpus)
+        format!("{mode}, {} CPUs, {memory}", run.cpus)
     } else {
-        way
+        mode
     };
     (!curves.is_empty()).then_some(Panel { heading, curves })
 }
@@ -162,7 +162,9 @@ fn curve(run: &Run) -> Curve<'_> {
 /// each guest.
 pub(crate) fn distributions(runs: &[&Run]) -> Vec<Picture<'static>> {
     let mut pictures: Vec<(String, Picture<'static>)> = Vec::new();
-    let both = runs.iter().any(|run| run.give_back != Way::REPORTING);
+    let both = runs
+        .iter()
+        .any(|run| run.give_back != GiveBackMode::REPORTING);
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
         for event in &run.events {
             let What::Distribution {

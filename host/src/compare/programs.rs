@@ -1,8 +1,8 @@
 //! The experiments that run unmodified programs of the host: `ebb compare programs`.
 
-use super::experiment::{Experiment, Pace, Scope, Words};
+use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
+use super::give_back_mode::GiveBackMode;
 use super::program::Program;
-use super::way::Way;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -155,7 +155,7 @@ static JAVA: Program = Program {
 };
 
 /// Defines an experiment that runs a program of the host.
-const fn part(name: &'static str, summary: &'static str, words: Words) -> Experiment {
+const fn part(name: &'static str, summary: &'static str, program: ExperimentProgram) -> Experiment {
     Experiment {
         name,
         pace: Pace::Apart,
@@ -165,11 +165,11 @@ const fn part(name: &'static str, summary: &'static str, words: Words) -> Experi
         cpus: &[1],
         seconds: 4.0,
         linux_boot: "",
-        scope: Scope::Ways {
-            which: || vec![Way::REPORTING],
+        scope: Scope::Modes {
+            which: || vec![GiveBackMode::REPORTING],
             rounds: 3,
         },
-        words,
+        program,
     }
 }
 
@@ -178,42 +178,42 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     part(
         "programs/python",
         "python3 starts and prints a number",
-        Words::Program(&PYTHON_STARTS),
+        ExperimentProgram::Program(&PYTHON_STARTS),
     ),
     part(
         "programs/python-fills",
         "python3 fills a dictionary with 200,000 lists",
-        Words::Program(&PYTHON_FILLS),
+        ExperimentProgram::Program(&PYTHON_FILLS),
     ),
     part(
         "programs/shell",
         "dash starts 300 processes in a pipeline",
-        Words::Program(&SHELL),
+        ExperimentProgram::Program(&SHELL),
     ),
     part(
         "programs/perl",
         "perl fills a hash with 100,000 numbers",
-        Words::Program(&PERL),
+        ExperimentProgram::Program(&PERL),
     ),
     part(
         "programs/sqlite",
         "sqlite3 fills a table of 30,000 rows in a file, and an index",
-        Words::Program(&SQLITE),
+        ExperimentProgram::Program(&SQLITE),
     ),
     part(
         "programs/gcc",
         "gcc compiles 100 functions",
-        Words::Program(&GCC),
+        ExperimentProgram::Program(&GCC),
     ),
     part(
         "programs/node",
         "node starts and makes 200,000 objects",
-        Words::Program(&NODE),
+        ExperimentProgram::Program(&NODE),
     ),
     part(
         "programs/java",
         "java starts and tells its version",
-        Words::Program(&JAVA),
+        ExperimentProgram::Program(&JAVA),
     ),
 ];
 

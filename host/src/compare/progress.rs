@@ -1,7 +1,7 @@
 //! Shows the progress of a comparison: a bar on a terminal, a line for each run otherwise.
 
+use super::give_back_mode::GiveBackMode;
 use super::plan::{Clock, Plan, Step};
-use super::way::Way;
 use crate::text::Style;
 use crate::text::Terminal;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ impl<'a> Progress<'a> {
             self.terminal.message(&format!(
                 "ebb: {}: {text}; {} left",
                 place(plan, index),
-                About(left)
+                RoughDuration(left)
             ));
         }
     }
@@ -62,7 +62,7 @@ impl<'a> Progress<'a> {
             "{} {} {} left  {}",
             bar(share, self.style),
             place(plan, index),
-            About(left),
+            RoughDuration(left),
             describe(plan, step)
         );
         let room = self.terminal.columns().saturating_sub(1);
@@ -102,9 +102,9 @@ pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
         cpus => format!("{cpus} CPUs"),
     };
     let give_back = match shape.give_back {
-        Way::REPORTING => String::new(),
-        Way::OFF => ", not reporting".to_owned(),
-        way => format!(", {}", way.name()),
+        GiveBackMode::REPORTING => String::new(),
+        GiveBackMode::OFF => ", not reporting".to_owned(),
+        mode => format!(", {}", mode.name()),
     };
     let guests: Vec<&str> = step.guests.iter().map(|guest| guest.name()).collect();
     let boots = plan
@@ -146,9 +146,9 @@ fn bar(share: f64, style: Style) -> String {
 
 /// A duration that is displayed roughly, in seconds, minutes, or hours.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct About(pub(crate) Duration);
+pub(crate) struct RoughDuration(pub(crate) Duration);
 
-impl std::fmt::Display for About {
+impl std::fmt::Display for RoughDuration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let seconds = self.0.as_secs();
         match seconds {
@@ -172,7 +172,10 @@ mod tests {
             (5400, "90 min"),
             (7300, "2 h 1 min"),
         ] {
-            assert_eq!(About(Duration::from_secs(seconds)).to_string(), text);
+            assert_eq!(
+                RoughDuration(Duration::from_secs(seconds)).to_string(),
+                text
+            );
         }
     }
 

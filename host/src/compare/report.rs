@@ -17,14 +17,14 @@ use std::time::SystemTime;
 
 /// The runs of a comparison so far, from which the report is made.
 #[derive(Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct CollectedRuns {
     created: String,
     /// Whether another comparison ran at the same time.
     disturbed: bool,
     pub(crate) runs: Vec<Run>,
 }
 
-impl Gathered {
+impl CollectedRuns {
     /// Starts a comparison without runs. `disturbed` says that another comparison is running.
     pub(crate) fn begin(disturbed: bool) -> Self {
         Self {

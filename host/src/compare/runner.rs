@@ -1,16 +1,16 @@
 //! Runs guests as child processes, `ebb run …`, and collects their output.
 
 use super::balloon::Balloon;
-use super::child::{Insistence, Line, Message, listen, read_timeline, spawn};
+use super::child::{Line, Message, Terminator, listen, read_timeline, spawn};
 use super::cpus::Cpus;
 use super::experiments::{Call, Case};
+use super::give_back_mode::GiveBackMode;
 use super::interrupt::Interrupt;
 use super::meter::{Meter, child_of};
 use super::plan::Step;
 use super::schema::{Better, Event, Guest, Outcome, Run, TurnCost, What};
 use super::scratch::Scratch;
 use super::shape::Shape;
-use super::way::Way;
 use crate::failure::Failure;
 use crate::qemu::cpu_time;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,12 +24,12 @@ use std::time::{Duration, Instant};
 
 /// The interval at which the interrupt flag is checked and the progress is drawn.
 const TICK: Duration = Duration::from_millis(100);
-/// The time after which a guest counts as hung, in addition to [`PATIENCE_FACTOR`] times the
+/// The time after which a guest counts as hung, in addition to [`TIMEOUT_FACTOR`] times the
 /// expected time of its program. A stock kernel may need several attempts, and the host may be
 /// busy.
-const PATIENCE: Duration = Duration::from_secs(900);
+const TIMEOUT: Duration = Duration::from_secs(900);
 /// The multiple of a program's expected time after which its guest counts as hung.
-const PATIENCE_FACTOR: u32 = 20;
+const TIMEOUT_FACTOR: u32 = 20;
 /// The maximum number of lines of a program that are kept.
 const LINES_MAX: usize = 100_000;
 /// The number of lines of stderr that are kept for an error message.
@@ -52,7 +52,7 @@ pub(crate) struct Runner<'a> {
 
 /// The output of a guest so far.
 #[derive(Default)]
-struct Heard {
+struct Output {
     /// The lines of stdout.
     lines: Vec<Line>,
     /// The last lines of stderr.
@@ -90,7 +90,7 @@ struct Running {
     /// The program's stdin. A line gives the guest its turn.
     stdin: Option<ChildStdin>,
     messages: Receiver<Message>,
-    heard: Heard,
+    output: Output,
     state: State,
     started: Instant,
     /// The time from the start to the end, once the guest has ended.
@@ -99,7 +99,7 @@ struct Running {
     limit: Duration,
     /// The cost of each round, if guests take turns.
     rounds: Vec<TurnCost>,
-    insistence: Insistence,
+    terminator: Terminator,
 }
 
 impl Runner<'_> {
@@ -166,8 +166,8 @@ impl Runner<'_> {
         for path in [&timeline, &record] {
             let _ = std::fs::remove_file(path);
         }
-        let work = case.guess() * PATIENCE_FACTOR * step.rounds;
-        let limit = PATIENCE + work * u32::try_from(step.guests.len()).unwrap_or(1);
+        let work = case.guess() * TIMEOUT_FACTOR * step.rounds;
+        let limit = TIMEOUT + work * u32::try_from(step.guests.len()).unwrap_or(1);
         let mut words = self.words(guest, shape, &call, limit, [&timeline, &record]);
         let boot = case.experiment.linux_boot;
         if guest == Guest::Linux && !boot.is_empty() {
@@ -188,7 +188,7 @@ impl Runner<'_> {
             words.splice(1..1, ["--host-pages".into(), pages.into()]);
         }
         let mut balloon = None;
-        if shape.give_back == Way::Balloon {
+        if shape.give_back == GiveBackMode::Balloon {
             let socket = file("balloon");
             let _ = std::fs::remove_file(&socket);
             let more = Balloon::arguments(&socket);
@@ -218,13 +218,13 @@ impl Runner<'_> {
             child,
             timeline,
             record,
-            heard: Heard::default(),
+            output: Output::default(),
             state: State::Works,
             started,
             wall: Duration::ZERO,
             limit: limit * 2,
             rounds: Vec::new(),
-            insistence: Insistence::default(),
+            terminator: Terminator::default(),
         })
     }
 
@@ -318,9 +318,15 @@ impl Runner<'_> {
             error: None,
         };
         match guest.call {
-            Call::Workloads(_) => judge(&mut run, &guest.heard, status),
+            Call::Workloads(_) => judge(&mut run, &guest.output, status),
             Call::Script { says, returns, .. } => {
-                judge_script(&mut run, &guest.heard, status, (&says, returns), guest.wall);
+                judge_script(
+                    &mut run,
+                    &guest.output,
+                    status,
+                    (&says, returns),
+                    guest.wall,
+                );
                 // The timelines of a hundred boots show nothing that one does not.
                 run.timeline.clear();
             }
@@ -380,7 +386,7 @@ impl Runner<'_> {
         while guest.state == State::Works || (wanted == State::Ended && guest.state != State::Ended)
         {
             match guest.messages.recv_timeout(TICK) {
-                Ok(message) => guest.heed(message),
+                Ok(message) => guest.take_message(message),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     guest.state = State::Ended;
@@ -389,7 +395,7 @@ impl Runner<'_> {
             }
             tick();
             if guest.started.elapsed() > guest.limit || self.interrupt.signal().is_some() {
-                guest.insistence.insist(&guest.child);
+                guest.terminator.terminate(&guest.child);
             }
         }
     }
@@ -397,22 +403,22 @@ impl Runner<'_> {
 
 impl Running {
     /// Records a line of output, and the guest's state if the line shows it.
-    fn heed(&mut self, message: Message) {
+    fn take_message(&mut self, message: Message) {
         match message {
             Message::Out(line) => {
                 match waits(&line.text) {
                     Some(state) if self.stdin.is_some() => self.state = state,
                     _ => {}
                 }
-                if self.heard.lines.len() < LINES_MAX {
-                    self.heard.lines.push(line);
+                if self.output.lines.len() < LINES_MAX {
+                    self.output.lines.push(line);
                 }
             }
             Message::Err(line) => {
-                if self.heard.errors.len() == ERROR_LINES {
-                    self.heard.errors.pop_front();
+                if self.output.errors.len() == ERROR_LINES {
+                    self.output.errors.pop_front();
                 }
-                self.heard.errors.push_back(line);
+                self.output.errors.push_back(line);
             }
         }
     }
@@ -446,9 +452,9 @@ fn waits(line: &str) -> Option<State> {
 }
 
 /// Adds the events of `ebb-workloads` to the run, and its outcome.
-fn judge(run: &mut Run, heard: &Heard, status: ExitStatus) {
+fn judge(run: &mut Run, output: &Output, status: ExitStatus) {
     let mut stray = None;
-    for line in &heard.lines {
+    for line in &output.lines {
         match serde_json::from_str::<What>(&line.text) {
             Ok(what) => run.events.push(Event {
                 host_s: line.timeline_s,
@@ -462,10 +468,10 @@ fn judge(run: &mut Run, heard: &Heard, status: ExitStatus) {
         _ => None,
     });
     (run.outcome, run.error) = if status.code() == Some(STATUS_UNSUPPORTED) {
-        let what = unsupported.or_else(|| heard.errors.back().cloned());
+        let what = unsupported.or_else(|| output.errors.back().cloned());
         (Outcome::Unsupported, what)
     } else if !status.success() {
-        (Outcome::Failed, Some(why(heard, status)))
+        (Outcome::Failed, Some(why(output, status)))
     } else if let Some(line) = stray {
         let error = format!("the program said {line:?}, which is no event of --json");
         (Outcome::Failed, Some(error))
@@ -480,19 +486,19 @@ fn judge(run: &mut Run, heard: &Heard, status: ExitStatus) {
 /// a figure.
 fn judge_script(
     run: &mut Run,
-    heard: &Heard,
+    output: &Output,
     status: ExitStatus,
     (says, returns): (&str, i32),
     wall: Duration,
 ) {
-    let said: String = heard
+    let said: String = output
         .lines
         .iter()
         .map(|line| format!("{}\n", line.text))
         .collect();
     if status.code() != Some(returns) {
         run.outcome = Outcome::Failed;
-        run.error = Some(format!("{} for status {returns}", why(heard, status)));
+        run.error = Some(format!("{} for status {returns}", why(output, status)));
     } else if said != says {
         run.outcome = Outcome::Failed;
         run.error = Some(format!("it said {said:?} for {says:?}"));
@@ -510,12 +516,12 @@ fn judge_script(
 }
 
 /// Returns why a child failed, with its last lines of stderr.
-fn why(heard: &Heard, status: ExitStatus) -> String {
+fn why(output: &Output, status: ExitStatus) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, signal) => format!("signal {}", signal.unwrap_or(0)),
     };
-    let told: Vec<&str> = heard.errors.iter().map(|line| line.trim_end()).collect();
+    let told: Vec<&str> = output.errors.iter().map(|line| line.trim_end()).collect();
     if told.is_empty() {
         how
     } else {

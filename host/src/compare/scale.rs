@@ -1,14 +1,19 @@
 //! The experiments that show how costs grow with numbers of objects: `ebb compare scale`.
 
 use super::calls::words;
-use super::experiment::{Experiment, Pace, Scope, Words};
+use super::experiment::{Experiment, ExperimentProgram, Pace, Scope};
 
 /// The memory of the guests in MiB, enough for 6,400 processes.
 const SCALE_MIB: &[u64] = &[2048];
 
 /// Defines an experiment with the program's `scale`. Timed runs have four CPUs, counted ones have
 /// one.
-const fn part(name: &'static str, summary: &'static str, seconds: f64, words: Words) -> Experiment {
+const fn part(
+    name: &'static str,
+    summary: &'static str,
+    seconds: f64,
+    program: ExperimentProgram,
+) -> Experiment {
     Experiment {
         name,
         pace: Pace::Apart,
@@ -19,7 +24,7 @@ const fn part(name: &'static str, summary: &'static str, seconds: f64, words: Wo
         seconds,
         linux_boot: "",
         scope: Scope::Usual,
-        words,
+        program,
     }
 }
 
@@ -29,54 +34,54 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         "scale/areas",
         "calls on one of 1,000 areas of memory, and of 30,000",
         2.0,
-        Words::Workloads(|_| words(["scale", "areas"])),
+        ExperimentProgram::Workloads(|_| words(["scale", "areas"])),
     ),
     part(
         "scale/children",
         "fork and the child's end with 100 processes alive, and 6,400",
         20.0,
-        Words::Workloads(|_| words(["scale", "children"])),
+        ExperimentProgram::Workloads(|_| words(["scale", "children"])),
     ),
     part(
         "scale/mappers",
         "mapping a file that 50 processes map, and 3,200",
         10.0,
-        Words::Workloads(|_| words(["scale", "mappers"])),
+        ExperimentProgram::Workloads(|_| words(["scale", "mappers"])),
     ),
     part(
         "scale/threads",
         "making threads with 100 alive, and 6,400",
         8.0,
-        Words::Workloads(|_| words(["scale", "threads"])),
+        ExperimentProgram::Workloads(|_| words(["scale", "threads"])),
     ),
     part(
         "scale/waiters",
         "futexes with 100 waiters, and 6,400",
         12.0,
-        Words::Workloads(|_| words(["scale", "waiters"])),
+        ExperimentProgram::Workloads(|_| words(["scale", "waiters"])),
     ),
     part(
         "scale/timers",
         "timers with 100 set, and 1,000",
         2.0,
-        Words::Workloads(|_| words(["scale", "timers"])),
+        ExperimentProgram::Workloads(|_| words(["scale", "timers"])),
     ),
     part(
         "scale/descriptors",
         "open, close and fork with 100 open files, and 20,000",
         4.0,
-        Words::Workloads(|_| words(["scale", "descriptors"])),
+        ExperimentProgram::Workloads(|_| words(["scale", "descriptors"])),
     ),
     part(
         "scale/directory",
         "a directory of 1,000 files, and of 64,000",
         6.0,
-        Words::Workloads(|_| words(["scale", "directory"])),
+        ExperimentProgram::Workloads(|_| words(["scale", "directory"])),
     ),
     part(
         "scale/procfs",
         "/proc/self/maps and others with 10 areas, and 10,000",
         6.0,
-        Words::Workloads(|_| words(["scale", "procfs"])),
+        ExperimentProgram::Workloads(|_| words(["scale", "procfs"])),
     ),
 ];

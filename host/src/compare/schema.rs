@@ -3,8 +3,8 @@
 //! The output of guests and child processes is kept unchanged. Fields that a later version adds are
 //! ignored; a report of another schema is refused by its number.
 
+use super::give_back_mode::GiveBackMode;
 pub(crate) use super::guest::Guest;
-use super::way::Way;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,7 +66,7 @@ pub(crate) struct Run {
     pub(crate) arguments: Vec<String>,
     pub(crate) guest: Guest,
     /// How the guest gave memory back.
-    pub(crate) give_back: Way,
+    pub(crate) give_back: GiveBackMode,
     /// Whether instructions were counted.
     pub(crate) icount: bool,
     pub(crate) cpus: u32,
@@ -271,7 +271,7 @@ impl Interval {
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Cell {
     pub(crate) guest: Guest,
-    pub(crate) give_back: Way,
+    pub(crate) give_back: GiveBackMode,
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
@@ -345,7 +345,7 @@ impl Run {
             experiment: "./mine".into(),
             arguments: Vec::new(),
             guest,
-            give_back: Way::REPORTING,
+            give_back: GiveBackMode::REPORTING,
             icount: false,
             cpus: 1,
             memory_bytes: 1 << 30,

@@ -88,14 +88,14 @@ impl Drop for Scratch {
 /// A lock that is held during a comparison, so that a second comparison notices that it is
 /// disturbed.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct ComparisonLock {
     /// The locked file. Closing it frees the lock.
     _file: Option<File>,
     /// Whether another comparison is running.
     pub(crate) disturbed: bool,
 }
 
-impl Turn {
+impl ComparisonLock {
     /// Takes the lock, or records that another comparison has it. Fails if the lock file cannot be
     /// opened.
     pub(crate) fn take() -> Result<Self, Failure> {

@@ -1,6 +1,6 @@
 //! The kind of guest that an experiment runs in.
 
-use super::way::Way;
+use super::give_back_mode::GiveBackMode;
 use crate::text::Size;
 
 /// The properties of a guest of an experiment.
@@ -9,7 +9,7 @@ pub(crate) struct Shape {
     pub(crate) memory: Size,
     pub(crate) cpus: u32,
     /// How the guest gives memory back.
-    pub(crate) give_back: Way,
+    pub(crate) give_back: GiveBackMode,
     /// Whether instructions are counted.
     pub(crate) icount: bool,
 }

@@ -3,9 +3,9 @@
 
 use super::costs;
 use super::figures;
+use super::give_back_mode::GiveBackMode;
 use super::ratio::ratio;
 use super::schema::{Better, Cell, Guest, Interval, Outcome, Row, Run};
-use super::way::Way;
 use std::collections::BTreeMap;
 
 /// The values of several rounds.
@@ -61,11 +61,11 @@ type Round = (u32, u32, u32);
 /// The values of one guest by round.
 type Rounds = BTreeMap<Round, f64>;
 
-/// The values of a row, in the order of the ways to give memory back.
-type Columns = BTreeMap<(Way, Guest), Rounds>;
+/// The values of a row, in the order of the modes of giving memory back.
+type Columns = BTreeMap<(GiveBackMode, Guest), Rounds>;
 
 /// A row while its values are collected.
-struct Gathered {
+struct RowValues {
     key: Key,
     columns: Columns,
     /// The value up to which figures are not different from zero.
@@ -76,7 +76,7 @@ struct Gathered {
 /// Returns the rows of all runs that ended well, in the order in which their figures first appear.
 /// Rows of one experiment and metric are together.
 pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
-    let mut rows: Vec<Gathered> = Vec::new();
+    let mut rows: Vec<RowValues> = Vec::new();
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
         // The number of figures that this run has had for each row.
         let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
@@ -92,7 +92,7 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
                 .iter()
                 .position(|row| row.key == key)
                 .unwrap_or_else(|| {
-                    rows.push(Gathered {
+                    rows.push(RowValues {
                         key,
                         columns: BTreeMap::new(),
                         noise: 0.0,
@@ -118,19 +118,19 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
 }
 
 /// Returns the finished row.
-fn row(gathered: Gathered) -> Row {
-    let Gathered {
+fn row(row: RowValues) -> Row {
+    let RowValues {
         key,
         columns,
         noise,
         comparable,
-    } = gathered;
-    let of = |guest, way| columns.get(&(way, guest));
+    } = row;
+    let of = |guest, mode| columns.get(&(mode, guest));
     // The guests are compared with reporting. They are compared without it only if none ran with
     // it.
-    let sides = [Way::REPORTING, Way::OFF]
+    let sides = [GiveBackMode::REPORTING, GiveBackMode::OFF]
         .into_iter()
-        .find_map(|way| Some((of(Guest::Ebb, way)?, of(Guest::Linux, way)?)));
+        .find_map(|mode| Some((of(Guest::Ebb, mode)?, of(Guest::Linux, mode)?)));
     let (ratio, interval) = match sides {
         Some((ebb, linux)) if comparable => ratio_of(key.better, ebb, linux, noise),
         _ => (None, None),
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
     use crate::compare::schema::{Event, What};
 
-    fn run(guest: Guest, give_back: Way, value: f64) -> Run {
+    fn run(guest: Guest, give_back: GiveBackMode, value: f64) -> Run {
         let what = What::Result {
             metric: "faults_per_second".into(),
             value,
@@ -307,12 +307,12 @@ mod tests {
         [(Guest::Ebb, ebb), (Guest::Linux, linux)].map(|(guest, values)| {
             let runs = values
                 .iter()
-                .map(|value| run(guest, Way::REPORTING, *value));
+                .map(|value| run(guest, GiveBackMode::REPORTING, *value));
             let events = runs.flat_map(|run| run.events).collect();
             Run {
                 round: number,
                 events,
-                ..run(guest, Way::REPORTING, 0.0)
+                ..run(guest, GiveBackMode::REPORTING, 0.0)
             }
         })
     }
@@ -323,7 +323,7 @@ mod tests {
         // not.
         let mut runs = boot(1, &[40.0, 80.0, 42.0], &[10.0, 20.0, 10.0]).to_vec();
         runs.extend(boot(2, &[20.0], &[5.0]));
-        runs.push(run(Guest::Ebb, Way::OFF, 90.0));
+        runs.push(run(Guest::Ebb, GiveBackMode::OFF, 90.0));
         let rows = rows(&runs);
         assert_eq!(rows.len(), 1);
         let seen: Vec<_> = rows[0]
@@ -334,9 +334,9 @@ mod tests {
         assert_eq!(
             seen,
             [
-                (Guest::Ebb, Way::REPORTING, 20.0, 41.0, 80.0, 4),
-                (Guest::Linux, Way::REPORTING, 5.0, 10.0, 20.0, 4),
-                (Guest::Ebb, Way::OFF, 90.0, 90.0, 90.0, 1),
+                (Guest::Ebb, GiveBackMode::REPORTING, 20.0, 41.0, 80.0, 4),
+                (Guest::Linux, GiveBackMode::REPORTING, 5.0, 10.0, 20.0, 4),
+                (Guest::Ebb, GiveBackMode::OFF, 90.0, 90.0, 90.0, 1),
             ]
         );
         assert_eq!(rows[0].ratio, Some(4.0));
@@ -385,9 +385,9 @@ mod tests {
 
     #[test]
     fn runs_that_did_not_end_well_have_no_figures() {
-        let mut failed = run(Guest::Ebb, Way::REPORTING, 1.0);
+        let mut failed = run(Guest::Ebb, GiveBackMode::REPORTING, 1.0);
         failed.outcome = Outcome::Failed;
-        let mut unsupported = run(Guest::Linux, Way::REPORTING, 1.0);
+        let mut unsupported = run(Guest::Linux, GiveBackMode::REPORTING, 1.0);
         unsupported.outcome = Outcome::Unsupported;
         assert!(rows(&[failed, unsupported]).is_empty());
     }

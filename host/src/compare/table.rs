@@ -3,9 +3,9 @@
 use super::absent;
 use super::column::{self, Column};
 use super::findings;
+use super::give_back_mode::GiveBackMode;
 use super::schema::{Guest, Report, Row, Run};
 use super::statistics::spread;
-use super::way::Way;
 use super::wording::{number, percent, row_name, scale_of, speaks_alone, times};
 use crate::text::Styled;
 use std::fmt::Write as _;
@@ -85,12 +85,14 @@ pub(crate) fn text(report: &Report, look: Look) -> Styled {
 
 /// Appends the lines of column names.
 fn heads(out: &mut Styled, look: Look, name: usize, columns: &[Column]) {
-    let many_ways = columns.iter().any(|(_, way)| *way != Way::REPORTING);
+    let many_modes = columns
+        .iter()
+        .any(|(_, mode)| *mode != GiveBackMode::REPORTING);
     let mut first = " ".repeat(name);
     let mut second = first.clone();
-    for (guest, way) in columns {
+    for (guest, mode) in columns {
         let _ = write!(first, "{:>CELL$}", guest.name());
-        let _ = write!(second, "{:>CELL$}", way.name());
+        let _ = write!(second, "{:>CELL$}", mode.name());
     }
     if columns.iter().any(|(guest, _)| *guest == Guest::Linux) {
         let _ = write!(first, "{:>RATIO$}", "Ebb is");
@@ -98,7 +100,7 @@ fn heads(out: &mut Styled, look: Look, name: usize, columns: &[Column]) {
     }
     look.paint(out, BOLD, first.trim_end());
     out.push("\n");
-    if many_ways || second.contains("better") {
+    if many_modes || second.contains("better") {
         look.paint(out, DIM, second.trim_end());
         out.push("\n");
     }

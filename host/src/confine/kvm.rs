@@ -20,7 +20,7 @@ const NODE: &str = "/tmp/kvm";
 
 /// The users that may open `/dev/kvm`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Openers {
+pub(super) enum KvmAccess {
     /// Every user may open it, or the device does not exist.
     Everyone,
     /// Root and a group may open it. The operand is the group's id.
@@ -30,14 +30,14 @@ pub(super) enum Openers {
 }
 
 /// Returns which users may open `/dev/kvm`.
-pub(super) fn openers() -> Openers {
+pub(super) fn access() -> KvmAccess {
     let Ok(device) = fs::metadata(DEVICE) else {
-        return Openers::Everyone;
+        return KvmAccess::Everyone;
     };
     match (device.mode(), device.gid()) {
-        (mode, _) if mode & 0o006 == 0o006 => Openers::Everyone,
-        (mode, group) if mode & 0o060 == 0o060 && group != 0 => Openers::Group(group),
-        _ => Openers::Root(device.rdev()),
+        (mode, _) if mode & 0o006 == 0o006 => KvmAccess::Everyone,
+        (mode, group) if mode & 0o060 == 0o060 && group != 0 => KvmAccess::Group(group),
+        _ => KvmAccess::Root(device.rdev()),
     }
 }
 

@@ -12,11 +12,10 @@
 //! | `kvm` | a `/dev/kvm` for QEMU where only root may open the host's |
 //! | `files` | the folders that QEMU may read (Landlock) |
 //! | `calls` | the system calls that QEMU, and a reader, may make (seccomp) |
-//! | `cage` | all measures for QEMU, applied between `fork` and `exec` |
+//! | `sandbox` | all measures for QEMU, applied between `fork` and `exec` |
 //! | `tmpfs` | a tmpfs of `ebb`'s own, made in such namespaces where `ebb` is not root |
 //! | `privileges` | the capabilities that `ebb` keeps |
 
-mod cage;
 mod calls;
 mod files;
 mod fork;
@@ -27,12 +26,13 @@ mod measures;
 mod namespaces;
 mod privileges;
 mod reader;
+mod sandbox;
 mod tmpfs;
 
-pub(crate) use cage::{Cage, CageError, Needs, Preparation};
 pub(crate) use calls::{HugePageAdvice, refuse_descriptors};
 pub(crate) use limit::Limits;
 pub(crate) use measures::Measure;
 pub(crate) use privileges::{Privileges, keep, names};
 pub(crate) use reader::{LIMITS, Reader};
+pub(crate) use sandbox::{Needs, Preparation, QemuSandbox, SandboxError};
 pub(crate) use tmpfs::huge_tmpfs;

@@ -5,7 +5,7 @@
 //! them without any capability of its own.
 
 use super::fork::Forked;
-use super::kvm::{self, Openers};
+use super::kvm::{self, KvmAccess};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Dev, Mode, OFlags};
 use rustix::io::Errno;
@@ -33,9 +33,9 @@ pub(super) struct Ids {
 
 impl Ids {
     fn new(user: u32) -> Self {
-        let kvm_group = match kvm::openers() {
-            Openers::Group(group) => Some(group),
-            Openers::Everyone | Openers::Root(_) => None,
+        let kvm_group = match kvm::access() {
+            KvmAccess::Group(group) => Some(group),
+            KvmAccess::Everyone | KvmAccess::Root(_) => None,
         };
         Self {
             user,
@@ -72,7 +72,7 @@ impl Ids {
 
 /// A process that is creating namespaces.
 #[derive(Debug)]
-pub(super) struct Making {
+pub(super) struct NamespaceSetup {
     maker: Forked,
     socket: UnixStream,
 }
@@ -92,7 +92,7 @@ pub(super) struct Namespaces {
     pub(super) ids: Option<Ids>,
 }
 
-impl Making {
+impl NamespaceSetup {
     /// Starts a process that creates the namespaces.
     ///
     /// # Errors
@@ -100,8 +100,8 @@ impl Making {
     pub(super) fn start() -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let is_root = geteuid().is_root();
-        let kvm = match kvm::openers() {
-            Openers::Root(device) if is_root => Some((own_user(), device)),
+        let kvm = match kvm::access() {
+            KvmAccess::Root(device) if is_root => Some((own_user(), device)),
             _ => None,
         };
         let maker = Forked::start(move || make(theirs, kvm))?;
@@ -246,7 +246,7 @@ impl Namespaces {
     ///
     /// # Errors
     /// If the host cannot provide a descriptor.
-    pub(super) fn again(&self) -> io::Result<Self> {
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
         let made = |made: &Made| match made {
             Ok(file) => file.try_clone().map(Ok),
             Err(error) => Ok(Err(*error)),

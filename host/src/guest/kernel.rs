@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The limits on a kernel's attempts to boot.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct BootLimits {
     /// The maximum number of attempts.
     pub(crate) attempts: u32,
     /// The maximum host CPU time of an attempt.
@@ -54,7 +54,7 @@ pub(crate) struct Probe {
     pub(crate) arguments: String,
     pub(crate) memory: Size,
     /// The timeout of the boot. A working KVM needs a tenth of it.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// A kernel that can be booted and watched.
@@ -118,7 +118,7 @@ pub(crate) trait Kernel: Debug {
 
     /// Returns the limits on attempts to start the kernel. Returns `None` if the kernel is never
     /// started again, since its boot does not depend on luck.
-    fn patience(&self, _memory: Size, _cpus: u32, _icount: bool) -> Option<Patience> {
+    fn boot_limits(&self, _memory: Size, _cpus: u32, _icount: bool) -> Option<BootLimits> {
         None
     }
 }

@@ -17,12 +17,12 @@ pub(crate) use choice::{KernelError, load, memory_min};
 pub(crate) use ebb::ImageError;
 #[cfg(test)]
 pub(crate) use ebb::{EbbGuest, Header};
-pub(crate) use kernel::{BootOptions, Extras, Kernel, Patience};
+pub(crate) use kernel::{BootLimits, BootOptions, Extras, Kernel};
 pub(crate) use linux::{
     CacheError, FormatError as LinuxFormatError, InitError, LinuxKernelError, Stock, StockError,
     load_init,
 };
 pub(crate) use oom::{Killed, OomKills};
 pub(crate) use running::{Complaint, Guest, Metadata};
-pub(crate) use sample::{HugePages, Sample, Standstill};
+pub(crate) use sample::{HugePages, Sample, Stop};
 pub(crate) use stage::{Stage, WaitStatus};

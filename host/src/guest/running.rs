@@ -3,7 +3,7 @@
 use super::sample::Sample;
 use super::stage::Stage;
 use crate::machine::GiveBack;
-use crate::qemu::{GuestAddress, Inquiries};
+use crate::qemu::{GuestAddress, MonitorSender};
 use std::fmt::Debug;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -46,16 +46,16 @@ pub(crate) trait Guest: Debug + Send + Sync {
 
     /// Starts threads that read what the guest sends other than by its memory: on the `_control`
     /// port, and through QEMU by `_inquiries`. Fails if a thread cannot be started.
-    fn attend(self: Arc<Self>, _control: &UnixStream, _inquiries: Inquiries) -> io::Result<()> {
+    fn attend(self: Arc<Self>, _control: &UnixStream, _inquiries: MonitorSender) -> io::Result<()> {
         Ok(())
     }
 
-    /// Records QEMU's answer to a command that was sent by an [`Inquiries`].
+    /// Records QEMU's answer to a command that was sent by an [`MonitorSender`].
     fn learn(&self, _answer: &serde_json::Value) {}
 
     /// Records whether the virtual CPUs are stopped. While they are, no request is sent to the
     /// guest.
-    fn stand(&self, _still: bool) {}
+    fn set_stopped(&self, _still: bool) {}
 
     /// Blocks until the guest can take input. Returns `false` if it ended before.
     fn wait_until_up(&self) -> bool {

@@ -24,7 +24,7 @@ pub(crate) struct HugePages {
 
 /// The state of a guest whose virtual CPUs are stopped.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Standstill {
+pub(crate) struct Stop {
     /// What stopped them.
     pub(crate) by: StoppedBy,
     /// The resident bytes of the guest's RAM when they stopped.
@@ -89,5 +89,5 @@ pub(crate) struct Sample {
     /// Whether the guest boots, runs the program, or has ended.
     pub(crate) stage: Option<Stage>,
     /// The stop of the virtual CPUs; `None` while they run.
-    pub(crate) standstill: Option<Standstill>,
+    pub(crate) standstill: Option<Stop>,
 }

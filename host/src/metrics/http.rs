@@ -1,6 +1,6 @@
 //! A minimal HTTP server, sufficient for Prometheus: `GET /metrics`, one request per connection.
 
-use super::door::Door;
+use super::access::AccessControl;
 use super::openmetrics::CONTENT_TYPE;
 use super::slots::{Slots, Stage, Ticket};
 use std::io::{self, Read, Write};
@@ -14,20 +14,20 @@ const HEAD_MAX: usize = 8 << 10;
 /// The maximum number of headers in a request.
 const HEADERS_MAX: usize = 64;
 /// The timeout for a client's request, and again for the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for sending the answer that the server is busy.
-const BUSY_PATIENCE: Duration = Duration::from_millis(10);
+const BUSY_TIMEOUT: Duration = Duration::from_millis(10);
 /// The delay before the next connection is accepted after one has failed.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Answers requests on `listener` until the process ends. `door` decides which requests are
+/// Answers requests on `listener` until the process ends. `access` decides which requests are
 /// admitted. `render` returns the metrics and is called for each request.
 pub(super) fn serve(
     listener: &TcpListener,
-    door: Door,
+    access: AccessControl,
     render: impl Fn() -> String + Send + Sync + 'static,
 ) {
-    let (render, door) = (Arc::new(render), Arc::new(door));
+    let (render, access) = (Arc::new(render), Arc::new(access));
     let slots = Slots::default();
     loop {
         let Ok((stream, _)) = listener.accept() else {
@@ -36,18 +36,18 @@ pub(super) fn serve(
             continue;
         };
         let stream = Arc::new(stream);
-        let user = door.user_of(&stream);
-        let Some(ticket) = slots.take(&stream, !door.knows(user)) else {
-            let _ = stream.set_write_timeout(Some(BUSY_PATIENCE));
+        let user = access.user_of(&stream);
+        let Some(ticket) = slots.take(&stream, !access.is_trusted(user)) else {
+            let _ = stream.set_write_timeout(Some(BUSY_TIMEOUT));
             let busy = Reply::text("503 Service Unavailable", "busy\n");
             let _ = respond(&stream, &busy, true);
             continue;
         };
-        let (render, door) = (Arc::clone(&render), Arc::clone(&door));
+        let (render, access) = (Arc::clone(&render), Arc::clone(&access));
         // If no thread can be started, the closure is dropped, and `ticket` with it.
         let _ = thread::Builder::new().name("http".into()).spawn(move || {
             // An error is ignored, since a client that hung up needs no answer.
-            let _ = answer(&stream, &ticket, &door, user, &*render);
+            let _ = answer(&stream, &ticket, &access, user, &*render);
         });
     }
 }
@@ -73,17 +73,17 @@ impl Reply {
 fn answer(
     stream: &TcpStream,
     ticket: &Ticket,
-    door: &Door,
+    access: &AccessControl,
     user: Option<u32>,
     render: &dyn Fn() -> String,
 ) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let head = read_head(stream)?;
     if !ticket.set(Stage::Working) {
         return Ok(());
     }
     let (reply, body) = match &head {
-        Some(head) => reply(head, stream, door, user, render)?,
+        Some(head) => reply(head, stream, access, user, render)?,
         None => {
             let status = "431 Request Header Fields Too Large";
             (Reply::text(status, "too long\n"), true)
@@ -99,7 +99,7 @@ fn answer(
 fn reply(
     head: &[u8],
     stream: &TcpStream,
-    door: &Door,
+    access: &AccessControl,
     user: Option<u32>,
     render: &dyn Fn() -> String,
 ) -> io::Result<(Reply, bool)> {
@@ -111,7 +111,7 @@ fn reply(
     let method = request.method.unwrap_or_default();
     let path = request.path.unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default();
-    let reply = match door.admit(&request, stream.local_addr()?.ip(), user) {
+    let reply = match access.admit(&request, stream.local_addr()?.ip(), user) {
         Err(refusal) => Reply::text(refusal.status, refusal.text),
         Ok(()) => match (method, path) {
             ("GET" | "HEAD", "/metrics") => Reply {
@@ -130,7 +130,7 @@ fn reply(
 /// Reads until the empty line behind the headers. Returns `None` if the head is longer than
 /// [`HEAD_MAX`]. Fails if the client hangs up or is too slow.
 fn read_head(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut head = Vec::new();
     let mut bytes = [0; 1024];
     // The number of rounds is bounded, since each adds at least a byte.
@@ -177,7 +177,7 @@ fn respond(mut stream: &TcpStream, reply: &Reply, body: bool) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::door::tests::door;
+    use super::super::access::tests::access;
     use super::super::slots::CONNECTIONS_MAX;
     use super::*;
     use std::net::SocketAddr;
@@ -190,7 +190,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         // The thread ends with the test's process.
-        thread::spawn(move || serve(&listener, door(user), || "# EOF\n".to_owned()));
+        thread::spawn(move || serve(&listener, access(user), || "# EOF\n".to_owned()));
         address
     }
 

@@ -1,6 +1,6 @@
 //! `ebb metrics`: the guests' figures for Prometheus.
 
-mod door;
+mod access;
 mod http;
 mod openmetrics;
 mod options;
@@ -12,7 +12,7 @@ pub(crate) use options::MetricsOptions;
 use crate::failure::Failure;
 use crate::registry::{Fleet, Presence};
 use crate::stdout;
-use door::{Door, Token};
+use access::{AccessControl, Token};
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
@@ -31,7 +31,7 @@ pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
              to answer only those who know a token"
         )));
     }
-    let door = Door {
+    let access = AccessControl {
         hosts: options.host.clone(),
         // Users of other machines are unknown here.
         any_user: options.any_user || (!address.ip().is_loopback() && options.token_file.is_none()),
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     stdout::offer(&format!("serving http://{address}/metrics\n"))?;
     // Requests ask the guests one at a time; the connections to the guests stay open.
     let fleet = Mutex::new(Fleet::new());
-    http::serve(&listener, door, move || {
+    http::serve(&listener, access, move || {
         render(&mut fleet.lock().unwrap_or_else(PoisonError::into_inner))
     });
     Ok(0)

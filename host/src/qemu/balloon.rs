@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The timeout of each read and write on the monitor socket.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum length of one line from the monitor, in bytes. All answers used here are shorter.
 const LINE_MAX: usize = 1 << 20;
 /// The maximum number of other messages, such as events, before the answer to a command.
@@ -62,7 +62,7 @@ impl BalloonError {
 
 /// Memory statistics that the guest sent to its balloon device. Amounts are in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Told {
+pub(crate) struct BalloonStats {
     /// All memory that the guest's kernel manages.
     pub(crate) total: u64,
     /// Memory that programs can get without swapping. For guests that do not send this statistic,
@@ -78,7 +78,7 @@ pub(crate) struct Told {
     pub(crate) at: u64,
 }
 
-impl Told {
+impl BalloonStats {
     /// Reads the answer to a query of `guest-stats`. Returns `None` if the guest has not sent any
     /// statistics yet, or has not sent its total memory or neither its available nor its free
     /// memory.
@@ -129,8 +129,8 @@ impl Balloon {
     /// device.
     pub(crate) fn over(stream: UnixStream) -> Result<Self, BalloonError> {
         let timeouts = stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+            .set_read_timeout(Some(TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
         timeouts.map_err(BalloonError::Io)?;
         let pid = socket_peercred(&stream)
             .ok()
@@ -204,10 +204,10 @@ impl Balloon {
 
     /// Returns the memory statistics that the guest sent last, or `None` if it has not sent any.
     /// Fails if the monitor does not answer or QEMU refuses.
-    pub(crate) fn told(&mut self) -> Result<Option<Told>, BalloonError> {
+    pub(crate) fn stats(&mut self) -> Result<Option<BalloonStats>, BalloonError> {
         let property = json!({"path": self.device, "property": "guest-stats"});
         let answer = self.lines.ask("qom-get", &property)?;
-        Ok(Told::parse(&answer))
+        Ok(BalloonStats::parse(&answer))
     }
 
     /// Returns the interval at which QEMU polls the guest's statistics, in seconds. 0 means never.
@@ -386,11 +386,13 @@ mod tests {
 
     #[test]
     fn statistics_that_are_not_told_are_none() {
-        let told = |stats: Value, at: u64| Told::parse(&json!({"stats": stats, "last-update": at}));
+        let told = |stats: Value, at: u64| {
+            BalloonStats::parse(&json!({"stats": stats, "last-update": at}))
+        };
         let all = json!({"stat-total-memory": 9, "stat-free-memory": 4, "stat-available-memory": u64::MAX});
         assert_eq!(
             told(all.clone(), 5),
-            Some(Told {
+            Some(BalloonStats {
                 total: 9,
                 available: 4,
                 free: Some(4),

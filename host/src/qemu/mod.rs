@@ -4,8 +4,8 @@
 mod balloon;
 mod boot_files;
 mod command;
-mod inquiries;
 mod monitor;
+mod monitor_sender;
 mod pins;
 mod process;
 mod ram;
@@ -15,10 +15,10 @@ mod vcpus;
 mod vm;
 mod window;
 
-pub(crate) use balloon::{Balloon, BalloonError, Told};
+pub(crate) use balloon::{Balloon, BalloonError, BalloonStats};
 pub(crate) use boot_files::BootFiles;
-pub(crate) use inquiries::Inquiries;
 pub(crate) use monitor::{End, Monitor, MonitorError};
+pub(crate) use monitor_sender::MonitorSender;
 pub(crate) use process::{
     CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes, overhead_pss,
 };

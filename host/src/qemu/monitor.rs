@@ -1,6 +1,6 @@
 //! QEMU's QMP monitor: the handshake, the start of the VM, commands, and why the VM ended.
 
-use super::inquiries::Inquiries;
+use super::monitor_sender::MonitorSender;
 use super::process::Handle;
 use super::vcpus::Vcpus;
 use crate::text::one_line;
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// The timeout of one answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of events that are read. A guest of ours causes far fewer.
 const EVENTS_MAX: usize = 1_000_000;
 /// The maximum length of one line once the CPUs run, in bytes. All events and answers are shorter.
@@ -21,43 +21,43 @@ const EVENT_BYTES_MAX: u64 = 1 << 20;
 /// are a few hundred bytes.
 const GREETING_MAX: u64 = 1 << 20;
 
-/// The receiving half of the monitor. `bound` limits each answer until the CPUs run.
-struct Words {
+/// The receiving half of the monitor. `limit` limits each answer until the CPUs run.
+struct MonitorReader {
     socket: UnixStream,
-    bound: Option<Bound>,
+    limit: Option<AnswerLimit>,
 }
 
 /// A limit on the size and the time of one answer.
-struct Bound {
+struct AnswerLimit {
     /// The number of bytes that may still arrive.
     left: u64,
     deadline: Instant,
 }
 
-impl Bound {
+impl AnswerLimit {
     /// Returns the limit for one answer, which starts now.
     fn new() -> Self {
         Self {
             left: GREETING_MAX,
-            deadline: Instant::now() + PATIENCE,
+            deadline: Instant::now() + TIMEOUT,
         }
     }
 }
 
-impl Read for Words {
+impl Read for MonitorReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let Some(bound) = &mut self.bound else {
+        let Some(limit) = &mut self.limit else {
             return self.socket.read(to);
         };
-        let rest = bound.deadline.saturating_duration_since(Instant::now());
+        let rest = limit.deadline.saturating_duration_since(Instant::now());
         if rest.is_zero() {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("it has not answered within {} s", PATIENCE.as_secs()),
+                format!("it has not answered within {} s", TIMEOUT.as_secs()),
             ));
         }
         self.socket.set_read_timeout(Some(rest))?;
-        let most = usize::try_from(bound.left)
+        let most = usize::try_from(limit.left)
             .unwrap_or(usize::MAX)
             .min(to.len());
         if most == 0 {
@@ -66,14 +66,14 @@ impl Read for Words {
             )));
         }
         let count = self.socket.read(&mut to[..most])?;
-        bound.left -= count as u64;
+        limit.left -= count as u64;
         Ok(count)
     }
 }
 
 /// A connection to QEMU's monitor after the handshake.
 pub(crate) struct Monitor {
-    words: BufReader<Words>,
+    reader: BufReader<MonitorReader>,
     /// QEMU's version, like `7.2.22`.
     pub(crate) version: String,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Monitor {
 #[derive(Debug, Deserialize)]
 struct Line {
     #[serde(rename = "QMP")]
-    hello: Option<Hello>,
+    hello: Option<Greeting>,
     #[serde(rename = "return")]
     answer: Option<Value>,
     error: Option<Refusal>,
@@ -100,17 +100,17 @@ struct Refusal {
 }
 
 #[derive(Debug, Deserialize)]
-struct Hello {
+struct Greeting {
     version: Version,
 }
 
 #[derive(Debug, Deserialize)]
 struct Version {
-    qemu: Numbers,
+    qemu: VersionNumbers,
 }
 
 #[derive(Debug, Deserialize)]
-struct Numbers {
+struct VersionNumbers {
     major: u32,
     minor: u32,
     micro: u32,
@@ -130,16 +130,16 @@ impl Monitor {
     /// properly within 60 s.
     pub(crate) fn connect(socket: UnixStream) -> Result<Self, MonitorError> {
         let mut monitor = Self {
-            words: BufReader::new(Words {
+            reader: BufReader::new(MonitorReader {
                 socket,
-                bound: Some(Bound::new()),
+                limit: Some(AnswerLimit::new()),
             }),
             version: String::new(),
         };
         let Some(hello) = monitor.line()?.hello else {
             return Err(protocol(io::Error::other("it does not greet")));
         };
-        let Numbers {
+        let VersionNumbers {
             major,
             minor,
             micro,
@@ -153,7 +153,7 @@ impl Monitor {
     /// closed the connection.
     fn line(&mut self) -> Result<Line, MonitorError> {
         let mut line = Vec::new();
-        self.words.read_until(b'\n', &mut line).map_err(protocol)?;
+        self.reader.read_until(b'\n', &mut line).map_err(protocol)?;
         if !line.ends_with(b"\n") {
             return Err(MonitorError::Ended);
         }
@@ -162,10 +162,10 @@ impl Monitor {
 
     /// Executes `command` and returns its answer. Events that arrive before the answer are dropped.
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, MonitorError> {
-        let words = self.words.get_mut();
-        words.bound = Some(Bound::new());
+        let reader = self.reader.get_mut();
+        reader.limit = Some(AnswerLimit::new());
         let asked = json!({"execute": command, "arguments": arguments});
-        let sent = words.socket.write_all(format!("{asked}\n").as_bytes());
+        let sent = reader.socket.write_all(format!("{asked}\n").as_bytes());
         sent.map_err(protocol)?;
         // This loop ends because bytes and time are limited.
         loop {
@@ -223,12 +223,14 @@ impl Monitor {
 
     /// Returns a handle that sends commands while [`Self::wait_for_end`] reads the answers. Use it
     /// only once the CPUs run. Fails if the socket cannot be duplicated.
-    pub(crate) fn inquiries(&self) -> io::Result<Inquiries> {
-        Ok(Inquiries::over(self.words.get_ref().socket.try_clone()?))
+    pub(crate) fn sender(&self) -> io::Result<MonitorSender> {
+        Ok(MonitorSender::over(
+            self.reader.get_ref().socket.try_clone()?,
+        ))
     }
 
     /// Reads events until QEMU ends, and calls `learn` with each answer to a command of an
-    /// [`Inquiries`]. Returns why the VM ended.
+    /// [`MonitorSender`]. Returns why the VM ended.
     ///
     /// If the CPUs stop although `vcpus` did not ask for that, KVM met an instruction or a state
     /// that it cannot handle. The guest could never continue, so QEMU is killed.
@@ -240,14 +242,14 @@ impl Monitor {
     ) -> End {
         let mut end = End::default();
         // From here on only the length of a line is limited, not the time.
-        let words = self.words.get_mut();
-        words.bound = None;
-        let _ = words.socket.set_read_timeout(None);
+        let reader = self.reader.get_mut();
+        reader.limit = None;
+        let _ = reader.socket.set_read_timeout(None);
         let mut line = Vec::new();
         let mut events = 0;
         while events < EVENTS_MAX {
             line.clear();
-            let mut bounded = Read::by_ref(&mut self.words).take(EVENT_BYTES_MAX);
+            let mut bounded = Read::by_ref(&mut self.reader).take(EVENT_BYTES_MAX);
             if let Ok(0) | Err(_) = bounded.read_until(b'\n', &mut line) {
                 break;
             }
@@ -261,8 +263,8 @@ impl Monitor {
             match event.as_str() {
                 // These are not counted as events: users may stop and resume the guest any number
                 // of times.
-                "STOP" if vcpus.have_stopped() => {}
-                "RESUME" => vcpus.go_on(),
+                "STOP" if vcpus.on_stop_event() => {}
+                "RESUME" => vcpus.on_resume_event(),
                 name => {
                     events += 1;
                     if name == "SHUTDOWN" {
@@ -317,11 +319,11 @@ mod tests {
         assert!(!quoted.to_string().contains('\u{1b}'));
     }
 
-    /// Connects to a QEMU that sends `words` and then nothing more. Returns QEMU's end of the
+    /// Connects to a QEMU that sends `text` and then nothing more. Returns QEMU's end of the
     /// socket, too.
-    fn connect(words: &str) -> (UnixStream, Result<Monitor, MonitorError>) {
+    fn connect(text: &str) -> (UnixStream, Result<Monitor, MonitorError>) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        theirs.write_all(words.as_bytes()).unwrap();
+        theirs.write_all(text.as_bytes()).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         (theirs, Monitor::connect(ours))
     }
@@ -361,15 +363,15 @@ mod tests {
 
     #[test]
     fn who_does_not_greet_is_no_qemu() {
-        for words in ["", "{\"QMP\"", HELLO.lines().next().unwrap()] {
+        for text in ["", "{\"QMP\"", HELLO.lines().next().unwrap()] {
             assert!(
-                matches!(connect(words).1, Err(MonitorError::Ended)),
-                "{words}"
+                matches!(connect(text).1, Err(MonitorError::Ended)),
+                "{text}"
             );
         }
-        for words in ["hello\n", "{\"return\": {}}\n", "[]\n", "{\"QMP\": 1}\n"] {
-            let error = connect(words).1.err().unwrap();
-            assert!(matches!(error, MonitorError::Protocol(_)), "{words}");
+        for text in ["hello\n", "{\"return\": {}}\n", "[]\n", "{\"QMP\": 1}\n"] {
+            let error = connect(text).1.err().unwrap();
+            assert!(matches!(error, MonitorError::Protocol(_)), "{text}");
         }
     }
 

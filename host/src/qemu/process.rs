@@ -1,7 +1,7 @@
 //! QEMU as a child process that never outlives `ebb`.
 
 use super::vcpus::Vcpus;
-use crate::confine::{Cage, Measure, Needs};
+use crate::confine::{Measure, Needs, QemuSandbox};
 use crate::system::search_path;
 use crate::text::{Log, Terminal, one_line};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -70,7 +70,7 @@ pub(crate) enum SpawnError {
 }
 
 impl Qemu {
-    /// Starts `program` with `arguments`, confined by `cage` to the resources in `needs`.
+    /// Starts `program` with `arguments`, confined by `sandbox` to the resources in `needs`.
     ///
     /// The process inherits `files` under their present descriptor numbers, and no other files. A
     /// thread keeps the last lines of its stderr, and shows them on `shown_on` if that is given.
@@ -82,7 +82,7 @@ impl Qemu {
         program: &Path,
         arguments: &[OsString],
         files: &[OwnedFd],
-        cage: &Cage,
+        sandbox: &QemuSandbox,
         needs: Needs,
         shown_on: Option<Arc<Terminal>>,
     ) -> Result<Self, SpawnError> {
@@ -102,7 +102,7 @@ impl Qemu {
             found.ok_or_else(|| SpawnError::NotFound(program.to_owned()))?
         };
         let mut command = Command::new(&path);
-        let confined = cage.put_on(&mut command, &path, files, needs);
+        let confined = sandbox.apply_to(&mut command, &path, files, needs);
         let progress = confined.map_err(failed)?;
         command
             .args(arguments)
@@ -160,17 +160,18 @@ impl Qemu {
         self.child.id()
     }
 
-    /// Waits at most `timeout` until QEMU ends, or until the eventfd `vcpus.bell()` is signalled.
+    /// Waits at most `timeout` until QEMU ends, or until the eventfd `vcpus.eventfd()` is
+    /// signalled.
     ///
     /// Returns how QEMU ended, or `None` if it still runs. Reaps the process and records its CPU
     /// time. Fails if `timeout` is too large or the kernel refuses to wait.
     pub(crate) fn wait(&mut self, timeout: Duration, vcpus: &Vcpus) -> io::Result<Option<Ended>> {
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
         let pidfd = self.handle.0.as_fd();
-        let bell = vcpus.bell();
+        let eventfd = vcpus.eventfd();
         let mut awaited = [
             PollFd::new(&pidfd, PollFlags::IN),
-            PollFd::new(&bell, PollFlags::IN),
+            PollFd::new(&eventfd, PollFlags::IN),
         ];
         match poll(&mut awaited, Some(&timeout)) {
             Ok(0) | Err(Errno::INTR) => Ok(None),
@@ -342,8 +343,8 @@ mod tests {
     #[test]
     fn missing_program_is_named() {
         let path = Path::new("/no/such/qemu");
-        let cage = Cage::open();
-        let error = Qemu::spawn(path, &[], &[], &cage, NEEDS, None).unwrap_err();
+        let sandbox = QemuSandbox::open();
+        let error = Qemu::spawn(path, &[], &[], &sandbox, NEEDS, None).unwrap_err();
         assert!(matches!(error, SpawnError::NotFound(p) if p == path));
     }
 
@@ -351,8 +352,8 @@ mod tests {
     fn dropped_process_is_gone() {
         let arguments = [OsString::from("1000")];
         let program = Path::new("sleep");
-        let cage = Cage::open();
-        let qemu = Qemu::spawn(program, &arguments, &[], &cage, NEEDS, None).unwrap();
+        let sandbox = QemuSandbox::open();
+        let qemu = Qemu::spawn(program, &arguments, &[], &sandbox, NEEDS, None).unwrap();
         let pid = qemu.pid();
         assert!(Path::new(&format!("/proc/{pid}")).exists());
         drop(qemu);

@@ -5,7 +5,7 @@
 //! QEMU's event arrives. For example, a guest that is resumed while QEMU is still stopping it
 //! resumes after the stop. No caller waits for QEMU here.
 
-use super::inquiries::Inquiries;
+use super::monitor_sender::MonitorSender;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use serde::{Deserialize, Serialize};
@@ -48,12 +48,12 @@ pub(crate) struct Vcpus {
     state: Mutex<State>,
     changed: Condvar,
     /// An eventfd that is readable when the thread that watches the guest should check it at once.
-    bell: OwnedFd,
+    eventfd: OwnedFd,
 }
 
 #[derive(Debug)]
 struct State {
-    monitor: Inquiries,
+    monitor: MonitorSender,
     phase: Phase,
     wish: Wish,
     /// The number of live [`Hold`]s, which keep the CPUs stopped.
@@ -126,7 +126,7 @@ impl Vcpus {
     ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub(crate) fn new(monitor: Inquiries, pid: u32) -> io::Result<Self> {
+    pub(crate) fn new(monitor: MonitorSender, pid: u32) -> io::Result<Self> {
         Ok(Self {
             pid,
             state: Mutex::new(State {
@@ -142,7 +142,7 @@ impl Vcpus {
                 ended: false,
             }),
             changed: Condvar::new(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            eventfd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
 
@@ -151,7 +151,7 @@ impl Vcpus {
     #[cfg(test)]
     pub(crate) fn of_test() -> (Self, std::os::unix::net::UnixStream) {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let vcpus = Self::new(Inquiries::over(ours), std::process::id()).unwrap();
+        let vcpus = Self::new(MonitorSender::over(ours), std::process::id()).unwrap();
         (vcpus, theirs)
     }
 
@@ -172,7 +172,7 @@ impl Vcpus {
 
     /// Records QEMU's event that the CPUs have stopped. Returns `false` if `ebb` had not asked for
     /// a stop.
-    pub(crate) fn have_stopped(&self) -> bool {
+    pub(crate) fn on_stop_event(&self) -> bool {
         let mut state = self.lock();
         let asked = state.phase == Phase::Stopping;
         if asked {
@@ -183,7 +183,7 @@ impl Vcpus {
 
     /// Records QEMU's event that the CPUs have resumed. The event of the guest's start changes
     /// nothing.
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn on_resume_event(&self) {
         let mut state = self.lock();
         match state.phase {
             Phase::Resuming => self.enter(&mut state, Phase::Running),
@@ -209,7 +209,7 @@ impl Vcpus {
         let _ = state.step();
         state.count_time();
         self.changed.notify_all();
-        self.ring();
+        self.signal();
     }
 
     /// Checks whether a signal has stopped QEMU. Returns what has stopped the CPUs, or `None` if
@@ -226,7 +226,7 @@ impl Vcpus {
     }
 
     /// Returns how long the CPUs have been stopped in total.
-    pub(crate) fn stood_still(&self) -> Duration {
+    pub(crate) fn total_stopped(&self) -> Duration {
         let state = self.lock();
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -295,20 +295,20 @@ impl Vcpus {
     }
 
     /// Makes the eventfd readable, so that the thread that watches the guest checks it at once.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         // This fails only if the eventfd is readable already and its counter is full.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
     }
 
-    /// Returns the eventfd that [`Self::ring`] makes readable, for `poll`.
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    /// Returns the eventfd that [`Self::signal`] makes readable, for `poll`.
+    pub(crate) fn eventfd(&self) -> BorrowedFd<'_> {
+        self.eventfd.as_fd()
     }
 
-    /// Resets the eventfd. Returns whether [`Self::ring`] was called since the last reset.
-    pub(crate) fn heed(&self) -> bool {
+    /// Resets the eventfd. Returns whether [`Self::signal`] was called since the last reset.
+    pub(crate) fn take_signal(&self) -> bool {
         // The read fails with `EAGAIN` if the counter is 0.
-        rustix::io::read(&self.bell, &mut [0; 8]).is_ok()
+        rustix::io::read(&self.eventfd, &mut [0; 8]).is_ok()
     }
 
     // A panic elsewhere cannot leave the state half-changed, so a poisoned lock is used as it is.
@@ -387,17 +387,17 @@ mod tests {
         assert_eq!(read(), "{\"execute\":\"stop\"}\n");
         assert_eq!(read(), "", "it is asked once");
         // The event of the guest's start may arrive late.
-        vcpus.go_on();
+        vcpus.on_resume_event();
         assert_eq!(vcpus.look(), None);
         vcpus.ask(Wish::Resume).unwrap();
         assert_eq!(read(), "", "it has not stopped yet");
-        assert!(vcpus.have_stopped());
+        assert!(vcpus.on_stop_event());
         assert_eq!(read(), "{\"execute\":\"cont\"}\n");
         vcpus.ask(Wish::Pause).unwrap();
         assert_eq!(read(), "");
-        vcpus.go_on();
+        vcpus.on_resume_event();
         assert_eq!(read(), "{\"execute\":\"stop\"}\n");
-        assert!(vcpus.have_stopped());
+        assert!(vcpus.on_stop_event());
         assert_eq!(vcpus.look(), Some(StoppedBy::Ebb));
         assert_eq!(vcpus.wait_until_stopped(), Some(StoppedBy::Ebb));
     }
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn a_stop_that_nobody_asked_for_is_told_apart() {
         let (vcpus, _read) = vcpus();
-        assert!(!vcpus.have_stopped());
+        assert!(!vcpus.on_stop_event());
         assert_eq!(vcpus.look(), None);
     }
 
@@ -414,7 +414,7 @@ mod tests {
         let (vcpus, mut read) = vcpus();
         assert!(vcpus.hold().is_none(), "they run");
         vcpus.ask(Wish::Pause).unwrap();
-        assert!(vcpus.have_stopped());
+        assert!(vcpus.on_stop_event());
         read();
         let holds = (vcpus.hold().unwrap(), vcpus.hold().unwrap());
         vcpus.ask(Wish::Resume).unwrap();
@@ -428,9 +428,9 @@ mod tests {
     #[test]
     fn a_monitor_that_nobody_reads_makes_nobody_wait() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut flood = Inquiries::over(ours.try_clone().unwrap());
+        let mut flood = MonitorSender::over(ours.try_clone().unwrap());
         while flood.ask_now(&json!({"execute": "x".repeat(1000)})).is_ok() {}
-        let vcpus = Vcpus::new(Inquiries::over(ours), std::process::id()).unwrap();
+        let vcpus = Vcpus::new(MonitorSender::over(ours), std::process::id()).unwrap();
         assert!(vcpus.ask(Wish::Pause).is_err());
         drop(theirs);
         assert!(vcpus.ask(Wish::Pause).is_err());
@@ -441,7 +441,7 @@ mod tests {
     fn waiting_ends_with_the_guest_and_by_a_nudge() {
         let (vcpus, _read) = vcpus();
         vcpus.ask(Wish::Pause).unwrap();
-        assert!(vcpus.have_stopped());
+        assert!(vcpus.on_stop_event());
         assert!(vcpus.wait_while_stopped(vcpus.nudges(), Some(Duration::from_millis(1))));
         let before = vcpus.nudges();
         vcpus.nudge();

@@ -7,7 +7,7 @@ use super::process::{Handle, Qemu, SpawnError};
 use super::ram::GuestRam;
 use super::ram_file::{Backing, HUGE_PAGE, RamMaker};
 use super::vcpus::Vcpus;
-use crate::confine::{Cage, Needs, refuse_descriptors};
+use crate::confine::{Needs, QemuSandbox, refuse_descriptors};
 use crate::machine::{Accel, Dialect, Machine};
 use crate::system::memory_file;
 use crate::text::{Size, Terminal};
@@ -27,7 +27,7 @@ pub(crate) struct Spec<'a> {
     /// The program to start as QEMU.
     pub(crate) qemu: &'a Path,
     /// The confinement of the QEMU process.
-    pub(crate) cage: &'a Cage,
+    pub(crate) sandbox: &'a QemuSandbox,
     /// The contents of the kernel's file.
     pub(crate) kernel: &'a [u8],
     /// The guest kernel that boots, Ebb's or Linux, which decides some details of the board.
@@ -145,7 +145,14 @@ impl Vm {
             // A memfd needs no permission; QEMU may open it by its descriptor anyway.
             ram: (parts.ram.backing() == Backing::Huge).then_some(parts.board.ram),
         };
-        let mut qemu = Qemu::spawn(program, &arguments, inherited, spec.cage, needs, shown_on)?;
+        let mut qemu = Qemu::spawn(
+            program,
+            &arguments,
+            inherited,
+            spec.sandbox,
+            needs,
+            shown_on,
+        )?;
         started(qemu.handle());
         let (ports, out) = (parts.board.ports, parts.board.out);
         // Close this process's copies of QEMU's ends. Otherwise reads here would not end when QEMU
@@ -176,8 +183,8 @@ impl Vm {
             };
             block().map_err(|errno| setup("the output sockets", errno))?;
         }
-        let vcpus = monitor.inquiries();
-        let vcpus = vcpus.and_then(|inquiries| Vcpus::new(inquiries, qemu.pid()));
+        let vcpus = monitor.sender();
+        let vcpus = vcpus.and_then(|monitor_sender| Vcpus::new(monitor_sender, qemu.pid()));
         let vcpus = vcpus.map_err(|error| setup("asking QEMU", errno(&error)))?;
         let ram = Arc::new(parts.ram);
         Ok(Self {

@@ -1,10 +1,10 @@
 //! Takes the free memory of one guest: attaches to its allocator, and punches holes for the blocks
 //! that are free.
 
+use super::delay::ReclaimDelay;
 use super::error::ReclaimError;
-use super::lease::Lease;
-use super::pace::Pace;
-use super::pieces::{self, Pass, Pieces};
+use super::partial_blocks::{self, Dropped, Pass};
+use super::ram_lock::RamLock;
 use crate::guest::{Guest, Metadata};
 use crate::machine::GiveBack;
 use crate::qemu::{Backing, GuestAddress, GuestRam, HUGE_PAGE, Hold, Vcpus, Window};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// two attempts to take the lock.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
 /// How long a thread waits for another thread that takes memory of the same guest.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const FRAME: u64 = FRAME_SIZE as u64;
 /// The first frame whose descriptor is in the second list of descriptors.
 const HIGH_FRAME: u64 = (4 << 30) / FRAME;
@@ -55,7 +55,7 @@ pub(crate) struct FreeMemory {
     ram: Arc<GuestRam>,
     guest: Arc<dyn Guest>,
     /// Whether the guest's atomic instructions are atomic for the host.
-    sound: bool,
+    atomics_shared: bool,
     /// The guest's virtual CPUs, which may be stopped.
     vcpus: Option<Arc<Vcpus>>,
     /// The number of the last pause in which a pass over partly used blocks was completed; 0 before
@@ -63,21 +63,21 @@ pub(crate) struct FreeMemory {
     emptied: AtomicU64,
     /// Locked by the thread that takes memory. The content is the lock between processes, if this
     /// process holds it.
-    lease: Mutex<Option<Lease>>,
+    ram_lock: Mutex<Option<RamLock>>,
     sums: Sums,
 }
 
 impl FreeMemory {
-    /// Returns the free memory of `guest` with the RAM `ram`. `sound` says whether the guest's
-    /// atomic instructions are atomic for other processes.
-    pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>, sound: bool) -> Self {
+    /// Returns the free memory of `guest` with the RAM `ram`. `atomics_shared` says whether the
+    /// guest's atomic instructions are atomic for other processes.
+    pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>, atomics_shared: bool) -> Self {
         Self {
             ram,
             guest,
-            sound,
+            atomics_shared,
             vcpus: None,
             emptied: AtomicU64::new(0),
-            lease: Mutex::new(None),
+            ram_lock: Mutex::new(None),
             sums: Sums::default(),
         }
     }
@@ -100,7 +100,7 @@ impl FreeMemory {
         if self.ram.backing() == Backing::Pool {
             return Err(ReclaimError::Reserved);
         }
-        if self.sound {
+        if self.atomics_shared {
             Ok(())
         } else {
             Err(ReclaimError::Unsound)
@@ -113,12 +113,12 @@ impl FreeMemory {
         self.guest.give_back() == Some(GiveBack::Shared)
     }
 
-    /// Returns a new [`Pace`] that suits the pages in which the host keeps this guest.
-    pub(super) fn pace(&self) -> Pace {
+    /// Returns a new [`ReclaimDelay`] that suits the pages in which the host keeps this guest.
+    pub(super) fn delay(&self) -> ReclaimDelay {
         let ends = self.ram.regions().into_iter();
         let ends = ends.filter_map(|region| region.start.checked_add(region.bytes));
         let end = ends.map(|end| end.0).max().unwrap_or(0);
-        Pace::new(self.ram.backing().is_huge(), end)
+        ReclaimDelay::new(self.ram.backing().is_huge(), end)
     }
 
     /// Returns the sums since the guest started.
@@ -160,10 +160,10 @@ impl FreeMemory {
                 }
             }
             let still = self.vcpus.as_ref().and_then(|vcpus| vcpus.hold());
-            // Relaxed: it is protected by the mutex of the lease.
+            // Relaxed: it is protected by the mutex of the lock.
             let is_new = |still: &Hold<'_>| self.emptied.load(Ordering::Relaxed) != still.pause();
             if let Some(still) = still.filter(|still| left != 0 && is_new(still)) {
-                match session.take_pieces(&still, left.saturating_mul(FRAME))? {
+                match session.take_partial_blocks(&still, left.saturating_mul(FRAME))? {
                     Pass::Complete => self.emptied.store(still.pause(), Ordering::Relaxed),
                     Pass::Enough => {}
                     Pass::Unwanted => return Err(ReclaimError::Busy),
@@ -176,7 +176,7 @@ impl FreeMemory {
     /// Attaches to the guest's allocator and calls `work` with the attachment. Holds the lock on
     /// the guest's memory during the call. Fails if the memory may not be taken, the allocator is
     /// not ready or malformed, or another thread or process holds the lock for longer than
-    /// [`PATIENCE`].
+    /// [`TIMEOUT`].
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut Session<'_>) -> Result<T, ReclaimError>,
@@ -193,7 +193,7 @@ impl FreeMemory {
         if bytes == 0 {
             return Err(ReclaimError::NoAllocator);
         }
-        let mut lease = self.turn()?;
+        let mut ram_lock = self.turn()?;
         let window =
             Window::new(&self.ram, address, bytes).map_err(|errno| ReclaimError::Nowhere {
                 address: address.0,
@@ -204,15 +204,15 @@ impl FreeMemory {
         // accesses it only through `Attached` and through the atomics of `GuestRam`.
         let attached = unsafe { Attached::new(window.base(), window.len()) };
         let attached = attached.map_err(ReclaimError::Nonsense)?;
-        if lease.is_none() {
-            let taken = Lease::take(&self.ram)?;
+        if ram_lock.is_none() {
+            let taken = RamLock::try_lock(&self.ram)?;
             let stands = self.vcpus.as_ref().and_then(|vcpus| vcpus.look());
             // A counter that a running CPU is about to change differs from one read to the next.
             // With stopped CPUs that cannot be told from a lost change.
             if stands.is_some() && attached.is_left_open() {
                 return Err(ReclaimError::LeftOpen);
             }
-            *lease = Some(taken);
+            *ram_lock = Some(taken);
             // The previous owner of the lock has ended, and may have been killed in the middle of
             // its work.
             attached.recover(|| thread::sleep(RECOVERY_PAUSE));
@@ -227,18 +227,18 @@ impl FreeMemory {
     }
 
     /// Waits until no other thread of this process takes memory, and locks the mutex. Fails with
-    /// [`ReclaimError::Busy`] after [`PATIENCE`]. Returns the locked mutex.
-    fn turn(&self) -> Result<MutexGuard<'_, Option<Lease>>, ReclaimError> {
-        let deadline = Instant::now() + PATIENCE;
+    /// [`ReclaimError::Busy`] after [`TIMEOUT`]. Returns the locked mutex.
+    fn turn(&self) -> Result<MutexGuard<'_, Option<RamLock>>, ReclaimError> {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            match self.lease.try_lock() {
-                Ok(lease) => return Ok(lease),
+            match self.ram_lock.try_lock() {
+                Ok(ram_lock) => return Ok(ram_lock),
                 // A panic leaves the same state as a kill. The next owner of the lock repairs it.
                 Err(TryLockError::Poisoned(poisoned)) => {
-                    let mut lease = poisoned.into_inner();
-                    *lease = None;
-                    self.lease.clear_poison();
-                    return Ok(lease);
+                    let mut ram_lock = poisoned.into_inner();
+                    *ram_lock = None;
+                    self.ram_lock.clear_poison();
+                    return Ok(ram_lock);
                 }
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
                     return Err(ReclaimError::Busy);
@@ -277,14 +277,14 @@ impl Session<'_> {
     ///
     /// # Errors
     /// [`ReclaimError::Drop`] if a range cannot be dropped.
-    pub(super) fn take_pieces(
+    pub(super) fn take_partial_blocks(
         &mut self,
         still: &Hold<'_>,
         most: u64,
     ) -> Result<Pass, ReclaimError> {
         let begin = Instant::now();
-        let Pieces { bytes, ranges, end } =
-            pieces::drop_all(&self.memory.ram, self.attached, still, most);
+        let Dropped { bytes, ranges, end } =
+            partial_blocks::drop_free_frames(&self.memory.ram, self.attached, still, most);
         let time = begin.elapsed();
         self.count(Reclaimed {
             bytes,
@@ -308,7 +308,7 @@ impl Session<'_> {
     }
 
     /// Takes the next free blocks as [`Self::step`] does, but only those for which `wanted` returns
-    /// `true`. Calls `took` with the first frame of each dropped block.
+    /// `true`. Calls `note_taken` with the first frame of each dropped block.
     pub(super) fn step_where(
         &mut self,
         most: u64,

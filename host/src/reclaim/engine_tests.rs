@@ -21,15 +21,19 @@ const DESCRIPTORS: u64 = 2 << 20;
 const BLOCK: u64 = 2 << 20;
 
 /// Calls `test` with a guest that manages `managed` bytes of memory, after the first 4 MiB.
-fn with(sound: bool, managed: u64, test: impl FnOnce(&FreeMemory, &GuestRam, &Allocator<'_>)) {
+fn with(
+    atomics_shared: bool,
+    managed: u64,
+    test: impl FnOnce(&FreeMemory, &GuestRam, &Allocator<'_>),
+) {
     let ram = GuestRam::new(Machine::Microvm, RAM).unwrap();
-    with_ram(ram, sound, managed, test);
+    with_ram(ram, atomics_shared, managed, test);
 }
 
 /// As [`with`], with the given RAM.
 fn with_ram(
     ram: GuestRam,
-    sound: bool,
+    atomics_shared: bool,
     managed: u64,
     test: impl FnOnce(&FreeMemory, &GuestRam, &Allocator<'_>),
 ) {
@@ -68,7 +72,7 @@ fn with_ram(
     );
     let header = Header::new(Arc::clone(&ram), GuestAddress(HEADER));
     let guest = Arc::new(EbbGuest::new(header, 0));
-    let memory = FreeMemory::new(Arc::clone(&ram), guest, sound);
+    let memory = FreeMemory::new(Arc::clone(&ram), guest, atomics_shared);
     test(&memory, &ram, &allocator);
 }
 
@@ -219,11 +223,11 @@ fn who_cannot_be_asked_says_why() {
 #[test]
 fn one_at_a_time() {
     with(true, RAM / 2, |memory, ram, _| {
-        let lease = Lease::take(ram).unwrap();
+        let ram_lock = RamLock::try_lock(ram).unwrap();
         assert!(matches!(memory.reclaim(1), Err(ReclaimError::Busy)));
-        drop(lease);
+        drop(ram_lock);
         memory.reclaim(1).unwrap();
-        assert!(Lease::take(ram).is_err(), "it is kept");
+        assert!(RamLock::try_lock(ram).is_err(), "it is kept");
     });
 }
 
@@ -238,7 +242,7 @@ fn who_was_called_while_another_had_the_memory_comes_back_uncalled() {
             allocator.free(&mut cache, block, Order::PAGEBLOCK);
         }
         allocator.drain(&mut cache);
-        let lease = Lease::take(ram).unwrap();
+        let ram_lock = RamLock::try_lock(ram).unwrap();
         let (mut guest, host) = UnixStream::pair().unwrap();
         thread::scope(|scope| {
             let worker = scope.spawn(|| serve(memory, host, None));
@@ -246,7 +250,7 @@ fn who_was_called_while_another_had_the_memory_comes_back_uncalled() {
             // The time is long enough to be refused. A slow machine sees less, and passes as well.
             thread::sleep(Duration::from_millis(100));
             assert_eq!(memory.sums().bytes, 0, "another has it");
-            drop(lease);
+            drop(ram_lock);
             while memory.sums().bytes != 4 * BLOCK {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -264,10 +268,14 @@ fn who_was_called_while_another_had_the_memory_comes_back_uncalled() {
 }
 
 /// Returns the free memory of the same guest, with virtual CPUs that QEMU has stopped, or not yet.
-fn paused(memory: &FreeMemory, sound: bool) -> (FreeMemory, Arc<Vcpus>, UnixStream) {
+fn paused(memory: &FreeMemory, atomics_shared: bool) -> (FreeMemory, Arc<Vcpus>, UnixStream) {
     let (vcpus, monitor) = Vcpus::of_test();
     let vcpus = Arc::new(vcpus);
-    let again = FreeMemory::new(Arc::clone(&memory.ram), Arc::clone(&memory.guest), sound);
+    let again = FreeMemory::new(
+        Arc::clone(&memory.ram),
+        Arc::clone(&memory.guest),
+        atomics_shared,
+    );
     (again.with_vcpus(Arc::clone(&vcpus)), vcpus, monitor)
 }
 
@@ -286,7 +294,7 @@ fn a_paused_guest_whose_exchanges_can_be_lost_gives_while_it_is_held() {
             matches!(refused, Err(ReclaimError::Unsound)),
             "QEMU has not stopped it"
         );
-        assert!(vcpus.have_stopped());
+        assert!(vcpus.on_stop_event());
         assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 2 * BLOCK);
         vcpus.ask(Wish::Resume).unwrap();
         let refused = memory.reclaim(u64::MAX);
@@ -305,13 +313,13 @@ fn what_was_left_out_is_not_counted_again_while_the_guest_stands_still() {
             Ok(())
         };
         memory.with(left).unwrap();
-        *memory.lease.lock().unwrap() = None;
+        *memory.ram_lock.lock().unwrap() = None;
         let (memory, vcpus, _monitor) = paused(memory, true);
         vcpus.ask(Wish::Pause).unwrap();
-        assert!(vcpus.have_stopped());
+        assert!(vcpus.on_stop_event());
         assert!(matches!(memory.reclaim(1), Err(ReclaimError::LeftOpen)));
         vcpus.ask(Wish::Resume).unwrap();
-        vcpus.go_on();
+        vcpus.on_resume_event();
         memory.reclaim(1).unwrap();
         allocator.validate().unwrap();
     });
@@ -340,7 +348,7 @@ fn pieces_are_taken_of_a_paused_guest_alone() {
         let (memory, vcpus, _monitor) = paused(memory, true);
         assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 0, "the guest runs");
         vcpus.ask(Wish::Pause).unwrap();
-        assert!(vcpus.have_stopped());
+        assert!(vcpus.on_stop_event());
         let freed_bytes = freed.len() as u64 * FRAME;
         let some = memory.reclaim(FRAME).unwrap().bytes;
         assert!(
@@ -351,7 +359,7 @@ fn pieces_are_taken_of_a_paused_guest_alone() {
         let unwanted = memory.with(|session| {
             let still = vcpus.hold().expect("it stands still");
             vcpus.ask(Wish::Resume).unwrap();
-            let end = session.take_pieces(&still, u64::MAX)?;
+            let end = session.take_partial_blocks(&still, u64::MAX)?;
             vcpus.ask(Wish::Pause).unwrap();
             Ok((end, session.taken.bytes))
         });

@@ -47,5 +47,5 @@ pub(crate) enum ReclaimError {
     Drop(FrameRange, Errno),
     /// The lock on the RAM file failed.
     #[error("the lock of the guest's memory: {0}")]
-    Lease(Errno),
+    Lock(Errno),
 }

@@ -5,18 +5,18 @@
 //! `ebb_mm::Reclaimer` selects the next blocks. This module maps the allocator's memory, punches
 //! holes and waits. It also asks a guest for more memory than is free.
 
-mod asked;
+mod delay;
 mod engine;
 mod error;
-mod lease;
-mod pace;
-mod pieces;
+mod partial_blocks;
+mod pause_watcher;
+mod queue;
+mod ram_lock;
 mod squeeze;
-mod standing;
 mod worker;
 
-pub(crate) use asked::{Asked, Means, stands_still, steps};
 pub(crate) use engine::{FreeMemory, Reclaimed};
+pub(crate) use pause_watcher::PauseWatcher;
+pub(crate) use queue::{ReclaimQueue, ReclaimTargets, steps, stopped_reason};
 pub(crate) use squeeze::{Wanted, deflate, squeeze};
-pub(crate) use standing::Standing;
 pub(crate) use worker::serve;

@@ -2,7 +2,7 @@
 //! deflates it again. The guest keeps its size. The host keeps the memory that was in the balloon
 //! until the guest uses it again.
 
-use crate::qemu::{Balloon, BalloonError, Told};
+use crate::qemu::{Balloon, BalloonError, BalloonStats};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ pub(crate) fn squeeze(
     // This happens even if inflating failed. An error here is returned first, because the guest
     // then has another size than before.
     balloon.set_memory(memory)?;
-    let left = settle(balloon, memory, &AtomicBool::new(false))?;
+    let left = wait_for_memory(balloon, memory, &AtomicBool::new(false))?;
     balloon.set_interval(interval)?;
     Ok(Squeezed {
         memory,
@@ -78,7 +78,7 @@ pub(crate) fn deflate(
     stop: &AtomicBool,
 ) -> Result<u64, BalloonError> {
     balloon.set_memory(full)?;
-    settle(balloon, full, stop)
+    wait_for_memory(balloon, full, stop)
 }
 
 /// Inflates the balloon step by step. Returns its size at the end in bytes. Fails if the monitor
@@ -93,20 +93,20 @@ fn inflate(
     let mut taken = 0;
     // The loop ends, because each turn takes a whole step or is the last.
     while taken < target && !stop.load(Ordering::Relaxed) {
-        let Some(told) = wait_for_news(balloon, stop)? else {
+        let Some(stats) = wait_for_news(balloon, stop)? else {
             break;
         };
         let available = if wanted.only_free {
-            told.free.unwrap_or(told.available)
+            stats.free.unwrap_or(stats.available)
         } else {
-            told.available
+            stats.available
         };
-        let step = spare(told.total, available).min(STEP).min(target - taken);
+        let step = spare(stats.total, available).min(STEP).min(target - taken);
         if step < 1 << 20 && step < target - taken {
             break;
         }
         balloon.set_memory(memory - taken - step)?;
-        let now = settle(balloon, memory - taken - step, stop)?;
+        let now = wait_for_memory(balloon, memory - taken - step, stop)?;
         let before = taken;
         taken = memory.saturating_sub(now);
         if taken < before + step {
@@ -119,13 +119,16 @@ fn inflate(
 /// Waits for new statistics of the guest. Older ones may be from a time when it had more memory to
 /// spare. Returns `None` if none arrive within [`TELLING`] or `stop` is set. Fails if the monitor
 /// fails.
-fn wait_for_news(balloon: &mut Balloon, stop: &AtomicBool) -> Result<Option<Told>, BalloonError> {
-    let before = balloon.told()?;
+fn wait_for_news(
+    balloon: &mut Balloon,
+    stop: &AtomicBool,
+) -> Result<Option<BalloonStats>, BalloonError> {
+    let before = balloon.stats()?;
     let deadline = Instant::now() + TELLING;
     while Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
-        let told = balloon.told()?;
-        if told.is_some() && told != before {
-            return Ok(told);
+        let stats = balloon.stats()?;
+        if stats.is_some() && stats != before {
+            return Ok(stats);
         }
         thread::sleep(LOOK_EVERY);
     }
@@ -134,9 +137,13 @@ fn wait_for_news(balloon: &mut Balloon, stop: &AtomicBool) -> Result<Option<Told
 
 /// Waits until the guest has `wanted` bytes, makes no progress for [`STILL`], or `stop` is set.
 /// Returns the guest's memory in bytes. Fails if the monitor fails.
-fn settle(balloon: &mut Balloon, wanted: u64, stop: &AtomicBool) -> Result<u64, BalloonError> {
+fn wait_for_memory(
+    balloon: &mut Balloon,
+    wanted: u64,
+    stop: &AtomicBool,
+) -> Result<u64, BalloonError> {
     let mut last = balloon.memory()?;
-    let mut way = Way {
+    let mut progress = Progress {
         wanted,
         least: last.abs_diff(wanted),
     };
@@ -144,7 +151,7 @@ fn settle(balloon: &mut Balloon, wanted: u64, stop: &AtomicBool) -> Result<u64, 
     while last != wanted && Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
         thread::sleep(LOOK_EVERY);
         last = balloon.memory()?;
-        if way.is_closer(last) {
+        if progress.is_closer(last) {
             deadline = Instant::now() + STILL;
         }
     }
@@ -153,13 +160,13 @@ fn settle(balloon: &mut Balloon, wanted: u64, stop: &AtomicBool) -> Result<u64, 
 
 /// The distance between a guest's memory and its target. Only a new least distance counts as
 /// progress, so a guest that oscillates makes none.
-struct Way {
+struct Progress {
     wanted: u64,
     /// The least distance so far in bytes.
     least: u64,
 }
 
-impl Way {
+impl Progress {
     /// Returns whether `now` is closer to the target than ever before, by at least [`PROGRESS`]
     /// bytes or exactly there.
     fn is_closer(&mut self, now: u64) -> bool {
@@ -186,18 +193,20 @@ mod tests {
 
     #[test]
     fn a_guest_that_goes_to_and_fro_gets_nowhere() {
-        let mut way = Way {
+        let mut progress = Progress {
             wanted: 100 << 20,
             least: 50 << 20,
         };
         for _ in 0..10 {
             assert!(
-                !way.is_closer(50 << 20) && !way.is_closer(40 << 20) && !way.is_closer(200 << 20)
+                !progress.is_closer(50 << 20)
+                    && !progress.is_closer(40 << 20)
+                    && !progress.is_closer(200 << 20)
             );
         }
-        assert!(way.is_closer(60 << 20));
-        assert!(!way.is_closer((60 << 20) + 4096) && !way.is_closer(60 << 20));
-        assert!(way.is_closer(100 << 20));
-        assert!(!way.is_closer(100 << 20));
+        assert!(progress.is_closer(60 << 20));
+        assert!(!progress.is_closer((60 << 20) + 4096) && !progress.is_closer(60 << 20));
+        assert!(progress.is_closer(100 << 20));
+        assert!(!progress.is_closer(100 << 20));
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! The thread sleeps in a read of the control port. The guest rings ([`ebb_wire::port::DOORBELL`])
 //! when it enters the mode, and when a block becomes free while the thread is marked as asleep. The
-//! thread then takes free blocks at a pace ([`Pace`]) that depends on how often they are used
-//! again. When a pass over the memory finds no block, the thread marks itself as asleep and makes
-//! one more pass. If the guest frees a block at the same time, either the pass sees the block or
-//! the guest sees the mark.
+//! thread then takes free blocks after a delay ([`ReclaimDelay`]) that depends on how often they
+//! are used again. When a pass over the memory finds no block, the thread marks itself as asleep
+//! and makes one more pass. If the guest frees a block at the same time, either the pass sees the
+//! block or the guest sees the mark.
 
+use super::delay::ReclaimDelay;
 use super::engine::{FreeMemory, Reclaimed, Session};
 use super::error::ReclaimError;
-use super::pace::Pace;
 use crate::text::Terminal;
 use ebb_mm::{FRAME_SIZE, PAGEBLOCK_FRAMES, StepEnd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,7 +35,7 @@ pub(crate) fn serve(memory: &FreeMemory, mut port: UnixStream, shown: Option<Arc
     let mut calls = [0; CALLS];
     let mut worker = Worker {
         memory,
-        pace: memory.pace(),
+        delay: memory.delay(),
         began: Instant::now(),
     };
     loop {
@@ -51,7 +51,7 @@ pub(crate) fn serve(memory: &FreeMemory, mut port: UnixStream, shown: Option<Arc
             }
             // While another process has the lock, the guest is not marked, so it will not ring
             // again. This thread must retry.
-            let again = matches!(error, ReclaimError::Busy | ReclaimError::Lease(_));
+            let again = matches!(error, ReclaimError::Busy | ReclaimError::Lock(_));
             let ended = wait(&port, if again { AFTER_BUSY } else { AFTER_FAILURE });
             if ended || !again {
                 break;
@@ -79,8 +79,8 @@ fn wait(port: &UnixStream, time: Duration) -> bool {
 /// The state of the thread between two rings.
 struct Worker<'a> {
     memory: &'a FreeMemory,
-    pace: Pace,
-    /// The start of the pace's time.
+    delay: ReclaimDelay,
+    /// The start of the delay's time.
     began: Instant,
 }
 
@@ -89,28 +89,28 @@ impl Worker<'_> {
     /// Fails as [`FreeMemory::with`], or if a block cannot be dropped.
     fn work(&mut self, port: &UnixStream) -> Result<(), ReclaimError> {
         let mut asleep = false;
-        let mut pause = self.pace.first();
+        let mut pause = self.delay.first();
         while self.memory.is_wanted() && !wait(port, pause) {
-            self.pace.begin(self.began.elapsed());
-            let pace = &mut self.pace;
+            self.delay.begin(self.began.elapsed());
+            let delay = &mut self.delay;
             // The lock is released between two passes, so others may take memory.
-            match self.memory.with(|session| pass(session, pace, asleep))? {
+            match self.memory.with(|session| pass(session, delay, asleep))? {
                 Pass::Missed => {
                     asleep = false;
                     pause = LEFT_ALONE;
                 }
                 Pass::Found(taken) => {
                     asleep = false;
-                    self.pace.worked(taken.bytes / BLOCK, taken.time);
-                    pause = self.pace.wait().unwrap_or(self.pace.first());
+                    self.delay.worked(taken.bytes / BLOCK, taken.time);
+                    pause = self.delay.wait().unwrap_or(self.delay.first());
                 }
                 Pass::Left => {
                     asleep = false;
-                    pause = self.pace.first();
+                    pause = self.delay.first();
                 }
                 Pass::Nothing if asleep => return Ok(()),
                 Pass::Nothing => {
-                    let left_alone = self.pace.wait();
+                    let left_alone = self.delay.wait();
                     asleep = left_alone.is_none();
                     pause = left_alone.unwrap_or(Duration::ZERO);
                 }
@@ -132,19 +132,23 @@ enum Pass {
     Missed,
 }
 
-/// Examines all memory once and takes the blocks that `pace` allows. With `asleep`, the previous
+/// Examines all memory once and takes the blocks that `delay` allows. With `asleep`, the previous
 /// pass found no block, and the guest rings from now on. Returns how the pass ended. Fails if a
 /// block cannot be dropped.
-fn pass(session: &mut Session<'_>, pace: &mut Pace, asleep: bool) -> Result<Pass, ReclaimError> {
+fn pass(
+    session: &mut Session<'_>,
+    delay: &mut ReclaimDelay,
+    asleep: bool,
+) -> Result<Pass, ReclaimError> {
     if asleep {
         session.attached.sleep();
     }
     loop {
         let mut took = Vec::new();
-        let wanted = &mut |frame| pace.is_due(frame);
+        let wanted = &mut |frame| delay.may_take(frame);
         let (frames, end) = session.step_where(u64::MAX, wanted, |frame| took.push(frame));
-        took.into_iter().for_each(|frame| pace.took(frame));
-        if asleep && (frames != 0 || pace.wait().is_some()) {
+        took.into_iter().for_each(|frame| delay.note_taken(frame));
+        if asleep && (frames != 0 || delay.wait().is_some()) {
             session.attached.wake();
         }
         match end {
@@ -152,7 +156,7 @@ fn pass(session: &mut Session<'_>, pace: &mut Pace, asleep: bool) -> Result<Pass
             StepEnd::More => return Ok(Pass::Found(session.taken)),
             StepEnd::Done if session.taken.bytes != 0 => return Ok(Pass::Found(session.taken)),
             // A block that became free during the pass and is too young.
-            StepEnd::Done if asleep && pace.wait().is_some() => return Ok(Pass::Left),
+            StepEnd::Done if asleep && delay.wait().is_some() => return Ok(Pass::Left),
             StepEnd::Done => return Ok(Pass::Nothing),
             StepEnd::Missed => return Ok(Pass::Missed),
             StepEnd::Failed(error) => {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// The time in which all guests together must answer. A guest that needs more, because its run is
 /// stopped or the host is busy, counts as silent. It gets no further request until it has answered.
-const PATIENCE: Duration = Duration::from_millis(700);
+const TIMEOUT: Duration = Duration::from_millis(700);
 /// The largest number of guests that are queried.
 const GUESTS_MAX: usize = 1024;
 const NAME_MAX: usize = 64;
@@ -103,10 +103,10 @@ impl Fleet {
     }
 
     /// Connects to new guests and asks all guests for their figures. Returns a presence for each
-    /// guest. Guests that have ended are left out. Waits at most [`PATIENCE`].
+    /// guest. Guests that have ended are left out. Waits at most [`TIMEOUT`].
     pub(crate) fn figures(&mut self) -> BTreeMap<GuestId, Presence> {
         self.discover();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut presences = BTreeMap::new();
         let mut gone = Vec::new();
         // All guests get the request before the first answer is awaited. A guest with an unanswered
@@ -150,7 +150,7 @@ impl Fleet {
         }
         let answer = connection
             .send(&request)
-            .and_then(|()| connection.receive(Instant::now() + PATIENCE));
+            .and_then(|()| connection.receive(Instant::now() + TIMEOUT));
         match answer {
             Ok(body) => body,
             Err(_) => {
@@ -171,7 +171,7 @@ impl Fleet {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
         connection.send(&DisksRequest { disks: request })?;
-        match connection.receive(Instant::now() + PATIENCE)? {
+        match connection.receive(Instant::now() + TIMEOUT)? {
             Some(Body::Disks(answer)) => Ok(answer),
             Some(Body::Error(why)) => Ok(control::Answer::Error(why)),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
@@ -188,7 +188,7 @@ impl Fleet {
         connection.send(&SetRequest {
             set: Settings { give_back },
         })?;
-        match connection.receive(Instant::now() + PATIENCE)? {
+        match connection.receive(Instant::now() + TIMEOUT)? {
             Some(Body::Set(_)) => Ok(()),
             Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
@@ -202,7 +202,7 @@ impl Fleet {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
         connection.send(&CpusRequest { cpus: wish })?;
-        match connection.receive(Instant::now() + PATIENCE)? {
+        match connection.receive(Instant::now() + TIMEOUT)? {
             Some(Body::Cpus(_)) => Ok(()),
             Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
@@ -220,7 +220,7 @@ impl Fleet {
         connection.send(&ReclaimRequest {
             reclaim: ReclaimStep { step },
         })?;
-        match connection.receive(Instant::now() + PATIENCE)? {
+        match connection.receive(Instant::now() + TIMEOUT)? {
             Some(Body::Reclaim { number }) => Ok(number),
             Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),

@@ -8,8 +8,8 @@
 
 mod block_map;
 mod client;
+mod find;
 mod folder;
-mod meant;
 mod pool_map;
 mod protocol;
 mod published;
@@ -27,4 +27,4 @@ pub(crate) use protocol::{BlockMap, Body, Cell, Figures, Life, Moment, Request};
 pub(crate) use protocol::{Counts, Region};
 pub(crate) use published::harmless;
 pub(crate) use published::{Facts, Published};
-pub(crate) use server::{Known, Registration};
+pub(crate) use server::{Registration, RunParts};

@@ -3,7 +3,7 @@
 //! Each message is one JSON object on a line. A client sends requests, and the run answers them in
 //! order.
 
-use crate::guest::{HugePages, Killed, Standstill};
+use crate::guest::{HugePages, Killed, Stop};
 use crate::machine::KernelKind;
 use crate::qemu::{StoppedBy, Wish};
 use ebb_blk::control;
@@ -136,7 +136,7 @@ pub(crate) struct Figures {
     pub(crate) life: Life,
     /// The cause that stopped the virtual CPUs. `None` while they run.
     #[serde(default)]
-    pub(crate) standstill: Option<Standstill>,
+    pub(crate) standstill: Option<Stop>,
     /// The time at which the guest's CPUs started, in seconds since 1970.
     pub(crate) started_s: f64,
     /// The seconds since then.

@@ -13,7 +13,7 @@ use super::published::Published;
 use super::socket::Listening;
 use crate::machine::GiveBack;
 use crate::qemu::{StoppedBy, Wish};
-use crate::reclaim::{Asked, FreeMemory, Standing, stands_still};
+use crate::reclaim::{FreeMemory, PauseWatcher, ReclaimQueue, stopped_reason};
 use crate::streams::Control;
 use crate::text::Terminal;
 use ebb_blk::server::Server as Disks;
@@ -41,7 +41,7 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// The parts of a run that requests can reach.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct RunParts {
     /// The guest's figures and curve.
     pub(crate) published: Arc<Published>,
     /// Produces the map, if the guest's kernel has an allocator that the host can read.
@@ -54,9 +54,9 @@ pub(crate) struct Known {
     /// that.
     pub(crate) free_memory: Option<Arc<FreeMemory>>,
     /// The thread that performs reclaim steps. `None` if the guest cannot be asked for memory.
-    pub(crate) asked: Option<Arc<Asked>>,
+    pub(crate) reclaim_queue: Option<Arc<ReclaimQueue>>,
     /// The state of the virtual CPUs: running or stopped.
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) pause_watcher: Arc<PauseWatcher>,
 }
 
 /// The entry of a run in the registry. Dropping it ends the thread and removes the socket.
@@ -70,7 +70,7 @@ impl Registration {
     /// Registers this run. A new thread creates the socket and answers requests, so the guest's
     /// start does not wait. If registration fails, the run goes on without it. The reason is
     /// written to `verbose`. Returns `None` if the thread cannot be started.
-    pub(crate) fn start(known: Known, verbose: Option<Arc<Terminal>>) -> Option<Self> {
+    pub(crate) fn start(parts: RunParts, verbose: Option<Arc<Terminal>>) -> Option<Self> {
         let told = verbose.clone();
         let started = UnixStream::pair().and_then(|(stop, stopped)| {
             let body = move || {
@@ -84,7 +84,7 @@ impl Registration {
                             verbose.as_ref(),
                             &format!("listening on {}", path.display()),
                         );
-                        Server::new(listening, known).serve(&stopped);
+                        Server::new(listening, parts).serve(&stopped);
                     }
                     Err(error) => tell(verbose.as_ref(), &unseen(&error)),
                 }
@@ -150,17 +150,17 @@ enum Stays {
 
 struct Server {
     listening: Listening,
-    known: Known,
+    parts: RunParts,
     map: Option<(Instant, Rc<[u8]>)>,
     clients: Vec<Client>,
     listen_again: Instant,
 }
 
 impl Server {
-    fn new(listening: Listening, known: Known) -> Self {
+    fn new(listening: Listening, parts: RunParts) -> Self {
         Self {
             listening,
-            known,
+            parts,
             map: None,
             clients: Vec::with_capacity(CLIENTS_MAX),
             listen_again: Instant::now(),
@@ -303,7 +303,7 @@ impl Server {
 
     fn answer(&mut self, line: &[u8], now: Instant) -> Rc<[u8]> {
         if let Ok(DisksRequest { disks: request }) = serde_json::from_slice(line) {
-            return match &self.known.disks {
+            return match &self.parts.disks {
                 Some(disks) => protocol::line(Body::Disks(disks.perform(&request))).into(),
                 None => error("this guest has no disks".to_owned()),
             };
@@ -317,7 +317,7 @@ impl Server {
         if let Ok(CpusRequest { cpus: wish }) = serde_json::from_slice(line) {
             return self.cpus(wish);
         }
-        let published = &self.known.published;
+        let published = &self.parts.published;
         let body = match serde_json::from_slice(line) {
             Ok(Request::Figures) => Body::Figures(Box::new(published.figures())),
             Ok(Request::History { after_ms }) => Body::History(published.history(after_ms)),
@@ -334,16 +334,16 @@ impl Server {
             let known = GiveBack::ALL.map(GiveBack::name).join(", ");
             return error(format!("give_back is one of: {known}"));
         };
-        let Some(control) = &self.known.control else {
+        let Some(control) = &self.parts.control else {
             return error("only a guest with the Ebb kernel changes its mode".to_owned());
         };
         if mode == GiveBack::Shared
-            && let Some(Err(why)) = self.known.free_memory.as_ref().map(|free| free.check())
+            && let Some(Err(why)) = self.parts.free_memory.as_ref().map(|free| free.check())
         {
             return error(why.to_string());
         }
         control.give_back(mode);
-        self.known.standing.set_give_back(mode);
+        self.parts.pause_watcher.set_give_back(mode);
         let set = Settings {
             give_back: mode.name().to_owned(),
         };
@@ -353,7 +353,7 @@ impl Server {
     /// Asks QEMU to stop or resume the virtual CPUs. The answer only confirms the request. The
     /// figures show the result.
     fn cpus(&self, wish: Wish) -> Rc<[u8]> {
-        let vcpus = self.known.standing.vcpus();
+        let vcpus = self.parts.pause_watcher.vcpus();
         if vcpus.look() == Some(StoppedBy::Signal) {
             return error(StoppedBy::BY_SIGNAL.to_owned());
         }
@@ -366,23 +366,23 @@ impl Server {
     /// Starts a reclaim step by its name. The answer has the number of the request. The figures
     /// show when it is done.
     fn reclaim(&self, name: &str) -> Rc<[u8]> {
-        let Some(asked) = &self.known.asked else {
+        let Some(queue) = &self.parts.reclaim_queue else {
             return error(
                 "a guest whose instructions are counted is not asked for memory".to_owned(),
             );
         };
-        let Some(step) = asked.steps().iter().find(|step| step.name() == name) else {
-            let known: Vec<_> = asked.steps().iter().map(|step| step.name()).collect();
+        let Some(step) = queue.steps().iter().find(|step| step.name() == name) else {
+            let known: Vec<_> = queue.steps().iter().map(|step| step.name()).collect();
             return error(format!(
                 "a step of this guest is one of: {}",
                 known.join(", ")
             ));
         };
-        let stopped_by = self.known.standing.vcpus().look();
-        if let (Some(by), false) = (stopped_by, asked.is_the_hosts(*step)) {
-            return error(format!("step `{name}`: {}", stands_still(by)));
+        let stopped_by = self.parts.pause_watcher.vcpus().look();
+        if let (Some(by), false) = (stopped_by, queue.is_done_by_host(*step)) {
+            return error(format!("step `{name}`: {}", stopped_reason(by)));
         }
-        match asked.ask(*step) {
+        match queue.ask(*step) {
             Some(number) => protocol::line(Body::Reclaim { number }).into(),
             None => {
                 error("the guest has been asked for too much already; try again later".to_owned())
@@ -396,7 +396,7 @@ impl Server {
         {
             return Rc::clone(map);
         }
-        let Some(mapper) = &self.known.mapper else {
+        let Some(mapper) = &self.parts.mapper else {
             return error("only a guest with the Ebb kernel has a map".to_owned());
         };
         let map: Rc<[u8]> = match mapper.map() {

@@ -41,16 +41,16 @@ impl Running {
         let name = name.file_name().unwrap().to_str().unwrap().to_owned();
         let published = Arc::new(Published::new(facts));
         let thread = thread::spawn(move || {
-            let known = Known {
+            let parts = RunParts {
                 published,
                 mapper: None,
                 disks: None,
                 control: kernel_listens.then(Arc::default),
                 free_memory: None,
-                asked: None,
-                standing: Standing::of_test(),
+                reclaim_queue: None,
+                pause_watcher: PauseWatcher::of_test(),
             };
-            Server::new(listening, known).serve(&stopped);
+            Server::new(listening, parts).serve(&stopped);
         });
         Self {
             scratch,

@@ -6,7 +6,7 @@
 
 use super::program::Programs;
 use crate::archive::{Budget, GuestPath, Initramfs, Node, Source, nul_terminated};
-use crate::confine::Cage;
+use crate::confine::QemuSandbox;
 use crate::failure::{Failure, describe};
 use crate::guest::{Kernel, Stage};
 use crate::machine::{Accel, AccelChoice, Machine};
@@ -65,14 +65,14 @@ pub(crate) fn choose(
     machine: Machine,
     kernel: &dyn Kernel,
     programs: &Programs,
-    cage: &Cage,
+    sandbox: &QemuSandbox,
 ) -> Result<Choice, Failure> {
     let tcg = |reason: &str| Choice {
         accel: Accel::Tcg,
         reason: reason.to_owned(),
         qemu: programs.any.clone(),
     };
-    let small = || small_that_boots(machine, kernel, programs, cage);
+    let small = || small_that_boots(machine, kernel, programs, sandbox);
     match choice {
         AccelChoice::Tcg => Ok(tcg("asked for")),
         AccelChoice::Auto if icount => Ok(tcg("--icount needs it")),
@@ -87,7 +87,7 @@ pub(crate) fn choose(
         AccelChoice::Auto => match open_device() {
             Err(error) => Ok(tcg(&format!("{DEVICE}: {error}"))),
             Ok(()) => {
-                let mut choice = remembered_probe(machine, kernel, &programs.any, "", cage);
+                let mut choice = remembered_probe(machine, kernel, &programs.any, "", sandbox);
                 if choice.accel == Accel::Kvm
                     && let Some(qemu) = small()
                 {
@@ -105,10 +105,10 @@ fn small_that_boots(
     machine: Machine,
     kernel: &dyn Kernel,
     programs: &Programs,
-    cage: &Cage,
+    sandbox: &QemuSandbox,
 ) -> Option<PathBuf> {
     let qemu = programs.small.as_deref()?;
-    let choice = remembered_probe(machine, kernel, qemu, "-small", cage);
+    let choice = remembered_probe(machine, kernel, qemu, "-small", sandbox);
     (choice.accel == Accel::Kvm).then_some(choice.qemu)
 }
 
@@ -124,7 +124,7 @@ fn remembered_probe(
     kernel: &dyn Kernel,
     qemu: &Path,
     name: &str,
-    cage: &Cage,
+    sandbox: &QemuSandbox,
 ) -> Choice {
     let host = identity(machine, kernel, qemu);
     let cache = cache();
@@ -134,7 +134,7 @@ fn remembered_probe(
         .and_then(|folder| recall(folder, &file))
         .filter(|verdict| verdict.host == host);
     let verdict = remembered.unwrap_or_else(|| {
-        let result = probe(machine, kernel, qemu, cage);
+        let result = probe(machine, kernel, qemu, sandbox);
         let works = result.is_ok();
         let reason = result
             .err()
@@ -219,14 +219,19 @@ fn remember(folder: &OwnFolder, name: &str, verdict: &Verdict) -> io::Result<()>
 ///
 /// # Errors
 /// Returns the reason as text if the guest fails, or does not answer in time.
-fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Result<(), String> {
+fn probe(
+    machine: Machine,
+    kernel: &dyn Kernel,
+    qemu: &Path,
+    sandbox: &QemuSandbox,
+) -> Result<(), String> {
     let text = |error: Failure| format!("the probe failed: {}", error.cause());
     let archive = archive(kernel).map_err(text)?;
     let wanted = kernel.probe();
     let cpus = 2;
     let spec = Spec {
         qemu,
-        cage,
+        sandbox,
         kernel: kernel.bytes(),
         dialect: kernel.dialect(),
         machine,
@@ -250,14 +255,14 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Res
         vm.qemu.handle().kill();
         because(format!("the probe failed: {error}"), &mut vm.qemu)
     })?;
-    let deadline = Instant::now() + wanted.patience;
+    let deadline = Instant::now() + wanted.timeout;
     let guest = kernel.guest(&vm.ram, cpus, false);
     vm.monitor
-        .inquiries()
+        .sender()
         .map_err(|error| format!("the probe failed: {error}"))
-        .and_then(|inquiries| {
+        .and_then(|monitor_sender| {
             Arc::clone(&guest)
-                .attend(&vm.control, inquiries)
+                .attend(&vm.control, monitor_sender)
                 .map_err(|error| text(Failure::setup("listening to the guest")(error)))
         })?;
     // Kills QEMU as soon as it stops the guest for an internal error, the usual sign of a broken
@@ -287,7 +292,7 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, cage: &Cage) -> Res
             return Err(because(what, &mut vm.qemu));
         }
         if Instant::now() >= deadline {
-            let seconds = wanted.patience.as_secs();
+            let seconds = wanted.timeout.as_secs();
             vm.qemu.handle().kill();
             let what = format!("the kernel does not boot on KVM here within {seconds} s");
             return Err(because(what, &mut vm.qemu));

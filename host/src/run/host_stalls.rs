@@ -64,7 +64,7 @@ impl Stalls {
 
 /// Sends the host's memory stalls to one guest.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct StallReporter {
     stalls: Stalls,
     to: Arc<Control>,
     /// The host's totals when they were last read.
@@ -75,7 +75,7 @@ pub(super) struct Telling {
     grew: Option<Instant>,
 }
 
-impl Telling {
+impl StallReporter {
     /// Prepares to send stalls to the guest behind `to`. Returns `None` if the host does not count
     /// stalls.
     pub(super) fn new(to: Arc<Control>) -> Option<Self> {
@@ -167,26 +167,26 @@ mod tests {
             Some(Request::Pressure { some, full }) => [some, full],
             other => panic!("{other:?}"),
         };
-        let mut telling = Telling::of(&path, Arc::clone(&control)).unwrap();
+        let mut reporter = StallReporter::of(&path, Arc::clone(&control)).unwrap();
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        assert_eq!(telling.wait(), None);
+        assert_eq!(reporter.wait(), None);
         // A minute of stalls outside of an episode is cut to the limit.
         write(&path, 61_000_000, 5_500);
-        telling.begin(at(0));
+        reporter.begin(at(0));
         assert_eq!(told(), [10_000, 5_000]);
-        assert_eq!(telling.wait(), Some(INTERVAL));
+        assert_eq!(reporter.wait(), Some(INTERVAL));
         write(&path, 61_070_000, 5_500);
-        telling.sample(at(100));
+        reporter.sample(at(100));
         assert_eq!(told(), [80_000, 5_000]);
-        telling.sample(at(1_099));
-        assert!(telling.wait().is_some());
-        telling.sample(at(1_100));
-        assert_eq!(telling.wait(), None);
+        reporter.sample(at(1_099));
+        assert!(reporter.wait().is_some());
+        reporter.sample(at(1_100));
+        assert_eq!(reporter.wait(), None);
         // During an episode an event sends all of the growth, like a sample.
-        telling.begin(at(5_000));
+        reporter.begin(at(5_000));
         write(&path, 61_970_000, 5_500);
-        telling.begin(at(5_500));
+        reporter.begin(at(5_500));
         assert_eq!(told(), [980_000, 5_000]);
         std::fs::remove_file(&path).unwrap();
         control.end();

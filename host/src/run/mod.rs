@@ -76,7 +76,7 @@ const CPUS_DEFAULT_MAX: u32 = 8;
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
     // Both start helper processes, which get ready while this process goes on.
-    let cage = Preparation::begin(options.unconfined);
+    let sandbox = Preparation::begin(options.unconfined);
     let examiner = Examiner::begin();
     let ram = ram_of(options, memory)?;
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
@@ -137,9 +137,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     initramfs.write(&archive, kernel.alignment(), budget)?;
     // Closes the host files that it holds open.
     drop(initramfs);
-    let cage = cage.finish(ram.backing().advice(memory.bytes()))?;
+    let sandbox = sandbox.finish(ram.backing().advice(memory.bytes()))?;
     if !options.quiet {
-        for (measure, why) in cage.missing() {
+        for (measure, why) in sandbox.missing() {
             stderr::say(&format!(
                 "ebb: this host confines QEMU without {measure}: {why}"
             ));
@@ -155,13 +155,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
             options.machine,
             !options.disks.is_empty(),
         ),
-        &cage,
+        &sandbox,
     )?;
     let images: Vec<_> = options.disks.iter().map(|disk| disk.0.clone()).collect();
     let disks = Disks::new(&images)?;
     let spec = Spec {
         qemu: &choice.qemu,
-        cage: &cage,
+        sandbox: &sandbox,
         kernel: kernel.bytes(),
         dialect: kernel.dialect(),
         machine: options.machine,
@@ -194,7 +194,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         outs: outs.as_ref(),
         root,
         volumes,
-        privileges: privileges::needed(options, &listed, outs.as_ref(), &disks, &cage),
+        privileges: privileges::needed(options, &listed, outs.as_ref(), &disks, &sandbox),
     };
     session::run(options, &plan, &archive, &choice)
 }

@@ -7,10 +7,10 @@
 //! repeated dropping of caches and compaction gains nothing.
 
 use super::delivery::spawn;
-use super::host_stalls::Telling;
+use super::host_stalls::StallReporter;
 use crate::failure::Failure;
 use crate::machine::GiveBack;
-use crate::reclaim::{Asked, FreeMemory, Standing};
+use crate::reclaim::{FreeMemory, PauseWatcher, ReclaimQueue};
 use ebb_blk::pressure::registry::Waker;
 use ebb_blk::pressure::source::Watch;
 use ebb_blk::pressure::{ReclaimMemory, Registry, Source, watch};
@@ -31,13 +31,13 @@ const CALM: Duration = Duration::from_secs(5);
 
 /// The next reclaim step while memory pressure lasts.
 #[derive(Debug)]
-struct Lasting {
+struct StepSequence {
     steps: &'static [Reclaim],
     last: Option<Micros>,
     taken: usize,
 }
 
-impl Lasting {
+impl StepSequence {
     /// Returns the step for `event`. Returns `None` if all steps were taken since the host was last
     /// calm.
     fn step(&mut self, event: Micros) -> Option<Reclaim> {
@@ -54,27 +54,27 @@ impl Lasting {
 /// Gives the idle memory of one guest to the host when there is pressure.
 #[derive(Debug)]
 pub(super) struct Idle {
-    standing: Arc<Standing>,
-    asked: Arc<Asked>,
+    pause_watcher: Arc<PauseWatcher>,
+    reclaim_queue: Arc<ReclaimQueue>,
     /// Takes free memory without the guest's help. `None` where the host cannot read the guest's
     /// allocator.
     free_memory: Option<Arc<FreeMemory>>,
-    lasting: Lasting,
+    sequence: StepSequence,
 }
 
 impl Idle {
-    /// Creates the source of idle memory for a guest. `asked` runs the reclaim steps.
+    /// Creates the source of idle memory for a guest. `reclaim_queue` runs the reclaim steps.
     pub(super) fn new(
-        standing: Arc<Standing>,
-        asked: Arc<Asked>,
+        pause_watcher: Arc<PauseWatcher>,
+        reclaim_queue: Arc<ReclaimQueue>,
         free_memory: Option<Arc<FreeMemory>>,
     ) -> Self {
-        let steps = asked.steps();
+        let steps = reclaim_queue.steps();
         Self {
-            standing,
-            asked,
+            pause_watcher,
+            reclaim_queue,
             free_memory,
-            lasting: Lasting {
+            sequence: StepSequence {
                 steps,
                 last: None,
                 taken: 0,
@@ -86,10 +86,10 @@ impl Idle {
 impl ReclaimMemory for Idle {
     fn reclaim_memory(&mut self, event: Micros) {
         // The user has asked for a guest that keeps its memory.
-        if self.standing.give_back() == GiveBack::Off {
+        if self.pause_watcher.give_back() == GiveBack::Off {
             return;
         }
-        let stands_still = self.standing.vcpus().look().is_some();
+        let stands_still = self.pause_watcher.vcpus().look().is_some();
         let taken = |memory: &Arc<FreeMemory>| memory.reclaim(u64::MAX).is_ok();
         if stands_still {
             // This costs the guest no time. The steps need its CPUs, so they wait until it runs.
@@ -99,11 +99,11 @@ impl ReclaimMemory for Idle {
         // Paused guests lose no time by giving memory, so they give first.
         thread::sleep(AFTER_OTHERS);
         let taken = self.free_memory.as_ref().is_some_and(taken);
-        match self.lasting.step(event) {
+        match self.sequence.step(event) {
             // The free memory has been taken above.
             Some(Reclaim::Free) if taken => {}
             // The result is not awaited. If too many requests wait already, this one is dropped.
-            Some(step) => drop(self.asked.ask(step)),
+            Some(step) => drop(self.reclaim_queue.ask(step)),
             None => {}
         }
     }
@@ -152,14 +152,14 @@ pub(super) struct Pressure {
 
 impl Pressure {
     /// Starts the thread. On each event of `watcher` it takes memory by `idle`, and sends stalls by
-    /// `telling` if there is one.
+    /// `reporter` if there is one.
     ///
     /// # Errors
     /// Fails if the host has no descriptor or thread left.
     pub(super) fn start(
         watcher: &Watcher,
         mut idle: Idle,
-        mut telling: Option<Telling>,
+        mut reporter: Option<StallReporter>,
     ) -> Result<Self, Failure> {
         let mut registration = watcher.registry.register("guest").map_err(cannot)?;
         let waker = registration.waker();
@@ -168,19 +168,19 @@ impl Pressure {
         let thread = spawn("idle memory", move || {
             // Acquire pairs with the Release store in `drop`.
             while !stop.load(Ordering::Acquire) {
-                let wait = telling.as_ref().and_then(Telling::wait);
+                let wait = reporter.as_ref().and_then(StallReporter::wait);
                 let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
                 let mut fds = [PollFd::new(&registration, PollFlags::IN)];
                 match poll(&mut fds, wait.as_ref()) {
                     Ok(0) => {
-                        if let Some(telling) = &mut telling {
-                            telling.sample(Instant::now());
+                        if let Some(reporter) = &mut reporter {
+                            reporter.sample(Instant::now());
                         }
                     }
                     Ok(_) => {
                         // The stalls are sent first, because the reclaim below takes a while.
-                        if let Some(telling) = &mut telling {
-                            telling.begin(Instant::now());
+                        if let Some(reporter) = &mut reporter {
+                            reporter.begin(Instant::now());
                         }
                         let _ = registration.deliver(&mut idle);
                     }
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_step_is_taken_once_until_the_host_is_calm() {
         let all = crate::reclaim::steps(KernelKind::Linux);
-        let mut lasting = Lasting {
+        let mut sequence = StepSequence {
             steps: all,
             last: None,
             taken: 0,
@@ -225,12 +225,12 @@ mod tests {
         let mut now = Micros(7);
         let mut steps = Vec::new();
         for _ in 0..6 {
-            steps.push(lasting.step(now));
+            steps.push(sequence.step(now));
             now = now + second;
         }
         assert_eq!(steps[..2], [Some(Reclaim::Free), Some(Reclaim::Cache)]);
         assert_eq!(steps[2..], [None; 4]);
-        assert_eq!(lasting.step(now + CALM), Some(Reclaim::Free));
-        assert_eq!(lasting.step(now + CALM + second), Some(Reclaim::Cache));
+        assert_eq!(sequence.step(now + CALM), Some(Reclaim::Free));
+        assert_eq!(sequence.step(now + CALM + second), Some(Reclaim::Cache));
     }
 }

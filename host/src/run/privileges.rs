@@ -5,7 +5,7 @@ use super::out::Outs;
 use super::root::RootChoice;
 use super::volumes::VolumeOption;
 use crate::blk::Disks;
-use crate::confine::{Cage, Privileges};
+use crate::confine::{Privileges, QemuSandbox};
 use crate::system::opened::own_path;
 use ebb_blk::image::Location;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ pub(super) fn needed(
     volumes: &[VolumeOption],
     outs: Option<&Outs>,
     disks: &Disks,
-    cage: &Cage,
+    sandbox: &QemuSandbox,
 ) -> Privileges {
     let shows_others = match options.root() {
         RootChoice::Nothing => false,
@@ -36,7 +36,7 @@ pub(super) fn needed(
         writes: volumes.iter().any(|volume| !volume.read_only)
             || outs.is_some_and(Outs::go_to_others)
             || disks.into_iter().any(|is_anothers| is_anothers),
-        changes_user: cage.changes_user(),
+        changes_user: sandbox.changes_user(),
     }
 }
 

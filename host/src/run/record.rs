@@ -134,7 +134,7 @@ impl Record {
         self.kernel_arguments = kernel_arguments.to_owned();
     }
 
-    /// Adds the results of the run. `stood_still` is the time for which the guest was paused or
+    /// Adds the results of the run. `stopped` is the time for which the guest was paused or
     /// stopped.
     pub(crate) fn ended_with(
         &mut self,
@@ -142,7 +142,7 @@ impl Record {
         started: Option<Started>,
         cpu: Option<CpuTime>,
         status: Option<WaitStatus>,
-        stood_still: Duration,
+        stopped: Duration,
     ) {
         let seconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e6;
         self.memory = summary.memory;
@@ -153,7 +153,7 @@ impl Record {
         self.ended_guest_s = summary.ended.map(|ended| ended.as_secs_f64());
         self.faults = summary.faults;
         self.wall_s = seconds(summary.ran);
-        self.stood_still_s = seconds(stood_still);
+        self.stood_still_s = seconds(stopped);
         self.qemu_cpu_seconds = cpu.map(|cpu| CpuRecord {
             user: seconds(cpu.user),
             system: seconds(cpu.system),

@@ -2,7 +2,7 @@
 
 use crate::guest::{Guest, Sample, Stage};
 use crate::qemu::GuestRam;
-use crate::reclaim::{Asked, FreeMemory, Standing};
+use crate::reclaim::{FreeMemory, PauseWatcher, ReclaimQueue};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ pub(crate) struct Sampler {
     ram: Arc<GuestRam>,
     guest: Arc<dyn Guest>,
     free_memory: Option<Arc<FreeMemory>>,
-    asked: Option<Arc<Asked>>,
-    standing: Arc<Standing>,
+    reclaim_queue: Option<Arc<ReclaimQueue>>,
+    pause_watcher: Arc<PauseWatcher>,
     started: Instant,
 }
 
@@ -24,15 +24,15 @@ impl Sampler {
         ram: Arc<GuestRam>,
         guest: Arc<dyn Guest>,
         free_memory: Option<Arc<FreeMemory>>,
-        asked: Option<Arc<Asked>>,
-        standing: Arc<Standing>,
+        reclaim_queue: Option<Arc<ReclaimQueue>>,
+        pause_watcher: Arc<PauseWatcher>,
     ) -> Self {
         Self {
             ram,
             guest,
             free_memory,
-            asked,
-            standing,
+            reclaim_queue,
+            pause_watcher,
             started: Instant::now(),
         }
     }
@@ -43,8 +43,8 @@ impl Sampler {
     }
 
     /// Returns whether the guest's CPUs run, and what stopped them.
-    pub(crate) fn standing(&self) -> &Standing {
-        &self.standing
+    pub(crate) fn pause_watcher(&self) -> &PauseWatcher {
+        &self.pause_watcher
     }
 
     /// Returns the time and the resident memory now. Returns `None` while the program has not
@@ -60,10 +60,16 @@ impl Sampler {
     /// Takes a sample of all figures.
     pub(crate) fn sample(&self) -> Sample {
         let at = self.started.elapsed();
-        let reclaimed = self.asked.as_ref().map(|asked| asked.done());
-        let reclaim_failed = self.asked.as_ref().map(|asked| asked.failed());
-        let standstill = self.standing.standstill();
-        let set = self.standing.give_back_set();
+        let reclaimed = self
+            .reclaim_queue
+            .as_ref()
+            .map(|reclaim_queue| reclaim_queue.done());
+        let reclaim_failed = self
+            .reclaim_queue
+            .as_ref()
+            .map(|reclaim_queue| reclaim_queue.failed());
+        let standstill = self.pause_watcher.standstill();
+        let set = self.pause_watcher.give_back_set();
         let taken = self.free_memory.as_ref();
         let taken = taken.map(|memory| memory.sums().bytes);
         let told = self.guest.look();

@@ -6,18 +6,18 @@
 
 use super::accel::Choice;
 use super::delivery::{Outputs, spawn};
-use super::host_stalls::Telling;
+use super::host_stalls::StallReporter;
 use super::options::RunOptions;
 use super::out::{Copied, Outs};
 use super::pressure::{Idle, Pressure, Watcher};
 use super::record::{Record, RecordFile};
 use super::root::{self, Root};
 use super::sampler::Sampler;
-use super::signals::{self, Signalled, Target};
+use super::signals::{self, RunningVm, Signalled};
 use super::timeline::Timeline;
 use super::unrunnable;
 use super::volumes::Volumes;
-use super::watch::{Seen, Watch};
+use super::watch::{Watch, WatchEnd};
 use crate::blk::Disks;
 use crate::confine::{self, Privileges};
 use crate::failure::{Failure, describe};
@@ -25,8 +25,8 @@ use crate::guest::{Guest, Kernel, Stage, WaitStatus};
 use crate::machine::KernelKind;
 use crate::qemu::{End, Ended, Monitor, Qemu};
 use crate::qemu::{Spec, Vm};
-use crate::reclaim::{self, Asked, FreeMemory, Means, Standing};
-use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
+use crate::reclaim::{self, FreeMemory, PauseWatcher, ReclaimQueue, ReclaimTargets};
+use crate::registry::{Facts as GuestFacts, Mapper, Published, Registration, RunParts};
 use crate::streams::{Control, feed, input_is_empty};
 use crate::text::raw::{Closing, Raw};
 use crate::text::{Log, Terminal, one_line};
@@ -93,8 +93,8 @@ pub(crate) fn run(
     let _closing = Closing;
     let mut session = Session::new(options, plan, choice)?;
     let spec = &plan.spec;
-    let patience = plan.kernel.patience(spec.memory, spec.cpus, spec.icount);
-    let attempts = patience.map_or(1, |patience| patience.attempts);
+    let boot_limits = plan.kernel.boot_limits(spec.memory, spec.cpus, spec.icount);
+    let attempts = boot_limits.map_or(1, |boot_limits| boot_limits.attempts);
     let mut result = None;
     for attempt in 1..=attempts {
         session.record.attempts = attempt;
@@ -240,7 +240,7 @@ impl<'a> Session<'a> {
             let (version, accel, reason) =
                 (&vm.monitor.version, self.choice.accel, &self.choice.reason);
             terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
-            terminal.message(&format!("ebb: {}", plan.spec.cage));
+            terminal.message(&format!("ebb: {}", plan.spec.sandbox));
             let ram = plan.spec.ram;
             let lack = ram.lack().map(|why| format!(" (no huge pages: {why})"));
             let (pages, lack) = (ram.backing(), lack.unwrap_or_default());
@@ -369,7 +369,7 @@ impl<'a> Session<'a> {
         } = plan;
         let options = self.options;
         let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
-        let started = |qemu| self.signalled.aim_at_start(qemu);
+        let started = |qemu| self.signalled.set_starting(qemu);
         let vm = Vm::new(spec, archive, disks.attach()?, verbose.clone(), started)?;
         self.announce(plan, &vm, verbose.as_deref());
         let Vm {
@@ -389,13 +389,13 @@ impl<'a> Session<'a> {
         } = vm;
         let guest = kernel.guest(&ram, spec.cpus, spec.icount);
         let control = Arc::new(Control::default());
-        self.signalled.aim(Target {
+        self.signalled.set_running(RunningVm {
             control: Arc::clone(&control),
             guest: Arc::clone(&guest),
             qemu: qemu.handle(),
             vcpus: Arc::clone(&vcpus),
         });
-        let inquiries = monitor.inquiries().map_err(|source| Failure::Setup {
+        let monitor_sender = monitor.sender().map_err(|source| Failure::Setup {
             what: "asking QEMU",
             source,
         })?;
@@ -419,7 +419,7 @@ impl<'a> Session<'a> {
             let source = files.as_ref().map(|files| files.source(Box::new(tell)));
             let source = source.transpose();
             let source = source.map_err(Failure::setup("the guest's root"))?;
-            let volumes = volumes.as_ref().map(Volumes::again).transpose();
+            let volumes = volumes.as_ref().map(Volumes::try_clone).transpose();
             let volumes = volumes.map_err(Failure::setup("the guest's volumes"))?;
             let ram = Arc::clone(&ram);
             let terminal = Arc::clone(&self.terminal);
@@ -439,7 +439,7 @@ impl<'a> Session<'a> {
             }
         })?;
         Arc::clone(&guest)
-            .attend(&control_port, inquiries)
+            .attend(&control_port, monitor_sender)
             .map_err(Failure::setup("listening to the guest"))?;
         let free_memory = kernel.shows_metadata().then(|| {
             let (ram, guest) = (Arc::clone(&ram), Arc::clone(&guest));
@@ -462,7 +462,7 @@ impl<'a> Session<'a> {
 
         // With `--icount` the figures must not depend on what the host does.
         let taken = free_memory.clone().filter(|_| !spec.icount);
-        let standing = Standing::start(
+        let pause_watcher = PauseWatcher::start(
             Arc::clone(&vcpus),
             Arc::clone(&ram),
             Arc::clone(&guest),
@@ -470,32 +470,35 @@ impl<'a> Session<'a> {
             options.give_back(),
             verbose.clone(),
         );
-        let standing = standing.map_err(Failure::setup("following the guest"))?;
-        let asked = if spec.icount {
+        let pause_watcher = pause_watcher.map_err(Failure::setup("following the guest"))?;
+        let reclaim_queue = if spec.icount {
             None
         } else {
-            let means = Means {
+            let targets = ReclaimTargets {
                 kernel: kernel.kind(),
                 guest: Arc::clone(&guest),
                 control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
                 free_memory: free_memory.clone(),
-                standing: Arc::clone(&standing),
+                pause_watcher: Arc::clone(&pause_watcher),
                 monitor: second_monitor,
                 shown: verbose.clone(),
             };
-            let asked = Asked::start(means);
-            Some(Arc::new(asked.map_err(Failure::setup("asking the guest"))?))
+            let reclaim_queue = ReclaimQueue::start(targets);
+            Some(Arc::new(
+                reclaim_queue.map_err(Failure::setup("asking the guest"))?,
+            ))
         };
-        let watched = asked.as_ref().zip(self.watcher.as_ref());
-        let pressure = watched.and_then(|(asked, watcher)| {
-            let (standing, asked) = (Arc::clone(&standing), Arc::clone(asked));
-            let wanted = Idle::new(standing, asked, free_memory.clone());
+        let watched = reclaim_queue.as_ref().zip(self.watcher.as_ref());
+        let pressure = watched.and_then(|(reclaim_queue, watcher)| {
+            let (pause_watcher, reclaim_queue) =
+                (Arc::clone(&pause_watcher), Arc::clone(reclaim_queue));
+            let wanted = Idle::new(pause_watcher, reclaim_queue, free_memory.clone());
             let is_told = kernel.kind() == KernelKind::Ebb;
-            let telling = is_told.then(|| Telling::new(Arc::clone(&control)));
-            let started = Pressure::start(watcher, wanted, telling.flatten());
+            let reporter = is_told.then(|| StallReporter::new(Arc::clone(&control)));
+            let started = Pressure::start(watcher, wanted, reporter.flatten());
             unless_failed(started, options, &self.terminal)
         });
-        let known = Known {
+        let parts = RunParts {
             published: self.published(plan),
             mapper: kernel
                 .shows_metadata()
@@ -503,11 +506,11 @@ impl<'a> Session<'a> {
             disks: plan.disks.server(),
             control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
             free_memory: free_memory.clone(),
-            asked: asked.clone(),
-            standing: Arc::clone(&standing),
+            reclaim_queue: reclaim_queue.clone(),
+            pause_watcher: Arc::clone(&pause_watcher),
         };
-        let published = Arc::clone(&known.published);
-        let registration = Registration::start(known, verbose.clone());
+        let published = Arc::clone(&parts.published);
+        let registration = Registration::start(parts, verbose.clone());
         let mut watch = Watch::new(
             options,
             &self.terminal,
@@ -515,22 +518,22 @@ impl<'a> Session<'a> {
                 ram,
                 Arc::clone(&guest),
                 free_memory.clone(),
-                asked,
-                standing,
+                reclaim_queue,
+                pause_watcher,
             ),
             self.timeline.take(),
             spec.memory,
             published,
             boot_files,
         );
-        let patience = kernel.patience(spec.memory, spec.cpus, spec.icount);
-        let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;
+        let boot_limits = kernel.boot_limits(spec.memory, spec.cpus, spec.icount);
+        let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, boot_limits)?;
         // Removes the control socket before a signal may end `ebb` immediately.
         drop(registration);
         vcpus.end();
         drop(pressure);
         control.end();
-        if seen == Seen::Hung {
+        if seen == WatchEnd::Hung {
             qemu.handle().kill();
             // Its sockets close, which ends the threads of this attempt.
             drop(qemu);
@@ -562,9 +565,9 @@ impl<'a> Session<'a> {
             Some(Stage::Exited(status)) => Some(status),
             _ => None,
         };
-        let stood_still = vcpus.stood_still();
+        let stopped = vcpus.total_stopped();
         self.record
-            .ended_with(&summary, started, cpu, status, stood_still);
+            .ended_with(&summary, started, cpu, status, stopped);
         for remark in copied.remarks.iter().filter(|_| !options.quiet) {
             self.terminal.message(&format!("ebb: {remark}"));
         }
@@ -595,8 +598,8 @@ impl<'a> Session<'a> {
             return Ok(Attempt::Ended(Err(Failure::Timeout { after })));
         }
         let how = match seen {
-            Seen::Ended(ended) => ended,
-            Seen::Hung => Ended::Exit(0),
+            WatchEnd::Ended(ended) => ended,
+            WatchEnd::Hung => Ended::Exit(0),
         };
         let failure = guest.complaint().map_or_else(
             || self.why(stage, how, &end, &log, &mut qemu),

@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// This number of signals within [`IMPATIENCE`] ends the VM, whatever the program does with them.
-const INSISTENCE: usize = 3;
-const IMPATIENCE: Duration = Duration::from_secs(3);
+/// This number of signals within [`KILL_WINDOW`] ends the VM, whatever the program does with them.
+const KILL_COUNT: usize = 3;
+const KILL_WINDOW: Duration = Duration::from_secs(3);
 /// A second `SIGTERM` within this time counts as the same one. timeout(1) sends it to its child and
 /// then to the child's process group.
-const ECHO: Duration = Duration::from_secs(1);
+const SIGTERM_REPEAT_WINDOW: Duration = Duration::from_secs(1);
 
 /// State that the signal thread shares with the run.
 #[derive(Debug, Default)]
@@ -36,29 +36,29 @@ pub(crate) struct Signalled {
     /// The signal for which the VM was killed, 0 for none.
     killed_by: AtomicI32,
     /// The current target of signals.
-    aim: Mutex<Aim>,
+    target: Mutex<SignalTarget>,
     /// The reason, if the VM was killed while its program ran.
     why: Mutex<Option<String>>,
 }
 
 /// The target of signals.
 #[derive(Debug, Default)]
-enum Aim {
+enum SignalTarget {
     /// There is no VM yet. A signal is remembered and ends the VM when it starts.
     #[default]
     Nowhere,
     /// QEMU has started but does not answer on QMP yet. A signal kills it.
     Starting(Handle),
     /// The VM runs. Signals go to its program.
-    Vm(Target),
+    Vm(RunningVm),
 }
 
 /// The history of signals, by which each further one is judged.
 #[derive(Debug)]
-/// Time from the first `SIGTERM` to the end of the VM.
-struct Patience {
-    /// Times of the latest signals that were forwarded, at most [`INSISTENCE`] − 1.
+struct SignalHistory {
+    /// Time from the first `SIGTERM` to the end of the VM.
     grace: Duration,
+    /// Times of the latest signals that were forwarded, at most [`KILL_COUNT`] − 1.
     recent: VecDeque<Instant>,
     /// When the first `SIGTERM` came.
     asked: Option<Instant>,
@@ -66,7 +66,7 @@ struct Patience {
 
 /// The reaction to a signal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Verdict {
+enum SignalAction {
     /// Forward it to the program.
     Forward,
     /// Forward it to the program, and kill the VM after this time.
@@ -75,48 +75,50 @@ enum Verdict {
     End(String),
 }
 
-impl Patience {
+impl SignalHistory {
     fn new(grace: Duration) -> Self {
         Self {
             grace,
-            recent: VecDeque::with_capacity(INSISTENCE),
+            recent: VecDeque::with_capacity(KILL_COUNT),
             asked: None,
         }
     }
 
     /// Returns the reaction to a `signal` that came at `now`, and remembers the signal.
     ///
-    /// A second `SIGTERM` after [`ECHO`] ends the VM, and so do [`INSISTENCE`] signals within
-    /// [`IMPATIENCE`].
-    fn judge(&mut self, signal: i32, now: Instant) -> Verdict {
+    /// A second `SIGTERM` after [`SIGTERM_REPEAT_WINDOW`] ends the VM, and so do [`KILL_COUNT`]
+    /// signals within [`KILL_WINDOW`].
+    fn next_action(&mut self, signal: i32, now: Instant) -> SignalAction {
         let first = match (signal, self.asked) {
             (SIGTERM, None) => {
                 self.asked = Some(now);
                 true
             }
-            (SIGTERM, Some(asked)) if now.duration_since(asked) < ECHO => return Verdict::Forward,
-            (SIGTERM, Some(_)) => return Verdict::End("SIGTERM came again".into()),
+            (SIGTERM, Some(asked)) if now.duration_since(asked) < SIGTERM_REPEAT_WINDOW => {
+                return SignalAction::Forward;
+            }
+            (SIGTERM, Some(_)) => return SignalAction::End("SIGTERM came again".into()),
             _ => false,
         };
-        if self.recent.len() == INSISTENCE - 1
+        if self.recent.len() == KILL_COUNT - 1
             && let Some(before) = self.recent.pop_front()
-            && now.duration_since(before) <= IMPATIENCE
+            && now.duration_since(before) <= KILL_WINDOW
         {
-            let seconds = IMPATIENCE.as_secs();
-            return Verdict::End(format!("{INSISTENCE} signals came within {seconds} s"));
+            let seconds = KILL_WINDOW.as_secs();
+            return SignalAction::End(format!("{KILL_COUNT} signals came within {seconds} s"));
         }
         self.recent.push_back(now);
         if first {
-            Verdict::ForwardAndWait(self.grace)
+            SignalAction::ForwardAndWait(self.grace)
         } else {
-            Verdict::Forward
+            SignalAction::Forward
         }
     }
 }
 
 /// A running VM as a target of signals.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct RunningVm {
     /// Sends signals to the guest's kernel.
     pub(crate) control: Arc<Control>,
     /// Tells in which stage the guest is.
@@ -127,7 +129,7 @@ pub(crate) struct Target {
     pub(crate) vcpus: Arc<Vcpus>,
 }
 
-impl Target {
+impl RunningVm {
     /// Sends `signal` to the program and resumes a paused guest, which could not handle it
     /// otherwise.
     fn forward(&self, signal: i32) {
@@ -140,40 +142,40 @@ impl Target {
 impl Signalled {
     /// Makes signals kill `qemu` while its VM is being set up. If a signal came earlier, kills it
     /// now.
-    pub(crate) fn aim_at_start(&self, qemu: Handle) {
-        let mut current = self.lock_aim();
+    pub(crate) fn set_starting(&self, qemu: Handle) {
+        let mut current = self.lock_target();
         if self.killed_by().is_some() {
             qemu.kill();
         }
-        *current = Aim::Starting(qemu);
+        *current = SignalTarget::Starting(qemu);
     }
 
     /// Makes signals go to `target`. If a signal came earlier, kills its VM now.
-    pub(crate) fn aim(&self, target: Target) {
-        let mut current = self.lock_aim();
+    pub(crate) fn set_running(&self, target: RunningVm) {
+        let mut current = self.lock_target();
         if self.killed_by().is_some() {
             target.qemu.kill();
         }
-        *current = Aim::Vm(target);
+        *current = SignalTarget::Vm(target);
     }
 
-    fn lock_aim(&self) -> MutexGuard<'_, Aim> {
-        self.aim.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_target(&self) -> MutexGuard<'_, SignalTarget> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the VM that gets `signal`. Returns `None` if there is none yet. In that case
     /// `signal` ends the VM as soon as it exists, except `SIGTSTP` and `SIGWINCH`.
-    fn target(&self, signal: i32) -> Option<Target> {
+    fn target(&self, signal: i32) -> Option<RunningVm> {
         let is_end = signal != SIGTSTP && signal != SIGWINCH;
-        // The signal is remembered under the lock, so that `aim` sees it.
-        match &*self.lock_aim() {
-            Aim::Vm(target) => return Some(target.clone()),
-            Aim::Starting(qemu) if is_end => {
+        // The signal is remembered under the lock, so that `set_running` sees it.
+        match &*self.lock_target() {
+            SignalTarget::Vm(target) => return Some(target.clone()),
+            SignalTarget::Starting(qemu) if is_end => {
                 self.remember(signal);
                 qemu.kill();
             }
-            Aim::Nowhere if is_end => self.remember(signal),
-            Aim::Nowhere | Aim::Starting(_) => {}
+            SignalTarget::Nowhere if is_end => self.remember(signal),
+            SignalTarget::Nowhere | SignalTarget::Starting(_) => {}
         }
         None
     }
@@ -221,7 +223,7 @@ pub(crate) fn catch() -> std::io::Result<Signals> {
 /// Handles each signal in `signals` until `ebb` ends. A program that gets `SIGTERM` has `grace` to
 /// end before its VM is killed.
 pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Duration) {
-    let mut patience = Patience::new(grace);
+    let mut history = SignalHistory::new(grace);
     for signal in signals.forever() {
         let target = shared.target(signal);
         if signal == SIGTSTP {
@@ -246,10 +248,10 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
             kill(signal, shared, &target.qemu);
             continue;
         }
-        match patience.judge(signal, Instant::now()) {
-            Verdict::End(why) => end(signal, shared, &target.qemu, why),
-            Verdict::Forward => target.forward(signal),
-            Verdict::ForwardAndWait(grace) => {
+        match history.next_action(signal, Instant::now()) {
+            SignalAction::End(why) => end(signal, shared, &target.qemu, why),
+            SignalAction::Forward => target.forward(signal),
+            SignalAction::ForwardAndWait(grace) => {
                 target.forward(signal);
                 end_after(grace, signal, shared, &target.qemu);
             }
@@ -298,7 +300,7 @@ fn suspend(qemu: Option<&Handle>) {
     if let Some(qemu) = qemu {
         qemu.pause();
     }
-    raw::cook();
+    raw::restore_temporarily();
     // Returns once `ebb` is continued. If `ebb` cannot be stopped, the VM goes on.
     let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
     // Fails if the terminal is gone, which needs no reaction.
@@ -315,28 +317,32 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(10);
 
     /// Judges signals, given with their times in milliseconds.
-    fn verdicts(signals: &[(i32, u64)]) -> Vec<Verdict> {
-        let mut patience = Patience::new(GRACE);
+    fn actions(signals: &[(i32, u64)]) -> Vec<SignalAction> {
+        let mut history = SignalHistory::new(GRACE);
         let start = Instant::now();
-        let judge =
-            |(signal, at): &(i32, u64)| patience.judge(*signal, start + Duration::from_millis(*at));
-        signals.iter().map(judge).collect()
+        let next_action = |(signal, at): &(i32, u64)| {
+            history.next_action(*signal, start + Duration::from_millis(*at))
+        };
+        signals.iter().map(next_action).collect()
     }
 
     #[test]
     fn a_second_request_to_end_is_the_last_but_not_its_echo() {
-        let told = verdicts(&[(SIGTERM, 0), (SIGTERM, 1), (SIGTERM, 900), (SIGTERM, 1100)]);
-        let wait = Verdict::ForwardAndWait(GRACE);
-        assert_eq!(told[..3], [wait, Verdict::Forward, Verdict::Forward]);
-        assert_eq!(told[3], Verdict::End("SIGTERM came again".into()));
+        let actions = actions(&[(SIGTERM, 0), (SIGTERM, 1), (SIGTERM, 900), (SIGTERM, 1100)]);
+        let wait = SignalAction::ForwardAndWait(GRACE);
+        assert_eq!(
+            actions[..3],
+            [wait, SignalAction::Forward, SignalAction::Forward]
+        );
+        assert_eq!(actions[3], SignalAction::End("SIGTERM came again".into()));
     }
 
     #[test]
     fn other_signals_end_nothing_unless_three_come_at_once() {
         let slow: Vec<_> = (0..20).map(|n| (SIGINT, n * 2000)).collect();
-        assert!(verdicts(&slow).iter().all(|it| *it == Verdict::Forward));
-        let fast = verdicts(&[(SIGINT, 0), (SIGHUP, 1400), (SIGINT, 2900)]);
-        assert_eq!(fast[..2], [Verdict::Forward, Verdict::Forward]);
-        assert!(matches!(&fast[2], Verdict::End(why) if why.contains("3 signals")));
+        assert!(actions(&slow).iter().all(|it| *it == SignalAction::Forward));
+        let fast = actions(&[(SIGINT, 0), (SIGHUP, 1400), (SIGINT, 2900)]);
+        assert_eq!(fast[..2], [SignalAction::Forward, SignalAction::Forward]);
+        assert!(matches!(&fast[2], SignalAction::End(why) if why.contains("3 signals")));
     }
 }

@@ -16,7 +16,7 @@ use super::trace::Trace;
 use crate::failure::Failure;
 use crate::guest::Sample;
 use crate::guest::Stage;
-use crate::guest::{Kernel, Patience};
+use crate::guest::{BootLimits, Kernel};
 use crate::qemu::{BootFiles, Ended, Qemu, Wish, cpu_time, overhead_bytes, overhead_pss};
 use crate::reclaim::Reclaimed;
 use crate::registry::Published;
@@ -76,7 +76,7 @@ pub(crate) struct Watch<'a> {
 
 /// Why [`Watch::until_end`] returned.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Seen {
+pub(crate) enum WatchEnd {
     /// QEMU has ended.
     Ended(Ended),
     /// The kernel did not boot within its time.
@@ -88,9 +88,9 @@ pub(crate) enum Seen {
 /// It counts samples instead of time. So time in which `ebb` itself was stopped or not scheduled
 /// does not count against the guest.
 #[derive(Debug)]
-struct Vigil {
-    patience: Patience,
-    looks: u32,
+struct BootWatchdog {
+    limits: BootLimits,
+    samples: u32,
     /// The CPU time of QEMU when it last grew by [`WORK_MIN`], and the number of samples since.
     work: Duration,
     idle: u32,
@@ -100,11 +100,11 @@ struct Vigil {
 const WORK_MIN: Duration = Duration::from_millis(100);
 const HALTED: Duration = Duration::from_secs(20);
 
-impl Vigil {
-    fn new(patience: Patience) -> Self {
+impl BootWatchdog {
+    fn new(limits: BootLimits) -> Self {
         Self {
-            patience,
-            looks: 0,
+            limits,
+            samples: 0,
             work: Duration::ZERO,
             idle: 0,
         }
@@ -112,16 +112,16 @@ impl Vigil {
 
     /// Counts a sample of a guest that has not booted and has taken `work` of CPU time. Returns
     /// `true` if the guest should be given up.
-    fn is_over(&mut self, work: Duration) -> bool {
-        self.looks += 1;
+    fn has_expired(&mut self, work: Duration) -> bool {
+        self.samples += 1;
         if work >= self.work + WORK_MIN {
             self.work = work;
             self.idle = 0;
         } else {
             self.idle += 1;
         }
-        TICK * self.looks > self.patience.wait
-            || work > self.patience.work
+        TICK * self.samples > self.limits.wait
+            || work > self.limits.work
             || TICK * self.idle > HALTED
     }
 }
@@ -164,8 +164,8 @@ impl<'a> Watch<'a> {
     /// Samples the guest every 50 ms until QEMU has ended.
     ///
     /// At `deadline` it kills QEMU. If files of `--out` are wanted, it kills only the program
-    /// first, and QEMU after the time for sending them. With `patience`, it returns [`Seen::Hung`]
-    /// if the kernel does not boot in time.
+    /// first, and QEMU after the time for sending them. With `limits`, it returns
+    /// [`WatchEnd::Hung`] if the kernel does not boot in time.
     ///
     /// # Errors
     /// Fails if waiting for QEMU fails.
@@ -175,16 +175,16 @@ impl<'a> Watch<'a> {
         outputs: &Outputs,
         control: &Control,
         mut deadline: Option<Instant>,
-        patience: Option<Patience>,
-    ) -> Result<Seen, Failure> {
+        limits: Option<BootLimits>,
+    ) -> Result<WatchEnd, Failure> {
         let mut next = Instant::now();
-        let mut vigil = patience.map(Vigil::new);
+        let mut watchdog = limits.map(BootWatchdog::new);
         let mut through: Option<Instant> = None;
         let mut told = false;
         for tick in 0u64.. {
-            self.sampler.standing().vcpus().heed();
-            let still = self.sampler.standing().vcpus().look().is_some();
-            let sample = self.look(tick);
+            self.sampler.pause_watcher().vcpus().take_signal();
+            let still = self.sampler.pause_watcher().vcpus().look().is_some();
+            let sample = self.sample(tick);
             if tick.is_multiple_of(TICKS_AN_OVERHEAD) {
                 self.overhead = self.overhead.max(overhead_bytes(qemu.pid()));
                 self.look_at_pss(qemu.pid());
@@ -213,7 +213,7 @@ impl<'a> Watch<'a> {
                     // files.
                     Some(grace) if !self.timed_out => {
                         control.signal(SIGKILL);
-                        let _ = self.sampler.standing().vcpus().ask(Wish::Resume);
+                        let _ = self.sampler.pause_watcher().vcpus().ask(Wish::Resume);
                         deadline = Some(now + grace);
                     }
                     _ if deadline.take().is_some() => qemu.handle().kill(),
@@ -224,10 +224,10 @@ impl<'a> Watch<'a> {
             if sample.stage.is_none()
                 && !self.timed_out
                 && !still
-                && let Some(vigil) = &mut vigil
-                && vigil.is_over(cpu_time(qemu.pid()).unwrap_or_default().sum())
+                && let Some(watchdog) = &mut watchdog
+                && watchdog.has_expired(cpu_time(qemu.pid()).unwrap_or_default().sum())
             {
-                return Ok(Seen::Hung);
+                return Ok(WatchEnd::Hung);
             }
             // The next sample is due on a fixed grid, so the work here adds no delay. A missed
             // sample is not repeated.
@@ -239,7 +239,7 @@ impl<'a> Watch<'a> {
                 (next + TICK).max(now)
             };
             if let Some(ended) = self.pause_until(next, still, qemu)? {
-                return Ok(Seen::Ended(ended));
+                return Ok(WatchEnd::Ended(ended));
             }
         }
         unreachable!("2^64 ticks are 29 thousand million years")
@@ -266,11 +266,11 @@ impl<'a> Watch<'a> {
             } else {
                 left
             };
-            let vcpus = self.sampler.standing().vcpus();
+            let vcpus = self.sampler.pause_watcher().vcpus();
             if let Some(ended) = qemu.wait(pause, vcpus).map_err(failed)? {
                 return Ok(Some(ended));
             }
-            let rung = vcpus.heed();
+            let signalled = vcpus.take_signal();
             if self.started.is_none() {
                 self.started = self.sampler.started();
                 if self.started.is_some()
@@ -281,7 +281,7 @@ impl<'a> Watch<'a> {
                     let _ = files.give_back();
                 }
             }
-            if pause == left || rung {
+            if pause == left || signalled {
                 return Ok(None);
             }
         }
@@ -295,7 +295,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn look(&mut self, tick: u64) -> Sample {
+    fn sample(&mut self, tick: u64) -> Sample {
         let sample = self.sampler.sample();
         self.trace.add(sample);
         self.published.publish(&sample, self.overhead, self.pss);
@@ -377,8 +377,8 @@ impl<'a> Watch<'a> {
 mod tests {
     use super::*;
 
-    fn vigil() -> Vigil {
-        Vigil::new(Patience {
+    fn watchdog() -> BootWatchdog {
+        BootWatchdog::new(BootLimits {
             attempts: 1,
             work: Duration::from_secs(10),
             wait: Duration::from_secs(60),
@@ -386,17 +386,18 @@ mod tests {
     }
 
     /// Counts the samples until a guest that uses `share` thousandths of a CPU is given up.
-    fn looks(mut vigil: Vigil, share: u32) -> u32 {
-        let looks = (1..10_000).find(|look| vigil.is_over(TICK * *look * share / 1000));
-        looks.expect("it ends")
+    fn samples(mut watchdog: BootWatchdog, share: u32) -> u32 {
+        let samples =
+            (1..10_000).find(|sample| watchdog.has_expired(TICK * *sample * share / 1000));
+        samples.expect("it ends")
     }
 
     #[test]
     fn a_kernel_that_does_not_begin_is_given_up() {
-        let seconds = |looks: u32| (TICK * looks).as_secs();
+        let seconds = |samples: u32| (TICK * samples).as_secs();
         // The kernel spins; it gets little of a busy host's CPU; it is halted.
-        assert_eq!(seconds(looks(vigil(), 1000)), 10);
-        assert_eq!(seconds(looks(vigil(), 100)), 60);
-        assert_eq!(seconds(looks(vigil(), 0)), 20);
+        assert_eq!(seconds(samples(watchdog(), 1000)), 10);
+        assert_eq!(seconds(samples(watchdog(), 100)), 60);
+        assert_eq!(seconds(samples(watchdog(), 0)), 20);
     }
 }

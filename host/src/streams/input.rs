@@ -46,7 +46,7 @@ const TICK: Timespec = Timespec {
 fn wait_for_input(stdin: BorrowedFd<'_>) -> Result<(), Errno> {
     let terminal = termios::isatty(stdin);
     loop {
-        let tick = raw::is_used().then_some(&TICK);
+        let tick = raw::is_taken_over().then_some(&TICK);
         match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], tick) {
             Ok(0) => {
                 let _ = raw::make_raw();

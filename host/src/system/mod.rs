@@ -13,8 +13,8 @@ pub(crate) mod opened;
 pub(crate) mod orphan;
 mod own_folder;
 mod path;
-mod place;
 mod regular;
+mod resolved_name;
 pub(crate) mod secrets;
 
 pub(crate) use descriptors::allow_open_files;
@@ -25,7 +25,8 @@ pub(crate) use memory_file::memory_file;
 pub(crate) use new_file::{new_file, new_folder};
 pub(crate) use own_folder::{OwnFolder, OwnFolderError};
 pub(crate) use path::search_path;
-pub(crate) use place::{
-    KernelsLinks, Place, PlaceError, create_file, create_private_file, open_named, open_named_with,
-};
 pub(crate) use regular::{open_regular, read_regular, regular_of, reopen_regular};
+pub(crate) use resolved_name::{
+    MagicLinks, ResolveError, ResolvedName, create_file, create_private_file, open_named,
+    open_named_with,
+};

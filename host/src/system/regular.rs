@@ -1,7 +1,7 @@
 //! Opens regular files only, without waiting for another process.
 
 use super::opened::{facts, kind_of, own_path};
-use super::place::open_named;
+use super::resolved_name::open_named;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;

@@ -16,7 +16,7 @@ enum State {
     /// The terminal is raw. The earlier settings are kept here.
     Raw(Termios),
     /// The earlier settings are restored for a while, because ebb is stopped or in the background.
-    Cooked(Termios),
+    Restored(Termios),
     /// The earlier settings are restored for good.
     Closed,
 }
@@ -59,7 +59,7 @@ impl Raw {
         {
             let mut state = lock();
             if matches!(*state, State::Own) {
-                *state = State::Cooked(tcgetattr(rustix::stdio::stdin())?);
+                *state = State::Restored(tcgetattr(rustix::stdio::stdin())?);
             }
         }
         make_raw()?;
@@ -73,11 +73,11 @@ impl Drop for Raw {
     }
 }
 
-/// Makes the terminal raw again after [`cook`], unless ebb is in the background. Fails if the
-/// settings cannot be changed.
+/// Makes the terminal raw again after [`restore_temporarily`], unless ebb is in the background.
+/// Fails if the settings cannot be changed.
 pub(crate) fn make_raw() -> Result<(), Errno> {
     let mut state = lock();
-    if let State::Cooked(before) = &*state
+    if let State::Restored(before) = &*state
         && !in_background()
     {
         let before = before.clone();
@@ -91,17 +91,17 @@ pub(crate) fn make_raw() -> Result<(), Errno> {
 
 /// Returns whether `ebb` has taken the terminal over. The terminal is raw now, or its settings are
 /// restored for a while.
-pub(crate) fn is_used() -> bool {
-    matches!(*lock(), State::Raw(_) | State::Cooked(_))
+pub(crate) fn is_taken_over() -> bool {
+    matches!(*lock(), State::Raw(_) | State::Restored(_))
 }
 
 /// Restores the earlier settings until [`make_raw`] is called.
-pub(crate) fn cook() {
+pub(crate) fn restore_temporarily() {
     let mut state = lock();
     if let State::Raw(before) = &*state {
         let before = before.clone();
         restore(&before);
-        *state = State::Cooked(before);
+        *state = State::Restored(before);
     }
 }
 

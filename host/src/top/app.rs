@@ -1,7 +1,7 @@
 //! The state of the screen, and its changes by keys. This module does not use the terminal.
 
 use super::columns::Column;
-use super::feed::{Focus, Seen};
+use super::feed::{Focus, Snapshot};
 use crate::registry::{Figures, GuestId, Presence};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ impl App {
 
     /// Updates the guests with new figures. `now` is the current time. Marks missing guests as
     /// ended and removes them some time later.
-    pub(super) fn update(&mut self, seen: Seen, now: Instant) {
+    pub(super) fn update(&mut self, seen: Snapshot, now: Instant) {
         self.asked = true;
         let looked_at = self.looked_at();
         for guest in &mut self.guests {

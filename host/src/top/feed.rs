@@ -1,7 +1,7 @@
 //! Queries the guests in a background thread, so that the screen responds to keys even if guests do
 //! not answer.
 
-use super::foreign::{Foreign, Foreigners};
+use super::other_qemu::{OtherQemu, OtherQemus};
 use crate::registry::{BlockMap, Body, Figures, Fleet, GuestId, Moment, Presence, Request};
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ const POINTS_MAX: usize = 1200;
 
 /// The figures of all guests at one time.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Snapshot {
     pub(super) guests: BTreeMap<GuestId, Presence>,
     /// The curve and map of the guest that is shown in detail, if there is one.
     pub(super) focus: Option<Focus>,
@@ -39,18 +39,18 @@ pub(super) struct Focus {
 pub(super) struct Feed {
     wishes: Sender<Option<GuestId>>,
     /// The receiver of the figures. It is disconnected once the thread ends.
-    pub(super) seen: Receiver<Seen>,
+    pub(super) seen: Receiver<Snapshot>,
 }
 
 impl Feed {
     /// Starts the thread. `others` are guests that `ebb` did not start. Fails if the host cannot
     /// create a thread.
-    pub(super) fn start(others: Vec<Foreign>) -> io::Result<Self> {
+    pub(super) fn start(others: Vec<OtherQemu>) -> io::Result<Self> {
         let (wishes, wished) = channel();
         let (sender, seen) = channel();
-        let mut asked = Asked {
+        let mut asked = QueriedGuests {
             fleet: Fleet::new(),
-            others: Foreigners::start(others)?,
+            others: OtherQemus::start(others)?,
         };
         thread::Builder::new()
             .name("feed".into())
@@ -67,13 +67,13 @@ impl Feed {
 
 /// The guests that the thread queries.
 #[derive(Debug)]
-struct Asked {
+struct QueriedGuests {
     fleet: Fleet,
-    others: Foreigners,
+    others: OtherQemus,
 }
 
 /// Queries the guests until the receiver of the figures is dropped.
-fn ask(asked: &mut Asked, wished: &Receiver<Option<GuestId>>, sender: &Sender<Seen>) {
+fn ask(asked: &mut QueriedGuests, wished: &Receiver<Option<GuestId>>, sender: &Sender<Snapshot>) {
     let mut focus: Option<Focus> = None;
     loop {
         let mut guests = asked.fleet.figures();
@@ -86,7 +86,7 @@ fn ask(asked: &mut Asked, wished: &Receiver<Option<GuestId>>, sender: &Sender<Se
             }
         }
         guests.append(&mut others);
-        let seen = Seen {
+        let seen = Snapshot {
             guests,
             focus: focus.clone(),
         };

@@ -8,12 +8,12 @@ mod curve;
 mod detail;
 mod draw;
 mod feed;
-mod foreign;
 mod help;
 mod list;
 mod margin;
 mod once;
 mod options;
+mod other_qemu;
 mod palette;
 mod screen;
 #[cfg(test)]
@@ -24,13 +24,17 @@ pub(crate) use options::TopOptions;
 use crate::failure::Failure;
 use crate::registry::{Fleet, Presence};
 use crate::text::one_line;
-use foreign::Foreign;
+use other_qemu::OtherQemu;
 use std::collections::BTreeMap;
 
 /// Shows the guests on the screen, or prints them once. Returns the exit status 0. Fails if a guest
 /// named by `--qmp` does not answer, or if there is no terminal.
 pub(crate) fn run(options: &TopOptions) -> Result<u8, Failure> {
-    let mut others: Vec<_> = options.qmp.iter().map(|path| Foreign::new(path)).collect();
+    let mut others: Vec<_> = options
+        .qmp
+        .iter()
+        .map(|path| OtherQemu::new(path))
+        .collect();
     // A user who names a QEMU wants to see an error at once.
     let mut first = BTreeMap::new();
     for (guest, path) in others.iter_mut().zip(&options.qmp) {

@@ -4,8 +4,8 @@
 use super::app::{App, Outcome};
 use super::columns::Column;
 use super::draw;
-use super::feed::{Feed, Seen};
-use super::foreign::Foreign;
+use super::feed::{Feed, Snapshot};
+use super::other_qemu::OtherQemu;
 use super::palette::Palette;
 use crate::failure::Failure;
 use ratatui::DefaultTerminal;
@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Shows the guests until the user quits or a signal arrives. Fails with [`Failure::Usage`] without
 /// a terminal, and with [`Failure::Setup`] if the terminal fails.
-pub(super) fn show(sort: Column, others: Vec<Foreign>) -> Result<(), Failure> {
+pub(super) fn show(sort: Column, others: Vec<OtherQemu>) -> Result<(), Failure> {
     let failed = |source| Failure::Setup {
         what: "the terminal",
         source,
@@ -119,7 +119,7 @@ fn hung_up(wait: Duration) -> io::Result<bool> {
 
 /// Returns the newest figures of the feed, or `None` if none have arrived. Older ones are dropped.
 /// Fails if the feed's thread has ended.
-fn newest(feed: &Feed) -> io::Result<Option<Seen>> {
+fn newest(feed: &Feed) -> io::Result<Option<Snapshot>> {
     let mut newest = None;
     loop {
         match feed.seen.try_recv() {

@@ -4,7 +4,7 @@
 use super::app::{App, Outcome, State};
 use super::columns::Column;
 use super::draw;
-use super::feed::{Focus, Seen};
+use super::feed::{Focus, Snapshot};
 use super::palette::Palette;
 use super::tests::figures;
 use crate::registry::{BlockMap, Cell, Counts, GuestId, Moment, Presence, Region};
@@ -47,9 +47,9 @@ fn names_of_guests_steer_no_terminal() {
     hostile.program = HOSTILE.to_owned();
     let mut app = App::new(Column::Name);
     let found = (id("a"), Presence::Here(Box::new(hostile)));
-    let seen = Seen {
+    let seen = Snapshot {
         guests: BTreeMap::from([found]),
-        ..Seen::default()
+        ..Snapshot::default()
     };
     app.update(seen, Instant::now());
     assert_harmless(&drawn(&app, PLAIN, 100, 24));
@@ -132,7 +132,7 @@ fn three() -> BTreeMap<GuestId, Presence> {
 fn app() -> (App, Instant) {
     let mut app = App::new(Column::Resident);
     let now = Instant::now();
-    let seen = Seen {
+    let seen = Snapshot {
         guests: three(),
         focus: None,
     };
@@ -155,7 +155,7 @@ fn names(app: &App) -> Vec<String> {
 fn looking_at_builder() -> App {
     let (mut app, now) = app();
     key(&mut app, KeyCode::Enter);
-    let seen = Seen {
+    let seen = Snapshot {
         guests: three(),
         focus: Some(focus("builder")),
     };
@@ -171,7 +171,7 @@ fn list() {
     guests.remove(&id("idle"));
     guests.insert(id("/run/user/1/ebb/9.sock"), Presence::Silent);
     app.update(
-        Seen {
+        Snapshot {
             guests,
             focus: None,
         },
@@ -195,7 +195,7 @@ fn nobody() {
         !drawn(&app, PLAIN, 80, 24).contains("No guests"),
         "nobody was asked yet"
     );
-    app.update(Seen::default(), Instant::now());
+    app.update(Snapshot::default(), Instant::now());
     assert_screen(&app, (80, 24), include_str!("screens/nobody-80x24.txt"));
 }
 
@@ -250,7 +250,7 @@ fn guests_that_end_are_shown_and_then_gone() {
     let (mut app, now) = app();
     let mut guests = three();
     guests.remove(&id("tests"));
-    let seen = Seen {
+    let seen = Snapshot {
         guests,
         focus: None,
     };
@@ -278,7 +278,7 @@ fn a_guest_that_ends_while_looked_at_keeps_its_curve() {
         map: Err("gone".into()),
         ..focus("builder")
     };
-    let seen = Seen {
+    let seen = Snapshot {
         guests,
         focus: Some(emptied),
     };

@@ -1,7 +1,7 @@
 //! Comparisons of real guests.
 
 use crate::scratch::Scratch;
-use crate::{PATIENCE, compare, output, read, refused, sample};
+use crate::{TIMEOUT, compare, output, read, refused, sample};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -240,7 +240,7 @@ fn a_signal_ends_the_guest_and_leaves_a_partial_report() {
     .expect("ebb starts");
     // A guest runs as soon as the process has an `ebb run` child.
     let children = format!("/proc/{0}/task/{0}/children", child.id());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let guest = loop {
         let list = fs::read_to_string(&children).unwrap_or_default();
         if let Some(pid) = list.split_whitespace().next() {

@@ -1,13 +1,13 @@
 //! Runs `ebb` with real guests under TCG, with limits for time and memory.
 
-use crate::running::{PATIENCE, with_input};
+use crate::running::{TIMEOUT, with_input};
 use std::process::{Command, Output, Stdio};
 
 /// Returns a command for `ebb run` with a small guest, which sees no file of the host and ends
-/// after [`PATIENCE`] at the latest.
+/// after [`TIMEOUT`] at the latest.
 pub(crate) fn ebb(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
-    let seconds = PATIENCE.as_secs().to_string();
+    let seconds = TIMEOUT.as_secs().to_string();
     command
         .args([
             "run",

@@ -1,6 +1,6 @@
 //! Tests that a program gets memory back from an inflated balloon when it needs it.
 
-use crate::ebb::{Holder, PATIENCE};
+use crate::ebb::{Holder, TIMEOUT};
 use crate::scratch::Scratch;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -50,7 +50,7 @@ impl Qmp {
         while self.actual() != bytes {
             let actual = self.actual();
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < TIMEOUT,
                 "the guest stays at {actual} of {bytes}"
             );
             thread::sleep(Duration::from_millis(50));

@@ -196,7 +196,7 @@ pub(crate) struct Holder {
 }
 
 /// The time limit for an action that the guest performs sooner or later.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 impl Holder {
     pub(crate) fn start(options: &[&str]) -> Self {
@@ -244,7 +244,7 @@ impl Holder {
         let start = Instant::now();
         while self.resident_mib() > mib {
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < TIMEOUT,
                 "{} MiB are still resident, more than {mib}",
                 self.resident_mib()
             );

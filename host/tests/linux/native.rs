@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// More time than any program here needs on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The result of a program, on the host or in a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(crate) fn run(program: &Path, words: &[&str], script: Option<&Path>) -> Deed
         if let Some(status) = child.try_wait().expect("a child can be waited for") {
             break status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             child.kill().expect("it runs");
             panic!("{} does not end on the host itself", program.display());
         }

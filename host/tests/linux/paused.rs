@@ -47,7 +47,7 @@ fn figures(guest: &Guest) -> Value {
         if let Some(figures) = guests.iter().find(ours) {
             return figures.clone();
         }
-        assert!(start.elapsed() < ebb::PATIENCE, "it is not listed");
+        assert!(start.elapsed() < ebb::TIMEOUT, "it is not listed");
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -61,7 +61,7 @@ fn until(guest: &Guest, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         if wanted(&figures) {
             return figures;
         }
-        assert!(start.elapsed() < ebb::PATIENCE, "{what}: {figures}");
+        assert!(start.elapsed() < ebb::TIMEOUT, "{what}: {figures}");
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -432,7 +432,7 @@ impl Filler {
         let control = loop {
             match UnixStream::connect(&path) {
                 Ok(control) => break BufReader::new(control),
-                Err(error) => assert!(start.elapsed() < ebb::PATIENCE, "{path}: {error}"),
+                Err(error) => assert!(start.elapsed() < ebb::TIMEOUT, "{path}: {error}"),
             }
             thread::sleep(Duration::from_millis(20));
         };
@@ -485,7 +485,7 @@ impl Filler {
             if wanted(&figures) {
                 return figures;
             }
-            assert!(start.elapsed() < ebb::PATIENCE, "{what}: {figures}");
+            assert!(start.elapsed() < ebb::TIMEOUT, "{what}: {figures}");
             thread::sleep(Duration::from_millis(10));
         }
     }

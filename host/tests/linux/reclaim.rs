@@ -121,7 +121,7 @@ fn what_cannot_be_asked_for_is_named() {
 fn wait_for(path: &str) {
     let start = Instant::now();
     while !std::path::Path::new(path).exists() {
-        assert!(start.elapsed() < ebb::PATIENCE, "there is no {path}");
+        assert!(start.elapsed() < ebb::TIMEOUT, "there is no {path}");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -184,7 +184,7 @@ fn a_balloon_that_was_left_full_is_deflated() {
     };
     let start = Instant::now();
     while used() < Some(100 << 20) {
-        if start.elapsed() > ebb::PATIENCE {
+        if start.elapsed() > ebb::TIMEOUT {
             let _ = asking.kill();
             panic!("nothing comes into the balloon");
         }
@@ -264,7 +264,7 @@ fn any_qemu_is_shown_by_its_balloon() {
         if used(&other).abs_diff(used(&ours)) <= 8 {
             break (ours, other);
         }
-        assert!(start.elapsed() < ebb::PATIENCE, "{other} {ours}");
+        assert!(start.elapsed() < ebb::TIMEOUT, "{other} {ours}");
     };
     assert_eq!(other["memory_bytes"], ours["memory_bytes"]);
     let resident = mib(&other["resident_bytes"]);

@@ -16,14 +16,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// More time than any step needs on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 const MIB: usize = 1 << 20;
 /// The size of a page in bytes, for the guest and for QEMU.
 pub(crate) const PAGE: usize = 4096;
 
 /// Waits until a file exists that another process creates.
 pub(crate) fn wait_for(path: &str) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !Path::new(path).exists() {
         assert!(Instant::now() < deadline, "{path} never came");
         thread::sleep(Duration::from_millis(10));
@@ -91,7 +91,7 @@ impl Machine {
         let process = Killed(qemu.spawn().expect("no QEMU here: make deps installs it"));
         let connect = |name: &str| {
             wait_for(&format!("{folder}/{name}"));
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             loop {
                 match UnixStream::connect(format!("{folder}/{name}")) {
                     Ok(stream) => return stream,
@@ -101,7 +101,7 @@ impl Machine {
             }
         };
         let (serial, monitor) = (connect("serial"), connect("qmp"));
-        monitor.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        monitor.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         serial
             .set_read_timeout(Some(Duration::from_millis(20)))
             .expect("a timeout");
@@ -155,7 +155,7 @@ impl Machine {
 
     /// Reads the guest's output until `find` returns a value, and returns it.
     pub(crate) fn listen<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(found) = find(&self.said) {
                 return found;
@@ -187,7 +187,7 @@ impl Machine {
         self.ask("migrate-set-parameters", limits(1, 64 * MIB));
         self.ask("migrate", uri);
         let (mut copied, mut enough) = (Vec::new(), usize::MAX);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let told = self.ask("query-migrate", json!({}));
             match told["status"].as_str() {

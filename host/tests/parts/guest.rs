@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// More time than any guest of the tests needs on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Runs the command with `input` on its stdin and returns its output.
 pub(crate) fn with_input(mut ebb: Command, input: Vec<u8>) -> Output {
@@ -45,9 +45,9 @@ pub(crate) fn is_alive(pid: u32) -> bool {
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
-/// Waits until `condition` returns a value and returns it. Panics with `what` after [`PATIENCE`].
+/// Waits until `condition` returns a value and returns it. Panics with `what` after [`TIMEOUT`].
 pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = condition() {
             return value;

@@ -1,6 +1,6 @@
 //! Runs programs on a terminal that script(1) creates.
 
-use crate::running::PATIENCE;
+use crate::running::TIMEOUT;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
@@ -17,7 +17,7 @@ pub(crate) fn at_terminal(command: &str) -> Child {
     let ebb = format!(
         "{} run --accel tcg -m 64M -c 1 --timeout {}",
         env!("CARGO_BIN_EXE_ebb"),
-        PATIENCE.as_secs()
+        TIMEOUT.as_secs()
     );
     Command::new("script")
         .args(["-qec", &command.replace("EBB", &ebb), "/dev/null"])

@@ -1,14 +1,14 @@
 //! Runs `ebb` with stock guests under TCG, with limits for time and memory.
 
-use crate::running::{PATIENCE, with_input};
+use crate::running::{TIMEOUT, with_input};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-/// Returns a command for `ebb run --kernel linux` with a small guest, which ends after [`PATIENCE`]
+/// Returns a command for `ebb run --kernel linux` with a small guest, which ends after [`TIMEOUT`]
 /// at the latest.
 pub(crate) fn ebb(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
-    let seconds = PATIENCE.as_secs().to_string();
+    let seconds = TIMEOUT.as_secs().to_string();
     command
         .args(["run", "--kernel", "linux", "--accel", "tcg", "-m", "320M"])
         .args(["-c", "1", "--timeout", &seconds])

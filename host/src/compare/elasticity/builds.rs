@@ -4,10 +4,10 @@
 use super::super::elastic::Kind;
 use super::super::schema::{Better, Outcome, Run};
 use super::column::Column;
-use super::guest::{Guest, Heard, Stop};
-use super::held::Held;
+use super::guest::{Guest, Stop, WaitResult};
+use super::resident_files::ResidentFiles;
 use super::setup::Setup;
-use super::sums::{Held as Curve, result};
+use super::sums::{MemoryCurve, result};
 use crate::failure::Failure;
 use crate::text::Size;
 use std::time::{Duration, Instant};
@@ -53,16 +53,16 @@ pub(super) fn run(
 /// Lets the guests build, and returns the curve of the host's memory. Each guest starts when the
 /// one before has finished its first round. Fails if a guest ends too early or its RAM file is not
 /// found.
-fn watch(guests: &mut [Guest<'_>]) -> Result<Curve, Stop> {
-    let mut held = Vec::new();
+fn watch(guests: &mut [Guest<'_>]) -> Result<MemoryCurve, Stop> {
+    let mut resident = Vec::new();
     for guest in guests.iter_mut() {
         if !guest.until("turn") {
             return Err(Stop::Ended);
         }
-        held.push(Held::of(guest.pid())?);
+        resident.push(ResidentFiles::of(guest.pid())?);
     }
     let begin = Instant::now();
-    let mut curve = Curve::default();
+    let mut curve = MemoryCurve::default();
     let mut built = vec![0_u32; guests.len()];
     let mut over = vec![false; guests.len()];
     let mut gone = 0;
@@ -70,20 +70,20 @@ fn watch(guests: &mut [Guest<'_>]) -> Result<Curve, Stop> {
     let mut started = 1;
     while gone < guests.len() {
         for (index, guest) in guests.iter_mut().enumerate() {
-            if over[index] && held[index].bytes() == 0 {
+            if over[index] && resident[index].bytes() == 0 {
                 continue;
             }
-            match guest.hear(LOOK) {
-                Heard::Phase(name) if name == "built" => built[index] += 1,
+            match guest.wait_for_phase(LOOK) {
+                WaitResult::Phase(name) if name == "built" => built[index] += 1,
                 // The guest asks for a turn after its last round. It gets no more turns.
-                Heard::Phase(name) if name == "turn" => guest.dismiss(),
-                Heard::Ended if !over[index] => {
+                WaitResult::Phase(name) if name == "turn" => guest.dismiss(),
+                WaitResult::Ended if !over[index] => {
                     over[index] = true;
                     gone += 1;
                 }
                 _ => {}
             }
-            let sum = held.iter().map(Held::bytes).sum();
+            let sum = resident.iter().map(ResidentFiles::bytes).sum();
             curve.add(begin.elapsed(), sum);
         }
         // The guests start a part of a round apart, however fast the machine is.

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 
 /// How memory leaves a guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum By {
+pub(super) enum Method {
     /// The host reads the allocator's bitmap and takes free memory.
     Shared,
     /// `ebb reclaim` asks the guest for free memory.
@@ -22,7 +22,7 @@ pub(super) enum By {
     Nothing,
 }
 
-impl By {
+impl Method {
     /// Returns whether memory leaves without an action of the experiment at that moment.
     fn is_by_itself(self) -> bool {
         matches!(self, Self::Shared | Self::Itself | Self::Nothing)
@@ -34,7 +34,7 @@ impl By {
 pub(super) struct Column {
     /// The options of `ebb run`.
     pub(super) variant: Variant,
-    pub(super) by: By,
+    pub(super) by: Method,
     /// Whether the column is one of the comparison's own, not a variant that the user defined.
     pub(super) is_ours: bool,
     /// The index of the column with the same kernel in which no memory leaves.
@@ -43,7 +43,12 @@ pub(super) struct Column {
 
 impl Column {
     /// Creates one of the comparison's own columns. Fails if the options are not valid.
-    fn ours(name: &str, kernel: Option<&str>, options: &[&str], by: By) -> Result<Self, String> {
+    fn ours(
+        name: &str,
+        kernel: Option<&str>,
+        options: &[&str],
+        by: Method,
+    ) -> Result<Self, String> {
         let mut words = Vec::new();
         if let Some(kernel) = kernel {
             words.extend(["--kernel", kernel]);
@@ -61,10 +66,10 @@ impl Column {
     fn theirs(variant: &Variant) -> Self {
         let mode = variant.value_of("give-back");
         let by = match (mode, variant.is_linux()) {
-            (None | Some("shared"), false) => By::Shared,
-            (Some("off"), false) => By::Reclaim,
-            (Some("off") | None, true) => By::Balloon,
-            (Some(_), _) => By::Itself,
+            (None | Some("shared"), false) => Method::Shared,
+            (Some("off"), false) => Method::Reclaim,
+            (Some("off") | None, true) => Method::Balloon,
+            (Some(_), _) => Method::Itself,
         };
         Self {
             variant: variant.clone(),
@@ -86,7 +91,7 @@ impl Column {
             return Some("the experiment packs its files by itself");
         }
         match (kind, self.by) {
-            (Kind::Memory, By::Nothing) => Some("nothing takes its memory"),
+            (Kind::Memory, Method::Nothing) => Some("nothing takes its memory"),
             (Kind::Build | Kind::Builds, by) if !by.is_by_itself() => {
                 Some("memory does not leave it by itself, and a build does not wait")
             }
@@ -112,25 +117,35 @@ pub(super) fn all(
     kinds: &[(Kind, Size)],
 ) -> Result<Vec<Column>, String> {
     let mut columns = vec![
-        Column::ours("Ebb", None, &[], By::Shared)?,
-        Column::ours("Ebb, reclaim", None, &[], By::Reclaim)?,
-        Column::ours("Ebb, balloon", None, &[], By::Balloon)?,
-        Column::ours("Ebb, off", None, &[], By::Nothing)?,
+        Column::ours("Ebb", None, &[], Method::Shared)?,
+        Column::ours("Ebb, reclaim", None, &[], Method::Reclaim)?,
+        Column::ours("Ebb, balloon", None, &[], Method::Balloon)?,
+        Column::ours("Ebb, off", None, &[], Method::Nothing)?,
     ];
     if let Some(linux) = linux {
         let linux = Some(linux.to_str().ok_or("the kernel's path is not UTF-8")?);
-        columns.push(Column::ours("Linux, balloon", linux, &[], By::Balloon)?);
+        columns.push(Column::ours("Linux, balloon", linux, &[], Method::Balloon)?);
         let q35 = ["--machine", "q35"];
-        columns.push(Column::ours("Linux, virtio-mem", linux, &q35, By::Plug)?);
-        columns.push(Column::ours("Linux, reporting", linux, &[], By::Itself)?);
-        columns.push(Column::ours("Linux, off", linux, &[], By::Nothing)?);
+        columns.push(Column::ours(
+            "Linux, virtio-mem",
+            linux,
+            &q35,
+            Method::Plug,
+        )?);
+        columns.push(Column::ours(
+            "Linux, reporting",
+            linux,
+            &[],
+            Method::Itself,
+        )?);
+        columns.push(Column::ours("Linux, off", linux, &[], Method::Nothing)?);
     }
     columns.retain(|column| kinds.iter().any(|(kind, _)| column.cannot(*kind).is_none()));
     columns.extend(variants.iter().map(Column::theirs));
     let none = |is_linux: bool| {
         columns
             .iter()
-            .position(|one| one.by == By::Nothing && one.variant.is_linux() == is_linux)
+            .position(|one| one.by == Method::Nothing && one.variant.is_linux() == is_linux)
     };
     let nones = [none(false), none(true)];
     for column in &mut columns {
@@ -146,11 +161,14 @@ mod tests {
     #[test]
     fn what_a_variant_cannot_do_is_said() {
         let of = |text: &str| Column::theirs(&text.parse().expect("a variant"));
-        assert_eq!(of("a:").by, By::Shared);
-        assert_eq!(of("a: --give-back off").by, By::Reclaim);
-        assert_eq!(of("a: --give-back=hinting").by, By::Itself);
-        assert_eq!(of("a: --kernel linux").by, By::Balloon);
-        assert_eq!(of("a: --kernel linux --give-back reporting").by, By::Itself);
+        assert_eq!(of("a:").by, Method::Shared);
+        assert_eq!(of("a: --give-back off").by, Method::Reclaim);
+        assert_eq!(of("a: --give-back=hinting").by, Method::Itself);
+        assert_eq!(of("a: --kernel linux").by, Method::Balloon);
+        assert_eq!(
+            of("a: --kernel linux --give-back reporting").by,
+            Method::Itself
+        );
         assert_eq!(of("a:").cannot(Kind::Memory), None);
         for (text, kind, why) in [
             ("a: -m 1G", Kind::Memory, "-m"),

@@ -1,6 +1,6 @@
 //! One guest whose program works in turns, from its start to its end.
 
-use super::super::child::{Insistence, Message, listen, spawn};
+use super::super::child::{Message, Terminator, listen, spawn};
 use super::super::interrupt::Interrupt;
 use super::super::schema::{Event, Outcome, What};
 use crate::failure::Failure;
@@ -24,7 +24,7 @@ const STATUS_UNSUPPORTED: i32 = 3;
 
 /// The result of waiting for a guest's output.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Heard {
+pub(super) enum WaitResult {
     /// A phase of its experiment begins.
     Phase(String),
     /// No phase began in time.
@@ -42,18 +42,18 @@ pub(super) enum Stop {
     /// The guest ended; its own error says why.
     Ended,
     /// The host's action failed, for this reason.
-    Hand(String),
+    Control(String),
 }
 
 impl From<String> for Stop {
     fn from(why: String) -> Self {
-        Self::Hand(why)
+        Self::Control(why)
     }
 }
 
 impl From<&str> for Stop {
     fn from(why: &str) -> Self {
-        Self::Hand(why.to_owned())
+        Self::Control(why.to_owned())
     }
 }
 
@@ -68,7 +68,7 @@ impl Stop {
             {
                 end
             }
-            (Self::Hand(why), _) => (Outcome::Failed, Some(why)),
+            (Self::Control(why), _) => (Outcome::Failed, Some(why)),
             (Self::Ended, (Outcome::Ok, _)) => (
                 Outcome::Failed,
                 Some("it ended before it was through".to_owned()),
@@ -89,7 +89,7 @@ pub(super) struct Guest<'a> {
     messages: Receiver<Message>,
     events: Vec<Event>,
     errors: VecDeque<String>,
-    insistence: Insistence,
+    terminator: Terminator,
     ended: bool,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Guest<'a> {
             messages,
             events: Vec::new(),
             errors: VecDeque::new(),
-            insistence: Insistence::default(),
+            terminator: Terminator::default(),
             ended: false,
         })
     }
@@ -132,13 +132,13 @@ impl<'a> Guest<'a> {
         self.stdin = None;
     }
 
-    /// Waits until the guest begins a phase or ends, but at most for the time `patience`. Returns
+    /// Waits until the guest begins a phase or ends, but at most for the time `timeout`. Returns
     /// what happened.
-    pub(super) fn hear(&mut self, patience: Duration) -> Heard {
-        let deadline = Instant::now() + patience;
+    pub(super) fn wait_for_phase(&mut self, timeout: Duration) -> WaitResult {
+        let deadline = Instant::now() + timeout;
         loop {
             if self.interrupt.signal().is_some() {
-                self.insistence.insist(&self.child);
+                self.terminator.terminate(&self.child);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             match self.messages.recv_timeout(left.min(TICK)) {
@@ -160,16 +160,16 @@ impl<'a> Guest<'a> {
                         self.events.push(Event { host_s: None, what });
                     }
                     if let Some(name) = phase {
-                        return Heard::Phase(name);
+                        return WaitResult::Phase(name);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
-                    return Heard::Nothing;
+                    return WaitResult::Nothing;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     self.ended = true;
-                    return Heard::Ended;
+                    return WaitResult::Ended;
                 }
             }
         }
@@ -178,10 +178,10 @@ impl<'a> Guest<'a> {
     /// Waits until the guest begins the phase `wanted`. Returns `false` if it ends before.
     pub(super) fn until(&mut self, wanted: &str) -> bool {
         loop {
-            match self.hear(TICK) {
-                Heard::Phase(name) if name == wanted => return true,
-                Heard::Ended => return false,
-                Heard::Phase(_) | Heard::Nothing => {}
+            match self.wait_for_phase(TICK) {
+                WaitResult::Phase(name) if name == wanted => return true,
+                WaitResult::Ended => return false,
+                WaitResult::Phase(_) | WaitResult::Nothing => {}
             }
         }
     }
@@ -191,7 +191,7 @@ impl<'a> Guest<'a> {
     pub(super) fn finish(mut self) -> Result<(End, Vec<Event>), Failure> {
         self.dismiss();
         while !self.ended {
-            self.hear(TICK);
+            self.wait_for_phase(TICK);
         }
         let status = self
             .child

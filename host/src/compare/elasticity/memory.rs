@@ -5,8 +5,8 @@ use super::super::elastic::Kind;
 use super::super::schema::{Better, Event, Run, What};
 use super::column::Column;
 use super::guest::{Guest, Stop};
-use super::hand::Hand;
-use super::held::Held;
+use super::memory_control::MemoryControl;
+use super::resident_files::ResidentFiles;
 use super::setup::Setup;
 use super::sums::result;
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ pub(super) fn run(
 }
 
 /// The host's measurements.
-struct Seen {
+struct HostResults {
     events: Vec<Event>,
     /// The time until the guest had the touched memory again.
     grown: Duration,
@@ -59,22 +59,22 @@ fn measure(
     memory: Size,
     column: &Column,
     guest: &mut Guest<'_>,
-) -> Result<Seen, Stop> {
+) -> Result<HostResults, Stop> {
     if !guest.until("turn") {
         return Err(Stop::Ended);
     }
     let bytes = Kind::Memory.leaving(memory);
-    let mut hand = Hand::on(column.by, guest.pid(), &setup.socket(), bytes)?;
-    let held = Held::of(guest.pid())?;
+    let mut control = MemoryControl::connect(column.by, guest.pid(), &setup.socket(), bytes)?;
+    let resident = ResidentFiles::of(guest.pid())?;
     let since = Instant::now();
-    while !hand.has_come()? {
+    while !control.has_grown()? {
         if since.elapsed() > READY {
             return Err("the guest does not plug its memory in".into());
         }
         thread::sleep(LOOK_EVERY);
     }
     guest.go();
-    let mut seen = Seen {
+    let mut results = HostResults {
         events: Vec::new(),
         grown: Duration::ZERO,
     };
@@ -88,45 +88,45 @@ fn measure(
             result(metric, rate, "GiB/s", Better::Higher, &label)
         };
         let touched = pages == "touched";
-        if let Some(took) = shrink(&mut hand, &held, bytes, touched)? {
-            seen.events.push(rate("shrink", took));
+        if let Some(took) = shrink(&mut control, &resident, bytes, touched)? {
+            results.events.push(rate("shrink", took));
         }
         if touched {
-            let left = float(held.bytes());
+            let left = float(resident.bytes());
             let event = result("held_after_shrink", left, "B", Better::Lower, &[]);
-            seen.events.push(event);
+            results.events.push(event);
         }
         let since = Instant::now();
-        hand.come()?;
-        while !hand.has_come()? {
+        control.start_grow()?;
+        while !control.has_grown()? {
             if since.elapsed() > READY {
                 return Err("the guest does not take its memory back".into());
             }
             thread::sleep(LOOK_EVERY);
         }
-        if hand.grows() {
-            seen.grown = since.elapsed();
-            seen.events.push(rate("grow", seen.grown));
+        if control.grows() {
+            results.grown = since.elapsed();
+            results.events.push(rate("grow", results.grown));
         }
         guest.go();
     }
-    Ok(seen)
+    Ok(results)
 }
 
 /// Takes `bytes` from the guest and returns how long that took. Returns `None` if it does not
 /// complete, or if its completion cannot be seen. Fails if the guest cannot be reached.
 fn shrink(
-    hand: &mut Hand,
-    held: &Held,
+    control: &mut MemoryControl,
+    resident: &ResidentFiles,
     bytes: u64,
     touched: bool,
 ) -> Result<Option<Duration>, String> {
-    let before = held.bytes();
+    let before = resident.bytes();
     let begin = Instant::now();
-    hand.leave()?;
+    control.start_shrink()?;
     let (mut least, mut moved) = (before, begin);
     loop {
-        let now = held.bytes();
+        let now = resident.bytes();
         // Only steps of 1 MiB count, so that a guest which frees a page now and then counts as
         // stuck.
         if now + (1 << 20) <= least {
@@ -135,7 +135,7 @@ fn shrink(
         if touched && float(before.saturating_sub(now)) >= NEARLY_ALL * float(bytes) {
             return Ok(Some(begin.elapsed()));
         }
-        match hand.has_left()? {
+        match control.has_shrunk()? {
             Some(true) => return Ok(Some(begin.elapsed())),
             // The host holds no memory for untouched pages, so nothing can be seen.
             None if !touched => return Ok(None),
@@ -148,12 +148,12 @@ fn shrink(
 
 /// Returns the rate at which the guest got its memory with pages in place: by the host's time of
 /// growing plus the guest's time of filling. Returns `None` if the guest did not report its time.
-fn filled(events: &[Event], seen: &Seen, bytes: u64) -> Option<Event> {
+fn filled(events: &[Event], results: &HostResults, bytes: u64) -> Option<Event> {
     let fill = events.iter().rev().find_map(|event| match &event.what {
         What::Result { metric, value, .. } if metric == "fill_s" => Some(*value),
         _ => None,
     })?;
-    let took = Duration::try_from_secs_f64(fill).ok()? + seen.grown;
+    let took = Duration::try_from_secs_f64(fill).ok()? + results.grown;
     Some(result(
         "grow_and_fill",
         per_second(bytes, took),

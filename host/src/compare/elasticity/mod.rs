@@ -6,10 +6,10 @@
 mod builds;
 mod column;
 mod guest;
-mod hand;
-mod held;
 mod memory;
+mod memory_control;
 mod paper;
+mod resident_files;
 mod setup;
 mod sums;
 mod windows;
@@ -22,7 +22,7 @@ use super::interrupt::Interrupt;
 use super::options::CompareOptions;
 use super::own::{self, COLUMNS_MAX, OwnReport};
 use super::schema::{Outcome, Run};
-use super::scratch::{Scratch, Turn};
+use super::scratch::{ComparisonLock, Scratch};
 use super::variant;
 use crate::failure::Failure;
 use crate::text::{Size, Terminal};
@@ -69,7 +69,7 @@ pub(super) fn is_meant(
 
 /// The arguments of [`compare`] that its caller has found out already.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct Inputs {
     /// The experiments that the user chose.
     pub(super) chosen: Vec<&'static Experiment>,
     /// The value of `--kernel` for the stock guest.
@@ -82,8 +82,8 @@ pub(super) struct Given {
 
 /// Runs the experiments, prints the table and writes the files. Returns the exit status. Fails if
 /// the options are not valid, or a file or child process fails.
-pub(super) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Failure> {
-    let kinds: Vec<(Kind, Size)> = given
+pub(super) fn compare(options: &CompareOptions, inputs: &Inputs) -> Result<u8, Failure> {
+    let kinds: Vec<(Kind, Size)> = inputs
         .chosen
         .iter()
         .filter_map(|one| {
@@ -97,7 +97,7 @@ pub(super) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
         kind.check(*memory).map_err(Failure::Usage)?;
     }
     let columns =
-        column::all(given.linux.as_deref(), &options.variants, &kinds).map_err(Failure::Usage)?;
+        column::all(inputs.linux.as_deref(), &options.variants, &kinds).map_err(Failure::Usage)?;
     let mut variants: Vec<_> = columns.iter().map(|c| c.variant.clone()).collect();
     variants.extend(paper::columns().map_err(Failure::Usage)?);
     variant::apart(&variants).map_err(Failure::Usage)?;
@@ -108,7 +108,7 @@ pub(super) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
         )));
     }
     let rounds = options.rounds.unwrap_or(ROUNDS);
-    let turn = Turn::take()?;
+    let turn = ComparisonLock::take()?;
     let scratch = Scratch::new(options.workloads.as_deref())?;
     let interrupt = Interrupt::catch()?;
     let count = kinds.len() * columns.len() * rounds as usize;
@@ -122,7 +122,7 @@ pub(super) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
     let setup = Setup {
         scratch: &scratch,
         interrupt: &interrupt,
-        accel: given.accel,
+        accel: inputs.accel,
         qemu: &options.qemu,
         cpus: options.cpus.unwrap_or(1),
         timeout: options.timeout,
@@ -132,7 +132,7 @@ pub(super) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
     sums::add_shares(&mut runs, |column| columns[column].none_of());
     paper::add(&kinds, columns.len(), &mut runs);
     let report = OwnReport::new(complete, created, &variants, runs);
-    let status = own::finish(&report, given.other.as_ref(), files)?;
+    let status = own::finish(&report, inputs.other.as_ref(), files)?;
     Ok(interrupt.signal().map_or(status, |signal| 128 + signal))
 }
 

@@ -9,10 +9,10 @@
 //! and a machine with two sockets.
 
 use super::super::elastic::Kind;
+use super::super::give_back_mode::GiveBackMode;
 use super::super::guest::Guest;
 use super::super::schema::{Better, Event, Outcome, Run};
 use super::super::variant::Variant;
-use super::super::way::Way;
 use super::setup::subject;
 use super::sums::result;
 use crate::text::Size;
@@ -20,8 +20,8 @@ use crate::text::Size;
 /// Rates in GiB/s: reclaim, reclaim untouched, return, return and install.
 type Rates = [f64; 4];
 
-/// The published figures of one way to take memory.
-struct Way4 {
+/// The published result of one way to take memory.
+struct PublishedResult {
     name: &'static str,
     rates: Rates,
     /// The slowest hundredth of STREAM with one thread, in GB/s.
@@ -33,22 +33,22 @@ struct Way4 {
 }
 
 /// The medians of the first series of each figure.
-const PUBLISHED: [Way4; 3] = [
-    Way4 {
+const PUBLISHED: [PublishedResult; 3] = [
+    PublishedResult {
         name: "paper: HyperAlloc",
         rates: [331.89, 5062.31, 8525.42, 4.01],
         stream_low: 10.317,
         quantum_low: 9_498_493.86,
         areas: [Some(293.54), Some(14_732.90)],
     },
-    Way4 {
+    PublishedResult {
         name: "paper: virtio-balloon",
         rates: [0.917, 1.677, 2.308, 0.699],
         stream_low: 6.214,
         quantum_low: 5_928_255.04,
         areas: [Some(380.07), Some(19_467.50)],
     },
-    Way4 {
+    PublishedResult {
         name: "paper: virtio-mem",
         rates: [34.69, 41.85, 101.88, 4.04],
         stream_low: 10.231,
@@ -59,21 +59,21 @@ const PUBLISHED: [Way4; 3] = [
 /// The areas without giving memory back, in GiB·min.
 const WITHOUT: [f64; 2] = [645.04, 21_934.62];
 
-/// Returns a column for each published way.
+/// Returns a column for each published result.
 ///
 /// # Errors
 /// If a column's name is not valid.
 pub(super) fn columns() -> Result<Vec<Variant>, String> {
     PUBLISHED
         .iter()
-        .map(|way| Variant::new(way.name, &[]))
+        .map(|result| Variant::new(result.name, &[]))
         .collect()
 }
 
 /// Adds the published figures for `kinds` to `runs`, as runs of the columns of [`columns`]. `first`
 /// is the index of the first of these columns.
 pub(super) fn add(kinds: &[(Kind, Size)], first: usize, runs: &mut Vec<(usize, Run)>) {
-    for (column, way) in (first..).zip(&PUBLISHED) {
+    for (column, result) in (first..).zip(&PUBLISHED) {
         for &(kind, memory) in kinds {
             // Only experiments that have runs get the paper's figures, so that they are in the same
             // rows.
@@ -88,9 +88,9 @@ pub(super) fn add(kinds: &[(Kind, Size)], first: usize, runs: &mut Vec<(usize, R
                 column,
                 Run {
                     experiment: subject(kind, memory, cpus),
-                    arguments: vec![way.name.to_owned()],
+                    arguments: vec![result.name.to_owned()],
                     guest: Guest::Linux,
-                    give_back: Way::OFF,
+                    give_back: GiveBackMode::OFF,
                     icount: false,
                     cpus,
                     memory_bytes: memory.bytes(),
@@ -99,7 +99,7 @@ pub(super) fn add(kinds: &[(Kind, Size)], first: usize, runs: &mut Vec<(usize, R
                     round: 0,
                     command: Vec::new(),
                     record: None,
-                    events: way.events(kind),
+                    events: result.events(kind),
                     turns: Vec::new(),
                     host_cpus: Vec::new(),
                     timeline: Vec::new(),
@@ -112,7 +112,7 @@ pub(super) fn add(kinds: &[(Kind, Size)], first: usize, runs: &mut Vec<(usize, R
     }
 }
 
-impl Way4 {
+impl PublishedResult {
     /// Returns the figures of the experiment `kind`, as events.
     fn events(&self, kind: Kind) -> Vec<Event> {
         let higher = |metric: &str, value: f64, unit: &str, label: (&str, &str)| {

@@ -3,11 +3,11 @@
 
 use super::super::balloon::Balloon;
 use super::super::elastic::Kind;
+use super::super::give_back_mode::GiveBackMode;
 use super::super::interrupt::Interrupt;
 use super::super::schema::{Event, Guest as Kernel, Outcome, Run};
 use super::super::scratch::Scratch;
-use super::super::way::Way;
-use super::column::{By, Column};
+use super::column::{Column, Method};
 use super::guest::Guest;
 use crate::failure::Failure;
 use crate::machine::GiveBack;
@@ -57,7 +57,7 @@ impl Setup<'_> {
         };
         let leaving = kind.leaving(memory);
         let base = match column.by {
-            By::Plug => memory.bytes() - leaving,
+            Method::Plug => memory.bytes() - leaving,
             _ => memory.bytes(),
         };
         option("memory", Size(base).to_string().into());
@@ -67,13 +67,13 @@ impl Setup<'_> {
         option("timeout", self.timeout.to_string().into());
         option("give-back", give_back(column.by).name().into());
         words.extend(column.variant.options.iter().map(OsString::from));
-        if let By::Balloon | By::Plug = column.by {
+        if let Method::Balloon | Method::Plug = column.by {
             let arguments = Balloon::arguments(&self.socket()).into_iter();
             let unconfined = column.variant.gives("unconfined");
             let arguments = arguments.filter(|word| !(unconfined && word == "--unconfined"));
             words.extend(arguments.map(OsString::from));
         }
-        if column.by == By::Plug {
+        if column.by == Method::Plug {
             words.extend(plug(memory.bytes(), leaving));
         }
         if let Some(compiler) = kind.compiler(memory) {
@@ -107,7 +107,7 @@ impl Setup<'_> {
             } else {
                 Kernel::Ebb
             },
-            give_back: Way::Guest(give_back(column.by)),
+            give_back: GiveBackMode::Guest(give_back(column.by)),
             icount: false,
             cpus: self.cpus,
             memory_bytes: memory.bytes(),
@@ -146,12 +146,13 @@ pub(super) fn subject(kind: Kind, memory: Size, cpus: u32) -> String {
 }
 
 /// Returns the mode in which the guest gives memory back at its start. In the mode `Shared`,
-/// [`Hand`](super::hand::Hand) changes it later, which needs a QEMU that was started for that mode.
-fn give_back(by: By) -> GiveBack {
+/// [`MemoryControl`](super::memory_control::MemoryControl) changes it later, which needs a QEMU
+/// that was started for that mode.
+fn give_back(by: Method) -> GiveBack {
     match by {
-        By::Shared => GiveBack::Shared,
-        By::Itself => GiveBack::Reporting,
-        By::Reclaim | By::Balloon | By::Plug | By::Nothing => GiveBack::Off,
+        Method::Shared => GiveBack::Shared,
+        Method::Itself => GiveBack::Reporting,
+        Method::Reclaim | Method::Balloon | Method::Plug | Method::Nothing => GiveBack::Off,
     }
 }
 

@@ -38,20 +38,20 @@ pub(super) fn result(
 
 /// The curve of the host's memory over time. Each sample holds until the next one.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Held {
+pub(super) struct MemoryCurve {
     last: Option<(Duration, f64)>,
     begin: Duration,
     bytes_s: f64,
     peak: f64,
 }
 
-impl Held {
+impl MemoryCurve {
     /// Adds a sample of `bytes` at time `at`, which is not before that of the last sample.
     #[expect(clippy::cast_precision_loss, reason = "memory is below 2^53 bytes")]
     pub(super) fn add(&mut self, at: Duration, bytes: u64) {
         let bytes = bytes as f64;
         match self.last {
-            Some((since, held)) => self.bytes_s += held * at.saturating_sub(since).as_secs_f64(),
+            Some((since, curve)) => self.bytes_s += curve * at.saturating_sub(since).as_secs_f64(),
             None => self.begin = at,
         }
         self.peak = self.peak.max(bytes);
@@ -159,15 +159,15 @@ mod tests {
 
     #[test]
     fn an_area_is_what_is_held_until_the_next_sample() {
-        let mut held = Held::default();
+        let mut curve = MemoryCurve::default();
         let seconds = Duration::from_secs;
-        held.add(seconds(10), 1 << 30);
-        held.add(seconds(12), 3 << 30);
-        held.add(seconds(13), 0);
-        held.add(seconds(20), 0);
-        assert_eq!((held.area(), held.seconds()), (5.0, 10.0));
-        assert_eq!(held.peak(), 3.0 * GIB);
-        assert_eq!(Held::default().seconds(), 0.0);
+        curve.add(seconds(10), 1 << 30);
+        curve.add(seconds(12), 3 << 30);
+        curve.add(seconds(13), 0);
+        curve.add(seconds(20), 0);
+        assert_eq!((curve.area(), curve.seconds()), (5.0, 10.0));
+        assert_eq!(curve.peak(), 3.0 * GIB);
+        assert_eq!(MemoryCurve::default().seconds(), 0.0);
     }
 
     fn work(window: &str, kernel: &str, value: f64) -> Event {

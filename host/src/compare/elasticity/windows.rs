@@ -3,8 +3,8 @@
 use super::super::elastic::Kind;
 use super::super::schema::Run;
 use super::column::Column;
-use super::guest::{Guest, Heard, Stop};
-use super::hand::Hand;
+use super::guest::{Guest, Stop, WaitResult};
+use super::memory_control::MemoryControl;
 use super::setup::Setup;
 use super::sums::losses;
 use crate::failure::Failure;
@@ -46,19 +46,19 @@ fn accompany(
         return Err(Stop::Ended);
     }
     let bytes = kind.leaving(memory);
-    let mut hand = Hand::on(column.by, guest.pid(), &setup.socket(), bytes)?;
+    let mut control = MemoryControl::connect(column.by, guest.pid(), &setup.socket(), bytes)?;
     guest.go();
     loop {
-        match guest.hear(LOOK) {
-            Heard::Phase(name) => match name.as_str() {
-                "leave" => hand.leave()?,
-                "return" => hand.come()?,
+        match guest.wait_for_phase(LOOK) {
+            WaitResult::Phase(name) => match name.as_str() {
+                "leave" => control.start_shrink()?,
+                "return" => control.start_grow()?,
                 // All rounds are done.
                 "end" => return Ok(()),
                 _ => {}
             },
-            Heard::Nothing => {}
-            Heard::Ended => return Err(Stop::Ended),
+            WaitResult::Nothing => {}
+            WaitResult::Ended => return Err(Stop::Ended),
         }
     }
 }

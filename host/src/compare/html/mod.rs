@@ -5,11 +5,11 @@ use super::column;
 use super::experiments;
 use super::figures;
 use super::findings::{self, Paragraph};
+use super::give_back_mode::GiveBackMode;
 use super::plots::{self, Picture};
 use super::schema::{Guest, Host, Report, Row, Run};
 use super::statistics::Spread;
 use super::svg::{self, NARROW, WIDE};
-use super::way::Way;
 use super::wording::{number, range, row_name, scale_of, sentence, times};
 use crate::text::{Rounded, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -253,11 +253,11 @@ fn table(rows: &[&Row], all: &[Run]) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Median" }
-                        @for (guest, way) in &columns {
+                        @for (guest, mode) in &columns {
                             th scope="col" {
                                 span class={ (guest_class(*guest)) } { (guest.name()) }
-                                @if *way == Way::OFF { br; "not reporting" }
-                                @else if *way != Way::REPORTING { br; (way.name()) }
+                                @if *mode == GiveBackMode::OFF { br; "not reporting" }
+                                @else if *mode != GiveBackMode::REPORTING { br; (mode.name()) }
                             }
                         }
                         @if ratio { th scope="col" { "Ebb is better" } }

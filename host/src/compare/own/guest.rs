@@ -1,12 +1,12 @@
 //! Runs one guest of one column, from its start to its end.
 
-use super::super::child::{Insistence, Message, listen, read_timeline, spawn};
+use super::super::child::{Message, Terminator, listen, read_timeline, spawn};
+use super::super::give_back_mode::GiveBackMode;
 use super::super::guest::Guest;
 use super::super::interrupt::Interrupt;
 use super::super::schema::{Event, Outcome, Run, What};
 use super::super::scratch::Scratch;
 use super::super::variant::Variant;
-use super::super::way::Way;
 use super::subject::Subject;
 use crate::failure::Failure;
 use crate::text::printable;
@@ -38,7 +38,7 @@ pub(crate) struct Guests<'a> {
 
 /// The output of a program so far.
 #[derive(Default)]
-struct Heard {
+struct Output {
     /// The events.
     events: Vec<Event>,
     /// The number of events that were not kept.
@@ -102,17 +102,17 @@ impl Guests<'_> {
         let mut child =
             spawn(&executable()?, &words, false).map_err(Failure::setup("a child process"))?;
         let messages = listen(&mut child, &timeline, None);
-        let mut heard = Heard::default();
-        let mut insistence = Insistence::default();
+        let mut output = Output::default();
+        let mut terminator = Terminator::default();
         loop {
             match messages.recv_timeout(TICK) {
-                Ok(message) => heard.heed(message),
+                Ok(message) => output.take_message(message),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             tick();
             if self.interrupt.signal().is_some() {
-                insistence.insist(&child);
+                terminator.terminate(&child);
             }
         }
         let status = child
@@ -126,12 +126,12 @@ impl Guests<'_> {
                 Outcome::Failed,
                 Some(format!("cut short by signal {signal}")),
             ),
-            None => heard.judge(subject, record.as_ref(), status),
+            None => output.judge(subject, record.as_ref(), status),
         };
         let number = |name: &str| record.as_ref()?.get(name)?.as_u64();
         let give_back = record
             .as_ref()
-            .and_then(|record| Way::from_name(record.get("give_back")?.as_str()?));
+            .and_then(|record| GiveBackMode::from_name(record.get("give_back")?.as_str()?));
         let icount = record
             .as_ref()
             .and_then(|record| record.get("icount")?.as_bool());
@@ -147,7 +147,7 @@ impl Guests<'_> {
             } else {
                 Guest::Ebb
             },
-            give_back: give_back.unwrap_or(Way::OFF),
+            give_back: give_back.unwrap_or(GiveBackMode::OFF),
             icount: icount.unwrap_or(subject.icount),
             cpus: number("cpus")
                 .and_then(|n| u32::try_from(n).ok())
@@ -157,7 +157,7 @@ impl Guests<'_> {
             command: std::iter::once("ebb".to_owned())
                 .chain(words.iter().map(|word| word.to_string_lossy().into_owned()))
                 .collect(),
-            events: heard.events,
+            events: output.events,
             turns: Vec::new(),
             host_cpus: Vec::new(),
             timeline: read_timeline(&timeline),
@@ -174,9 +174,9 @@ fn executable() -> Result<std::path::PathBuf, Failure> {
     std::env::current_exe().map_err(Failure::setup("the path of ebb itself"))
 }
 
-impl Heard {
+impl Output {
     /// Records a line of output.
-    fn heed(&mut self, message: Message) {
+    fn take_message(&mut self, message: Message) {
         match message {
             Message::Out(line) => {
                 match serde_json::from_str::<Value>(&line.text) {
@@ -286,37 +286,37 @@ mod tests {
     use super::*;
     use crate::compare::child::Line;
 
-    fn heard(lines: &[&str]) -> Heard {
-        let mut heard = Heard::default();
+    fn output(lines: &[&str]) -> Output {
+        let mut output = Output::default();
         for line in lines {
-            heard.heed(Message::Out(Line {
+            output.take_message(Message::Out(Line {
                 text: (*line).to_owned(),
                 timeline_s: None,
             }));
         }
-        heard
+        output
     }
 
     #[test]
     fn only_what_says_so_is_an_event() {
         let result =
             r#"{"event":"result","metric":"rate","value":2,"unit":"1/s","better":"higher"}"#;
-        let fine = heard(&["hello", "{\"a\":1}", "{", result]);
+        let fine = output(&["hello", "{\"a\":1}", "{", result]);
         assert_eq!((fine.events.len(), fine.said.len()), (1, 3));
         assert!(fine.no_event.is_none());
-        let bad = heard(&[r#"{"event":"result","metric":"rate","value":"2","unit":""}"#]);
+        let bad = output(&[r#"{"event":"result","metric":"rate","value":"2","unit":""}"#]);
         assert!(bad.no_event.is_some_and(|why| why.contains("rate")));
-        let unknown = heard(&[r#"{"event":"party"}"#]);
+        let unknown = output(&[r#"{"event":"party"}"#]);
         assert!(unknown.no_event.is_some_and(|why| why.contains("party")));
     }
 
     #[test]
     fn what_a_hostile_program_prints_is_bounded() {
         let phase = r#"{"event":"phase","name":"x","at_s":1}"#;
-        let many = heard(&vec![phase; EVENTS_MAX + 5]);
+        let many = output(&vec![phase; EVENTS_MAX + 5]);
         assert_eq!((many.events.len(), many.events_lost), (EVENTS_MAX, 5));
         let long = "\u{1b}[2J".to_owned() + &"x".repeat(100_000);
-        let said = heard(&vec![long.as_str(); 50]).said;
+        let said = output(&vec![long.as_str(); 50]).said;
         assert_eq!(said.len(), LAST_LINES);
         assert!(
             said.iter()

@@ -5,7 +5,7 @@ use super::super::wording::times;
 use super::plots;
 use super::report::OwnReport;
 use super::rows::OwnRow;
-use super::wording::{self, Place, Verdict};
+use super::wording::{self, CellContent, Verdict};
 use crate::text::{Size, printable};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
@@ -114,8 +114,8 @@ fn table(report: &OwnReport, rows: &[&OwnRow]) -> Markup {
                             @for column in report.names().into_iter().enumerate() {
                                 td {
                                     @match wording::place(row, &report.runs, column) {
-                                        Place::Words(words) => { (words) }
-                                        Place::Figure(found) => {
+                                        CellContent::Text(words) => { (words) }
+                                        CellContent::Figure(found) => {
                                             (cell(found.spread(), &unit, divisor))
                                             @if let Some(ratio) = found.ratio {
                                                 small { span class=(class(row, ratio)) { (times(ratio)) } }

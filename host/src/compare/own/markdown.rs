@@ -7,7 +7,7 @@ use super::super::wording::times;
 use super::plots;
 use super::report::OwnReport;
 use super::rows::OwnRow;
-use super::wording::{self, Place};
+use super::wording::{self, CellContent};
 use crate::text::{Rounded, printable};
 use std::fmt::Write as _;
 
@@ -91,8 +91,8 @@ fn table<'a>(
         let (unit, divisor) = wording::unit(row);
         let cells = names.iter().copied().enumerate().map(|column| {
             let text = match wording::place(row, &report.runs, column) {
-                Place::Words(words) => escaped(&words),
-                Place::Figure(found) => {
+                CellContent::Text(words) => escaped(&words),
+                CellContent::Figure(found) => {
                     let ratio = found.ratio.map(|ratio| format!(", {}", times(ratio)));
                     let figure = cell(found.spread(), &escaped(&unit), divisor);
                     format!("{figure}{}", ratio.unwrap_or_default())

@@ -12,7 +12,7 @@ const GIB: f64 = 1_073_741_824.0;
 pub(crate) const EXIT_STATUS: &str = "exit_status";
 
 /// A figure of a run, and where it comes from.
-pub(crate) struct Told {
+pub(crate) struct SourcedFigure {
     /// The figure.
     pub(crate) figure: Figure,
     /// Whether it is one of [`figures::of`], which are mostly the program's own. `false` for a
@@ -22,10 +22,10 @@ pub(crate) struct Told {
 
 /// Returns all figures of a run: those from the record and the memory curve, then those of
 /// [`figures::of`].
-pub(crate) fn of(run: &Run) -> Vec<Told> {
-    let mut told: Vec<Told> = Vec::new();
+pub(crate) fn of(run: &Run) -> Vec<SourcedFigure> {
+    let mut figures: Vec<SourcedFigure> = Vec::new();
     let mut seen = |figure: Figure| {
-        told.push(Told {
+        figures.push(SourcedFigure {
             figure,
             by_program: false,
         });
@@ -42,12 +42,12 @@ pub(crate) fn of(run: &Run) -> Vec<Told> {
         for label in ["cpus", "memory", "icount"] {
             figure.labels.remove(label);
         }
-        told.push(Told {
+        figures.push(SourcedFigure {
             figure,
             by_program: true,
         });
     }
-    told
+    figures
 }
 
 /// Passes the figures from the record and the memory curve to `seen`.
@@ -157,9 +157,10 @@ mod tests {
             "faults": 7, "qemu_cpu_seconds": {"user": 0.25, "system": 0.5}, "status": {"code": 3},
             "summary": {"peak_used": 5, "peak_resident": 9, "resident_now": 4, "used_now": 1}});
         let of = |run: &Run| -> Vec<(String, f64)> {
-            let told = figures_of(run);
-            told.into_iter()
-                .map(|told| (told.figure.metric, told.figure.value))
+            let figures = figures_of(run);
+            figures
+                .into_iter()
+                .map(|it| (it.figure.metric, it.figure.value))
                 .collect()
         };
         let plain = of(&run(false, record.clone()));

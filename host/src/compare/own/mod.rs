@@ -22,9 +22,9 @@ use super::experiment::Experiment;
 use super::files::Files;
 use super::interrupt::Interrupt;
 use super::options::{CompareOptions, LinuxChoice};
-use super::progress::About;
+use super::progress::RoughDuration;
 use super::schema::{Outcome, Run};
-use super::scratch::{Scratch, Turn};
+use super::scratch::{ComparisonLock, Scratch};
 use super::variant::{self, Variant};
 use crate::failure::Failure;
 use crate::text::{Styled, Terminal, printable};
@@ -43,7 +43,7 @@ const RUN_BYTES: u64 = 1 << 20;
 
 /// The arguments of [`compare`] that its caller has found out already.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct Inputs {
     /// The experiments to run if the user did not name a program.
     pub(crate) experiments: Vec<&'static Experiment>,
     /// The value of `--kernel` for the stock guest.
@@ -56,17 +56,17 @@ pub(crate) struct Given {
 
 /// Runs the program or the experiments in all columns, prints the table and writes the files.
 /// Returns the exit status. Fails if the options are not valid, or a file or child process fails.
-pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Failure> {
-    let columns = columns(options, given)?;
+pub(crate) fn compare(options: &CompareOptions, inputs: &Inputs) -> Result<u8, Failure> {
+    let columns = columns(options, inputs)?;
     let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
-    let turn = Turn::take()?;
+    let turn = ComparisonLock::take()?;
     let scratch = Scratch::new(options.workloads.as_deref())?;
     let interrupt = Interrupt::catch()?;
     let subjects: Vec<Subject> = if options.program.is_empty() {
         let of = |experiment: &&'static Experiment| {
             Subject::of_experiment(experiment, options, &scratch)
         };
-        given.experiments.iter().flat_map(of).collect()
+        inputs.experiments.iter().flat_map(of).collect()
     } else {
         vec![Subject::own(options)]
     };
@@ -74,7 +74,7 @@ pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
         scratch: &scratch,
         interrupt: &interrupt,
         common: vec![
-            ("accel", given.accel.into()),
+            ("accel", inputs.accel.into()),
             ("qemu", options.qemu.clone().into()),
             ("timeout", options.timeout.to_string().into()),
         ],
@@ -100,7 +100,7 @@ pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
     if turn.disturbed {
         terminal.message("ebb: another comparison is under way: times disturb one another");
     }
-    let mut under_way = UnderWay {
+    let mut comparison = RunningComparison {
         guests: &guests,
         terminal: &terminal,
         subjects: &subjects,
@@ -111,18 +111,18 @@ pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
         count,
         runs: Vec::new(),
     };
-    let complete = under_way.all()?;
-    let report = OwnReport::new(complete, created, &columns, under_way.runs);
-    let status = finish(&report, given.other.as_ref(), files)?;
+    let complete = comparison.all()?;
+    let report = OwnReport::new(complete, created, &columns, comparison.runs);
+    let status = finish(&report, inputs.other.as_ref(), files)?;
     Ok(interrupt.signal().map_or(status, |signal| 128 + signal))
 }
 
 /// Returns the columns: Ebb, Linux, and the user's variants. Fails if two have the same name or
 /// there are too many.
-fn columns(options: &CompareOptions, given: &Given) -> Result<Vec<Variant>, Failure> {
+fn columns(options: &CompareOptions, inputs: &Inputs) -> Result<Vec<Variant>, Failure> {
     let usage = |why: String| Failure::Usage(why);
     let mut columns = vec![Variant::new("Ebb", &[]).map_err(usage)?];
-    if let (Some(linux), false) = (&given.linux, options.linux == LinuxChoice::None) {
+    if let (Some(linux), false) = (&inputs.linux, options.linux == LinuxChoice::None) {
         let value = linux.to_string_lossy();
         columns.push(Variant::new("Linux", &["--kernel", &value]).map_err(usage)?);
     }
@@ -138,7 +138,7 @@ fn columns(options: &CompareOptions, given: &Given) -> Result<Vec<Variant>, Fail
 }
 
 /// A comparison that is running.
-struct UnderWay<'a> {
+struct RunningComparison<'a> {
     guests: &'a Guests<'a>,
     terminal: &'a Terminal,
     subjects: &'a [Subject],
@@ -154,7 +154,7 @@ struct UnderWay<'a> {
     runs: Vec<(usize, Run)>,
 }
 
-impl UnderWay<'_> {
+impl RunningComparison<'_> {
     /// Runs everything, round by round. Returns `false` if runs are missing, because of a signal or
     /// a program that could not run.
     fn all(&mut self) -> Result<bool, Failure> {
@@ -199,7 +199,9 @@ impl UnderWay<'_> {
         );
         let what: String = what.chars().filter(|letter| !letter.is_control()).collect();
         if !self.terminal.interactive() {
-            let left = left.map_or(String::new(), |left| format!("; {} left", About(left)));
+            let left = left.map_or(String::new(), |left| {
+                format!("; {} left", RoughDuration(left))
+            });
             self.terminal.message(&format!("ebb: {what}{left}"));
         }
         let since = Instant::now();
@@ -211,7 +213,10 @@ impl UnderWay<'_> {
             }
             drawn = Some(Instant::now());
             let left = left.map_or(String::new(), |left| {
-                format!("  {} left", About(left.saturating_sub(since.elapsed())))
+                format!(
+                    "  {} left",
+                    RoughDuration(left.saturating_sub(since.elapsed()))
+                )
             });
             let room = terminal.columns().saturating_sub(1);
             let line: String = format!("{what}{left}").chars().take(room).collect();

@@ -68,7 +68,7 @@ impl OwnCell {
 }
 
 /// A row while its values are collected: by column, then by round and position in it.
-struct Gathered {
+struct RowValues {
     row: OwnRow,
     comparable: bool,
     columns: Vec<BTreeMap<(u32, u32), f64>>,
@@ -76,7 +76,7 @@ struct Gathered {
 
 /// Returns the rows of all runs. `columns` are the names in the order of the table.
 pub(crate) fn rows(runs: &[(usize, Run)], columns: &[String]) -> Vec<OwnRow> {
-    let mut rows: Vec<Gathered> = Vec::new();
+    let mut rows: Vec<RowValues> = Vec::new();
     for (column, run) in runs {
         let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
         for told in measured::of(run) {
@@ -94,7 +94,7 @@ pub(crate) fn rows(runs: &[(usize, Run)], columns: &[String]) -> Vec<OwnRow> {
                 Some(at) => at,
                 None if rows.len() >= ROWS_MAX => continue,
                 None => {
-                    rows.push(Gathered {
+                    rows.push(RowValues {
                         row,
                         comparable: figure.comparable,
                         columns: vec![BTreeMap::new(); columns.len()],
@@ -113,12 +113,12 @@ pub(crate) fn rows(runs: &[(usize, Run)], columns: &[String]) -> Vec<OwnRow> {
 }
 
 /// Returns the finished row.
-fn finished(gathered: Gathered, columns: &[String]) -> OwnRow {
-    let Gathered {
+fn finished(row: RowValues, columns: &[String]) -> OwnRow {
+    let RowValues {
         mut row,
         comparable,
         columns: figures,
-    } = gathered;
+    } = row;
     let first = figures.first().cloned().unwrap_or_default();
     for (index, (name, rounds)) in columns.iter().zip(&figures).enumerate() {
         let mut values: Vec<f64> = rounds.values().copied().collect();

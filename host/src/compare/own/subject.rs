@@ -58,8 +58,8 @@ impl Subject {
     ) -> Vec<Self> {
         let mut cases = cases(experiment, options);
         // The columns decide how memory is given back, so only one way is needed here.
-        let way = cases.first().map(|case| case.shape.give_back);
-        cases.retain(|case| Some(case.shape.give_back) == way);
+        let mode = cases.first().map(|case| case.shape.give_back);
+        cases.retain(|case| Some(case.shape.give_back) == mode);
         let subject = |case: &super::super::experiments::Case| {
             let shape = case.shape;
             let words = case.alone()?;

@@ -3,7 +3,7 @@
 use super::super::schema::Run;
 use super::super::wording::{number, percent, times};
 use super::rows::{OwnCell, OwnRow};
-use super::wording::{self, Place, Verdict};
+use super::wording::{self, CellContent, Verdict};
 use crate::text::{Styled, printable};
 use std::fmt::Write as _;
 
@@ -106,8 +106,8 @@ fn row_line(
     for &(index, column) in columns {
         let width = width(index);
         let (plain, code) = match wording::place(row, runs, (index, column)) {
-            Place::Figure(cell) => figure(row, cell, divisor),
-            Place::Words(words) => (words, None),
+            CellContent::Figure(cell) => figure(row, cell, divisor),
+            CellContent::Text(words) => (words, None),
         };
         let blanks = width.saturating_sub(plain.chars().count()).max(1);
         line.push(&" ".repeat(blanks));

@@ -84,11 +84,11 @@ pub(crate) fn subjects(rows: &[OwnRow]) -> Vec<&str> {
 }
 
 /// The contents of a cell.
-pub(crate) enum Place<'a> {
+pub(crate) enum CellContent<'a> {
     /// A figure.
     Figure(&'a OwnCell),
     /// A text instead of a figure.
-    Words(String),
+    Text(String),
 }
 
 /// Returns the contents of the cell of `row` in a column, given by its index and name.
@@ -96,11 +96,13 @@ pub(crate) fn place<'a>(
     row: &'a OwnRow,
     runs: &[(usize, Run)],
     (index, name): (usize, &str),
-) -> Place<'a> {
+) -> CellContent<'a> {
     match row.cells.iter().find(|cell| cell.column == name) {
-        Some(cell) if row.metric == EXIT_STATUS => Place::Words(statuses(row, runs, index, cell)),
-        Some(cell) => Place::Figure(cell),
-        None => Place::Words(absent(row, runs, index).to_owned()),
+        Some(cell) if row.metric == EXIT_STATUS => {
+            CellContent::Text(statuses(row, runs, index, cell))
+        }
+        Some(cell) => CellContent::Figure(cell),
+        None => CellContent::Text(absent(row, runs, index).to_owned()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Draws rows of the table as bars, each row on a scale of its own, with the spread of the rounds.
 
 use super::{Number, Plot, class, text_width};
+use crate::compare::give_back_mode::GiveBackMode;
 use crate::compare::schema::{Better, Row};
-use crate::compare::way::Way;
 use crate::compare::wording::{number, row_name, scale_of, times};
 use maud::{Markup, html};
 
@@ -17,7 +17,7 @@ pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
     let both = rows
         .iter()
         .flat_map(|row| &row.cells)
-        .any(|cell| cell.give_back != Way::REPORTING);
+        .any(|cell| cell.give_back != GiveBackMode::REPORTING);
     let narrow = width < 500.0;
     let names = if both {
         if narrow { 112.0 } else { 140.0 }
@@ -72,7 +72,7 @@ pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
                     @let middle = y + BAR / 2.0;
                     @let end = at(cell.median);
                     text class="muted" x="0" y=(Number(middle + 4.0)) { (label(cell.guest, cell.give_back, both, narrow)) }
-                    rect class={ "fill " (class(cell.guest)) @if cell.give_back != Way::REPORTING { " off" } } x=(Number(names)) y=(Number(y))
+                    rect class={ "fill " (class(cell.guest)) @if cell.give_back != GiveBackMode::REPORTING { " off" } } x=(Number(names)) y=(Number(y))
                         width=(Number((end - names).max(1.0))) height=(Number(BAR)) rx="2" {}
                     @if cell.rounds > 1 && at(cell.max) - at(cell.min) > 2.0 {
                         path class="whisker" d={ "M" (Number(at(cell.min))) " " (Number(middle)) "L" (Number(at(cell.max))) " " (Number(middle))
@@ -101,11 +101,16 @@ pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
 }
 
 /// Returns the name of a bar.
-fn label(guest: crate::compare::schema::Guest, way: Way, both: bool, narrow: bool) -> String {
-    if narrow && both && way == Way::OFF {
+fn label(
+    guest: crate::compare::schema::Guest,
+    mode: GiveBackMode,
+    both: bool,
+    narrow: bool,
+) -> String {
+    if narrow && both && mode == GiveBackMode::OFF {
         format!("{}, off", guest.name())
     } else {
-        way.label(guest, both)
+        mode.label(guest, both)
     }
 }
 

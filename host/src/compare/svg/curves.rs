@@ -40,10 +40,10 @@ const BESIDE: f64 = 600.0;
 const BEFORE: f64 = 6.0;
 
 /// A sample on the panel's axes: seconds and MiB.
-type Place = (f64, f64);
+type PlotPoint = (f64, f64);
 
 /// Returns the samples of a curve that are drawn.
-fn places(curve: &Curve<'_>, what: fn(&Point) -> Option<f64>) -> Vec<Place> {
+fn plot_points(curve: &Curve<'_>, what: fn(&Point) -> Option<f64>) -> Vec<PlotPoint> {
     let end = curve.end_s.unwrap_or(f64::INFINITY);
     curve
         .points
@@ -59,7 +59,7 @@ pub(crate) fn curves(panels: &[Panel<'_>], zero: &str, width: f64) -> Plot {
     let (mut high, mut most) = (0.1, 1.0);
     for curve in panels.iter().flat_map(|panel| &panel.curves) {
         for what in [resident, used] {
-            for (at, mib) in places(curve, what) {
+            for (at, mib) in plot_points(curve, what) {
                 low = low.min(at);
                 high = f64::max(high, at);
                 most = f64::max(most, mib);
@@ -138,19 +138,19 @@ fn draw(panel: &Panel<'_>, (low, high): (f64, f64), most: f64, zero: &str, width
         line class="axis" x1=(Number(LEFT)) x2=(Number(width - RIGHT)) y1=(Number(TOP + HEIGHT)) y2=(Number(TOP + HEIGHT)) {}
         text class="muted end" x=(Number(width - RIGHT)) y=(Number(TOP + HEIGHT + 32.0)) { "seconds since " (zero) }
         @for curve in &panel.curves {
-            @let seen = thinned(&places(curve, resident), x, y);
+            @let seen = thinned(&plot_points(curve, resident), x, y);
             @if let (Some(first), Some(last)) = (seen.first(), seen.last()) {
                 path class={ "area fill " (class(curve.guest)) }
                     d={ (path(&seen)) "L" (Number(last.0)) " " (Number(y.at(0.0))) "L" (Number(first.0)) " " (Number(y.at(0.0))) "Z" } {}
             }
         }
         @for curve in &panel.curves {
-            path class={ "line used " (class(curve.guest)) } d=(path(&thinned(&places(curve, used), x, y))) {}
-            path class={ "line " (class(curve.guest)) } d=(path(&thinned(&places(curve, resident), x, y))) {}
+            path class={ "line used " (class(curve.guest)) } d=(path(&thinned(&plot_points(curve, used), x, y))) {}
+            path class={ "line " (class(curve.guest)) } d=(path(&thinned(&plot_points(curve, resident), x, y))) {}
         }
         @for curve in &panel.curves {
             @if let Some((at, text)) = &curve.mark {
-                @let there = places(curve, resident).iter().rev().find(|(t, _)| t <= at).map_or(0.0, |(_, mib)| *mib);
+                @let there = plot_points(curve, resident).iter().rev().find(|(t, _)| t <= at).map_or(0.0, |(_, mib)| *mib);
                 @let (cx, cy) = (x.at(*at), y.at(there));
                 @let turned = cx + 8.0 + text_width(text) > width - RIGHT;
                 circle class={ "dot fill " (class(curve.guest)) } cx=(Number(cx)) cy=(Number(cy)) r="4.5" {}
@@ -215,10 +215,10 @@ fn number_plain(value: f64) -> String {
 
 /// Returns the coordinates of samples, reduced to the minimum and maximum of each column of pixels,
 /// so that no peak is lost.
-fn thinned(places: &[Place], x: Linear, y: Linear) -> Vec<Place> {
-    let mut kept: Vec<Place> = Vec::new();
-    let mut column: Vec<Place> = Vec::new();
-    let mut flush = |column: &mut Vec<Place>| {
+fn thinned(plot_points: &[PlotPoint], x: Linear, y: Linear) -> Vec<PlotPoint> {
+    let mut kept: Vec<PlotPoint> = Vec::new();
+    let mut column: Vec<PlotPoint> = Vec::new();
+    let mut flush = |column: &mut Vec<PlotPoint>| {
         let least = column.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1));
         let most = column.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
         if let (Some(least), Some(most)) = (least, most) {
@@ -232,7 +232,7 @@ fn thinned(places: &[Place], x: Linear, y: Linear) -> Vec<Place> {
         }
         column.clear();
     };
-    for (at, mib) in places {
+    for (at, mib) in plot_points {
         let place = (x.at(*at), y.at(*mib));
         if column.first().is_some_and(|first| place.0 - first.0 > 1.5) {
             flush(&mut column);
@@ -244,9 +244,9 @@ fn thinned(places: &[Place], x: Linear, y: Linear) -> Vec<Place> {
 }
 
 /// Returns the path through these coordinates.
-fn path(places: &[Place]) -> String {
+fn path(plot_points: &[PlotPoint]) -> String {
     let mut text = String::new();
-    for (index, (x, y)) in places.iter().enumerate() {
+    for (index, (x, y)) in plot_points.iter().enumerate() {
         let letter = if index == 0 { 'M' } else { 'L' };
         let _ = write!(text, "{letter}{} {}", Number(*x), Number(*y));
     }
@@ -256,7 +256,7 @@ fn path(places: &[Place]) -> String {
 /// Appends a description of a panel for readers who cannot see it.
 fn describe(text: &mut String, panel: &Panel<'_>) {
     for curve in &panel.curves {
-        let held = places(curve, resident);
+        let held = plot_points(curve, resident);
         let peak = held.iter().map(|(_, mib)| *mib).fold(0.0, f64::max);
         let last = held.last().map_or(0.0, |(_, mib)| *mib);
         let _ = write!(

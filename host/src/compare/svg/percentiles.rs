@@ -2,8 +2,8 @@
 
 use super::axis::{Linear, Logarithmic, log_ticks, spread_out};
 use super::{Number, Plot, class, text_width};
+use crate::compare::give_back_mode::GiveBackMode;
 use crate::compare::schema::Guest;
-use crate::compare::way::Way;
 use crate::compare::wording::{number, scale};
 use maud::html;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) guest: Guest,
-    pub(crate) give_back: Way,
+    pub(crate) give_back: GiveBackMode,
     pub(crate) name: String,
     /// Pairs of a percentage and the value that this percentage of all values does not exceed.
     pub(crate) percentiles: Vec<(f64, f64)>,
@@ -90,7 +90,7 @@ pub(crate) fn percentiles(lines: &[Line], name: &str, unit: &str, width: f64) ->
             }
         }
         @for (index, line) in lines.iter().enumerate() {
-            @let style = format!("{}{}", class(line.guest), if line.give_back == Way::REPORTING { "" } else { " off" });
+            @let style = format!("{}{}", class(line.guest), if line.give_back == GiveBackMode::REPORTING { "" } else { " off" });
             path class={ "line " (style) } d=(path(line, x, y)) {}
             @let place = places.get(index).copied().unwrap_or(TOP);
             @let end = ends.get(index).copied().unwrap_or(TOP);

@@ -84,7 +84,7 @@ impl Kernel for EbbKernel {
         Probe {
             arguments: format!("{}=0", boot::EPOCH),
             memory: Size::mebibytes(64),
-            patience: Duration::from_secs(4),
+            timeout: Duration::from_secs(4),
         }
     }
 

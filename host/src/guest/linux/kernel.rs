@@ -5,7 +5,7 @@ use super::init::{self, InitError};
 use super::running::LinuxGuest;
 use super::stock::{Stock, StockError};
 use crate::archive::{Alignment, GuestPath, Initramfs, Node, PackError, Source};
-use crate::guest::kernel::{BootOptions, Extras, Kernel, Patience, Probe};
+use crate::guest::kernel::{BootLimits, BootOptions, Extras, Kernel, Probe};
 use crate::guest::running::Guest;
 use crate::machine::{Dialect, KernelKind};
 use crate::qemu::GuestRam;
@@ -124,7 +124,7 @@ impl Kernel for LinuxKernel {
         Probe {
             arguments: arguments(None, false),
             memory: Size::mebibytes(256),
-            patience: Duration::from_secs(15),
+            timeout: Duration::from_secs(15),
         }
     }
 
@@ -132,8 +132,8 @@ impl Kernel for LinuxKernel {
         Arc::new(LinuxGuest::new(cpus, ram.bytes(), icount))
     }
 
-    fn patience(&self, memory: Size, cpus: u32, icount: bool) -> Option<Patience> {
-        Some(patience(memory, cpus, icount))
+    fn boot_limits(&self, memory: Size, cpus: u32, icount: bool) -> Option<BootLimits> {
+        Some(boot_limits(memory, cpus, icount))
     }
 }
 
@@ -142,13 +142,13 @@ impl Kernel for LinuxKernel {
 /// On a busy host Linux can lose interrupts of the board's timers while it sets up its own, and
 /// hang. Another attempt is safe then. CPU time of the host is limited, too, so that a guest which
 /// gets little of it is not mistaken for one that hangs.
-fn patience(memory: Size, cpus: u32, icount: bool) -> Patience {
+fn boot_limits(memory: Size, cpus: u32, icount: bool) -> BootLimits {
     // 512 GiB is the maximum for a guest.
     let gibibytes = u32::try_from(memory.bytes() >> 30).unwrap_or(512);
     let share = Duration::from_secs(1) * cpus + Duration::from_millis(250) * gibibytes;
     // Counting instructions takes several times the work; no interrupts are lost then.
     let slowness = if icount { 4 } else { 1 };
-    Patience {
+    BootLimits {
         attempts: 3,
         work: (Duration::from_secs(20) + share) * slowness,
         wait: (Duration::from_secs(90) + share) * slowness,

@@ -20,7 +20,7 @@ const NAME: &std::ffi::CStr = c"ebb-modules";
 const READ: u8 = 1;
 /// The answers: the module's dependencies and aliases, followed by its bytes; or the reason for a
 /// refusal.
-const TOLD: u8 = 2;
+const MOD_INFO: u8 = 2;
 const BYTES: u8 = 3;
 const REFUSED: u8 = 4;
 
@@ -69,7 +69,7 @@ pub(crate) enum ReadError {
 
 /// The facts in a module's `.modinfo` section.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct ModInfo {
     /// The names of the modules that this one depends on.
     pub(super) depends: Vec<String>,
     /// The module's aliases, without patterns for devices.
@@ -114,7 +114,7 @@ impl ModuleReader {
         &mut self,
         file: &File,
         coding: Option<Coding>,
-    ) -> Result<(Told, Vec<u8>), ReadError> {
+    ) -> Result<(ModInfo, Vec<u8>), ReadError> {
         let broken = || ReadError::Ended(io::ErrorKind::InvalidData.into());
         let reader = match self.reader.take() {
             Some(reader) => reader,
@@ -133,8 +133,8 @@ impl ModuleReader {
                 Refusal::Elf(why) => ReadError::Elf(why),
             });
         }
-        let told: Told = match answer.kind {
-            TOLD => serde_json::from_slice(&answer.bytes).map_err(|_| broken())?,
+        let info: ModInfo = match answer.kind {
+            MOD_INFO => serde_json::from_slice(&answer.bytes).map_err(|_| broken())?,
             _ => return Err(broken()),
         };
         let module = reader.receive()?;
@@ -144,7 +144,7 @@ impl ModuleReader {
         self.reader = Some(reader);
         // Checked here again: a module may have taken over the confined process, which can then
         // send anything.
-        if !is_plausible(&told) {
+        if !is_plausible(&info) {
             return Err(ReadError::Strange);
         }
         let size = size_of(&module.bytes);
@@ -152,16 +152,16 @@ impl ModuleReader {
             return Err(ReadError::TooLarge);
         }
         self.left = self.left.checked_sub(size).ok_or(ReadError::TooMuch)?;
-        Ok((told, module.bytes))
+        Ok((info, module.bytes))
     }
 }
 
 /// Returns whether all dependencies and aliases are valid names and there are not too many.
-fn is_plausible(told: &Told) -> bool {
-    told.depends.len() <= DEPENDS_MAX
-        && told.depends.iter().all(|name| is_name(name))
-        && told.aliases.len() <= ALIASES_MAX
-        && told.aliases.iter().all(|alias| is_word(alias))
+fn is_plausible(info: &ModInfo) -> bool {
+    info.depends.len() <= DEPENDS_MAX
+        && info.depends.iter().all(|name| is_name(name))
+        && info.aliases.len() <= ALIASES_MAX
+        && info.aliases.iter().all(|alias| is_word(alias))
 }
 
 /// Returns whether `text` is a valid module name.
@@ -187,10 +187,10 @@ fn serve(socket: &UnixStream) {
         let (Some(file), Ok(coding)) = (frame.descriptors.pop(), coding) else {
             return;
         };
-        let sent = match taken(file, coding) {
-            Ok((told, module)) => serde_json::to_vec(&told)
+        let sent = match read_module(file, coding) {
+            Ok((info, module)) => serde_json::to_vec(&info)
                 .map_err(io::Error::from)
-                .and_then(|told| frames::send(socket, TOLD, &told, &[]))
+                .and_then(|info| frames::send(socket, MOD_INFO, &info, &[]))
                 .and_then(|()| frames::send(socket, BYTES, &module, &[])),
             Err(refusal) => serde_json::to_vec(&refusal)
                 .map_err(io::Error::from)
@@ -203,14 +203,14 @@ fn serve(socket: &UnixStream) {
 }
 
 /// Returns the dependencies, aliases and bytes of the module in `file`.
-fn taken(file: OwnedFd, coding: Option<Coding>) -> Result<(Told, Vec<u8>), Refusal> {
+fn read_module(file: OwnedFd, coding: Option<Coding>) -> Result<(ModInfo, Vec<u8>), Refusal> {
     let module = unpacked(File::from(file), coding, FILE_BYTES_MAX)?;
     let module = without_debugging(module);
     if size_of(&module) > MODULE_BYTES_MAX {
         return Err(Refusal::TooLarge);
     }
-    let told = told(&module).map_err(|error| Refusal::Elf(error.to_string()))?;
-    Ok((told, module))
+    let info = info(&module).map_err(|error| Refusal::Elf(error.to_string()))?;
+    Ok((info, module))
 }
 
 /// Returns the unpacked contents of `file`. Fails with `TooLarge` if they exceed `most` bytes.
@@ -235,10 +235,10 @@ fn unpacked(file: File, coding: Option<Coding>, most: u64) -> Result<Vec<u8>, Re
 
 /// Returns the names after `depends=` and after each `alias=` in the module's `.modinfo` section.
 /// Fails if `module` is not an ELF file.
-fn told(module: &[u8]) -> Result<Told, elf::ParseError> {
+fn info(module: &[u8]) -> Result<ModInfo, elf::ParseError> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(module)?;
     let Some(section) = file.section_header_by_name(".modinfo")? else {
-        return Ok(Told::default());
+        return Ok(ModInfo::default());
     };
     let (bytes, _) = file.section_data(&section)?;
     let values = |key: &'static str| {
@@ -248,7 +248,7 @@ fn told(module: &[u8]) -> Result<Told, elf::ParseError> {
             .map(String::from_utf8_lossy)
     };
     let depends = values("depends=").next().unwrap_or_default();
-    Ok(Told {
+    Ok(ModInfo {
         // One name more than allowed is kept, so that the other process notices that there are too
         // many.
         depends: depends
@@ -273,7 +273,7 @@ mod tests {
     use std::io::Write;
 
     /// Reads a module with the given bytes in a new confined process.
-    fn read(bytes: &[u8], coding: Option<Coding>) -> Result<(Told, Vec<u8>), ReadError> {
+    fn read(bytes: &[u8], coding: Option<Coding>) -> Result<(ModInfo, Vec<u8>), ReadError> {
         let mut file = crate::system::memory_file("module").unwrap();
         file.write_all(bytes).unwrap();
         // The reader expects a file at position 0.
@@ -295,7 +295,7 @@ mod tests {
     fn modules_of_all_kinds_are_read() {
         let plain = said(b"depends=a-b,c\0alias=fs-x\0alias=pci:v*\0alias=two words\0");
         let zstd = compressed::tests::zstd(&plain);
-        let told = Told {
+        let info = ModInfo {
             depends: vec!["a_b".into(), "c".into()],
             aliases: vec!["fs-x".into()],
         };
@@ -304,7 +304,7 @@ mod tests {
             (gzip(&plain), Some(Coding::Gzip)),
             (zstd, Some(Coding::Zstd)),
         ] {
-            assert_eq!(read(&bytes, coding).unwrap(), (told.clone(), plain.clone()));
+            assert_eq!(read(&bytes, coding).unwrap(), (info.clone(), plain.clone()));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Finds the drivers that a guest needs and a stock kernel has as modules, and their dependencies.
 
-use super::module_reader::{ModuleReader, ReadError, Told, coding_of_extension};
+use super::module_reader::{ModInfo, ModuleReader, ReadError, coding_of_extension};
 use super::tree::Tree;
 use crate::guest::kernel::Extras;
 use crate::text::one_line;
@@ -136,8 +136,8 @@ impl Search<'_> {
         if self.found.len() == MODULES_MAX {
             return Err(ModuleError::TooMany(self.tree.path(&inside)));
         }
-        let (told, bytes) = read(self.tree, &inside, self.reader)?;
-        for dependency in told.depends {
+        let (info, bytes) = read(self.tree, &inside, self.reader)?;
+        for dependency in info.depends {
             self.add(&dependency, depth)?;
         }
         self.seen.insert(name.to_owned());
@@ -225,7 +225,7 @@ pub(super) fn read(
     tree: &Tree,
     inside: &Path,
     reader: &mut ModuleReader,
-) -> Result<(Told, Vec<u8>), ModuleError> {
+) -> Result<(ModInfo, Vec<u8>), ModuleError> {
     let path = tree.path(inside);
     let file = tree.file(inside).map_err(|source| ModuleError::Read {
         path: path.clone(),

@@ -5,7 +5,7 @@ use crate::guest::oom::{OomKills, Victim};
 use crate::guest::running::{Complaint, Guest};
 use crate::guest::sample::Sample;
 use crate::guest::stage::{Stage, WaitStatus};
-use crate::qemu::Inquiries;
+use crate::qemu::MonitorSender;
 use crate::text::printable;
 use ebb_wire::report::{BYTES_MAX, Report};
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ impl LinuxGuest {
 
     /// Asks QEMU for the balloon's statistics periodically, until the control port is closed or
     /// QEMU ends. Pauses while the virtual CPUs are stopped.
-    fn inquire(&self, mut inquiries: Inquiries) {
+    fn inquire(&self, mut monitor_sender: MonitorSender) {
         let set = |seconds: u32| {
             json!({"execute": "qom-set", "arguments":
                 {"path": BALLOON, "property": INTERVAL, "value": seconds}})
@@ -191,11 +191,13 @@ impl LinuxGuest {
             let asked = if self.icount {
                 Ok(())
             } else {
-                let again = inquiries.ask(&set(0)).and_then(|()| inquiries.ask(&set(1)));
+                let again = monitor_sender
+                    .ask(&set(0))
+                    .and_then(|()| monitor_sender.ask(&set(1)));
                 thread::sleep(ANSWER);
                 again
             };
-            if asked.and_then(|()| inquiries.ask(&get)).is_err() {
+            if asked.and_then(|()| monitor_sender.ask(&get)).is_err() {
                 return;
             }
             let state = self.lock();
@@ -242,12 +244,16 @@ impl Guest for LinuxGuest {
         }
     }
 
-    fn attend(self: Arc<Self>, control: &UnixStream, inquiries: Inquiries) -> io::Result<()> {
+    fn attend(
+        self: Arc<Self>,
+        control: &UnixStream,
+        monitor_sender: MonitorSender,
+    ) -> io::Result<()> {
         let control = control.try_clone()?;
         let listener = Arc::clone(&self);
         let name = |name: &str| thread::Builder::new().name(name.to_owned());
         name("listen").spawn(move || listener.listen(control))?;
-        name("inquire").spawn(move || self.inquire(inquiries))?;
+        name("inquire").spawn(move || self.inquire(monitor_sender))?;
         Ok(())
     }
 
@@ -257,7 +263,7 @@ impl Guest for LinuxGuest {
         }
     }
 
-    fn stand(&self, still: bool) {
+    fn set_stopped(&self, still: bool) {
         self.lock().still = still;
         self.changed.notify_all();
     }

@@ -1,7 +1,7 @@
 //! Finds and checks the destinations of `--out` on the host before the guest starts.
 
 use crate::archive::GuestPath;
-use crate::system::{FolderNames, Place, PlaceError};
+use crate::system::{FolderNames, ResolveError, ResolvedName};
 use crate::text::one_line;
 use rustix::fs::{self as sys, Access, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -100,9 +100,9 @@ impl Destination {
                 io::Error::from(errno)
             )
         };
-        let place = Place::find(&path).map_err(|error| match error {
-            PlaceError::Link(_) | PlaceError::File(_) => error.to_string(),
-            PlaceError::Host(error) => format!("cannot write to {}: {error}", parent.display()),
+        let place = ResolvedName::find(&path).map_err(|error| match error {
+            ResolveError::Link(_) | ResolveError::File(_) => error.to_string(),
+            ResolveError::Host(error) => format!("cannot write to {}: {error}", parent.display()),
         })?;
         let name = place.name.clone();
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;

@@ -114,7 +114,7 @@ impl Outs {
         if !receive::drain(port, self.most) {
             end();
         }
-        self.settle(trees, result)
+        self.commit(trees, result)
     }
 
     fn collect(&self, port: &UnixStream, trees: &mut [Tree]) -> Result<String, Fault> {
@@ -129,7 +129,7 @@ impl Outs {
         result
     }
 
-    fn settle(&self, trees: Vec<Tree>, result: Result<String, Fault>) -> Copied {
+    fn commit(&self, trees: Vec<Tree>, result: Result<String, Fault>) -> Copied {
         let (notes, fault) = match result {
             Ok(notes) => (notes, None),
             Err(fault) => (String::new(), Some(fault.to_string())),
@@ -148,7 +148,7 @@ impl Outs {
                 missing.push("the guest did not send it".into());
             }
             if missing.is_empty() {
-                if let Err(why) = tree.settle() {
+                if let Err(why) = tree.commit() {
                     lines.push(format!("{what}: {why}"));
                 }
             } else {

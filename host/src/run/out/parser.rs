@@ -3,7 +3,7 @@
 //!
 //! The constants are the kinds of messages between both.
 
-use super::receive::{Fault, Taker, receive};
+use super::receive::{EntrySink, Fault, receive};
 use crate::confine::frames::{Frame, receive as next, send};
 use crate::text::Size;
 use std::ffi::OsString;
@@ -104,11 +104,11 @@ pub(super) fn serve(socket: &UnixStream) {
         let Some((port, most, destinations)) = asked(frame) else {
             return;
         };
-        let mut telling = Telling {
+        let mut sender = EntrySender {
             socket,
             destinations,
         };
-        let sent = match receive(port, &mut telling, most) {
+        let sent = match receive(port, &mut sender, most) {
             Ok(notes) => send(socket, DONE, notes.as_bytes(), &[]),
             Err(fault) => send(socket, FAULT, fault.to_string().as_bytes(), &[]),
         };
@@ -131,12 +131,12 @@ fn asked(mut frame: Frame) -> Option<(File, Size, usize)> {
 }
 
 /// Sends the entries of an archive to `ebb`, which makes them.
-struct Telling<'a> {
+struct EntrySender<'a> {
     socket: &'a UnixStream,
     destinations: usize,
 }
 
-impl Telling<'_> {
+impl EntrySender<'_> {
     fn tell(&self, kind: u8, entry: &Entry) -> io::Result<()> {
         send(self.socket, kind, &entry.write(), &[])
     }
@@ -156,7 +156,7 @@ fn gone(error: io::Error) -> Fault {
     Fault::Said(error.to_string())
 }
 
-impl Taker for Telling<'_> {
+impl EntrySink for EntrySender<'_> {
     fn destinations(&self) -> usize {
         self.destinations
     }

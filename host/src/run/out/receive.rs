@@ -42,7 +42,7 @@ pub(super) enum Fault {
 /// to the entry below it.
 ///
 /// All methods fail with a [`Fault`] if no further entry can be taken.
-pub(super) trait Taker {
+pub(super) trait EntrySink {
     /// Returns the number of destinations.
     fn destinations(&self) -> usize;
     /// Makes a directory with the permissions `mode`.
@@ -61,14 +61,14 @@ pub(super) trait Taker {
     fn link(&mut self, number: usize, names: &[OsString], target: &[u8]) -> Result<(), Fault>;
 }
 
-/// Parses the archive in `stream` and passes its entries to `taker`. They may cost at most `most`
+/// Parses the archive in `stream` and passes its entries to `sink`. They may cost at most `most`
 /// bytes. Returns the guest's lines about files that it did not send.
 ///
 /// # Errors
-/// Fails with a [`Fault`] if the archive is wrong or incomplete, costs more, or if `taker` fails.
+/// Fails with a [`Fault`] if the archive is wrong or incomplete, costs more, or if `sink` fails.
 pub(super) fn receive(
     stream: impl Read,
-    taker: &mut impl Taker,
+    sink: &mut impl EntrySink,
     most: Size,
 ) -> Result<String, Fault> {
     let allowance = Allowance::default();
@@ -109,22 +109,22 @@ pub(super) fn receive(
         }
         let shown = || printable(&String::from_utf8_lossy(&path));
         let (number, names) = parts(&path).ok_or_else(|| Fault::Name(shown()))?;
-        if number >= taker.destinations() {
+        if number >= sink.destinations() {
             return Err(Fault::Name(shown()));
         }
         left = left.checked_sub(cost(size)).ok_or(Fault::Over(most))?;
         let mode = entry.header().mode().unwrap_or(0);
         match entry.header().entry_type() {
             EntryType::Regular => {
-                let bytes = taker.file(number, &names, mode, size, &mut entry)?;
+                let bytes = sink.file(number, &names, mode, size, &mut entry)?;
                 if bytes != size {
                     return Err(Fault::Ended);
                 }
             }
-            EntryType::Directory => taker.folder(number, &names, mode)?,
+            EntryType::Directory => sink.folder(number, &names, mode)?,
             EntryType::Symlink => {
                 let target = entry.link_name_bytes().unwrap_or_default().into_owned();
-                taker.link(number, &names, &target)?;
+                sink.link(number, &names, &target)?;
             }
             _ => return Err(Fault::Kind(shown())),
         }

@@ -29,7 +29,7 @@ pub(super) struct Tree {
     begun: bool,
     /// The file or directory that was created under that name. Other users of the directory may put
     /// another one there.
-    made: Option<Place>,
+    made: Option<FileId>,
     /// The open directory, if the copy is one.
     top: Option<OwnedFd>,
     /// The directory below `top` that was used last, by the names that lead to it.
@@ -37,9 +37,9 @@ pub(super) struct Tree {
 }
 
 /// The identity of a file: its device and inode number.
-type Place = (u64, u64);
+type FileId = (u64, u64);
 
-fn place(stat: &Stat) -> Place {
+fn file_id(stat: &Stat) -> FileId {
     (stat.st_dev, stat.st_ino)
 }
 
@@ -104,7 +104,7 @@ impl Tree {
         if names.is_empty() {
             let opened = self.within(names, |parent, name| {
                 let top = open_folder(parent, name)?;
-                Ok((place(&sys::fstat(&top)?), top))
+                Ok((file_id(&sys::fstat(&top)?), top))
             });
             let (made, top) = opened?;
             (self.made, self.top) = (Some(made), Some(top));
@@ -131,7 +131,7 @@ impl Tree {
         let mut file = File::from(made?);
         if names.is_empty() {
             let stat = sys::fstat(&file).map_err(|errno| self.failed(names, errno))?;
-            self.made = Some(place(&stat));
+            self.made = Some(file_id(&stat));
         }
         let mut chunk = vec![0; CHUNK];
         let mut bytes = 0;
@@ -172,7 +172,7 @@ impl Tree {
     /// # Errors
     /// Returns a message if it cannot be renamed, or if another program has put something else in
     /// its place.
-    pub(super) fn settle(self) -> Result<(), String> {
+    pub(super) fn commit(self) -> Result<(), String> {
         let to = &self.destination;
         let moved = || {
             // By the descriptor, because the name may lead elsewhere by now.
@@ -206,7 +206,7 @@ impl Tree {
     /// Returns whether `name` in the destination's directory is the file that was created.
     fn is_called(&self, name: &OsStr) -> Result<bool, Errno> {
         let stat = sys::statat(&self.destination.folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(self.made == Some(place(&stat)))
+        Ok(self.made == Some(file_id(&stat)))
     }
 
     /// Calls `make` with the directory that holds the last of `names`, and that name.
@@ -330,7 +330,7 @@ mod tests {
         tree.folder(&[], 0o700).expect("a folder");
         tree.file(&["x".into()], 0o600, &mut &b"bytes"[..])
             .expect("a file");
-        tree.settle().expect("it is all here");
+        tree.commit().expect("it is all here");
         assert_eq!(scratch.mode("to"), 0o755);
         let bytes = fs::read(scratch.0.join("to/x")).expect("the file");
         assert_eq!(bytes, b"bytes");
@@ -350,7 +350,7 @@ mod tests {
             tree.folder(&["y".into()], 0o700).expect("a folder");
             tree.file(&["y".into(), "z".into()], 0o600, &mut &b""[..])
                 .expect("a file");
-            let error = tree.settle().expect_err("something else is there");
+            let error = tree.commit().expect_err("something else is there");
             assert!(error.contains("something else"), "{error}");
             assert_eq!(scratch.mode("victim"), 0o700);
             let names = fs::read_dir(&victim).expect("a folder").count();
@@ -373,7 +373,7 @@ mod tests {
         let partial = tree.partial().expect("something has come");
         tree.file(&["x".into()], 0o600, &mut &b""[..])
             .expect("a file");
-        tree.settle().expect_err("it is another folder");
+        tree.commit().expect_err("it is another folder");
         assert_eq!(fs::read_dir(&partial).expect("a folder").count(), 0);
         let mode = fs::metadata(&partial).expect("a folder").permissions();
         assert_eq!(mode.mode() & 0o7777, 0o700);
@@ -384,7 +384,7 @@ mod tests {
         scratch.swap(&tree, |partial| {
             fs::write(partial, "others").expect("a file")
         });
-        tree.settle().expect_err("it is another file");
+        tree.commit().expect_err("it is another file");
         assert!(!scratch.0.join("new").exists());
     }
 

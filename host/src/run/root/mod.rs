@@ -8,20 +8,20 @@
 //! | `view` | decides which files of the host the guest may see |
 //! | `tree` | answers questions about the host's files: attributes, listings, bytes |
 //! | `image` | answers questions about a tar archive |
-//! | `shown` | either the host or an image |
+//! | `choice` | either the host or an image |
 //! | `source` | the traits of both |
-//! | `desk` | serves the guest's questions ([`ebb_wire::root`]) |
+//! | `server` | serves the guest's questions ([`ebb_wire::root`]) |
 
-mod desk;
+mod choice;
 mod image;
-mod shown;
+mod server;
 mod source;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod view;
 
-pub(super) use desk::serve;
+pub(super) use choice::Root;
 pub(super) use image::RemoteImage;
-pub(super) use shown::Root;
+pub(super) use server::serve;
 pub(super) use view::{RootChoice, View};

@@ -9,14 +9,14 @@ pub(crate) trait Answers: Send {
     /// Writes the answer to `question` into `buffer` and returns it, with an error's number inside
     /// if it failed.
     ///
-    /// `asked` has the bytes of `question`. `place` returns the offset in `ram` of the frame with a
-    /// guest-physical address, and `None` for an address outside of the guest's memory.
+    /// `asked` has the bytes of `question`. `frame_offset` returns the offset in `ram` of the frame
+    /// with a guest-physical address, and `None` for an address outside of the guest's memory.
     fn reply<'a>(
         &mut self,
         question: &Question<'_>,
         asked: &[u8],
         ram: &File,
-        place: &dyn Fn(u64) -> Option<u64>,
+        frame_offset: &dyn Fn(u64) -> Option<u64>,
         buffer: &'a mut [u8],
     ) -> &'a [u8];
 }
@@ -45,7 +45,7 @@ pub(crate) trait Source: Send {
     /// Reads the file at `path` from byte `from` on into `frames` of the guest. Returns the number
     /// of bytes, which is smaller at the file's end.
     ///
-    /// `place` returns the offset of a frame in `ram`.
+    /// `frame_offset` returns the offset of a frame in `ram`.
     ///
     /// # Errors
     /// Fails with `ESTALE` if the file is not of this `version` any more, and with `EFAULT` if a
@@ -57,6 +57,6 @@ pub(crate) trait Source: Send {
         from: u64,
         frames: &Frames<'_>,
         ram: &File,
-        place: &dyn Fn(u64) -> Option<u64>,
+        frame_offset: &dyn Fn(u64) -> Option<u64>,
     ) -> Result<u64, Errno>;
 }

@@ -1,7 +1,7 @@
 //! Questions of a hostile guest about the host's files.
 
-use super::desk::reply_to;
-use super::shown::Root;
+use super::choice::Root;
+use super::server::reply_to;
 use super::tree::Tree;
 use super::view::View;
 use crate::system::opened;
@@ -127,8 +127,8 @@ fn put(
 
 fn reply(tree: &mut Tree, question: &Question<'_>, ram: &File) -> Result<Vec<u8>, u32> {
     let mut buffer = vec![0; ANSWER_MAX];
-    let place = |address: u64| (address < 3 * 4096).then_some(address);
-    let (status, rest) = answer(reply_to(tree, question, ram, &place, &mut buffer)).unwrap();
+    let frame_offset = |address: u64| (address < 3 * 4096).then_some(address);
+    let (status, rest) = answer(reply_to(tree, question, ram, &frame_offset, &mut buffer)).unwrap();
     if status == 0 {
         Ok(rest.to_vec())
     } else {
@@ -596,7 +596,7 @@ fn a_name_that_leads_elsewhere_since_a_file_was_opened_tells_nothing() {
     // As if the directories were exchanged after the opening. The check still accepts a directory
     // that it knows.
     assert_eq!(secrets.lets_read(&path, &private), Ok(false));
-    let mut secrets = secrets.again();
+    let mut secrets = secrets.with_empty_cache();
     assert_eq!(secrets.lets_read(&path, &private), Err(Errno::ACCESS));
     assert_eq!(secrets.shows(&path, &private), Err(Errno::ACCESS));
     let bobs = opened::facts(open(&here.join("open")), b"").unwrap();

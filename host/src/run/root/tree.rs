@@ -1,6 +1,6 @@
 //! Answers questions about the host's files: attributes, listings, bytes.
 
-use super::desk;
+use super::server;
 use super::source::{Answers, Source};
 use super::view::{Folder, View};
 use crate::system::FolderNames;
@@ -136,10 +136,10 @@ impl Answers for Tree {
         question: &Question<'_>,
         _asked: &[u8],
         ram: &File,
-        place: &dyn Fn(u64) -> Option<u64>,
+        frame_offset: &dyn Fn(u64) -> Option<u64>,
         buffer: &'a mut [u8],
     ) -> &'a [u8] {
-        desk::reply_to(self, question, ram, place, buffer)
+        server::reply_to(self, question, ram, frame_offset, buffer)
     }
 }
 
@@ -215,13 +215,13 @@ impl Source for Tree {
         from: u64,
         frames: &Frames<'_>,
         ram: &File,
-        place: &dyn Fn(u64) -> Option<u64>,
+        frame_offset: &dyn Fn(u64) -> Option<u64>,
     ) -> Result<u64, Errno> {
-        let places: Option<Vec<u64>> = frames.iter().map(place).collect();
-        let places = places.ok_or(Errno::FAULT)?;
+        let offsets: Option<Vec<u64>> = frames.iter().map(frame_offset).collect();
+        let offsets = offsets.ok_or(Errno::FAULT)?;
         self.take_out(path, version)?;
         let file = &self.open[0].file;
-        let wanted = &mut self.buffer[..places.len() * FRAME];
+        let wanted = &mut self.buffer[..offsets.len() * FRAME];
         let mut len = 0;
         // Each iteration reads something or is the last one.
         while len < wanted.len() {
@@ -243,8 +243,8 @@ impl Source for Tree {
             self.open.pop_front();
             return Err(Errno::ACCESS);
         }
-        for (bytes, place) in wanted[..len].chunks(FRAME).zip(places) {
-            let written = ram.write_all_at(bytes, place);
+        for (bytes, offset) in wanted[..len].chunks(FRAME).zip(offsets) {
+            let written = ram.write_all_at(bytes, offset);
             written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         }
         Ok(len as u64)

@@ -48,15 +48,15 @@ impl fmt::Display for RootChoice {
 
 /// How much of a path the guest sees.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Shown {
+enum Visibility {
     /// Everything that `ebb` sees.
-    Wholly,
+    Whole,
     /// Everything that `ebb` sees, except secrets.
     WithoutSecrets,
     /// Only directories that lead to the working directory.
     OnTheWay,
     /// Nothing.
-    No,
+    Hidden,
 }
 
 /// The part of the host's files that a guest may see.
@@ -146,10 +146,10 @@ impl View {
     ///
     /// # Errors
     /// Fails if the host has no descriptor left.
-    pub(crate) fn again(&self) -> Result<Self, Errno> {
+    pub(crate) fn try_clone(&self) -> Result<Self, Errno> {
         let part = self.part.as_ref().map(|part| Part {
             here: part.here.clone(),
-            secrets: part.secrets.again(),
+            secrets: part.secrets.with_empty_cache(),
         });
         Ok(Self {
             root: rustix::io::fcntl_dupfd_cloexec(&self.root, 3)?,
@@ -195,19 +195,19 @@ impl View {
     }
 
     /// Returns how much of `path` is shown. The path has no slash at its beginning.
-    fn shown(&self, path: &[u8]) -> Shown {
+    fn visibility(&self, path: &[u8]) -> Visibility {
         let Some(part) = &self.part else {
-            return Shown::Wholly;
+            return Visibility::Whole;
         };
         // If the root itself is the working directory, that must not show everything.
         let is_below = !part.here.is_empty() && lies_in(path, &part.here);
         if is_below || is_of_system(path) {
-            return Shown::WithoutSecrets;
+            return Visibility::WithoutSecrets;
         }
         if lies_in(&part.here, path) {
-            Shown::OnTheWay
+            Visibility::OnTheWay
         } else {
-            Shown::No
+            Visibility::Hidden
         }
     }
 
@@ -222,7 +222,7 @@ impl View {
         // directory exists.
         let is_plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
         let plain = path.is_empty() || path.split(|byte| *byte == b'/').all(is_plain);
-        if !plain || self.shown(path) == Shown::No {
+        if !plain || self.visibility(path) == Visibility::Hidden {
             return Err(Errno::NOENT);
         }
         let mut flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -260,8 +260,8 @@ impl View {
         if self.part.is_some() {
             real = real_path(&file)?;
             real.drain(..usize::from(real.starts_with(b"/")));
-            let shown = self.shown(&real);
-            if let (Shown::WithoutSecrets, Some(part)) = (shown, &mut self.part) {
+            let visibility = self.visibility(&real);
+            if let (Visibility::WithoutSecrets, Some(part)) = (visibility, &mut self.part) {
                 shows_entries = part.secrets.shows_entries_of(&real, &stat)?;
             }
         }
@@ -296,12 +296,12 @@ impl View {
             } else {
                 [&folder.real, &b"/"[..], name].concat()
             };
-            let shown = self.shown(&real);
-            if shown == Shown::WithoutSecrets && !folder.shows_entries {
+            let visibility = self.visibility(&real);
+            if visibility == Visibility::WithoutSecrets && !folder.shows_entries {
                 return Err(Errno::ACCESS);
             }
-            refuse_unseen(shown, &stat)?;
-            self.check_way(&real, shown, &stat)?;
+            refuse_unseen(visibility, &stat)?;
+            self.check_on_the_way(&real, visibility, &stat)?;
         }
         let target = if kind_of(&stat) == FileType::Symlink {
             rustix::fs::readlinkat(&folder.file, name, Vec::new())?.into_bytes()
@@ -313,21 +313,26 @@ impl View {
 
     /// Refuses the file whose path on the host is `real` if the guest may not see it.
     fn check(&mut self, real: &[u8], stat: &Statx) -> Result<(), Errno> {
-        let shown = self.shown(real);
-        if let (Shown::WithoutSecrets, Some(part)) = (shown, &mut self.part)
+        let visibility = self.visibility(real);
+        if let (Visibility::WithoutSecrets, Some(part)) = (visibility, &mut self.part)
             && !part.secrets.shows(real, stat)?
         {
             return Err(Errno::ACCESS);
         }
-        refuse_unseen(shown, stat)?;
-        self.check_way(real, shown, stat)
+        refuse_unseen(visibility, stat)?;
+        self.check_on_the_way(real, visibility, stat)
     }
 
     /// Refuses a directory that has taken the path of the working directory, or of one that leads
     /// to it.
-    fn check_way(&self, real: &[u8], shown: Shown, stat: &Statx) -> Result<(), Errno> {
+    fn check_on_the_way(
+        &self,
+        real: &[u8],
+        visibility: Visibility,
+        stat: &Statx,
+    ) -> Result<(), Errno> {
         match &self.part {
-            Some(part) if shown == Shown::OnTheWay || *real == part.here => {
+            Some(part) if visibility == Visibility::OnTheWay || *real == part.here => {
                 let leads = part.secrets.leads_here(real, stat)?;
                 if leads { Ok(()) } else { Err(Errno::ACCESS) }
             }
@@ -346,9 +351,9 @@ impl View {
         }
         let real = real_path(file)?;
         let real = real.strip_prefix(b"/").unwrap_or(&real);
-        match (self.shown(real), &mut self.part) {
-            (Shown::WithoutSecrets, Some(part)) => part.secrets.lets_read(real, stat),
-            (shown, _) => Ok(shown != Shown::No),
+        match (self.visibility(real), &mut self.part) {
+            (Visibility::WithoutSecrets, Some(part)) => part.secrets.lets_read(real, stat),
+            (visibility, _) => Ok(visibility != Visibility::Hidden),
         }
     }
 
@@ -382,7 +387,7 @@ impl View {
         let inside = path
             .strip_prefix(b"/")
             .or_else(|| path.is_empty().then_some(path))?;
-        (self.shown(inside) != Shown::No).then(|| [b"/", inside].concat())
+        (self.visibility(inside) != Visibility::Hidden).then(|| [b"/", inside].concat())
     }
 }
 
@@ -401,11 +406,11 @@ pub(super) struct Folder {
 
 /// Refuses a file that is not shown. On the way to the working directory, everything but
 /// directories is refused.
-fn refuse_unseen(shown: Shown, stat: &Statx) -> Result<(), Errno> {
-    match shown {
-        Shown::Wholly | Shown::WithoutSecrets => Ok(()),
-        Shown::OnTheWay if kind_of(stat) == FileType::Directory => Ok(()),
-        Shown::OnTheWay | Shown::No => Err(Errno::NOENT),
+fn refuse_unseen(visibility: Visibility, stat: &Statx) -> Result<(), Errno> {
+    match visibility {
+        Visibility::Whole | Visibility::WithoutSecrets => Ok(()),
+        Visibility::OnTheWay if kind_of(stat) == FileType::Directory => Ok(()),
+        Visibility::OnTheWay | Visibility::Hidden => Err(Errno::NOENT),
     }
 }
 

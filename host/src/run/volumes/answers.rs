@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Volumes {
     /// Does what `request` asks for and writes the result to `answer`. `file` is the guest's
-    /// memory, and `place` returns a frame's offset in it, or `None` outside of it.
+    /// memory, and `frame_offset` returns a frame's offset in it, or `None` outside of it.
     ///
     /// # Errors
     /// Fails with the error that the guest's program gets.
@@ -20,10 +20,10 @@ impl Volumes {
         &mut self,
         request: &Request<'_>,
         file: &File,
-        place: &dyn Fn(u64) -> Option<u64>,
+        frame_offset: &dyn Fn(u64) -> Option<u64>,
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
-        let ram = Ram { file, place };
+        let ram = Ram { file, frame_offset };
         let Request {
             handle,
             numbers,

@@ -21,13 +21,13 @@ pub(super) struct Ram<'a> {
     pub(super) file: &'a File,
     /// Returns the offset in `file` of the frame with a guest-physical address. Returns `None` for
     /// an address outside of the guest's memory.
-    pub(super) place: &'a dyn Fn(u64) -> Option<u64>,
+    pub(super) frame_offset: &'a dyn Fn(u64) -> Option<u64>,
 }
 
 impl Ram<'_> {
-    fn places(&self, request: &Request<'_>) -> Result<Vec<u64>, Errno> {
-        let places: Option<Vec<_>> = request.frames.iter().map(self.place).collect();
-        places.ok_or(Errno::FAULT)
+    fn offsets(&self, request: &Request<'_>) -> Result<Vec<u64>, Errno> {
+        let offsets: Option<Vec<_>> = request.frames.iter().map(self.frame_offset).collect();
+        offsets.ok_or(Errno::FAULT)
     }
 }
 
@@ -39,7 +39,7 @@ impl Volumes {
     /// Fails as [`Self::opened`].
     pub(super) fn check_open(&mut self, handle: u64, access: u64) -> Result<(), Errno> {
         if access & 2 != 0 {
-            self.pin(handle)?;
+            self.keep_writable(handle)?;
         }
         if access & 1 != 0 {
             // A file that is not readable can be open for reading and writing, if it became so
@@ -63,20 +63,20 @@ impl Volumes {
         request: &Request<'_>,
         ram: &Ram<'_>,
     ) -> Result<(Facts, u64), Errno> {
-        let places = ram.places(request)?;
+        let offsets = ram.offsets(request)?;
         let from = request.numbers[0];
         // Read before the bytes, so that a change in between shows in the attributes that are read
         // next.
         let facts = self.facts(request.handle)?;
         let mut buffer = std::mem::take(&mut self.buffer);
-        let wanted = &mut buffer[..places.len() * FRAME];
+        let wanted = &mut buffer[..offsets.len() * FRAME];
         let result = self
             .opened(request.handle, Access::Read)
             .and_then(|file| read_all(file, wanted, from));
         let result = result.and_then(|len| {
-            for (bytes, place) in wanted[..len].chunks(FRAME).zip(&places) {
+            for (bytes, ram_offset) in wanted[..len].chunks(FRAME).zip(&offsets) {
                 ram.file
-                    .write_all_at(bytes, *place)
+                    .write_all_at(bytes, *ram_offset)
                     .map_err(|error| errno(&error))?;
             }
             Ok(len as u64)
@@ -97,26 +97,26 @@ impl Volumes {
         ram: &Ram<'_>,
     ) -> Result<(Facts, u64, u64), Errno> {
         let [offset, within, count, append, ..] = request.numbers;
-        let places = ram.places(request)?;
+        let offsets = ram.offsets(request)?;
         let (within, count) = match (usize::try_from(within), usize::try_from(count)) {
             (Ok(within), Ok(count)) => (within, count),
             _ => return Err(Errno::INVAL),
         };
         let end = within.checked_add(count).ok_or(Errno::INVAL)?;
-        if within >= FRAME || end > places.len() * FRAME {
+        if within >= FRAME || end > offsets.len() * FRAME {
             return Err(Errno::INVAL);
         }
         let mut buffer = std::mem::take(&mut self.buffer);
         let result = (|| {
-            for (bytes, place) in buffer.chunks_mut(FRAME).zip(&places) {
+            for (bytes, ram_offset) in buffer.chunks_mut(FRAME).zip(&offsets) {
                 ram.file
-                    .read_exact_at(bytes, *place)
+                    .read_exact_at(bytes, *ram_offset)
                     .map_err(|error| errno(&error))?;
             }
             let owner = self.owner;
-            let known = self.known(request.handle)?;
-            let (device, added) = (known.device, known.added);
-            let is_limited = self.quota(known.volume)?.left().is_some();
+            let entry = self.entry(request.handle)?;
+            let (device, added) = (entry.device, entry.added);
+            let is_limited = self.quota(entry.volume)?.left().is_some();
             let file = self.opened(request.handle, Access::Write)?;
             // Read immediately before the write, so that changes by the host before and after it
             // show.
@@ -159,19 +159,19 @@ impl Volumes {
     /// Waits until a file or directory is on stable storage (`fsync`). Fails with the host's error,
     /// or with `ESTALE` if the handle is not known.
     pub(super) fn sync(&mut self, handle: u64) -> Result<(), Errno> {
-        let known = self.known(handle)?;
+        let entry = self.entry(handle)?;
         let is_folder =
-            opened::kind(&rustix::fs::fstat(&known.file)?) == rustix::fs::FileType::Directory;
+            opened::kind(&rustix::fs::fstat(&entry.file)?) == rustix::fs::FileType::Directory;
         if is_folder {
             let flags = rustix::fs::OFlags::RDONLY
                 | rustix::fs::OFlags::DIRECTORY
                 | rustix::fs::OFlags::CLOEXEC;
-            let path = opened::own_path(&known.file);
+            let path = opened::own_path(&entry.file);
             let folder =
                 rustix::fs::openat(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty())?;
             return rustix::fs::fsync(folder);
         }
-        let access = if known.read_only {
+        let access = if entry.read_only {
             Access::Read
         } else {
             Access::Write

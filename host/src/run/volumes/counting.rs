@@ -38,7 +38,7 @@ impl Volumes {
         counts: u64,
         needed: u64,
     ) -> Result<Naming, Errno> {
-        let volume = self.known(first)?.volume;
+        let volume = self.entry(first)?.volume;
         let quota = self.quota(volume)?;
         quota.check(needed)?;
         let before = |folder| Ok(Some((folder, self.taken_by(folder)?)));
@@ -75,14 +75,14 @@ impl Volumes {
     /// Counts the disk space of `folder` beyond `before` bytes.
     fn count_folder(&mut self, folder: u64, before: u64) -> Result<(), Errno> {
         let grown = self.taken_by(folder)?.saturating_sub(before);
-        let volume = self.known(folder)?.volume;
+        let volume = self.entry(folder)?.volume;
         self.quota_mut(volume)?.add(grown);
         Ok(())
     }
 
     /// Returns the bytes of a directory on the host's disk.
     fn taken_by(&self, folder: u64) -> Result<u64, Errno> {
-        Ok(taken(&rustix::fs::fstat(&self.known(folder)?.file)?))
+        Ok(taken(&rustix::fs::fstat(&self.entry(folder)?.file)?))
     }
 
     /// Checks that the volume's limit allows a request to add `growth` to a file.
@@ -90,7 +90,7 @@ impl Volumes {
     /// # Errors
     /// Fails with `EDQUOT` if it does not, and with `ESTALE` if the handle is not known.
     pub(super) fn check_growth(&self, handle: u64, growth: Growth) -> Result<(), Errno> {
-        let volume = self.known(handle)?.volume;
+        let volume = self.entry(handle)?.volume;
         self.quota(volume)?.check(growth.counts())
     }
 
@@ -102,11 +102,11 @@ impl Volumes {
         before: &Stat,
         growth: Growth,
     ) -> Result<(), Errno> {
-        let known = self.known_mut(handle)?;
-        let mut added = known.added.in_file(before);
+        let entry = self.entry_mut(handle)?;
+        let mut added = entry.added.in_file(before);
         added.end = added.end.saturating_add(growth.longer);
-        known.added = added;
-        let volume = known.volume;
+        entry.added = added;
+        let volume = entry.volume;
         self.quota_mut(volume)?.add(growth.counts());
         Ok(())
     }
@@ -120,13 +120,13 @@ impl Volumes {
             return self.count_growth(handle, before, growth);
         }
         let new = pages(new);
-        let known = self.known_mut(handle)?;
-        let Added { start, end } = known.added.in_file(before);
-        known.added = Added {
+        let entry = self.entry_mut(handle)?;
+        let Added { start, end } = entry.added.in_file(before);
+        entry.added = Added {
             start: start.min(new),
             end: new,
         };
-        let volume = known.volume;
+        let volume = entry.volume;
         let back = end.saturating_sub(start.max(new));
         let quota = self.quota_mut(volume)?;
         quota.used = quota.used.saturating_sub(back);

@@ -58,15 +58,15 @@ impl Volumes {
     /// Fails with `ENOENT`, with `EACCES` for a file system of the kernel's own such as `/proc`, or
     /// with `ENFILE` if the guest has too many handles.
     pub(super) fn look(&mut self, folder: u64, name: &[u8]) -> Result<Facts, Errno> {
-        let known = self.known(folder)?;
-        let file = open(&known.file, check(name)?, OFlags::PATH, Mode::empty())?;
+        let entry = self.entry(folder)?;
+        let file = open(&entry.file, check(name)?, OFlags::PATH, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
-        let (read_only, device, volume) = (known.read_only, known.device, known.volume);
+        let (read_only, device, volume) = (entry.read_only, entry.device, entry.volume);
         if stat.st_dev != device {
             // Something is mounted there.
             refuse_kernels_own(&file)?;
         }
-        let handle = self.give(file, &stat, read_only, device, volume)?;
+        let handle = self.grant_handle(file, &stat, read_only, device, volume)?;
         Ok(facts(&stat, handle, device, self.owner))
     }
 
@@ -95,7 +95,7 @@ impl Volumes {
                 Listing { folder, names }
             }
         };
-        let file = &self.known(folder)?.file;
+        let file = &self.entry(folder)?.file;
         let next = answer.later();
         let names = &mut listing.names;
         loop {
@@ -139,9 +139,9 @@ impl Volumes {
 
     /// Opens a directory to list its names.
     fn names(&self, folder: u64) -> Result<FolderNames, Errno> {
-        let known = self.known(folder)?;
+        let entry = self.entry(folder)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(CWD, own_path(&known.file), flags, Mode::empty())?;
+        let file = rustix::fs::openat(CWD, own_path(&entry.file), flags, Mode::empty())?;
         FolderNames::new(file)
     }
 
@@ -150,11 +150,11 @@ impl Volumes {
     /// # Errors
     /// Fails with `EINVAL` if the handle is no link's.
     pub(super) fn target(&self, handle: u64) -> Result<Vec<u8>, Errno> {
-        let known = self.known(handle)?;
-        if kind(&rustix::fs::fstat(&known.file)?) != FileType::Symlink {
+        let entry = self.entry(handle)?;
+        if kind(&rustix::fs::fstat(&entry.file)?) != FileType::Symlink {
             return Err(Errno::INVAL);
         }
-        Ok(rustix::fs::readlinkat(&known.file, c"", Vec::new())?.into_bytes())
+        Ok(rustix::fs::readlinkat(&entry.file, c"", Vec::new())?.into_bytes())
     }
 
     /// Creates an empty file with the permissions `bits`, and returns its attributes with a handle.
@@ -167,20 +167,20 @@ impl Volumes {
         name: &[u8],
         bits: u64,
     ) -> Result<Facts, Errno> {
-        let known = self.known_to_change(folder)?;
+        let entry = self.entry_to_change(folder)?;
         // Checked first, so that no file is created for which there is no handle.
         self.check_room()?;
         let naming = self.check_name(folder, NAME)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOCTTY;
-        let (device, volume) = (known.device, known.volume);
-        let file = open(&known.file, check(name)?, flags, Mode::RUSR | Mode::WUSR)?;
+        let (device, volume) = (entry.device, entry.volume);
+        let file = open(&entry.file, check(name)?, flags, Mode::RUSR | Mode::WUSR)?;
         self.count_name(&naming)?;
         // Sets the mode regardless of `ebb`'s umask, since the guest applies its own.
         rustix::fs::fchmod(&file, mode(bits)?)?;
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let named = rustix::fs::openat(CWD, own_path(&file), flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&named)?;
-        let handle = self.give(named, &stat, false, device, volume)?;
+        let handle = self.grant_handle(named, &stat, false, device, volume)?;
         self.keep_open(handle, file);
         Ok(facts(&stat, handle, device, self.owner))
     }
@@ -196,14 +196,14 @@ impl Volumes {
         name: &[u8],
         bits: u64,
     ) -> Result<Facts, Errno> {
-        let known = self.known_to_change(folder)?;
+        let entry = self.entry_to_change(folder)?;
         self.check_room()?;
         let naming = self.check_name(folder, FOLDER)?;
-        rustix::fs::mkdirat(&known.file, check(name)?, Mode::RWXU)?;
+        rustix::fs::mkdirat(&entry.file, check(name)?, Mode::RWXU)?;
         self.count_name(&naming)?;
         let made = self.look(folder, name)?;
         self.count_new_folder(made.handle)?;
-        let path = own_path(&self.known(made.handle)?.file);
+        let path = own_path(&self.entry(made.handle)?.file);
         if u64::from(FileType::Directory.as_raw_mode()) == made.mode & 0o170_000 {
             // The set-group-ID bit is inherited from the parent directory.
             let inherited = made.mode & 0o2000;
@@ -223,13 +223,13 @@ impl Volumes {
         name: &[u8],
         target: &[u8],
     ) -> Result<Facts, Errno> {
-        let known = self.known_to_change(folder)?;
+        let entry = self.entry_to_change(folder)?;
         if target.is_empty() || target.contains(&0) {
             return Err(Errno::NOENT);
         }
         self.check_room()?;
         let naming = self.check_name(folder, link(target))?;
-        rustix::fs::symlinkat(target, &known.file, check(name)?)?;
+        rustix::fs::symlinkat(target, &entry.file, check(name)?)?;
         self.count_name(&naming)?;
         self.look(folder, name)
     }
@@ -244,7 +244,7 @@ impl Volumes {
     /// error of the host.
     pub(super) fn name(&mut self, folder: u64, name: &[u8], handle: u64) -> Result<Facts, Errno> {
         let before = self.facts(handle)?;
-        let (to, file) = (self.known_to_change(folder)?, self.known_to_change(handle)?);
+        let (to, file) = (self.entry_to_change(folder)?, self.entry_to_change(handle)?);
         if file.volume != to.volume {
             return Err(Errno::XDEV);
         }
@@ -264,8 +264,8 @@ impl Volumes {
     /// # Errors
     /// Fails with `EROFS` in a read-only volume, or with another error of the host.
     pub(super) fn remove(&mut self, folder: u64, name: &[u8], flags: AtFlags) -> Result<(), Errno> {
-        let known = self.known_to_change(folder)?;
-        rustix::fs::unlinkat(&known.file, check(name)?, flags)
+        let entry = self.entry_to_change(folder)?;
+        rustix::fs::unlinkat(&entry.file, check(name)?, flags)
     }
 
     /// Renames a file, or exchanges it with another one. `flags` are those of `renameat2`.
@@ -288,8 +288,8 @@ impl Volumes {
         let flags = flags
             .filter(|flags| allowed.contains(*flags))
             .ok_or(Errno::INVAL)?;
-        let from = self.known_to_change(folder)?;
-        let to = self.known_to_change(to_folder)?;
+        let from = self.entry_to_change(folder)?;
+        let to = self.entry_to_change(to_folder)?;
         if from.volume != to.volume {
             return Err(Errno::XDEV);
         }
@@ -311,10 +311,10 @@ impl Volumes {
     /// files. In a volume with a limit, the free space is at most what the guest may still add.
     /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn room(&self, handle: u64) -> Result<[u64; 6], Errno> {
-        let known = self.known(handle)?;
-        let stat = rustix::fs::fstatfs(&known.file)?;
+        let entry = self.entry(handle)?;
+        let stat = rustix::fs::fstatfs(&entry.file)?;
         let block = u64::try_from(stat.f_bsize).unwrap_or(4096).max(1);
-        let left = self.quota(known.volume)?.left();
+        let left = self.quota(entry.volume)?.left();
         let blocks = left.map_or(u64::MAX, |left| left / block);
         let names = left.map_or(u64::MAX, |left| left / NAME);
         // The used space is shown as the host has it.

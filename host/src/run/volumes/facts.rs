@@ -93,9 +93,9 @@ impl Volumes {
     /// # Errors
     /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn facts(&self, handle: u64) -> Result<Facts, Errno> {
-        let known = self.known(handle)?;
-        let stat = rustix::fs::fstat(&known.file)?;
-        Ok(facts(&stat, handle, known.device, self.owner))
+        let entry = self.entry(handle)?;
+        let stat = rustix::fs::fstat(&entry.file)?;
+        Ok(facts(&stat, handle, entry.device, self.owner))
     }
 
     /// Returns the attributes after a change that began with `before`. The guest recognizes its own
@@ -122,9 +122,9 @@ impl Volumes {
             return Err(Errno::INVAL);
         };
         let before = self.facts(handle)?;
-        let known = self.known_to_change(handle)?;
-        let path = own_path(&known.file);
-        let stat = rustix::fs::fstat(&known.file)?;
+        let entry = self.entry_to_change(handle)?;
+        let path = own_path(&entry.file);
+        let stat = rustix::fs::fstat(&entry.file)?;
         let kind = kind(&stat);
         if !is_guests_to_change(kind) {
             return Err(Errno::PERM);

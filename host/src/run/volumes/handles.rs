@@ -31,7 +31,7 @@ type Key = (u64, u64, usize);
 
 /// A file for which the guest has a handle.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct HandleEntry {
     /// Opened without rights to read or write.
     pub(super) file: OwnedFd,
     key: Key,
@@ -68,7 +68,7 @@ struct Top {
     file: OwnedFd,
     read_only: bool,
     /// Its device and inode number.
-    place: (u64, u64),
+    id: (u64, u64),
     quota: Quota,
 }
 
@@ -78,7 +78,7 @@ impl Top {
         Ok(Self {
             file,
             read_only,
-            place: (stat.st_dev, stat.st_ino),
+            id: (stat.st_dev, stat.st_ino),
             quota: Quota::new(max),
         })
     }
@@ -90,7 +90,7 @@ pub(crate) struct Volumes {
     tops: Vec<Top>,
     /// The guest's user and group that own files of the user of `ebb`.
     pub(super) owner: [u32; 2],
-    known: HashMap<u64, Known>,
+    entries: HashMap<u64, HandleEntry>,
     handles: HashMap<Key, u64>,
     next: u64,
     most: usize,
@@ -121,7 +121,7 @@ impl Volumes {
         Ok(Self {
             tops,
             owner: [0; 2],
-            known: HashMap::new(),
+            entries: HashMap::new(),
             handles: HashMap::new(),
             next: 1,
             most: 0,
@@ -162,7 +162,7 @@ impl Volumes {
     ///
     /// # Errors
     /// Fails if the host has no descriptor left.
-    pub(crate) fn again(&self) -> Result<Self, Errno> {
+    pub(crate) fn try_clone(&self) -> Result<Self, Errno> {
         let mut tops = Vec::new();
         for top in &self.tops {
             let file = rustix::io::fcntl_dupfd_cloexec(&top.file, 3)?;
@@ -171,7 +171,7 @@ impl Volumes {
         Ok(Self {
             tops,
             owner: self.owner,
-            known: HashMap::new(),
+            entries: HashMap::new(),
             handles: HashMap::new(),
             next: 1,
             most: descriptors(),
@@ -193,14 +193,14 @@ impl Volumes {
         let file = rustix::io::fcntl_dupfd_cloexec(&top.file, 3)?;
         let stat = rustix::fs::fstat(&file)?;
         let read_only = top.read_only;
-        self.give(file, &stat, read_only, stat.st_dev, volume)
+        self.grant_handle(file, &stat, read_only, stat.st_dev, volume)
     }
 
     /// Returns whether `stat` belongs to a volume's own directory, on whatever path the guest found
     /// it.
     pub(super) fn is_top(&self, stat: &Stat) -> bool {
-        let place = (stat.st_dev, stat.st_ino);
-        self.tops.iter().any(|top| top.place == place)
+        let id = (stat.st_dev, stat.st_ino);
+        self.tops.iter().any(|top| top.id == id)
     }
 
     /// Returns the handle of `file`, whose attributes are `stat`, and counts that the guest was
@@ -208,7 +208,7 @@ impl Volumes {
     ///
     /// # Errors
     /// Fails with `ENFILE` if the guest has too many handles.
-    pub(super) fn give(
+    pub(super) fn grant_handle(
         &mut self,
         file: OwnedFd,
         stat: &Stat,
@@ -218,18 +218,18 @@ impl Volumes {
     ) -> Result<u64, Errno> {
         let key = (stat.st_dev, stat.st_ino, volume);
         if let Some(handle) = self.handles.get(&key)
-            && let Some(known) = self.known.get_mut(handle)
+            && let Some(entry) = self.entries.get_mut(handle)
         {
-            known.given += 1;
+            entry.given += 1;
             return Ok(*handle);
         }
         self.check_room()?;
         let handle = self.next;
         self.next += 1;
         self.handles.insert(key, handle);
-        self.known.insert(
+        self.entries.insert(
             handle,
-            Known {
+            HandleEntry {
                 file,
                 key,
                 given: 1,
@@ -245,21 +245,21 @@ impl Volumes {
     /// Checks that the guest may have one more handle or file that is open for writing. Fails with
     /// `ENFILE` if not.
     pub(super) fn check_room(&self) -> Result<(), Errno> {
-        if self.known.len() + self.writers.len() >= self.most {
+        if self.entries.len() + self.writers.len() >= self.most {
             return Err(Errno::NFILE);
         }
         Ok(())
     }
 
     /// Returns the file with this handle. Fails with `ESTALE` if there is none.
-    pub(super) fn known(&self, handle: u64) -> Result<&Known, Errno> {
-        self.known.get(&handle).ok_or(Errno::STALE)
+    pub(super) fn entry(&self, handle: u64) -> Result<&HandleEntry, Errno> {
+        self.entries.get(&handle).ok_or(Errno::STALE)
     }
 
     /// Returns the file with this handle, to change its entry. Fails with `ESTALE` if there is
     /// none.
-    pub(super) fn known_mut(&mut self, handle: u64) -> Result<&mut Known, Errno> {
-        self.known.get_mut(&handle).ok_or(Errno::STALE)
+    pub(super) fn entry_mut(&mut self, handle: u64) -> Result<&mut HandleEntry, Errno> {
+        self.entries.get_mut(&handle).ok_or(Errno::STALE)
     }
 
     /// Returns the limit of a volume and what counts so far. Fails with `ESTALE` if there is no
@@ -278,12 +278,12 @@ impl Volumes {
 
     /// Returns the file with this handle if the guest may change it. Fails with `EROFS` in a
     /// read-only volume, and with `ESTALE` if there is no such file.
-    pub(super) fn known_to_change(&self, handle: u64) -> Result<&Known, Errno> {
-        let known = self.known(handle)?;
-        if known.read_only {
+    pub(super) fn entry_to_change(&self, handle: u64) -> Result<&HandleEntry, Errno> {
+        let entry = self.entry(handle)?;
+        if entry.read_only {
             return Err(Errno::ROFS);
         }
-        Ok(known)
+        Ok(entry)
     }
 
     /// Takes a handle back that was given `times` times. When no giving is left, the handle becomes
@@ -292,12 +292,12 @@ impl Volumes {
     /// # Errors
     /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn forget(&mut self, handle: u64, times: u64) -> Result<(), Errno> {
-        let known = self.known.get_mut(&handle).ok_or(Errno::STALE)?;
-        known.given = known.given.saturating_sub(times);
-        if known.given == 0 {
-            let key = known.key;
+        let entry = self.entries.get_mut(&handle).ok_or(Errno::STALE)?;
+        entry.given = entry.given.saturating_sub(times);
+        if entry.given == 0 {
+            let key = entry.key;
             self.handles.remove(&key);
-            self.known.remove(&handle);
+            self.entries.remove(&handle);
             self.listings.retain(|listing| listing.folder != handle);
             self.close(handle);
         }
@@ -314,7 +314,7 @@ impl Volumes {
     ///
     /// # Errors
     /// Fails with `ENFILE` if the guest has too many open, or as [`Self::opened`].
-    pub(super) fn pin(&mut self, handle: u64) -> Result<(), Errno> {
+    pub(super) fn keep_writable(&mut self, handle: u64) -> Result<(), Errno> {
         if self.writers.contains_key(&handle) {
             return Ok(());
         }
@@ -332,9 +332,9 @@ impl Volumes {
     /// Fails with `EISDIR` for a directory, `ENXIO` for a device, pipe or socket, `EROFS` in a
     /// read-only volume, or another error of the host.
     pub(super) fn opened(&mut self, handle: u64, access: Access) -> Result<&File, Errno> {
-        let known = match access {
-            Access::Read => self.known(handle)?,
-            Access::Write => self.known_to_change(handle)?,
+        let entry = match access {
+            Access::Read => self.entry(handle)?,
+            Access::Write => self.entry_to_change(handle)?,
         };
         if access == Access::Write
             && let Some(file) = self.writers.get(&handle)
@@ -346,7 +346,7 @@ impl Volumes {
             Some(at) => self.open.remove(at),
             None => {
                 // Opening a device or a pipe could have effects, so these are refused.
-                match kind(&rustix::fs::fstat(&known.file)?) {
+                match kind(&rustix::fs::fstat(&entry.file)?) {
                     FileType::RegularFile => {}
                     FileType::Directory => return Err(Errno::ISDIR),
                     _ => return Err(Errno::NXIO),
@@ -357,7 +357,7 @@ impl Volumes {
                 };
                 let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
                 let reopen =
-                    |flags| rustix::fs::openat(CWD, own_path(&known.file), flags, Mode::empty());
+                    |flags| rustix::fs::openat(CWD, own_path(&entry.file), flags, Mode::empty());
                 let file = match reopen(flags) {
                     // A file may be writable and not readable.
                     Err(Errno::ACCESS) if access == Access::Write => {

@@ -53,7 +53,7 @@ impl Bench {
         let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
         ram.set_len(3 * 4096).unwrap();
         Self {
-            volumes: Volumes::open(&options).unwrap().again().unwrap(),
+            volumes: Volumes::open(&options).unwrap().try_clone().unwrap(),
             folder,
             ram,
         }
@@ -69,10 +69,10 @@ impl Bench {
         let request = Request::read(&bytes[..len]).unwrap();
         let mut buffer = vec![0; ANSWER_MAX];
         let mut writing = Answer::new(&mut buffer);
-        let place = |address: u64| (address < 3 * 4096).then_some(address);
+        let frame_offset = |address: u64| (address < 3 * 4096).then_some(address);
         let result = self
             .volumes
-            .answer(&request, &self.ram, &place, &mut writing);
+            .answer(&request, &self.ram, &frame_offset, &mut writing);
         let status = result.map_or_else(|error| error.raw_os_error().cast_unsigned(), |()| 0);
         match answer(writing.finish(status)).unwrap() {
             (0, rest) => Ok(rest.to_vec()),

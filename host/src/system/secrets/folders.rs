@@ -65,7 +65,7 @@ impl Folders {
     }
 
     /// Returns an empty cache for the same start folder.
-    pub(super) fn again(&self) -> Self {
+    pub(super) fn with_empty_cache(&self) -> Self {
         Self::new(self.start.clone(), &self.at)
     }
 

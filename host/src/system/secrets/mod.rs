@@ -80,7 +80,7 @@ pub(crate) struct Secrets {
 /// The part of a path that is checked. Each field is a length in bytes. Folders with longer paths
 /// are checked, and so is the file itself. With `usize::MAX`, nothing is checked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct Judged {
+struct CheckedPart {
     /// Everyone must be able to search these folders for the guest to see the file.
     seen: usize,
     /// Everyone must be able to search these folders for the guest to read the file; at most
@@ -109,14 +109,14 @@ impl Secrets {
     }
 
     /// Returns the same rules with an empty cache of folders.
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn with_empty_cache(&self) -> Self {
         Self {
             here: self.here.clone(),
             working: self.working.clone(),
             homes: self.homes.clone(),
             trusted: self.trusted,
-            from_root: self.from_root.again(),
-            from_here: self.from_here.again(),
+            from_root: self.from_root.with_empty_cache(),
+            from_here: self.from_here.with_empty_cache(),
         }
     }
 
@@ -126,8 +126,8 @@ impl Secrets {
     /// # Errors
     /// `EACCES` if `path` does not lead to this file any more.
     pub(crate) fn shows(&mut self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
-        let judged = self.judge(path);
-        self.may_pass(path, stat, judged.seen, judged.of_others)
+        let checked = self.checked_part(path);
+        self.may_pass(path, stat, checked.seen, checked.of_others)
     }
 
     /// Returns whether the guest may see the entries of `folder`. For each entry, [`Self::shows`]
@@ -138,8 +138,8 @@ impl Secrets {
     pub(crate) fn shows_entries_of(&mut self, folder: &[u8], stat: &Statx) -> Result<bool, Errno> {
         // An entry may be a secret by its own name, but that adds no folder to the check for seeing
         // it.
-        let judged = self.judge(folder);
-        let (all, of_others) = (judged.seen, judged.of_others);
+        let checked = self.checked_part(folder);
+        let (all, of_others) = (checked.seen, checked.of_others);
         if all.min(of_others) == usize::MAX {
             return Ok(true);
         }
@@ -156,12 +156,12 @@ impl Secrets {
     /// # Errors
     /// `EACCES` if `path` does not lead to this file any more.
     pub(crate) fn lets_read(&mut self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
-        let judged = self.judge(path);
-        let of_others = path.len() > judged.of_others && is_of_others(self.trusted, stat.stx_uid);
-        if (path.len() > judged.read || of_others) && stat.stx_mode & 0o004 == 0 {
+        let checked = self.checked_part(path);
+        let of_others = path.len() > checked.of_others && is_of_others(self.trusted, stat.stx_uid);
+        if (path.len() > checked.read || of_others) && stat.stx_mode & 0o004 == 0 {
             return Ok(false);
         }
-        self.may_pass(path, stat, judged.read, judged.of_others)
+        self.may_pass(path, stat, checked.read, checked.of_others)
     }
 
     /// Returns whether the folder at `path` is the working folder or one of its parents. `stat`
@@ -189,10 +189,10 @@ impl Secrets {
     }
 
     /// Returns which part of `path` the rules check.
-    fn judge(&self, path: &[u8]) -> Judged {
+    fn checked_part(&self, path: &[u8]) -> CheckedPart {
         let nothing = usize::MAX;
         if is_of_system(path) {
-            return Judged {
+            return CheckedPart {
                 seen: 0,
                 read: 0,
                 of_others: nothing,
@@ -202,7 +202,7 @@ impl Secrets {
         let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
         let is_below = lies_in(path, &self.here);
         let entered = if is_below { self.here.len() } else { 0 };
-        let mut judged = Judged {
+        let mut checked = CheckedPart {
             seen: nothing,
             read: nothing,
             of_others: self.trusted.map_or(nothing, |_| entered),
@@ -211,17 +211,17 @@ impl Secrets {
             let above = start.saturating_sub(1);
             let in_home = self.homes.contain(&path[..above]);
             if in_home && above >= entered && path[start..].starts_with(b".") {
-                judged.seen = judged.seen.min(above);
-                judged.read = judged.read.min(above);
+                checked.seen = checked.seen.min(above);
+                checked.read = checked.read.min(above);
             }
             if let Some(store) = stores::store_at(path, start, in_home) {
                 // In a closed home folder, single files are often open to everyone.
                 let all = in_home && store.end > entered;
-                judged.seen = judged.seen.min(entered.max(store.last.saturating_sub(1)));
-                judged.read = judged.read.min(if all { 0 } else { entered });
+                checked.seen = checked.seen.min(entered.max(store.last.saturating_sub(1)));
+                checked.read = checked.read.min(if all { 0 } else { entered });
             }
         }
-        judged
+        checked
     }
 
     /// Returns whether everyone may search the checked folders that lead to the file at `path`.
@@ -273,9 +273,9 @@ mod tests {
         homes.add(Path::new("/h/ann"));
         let root = open_in(CWD, b"/").unwrap();
         let secrets = Secrets::new(here.as_bytes(), root, homes).unwrap();
-        let judged = secrets.judge(path.as_bytes());
-        assert!(judged.seen >= judged.read);
-        judged.read
+        let checked = secrets.checked_part(path.as_bytes());
+        assert!(checked.seen >= checked.read);
+        checked.read
     }
 
     #[test]

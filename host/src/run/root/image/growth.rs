@@ -16,9 +16,9 @@ pub(super) fn push_all<T: Copy>(list: &mut Vec<T>, more: &[T]) {
 
 /// A bitmap with one bit for each node.
 #[derive(Debug, Default)]
-pub(super) struct Marks(Vec<u64>);
+pub(super) struct Bitmap(Vec<u64>);
 
-impl Marks {
+impl Bitmap {
     /// Sets the bit of node `number`. Returns whether it was set before.
     pub(super) fn set(&mut self, number: u32) -> bool {
         let (word, bit) = (number as usize / 64, 1 << (number % 64));

@@ -8,11 +8,11 @@ use super::facts::Facts;
 use super::nodes::{IMPLIED, Kind, New, Nodes};
 use super::section::Section;
 use super::table::NUMBERS_MAX;
-use super::way::{NAME_MAX, WAY_STEPS_MAX, Way};
+use super::walk::{NAME_MAX, PathWalk, WALK_STEPS_MAX};
 use tar::EntryType;
 
 pub(super) use super::nodes::{Id, ROOT};
-pub(super) use super::way::Lost;
+pub(super) use super::walk::WalkError;
 
 /// The most entries of all layers together.
 pub(super) const ENTRIES_MAX: u32 = 1 << 21;
@@ -72,13 +72,13 @@ pub(super) enum Whiteouts {
 }
 
 /// Makes the error for an entry whose path cannot be resolved.
-fn astray(entry: &Entry, lost: Lost) -> ImageError {
+fn path_error(entry: &Entry, lost: WalkError) -> ImageError {
     entry.refuse(match lost {
-        Lost::TooLong => {
-            format!("the way there, links included, has more than {WAY_STEPS_MAX} steps")
+        WalkError::TooLong => {
+            format!("the way there, links included, has more than {WALK_STEPS_MAX} steps")
         }
-        Lost::LongName => format!("a name on the way there has more than {NAME_MAX} bytes"),
-        Lost::Nothing | Lost::NoFolder | Lost::TooManyLinks => {
+        WalkError::LongName => format!("a name on the way there has more than {NAME_MAX} bytes"),
+        WalkError::Nothing | WalkError::NotADirectory | WalkError::TooManyLinks => {
             "links on the way there lead in circles".to_owned()
         }
     })
@@ -194,26 +194,26 @@ impl Index {
     ///
     /// # Errors
     /// Fails with the reason why the path leads nowhere.
-    pub(super) fn find(&self, path: &[u8], follow: bool) -> Result<Id, Lost> {
-        self.walk(&mut Way::of(path), follow)
+    pub(super) fn find(&self, path: &[u8], follow: bool) -> Result<Id, WalkError> {
+        self.walk(&mut PathWalk::of(path), follow)
     }
 
-    fn walk(&self, way: &mut Way<'_>, follow: bool) -> Result<Id, Lost> {
+    fn walk(&self, walk: &mut PathWalk<'_>, follow: bool) -> Result<Id, WalkError> {
         let (nodes, targets) = (&self.nodes, self.nodes.targets());
         let mut at = ROOT;
         // Ends, because a walk has a bounded number of steps.
-        while let Some(part) = way.next(targets)? {
+        while let Some(part) = walk.next(targets)? {
             if nodes.kind(at) != Kind::Folder {
-                return Err(Lost::NoFolder);
+                return Err(WalkError::NotADirectory);
             }
             if part == b".." {
                 at = nodes.parent(at);
                 continue;
             }
-            let id = nodes.child(at, part).ok_or(Lost::Nothing)?;
+            let id = nodes.child(at, part).ok_or(WalkError::Nothing)?;
             at = match nodes.kind(id) {
-                Kind::Link if follow || !way.is_at_end(targets)? => {
-                    way.follow(at, nodes.target(id))?
+                Kind::Link if follow || !walk.is_at_end(targets)? => {
+                    walk.follow(at, nodes.target(id))?
                 }
                 _ => id,
             };
@@ -228,12 +228,12 @@ impl Index {
         entry: &Entry,
         path: &[u8],
         follow: bool,
-    ) -> Result<Result<Id, Lost>, ImageError> {
-        let mut way = Way::of(path);
-        let found = self.walk(&mut way, follow);
-        self.count_steps(entry, way.steps.into())?;
+    ) -> Result<Result<Id, WalkError>, ImageError> {
+        let mut walk = PathWalk::of(path);
+        let found = self.walk(&mut walk, follow);
+        self.count_steps(entry, walk.steps.into())?;
         match found {
-            Err(lost @ (Lost::TooLong | Lost::LongName)) => Err(astray(entry, lost)),
+            Err(lost @ (WalkError::TooLong | WalkError::LongName)) => Err(path_error(entry, lost)),
             found => Ok(found),
         }
     }
@@ -312,7 +312,7 @@ impl Index {
                 return Err(entry.refuse(format!("an entry of type `{kind}`")));
             }
         }
-        let parent = self.make_way(entry, &parts)?;
+        let parent = self.make_path(entry, &parts)?;
         let new = match entry.kind {
             EntryType::Directory => {
                 let there = self.nodes.child(parent, name);
@@ -367,7 +367,7 @@ impl Index {
                 )));
             }
         };
-        let parent = self.make_way(entry, parts)?;
+        let parent = self.make_path(entry, parts)?;
         if self.nodes.child(parent, name) == Some(meant) {
             return Ok(());
         }
@@ -377,21 +377,21 @@ impl Index {
     }
 
     /// Returns the directory at the path of `parts`, and makes missing ones. Links are followed.
-    fn make_way(&mut self, entry: &Entry, parts: &[&[u8]]) -> Result<Id, ImageError> {
+    fn make_path(&mut self, entry: &Entry, parts: &[&[u8]]) -> Result<Id, ImageError> {
         let path = parts.join(&b'/');
-        let mut way = Way::of(&path);
-        let made = self.make(&mut way, entry);
-        self.count_steps(entry, way.steps.into())?;
+        let mut walk = PathWalk::of(&path);
+        let made = self.make(&mut walk, entry);
+        self.count_steps(entry, walk.steps.into())?;
         made
     }
 
-    fn make(&mut self, way: &mut Way<'_>, entry: &Entry) -> Result<Id, ImageError> {
-        let lost = |lost| astray(entry, lost);
+    fn make(&mut self, walk: &mut PathWalk<'_>, entry: &Entry) -> Result<Id, ImageError> {
+        let lost = |lost| path_error(entry, lost);
         let deep = || entry.refuse(format!("it is more than {DEPTH_MAX} folders deep"));
         // Counted on the way, since links may lead deeper than the path has components.
         let (mut at, mut depth) = (ROOT, 0_u16);
         // Ends like the loop in `walk`.
-        while let Some(name) = way.next(self.nodes.targets()).map_err(lost)? {
+        while let Some(name) = walk.next(self.nodes.targets()).map_err(lost)? {
             if name == b".." {
                 at = self.nodes.parent(at);
                 depth = depth.saturating_sub(1);
@@ -401,7 +401,7 @@ impl Index {
             match there.map(|id| (id, self.nodes.kind(id))) {
                 Some((id, Kind::Link)) => {
                     let target = self.nodes.target(id);
-                    at = way.follow(at, target).map_err(lost)?;
+                    at = walk.follow(at, target).map_err(lost)?;
                     if target.1.starts_with(b"/") {
                         depth = 0;
                     }

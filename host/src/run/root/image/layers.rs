@@ -4,9 +4,9 @@ use super::config::Config;
 use super::entries::is_head;
 use super::error::ImageError;
 use super::index::{Body, Index, Whiteouts};
+use super::reader_service::ReaderService;
 use super::section::Section;
 use super::unpack::{UNPACKED_MAX, unpack};
-use super::workshop::Workshop;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -48,17 +48,17 @@ struct Manifest {
 }
 
 /// Makes the index of an image, or of an archive that is a plain file system. `what` is the
-/// archive's name for messages. Decompressed bytes go to a file of `workshop`.
+/// archive's name for messages. Decompressed bytes go to a file of `service`.
 ///
 /// # Errors
 /// Fails if the archive is no tar archive, has no image for linux/amd64, or exceeds a limit.
 pub(super) fn read(
     archive: Section,
     what: &str,
-    workshop: &mut dyn Workshop,
+    service: &mut dyn ReaderService,
 ) -> Result<(Index, Config), ImageError> {
     let mut budget = UNPACKED_MAX;
-    let archive = unpack(archive, what, &mut budget, workshop)?;
+    let archive = unpack(archive, what, &mut budget, service)?;
     let mut block = [0; 512];
     let count = archive.read_at(&mut block, 0)?;
     if count < block.len() || !is_head(&block) {
@@ -80,7 +80,7 @@ pub(super) fn read(
     let config = Config::read(json(&outer, &config)?);
     let mut index = outer.beside();
     for name in &layers {
-        let layer = unpack(blob(&outer, name)?, name, &mut budget, workshop)?;
+        let layer = unpack(blob(&outer, name)?, name, &mut budget, service)?;
         let added = index.add_layer(layer, Whiteouts::Honoured);
         added.map_err(|error| ImageError::Layer {
             name: name.clone(),

@@ -17,7 +17,7 @@ pub(super) const CONTENT: u8 = 4;
 pub(super) const LINK: u8 = 5;
 /// Has the descriptor of the guest's memory. It gets no answer.
 pub(super) const MEMORY: u8 = 6;
-/// A question of the guest, behind the offsets of its frames in that memory ([`Places`]).
+/// A question of the guest, behind the offsets of its frames in that memory ([`FrameOffsets`]).
 pub(super) const QUESTION: u8 = 7;
 
 /// The reader wants an empty file. The answer has its descriptor, or only the reason why there is
@@ -45,26 +45,26 @@ pub(super) struct Unpacked {
 }
 
 /// The frames of a question by guest-physical address, each with its offset in the guest's memory.
-pub(super) struct Places(Vec<(u64, u64)>);
+pub(super) struct FrameOffsets(Vec<(u64, u64)>);
 
-impl Places {
-    /// Finds the offsets of `frames` by `place`. Returns `None` if one is outside of the guest's
-    /// memory.
+impl FrameOffsets {
+    /// Finds the offsets of `frames` by `frame_offset`. Returns `None` if one is outside of the
+    /// guest's memory.
     pub(super) fn of(
         frames: impl Iterator<Item = u64>,
-        place: &dyn Fn(u64) -> Option<u64>,
+        frame_offset: &dyn Fn(u64) -> Option<u64>,
     ) -> Option<Self> {
-        let places = frames.map(|frame| Some((frame, place(frame)?)));
-        places.collect::<Option<_>>().map(Self)
+        let offsets = frames.map(|frame| Some((frame, frame_offset(frame)?)));
+        offsets.collect::<Option<_>>().map(Self)
     }
 
     /// Encodes the frames, and `question` behind them.
     pub(super) fn write(&self, question: &[u8]) -> Vec<u8> {
         let count = u16::try_from(self.0.len()).unwrap_or(0);
         let mut bytes = count.to_le_bytes().to_vec();
-        for (frame, place) in &self.0 {
+        for (frame, offset) in &self.0 {
             bytes.extend(frame.to_le_bytes());
-            bytes.extend(place.to_le_bytes());
+            bytes.extend(offset.to_le_bytes());
         }
         bytes.extend(question);
         bytes
@@ -74,19 +74,19 @@ impl Places {
     /// off.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (count, mut rest) = bytes.split_first_chunk()?;
-        let mut places = Vec::new();
+        let mut offsets = Vec::new();
         for _ in 0..u16::from_le_bytes(*count) {
             let (frame, after) = rest.split_first_chunk()?;
-            let (place, after) = after.split_first_chunk()?;
-            places.push((u64::from_le_bytes(*frame), u64::from_le_bytes(*place)));
+            let (offset, after) = after.split_first_chunk()?;
+            offsets.push((u64::from_le_bytes(*frame), u64::from_le_bytes(*offset)));
             rest = after;
         }
-        Some((Self(places), rest))
+        Some((Self(offsets), rest))
     }
 
     /// Returns the offset of `frame`. Returns `None` if the question does not have it.
-    pub(super) fn place(&self, frame: u64) -> Option<u64> {
+    pub(super) fn get(&self, frame: u64) -> Option<u64> {
         let found = self.0.iter().find(|(known, _)| *known == frame);
-        found.map(|(_, place)| *place)
+        found.map(|(_, offset)| *offset)
     }
 }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `layers` | recognizes the archive (file system, `docker save`, OCI layout), reads its layers |
 //! | `index` | the index of all entries |
-//! | `way` | path resolution in the index |
+//! | `walk` | path resolution in the index |
 //! | `nodes` | the index's nodes, with `names`, `facts`, `archives`, `table`, `growth` |
 //! | `entries` | parses the entries of one archive |
 //! | `config` | the image's program and its settings |
@@ -13,7 +13,7 @@
 //! | `reader` | the confined process that does all of this |
 //! | `remote` | the image as the rest of `ebb` sees it |
 //! | `messages` | the messages between reader and `ebb` |
-//! | `workshop`, `scratch` | the service of `ebb` for the reader: files for decompressed bytes |
+//! | `reader_service`, `scratch` | what `ebb` does for the reader: files for decompressed bytes |
 //! | `section` | a range of bytes of a file |
 //! | `error` | why an archive cannot be a root |
 
@@ -29,6 +29,7 @@ mod messages;
 mod names;
 mod nodes;
 mod reader;
+mod reader_service;
 mod remote;
 mod scratch;
 mod section;
@@ -38,24 +39,23 @@ mod tests;
 #[cfg(test)]
 mod tests_of_costs;
 mod unpack;
-mod way;
-mod workshop;
+mod walk;
 
 pub(crate) use config::Config;
 pub(crate) use remote::RemoteImage;
-pub(super) use remote::{Lending, Tell};
+pub(super) use remote::{ImageAnswers, Tell};
 
 use super::source::Source;
 use ebb_wire::root::{Answer, Entry, FRAME, Facts, Frames};
 use error::ImageError;
-use index::{Body, Id, Index, Lost};
+use index::{Body, Id, Index, WalkError};
+use reader_service::ReaderService;
 use rustix::io::Errno;
 use section::Section;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use workshop::Workshop;
 
 /// Size and time of the last change of a file: bytes, seconds, nanoseconds.
 type Stamp = (i64, i64, i64);
@@ -81,10 +81,10 @@ impl Image {
     ///
     /// # Errors
     /// Fails if the archive cannot be read or is no root.
-    fn read(file: File, name: &str, workshop: &mut dyn Workshop) -> Result<Self, ImageError> {
+    fn read(file: File, name: &str, service: &mut dyn ReaderService) -> Result<Self, ImageError> {
         let archive = file.try_clone()?;
         let stamp = stamp(&archive)?;
-        let (index, config) = layers::read(Section::whole(file)?, name, workshop)?;
+        let (index, config) = layers::read(Section::whole(file)?, name, service)?;
         Ok(Self {
             index,
             config,
@@ -100,10 +100,10 @@ impl Image {
 
     fn find(&self, path: &[u8], follow: bool) -> Result<Id, Errno> {
         self.index.find(path, follow).map_err(|lost| match lost {
-            Lost::Nothing => Errno::NOENT,
-            Lost::NoFolder => Errno::NOTDIR,
-            Lost::TooManyLinks => Errno::LOOP,
-            Lost::TooLong | Lost::LongName => Errno::NAMETOOLONG,
+            WalkError::Nothing => Errno::NOENT,
+            WalkError::NotADirectory => Errno::NOTDIR,
+            WalkError::TooManyLinks => Errno::LOOP,
+            WalkError::TooLong | WalkError::LongName => Errno::NAMETOOLONG,
         })
     }
 
@@ -220,7 +220,7 @@ impl Source for Arc<Image> {
         from: u64,
         frames: &Frames<'_>,
         ram: &File,
-        place: &dyn Fn(u64) -> Option<u64>,
+        frame_offset: &dyn Fn(u64) -> Option<u64>,
     ) -> Result<u64, Errno> {
         let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         // The guest may have renamed the file, so the node's number decides.
@@ -231,13 +231,13 @@ impl Source for Arc<Image> {
         let Body::File(content) = self.index.node(id).body else {
             return Err(Errno::INVAL);
         };
-        let places: Option<Vec<u64>> = frames.iter().map(place).collect();
+        let offsets: Option<Vec<u64>> = frames.iter().map(frame_offset).collect();
         let mut done = 0;
-        for (at, place) in (0..).zip(places.ok_or(Errno::FAULT)?) {
+        for (at, target) in (0..).zip(offsets.ok_or(Errno::FAULT)?) {
             let mut page = [0; FRAME];
             let offset = from.checked_add(at * FRAME as u64).ok_or(Errno::INVAL)?;
             let count = content.read_at(&mut page, offset).map_err(failed)?;
-            ram.write_all_at(&page[..count], place).map_err(failed)?;
+            ram.write_all_at(&page[..count], target).map_err(failed)?;
             done += count as u64;
             if count < FRAME {
                 break;

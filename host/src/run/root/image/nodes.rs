@@ -12,7 +12,7 @@
 
 use super::archives::Archives;
 use super::facts::{AllFacts, Facts};
-use super::growth::{Marks, push_all};
+use super::growth::{Bitmap, push_all};
 use super::names::Names;
 use super::section::Section;
 use super::table::{NUMBERS_MAX, Table};
@@ -96,9 +96,9 @@ pub(super) struct Nodes {
     /// Number of nodes that are not removed.
     live: usize,
     /// Nodes that the newest layer has.
-    own: Marks,
+    own: Bitmap,
     /// Nodes whose subtree has nothing left of lower layers.
-    pruned: Marks,
+    pruned: Bitmap,
 }
 
 /// The facts of a directory that no entry describes.
@@ -122,8 +122,8 @@ impl Nodes {
             large: Vec::new(),
             archives: Archives::default(),
             live: 1,
-            own: Marks::default(),
-            pruned: Marks::default(),
+            own: Bitmap::default(),
+            pruned: Bitmap::default(),
         };
         let root = Raw {
             parent: ROOT,

@@ -1,12 +1,12 @@
 //! The confined process that reads an image. It knows the archive's bytes, and the guest's memory
 //! once a guest runs. See [`crate::confine::Reader`] for its rights.
 
-use super::super::desk;
+use super::super::server;
 use super::messages::{
-    CONTENT, FAILED, HAS, LINK, MEMORY, NO, OPEN, OPENED, PROGRAM, PROGRESS, Places, QUESTION,
-    SCRATCH, Unpacked, YES,
+    CONTENT, FAILED, FrameOffsets, HAS, LINK, MEMORY, NO, OPEN, OPENED, PROGRAM, PROGRESS,
+    QUESTION, SCRATCH, Unpacked, YES,
 };
-use super::workshop::Workshop;
+use super::reader_service::ReaderService;
 use super::{Image, ImageError};
 use crate::confine::frames::{Frame, receive, send};
 use ebb_wire::root::{ANSWER_MAX, Question};
@@ -58,14 +58,16 @@ fn answer_all(socket: &UnixStream) -> io::Result<()> {
             }
             MEMORY => memory = frame.descriptors.pop().map(File::from),
             QUESTION => {
-                let (Some((places, asked)), Some(memory)) = (Places::read(path), &memory) else {
+                let (Some((offsets, asked)), Some(memory)) = (FrameOffsets::read(path), &memory)
+                else {
                     return Ok(());
                 };
                 let Some(question) = Question::read(asked) else {
                     return Ok(());
                 };
-                let place = |frame| places.place(frame);
-                let bytes = desk::reply_to(&mut image, &question, memory, &place, &mut buffer);
+                let frame_offset = |frame| offsets.get(frame);
+                let bytes =
+                    server::reply_to(&mut image, &question, memory, &frame_offset, &mut buffer);
                 send(socket, YES, bytes, &[])?;
             }
             _ => return Ok(()),
@@ -77,21 +79,21 @@ fn opened(socket: &UnixStream, mut first: Frame) -> Result<Image, ImageError> {
     let archive = first.descriptors.pop().filter(|_| first.kind == OPEN);
     let archive = archive.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let name = String::from_utf8_lossy(&first.bytes).into_owned();
-    let mut asking = Asking {
+    let mut service = RemoteService {
         socket,
         scratch: None,
     };
-    Image::read(File::from(archive), &name, &mut asking)
+    Image::read(File::from(archive), &name, &mut service)
 }
 
 /// Sends the reader's requests to `ebb`.
-struct Asking<'a> {
+struct RemoteService<'a> {
     socket: &'a UnixStream,
     /// The file for decompressed bytes. `None` until it is needed.
     scratch: Option<Arc<File>>,
 }
 
-impl Workshop for Asking<'_> {
+impl ReaderService for RemoteService<'_> {
     fn scratch(&mut self) -> io::Result<Arc<File>> {
         if let Some(file) = &self.scratch {
             return Ok(Arc::clone(file));

@@ -2,14 +2,14 @@
 
 use super::Config;
 use super::messages::{
-    CONTENT, FAILED, HAS, LINK, MEMORY, OPEN, OPENED, PROGRAM, PROGRESS, Places, QUESTION, SCRATCH,
-    Unpacked, YES,
+    CONTENT, FAILED, FrameOffsets, HAS, LINK, MEMORY, OPEN, OPENED, PROGRAM, PROGRESS, QUESTION,
+    SCRATCH, Unpacked, YES,
 };
 use super::reader::serve;
 use super::scratch::{Progress, folder, nameless};
 use crate::confine::frames::Frame;
 use crate::confine::{LIMITS, Reader};
-use crate::run::root::desk::status;
+use crate::run::root::server::status;
 use crate::run::root::source::Answers;
 use ebb_wire::root::{Answer, Question};
 use rustix::io::Errno;
@@ -169,10 +169,11 @@ impl RemoteImage {
         &self,
         question: &Question<'_>,
         asked: &[u8],
-        place: &dyn Fn(u64) -> Option<u64>,
+        frame_offset: &dyn Fn(u64) -> Option<u64>,
     ) -> Result<Vec<u8>, ReplyError> {
-        let places = Places::of(question.frames.iter(), place).ok_or(ReplyError::Memory)?;
-        let answer = self.exchange(QUESTION, &places.write(asked), &[]);
+        let offsets =
+            FrameOffsets::of(question.frames.iter(), frame_offset).ok_or(ReplyError::Memory)?;
+        let answer = self.exchange(QUESTION, &offsets.write(asked), &[]);
         answer.map(|frame| frame.bytes).map_err(ReplyError::Reader)
     }
 
@@ -220,7 +221,7 @@ enum ReplyError {
 pub(in crate::run) type Tell = Box<dyn FnOnce(&str) + Send>;
 
 /// Answers one guest's questions about an image.
-pub(in crate::run::root) struct Lending {
+pub(in crate::run::root) struct ImageAnswers {
     image: Arc<RemoteImage>,
     /// Whether the reader has the guest's memory.
     has_memory: bool,
@@ -228,7 +229,7 @@ pub(in crate::run::root) struct Lending {
     tell: Option<Tell>,
 }
 
-impl Lending {
+impl ImageAnswers {
     /// Creates the object for one guest. `tell` is called once, if the reader ends.
     pub(in crate::run::root) fn new(image: &Arc<RemoteImage>, tell: Tell) -> Self {
         Self {
@@ -239,19 +240,19 @@ impl Lending {
     }
 }
 
-impl Answers for Lending {
+impl Answers for ImageAnswers {
     fn reply<'a>(
         &mut self,
         question: &Question<'_>,
         asked: &[u8],
         ram: &File,
-        place: &dyn Fn(u64) -> Option<u64>,
+        frame_offset: &dyn Fn(u64) -> Option<u64>,
         buffer: &'a mut [u8],
     ) -> &'a [u8] {
         if !self.has_memory {
             self.has_memory = self.image.lend_memory(ram).is_ok();
         }
-        match self.image.reply(question, asked, place) {
+        match self.image.reply(question, asked, frame_offset) {
             Ok(bytes) if bytes.len() <= buffer.len() => {
                 let answer = &mut buffer[..bytes.len()];
                 answer.copy_from_slice(&bytes);

@@ -102,7 +102,7 @@ fn another_process_reads_the_image_and_answers() {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
     ram.set_len(8192).unwrap();
-    let mut lending = Lending::new(&image, Box::new(|_| ()));
+    let mut answers = ImageAnswers::new(&image, Box::new(|_| ()));
     let mut ask = |ask, path: &[u8], version, frames: &[u64]| {
         let question = Question {
             ask,
@@ -115,9 +115,9 @@ fn another_process_reads_the_image_and_answers() {
         let mut bytes = vec![0; QUESTION_MAX];
         let len = question.write(&mut bytes).unwrap();
         let question = Question::read(&bytes[..len]).unwrap();
-        let place = |frame| (frame == 0x7000).then_some(4096);
+        let frame_offset = |frame| (frame == 0x7000).then_some(4096);
         let mut buffer = vec![0; ANSWER_MAX];
-        let answer = lending.reply(&question, &bytes[..len], &ram, &place, &mut buffer);
+        let answer = answers.reply(&question, &bytes[..len], &ram, &frame_offset, &mut buffer);
         answer.to_vec()
     };
     let looked = ask(Ask::Look, b"bin/tool", 0, &[]);
@@ -147,7 +147,7 @@ fn another_process_says_what_is_wrong_with_an_image() {
 /// Serves the reader within the test's process.
 struct Here;
 
-impl Workshop for Here {
+impl ReaderService for Here {
     fn scratch(&mut self) -> io::Result<Arc<File>> {
         scratch::nameless(&std::env::temp_dir()).map(Arc::new)
     }
@@ -270,8 +270,8 @@ fn bytes_come_by_pages_and_of_the_file_that_was_meant() {
     assert_eq!(content(image, "big").unwrap(), big);
     let ram = tempfile();
     let frames = Frames::Addresses(&[0]);
-    let read = |image: &mut Arc<Image>, version, from, place: Option<u64>| {
-        image.read(b"big", version, from, &frames, &ram, &|_| place)
+    let read = |image: &mut Arc<Image>, version, from, offset: Option<u64>| {
+        image.read(b"big", version, from, &frames, &ram, &|_| offset)
     };
     let id = u64::from(image.find(b"big", true).unwrap());
     assert_eq!(read(image, id, 4096, Some(0)), Ok(7000 - 4096));

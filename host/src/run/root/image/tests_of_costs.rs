@@ -2,7 +2,7 @@
 
 use super::index::{INDEX_MAX, STEPS_MAX, Whiteouts};
 use super::tests::{Tar, open};
-use super::way::WAY_STEPS_MAX;
+use super::walk::WALK_STEPS_MAX;
 use super::*;
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,7 @@ fn chain(links: usize, parts: usize) -> Tar {
 
 #[test]
 fn a_way_has_a_bounded_number_of_steps() {
-    let long = format!("has more than {WAY_STEPS_MAX} steps");
+    let long = format!("has more than {WALK_STEPS_MAX} steps");
     let hidden = chain(39, 101).file("l38/.wh.x", "").done();
     let layers = Tar::new()
         .file("layer", hidden)
@@ -138,7 +138,7 @@ fn marks_above_each_other_look_through_a_folder_once() {
         );
         assert_eq!(
             index.find(format!("{}7", path(depth)).as_bytes(), true),
-            Err(Lost::Nothing)
+            Err(WalkError::Nothing)
         );
     }
 }

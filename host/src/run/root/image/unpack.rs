@@ -1,8 +1,8 @@
 //! Decompresses sections into a file without a name, which vanishes with `ebb`.
 
 use super::error::ImageError;
+use super::reader_service::ReaderService;
 use super::section::Section;
-use super::workshop::Workshop;
 use crate::compressed::Coding;
 use std::cell::Cell;
 use std::io::{self, Read, Seek, Write};
@@ -61,7 +61,7 @@ pub(super) fn unpack(
     section: Section,
     what: &str,
     budget: &mut u64,
-    workshop: &mut dyn Workshop,
+    service: &mut dyn ReaderService,
 ) -> Result<Section, ImageError> {
     let Some(coding) = coding_of(&section)? else {
         return Ok(section);
@@ -72,7 +72,7 @@ pub(super) fn unpack(
         idle: Rc::clone(&idle),
     };
     let mut reader = coding.reader(io::BufReader::with_capacity(1 << 16, reader));
-    let file = workshop.scratch().map_err(ImageError::Scratch)?;
+    let file = service.scratch().map_err(ImageError::Scratch)?;
     let mut end = &*file;
     let from = end
         .seek(io::SeekFrom::End(0))
@@ -100,7 +100,7 @@ pub(super) fn unpack(
         end.write_all(&buffer[..count])
             .map_err(ImageError::Scratch)?;
         if done - told >= TOLD_EVERY {
-            workshop.progress(what, done);
+            service.progress(what, done);
             told = done;
         }
     }

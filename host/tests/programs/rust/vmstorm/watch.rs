@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A storm without progress for this time is considered stuck.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// The number of processes that exist before those of the storm.
 const FORERUNNERS: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -107,7 +107,7 @@ fn watch(plan: &Plan, running: &mut Vec<i32>) -> Verdict {
         if now != progress.0 {
             progress = (now, Instant::now());
         }
-        if progress.1.elapsed() > PATIENCE {
+        if progress.1.elapsed() > TIMEOUT {
             return Verdict::Stuck;
         }
         std::thread::sleep(LOOK_EVERY);

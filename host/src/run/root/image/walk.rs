@@ -11,19 +11,19 @@ pub(super) const NAME_MAX: usize = 255;
 ///
 /// A component is one step, and one more for each [`STEP_BYTES`] of its name. A path of 4095 bytes
 /// with 256 components has fewer steps.
-pub(super) const WAY_STEPS_MAX: u32 = 1024;
+pub(super) const WALK_STEPS_MAX: u32 = 1024;
 const STEP_BYTES: usize = 32;
 
 /// Why a walk failed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum WalkError {
     /// A component does not exist.
     Nothing,
     /// A component that is not the last one is no directory.
-    NoFolder,
+    NotADirectory,
     /// The walk follows more than [`LINKS_MAX`] links.
     TooManyLinks,
-    /// The walk has more than [`WAY_STEPS_MAX`] steps.
+    /// The walk has more than [`WALK_STEPS_MAX`] steps.
     TooLong,
     /// A component has more than [`NAME_MAX`] bytes.
     LongName,
@@ -38,7 +38,7 @@ struct Rest {
 }
 
 /// The state of one path walk.
-pub(super) struct Way<'a> {
+pub(super) struct PathWalk<'a> {
     path: &'a [u8],
     /// The ranges that are left. The next component is in the last one.
     rests: Vec<Rest>,
@@ -47,7 +47,7 @@ pub(super) struct Way<'a> {
     pub(super) steps: u32,
 }
 
-impl<'a> Way<'a> {
+impl<'a> PathWalk<'a> {
     /// Begins a walk over the components of `path`.
     pub(super) fn of(path: &'a [u8]) -> Self {
         let rest = Rest {
@@ -65,7 +65,7 @@ impl<'a> Way<'a> {
 
     /// Returns the bytes before the next slash of the last range. Returns `None` if no range is
     /// left.
-    fn peek<'b>(&self, targets: &'b [u8]) -> Result<Option<&'b [u8]>, Lost>
+    fn peek<'b>(&self, targets: &'b [u8]) -> Result<Option<&'b [u8]>, WalkError>
     where
         'a: 'b,
     {
@@ -76,18 +76,18 @@ impl<'a> Way<'a> {
         let text = &text[rest.from..rest.end];
         let end = text.iter().take(NAME_MAX + 1).position(|b| *b == b'/');
         match end {
-            None if text.len() > NAME_MAX => Err(Lost::LongName),
+            None if text.len() > NAME_MAX => Err(WalkError::LongName),
             _ => Ok(Some(&text[..end.unwrap_or(text.len())])),
         }
     }
 
     /// Moves past a component of `bytes` bytes and the slash behind it. Fails if the walk has too
     /// many steps.
-    fn pass(&mut self, bytes: usize) -> Result<(), Lost> {
+    fn pass(&mut self, bytes: usize) -> Result<(), WalkError> {
         let steps = 1 + bytes / STEP_BYTES;
-        self.steps += u32::try_from(steps).unwrap_or(WAY_STEPS_MAX);
-        if self.steps > WAY_STEPS_MAX {
-            return Err(Lost::TooLong);
+        self.steps += u32::try_from(steps).unwrap_or(WALK_STEPS_MAX);
+        if self.steps > WALK_STEPS_MAX {
+            return Err(WalkError::TooLong);
         }
         if let Some(rest) = self.rests.last_mut() {
             rest.from += bytes + 1;
@@ -103,7 +103,7 @@ impl<'a> Way<'a> {
     ///
     /// # Errors
     /// Fails if the next component or the walk is too long.
-    pub(super) fn is_at_end(&mut self, targets: &[u8]) -> Result<bool, Lost> {
+    pub(super) fn is_at_end(&mut self, targets: &[u8]) -> Result<bool, WalkError> {
         // Ends, because each iteration is a step.
         while let Some(part) = self.peek(targets)? {
             if !matches!(part, b"" | b".") {
@@ -120,7 +120,7 @@ impl<'a> Way<'a> {
     ///
     /// # Errors
     /// Fails if the component or the walk is too long.
-    pub(super) fn next<'b>(&mut self, targets: &'b [u8]) -> Result<Option<&'b [u8]>, Lost>
+    pub(super) fn next<'b>(&mut self, targets: &'b [u8]) -> Result<Option<&'b [u8]>, WalkError>
     where
         'a: 'b,
     {
@@ -139,10 +139,14 @@ impl<'a> Way<'a> {
     ///
     /// # Errors
     /// Fails if the walk has followed too many links.
-    pub(super) fn follow(&mut self, at: Id, (from, target): (usize, &[u8])) -> Result<Id, Lost> {
+    pub(super) fn follow(
+        &mut self,
+        at: Id,
+        (from, target): (usize, &[u8]),
+    ) -> Result<Id, WalkError> {
         self.links += 1;
         if self.links > LINKS_MAX {
-            return Err(Lost::TooManyLinks);
+            return Err(WalkError::TooManyLinks);
         }
         self.rests.push(Rest {
             in_targets: true,

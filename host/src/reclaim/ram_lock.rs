@@ -13,23 +13,23 @@ use rustix::io::Errno;
 
 /// The held lock on a guest's RAM file. Dropping it releases the lock.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct RamLock {
     _file: OwnedFd,
 }
 
-impl Lease {
+impl RamLock {
     /// Takes the lock and returns it, without waiting. Fails with [`ReclaimError::Busy`] if another
-    /// process holds it, and with [`ReclaimError::Lease`] if the file cannot be opened or locked.
-    pub(super) fn take(ram: &GuestRam) -> Result<Self, ReclaimError> {
+    /// process holds it, and with [`ReclaimError::Lock`] if the file cannot be opened or locked.
+    pub(super) fn try_lock(ram: &GuestRam) -> Result<Self, ReclaimError> {
         // The file is opened again. QEMU has inherited the open file of `ram` and would keep its
         // lock.
         let path = format!("/proc/self/fd/{}", ram.fd().as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(ReclaimError::Lease)?;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(ReclaimError::Lock)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _file: file }),
             Err(Errno::WOULDBLOCK) => Err(ReclaimError::Busy),
-            Err(errno) => Err(ReclaimError::Lease(errno)),
+            Err(errno) => Err(ReclaimError::Lock(errno)),
         }
     }
 }
@@ -42,9 +42,9 @@ mod tests {
     #[test]
     fn one_has_it_until_it_goes() {
         let ram = GuestRam::new(Machine::Microvm, 1 << 20).unwrap();
-        let lease = Lease::take(&ram).unwrap();
-        assert!(matches!(Lease::take(&ram), Err(ReclaimError::Busy)));
-        drop(lease);
-        assert!(Lease::take(&ram).is_ok());
+        let ram_lock = RamLock::try_lock(&ram).unwrap();
+        assert!(matches!(RamLock::try_lock(&ram), Err(ReclaimError::Busy)));
+        drop(ram_lock);
+        assert!(RamLock::try_lock(&ram).is_ok());
     }
 }

@@ -2,8 +2,8 @@
 //! user asks for them, or the host's memory pressure.
 
 use super::engine::FreeMemory;
+use super::pause_watcher::PauseWatcher;
 use super::squeeze::{Wanted, squeeze};
-use super::standing::Standing;
 use crate::guest::Guest;
 use crate::machine::KernelKind;
 use crate::qemu::{Balloon, BalloonError, StoppedBy};
@@ -23,11 +23,11 @@ const WAITING_MAX: usize = 16;
 /// The interval at which the guest's progress is read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The time after which a step fails and the next one starts.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The parts of a run that reclaim steps use.
 #[derive(Debug)]
-pub(crate) struct Means {
+pub(crate) struct ReclaimTargets {
     pub(crate) kernel: KernelKind,
     pub(crate) guest: Arc<dyn Guest>,
     /// The control port of the guest's kernel, if it accepts requests.
@@ -35,7 +35,7 @@ pub(crate) struct Means {
     /// The free memory that the host can take by itself.
     pub(crate) free_memory: Option<Arc<FreeMemory>>,
     /// The state of the virtual CPUs: running or stopped.
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) pause_watcher: Arc<PauseWatcher>,
     /// A monitor for the balloon.
     pub(crate) monitor: UnixStream,
     /// The terminal for failures.
@@ -54,7 +54,7 @@ pub(crate) fn steps(kernel: KernelKind) -> &'static [Reclaim] {
 }
 
 /// Returns the reason for the user why a guest with stopped CPUs cannot perform a step.
-pub(crate) fn stands_still(by: StoppedBy) -> &'static str {
+pub(crate) fn stopped_reason(by: StoppedBy) -> &'static str {
     match by {
         StoppedBy::Ebb => {
             "it needs the guest's CPUs, which are paused; `ebb resume` lets them go on"
@@ -67,7 +67,7 @@ pub(crate) fn stands_still(by: StoppedBy) -> &'static str {
 
 /// The queue of reclaim steps. Dropping it ends the thread.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReclaimQueue {
     kernel: KernelKind,
     next: Mutex<u32>,
     steps: SyncSender<(u32, Reclaim)>,
@@ -83,16 +83,16 @@ struct State {
     ended: AtomicBool,
 }
 
-impl Asked {
+impl ReclaimQueue {
     /// Starts the thread that performs the steps. Fails if the host cannot create a thread.
-    pub(crate) fn start(means: Means) -> io::Result<Self> {
+    pub(crate) fn start(targets: ReclaimTargets) -> io::Result<Self> {
         let (steps, asked) = sync_channel(WAITING_MAX);
         let state = Arc::new(State::default());
-        let kernel = means.kernel;
+        let kernel = targets.kernel;
         let shared = Arc::clone(&state);
         thread::Builder::new()
             .name("asked".into())
-            .spawn(move || Asker::new(means, shared).serve(&asked))?;
+            .spawn(move || ReclaimThread::new(targets, shared).serve(&asked))?;
         Ok(Self {
             kernel,
             next: Mutex::new(0),
@@ -102,7 +102,7 @@ impl Asked {
     }
 
     /// Returns whether the host performs `step` by itself, without the guest's CPUs.
-    pub(crate) fn is_the_hosts(&self, step: Reclaim) -> bool {
+    pub(crate) fn is_done_by_host(&self, step: Reclaim) -> bool {
         self.kernel == KernelKind::Ebb && step == Reclaim::Free
     }
 
@@ -136,7 +136,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for ReclaimQueue {
     fn drop(&mut self) {
         // Relaxed: the flag publishes no other data.
         self.state.ended.store(true, Ordering::Relaxed);
@@ -144,18 +144,18 @@ impl Drop for Asked {
 }
 
 /// The state of the thread that performs the steps.
-struct Asker {
-    means: Means,
+struct ReclaimThread {
+    targets: ReclaimTargets,
     state: Arc<State>,
     /// The number of the last request to the guest's kernel.
     requests: u32,
     balloon: Option<Balloon>,
 }
 
-impl Asker {
-    fn new(means: Means, state: Arc<State>) -> Self {
+impl ReclaimThread {
+    fn new(targets: ReclaimTargets, state: Arc<State>) -> Self {
         Self {
-            means,
+            targets,
             state,
             requests: 0,
             balloon: None,
@@ -167,24 +167,24 @@ impl Asker {
             if let Err(why) = self.take(step) {
                 // Relaxed: the Release of `done` publishes it.
                 self.state.failed.store(number, Ordering::Relaxed);
-                if let Some(terminal) = &self.means.shown {
+                if let Some(terminal) = &self.targets.shown {
                     terminal.message(&format!("ebb: step `{}`: {why}", step.name()));
                 }
             }
             self.state.done.store(number, Ordering::Release);
             // A guest with stopped CPUs is sampled rarely, so the sampler is woken.
-            self.means.standing.vcpus().ring();
+            self.targets.pause_watcher.vcpus().signal();
         }
     }
 
     /// Performs a step. Returns the reason as text if it fails.
     fn take(&mut self, step: Reclaim) -> Result<(), String> {
-        if self.means.control.is_none() {
+        if self.targets.control.is_none() {
             self.check_runs()?;
             let taken = self.balloon(step == Reclaim::Free);
             return taken.map_err(|error| error.whole());
         }
-        let memory = self.means.free_memory.as_ref();
+        let memory = self.targets.free_memory.as_ref();
         let by_host =
             step == Reclaim::Free && memory.is_some_and(|memory| memory.reclaim(u64::MAX).is_ok());
         if by_host { Ok(()) } else { self.request(step) }
@@ -192,23 +192,23 @@ impl Asker {
 
     /// Fails if the guest's CPUs are stopped, with the reason as text.
     fn check_runs(&self) -> Result<(), String> {
-        match self.means.standing.vcpus().look() {
+        match self.targets.pause_watcher.vcpus().look() {
             None => Ok(()),
-            Some(by) => Err(stands_still(by).to_owned()),
+            Some(by) => Err(stopped_reason(by).to_owned()),
         }
     }
 
     /// Sends the step to the guest's kernel and waits until the kernel reports it as done. Fails if
-    /// the CPUs stop, the run ends, or [`PATIENCE`] passes.
+    /// the CPUs stop, the run ends, or [`TIMEOUT`] passes.
     fn request(&mut self, step: Reclaim) -> Result<(), String> {
-        let Some(control) = &self.means.control else {
+        let Some(control) = &self.targets.control else {
             return Err("its kernel does not listen".into());
         };
         self.check_runs()?;
         self.requests = self.requests.wrapping_add(1).max(1);
         control.reclaim(self.requests, step);
-        let deadline = Instant::now() + PATIENCE;
-        while self.means.guest.look().reclaimed != Some(self.requests) {
+        let deadline = Instant::now() + TIMEOUT;
+        while self.targets.guest.look().reclaimed != Some(self.requests) {
             if self.state.ended.load(Ordering::Relaxed) {
                 return Err("it has ended".into());
             }
@@ -216,7 +216,7 @@ impl Asker {
             if Instant::now() >= deadline {
                 return Err(format!(
                     "the guest is not through after {} s",
-                    PATIENCE.as_secs()
+                    TIMEOUT.as_secs()
                 ));
             }
             thread::sleep(LOOK_EVERY);
@@ -228,7 +228,7 @@ impl Asker {
         let balloon = match &mut self.balloon {
             Some(balloon) => balloon,
             empty => {
-                let monitor = self.means.monitor.try_clone().map_err(BalloonError::Io)?;
+                let monitor = self.targets.monitor.try_clone().map_err(BalloonError::Io)?;
                 empty.insert(Balloon::over(monitor)?)
             }
         };

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 /// Gives the reader a file for decompressed bytes, and receives its progress.
-pub(super) trait Workshop {
+pub(super) trait ReaderService {
     /// Returns a file without a name. All decompressed bytes are appended to this one file.
     ///
     /// # Errors

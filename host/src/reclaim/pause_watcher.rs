@@ -7,7 +7,7 @@
 
 use super::engine::FreeMemory;
 use super::error::ReclaimError;
-use crate::guest::{Guest, Standstill};
+use crate::guest::{Guest, Stop};
 use crate::machine::GiveBack;
 use crate::qemu::{GuestRam, Vcpus};
 use crate::text::Terminal;
@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 
 /// Watches whether a guest's virtual CPUs are stopped, and takes its free memory when they are.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct PauseWatcher {
     vcpus: Arc<Vcpus>,
     ram: Arc<GuestRam>,
     guest: Arc<dyn Guest>,
@@ -35,12 +35,12 @@ pub(crate) struct Standing {
 
 #[derive(Debug, Default)]
 struct State {
-    standstill: Option<Standstill>,
+    standstill: Option<Stop>,
     /// A mode that was set while the guest was stopped. The guest has not received it yet.
     set: Option<GiveBack>,
 }
 
-impl Standing {
+impl PauseWatcher {
     /// Starts a thread that watches a guest, which was started in `mode`. Failures to take its
     /// memory are printed on `shown`. The thread ends with [`Vcpus::end`].
     ///
@@ -54,7 +54,7 @@ impl Standing {
         mode: GiveBack,
         shown: Option<Arc<Terminal>>,
     ) -> io::Result<Arc<Self>> {
-        let standing = Arc::new(Self {
+        let pause_watcher = Arc::new(Self {
             vcpus,
             ram,
             guest,
@@ -62,10 +62,10 @@ impl Standing {
             mode,
             state: Mutex::default(),
         });
-        let own = Arc::clone(&standing);
+        let own = Arc::clone(&pause_watcher);
         let thread = thread::Builder::new().name("standing".into());
         thread.spawn(move || own.follow(shown.as_deref()))?;
-        Ok(standing)
+        Ok(pause_watcher)
     }
 
     /// Returns a watcher of a guest that runs and does nothing.
@@ -87,7 +87,7 @@ impl Standing {
     }
 
     /// Returns how the guest was stopped. Returns `None` while its CPUs run.
-    pub(crate) fn standstill(&self) -> Option<Standstill> {
+    pub(crate) fn standstill(&self) -> Option<Stop> {
         self.lock().standstill
     }
 
@@ -117,14 +117,14 @@ impl Standing {
 
     fn follow(&self, shown: Option<&Terminal>) {
         while let Some(by) = self.vcpus.wait_until_stopped() {
-            self.guest.stand(true);
-            let mut standstill = Standstill {
+            self.guest.set_stopped(true);
+            let mut standstill = Stop {
                 by,
                 resident_bytes: self.ram.resident_bytes().unwrap_or(0),
                 settled: false,
             };
             self.lock().standstill = Some(standstill);
-            self.vcpus.ring();
+            self.vcpus.signal();
             loop {
                 let nudges = self.vcpus.nudges();
                 if let Some(by) = self.vcpus.look() {
@@ -133,7 +133,7 @@ impl Standing {
                 let taken = self.take();
                 standstill.settled = !matches!(taken, Err(ReclaimError::Busy));
                 self.lock().standstill = Some(standstill);
-                self.vcpus.ring();
+                self.vcpus.signal();
                 if let (Err(error), Some(terminal)) = (&taken, shown) {
                     terminal.message(&format!(
                         "ebb: memory of a guest that stands still: {error}"
@@ -145,8 +145,8 @@ impl Standing {
                 }
             }
             *self.lock() = State::default();
-            self.guest.stand(false);
-            self.vcpus.ring();
+            self.guest.set_stopped(false);
+            self.vcpus.signal();
         }
     }
 

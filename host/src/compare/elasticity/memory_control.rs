@@ -1,6 +1,6 @@
 //! Takes memory from a guest and returns it to the guest, in the way of its column.
 
-use super::column::By;
+use super::column::Method;
 use crate::machine::GiveBack;
 use crate::qemu::Monitor;
 use crate::registry::{Fleet, GuestId, Presence};
@@ -17,19 +17,19 @@ const DEVICE: &str = "/machine/peripheral/vm0";
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// The timeout for a guest to change its mode.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The connection to the guest.
-enum Reach {
+enum Connection {
     Fleet(Box<Fleet>, GuestId),
     Monitor(Box<Monitor>),
     Nothing,
 }
 
 /// Takes memory from one guest and returns it to the guest.
-pub(super) struct Hand {
-    by: By,
-    reach: Reach,
+pub(super) struct MemoryControl {
+    by: Method,
+    connection: Connection,
     /// The bytes that are taken.
     bytes: u64,
     /// The bytes of the guest, or of its virtio-mem device, when nothing is taken.
@@ -40,104 +40,106 @@ pub(super) struct Hand {
     asked: Option<Instant>,
 }
 
-impl Hand {
+impl MemoryControl {
     /// Connects to the guest of the `ebb run` with process number `pid`, which is up. `socket` is
     /// that of QEMU's monitor, and `bytes` the amount to take later. Fails if the guest cannot be
     /// reached.
-    pub(super) fn on(by: By, pid: u32, socket: &Path, bytes: u64) -> Result<Self, String> {
-        let reach = match by {
-            By::Shared | By::Reclaim => {
+    pub(super) fn connect(by: Method, pid: u32, socket: &Path, bytes: u64) -> Result<Self, String> {
+        let connection = match by {
+            Method::Shared | Method::Reclaim => {
                 let mut fleet = Fleet::new();
                 let (id, _) = fleet
                     .find(Some(&pid.to_string()))
                     .map_err(|error| error.to_string())?;
-                Reach::Fleet(Box::new(fleet), id)
+                Connection::Fleet(Box::new(fleet), id)
             }
-            By::Balloon | By::Plug => {
+            Method::Balloon | Method::Plug => {
                 let stream = UnixStream::connect(socket)
                     .map_err(|error| format!("QEMU's monitor: {error}"))?;
                 let monitor = Monitor::connect(stream).map_err(|error| error.to_string())?;
-                Reach::Monitor(Box::new(monitor))
+                Connection::Monitor(Box::new(monitor))
             }
-            By::Itself | By::Nothing => Reach::Nothing,
+            Method::Itself | Method::Nothing => Connection::Nothing,
         };
-        let mut hand = Self {
+        let mut control = Self {
             by,
-            reach,
+            connection,
             bytes,
             full: bytes,
             number: 0,
             asked: None,
         };
         match by {
-            By::Balloon => hand.full = hand.left_to_guest()?,
+            Method::Balloon => control.full = control.left_to_guest()?,
             // The mode is off until memory is to leave.
-            By::Shared => hand.set_and_wait(GiveBack::Off)?,
-            By::Reclaim | By::Plug | By::Itself | By::Nothing => {}
+            Method::Shared => control.set_and_wait(GiveBack::Off)?,
+            Method::Reclaim | Method::Plug | Method::Itself | Method::Nothing => {}
         }
-        Ok(hand)
+        Ok(control)
     }
 
     /// Starts taking the memory from the guest. Does not wait for the end. Fails if the guest
     /// cannot be reached.
-    pub(super) fn leave(&mut self) -> Result<(), String> {
+    pub(super) fn start_shrink(&mut self) -> Result<(), String> {
         match self.by {
-            By::Shared => self.set(GiveBack::Shared),
-            By::Reclaim => {
-                let Reach::Fleet(fleet, id) = &mut self.reach else {
+            Method::Shared => self.set(GiveBack::Shared),
+            Method::Reclaim => {
+                let Connection::Fleet(fleet, id) = &mut self.connection else {
                     return Ok(());
                 };
                 let asked = fleet.reclaim(id, Reclaim::Free);
                 self.number = asked.map_err(|error| error.to_string())?;
                 Ok(())
             }
-            By::Balloon => self.want(self.full.saturating_sub(self.bytes)),
-            By::Plug => self.want(0),
-            By::Itself | By::Nothing => Ok(()),
+            Method::Balloon => self.set_target(self.full.saturating_sub(self.bytes)),
+            Method::Plug => self.set_target(0),
+            Method::Itself | Method::Nothing => Ok(()),
         }
     }
 
     /// Starts returning the memory to the guest. Does not wait for the end. Fails if the guest
     /// cannot be reached.
-    pub(super) fn come(&mut self) -> Result<(), String> {
+    pub(super) fn start_grow(&mut self) -> Result<(), String> {
         match self.by {
-            By::Shared => self.set(GiveBack::Off),
-            By::Balloon | By::Plug => self.want(self.full),
+            Method::Shared => self.set(GiveBack::Off),
+            Method::Balloon | Method::Plug => self.set_target(self.full),
             // In these modes the guest keeps its memory all the time.
-            By::Reclaim | By::Itself | By::Nothing => Ok(()),
+            Method::Reclaim | Method::Itself | Method::Nothing => Ok(()),
         }
     }
 
     /// Returns whether all memory has left, or `None` if this way does not report it. Returns
     /// `Some(false)` without a query if the last one was too recent. Fails if the guest cannot be
     /// reached.
-    pub(super) fn has_left(&mut self) -> Result<Option<bool>, String> {
+    pub(super) fn has_shrunk(&mut self) -> Result<Option<bool>, String> {
         if !self.may_ask() {
             return Ok(Some(false));
         }
         match self.by {
-            By::Reclaim => self.is_through().map(Some),
-            By::Balloon => {
+            Method::Reclaim => self.has_finished().map(Some),
+            Method::Balloon => {
                 let goal = self.full.saturating_sub(self.bytes);
                 Ok(Some(self.left_to_guest()? <= goal))
             }
-            By::Plug => Ok(Some(self.left_to_guest()? == 0)),
-            By::Shared | By::Itself | By::Nothing => Ok(None),
+            Method::Plug => Ok(Some(self.left_to_guest()? == 0)),
+            Method::Shared | Method::Itself | Method::Nothing => Ok(None),
         }
     }
 
     /// Returns whether the guest has all of its memory again. Returns `false` without a query if
     /// the last one was too recent. Fails if the guest cannot be reached.
-    pub(super) fn has_come(&mut self) -> Result<bool, String> {
+    pub(super) fn has_grown(&mut self) -> Result<bool, String> {
         match self.by {
-            By::Balloon | By::Plug => Ok(self.may_ask() && self.left_to_guest()? >= self.full),
-            By::Shared | By::Reclaim | By::Itself | By::Nothing => Ok(true),
+            Method::Balloon | Method::Plug => {
+                Ok(self.may_ask() && self.left_to_guest()? >= self.full)
+            }
+            Method::Shared | Method::Reclaim | Method::Itself | Method::Nothing => Ok(true),
         }
     }
 
     /// Returns whether the host must act to return memory to the guest in this way.
     pub(super) fn grows(&self) -> bool {
-        matches!(self.by, By::Balloon | By::Plug)
+        matches!(self.by, Method::Balloon | Method::Plug)
     }
 
     /// Returns whether a query is allowed now, and records it. QEMU and a run's server get only one
@@ -153,7 +155,7 @@ impl Hand {
 
     /// Sets the guest's mode of giving memory back. Does not wait.
     fn set(&mut self, mode: GiveBack) -> Result<(), String> {
-        let Reach::Fleet(fleet, id) = &mut self.reach else {
+        let Connection::Fleet(fleet, id) = &mut self.connection else {
             return Ok(());
         };
         let set = fleet.set_give_back(id, mode);
@@ -164,8 +166,8 @@ impl Hand {
     fn set_and_wait(&mut self, mode: GiveBack) -> Result<(), String> {
         self.set(mode)?;
         let since = Instant::now();
-        while since.elapsed() < PATIENCE {
-            if let Reach::Fleet(fleet, id) = &mut self.reach
+        while since.elapsed() < TIMEOUT {
+            if let Connection::Fleet(fleet, id) = &mut self.connection
                 && let Some(Presence::Here(figures)) = fleet.figures().get(id)
                 && figures.give_back == mode.name()
             {
@@ -180,8 +182,8 @@ impl Hand {
     }
 
     /// Returns whether the guest has finished the last request. Fails if the request failed.
-    fn is_through(&mut self) -> Result<bool, String> {
-        let Reach::Fleet(fleet, id) = &mut self.reach else {
+    fn has_finished(&mut self) -> Result<bool, String> {
+        let Connection::Fleet(fleet, id) = &mut self.connection else {
             return Ok(true);
         };
         match fleet.figures().get(id) {
@@ -202,11 +204,11 @@ impl Hand {
     /// Returns the bytes that the balloon leaves to the guest, or the plugged bytes of the
     /// virtio-mem device. Fails if the monitor fails.
     fn left_to_guest(&mut self) -> Result<u64, String> {
-        let Reach::Monitor(monitor) = &mut self.reach else {
+        let Connection::Monitor(monitor) = &mut self.connection else {
             return Ok(0);
         };
         match self.by {
-            By::Plug => {
+            Method::Plug => {
                 let size = monitor.property(DEVICE, "size");
                 size.map_err(|error| error.to_string())?
                     .as_u64()
@@ -217,12 +219,12 @@ impl Hand {
     }
 
     /// Sets the target of the balloon or of the virtio-mem device to `bytes`.
-    fn want(&mut self, bytes: u64) -> Result<(), String> {
-        let Reach::Monitor(monitor) = &mut self.reach else {
+    fn set_target(&mut self, bytes: u64) -> Result<(), String> {
+        let Connection::Monitor(monitor) = &mut self.connection else {
             return Ok(());
         };
         let done = match self.by {
-            By::Plug => monitor.set_property(DEVICE, "requested-size", Value::from(bytes)),
+            Method::Plug => monitor.set_property(DEVICE, "requested-size", Value::from(bytes)),
             _ => monitor.set_balloon(bytes),
         };
         done.map_err(|error| error.to_string())

@@ -46,9 +46,9 @@ impl Fleet {
             let Presence::Here(figures) = presence else {
                 return None;
             };
-            let meant = wanted
+            let matches = wanted
                 .is_none_or(|wanted| figures.name == wanted || figures.pid.to_string() == wanted);
-            meant.then_some((id, figures))
+            matches.then_some((id, figures))
         });
         let mut guests: Vec<_> = guests.collect();
         match (guests.pop(), guests.is_empty(), wanted) {

@@ -2,15 +2,15 @@
 //!
 //! Taking a block that the guest soon uses again is wasted work: the host punches a hole, the guest
 //! faults, and the host zeroes memory. Each block of 2 MiB records when it was last taken. A block
-//! that is used again within [`SOON`] has come back, and its cost is added to a debt. The debt
-//! decreases with time, at the rate [`PART_WASTED`]. While there is a debt, blocks that have come
-//! back must have been free for a longer time. Other blocks are taken after a short time. So memory
-//! that is freed for good returns at once, and memory that is freed and used alternately stays.
+//! that is used again within [`SOON`] counts as reused, and its cost is added to a debt. The debt
+//! decreases with time, at the rate [`PART_WASTED`]. While there is a debt, reused blocks must have
+//! been free for a longer time. Other blocks are taken after a short time. So memory that is freed
+//! for good returns at once, and memory that is freed and used alternately stays.
 
 use ebb_mm::{Frame, PAGEBLOCK_FRAMES};
 use std::time::Duration;
 
-/// A block that is used again within this time after it was taken has come back.
+/// A block that is used again within this time after it was taken counts as reused.
 const SOON: Duration = Duration::from_secs(10);
 /// The largest part of the time that wasted work may take.
 const PART_WASTED: f64 = 1.0 / 20.0;
@@ -23,14 +23,13 @@ const AGAIN: u32 = 3;
 struct Times {
     /// A block is taken when it has been free for this time.
     first: Duration,
-    /// A block that has come back is taken when it has been free for this time, even if there is a
-    /// debt.
+    /// A reused block is taken when it has been free for this time, even if there is a debt.
     longest: Duration,
     /// The least cost of taking a block that the guest soon uses again.
     cost: Duration,
     /// The time between two passes while a free block is younger than `first`, and while all are
     /// older.
-    looks: [Duration; 2],
+    intervals: [Duration; 2],
 }
 
 /// The times for huge pages, where taking a block and using it again cost little.
@@ -38,14 +37,14 @@ const HUGE: Times = Times {
     first: Duration::from_millis(10),
     longest: Duration::from_millis(300),
     cost: Duration::from_micros(200),
-    looks: [Duration::from_millis(10), Duration::from_millis(50)],
+    intervals: [Duration::from_millis(10), Duration::from_millis(50)],
 };
 /// The times for base pages.
 const BASE: Times = Times {
     first: Duration::from_millis(150),
     longest: Duration::from_secs(20),
     cost: Duration::from_millis(2),
-    looks: [Duration::from_millis(25), Duration::from_millis(100)],
+    intervals: [Duration::from_millis(25), Duration::from_millis(100)],
 };
 
 /// The record of one block.
@@ -58,13 +57,13 @@ struct Block {
     /// The time when it was last taken. `None` once it is seen free and touched again.
     taken: Option<Duration>,
     /// Whether it was used again within [`SOON`] after it was last taken.
-    has_come_back: bool,
+    was_reused: bool,
 }
 
 /// Decides when each free block of a guest may be taken, from a record of each block. Times are
 /// measured from its creation.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ReclaimDelay {
     times: Times,
     /// One record for each 2 MiB of guest-physical memory, up to the highest free block that was
     /// seen.
@@ -72,7 +71,7 @@ pub(super) struct Pace {
     /// The number of blocks below the end of the guest's memory.
     blocks_max: usize,
     /// The number of the current pass and its start time.
-    look: u64,
+    pass: u64,
     now: Duration,
     /// The wasted time that has not been paid off.
     debt: Duration,
@@ -83,9 +82,9 @@ pub(super) struct Pace {
     old: bool,
 }
 
-impl Pace {
-    /// Returns the pace for a guest whose memory ends below the address `end`. `huge` says whether
-    /// the host keeps it in huge pages.
+impl ReclaimDelay {
+    /// Returns the delays for a guest whose memory ends below the address `end`. `huge` says
+    /// whether the host keeps it in huge pages.
     pub(super) fn new(huge: bool, end: u64) -> Self {
         let times = if huge { HUGE } else { BASE };
         let blocks = Frame::containing(end).number().div_ceil(PAGEBLOCK_FRAMES);
@@ -93,7 +92,7 @@ impl Pace {
             times,
             blocks: Vec::new(),
             blocks_max: usize::try_from(blocks).unwrap_or(usize::MAX),
-            look: 0,
+            pass: 0,
             now: Duration::ZERO,
             debt: Duration::ZERO,
             cost: times.cost,
@@ -107,13 +106,13 @@ impl Pace {
         let paid = now.saturating_sub(self.now).mul_f64(PART_WASTED);
         self.debt = self.debt.saturating_sub(paid);
         self.now = now;
-        self.look += 1;
+        self.pass += 1;
         (self.young, self.old) = (false, false);
     }
 
     /// Returns whether the free and touched block that begins at `frame` may be taken now. Call
     /// this for each such block in every pass.
-    pub(super) fn is_due(&mut self, frame: Frame) -> bool {
+    pub(super) fn may_take(&mut self, frame: Frame) -> bool {
         let Some(index) = self.index(frame) else {
             // The block is outside of the guest's memory. The engine will report that.
             return true;
@@ -122,16 +121,16 @@ impl Pace {
             self.blocks.resize(index + 1, Block::default());
         }
         let block = &mut self.blocks[index];
-        if block.seen != self.look {
-            if block.seen == 0 || block.seen + 1 < self.look {
+        if block.seen != self.pass {
+            if block.seen == 0 || block.seen + 1 < self.pass {
                 block.since = self.now;
             }
-            block.seen = self.look;
+            block.seen = self.pass;
             if let Some(taken) = block.taken.take() {
                 // A block that was taken is seen again only if it was used since.
                 block.since = self.now;
-                block.has_come_back = self.now.saturating_sub(taken) < SOON;
-                if block.has_come_back {
+                block.was_reused = self.now.saturating_sub(taken) < SOON;
+                if block.was_reused {
                     // A larger debt than this would have no effect: it keeps the last block for the
                     // longest time.
                     let most = self.times.longest.mul_f64(PART_WASTED);
@@ -140,7 +139,7 @@ impl Pace {
             }
         }
         let age = self.now.saturating_sub(block.since);
-        let owed = block.has_come_back && !self.debt.is_zero();
+        let owed = block.was_reused && !self.debt.is_zero();
         let least = if owed {
             self.times.longest
         } else {
@@ -153,7 +152,7 @@ impl Pace {
     }
 
     /// Records that the block at `frame` was taken in this pass.
-    pub(super) fn took(&mut self, frame: Frame) {
+    pub(super) fn note_taken(&mut self, frame: Frame) {
         let now = self.now;
         if let Some(block) = self.index(frame).and_then(|at| self.blocks.get_mut(at)) {
             block.taken = Some(now);
@@ -169,7 +168,7 @@ impl Pace {
 
     /// Returns the time until the next pass. Returns `None` if this pass has left no free block.
     pub(super) fn wait(&self) -> Option<Duration> {
-        let [short, long] = self.times.looks;
+        let [short, long] = self.times.intervals;
         match (self.young, self.old) {
             (true, _) => Some(short),
             (false, true) => Some(long),
@@ -177,9 +176,9 @@ impl Pace {
         }
     }
 
-    /// Returns the time between a ring of the guest and the first pass.
+    /// Returns the time between a signal of the guest and the first pass.
     pub(super) fn first(&self) -> Duration {
-        self.times.looks[0]
+        self.times.intervals[0]
     }
 
     fn index(&self, frame: Frame) -> Option<usize> {
@@ -197,12 +196,13 @@ mod tests {
     }
 
     /// Makes a pass over the blocks and takes those that are due. Returns their numbers.
-    fn look(pace: &mut Pace, milliseconds: u64, blocks: &[u64]) -> Vec<u64> {
-        pace.begin(Duration::from_millis(milliseconds));
-        let due = |number: &u64| pace.is_due(block(*number));
+    fn pass(delay: &mut ReclaimDelay, milliseconds: u64, blocks: &[u64]) -> Vec<u64> {
+        delay.begin(Duration::from_millis(milliseconds));
+        let due = |number: &u64| delay.may_take(block(*number));
         let due: Vec<u64> = blocks.iter().copied().filter(due).collect();
-        due.iter().for_each(|&number| pace.took(block(number)));
-        pace.worked(
+        due.iter()
+            .for_each(|&number| delay.note_taken(block(number)));
+        delay.worked(
             due.len() as u64,
             Duration::from_micros(500) * u32::try_from(due.len()).unwrap(),
         );
@@ -212,73 +212,73 @@ mod tests {
     #[test]
     fn what_stays_free_is_taken_after_a_short_time() {
         for (huge, first) in [(true, 10), (false, 150)] {
-            let mut pace = Pace::new(huge, 1 << 30);
-            assert_eq!(pace.wait(), None);
-            assert!(look(&mut pace, 0, &[3, 4]).is_empty());
-            assert_eq!(pace.wait(), Some(pace.first()));
+            let mut delay = ReclaimDelay::new(huge, 1 << 30);
+            assert_eq!(delay.wait(), None);
+            assert!(pass(&mut delay, 0, &[3, 4]).is_empty());
+            assert_eq!(delay.wait(), Some(delay.first()));
             // Block 4 was in use in one pass.
-            assert!(look(&mut pace, first - 1, &[3]).is_empty());
-            assert_eq!(look(&mut pace, first, &[3, 4]), [3]);
-            assert_eq!(look(&mut pace, 2 * first, &[4]), [4]);
-            assert_eq!(pace.wait(), None);
+            assert!(pass(&mut delay, first - 1, &[3]).is_empty());
+            assert_eq!(pass(&mut delay, first, &[3, 4]), [3]);
+            assert_eq!(pass(&mut delay, 2 * first, &[4]), [4]);
+            assert_eq!(delay.wait(), None);
         }
     }
 
     #[test]
     fn what_comes_back_stays_until_it_is_paid_for() {
-        let mut pace = Pace::new(false, 1 << 30);
-        look(&mut pace, 0, &[1, 2]);
-        assert_eq!(look(&mut pace, 150, &[1, 2]), [1, 2]);
+        let mut delay = ReclaimDelay::new(false, 1 << 30);
+        pass(&mut delay, 0, &[1, 2]);
+        assert_eq!(pass(&mut delay, 150, &[1, 2]), [1, 2]);
         // Both are seen again and cost 2 ms each. 80 ms of time pay that off.
-        assert!(look(&mut pace, 1000, &[1, 2]).is_empty());
-        assert!(!pace.debt.is_zero());
-        // A block that has not come back is taken nevertheless.
-        assert!(look(&mut pace, 1010, &[1, 2, 7]).is_empty());
-        pace.debt = Duration::from_millis(500);
+        assert!(pass(&mut delay, 1000, &[1, 2]).is_empty());
+        assert!(!delay.debt.is_zero());
+        // A block that was not reused is taken nevertheless.
+        assert!(pass(&mut delay, 1010, &[1, 2, 7]).is_empty());
+        delay.debt = Duration::from_millis(500);
         for at in (1020..=1160).step_by(20) {
-            let due = look(&mut pace, at, &[1, 2, 7]);
+            let due = pass(&mut delay, at, &[1, 2, 7]);
             assert_eq!(due, if at == 1160 { vec![7] } else { vec![] }, "{at}");
         }
-        assert_eq!(pace.wait(), Some(BASE.looks[1]));
-        pace.debt = Duration::from_millis(1);
-        assert_eq!(look(&mut pace, 1200, &[1, 2]), [1, 2]);
+        assert_eq!(delay.wait(), Some(BASE.intervals[1]));
+        delay.debt = Duration::from_millis(1);
+        assert_eq!(pass(&mut delay, 1200, &[1, 2]), [1, 2]);
     }
 
     #[test]
     fn no_debt_keeps_a_block_longer_than_the_longest_time() {
-        let mut pace = Pace::new(true, 1 << 30);
+        let mut delay = ReclaimDelay::new(true, 1 << 30);
         let mut now = 0;
         let all: Vec<u64> = (0..512).collect();
         for _ in 0..50 {
-            look(&mut pace, now, &all);
+            pass(&mut delay, now, &all);
             now += 10;
-            look(&mut pace, now, &all);
+            pass(&mut delay, now, &all);
             now += 5;
         }
         let stays_free_since = now;
-        while pace.wait().is_some() {
+        while delay.wait().is_some() {
             now += 10;
-            look(&mut pace, now, &all);
+            pass(&mut delay, now, &all);
             assert!(now <= stays_free_since + 310);
         }
     }
 
     #[test]
     fn what_comes_back_late_is_not_owed() {
-        let mut pace = Pace::new(false, 1 << 30);
-        look(&mut pace, 0, &[1]);
-        look(&mut pace, 150, &[1]);
-        look(&mut pace, 20_000, &[1]);
-        assert!(pace.debt.is_zero());
-        assert_eq!(look(&mut pace, 20_150, &[1]), [1]);
+        let mut delay = ReclaimDelay::new(false, 1 << 30);
+        pass(&mut delay, 0, &[1]);
+        pass(&mut delay, 150, &[1]);
+        pass(&mut delay, 20_000, &[1]);
+        assert!(delay.debt.is_zero());
+        assert_eq!(pass(&mut delay, 20_150, &[1]), [1]);
     }
 
     #[test]
     fn memory_that_a_guest_does_not_have_is_for_the_engine_to_refuse() {
-        let mut pace = Pace::new(true, 1 << 30);
-        pace.begin(Duration::ZERO);
-        assert!(pace.is_due(block(1 << 20)));
-        assert!(pace.is_due(block(512)) && pace.blocks.is_empty());
-        assert!(!pace.is_due(block(511)));
+        let mut delay = ReclaimDelay::new(true, 1 << 30);
+        delay.begin(Duration::ZERO);
+        assert!(delay.may_take(block(1 << 20)));
+        assert!(delay.may_take(block(512)) && delay.blocks.is_empty());
+        assert!(!delay.may_take(block(511)));
     }
 }

@@ -1,6 +1,6 @@
 //! The tree that the guest sees as its root: files of the host, or of an image.
 
-use super::image::{Config, Lending, RemoteImage, Tell};
+use super::image::{Config, ImageAnswers, RemoteImage, Tell};
 use super::source::Answers;
 use super::tree::{Tree, reopen};
 use super::view::View;
@@ -49,8 +49,8 @@ impl Root {
     /// Fails if the host has no descriptor left.
     pub(in crate::run) fn source(&self, tell: Tell) -> Result<Box<dyn Answers>, Errno> {
         Ok(match self {
-            Self::Host(view) => Box::new(Tree::new(view.again()?)),
-            Self::Image(image) => Box::new(Lending::new(image, tell)),
+            Self::Host(view) => Box::new(Tree::new(view.try_clone()?)),
+            Self::Image(image) => Box::new(ImageAnswers::new(image, tell)),
         })
     }
 

@@ -18,7 +18,7 @@ const SHOWN_MAX: usize = 100;
 
 /// The rules by which requests are answered or refused.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct AccessControl {
     /// Host names that a request may use in addition to this machine's own.
     pub(super) hosts: Vec<String>,
     /// Whether requests of any user are answered.
@@ -38,10 +38,10 @@ pub(super) struct Refusal {
     pub(super) text: String,
 }
 
-impl Door {
+impl AccessControl {
     /// Returns whether a client with this `user` needs no token: it is the served user or root, or
     /// any user is admitted.
-    pub(super) fn knows(&self, user: Option<u32>) -> bool {
+    pub(super) fn is_trusted(&self, user: Option<u32>) -> bool {
         self.any_user || user.is_some_and(|user| user == self.user || user == 0)
     }
 
@@ -71,7 +71,7 @@ impl Door {
             .token
             .as_ref()
             .is_some_and(|token| authorization.is_some_and(|value| token.is_in(value)));
-        if has_token || self.knows(user) {
+        if has_token || self.is_trusted(user) {
             return Ok(());
         }
         let who = user.map_or_else(
@@ -221,8 +221,8 @@ pub(super) mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     /// Returns rules that only admit one user.
-    pub(in super::super) fn door(user: u32) -> Door {
-        Door {
+    pub(in super::super) fn access(user: u32) -> AccessControl {
+        AccessControl {
             hosts: vec!["metrics.example".into()],
             any_user: false,
             token: None,
@@ -230,12 +230,12 @@ pub(super) mod tests {
         }
     }
 
-    fn admit(door: &Door, head: &str, user: Option<u32>) -> Result<(), Refusal> {
+    fn admit(access: &AccessControl, head: &str, user: Option<u32>) -> Result<(), Refusal> {
         let head = format!("GET /metrics {head}\r\n\r\n");
         let mut headers = [httparse::EMPTY_HEADER; 8];
         let mut request = httparse::Request::new(&mut headers);
         assert!(request.parse(head.as_bytes()).unwrap().is_complete());
-        door.admit(&request, "192.0.2.7".parse().unwrap(), user)
+        access.admit(&request, "192.0.2.7".parse().unwrap(), user)
     }
 
     #[test]
@@ -252,7 +252,7 @@ pub(super) mod tests {
 
     #[test]
     fn only_this_machines_names_are_answered() {
-        let door = door(1000);
+        let access = access(1000);
         for host in [
             "localhost",
             "LOCALHOST:9732",
@@ -266,7 +266,7 @@ pub(super) mod tests {
             "Metrics.Example",
         ] {
             let head = format!("HTTP/1.1\r\nHost: {host}");
-            assert_eq!(admit(&door, &head, Some(1000)), Ok(()), "{host}");
+            assert_eq!(admit(&access, &head, Some(1000)), Ok(()), "{host}");
         }
         for host in [
             "evil.example:9732",
@@ -279,7 +279,7 @@ pub(super) mod tests {
             "",
         ] {
             let head = format!("HTTP/1.1\r\nHost: {host}");
-            let refusal = admit(&door, &head, Some(1000)).unwrap_err();
+            let refusal = admit(&access, &head, Some(1000)).unwrap_err();
             assert!(refusal.status.starts_with("421"), "{host}: {refusal:?}");
             let name = without_port(host);
             assert!(
@@ -289,36 +289,40 @@ pub(super) mod tests {
         }
         let two = "HTTP/1.1\r\nHost: localhost\r\nHost: evil.example";
         for head in ["HTTP/1.1", two] {
-            let refusal = admit(&door, head, Some(1000)).unwrap_err();
+            let refusal = admit(&access, head, Some(1000)).unwrap_err();
             assert!(refusal.status.starts_with("400"), "{refusal:?}");
         }
-        assert_eq!(admit(&door, "HTTP/1.0", Some(1000)), Ok(()));
+        assert_eq!(admit(&access, "HTTP/1.0", Some(1000)), Ok(()));
         let long = format!("HTTP/1.1\r\nHost: {}", "n".repeat(5000));
-        assert!(admit(&door, &long, Some(1000)).unwrap_err().text.len() < 200);
+        assert!(admit(&access, &long, Some(1000)).unwrap_err().text.len() < 200);
     }
 
     #[test]
     fn other_users_are_refused_unless_they_are_let_in() {
-        let mut door = door(1000);
+        let mut access = access(1000);
         let head = "HTTP/1.1\r\nHost: localhost";
-        assert_eq!(admit(&door, head, Some(1000)), Ok(()));
-        assert_eq!(admit(&door, head, Some(0)), Ok(()));
-        let refusal = admit(&door, head, Some(1001)).unwrap_err();
+        assert_eq!(admit(&access, head, Some(1000)), Ok(()));
+        assert_eq!(admit(&access, head, Some(0)), Ok(()));
+        let refusal = admit(&access, head, Some(1001)).unwrap_err();
         assert!(refusal.status.starts_with("403"), "{refusal:?}");
         assert!(refusal.text.contains("not to user 1001"), "{refusal:?}");
         assert!(
-            admit(&door, head, None)
+            admit(&access, head, None)
                 .unwrap_err()
                 .status
                 .starts_with("403")
         );
 
-        door.token = Some(Token(b"0123456789abcdef".to_vec()));
+        access.token = Some(Token(b"0123456789abcdef".to_vec()));
         let with = |value: &str| format!("{head}\r\nAuthorization: {value}");
-        assert_eq!(admit(&door, head, Some(1000)), Ok(()), "no token is needed");
+        assert_eq!(
+            admit(&access, head, Some(1000)),
+            Ok(()),
+            "no token is needed"
+        );
         for value in ["Bearer 0123456789abcdef", "bearer   0123456789abcdef "] {
-            assert_eq!(admit(&door, &with(value), Some(1001)), Ok(()), "{value}");
-            assert_eq!(admit(&door, &with(value), None), Ok(()), "{value}");
+            assert_eq!(admit(&access, &with(value), Some(1001)), Ok(()), "{value}");
+            assert_eq!(admit(&access, &with(value), None), Ok(()), "{value}");
         }
         for value in [
             "",
@@ -329,20 +333,20 @@ pub(super) mod tests {
             "Bearer 0123456789abcde",
             "Basic 0123456789abcdef",
         ] {
-            let refusal = admit(&door, &with(value), Some(1001)).unwrap_err();
+            let refusal = admit(&access, &with(value), Some(1001)).unwrap_err();
             assert!(refusal.status.starts_with("401"), "{value}: {refusal:?}");
         }
         // A token does not replace the check of the host name.
         let evil = "HTTP/1.1\r\nHost: evil\r\nAuthorization: Bearer 0123456789abcdef";
         assert!(
-            admit(&door, evil, None)
+            admit(&access, evil, None)
                 .unwrap_err()
                 .status
                 .starts_with("421")
         );
 
-        door.any_user = true;
-        assert_eq!(admit(&door, head, Some(1001)), Ok(()));
+        access.any_user = true;
+        assert_eq!(admit(&access, head, Some(1001)), Ok(()));
     }
 
     #[test]

@@ -7,17 +7,17 @@ use std::cmp::Ordering;
 
 /// How memory of a guest goes back to the host: by the guest's own mode, or by the host's balloon.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum GiveBackMode {
     /// The guest's own mode, as in `ebb run --give-back`.
     Guest(GiveBack),
-    /// The guest gives nothing back and its RAM is in base pages of the host. Other ways are
+    /// The guest gives nothing back and its RAM is in base pages of the host. Other modes are
     /// compared with this one.
     OffInBasePages,
     /// The host inflates the balloon when the program has freed memory, and deflates it again.
     Balloon,
 }
 
-impl Way {
+impl GiveBackMode {
     /// Memory is not given back.
     pub(crate) const OFF: Self = Self::Guest(GiveBack::Off);
     /// Free page reporting, the usual mode of guests in a comparison.
@@ -25,7 +25,7 @@ impl Way {
     const OFF_IN_BASE_PAGES: &str = "off-base";
     const BALLOON: &str = "balloon";
 
-    /// Returns all ways, in the order of a table.
+    /// Returns all modes, in the order of a table.
     pub(crate) fn all() -> Vec<Self> {
         let guests = GiveBack::ALL.into_iter().map(Self::Guest);
         let first = std::iter::once(Self::OffInBasePages);
@@ -41,12 +41,12 @@ impl Way {
         }
     }
 
-    /// Returns the way called `name`, or `None` if there is none.
+    /// Returns the mode called `name`, or `None` if there is none.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|way| way.name() == name)
+        Self::all().into_iter().find(|mode| mode.name() == name)
     }
 
-    /// Returns the value of `--give-back` for this way.
+    /// Returns the value of `--give-back` for this mode.
     pub(crate) fn mode(self) -> GiveBack {
         match self {
             Self::Guest(mode) => mode,
@@ -54,7 +54,8 @@ impl Way {
         }
     }
 
-    /// Returns the value of `--host-pages` for this way, or `None` to use the default of `ebb run`.
+    /// Returns the value of `--host-pages` for this mode, or `None` to use the default of `ebb
+    /// run`.
     pub(crate) fn host_pages(self) -> Option<&'static str> {
         (self == Self::OffInBasePages).then_some("base")
     }
@@ -69,7 +70,7 @@ impl Way {
         matches!(self, Self::Guest(GiveBack::Reporting) | Self::Balloon)
     }
 
-    /// Returns whether a guest with this kernel supports this way.
+    /// Returns whether a guest with this kernel supports this mode.
     pub(crate) fn is_known_to(self, guest: Guest) -> bool {
         match (guest, self) {
             (_, Self::OffInBasePages)
@@ -81,7 +82,7 @@ impl Way {
         }
     }
 
-    /// Returns the position in the order of ways. Reporting is first, as the usual mode.
+    /// Returns the position in the order of modes. Reporting is first, as the usual mode.
     fn rank(self) -> u32 {
         match self {
             Self::REPORTING => 0,
@@ -92,47 +93,47 @@ impl Way {
         }
     }
 
-    /// Returns the label of a guest that gives memory back in this way. `many` says that others of
-    /// the same kernel use another way.
+    /// Returns the label of a guest that gives memory back in this mode. `many` says that others of
+    /// the same kernel use another mode.
     pub(crate) fn label(self, guest: Guest, many: bool) -> String {
         match (many, self) {
             (false, _) | (_, Self::REPORTING) => guest.name().to_owned(),
             (_, Self::OFF) => format!("{}, not reporting", guest.name()),
-            (_, way) => format!("{}, {}", guest.name(), way.name()),
+            (_, mode) => format!("{}, {}", guest.name(), mode.name()),
         }
     }
 
-    /// Returns a heading about free memory in this way.
+    /// Returns a heading about free memory in this mode.
     pub(crate) fn heading(self) -> String {
         match self {
             Self::REPORTING => "Free memory is reported".to_owned(),
             Self::OFF => "Nothing is reported".to_owned(),
             Self::OffInBasePages => "Nothing is reported, in base pages of the host".to_owned(),
             Self::Balloon => "The host inflates the balloon".to_owned(),
-            way => format!("Free memory goes back by {}", way.name()),
+            mode => format!("Free memory goes back by {}", mode.name()),
         }
     }
 }
 
-impl Ord for Way {
+impl Ord for GiveBackMode {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank().cmp(&other.rank())
     }
 }
 
-impl PartialOrd for Way {
+impl PartialOrd for GiveBackMode {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Serialize for Way {
+impl Serialize for GiveBackMode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
 }
 
-impl<'de> Deserialize<'de> for Way {
+impl<'de> Deserialize<'de> for GiveBackMode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         Self::from_name(&name).ok_or_else(|| {
@@ -147,19 +148,25 @@ mod tests {
 
     #[test]
     fn names_and_ranks_tell_ways_apart() {
-        let all = Way::all();
-        for (index, way) in all.iter().enumerate() {
-            assert_eq!(Way::from_name(way.name()), Some(*way));
-            let text = serde_json::to_string(way).expect("a name");
-            assert_eq!(serde_json::from_str::<Way>(&text).expect("its name"), *way);
+        let all = GiveBackMode::all();
+        for (index, mode) in all.iter().enumerate() {
+            assert_eq!(GiveBackMode::from_name(mode.name()), Some(*mode));
+            let text = serde_json::to_string(mode).expect("a name");
+            assert_eq!(
+                serde_json::from_str::<GiveBackMode>(&text).expect("its name"),
+                *mode
+            );
             for other in &all[..index] {
-                assert_ne!(way.cmp(other), Ordering::Equal);
+                assert_ne!(mode.cmp(other), Ordering::Equal);
             }
-            // At least one guest supports each way.
-            assert!(way.is_known_to(Guest::Ebb) || way.is_known_to(Guest::Linux));
+            // At least one guest supports each mode.
+            assert!(mode.is_known_to(Guest::Ebb) || mode.is_known_to(Guest::Linux));
         }
-        assert_eq!(Way::from_name("on"), None);
-        assert!(serde_json::from_str::<Way>("\"on\"").is_err());
-        assert!(Way::REPORTING < Way::OFF && Way::OFF < Way::Balloon);
+        assert_eq!(GiveBackMode::from_name("on"), None);
+        assert!(serde_json::from_str::<GiveBackMode>("\"on\"").is_err());
+        assert!(
+            GiveBackMode::REPORTING < GiveBackMode::OFF
+                && GiveBackMode::OFF < GiveBackMode::Balloon
+        );
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// The reason why a file is not packed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AdmissionError {
+pub(crate) enum PackPolicyError {
     #[error("cannot open {}", one_line(path))]
     Open { path: PathBuf, source: Errno },
     /// The operand is the file's real path.
@@ -42,7 +42,7 @@ pub(crate) enum AdmissionError {
 
 /// A program or library that may be packed.
 #[derive(Clone, Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct AllowedFile {
     pub(crate) file: HostFile,
     /// The path of the file without links.
     pub(crate) real: PathBuf,
@@ -61,7 +61,7 @@ pub(crate) enum Use {
 }
 
 /// Returns whether the guest sees the file of the host at a real path without packing.
-pub(crate) type Shown<'a> = dyn FnMut(&Path) -> bool + 'a;
+pub(crate) type IsVisible<'a> = dyn FnMut(&Path) -> bool + 'a;
 
 /// The real paths of the files and folders that the user named.
 #[derive(Debug, Default)]
@@ -106,38 +106,38 @@ impl fmt::Display for Use {
 ///
 /// # Errors
 /// If the file cannot be opened, is not executable, has the wrong format, or may not be packed.
-pub(crate) fn admit(
+pub(crate) fn open_allowed(
     path: &Path,
     purpose: Use,
     named: &Named,
-    shown: &mut Shown<'_>,
+    shown: &mut IsVisible<'_>,
     examiner: &mut Examiner,
-) -> Result<Option<Admitted>, AdmissionError> {
+) -> Result<Option<AllowedFile>, PackPolicyError> {
     let Some((file, real)) = find(path)? else {
         return Ok(None);
     };
-    let failed = |source| AdmissionError::Open {
+    let failed = |source| PackPolicyError::Open {
         path: path.to_owned(),
         source,
     };
     let opened = file.file().map_err(failed)?;
     let stat = facts(&*opened, b"").map_err(failed)?;
     if purpose != Use::Library && stat.stx_mode & 0o111 == 0 {
-        return Err(AdmissionError::NotExecutable(real));
+        return Err(PackPolicyError::NotExecutable(real));
     }
     let program = examiner.examine(&opened);
     let program = program.and_then(|program| match purpose {
         Use::Interpreter => Ok(program),
         Use::Loader | Use::Library => program.elf_only(),
     });
-    let program = program.map_err(|source| AdmissionError::Format {
+    let program = program.map_err(|source| PackPolicyError::Format {
         path: real.clone(),
         source,
     })?;
     // This check comes last. Its error advises the user to name the file, which would be bad advice
     // for a secret that is no program.
     check(&opened, &real, named, shown)?;
-    Ok(Some(Admitted {
+    Ok(Some(AllowedFile {
         file,
         real,
         program: Arc::new(program),
@@ -152,12 +152,12 @@ pub(crate) fn admit(
 pub(crate) fn open(
     path: &Path,
     named: &Named,
-    shown: &mut Shown<'_>,
-) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
+    shown: &mut IsVisible<'_>,
+) -> Result<Option<(HostFile, PathBuf)>, PackPolicyError> {
     let Some((file, real)) = find(path)? else {
         return Ok(None);
     };
-    let opened = file.file().map_err(|source| AdmissionError::Open {
+    let opened = file.file().map_err(|source| PackPolicyError::Open {
         path: path.to_owned(),
         source,
     })?;
@@ -167,8 +167,8 @@ pub(crate) fn open(
 
 /// Opens the file at `path` and returns it with its real path. Returns `None` if there is no file.
 /// Fails if it cannot be opened, or is on a pseudo file system of the kernel.
-fn find(path: &Path) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
-    let failed = |source| AdmissionError::Open {
+fn find(path: &Path) -> Result<Option<(HostFile, PathBuf)>, PackPolicyError> {
+    let failed = |source| PackPolicyError::Open {
         path: path.to_owned(),
         source,
     };
@@ -182,7 +182,7 @@ fn find(path: &Path) -> Result<Option<(HostFile, PathBuf)>, AdmissionError> {
     let fd = opened.try_clone().map(OwnedFd::from);
     let fd = fd.map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     if refuse_kernels_own(&fd).is_err() {
-        return Err(AdmissionError::KernelsOwn(path.to_owned()));
+        return Err(PackPolicyError::KernelsOwn(path.to_owned()));
     }
     Ok(Some((file, real)))
 }
@@ -193,15 +193,15 @@ fn check(
     file: &File,
     real: &Path,
     named: &Named,
-    shown: &mut Shown<'_>,
-) -> Result<(), AdmissionError> {
+    shown: &mut IsVisible<'_>,
+) -> Result<(), PackPolicyError> {
     if named.covers(real) || shown(real) {
         return Ok(());
     }
     match is_everyones(file, real) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(AdmissionError::Private(real.to_owned())),
-        Err(source) => Err(AdmissionError::Open {
+        Ok(false) => Err(PackPolicyError::Private(real.to_owned())),
+        Err(source) => Err(PackPolicyError::Open {
             path: real.to_owned(),
             source,
         }),
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    fn admitted(path: &Path, named: &Named) -> Result<Option<PathBuf>, AdmissionError> {
+    fn allowed(path: &Path, named: &Named) -> Result<Option<PathBuf>, PackPolicyError> {
         open(path, named, &mut |_| false).map(|found| found.map(|(_, real)| real))
     }
 
@@ -331,12 +331,12 @@ mod tests {
         fs::write(scratch.0.join("in/file"), "x").unwrap();
         let file = scratch.mode("in/file", 0o644);
         let none = Named::default();
-        assert_eq!(admitted(&file, &none).unwrap(), Some(file.clone()));
-        assert_eq!(admitted(&scratch.0.join("no"), &none).unwrap(), None);
+        assert_eq!(allowed(&file, &none).unwrap(), Some(file.clone()));
+        assert_eq!(allowed(&scratch.0.join("no"), &none).unwrap(), None);
         scratch.mode("in/file", 0o600);
         assert!(matches!(
-            admitted(&file, &none),
-            Err(AdmissionError::Private(_))
+            allowed(&file, &none),
+            Err(PackPolicyError::Private(_))
         ));
         scratch.mode("in/file", 0o644);
         scratch.mode("in", 0o700);
@@ -345,23 +345,23 @@ mod tests {
         symlink("in/file", &link).unwrap();
         for path in [&file, &link, &scratch.0.join("in/../link")] {
             assert!(matches!(
-                admitted(path, &none),
-                Err(AdmissionError::Private(real)) if real == file
+                allowed(path, &none),
+                Err(PackPolicyError::Private(real)) if real == file
             ));
         }
         let mut named = Named::default();
         named
             .add(&File::open(scratch.0.join("in")).unwrap())
             .unwrap();
-        assert_eq!(admitted(&link, &named).unwrap(), Some(file));
+        assert_eq!(allowed(&link, &named).unwrap(), Some(file));
     }
 
     #[test]
     fn files_of_the_kernel_are_not_admitted() {
         for path in ["/proc/self/status", "/proc/version"] {
             assert!(matches!(
-                admitted(Path::new(path), &Named::default()),
-                Err(AdmissionError::KernelsOwn(_))
+                allowed(Path::new(path), &Named::default()),
+                Err(PackPolicyError::KernelsOwn(_))
             ));
         }
     }
@@ -370,11 +370,11 @@ mod tests {
     fn programs_alone_are_admitted_for_programs() {
         let scratch = Scratch::new("kinds");
         let mut examiner = Examiner::default();
-        let mut admit = |name: &str, mode: u32, bytes: &[u8], purpose| {
+        let mut open_allowed = |name: &str, mode: u32, bytes: &[u8], purpose| {
             let path = scratch.0.join(name);
             fs::write(&path, bytes).unwrap();
             scratch.mode(name, mode);
-            let result = admit(
+            let result = open_allowed(
                 &path,
                 purpose,
                 &Named::default(),
@@ -385,18 +385,21 @@ mod tests {
         };
         let elf = fs::read("/bin/true").unwrap();
         for purpose in [Use::Loader, Use::Library, Use::Interpreter] {
-            assert!(admit("elf", 0o755, &elf, purpose).unwrap(), "{purpose}");
-            let secret = admit("secret", 0o755, b"root:x:0:0\n", purpose);
-            assert!(matches!(secret, Err(AdmissionError::Format { .. })));
+            assert!(
+                open_allowed("elf", 0o755, &elf, purpose).unwrap(),
+                "{purpose}"
+            );
+            let secret = open_allowed("secret", 0o755, b"root:x:0:0\n", purpose);
+            assert!(matches!(secret, Err(PackPolicyError::Format { .. })));
         }
-        assert!(admit("library", 0o644, &elf, Use::Library).unwrap());
+        assert!(open_allowed("library", 0o644, &elf, Use::Library).unwrap());
         for purpose in [Use::Loader, Use::Interpreter] {
-            let plain = admit("plain", 0o644, &elf, purpose);
-            assert!(matches!(plain, Err(AdmissionError::NotExecutable(_))));
+            let plain = open_allowed("plain", 0o644, &elf, purpose);
+            assert!(matches!(plain, Err(PackPolicyError::NotExecutable(_))));
         }
         let script = b"#!/bin/sh\n";
-        assert!(admit("script", 0o755, script, Use::Interpreter).unwrap());
-        assert!(admit("script", 0o755, script, Use::Library).is_err());
+        assert!(open_allowed("script", 0o755, script, Use::Interpreter).unwrap());
+        assert!(open_allowed("script", 0o755, script, Use::Library).is_err());
     }
 
     #[test]

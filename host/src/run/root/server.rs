@@ -57,7 +57,7 @@ fn serve_requests(
 ) -> Result<(), ServeError> {
     let file = ram.fd().try_clone_to_owned().map(File::from);
     let file = file.map_err(ServeError::Memory)?;
-    let place = |address: u64| {
+    let frame_offset = |address: u64| {
         let aligned = address.is_multiple_of(FRAME as u64);
         aligned.then(|| ram.file_offset(GuestAddress(address), FRAME as u64))?
     };
@@ -82,7 +82,7 @@ fn serve_requests(
             let mut writing = Answer::new(&mut answer);
             let result = match (Request::read(asked), &mut volumes) {
                 (Some(request), Some(volumes)) => {
-                    volumes.answer(&request, &file, &place, &mut writing)
+                    volumes.answer(&request, &file, &frame_offset, &mut writing)
                 }
                 (None, _) => Err(Errno::INVAL),
                 (_, None) => Err(Errno::NODEV),
@@ -91,7 +91,7 @@ fn serve_requests(
         } else {
             match (Question::read(asked), &mut tree) {
                 (Some(question), Some(tree)) => {
-                    tree.reply(&question, asked, &file, &place, &mut answer)
+                    tree.reply(&question, asked, &file, &frame_offset, &mut answer)
                 }
                 (None, _) => Answer::new(&mut answer).finish(status(Errno::INVAL)),
                 (_, None) => Answer::new(&mut answer).finish(status(Errno::NODEV)),
@@ -103,14 +103,14 @@ fn serve_requests(
     }
 }
 
-/// Answers the question `asked` from `tree`, in `buffer`. `place` returns the offset of a frame in
-/// `ram`, and `None` outside of the guest's memory. A failed question gets an answer with the
-/// error's number.
+/// Answers the question `asked` from `tree`, in `buffer`. `frame_offset` returns the offset of a
+/// frame in `ram`, and `None` outside of the guest's memory. A failed question gets an answer with
+/// the error's number.
 pub(super) fn reply_to<'a>(
     tree: &mut dyn Source,
     asked: &Question<'_>,
     ram: &File,
-    place: &dyn Fn(u64) -> Option<u64>,
+    frame_offset: &dyn Fn(u64) -> Option<u64>,
     buffer: &'a mut [u8],
 ) -> &'a [u8] {
     let mut answer = Answer::new(buffer);
@@ -125,7 +125,7 @@ pub(super) fn reply_to<'a>(
                 asked.from,
                 &asked.frames,
                 ram,
-                place,
+                frame_offset,
             );
             read.map(|count| answer.number(count))
         }
@@ -205,7 +205,7 @@ mod tests {
                 let view = View::folder(folder.as_ref()).unwrap();
                 let tree: Box<dyn Answers> = Box::new(Tree::new(view));
                 let option = VolumeOption::parse(OsStr::new(&format!("{folder}:/v:ro"))).unwrap();
-                let volumes = Volumes::open(&[option]).unwrap().again().unwrap();
+                let volumes = Volumes::open(&[option]).unwrap().try_clone().unwrap();
                 let ram = GuestRam::new(Machine::Microvm, 1 << 20).unwrap();
                 serve(
                     has_tree.then_some(tree),

@@ -18,7 +18,7 @@ const LINKS_MAX: usize = 40;
 
 /// The reason why a path cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PlaceError {
+pub(crate) enum ResolveError {
     #[error(
         "{} is a link of another user in a folder that others may write to: it is not followed",
         one_line(.0)
@@ -33,16 +33,16 @@ pub(crate) enum PlaceError {
     Host(#[from] io::Error),
 }
 
-impl From<Errno> for PlaceError {
+impl From<Errno> for ResolveError {
     fn from(errno: Errno) -> Self {
         Self::Host(errno.into())
     }
 }
 
-impl From<PlaceError> for io::Error {
-    fn from(error: PlaceError) -> Self {
+impl From<ResolveError> for io::Error {
+    fn from(error: ResolveError) -> Self {
         match error {
-            PlaceError::Host(error) => error,
+            ResolveError::Host(error) => error,
             refused => Self::new(io::ErrorKind::PermissionDenied, refused),
         }
     }
@@ -50,29 +50,29 @@ impl From<PlaceError> for io::Error {
 
 /// The end of a path.
 #[derive(Debug)]
-enum End {
+enum PathEnd {
     /// A folder without a name in the path: `/`, `.` or `..`.
     Folder { folder: OwnedFd, is_linked: bool },
     /// A name in a folder.
-    Name(Place),
+    Name(ResolvedName),
 }
 
 /// A name in an open folder: the resolved end of a path.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ResolvedName {
     /// The folder, opened with `O_PATH`.
     pub(crate) folder: OwnedFd,
     /// The name in `folder`. It may not exist. It is no link, except for a link of `/proc` if
-    /// `is_kernels`.
+    /// `is_magic_link`.
     pub(crate) name: OsString,
     /// Whether the last name of the path was a link.
     pub(crate) is_linked: bool,
     /// Whether the name is a link that only the kernel can follow. `/proc/self/fd/1` leads to an
     /// open file, which may have no path.
-    is_kernels: bool,
+    is_magic_link: bool,
 }
 
-impl Place {
+impl ResolvedName {
     /// Resolves `path`, follows trusted links, and returns its last name with the folder that
     /// contains it.
     ///
@@ -82,24 +82,24 @@ impl Place {
     /// is switched on.
     ///
     /// # Errors
-    /// [`PlaceError::Link`] if a link is not trusted; the errors of the system calls.
-    pub(crate) fn find(path: &Path) -> Result<Self, PlaceError> {
-        match walk(path, KernelsLinks::Followed)? {
-            End::Name(place) => Ok(place),
-            End::Folder { folder, is_linked } => Self::of_folder(&folder, is_linked),
+    /// [`ResolveError::Link`] if a link is not trusted; the errors of the system calls.
+    pub(crate) fn find(path: &Path) -> Result<Self, ResolveError> {
+        match walk(path, MagicLinks::Followed)? {
+            PathEnd::Name(resolved) => Ok(resolved),
+            PathEnd::Folder { folder, is_linked } => Self::of_folder(&folder, is_linked),
         }
     }
 
     /// Returns `folder` as a name in its parent folder. Fails with `EISDIR` for `/`, which has no
     /// name.
-    fn of_folder(folder: &OwnedFd, is_linked: bool) -> Result<Self, PlaceError> {
+    fn of_folder(folder: &OwnedFd, is_linked: bool) -> Result<Self, ResolveError> {
         let path = real_path(folder)?;
         let name = path.file_name().ok_or(Errno::ISDIR)?;
         Ok(Self {
             folder: open_folder(folder, b"..")?,
             name: name.to_owned(),
             is_linked,
-            is_kernels: false,
+            is_magic_link: false,
         })
     }
 
@@ -115,14 +115,15 @@ impl Place {
 /// Whether links that the kernel itself makes are followed. `/proc/self/fd/1` leads to an open
 /// file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum KernelsLinks {
+pub(crate) enum MagicLinks {
     Followed,
     Refused,
 }
 
-/// Resolves `path` one folder at a time and follows links as [`Place::find`] does. Fails with
-/// `ELOOP` after [`LINKS_MAX`] links, or for a link of the kernel if `kernels` refuses them.
-fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
+/// Resolves `path` one folder at a time and follows links as [`ResolvedName::find`] does. Fails
+/// with `ELOOP` after [`LINKS_MAX`] links, or for a link of the kernel if `magic_links` refuses
+/// them.
+fn walk(path: &Path, magic_links: MagicLinks) -> Result<PathEnd, ResolveError> {
     let mut path = path.as_os_str().as_bytes().to_vec();
     if path.is_empty() {
         return Err(Errno::NOENT.into());
@@ -140,7 +141,7 @@ fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
         // The loop ends with the path or with the next link.
         let name = loop {
             let Some(name) = names.pop_front() else {
-                return Ok(End::Folder { folder, is_linked });
+                return Ok(PathEnd::Folder { folder, is_linked });
             };
             if matches!(name.as_slice(), b"" | b".") {
                 continue;
@@ -153,11 +154,11 @@ fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
             match stat {
                 Some(stat) if kind_of(&stat) == FileType::Symlink => break name,
                 _ if is_last && name != b".." => {
-                    return Ok(End::Name(Place {
+                    return Ok(PathEnd::Name(ResolvedName {
                         folder,
                         name: OsString::from_vec(name),
                         is_linked,
-                        is_kernels: false,
+                        is_magic_link: false,
                     }));
                 }
                 _ => folder = open_folder(&folder, &name)?,
@@ -172,23 +173,23 @@ fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link = openat(&folder, name.as_slice(), flags, Mode::empty())?;
         if !is_trusted(&facts(&link, b"")?, &facts(&folder, b"")?) {
-            return Err(PlaceError::Link(
+            return Err(ResolveError::Link(
                 real_path(&folder)?.join(OsString::from_vec(name)),
             ));
         }
-        let is_kernels = fstatfs(&folder)?.f_type == PROC_SUPER_MAGIC;
-        if is_kernels && kernels == KernelsLinks::Refused {
+        let is_magic_link = fstatfs(&folder)?.f_type == PROC_SUPER_MAGIC;
+        if is_magic_link && magic_links == MagicLinks::Refused {
             return Err(Errno::LOOP.into());
         }
-        if is_kernels && names.is_empty() {
-            return Ok(End::Name(Place {
+        if is_magic_link && names.is_empty() {
+            return Ok(PathEnd::Name(ResolvedName {
                 folder,
                 name: OsString::from_vec(name),
                 is_linked,
-                is_kernels,
+                is_magic_link,
             }));
         }
-        path = if is_kernels {
+        path = if is_magic_link {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             folder = openat(&folder, name.as_slice(), flags, Mode::empty())?;
             b".".to_vec()
@@ -198,50 +199,57 @@ fn walk(path: &Path, kernels: KernelsLinks) -> Result<End, PlaceError> {
     }
 }
 
-/// Opens the file at `path` with `flags`. Follows links as [`Place::find`] does. Use it for reading
-/// or with `O_PATH`. The caller must use the descriptor and not the path again.
+/// Opens the file at `path` with `flags`. Follows links as [`ResolvedName::find`] does. Use it for
+/// reading or with `O_PATH`. The caller must use the descriptor and not the path again.
 ///
 /// # Errors
-/// Those of [`Place::find`]; the errors of openat(2); `ELOOP` if a link has replaced the file.
-pub(crate) fn open_named(path: &Path, flags: OFlags) -> Result<OwnedFd, PlaceError> {
-    open_named_with(path, flags, KernelsLinks::Followed)
+/// Those of [`ResolvedName::find`]; the errors of openat(2); `ELOOP` if a link has replaced the
+/// file.
+pub(crate) fn open_named(path: &Path, flags: OFlags) -> Result<OwnedFd, ResolveError> {
+    open_named_with(path, flags, MagicLinks::Followed)
 }
 
-/// Opens a file as [`open_named`] does. `kernels` says whether the kernel's own links are followed.
+/// Opens a file as [`open_named`] does. `magic_links` says whether the kernel's own links are
+/// followed.
 ///
 /// # Errors
 /// As [`open_named`]; `ELOOP` for a link of the kernel that is refused.
 pub(crate) fn open_named_with(
     path: &Path,
     flags: OFlags,
-    kernels: KernelsLinks,
-) -> Result<OwnedFd, PlaceError> {
+    magic_links: MagicLinks,
+) -> Result<OwnedFd, ResolveError> {
     let flags = flags | OFlags::CLOEXEC;
-    let (file, is_kernels) = match walk(path, kernels)? {
-        End::Folder { folder, .. } => (openat(&folder, ".", flags, Mode::empty())?, false),
-        End::Name(place) => {
-            let follow = if place.is_kernels {
+    let (file, is_magic_link) = match walk(path, magic_links)? {
+        PathEnd::Folder { folder, .. } => (openat(&folder, ".", flags, Mode::empty())?, false),
+        PathEnd::Name(resolved) => {
+            let follow = if resolved.is_magic_link {
                 OFlags::empty()
             } else {
                 OFlags::NOFOLLOW
             };
-            let file = openat(&place.folder, &place.name, flags | follow, Mode::empty())?;
-            (file, place.is_kernels)
+            let file = openat(
+                &resolved.folder,
+                &resolved.name,
+                flags | follow,
+                Mode::empty(),
+            )?;
+            (file, resolved.is_magic_link)
         }
     };
     // With `O_PATH` the link itself is opened.
-    if !is_kernels && kind_of(&facts(&file, b"")?) == FileType::Symlink {
+    if !is_magic_link && kind_of(&facts(&file, b"")?) == FileType::Symlink {
         return Err(Errno::LOOP.into());
     }
     Ok(file)
 }
 
 /// Creates the file at `path`, or truncates an existing one, as [`File::create`] does. Follows
-/// links as [`Place::find`] does. Refuses to write to an existing file by the same rule.
+/// links as [`ResolvedName::find`] does. Refuses to write to an existing file by the same rule.
 ///
 /// # Errors
-/// Those of [`Place::find`]; the errors of openat(2); permission denied if another user owns the
-/// file in a folder that others may write to.
+/// Those of [`ResolvedName::find`]; the errors of openat(2); permission denied if another user owns
+/// the file in a folder that others may write to.
 pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     create(path, Mode::from_raw_mode(0o666))
 }
@@ -256,28 +264,33 @@ pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
 }
 
 fn create(path: &Path, mode: Mode) -> io::Result<File> {
-    let place = Place::find(path)?;
+    let resolved = ResolvedName::find(path)?;
     let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
-    if place.is_kernels {
-        let file = openat(&place.folder, &place.name, flags | OFlags::TRUNC, mode)?;
+    if resolved.is_magic_link {
+        let file = openat(
+            &resolved.folder,
+            &resolved.name,
+            flags | OFlags::TRUNC,
+            mode,
+        )?;
         return Ok(file.into());
     }
     flags |= OFlags::NOFOLLOW;
-    let folder = facts(&place.folder, b"")?;
+    let folder = facts(&resolved.folder, b"")?;
     let check = |file: &Statx| {
         if is_trusted(file, &folder) {
             return Ok(());
         }
-        Err(PlaceError::File(place.path()?))
+        Err(ResolveError::File(resolved.path()?))
     };
     // The check is made before the file is opened, so that a pipe of another user cannot block the
     // open.
-    match facts(&place.folder, place.name.as_bytes()) {
+    match facts(&resolved.folder, resolved.name.as_bytes()) {
         Ok(file) => check(&file)?,
         Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno.into()),
     }
-    let file = openat(&place.folder, &place.name, flags, mode)?;
+    let file = openat(&resolved.folder, &resolved.name, flags, mode)?;
     let opened = facts(&file, b"")?;
     check(&opened)?;
     if kind_of(&opened) == FileType::RegularFile {
@@ -377,7 +390,7 @@ mod tests {
                 let looked = open_named(way, OFlags::PATH);
                 assert_eq!(looked.is_ok(), is_followed, "{mode:o} {owner} {way:?}");
                 if let Err(error) = read {
-                    assert!(matches!(error, PlaceError::Link(_)), "{error}");
+                    assert!(matches!(error, ResolveError::Link(_)), "{error}");
                 }
                 if let Err(error) = made {
                     let text = error.to_string();
@@ -467,7 +480,7 @@ mod tests {
             assert_eq!(Errno::from_io_error(&error), Some(errno), "{name}");
         }
         assert!(create_file(Path::new("")).is_err() && create_file(Path::new("/")).is_err());
-        let path = Place::find(&at("folder")).unwrap().path().unwrap();
+        let path = ResolvedName::find(&at("folder")).unwrap().path().unwrap();
         assert_eq!(path, at("shared"));
     }
 
@@ -511,7 +524,7 @@ mod tests {
             let path = Path::new(&path);
             let file = File::from(open_named(path, OFlags::RDONLY).unwrap());
             assert_eq!(io::read_to_string(file).unwrap(), "precious");
-            let refused = open_named_with(path, OFlags::PATH, KernelsLinks::Refused);
+            let refused = open_named_with(path, OFlags::PATH, MagicLinks::Refused);
             let error = io::Error::from(refused.unwrap_err());
             assert_eq!(Errno::from_io_error(&error), Some(Errno::LOOP));
         }

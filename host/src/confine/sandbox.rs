@@ -3,7 +3,7 @@
 
 use super::calls::HugePageAdvice;
 use super::measures::Measure;
-use super::namespaces::{Ids, Making, Namespaces};
+use super::namespaces::{Ids, NamespaceSetup, Namespaces};
 use super::{calls, files};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
@@ -53,18 +53,18 @@ pub(crate) struct Needs {
 /// The error if a host lacks a measure that every host must have.
 #[derive(Debug, thiserror::Error)]
 #[error("QEMU cannot be confined on this host: {measure}")]
-pub(crate) struct CageError {
+pub(crate) struct SandboxError {
     measure: Measure,
     source: io::Error,
 }
 
-/// The preparation of a cage, while a process creates its namespaces.
+/// The preparation of a sandbox, while a process creates its namespaces.
 #[derive(Debug)]
-pub(crate) struct Preparation(Option<io::Result<Making>>);
+pub(crate) struct Preparation(Option<io::Result<NamespaceSetup>>);
 
 /// The measures that confine the QEMUs of a run. It is empty if QEMU runs unconfined.
 #[derive(Debug)]
-pub(crate) struct Cage(Option<Confinement>);
+pub(crate) struct QemuSandbox(Option<Confinement>);
 
 #[derive(Debug)]
 struct Confinement {
@@ -80,21 +80,21 @@ struct Confinement {
 pub(crate) struct Progress(OwnedFd);
 
 impl Preparation {
-    /// Starts to prepare a cage, or an empty one if `unconfined`.
+    /// Starts to prepare a sandbox, or an empty one if `unconfined`.
     pub(crate) fn begin(unconfined: bool) -> Self {
-        Self((!unconfined).then(Making::start))
+        Self((!unconfined).then(NamespaceSetup::start))
     }
 
-    /// Waits for the namespaces and returns the cage. `advice` says whether QEMU's `MADV_HUGEPAGE`
-    /// is allowed.
+    /// Waits for the namespaces and returns the sandbox. `advice` says whether QEMU's
+    /// `MADV_HUGEPAGE` is allowed.
     ///
     /// # Errors
     /// If the host lacks a measure that every host must have.
-    pub(crate) fn finish(self, advice: HugePageAdvice) -> Result<Cage, CageError> {
-        let Some(making) = self.0 else {
-            return Ok(Cage(None));
+    pub(crate) fn finish(self, advice: HugePageAdvice) -> Result<QemuSandbox, SandboxError> {
+        let Some(setup) = self.0 else {
+            return Ok(QemuSandbox(None));
         };
-        let lacks = |measure| move |source| CageError { measure, source };
+        let lacks = |measure| move |source| SandboxError { measure, source };
         let filters = calls::of_qemu(advice).map_err(lacks(Measure::Seccomp))?;
         // The highest descriptor number is never open. This call only tests whether the kernel
         // knows close_range(2).
@@ -102,7 +102,7 @@ impl Preparation {
             .map_err(lacks(Measure::Descriptors))?;
         let mut missing = Vec::new();
         let mut lacking = |measure, why: String| missing.push((measure, why));
-        let namespaces = match making.and_then(Making::finish) {
+        let namespaces = match setup.and_then(NamespaceSetup::finish) {
             Ok(namespaces) => {
                 if let Err(error) = &namespaces.network {
                     lacking(Measure::NetworkNamespace, error.to_string());
@@ -135,7 +135,7 @@ impl Preparation {
             lacking(Measure::Files, error.to_string());
         }
         missing.sort();
-        Ok(Cage(Some(Confinement {
+        Ok(QemuSandbox(Some(Confinement {
             namespaces,
             ids,
             filters,
@@ -150,8 +150,8 @@ fn may_change_user() -> bool {
     rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
 }
 
-impl Cage {
-    /// Returns an empty cage: QEMU has all rights of `ebb`.
+impl QemuSandbox {
+    /// Returns an empty sandbox: QEMU has all rights of `ebb`.
     #[cfg(test)]
     pub(crate) fn open() -> Self {
         Self(None)
@@ -185,7 +185,7 @@ impl Cage {
     ///
     /// # Errors
     /// If the host cannot provide a descriptor, or a Landlock rule cannot be made.
-    pub(crate) fn put_on(
+    pub(crate) fn apply_to(
         &self,
         command: &mut Command,
         program: &Path,
@@ -215,7 +215,7 @@ impl Cage {
             namespaces: inner
                 .namespaces
                 .as_ref()
-                .map(Namespaces::again)
+                .map(Namespaces::try_clone)
                 .transpose()?,
             needs,
             files: (!is_missing(Measure::Files))
@@ -240,7 +240,7 @@ impl Cage {
     }
 }
 
-impl fmt::Display for Cage {
+impl fmt::Display for QemuSandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(inner) = &self.0 else {
             return f.write_str("QEMU is not confined");

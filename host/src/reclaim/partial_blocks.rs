@@ -30,7 +30,7 @@ pub(super) enum Pass {
 
 /// The result of a pass over the partly used blocks.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(super) struct Dropped {
     /// The number of bytes that were dropped from the host's memory.
     pub(super) bytes: u64,
     /// The number of ranges that were dropped.
@@ -43,12 +43,12 @@ pub(super) struct Pieces {
 /// Drops the free frames of partly used blocks of `ram`, which the allocator `attached` manages,
 /// and returns what it did. `still` keeps the CPUs stopped. Stops when `most` bytes have been
 /// dropped, or when the CPUs should resume.
-pub(super) fn drop_all(
+pub(super) fn drop_free_frames(
     ram: &GuestRam,
     attached: &Attached<'_>,
     still: &Hold<'_>,
     most: u64,
-) -> Pieces {
+) -> Dropped {
     // If the host cannot tell the resident size, nothing counts as dropped.
     let resident = || ram.resident_bytes().unwrap_or(0);
     let before = resident();
@@ -79,7 +79,7 @@ pub(super) fn drop_all(
         }
     }
     let bytes = left();
-    Pieces {
+    Dropped {
         bytes,
         ranges: if bytes == 0 { 0 } else { ranges },
         end,

@@ -8,9 +8,9 @@ use std::os::unix::net::UnixStream;
 /// The sending half of QEMU's monitor. Each command causes one answer, which
 /// [`Monitor::wait_for_end`](super::monitor::Monitor::wait_for_end) hands to its caller.
 #[derive(Debug)]
-pub(crate) struct Inquiries(UnixStream);
+pub(crate) struct MonitorSender(UnixStream);
 
-impl Inquiries {
+impl MonitorSender {
     /// Sends `command` and blocks until it is written. Fails if QEMU has ended.
     pub(crate) fn ask(&mut self, command: &Value) -> io::Result<()> {
         self.0.write_all(format!("{command}\n").as_bytes())

@@ -5,7 +5,7 @@
 //! interval for balloon statistics is left unchanged.
 
 use crate::machine::KernelKind;
-use crate::qemu::{Balloon, BalloonError, Told};
+use crate::qemu::{Balloon, BalloonError, BalloonStats};
 use crate::registry::{Figures, GuestId, Life, Presence, checked};
 use std::collections::BTreeMap;
 use std::io;
@@ -20,25 +20,25 @@ const REFRESH: Duration = Duration::from_millis(1000);
 /// The time in which an idle guest has answered.
 const ANSWER: Duration = Duration::from_millis(50);
 /// The time to wait for a busy guest.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A guest that `ebb` did not start, with the socket of its QEMU's monitor.
 #[derive(Debug)]
-pub(super) struct Foreign {
+pub(super) struct OtherQemu {
     path: PathBuf,
     /// Whether the guest has no driver that answers, because it did not answer the last request.
-    mute: bool,
+    has_no_stats: bool,
     /// The last number of page faults, and its time.
     faults: Option<(Instant, u64)>,
 }
 
-impl Foreign {
+impl OtherQemu {
     /// Returns the guest whose QEMU has a monitor at the socket `path`. Does not connect.
     pub(super) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
-            mute: false,
+            has_no_stats: false,
             faults: None,
         }
     }
@@ -53,7 +53,7 @@ impl Foreign {
     pub(super) fn look(&mut self) -> Result<Figures, BalloonError> {
         let mut balloon = Balloon::connect(&self.path)?;
         let memory = balloon.memory()?;
-        let told = self.ask(&mut balloon)?;
+        let stats = self.ask(&mut balloon)?;
         let name = balloon.name()?.unwrap_or_else(|| {
             let stem = self.path.file_stem().unwrap_or(self.path.as_os_str());
             stem.to_string_lossy().into_owned()
@@ -62,12 +62,14 @@ impl Foreign {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let resident = balloon.resident()?;
         // The guest may report any numbers. It has at most the memory that it was given.
-        let free = told.and_then(|told| told.free).map(|free| free.min(memory));
-        let total = told.map(|told| told.total.min(memory));
+        let free = stats
+            .and_then(|stats| stats.free)
+            .map(|free| free.min(memory));
+        let total = stats.map(|stats| stats.total.min(memory));
         let used = total
             .zip(free)
             .map(|(total, free)| total.saturating_sub(free));
-        let faults = told.and_then(|told| told.faults);
+        let faults = stats.and_then(|stats| stats.faults);
         let figures = Figures {
             name,
             program: format!("QEMU at {}", self.path.display()),
@@ -83,7 +85,7 @@ impl Foreign {
             memory_bytes: memory,
             cpus: balloon.cpus()?.try_into().unwrap_or(u32::MAX),
             used_bytes: used,
-            page_cache_bytes: told.and_then(|told| told.files),
+            page_cache_bytes: stats.and_then(|stats| stats.files),
             free_bytes: free,
             resident_bytes: resident,
             gap_bytes: used.map(|used| resident.saturating_sub(used)),
@@ -107,34 +109,38 @@ impl Foreign {
 
     /// Returns the newest statistics of the guest. Makes QEMU request them, unless it does so at an
     /// interval. Returns `None` if the guest has reported none. Fails if the monitor fails.
-    fn ask(&mut self, balloon: &mut Balloon) -> Result<Option<Told>, BalloonError> {
-        let before = balloon.told()?;
+    fn ask(&mut self, balloon: &mut Balloon) -> Result<Option<BalloonStats>, BalloonError> {
+        let before = balloon.stats()?;
         if balloon.interval()? != 0 {
             return Ok(before);
         }
         // QEMU requests statistics as soon as the interval is set.
         balloon.set_interval(1)?;
-        let told = self.wait(balloon, before);
+        let stats = self.wait(balloon, before);
         balloon.set_interval(0)?;
-        told
+        stats
     }
 
     fn wait(
         &mut self,
         balloon: &mut Balloon,
-        before: Option<Told>,
-    ) -> Result<Option<Told>, BalloonError> {
+        before: Option<BalloonStats>,
+    ) -> Result<Option<BalloonStats>, BalloonError> {
         let begin = Instant::now();
         loop {
             thread::sleep(LOOK_EVERY);
-            let told = balloon.told()?;
+            let stats = balloon.stats()?;
             // Two answers in the same second may be equal, so a recent answer is accepted after a
             // short wait. An old answer describes an earlier state.
-            let fresh = told.is_some_and(|told| told.at.saturating_add(2) > seconds());
-            let patience = if fresh || self.mute { ANSWER } else { PATIENCE };
-            if told != before || begin.elapsed() >= patience {
-                self.mute = told.is_none();
-                return Ok(told);
+            let fresh = stats.is_some_and(|stats| stats.at.saturating_add(2) > seconds());
+            let timeout = if fresh || self.has_no_stats {
+                ANSWER
+            } else {
+                TIMEOUT
+            };
+            if stats != before || begin.elapsed() >= timeout {
+                self.has_no_stats = stats.is_none();
+                return Ok(stats);
             }
         }
     }
@@ -178,25 +184,25 @@ fn up(pid: Option<i32>) -> Option<Duration> {
 /// Queries guests in the background, each in a thread of its own, so a stopped guest does not delay
 /// another.
 #[derive(Debug, Default)]
-pub(super) struct Foreigners {
+pub(super) struct OtherQemus {
     seen: Arc<Mutex<BTreeMap<GuestId, Presence>>>,
     /// Dropping these ends the threads.
     wishes: Vec<Sender<()>>,
 }
 
-impl Foreigners {
+impl OtherQemus {
     /// Starts a thread for each guest. Fails if the host cannot create a thread.
-    pub(super) fn start(guests: Vec<Foreign>) -> io::Result<Self> {
-        let mut foreigners = Self::default();
+    pub(super) fn start(guests: Vec<OtherQemu>) -> io::Result<Self> {
+        let mut others = Self::default();
         for guest in guests {
             let (wish, wished) = channel();
-            let seen = Arc::clone(&foreigners.seen);
+            let seen = Arc::clone(&others.seen);
             thread::Builder::new()
                 .name("monitor".into())
                 .spawn(move || watch(guest, &wished, &seen))?;
-            foreigners.wishes.push(wish);
+            others.wishes.push(wish);
         }
-        Ok(foreigners)
+        Ok(others)
     }
 
     /// Returns the guests that exist, with their last figures.
@@ -208,7 +214,7 @@ impl Foreigners {
     }
 }
 
-fn watch(mut guest: Foreign, wished: &Receiver<()>, seen: &Mutex<BTreeMap<GuestId, Presence>>) {
+fn watch(mut guest: OtherQemu, wished: &Receiver<()>, seen: &Mutex<BTreeMap<GuestId, Presence>>) {
     let id = guest.id();
     loop {
         let presence = match guest.look() {

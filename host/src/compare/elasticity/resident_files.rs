@@ -16,12 +16,12 @@ const LEAST: u64 = 32 << 20;
 
 /// The files of one guest's RAM.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ResidentFiles {
     /// A path to each file, by its device and inode.
     files: BTreeMap<(u64, u64), PathBuf>,
 }
 
-impl Held {
+impl ResidentFiles {
     /// Finds the RAM files of the `ebb run` with process number `ebb`, and of its QEMU.
     ///
     /// # Errors
@@ -73,11 +73,11 @@ mod tests {
     fn blocks_of_a_large_file_in_memory_are_counted_and_no_others() {
         let file = memfd_create("held", MemfdFlags::CLOEXEC).expect("a file in memory");
         ftruncate(&file, LEAST).expect("its size");
-        let held = Held::of(std::process::id()).expect("it is there");
-        let before = held.bytes();
+        let resident = ResidentFiles::of(std::process::id()).expect("it is there");
+        let before = resident.bytes();
         pwrite(&file, &[1; 4096], 0).expect("a page");
-        assert_eq!(held.bytes(), before + 4096);
+        assert_eq!(resident.bytes(), before + 4096);
         drop(file);
-        assert!(Held::of(u32::MAX).is_err());
+        assert!(ResidentFiles::of(u32::MAX).is_err());
     }
 }
