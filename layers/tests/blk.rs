@@ -19,7 +19,7 @@ fn order() {
             "engine/",
             "io/ pressure/ arena.rs",
             // Plain values, and files that need only them.
-            "knobs.rs words.rs image.rs capabilities.rs",
+            "knobs.rs messages.rs image.rs capabilities.rs",
             "pool.rs failure.rs request.rs",
             "time.rs",
         ],
