@@ -63,7 +63,10 @@ fn main() {
 /// Mounts the host's file tree and volumes, as the command line asks. Returns the mounted volumes.
 fn see_host(command_line: &str) -> Result<Volumes, Failure> {
     let is_set = |word| boot::value(command_line, word).is_some();
-    let (root, volumes) = (is_set(ebb_wire::root::WORD), is_set(ebb_wire::volume::WORD));
+    let (root, volumes) = (
+        is_set(ebb_wire::root::PARAMETER),
+        is_set(ebb_wire::volume::PARAMETER),
+    );
     if !root && !volumes {
         return Ok(Volumes::default());
     }

@@ -52,7 +52,7 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
     let arguments = words::of(ARGUMENTS)?;
     let environment = words::of(ENVIRONMENT)?;
     let typed = boot::is_set(command_line, boot::STDIN, boot::TERMINAL);
-    let size = boot::value(command_line, terminal::WORD).and_then(terminal::Size::parse);
+    let size = boot::value(command_line, terminal::PARAMETER).and_then(terminal::Size::parse);
     let kind = match size {
         Some(size) => Kind::Terminal(size),
         None => Kind::Pipes {
