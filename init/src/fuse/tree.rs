@@ -4,7 +4,7 @@
 use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
 use super::serve::FileSystem;
-use crate::desk::Desk;
+use crate::host_port::HostPort;
 use ebb_wire::root::{
     Attributes as HostAttributes, Entry, FRAME, Frames, Names, Opcode, Question, entries,
     leading_number,
@@ -66,7 +66,7 @@ impl From<Entry<'_>> for Name {
 /// The file system of the host's tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    desk: Arc<Desk>,
+    host_port: Arc<HostPort>,
     nodes: HashMap<u64, Node>,
     numbers: HashMap<Arc<[u8]>, u64>,
     /// The entries of open folders, by the number of the open folder.
@@ -77,11 +77,11 @@ pub(crate) struct Tree {
 
 /// Asks the host a question and returns the result of `read` for the answer.
 fn ask<R>(
-    desk: &Desk,
+    host_port: &HostPort,
     question: &Question<'_>,
     read: impl FnOnce(&[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
-    desk.ask(|buffer, _| question.write(buffer), |rest, _| read(rest))
+    host_port.ask(|buffer, _| question.write(buffer), |rest, _| read(rest))
 }
 
 /// Returns a question that needs no more than a path.
@@ -98,9 +98,9 @@ fn about(opcode: Opcode, path: &[u8]) -> Question<'_> {
 
 impl Tree {
     /// Asks the host for the root and returns the file system. Fails with the host's error.
-    pub(crate) fn new(desk: Arc<Desk>) -> Result<Self, Errno> {
+    pub(crate) fn new(host_port: Arc<HostPort>) -> Result<Self, Errno> {
         let mut tree = Self {
-            desk,
+            host_port,
             nodes: HashMap::new(),
             numbers: HashMap::new(),
             listings: HashMap::new(),
@@ -113,7 +113,7 @@ impl Tree {
 
     /// Asks the host for the file at `path`. Fails with the host's error, such as `ENOENT`.
     fn look(&self, path: &[u8]) -> Result<Name, Errno> {
-        ask(&self.desk, &about(Opcode::Lookup, path), |rest| {
+        ask(&self.host_port, &about(Opcode::Lookup, path), |rest| {
             entries(rest).next().map(Name::from).ok_or(Errno::IO)
         })
     }
@@ -193,7 +193,9 @@ impl Tree {
                 from,
                 ..about(Opcode::List, path)
             };
-            ask(&self.desk, &question, |rest| listing::piece(rest, names))
+            ask(&self.host_port, &question, |rest| {
+                listing::piece(rest, names)
+            })
         })
     }
 
@@ -255,7 +257,7 @@ impl Tree {
         let node = self.node(request.node)?;
         let (from, most) = (request.u64_at(8)?, request.u32_at(16)?);
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
-        self.desk.ask(
+        self.host_port.ask(
             |buffer, frames| {
                 let question = Question {
                     from,

@@ -4,8 +4,8 @@ use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
 use super::serve::FileSystem;
 use crate::caches::Caches;
-use crate::desk::Desk;
 use crate::frames;
+use crate::host_port::HostPort;
 use ebb_wire::root::{Entry, Frames, entries, leading_number};
 use ebb_wire::volume::{self, Attributes as HostAttributes, Opcode, change};
 use rustix::fs::{FileType, OFlags};
@@ -75,7 +75,7 @@ impl From<Entry<'_>> for Name {
 /// The file system of one volume.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    desk: Arc<Desk>,
+    host_port: Arc<HostPort>,
     /// The handle of the volume's top folder.
     top: u64,
     /// The names of open folders, by the number of the open folder.
@@ -116,7 +116,7 @@ impl Folder {
     /// Opens the volume `number` of the host. Returns its file system and the host's time since
     /// 1970. Fails with the host's error.
     pub(crate) fn new(
-        desk: Arc<Desk>,
+        host_port: Arc<HostPort>,
         number: u64,
         caches: Arc<Caches>,
     ) -> Result<(Self, Duration), Errno> {
@@ -126,9 +126,9 @@ impl Folder {
             let (nanos, _) = leading_number(rest).ok_or(Errno::IO)?;
             Ok((host_attributes.handle, Duration::from_nanos(nanos)))
         };
-        let (top, time) = desk.ask(|buffer, _| request.write(buffer), |rest, _| read(rest))?;
+        let (top, time) = host_port.ask(|buffer, _| request.write(buffer), |rest, _| read(rest))?;
         let folder = Self {
-            desk,
+            host_port,
             top,
             listings: HashMap::new(),
             next_listing: 1,
@@ -146,7 +146,7 @@ impl Folder {
         request: &volume::Request<'_>,
         read: impl FnOnce(&[u8]) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        self.desk
+        self.host_port
             .ask(|buffer, _| request.write(buffer), |rest, _| read(rest))
     }
 
@@ -349,7 +349,7 @@ impl Folder {
         let most = usize::try_from(request.u32_at(16)?).map_err(|_| Errno::INVAL)?;
         let mut read = volume::Request::new(Opcode::Read, self.handle(request.node));
         read.numbers[0] = request.u64_at(8)?;
-        self.desk.ask(
+        self.host_port.ask(
             |buffer, frames| {
                 let mut read = read;
                 read.frames = Frames::Addresses(frames.for_bytes(most));
@@ -374,7 +374,7 @@ impl Folder {
         let bytes = bytes.ok_or(Errno::INVAL)?;
         let mut write = volume::Request::new(Opcode::Write, self.handle(request.node));
         write.numbers[..4].copy_from_slice(&[offset, 0, count.into(), append.into()]);
-        let written = self.desk.ask(
+        let written = self.host_port.ask(
             |buffer, frames| {
                 frames.fill(bytes);
                 let mut write = write;
