@@ -1,7 +1,7 @@
 //! Prints the files of a crate in layers, each file one layer above the highest file that it uses,
-//! and the crate's import cycles: `cargo run -p ebb-layers --example floors -- host/src/lib.rs`.
+//! and the crate's import cycles: `cargo run -p ebb-layers --example layers -- host/src/lib.rs`.
 
-use ebb_layers::{House, Tree};
+use ebb_layers::{LayerRules, Tree};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
@@ -11,34 +11,34 @@ fn main() -> Result<(), Box<dyn Error>> {
         .nth(1)
         .ok_or("which crate? For example host/src/lib.rs")?;
     let tree = Tree::read(Path::new(&root))?;
-    let arrows = tree.arrows();
-    let mut floors: BTreeMap<&str, usize> = tree.files().map(|file| (file, 0)).collect();
+    let imports = tree.imports();
+    let mut layers: BTreeMap<&str, usize> = tree.files().map(|file| (file, 0)).collect();
     // Files in a cycle never settle, so the number of rounds is limited.
-    for _ in 0..floors.len() {
-        let before = floors.clone();
-        for arrow in &arrows {
-            let above = before.get(arrow.to.as_str()).map_or(0, |floor| floor + 1);
-            if let Some(floor) = floors.get_mut(arrow.from.as_str()) {
-                *floor = above.max(*floor);
+    for _ in 0..layers.len() {
+        let before = layers.clone();
+        for import in &imports {
+            let above = before.get(import.to.as_str()).map_or(0, |layer| layer + 1);
+            if let Some(layer) = layers.get_mut(import.from.as_str()) {
+                *layer = above.max(*layer);
             }
         }
-        if floors == before {
+        if layers == before {
             break;
         }
     }
     let mut sorted: Vec<(usize, &str)> =
-        floors.iter().map(|(&file, &floor)| (floor, file)).collect();
-    sorted.sort_by_key(|&(floor, file)| (std::cmp::Reverse(floor), file));
-    for (floor, file) in sorted {
-        let uses = arrows.iter().filter(|arrow| arrow.from == file);
-        let uses: Vec<&str> = uses.map(|arrow| arrow.to.as_str()).collect();
-        println!("{floor:3} {file} → {}", uses.join(" "));
+        layers.iter().map(|(&file, &layer)| (layer, file)).collect();
+    sorted.sort_by_key(|&(layer, file)| (std::cmp::Reverse(layer), file));
+    for (layer, file) in sorted {
+        let uses = imports.iter().filter(|import| import.from == file);
+        let uses: Vec<&str> = uses.map(|import| import.to.as_str()).collect();
+        println!("{layer:3} {file} → {}", uses.join(" "));
     }
-    let floors: Vec<&str> = tree.files().collect();
-    let all = floors.join(" ");
-    for wrong in (House {
+    let layers: Vec<&str> = tree.files().collect();
+    let all = layers.join(" ");
+    for wrong in (LayerRules {
         root: &root,
-        floors: &[&all],
+        layers: &[&all],
         exceptions: &[],
     })
     .check_tree(&tree)

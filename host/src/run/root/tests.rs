@@ -94,7 +94,7 @@ const ESTALE: u32 = 116;
 
 /// Asks a question without frames and returns the answer.
 fn ask(tree: &mut Tree, opcode: Opcode, path: &[u8], from: u64) -> Result<Vec<u8>, u32> {
-    put(tree, ask, path, from, 0, &[], &ram())
+    put(tree, opcode, path, from, 0, &[], &ram())
 }
 
 /// Creates a memory of three frames.

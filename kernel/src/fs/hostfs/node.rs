@@ -105,7 +105,7 @@ impl HostNode {
     }
 
     fn request(&self, opcode: Opcode) -> Request<'static> {
-        Request::new(ask, self.handle)
+        Request::new(opcode, self.handle)
     }
 
     fn child(&self, name: &[u8]) -> Option<Place> {

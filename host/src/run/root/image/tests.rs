@@ -103,7 +103,7 @@ fn another_process_reads_the_image_and_answers() {
     let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
     ram.set_len(8192).unwrap();
     let mut lending = Lending::new(&image, Box::new(|_| ()));
-    let mut ask = |ask, path: &[u8], version, frames: &[u64]| {
+    let mut ask = |opcode, path: &[u8], version, frames: &[u64]| {
         let question = Question {
             opcode,
             path,
