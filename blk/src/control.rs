@@ -17,11 +17,11 @@
 use crate::capabilities::keep_capabilities;
 use crate::instance::Handle;
 use crate::knobs::Knob;
+use crate::messages::print;
 use crate::pressure::ReclaimMemory;
-use crate::pressure::registry::Questions;
+use crate::pressure::registry::Pings;
 use crate::server::Server;
 use crate::time::Micros;
-use crate::words::say;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -162,7 +162,7 @@ impl Server {
                     for handle in chosen.values() {
                         handle.knobs().set(knob, *value).map_err(refuse)?;
                     }
-                    let asked = self.registry().question(instance.as_deref());
+                    let asked = self.registry().ping(instance.as_deref());
                     let ended = chosen.keys().filter(|name| !asked.include(name));
                     let ended = ended.cloned().collect();
                     Ok(answered(asked, ended))
@@ -178,7 +178,7 @@ impl Server {
                 };
                 match name {
                     Some(name) if asked == 0 => unknown(name),
-                    _ => answered(self.registry().question(name), Vec::new()),
+                    _ => answered(self.registry().ping(name), Vec::new()),
                 }
             }
             Request::Join { .. } => Answer::Error("only a connection of its own can join".into()),
@@ -202,9 +202,9 @@ impl Server {
 /// Waits for the instances in `asked` to confirm a request. Returns an error with the names of
 /// those that did not, and of those in `ended`, whose threads have ended. Otherwise returns the
 /// number of instances.
-fn answered(asked: Questions, ended: Vec<String>) -> Answer {
+fn answered(asked: Pings, ended: Vec<String>) -> Answer {
     let count = asked.len() + ended.len();
-    let silent = [ended, asked.silent(ANSWER_LIMIT)].concat();
+    let silent = [ended, asked.wait_unanswered(ANSWER_LIMIT)].concat();
     if silent.is_empty() {
         return Answer::Done(count);
     }
@@ -226,7 +226,7 @@ fn report(handle: &Handle) -> Report {
         buffer_squeeze_duration_ms: handle.knobs().get(Knob::BufferSqueezeDurationMs),
         max_persistent_grants: handle.knobs().get(Knob::MaxPersistentGrants),
         persistent_grant_unused_seconds: handle.knobs().get(Knob::PersistentGrantUnusedSeconds),
-        pages_kept: figures.pool.kept,
+        pages_kept: figures.pool.free,
         pages_in_use: figures.pool.in_use,
         pages_released: figures.pool.released,
         requests: figures.counters.requests,
@@ -273,7 +273,7 @@ pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
         .name("control".into())
         .spawn(move || {
             if let Err(error) = keep_capabilities(CapabilitySet::empty()) {
-                say(format_args!(
+                print(format_args!(
                     "nobody is answered: cannot give up privileges: {error}"
                 ));
                 return;

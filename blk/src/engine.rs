@@ -21,9 +21,11 @@ use crate::io::{Completion, Operation, Queue};
 use crate::knobs::Knobs;
 use crate::pool::Counts;
 use crate::pressure::ReclaimMemory;
-use crate::request::{Door, Fault, ID_BYTES, Incoming, Move, Op, Payload, Status, Way};
+use crate::request::{
+    CopyDirection, CopyRequest, Fault, ID_BYTES, Incoming, Op, Payload, Status, Transport,
+};
 use crate::time::Micros;
-use active::{Active, Next, Verdict};
+use active::{Active, Next, StepResult};
 use memory::{Memory, buffers};
 use slots::Slots;
 use std::collections::VecDeque;
@@ -50,12 +52,12 @@ pub struct Counters {
 
 /// Carries out the requests of one transport on one image.
 #[derive(Debug)]
-pub struct Engine<D: Door> {
+pub struct Engine<T: Transport> {
     image: Image,
     id: [u8; ID_BYTES],
     memory: Memory,
     queue: Queue,
-    slots: Slots<D>,
+    slots: Slots<T>,
     /// Slots of requests that wait for free pages of the pool.
     starved: VecDeque<usize>,
     /// Operations that wait until guest data has been copied into pages, or until an operation
@@ -81,7 +83,7 @@ enum Step {
     Finished(Status),
 }
 
-impl<D: Door> Engine<D> {
+impl<T: Transport> Engine<T> {
     /// Makes an engine for `image`, on the thread that will run it. `name` is the disk's name for
     /// guests, cut to [`ID_BYTES`].
     ///
@@ -153,26 +155,26 @@ impl<D: Door> Engine<D> {
         self.queue.has_completions()
     }
 
-    /// Takes waiting requests from `door` and starts them, up to the limit of one batch. Requests
-    /// that are malformed are answered at once. Returns the number of requests taken.
+    /// Takes waiting requests from `transport` and starts them, up to the limit of one batch.
+    /// Requests that are malformed are answered at once. Returns the number of requests taken.
     ///
     /// # Errors
     /// Fails if the kernel takes no more operations. The instance cannot go on.
-    pub fn accept(&mut self, door: &mut D) -> io::Result<usize> {
+    pub fn accept(&mut self, transport: &mut T) -> io::Result<usize> {
         let mut accepted = 0;
         // The batch is bounded, so that the thread gets to check its other events in between.
         let most = self.queue.batch().min(MAX_ACTIVE);
         while accepted < most && self.has_room() {
-            let Some(Incoming { ticket, request }) = door.next_request() else {
+            let Some(Incoming { ticket, request }) = transport.next_request() else {
                 break;
             };
             accepted += 1;
             match request {
-                Ok((op, payload)) => self.begin(door, ticket, op, payload)?,
-                Err(status) => self.answer(door, ticket, status, 0),
+                Ok((op, payload)) => self.begin(transport, ticket, op, payload)?,
+                Err(status) => self.answer(transport, ticket, status, 0),
             }
         }
-        self.start_held(door)?;
+        self.start_held(transport)?;
         self.queue.submit(0)?;
         Ok(accepted)
     }
@@ -182,7 +184,7 @@ impl<D: Door> Engine<D> {
     ///
     /// # Errors
     /// Fails if the kernel takes no more operations. The instance cannot go on.
-    pub fn reap(&mut self, door: &mut D) -> io::Result<usize> {
+    pub fn reap(&mut self, transport: &mut T) -> io::Result<usize> {
         let mut reaped = 0;
         self.queue.collect()?;
         // Bounded as in `accept`: each completion may start the next step of a long request.
@@ -191,11 +193,11 @@ impl<D: Door> Engine<D> {
             && let Some(completion) = self.queue.completion()
         {
             reaped += 1;
-            self.complete(door, completion)?;
+            self.complete(transport, completion)?;
         }
         if reaped > 0 {
-            self.hand_over(door)?;
-            self.start_held(door)?;
+            self.hand_over(transport)?;
+            self.start_held(transport)?;
             self.queue.submit(0)?;
         }
         Ok(reaped)
@@ -205,10 +207,10 @@ impl<D: Door> Engine<D> {
     ///
     /// # Errors
     /// Fails if the kernel takes no more operations. The instance cannot go on.
-    pub fn drain(&mut self, door: &mut D) -> io::Result<()> {
+    pub fn drain(&mut self, transport: &mut T) -> io::Result<()> {
         while self.under_way() > 0 {
             self.queue.submit(1)?;
-            self.reap(door)?;
+            self.reap(transport)?;
         }
         Ok(())
     }
@@ -229,10 +231,10 @@ impl<D: Door> Engine<D> {
     /// Starts the first step of a request, or answers it.
     fn begin(
         &mut self,
-        door: &mut D,
-        ticket: D::Ticket,
+        transport: &mut T,
+        ticket: T::Ticket,
         op: Op,
-        payload: D::Payload,
+        payload: T::Payload,
     ) -> io::Result<()> {
         if op == Op::GetId {
             let bytes = usize::try_from(payload.bytes())
@@ -242,17 +244,17 @@ impl<D: Door> Engine<D> {
                 Ok(()) => (Status::Ok, u32::try_from(bytes).unwrap_or(0)),
                 Err(Fault) => (Status::IoError, 0),
             };
-            door.filled(&payload);
-            self.answer(door, ticket, status, written);
+            transport.filled(&payload);
+            self.answer(transport, ticket, status, written);
             return Ok(());
         }
         let request = Active::new(ticket, op, payload, self.slots.room());
         let slot = self.slots.add(request);
-        self.advance(door, slot)
+        self.advance(transport, slot)
     }
 
     /// Starts the next step of the request in `slot`, or answers it.
-    fn advance(&mut self, door: &mut D, slot: usize) -> io::Result<()> {
+    fn advance(&mut self, transport: &mut T, slot: usize) -> io::Result<()> {
         let Some(mut request) = self.slots.take(slot) else {
             return Ok(());
         };
@@ -262,17 +264,17 @@ impl<D: Door> Engine<D> {
                 self.slots.put(slot, request);
                 self.starved.push_back(slot);
             }
-            Step::Finished(status) => self.finish(door, slot, *request, status)?,
+            Step::Finished(status) => self.finish(transport, slot, *request, status)?,
         }
         Ok(())
     }
 
     /// Prepares the next step of `request`, which is in `slot`, and starts or holds its operation.
-    fn step(&mut self, request: &mut Active<D>, slot: usize) -> io::Result<Step> {
+    fn step(&mut self, request: &mut Active<T>, slot: usize) -> io::Result<Step> {
         let operation = match request.next() {
             Next::Finished(status) => return Ok(Step::Finished(status)),
             Next::Plain(operation) => operation,
-            Next::Move(offset) => {
+            Next::Transfer(offset) => {
                 let direct = self.image.direct().map(|(_, alignment)| alignment);
                 let Some(route) = self.memory.gather(request, offset, direct) else {
                     return Ok(Step::Starved);
@@ -302,30 +304,30 @@ impl<D: Door> Engine<D> {
         self.slots.get(slot).is_some_and(Active::wants_bytes)
     }
 
-    /// Copies between requests' pages and guest memory, in the direction `way`. `wanted` holds
+    /// Copies between requests' pages and guest memory, in `direction`. `wanted` holds
     /// slots and numbers of bytes. Returns for each whether the copy succeeded.
-    fn copy_all(&self, way: Way, wanted: &[(usize, u64)]) -> Vec<bool> {
+    fn copy_all(&self, direction: CopyDirection, wanted: &[(usize, u64)]) -> Vec<bool> {
         let requests = wanted.iter().filter_map(|(slot, bytes)| {
             let request = self.slots.get(*slot)?;
             // SAFETY: the operation on these pages has not started yet or is complete, and the
             // copies end in this function.
             let local = unsafe { buffers(&request.slices, *bytes) };
-            Some(Move {
+            Some(CopyRequest {
                 payload: &request.payload,
                 at: request.done,
                 local,
                 done: false,
             })
         });
-        let mut moves: Vec<_> = requests.collect();
-        assert_eq!(moves.len(), wanted.len(), "only requests under way copy");
-        D::Payload::copy_all(way, &mut moves);
-        moves.iter().map(|each| each.done).collect()
+        let mut copies: Vec<_> = requests.collect();
+        assert_eq!(copies.len(), wanted.len(), "only requests under way copy");
+        T::Payload::copy_all(direction, &mut copies);
+        copies.iter().map(|each| each.done).collect()
     }
 
     /// Copies the guest data that held operations write, and starts these operations. Requests
     /// whose copy fails are answered with an error.
-    fn start_held(&mut self, door: &mut D) -> io::Result<()> {
+    fn start_held(&mut self, transport: &mut T) -> io::Result<()> {
         // A failed request returns its pages to a starved one, which may add an operation to
         // `held`.
         while !self.held.is_empty() {
@@ -335,14 +337,14 @@ impl<D: Door> Engine<D> {
                 .filter(|(slot, _)| self.wants_bytes(*slot))
                 .filter_map(|(slot, _)| Some((*slot, self.slots.get(*slot)?.step_bytes)))
                 .collect();
-            let mut copied = self.copy_all(Way::Out, &wanted).into_iter();
+            let mut copied = self.copy_all(CopyDirection::FromGuest, &wanted).into_iter();
             let mut rest = held.into_iter();
             while let Some((slot, operation)) = rest.next() {
                 let fine = !self.wants_bytes(slot) || copied.next() == Some(true);
                 let started = if fine {
                     self.push(slot, operation)
                 } else {
-                    self.end(door, slot, Status::IoError)
+                    self.end(transport, slot, Status::IoError)
                 };
                 if let Err(error) = started {
                     self.held.push((slot, operation));
@@ -356,12 +358,12 @@ impl<D: Door> Engine<D> {
 
     /// Copies the data of completed reads to the guests, and starts the next steps of these
     /// requests.
-    fn hand_over(&mut self, door: &mut D) -> io::Result<()> {
+    fn hand_over(&mut self, transport: &mut T) -> io::Result<()> {
         if self.arrived.is_empty() {
             return Ok(());
         }
         let arrived = std::mem::take(&mut self.arrived);
-        let copied = self.copy_all(Way::In, &arrived);
+        let copied = self.copy_all(CopyDirection::ToGuest, &arrived);
         let mut rest = arrived.into_iter();
         for copied in copied {
             let Some((slot, bytes)) = rest.next() else {
@@ -371,9 +373,9 @@ impl<D: Door> Engine<D> {
                 if let Some(request) = self.slots.get_mut(slot) {
                     request.done += bytes;
                 }
-                self.advance(door, slot)
+                self.advance(transport, slot)
             } else {
-                self.end(door, slot, Status::IoError)
+                self.end(transport, slot, Status::IoError)
             };
             if let Err(error) = advanced {
                 self.arrived.extend(rest);
@@ -384,51 +386,51 @@ impl<D: Door> Engine<D> {
     }
 
     /// Answers the request in `slot` with `status`.
-    fn end(&mut self, door: &mut D, slot: usize, status: Status) -> io::Result<()> {
+    fn end(&mut self, transport: &mut T, slot: usize, status: Status) -> io::Result<()> {
         match self.slots.take(slot) {
-            Some(request) => self.finish(door, slot, *request, status),
+            Some(request) => self.finish(transport, slot, *request, status),
             None => Ok(()),
         }
     }
 
     /// Handles the completion of a step.
-    fn complete(&mut self, door: &mut D, completion: Completion) -> io::Result<()> {
+    fn complete(&mut self, transport: &mut T, completion: Completion) -> io::Result<()> {
         let slot = usize::try_from(completion.token).unwrap_or(usize::MAX);
         let Some(mut request) = self.slots.take(slot) else {
             return Err(io::Error::other(
                 "the kernel completed what nobody asked for",
             ));
         };
-        let verdict = request.judge(completion.result);
-        if let Verdict::Over(Status::IoError) = verdict {
-            self.note_failure(door, &request, completion.result);
+        let result = request.process_result(completion.result);
+        if let StepResult::Done(Status::IoError) = result {
+            self.note_failure(transport, &request, completion.result);
         }
-        match verdict {
-            Verdict::Arrived(bytes) => {
+        match result {
+            StepResult::CopyToGuest(bytes) => {
                 self.counters.bounced_bytes += bytes;
                 self.slots.put(slot, request);
                 self.arrived.push((slot, bytes));
                 Ok(())
             }
-            Verdict::On(bytes) => {
+            StepResult::Continue(bytes) => {
                 if request.batch.is_some() {
                     self.counters.bounced_bytes += bytes;
                 } else {
                     self.counters.in_place_bytes += bytes;
                 }
                 self.slots.put(slot, request);
-                self.advance(door, slot)
+                self.advance(transport, slot)
             }
-            Verdict::Over(status) => self.finish(door, slot, *request, status),
+            StepResult::Done(status) => self.finish(transport, slot, *request, status),
         }
     }
 
-    /// Reports a failed step to `door` if guest memory was not mapped, else keeps it as a failure
-    /// of the image.
-    fn note_failure(&mut self, door: &mut D, request: &Active<D>, result: i32) {
+    /// Reports a failed step to `transport` if guest memory was not mapped, else keeps it as a
+    /// failure of the image.
+    fn note_failure(&mut self, transport: &mut T, request: &Active<T>, result: i32) {
         // Pages of the pool are always mapped, so only guest memory can cause EFAULT.
         if result == -libc::EFAULT && request.batch.is_none() {
-            door.lost(&request.payload);
+            transport.lost(&request.payload);
         } else if let Some(failure) = request.failure(result) {
             self.failure = Some(failure);
         }
@@ -438,9 +440,9 @@ impl<D: Door> Engine<D> {
     /// pages.
     fn finish(
         &mut self,
-        door: &mut D,
+        transport: &mut T,
         slot: usize,
-        mut request: Active<D>,
+        mut request: Active<T>,
         status: Status,
     ) -> io::Result<()> {
         self.slots.free(slot, std::mem::take(&mut request.slices));
@@ -452,36 +454,36 @@ impl<D: Door> Engine<D> {
         let filled = match request.op {
             Op::Read(_) => {
                 // A failed read may have filled a part of the memory, too.
-                door.filled(&request.payload);
+                transport.filled(&request.payload);
                 u32::try_from(request.done).unwrap_or(u32::MAX)
             }
             _ => 0,
         };
-        self.answer(door, request.ticket, status, filled);
+        self.answer(transport, request.ticket, status, filled);
         // A request that went on in place may have returned pages of an earlier step.
         if (freed || self.memory.counts().in_use == 0)
             && let Some(next) = self.starved.pop_front()
         {
-            self.advance(door, next)?;
+            self.advance(transport, next)?;
         }
         Ok(())
     }
 
     /// Counts and sends an answer.
-    fn answer(&mut self, door: &mut D, ticket: D::Ticket, status: Status, written: u32) {
+    fn answer(&mut self, transport: &mut T, ticket: T::Ticket, status: Status, written: u32) {
         self.counters.requests += 1;
         self.counters.failed += u64::from(status != Status::Ok);
-        door.answer(ticket, status, written);
+        transport.answer(ticket, status, written);
     }
 }
 
-impl<D: Door> ReclaimMemory for Engine<D> {
+impl<T: Transport> ReclaimMemory for Engine<T> {
     fn reclaim_memory(&mut self, event: Micros) {
         self.counters.squeezes += u64::from(self.memory.squeeze(event));
     }
 }
 
-impl<D: Door> Drop for Engine<D> {
+impl<T: Transport> Drop for Engine<T> {
     fn drop(&mut self) {
         // The kernel may still write to pages of the pool and of the guest, so they must stay
         // mapped until all operations are complete.

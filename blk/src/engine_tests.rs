@@ -9,7 +9,7 @@
 use super::*;
 use crate::image::{Location, Spec};
 use crate::knobs::Knob;
-use crate::pool::{MAX_POOL_PAGES, PAGE_BYTES, SHRINK_INTERVAL, WARY};
+use crate::pool::{MAX_POOL_PAGES, PAGE_BYTES, SHRINK_INTERVAL, SQUEEZE_EXTENSION};
 use crate::request::{HostSlice, Range};
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -77,12 +77,12 @@ impl Payload for std::rc::Rc<Buffer> {
 
 /// A transport with a queue of requests and a list of answers.
 #[derive(Debug, Default)]
-struct Desk {
+struct FakeTransport {
     asked: VecDeque<(usize, Op, std::rc::Rc<Buffer>)>,
     answers: Vec<(usize, Status, u32)>,
 }
 
-impl Door for Desk {
+impl Transport for FakeTransport {
     type Ticket = usize;
     type Payload = std::rc::Rc<Buffer>;
 
@@ -143,7 +143,7 @@ fn ask() -> impl Strategy<Value = Ask> {
 }
 
 /// Opens the image `spec` and makes an engine for it.
-fn engine(spec: &Spec, uring: bool) -> Engine<Desk> {
+fn engine(spec: &Spec, uring: bool) -> Engine<FakeTransport> {
     let image = Image::open(spec).unwrap();
     let queue = if uring {
         Queue::new(&image)
@@ -157,7 +157,7 @@ fn engine(spec: &Spec, uring: bool) -> Engine<Desk> {
 fn check(asks: &[Ask], spec: &Spec, uring: bool) {
     let mut engine = engine(spec, uring);
     let mut model = vec![0_u8; DISK];
-    let mut desk = Desk::default();
+    let mut transport = FakeTransport::default();
     for (ticket, ask) in asks.iter().enumerate() {
         let mut expected = None;
         let (op, payload) = match ask {
@@ -211,18 +211,18 @@ fn check(asks: &[Ask], spec: &Spec, uring: bool) {
             Ask::Squeeze => {
                 engine.reclaim_memory(Micros(ticket as u64 + 1));
                 engine.shrink(Micros(ticket as u64 + 1));
-                assert_eq!(engine.pool().kept, 0);
+                assert_eq!(engine.pool().free, 0);
                 continue;
             }
         };
         let payload = std::rc::Rc::new(payload);
-        desk.asked.push_back((ticket, op, payload.clone()));
-        engine.accept(&mut desk).unwrap();
+        transport.asked.push_back((ticket, op, payload.clone()));
+        engine.accept(&mut transport).unwrap();
         // One at a time, because requests that overlap have no defined order.
-        engine.drain(&mut desk).unwrap();
+        engine.drain(&mut transport).unwrap();
         let bytes = expected.as_ref().map_or(0, |bytes| bytes.len() as u32);
         assert_eq!(
-            desk.answers.pop(),
+            transport.answers.pop(),
             Some((ticket, Status::Ok, bytes)),
             "{ask:?}"
         );
@@ -264,20 +264,21 @@ fn requests_that_find_no_page_wait_for_one() {
         .pool()
         .take(MAX_POOL_PAGES - BOUNCE_PAGES)
         .unwrap();
-    let mut desk = Desk::default();
+    let mut transport = FakeTransport::default();
     for ticket in 0..100 {
         let payload = std::rc::Rc::new(Buffer::new(vec![ticket as u8; 256 << 10], false));
-        desk.asked.push_back((
+        transport.asked.push_back((
             ticket,
             Op::Write((ticket % 4) as u64 * (256 << 10)),
             payload,
         ));
     }
-    while engine.accept(&mut desk).unwrap() > 0 {}
-    engine.drain(&mut desk).unwrap();
-    assert_eq!(desk.answers.len(), 100);
+    while engine.accept(&mut transport).unwrap() > 0 {}
+    engine.drain(&mut transport).unwrap();
+    assert_eq!(transport.answers.len(), 100);
     assert!(
-        desk.answers
+        transport
+            .answers
             .iter()
             .all(|(_, status, _)| *status == Status::Ok)
     );
@@ -317,19 +318,20 @@ fn nobody_waits_for_pages_that_are_free() {
         memory: RefCell::new(bytes),
         slices,
     };
-    let mut desk = Desk::default();
+    let mut transport = FakeTransport::default();
     let waits = Buffer::new(vec![0; 4096], false);
     for (ticket, start, buffer) in [(0, 4096, cut), (1, 0, waits)] {
-        desk.asked
+        transport
+            .asked
             .push_back((ticket, Op::Read(start), std::rc::Rc::new(buffer)));
     }
-    engine.accept(&mut desk).unwrap();
+    engine.accept(&mut transport).unwrap();
     assert_eq!(engine.starved.len(), 1);
     engine.memory.pool().put(held);
     for _ in 0..10 {
-        engine.reap(&mut desk).unwrap();
+        engine.reap(&mut transport).unwrap();
     }
-    let statuses: Vec<_> = desk.answers.iter().map(|a| (a.0, a.1)).collect();
+    let statuses: Vec<_> = transport.answers.iter().map(|a| (a.0, a.1)).collect();
     assert_eq!(statuses, [(0, Status::IoError), (1, Status::Ok)]);
 }
 
@@ -345,14 +347,14 @@ fn a_huge_request_is_done_in_bounded_steps() {
         cached: false,
     };
     let mut engine = engine(&spec, false);
-    let mut desk = Desk::default();
+    let mut transport = FakeTransport::default();
     for (ticket, op) in [(0, Op::Write(0)), (1, Op::Read(0))] {
         let bytes = if ticket == 0 { 0x5a } else { 0 };
         let payload = std::rc::Rc::new(Buffer::new(vec![bytes; BYTES], true));
-        desk.asked.push_back((ticket, op, payload.clone()));
-        engine.accept(&mut desk).unwrap();
+        transport.asked.push_back((ticket, op, payload.clone()));
+        engine.accept(&mut transport).unwrap();
         while engine.under_way() > 0 {
-            assert!(engine.reap(&mut desk).unwrap() <= engine.queue.batch());
+            assert!(engine.reap(&mut transport).unwrap() <= engine.queue.batch());
         }
         assert_eq!(
             engine.counters().in_place_bytes,
@@ -364,12 +366,12 @@ fn a_huge_request_is_done_in_bounded_steps() {
     let batch = engine.queue.batch();
     for ticket in 0..batch {
         let payload = std::rc::Rc::new(Buffer::new(vec![1; 1 << 20], false));
-        desk.asked.push_back((ticket, Op::Write(0), payload));
+        transport.asked.push_back((ticket, Op::Write(0), payload));
     }
-    engine.accept(&mut desk).unwrap();
+    engine.accept(&mut transport).unwrap();
     for _ in 0..4 {
         assert_eq!(engine.under_way(), batch);
-        assert_eq!(engine.reap(&mut desk).unwrap(), batch);
+        assert_eq!(engine.reap(&mut transport).unwrap(), batch);
     }
     assert_eq!(engine.under_way(), 0);
 }
@@ -390,17 +392,19 @@ fn a_short_image_is_an_error_and_no_more() {
         .unwrap()
         .set_len(4096)
         .unwrap();
-    let mut desk = Desk::default();
+    let mut transport = FakeTransport::default();
     for (ticket, start) in [(0, 0), (1, 8192)] {
         let payload = std::rc::Rc::new(Buffer::new(vec![0; 4096], true));
-        desk.asked.push_back((ticket, Op::Read(start), payload));
+        transport
+            .asked
+            .push_back((ticket, Op::Read(start), payload));
     }
-    engine.accept(&mut desk).unwrap();
-    engine.drain(&mut desk).unwrap();
+    engine.accept(&mut transport).unwrap();
+    engine.drain(&mut transport).unwrap();
     std::fs::remove_file(&path).unwrap();
-    desk.answers.sort_by_key(|answer| answer.0);
+    transport.answers.sort_by_key(|answer| answer.0);
     assert_eq!(
-        desk.answers,
+        transport.answers,
         [(0, Status::Ok, 4096), (1, Status::IoError, 0)]
     );
 }
@@ -409,16 +413,16 @@ fn a_short_image_is_an_error_and_no_more() {
 fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     let mut engine = engine(&ram(), false);
     engine.memory.knobs().set(Knob::MaxBufferPages, 0).unwrap();
-    let mut desk = Desk::default();
-    let mut write = |engine: &mut Engine<Desk>, now: u64| {
+    let mut transport = FakeTransport::default();
+    let mut write = |engine: &mut Engine<FakeTransport>, now: u64| {
         let payload = std::rc::Rc::new(Buffer::new(vec![1; 2 * PAGE_BYTES], false));
-        desk.asked.push_back((0, Op::Write(0), payload));
-        engine.accept(&mut desk).unwrap();
-        engine.drain(&mut desk).unwrap();
+        transport.asked.push_back((0, Op::Write(0), payload));
+        engine.accept(&mut transport).unwrap();
+        engine.drain(&mut transport).unwrap();
         engine.shrink(Micros(now));
-        engine.pool().kept
+        engine.pool().free
     };
-    let looks = |engine: &mut Engine<Desk>| {
+    let looks = |engine: &mut Engine<FakeTransport>| {
         let mut times = Vec::new();
         while let Some(look) = engine.next_shrink(Micros(times.last().copied().unwrap_or(0))) {
             engine.shrink(look);
@@ -433,7 +437,7 @@ fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     }
     // No more requests come.
     assert_eq!(looks(&mut engine), [4 * interval, 5 * interval]);
-    assert_eq!(engine.pool().kept, 0);
+    assert_eq!(engine.pool().free, 0);
     let event = 6 * interval;
     engine.memory.knobs().set(Knob::MaxBufferPages, 64).unwrap();
     assert_eq!(write(&mut engine, event), 2);
@@ -444,7 +448,7 @@ fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     }
     let after = [event + 4 * interval, event + 5 * interval];
     assert_eq!(looks(&mut engine), after);
-    assert_eq!(engine.pool().kept, 0);
+    assert_eq!(engine.pool().free, 0);
 }
 
 /// After a squeeze a pool keeps only the pages that it uses, so that idle disks do not cause the
@@ -452,14 +456,14 @@ fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
 #[test]
 fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
     let mut engine = engine(&ram(), false);
-    let mut desk = Desk::default();
-    let mut write = |engine: &mut Engine<Desk>, pages: usize, now: u64| {
+    let mut transport = FakeTransport::default();
+    let mut write = |engine: &mut Engine<FakeTransport>, pages: usize, now: u64| {
         let payload = std::rc::Rc::new(Buffer::new(vec![1; pages * PAGE_BYTES], false));
-        desk.asked.push_back((0, Op::Write(0), payload));
-        engine.accept(&mut desk).unwrap();
-        engine.drain(&mut desk).unwrap();
+        transport.asked.push_back((0, Op::Write(0), payload));
+        engine.accept(&mut transport).unwrap();
+        engine.drain(&mut transport).unwrap();
         engine.shrink(Micros(now));
-        engine.pool().kept
+        engine.pool().free
     };
     let interval = SHRINK_INTERVAL.as_micros() as u64;
     let event = 100 * interval;
@@ -476,18 +480,18 @@ fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
             write(&mut engine, 2, now);
         }
     }
-    assert_eq!(engine.pool().kept, 2);
+    assert_eq!(engine.pool().free, 2);
     let look = engine.next_shrink(Micros(now)).unwrap();
     engine.shrink(look);
     let look = engine.next_shrink(look).unwrap_or(look + SHRINK_INTERVAL);
     engine.shrink(look);
-    assert_eq!((engine.pool().kept, engine.next_shrink(look)), (0, None));
+    assert_eq!((engine.pool().free, engine.next_shrink(look)), (0, None));
     // Long after the squeeze, or with squeezing off, the pool keeps idle pages up to its limit
     // again.
-    let calm = squeezed_until + WARY.as_micros() as u64;
-    let keeps = |engine: &mut Engine<Desk>, now: u64| {
+    let calm = squeezed_until + SQUEEZE_EXTENSION.as_micros() as u64;
+    let keeps = |engine: &mut Engine<FakeTransport>, now: u64| {
         (0..4).for_each(|n| engine.shrink(Micros(now + n * interval)));
-        (engine.pool().kept, engine.next_shrink(Micros(now)))
+        (engine.pool().free, engine.next_shrink(Micros(now)))
     };
     assert_eq!(write(&mut engine, 8, calm), 8);
     assert_eq!(keeps(&mut engine, calm), (8, None));
@@ -525,13 +529,13 @@ fn what_the_image_does_not_do_is_told_by_its_reason() {
         let queue = queue(&image);
         let knobs = Arc::new(Knobs::default());
         let mut engine = Engine::new(image, "disk", knobs, queue).unwrap();
-        let mut desk = Desk::default();
+        let mut transport = FakeTransport::default();
         let mut ask = |op: Op| {
             let buffer = std::rc::Rc::new(Buffer::new(vec![1; 4096], false));
-            desk.asked.push_back((0, op, buffer));
-            engine.accept(&mut desk).unwrap();
-            engine.drain(&mut desk).unwrap();
-            let status = desk.answers.pop().unwrap().1;
+            transport.asked.push_back((0, op, buffer));
+            engine.accept(&mut transport).unwrap();
+            engine.drain(&mut transport).unwrap();
+            let status = transport.answers.pop().unwrap().1;
             (
                 status,
                 engine.take_failure().map(|failure| failure.to_string()),
@@ -551,11 +555,11 @@ fn what_the_image_does_not_do_is_told_by_its_reason() {
     let knobs = Arc::new(Knobs::default());
     let mut engine = Engine::new(image, "disk", knobs, Queue::calls()).unwrap();
     ftruncate(&file, 4096).unwrap();
-    let mut desk = Desk::default();
+    let mut transport = FakeTransport::default();
     let buffer = std::rc::Rc::new(Buffer::new(vec![1; 4096], false));
-    desk.asked.push_back((0, Op::Read(65536), buffer));
-    engine.accept(&mut desk).unwrap();
-    engine.drain(&mut desk).unwrap();
+    transport.asked.push_back((0, Op::Read(65536), buffer));
+    engine.accept(&mut transport).unwrap();
+    engine.drain(&mut transport).unwrap();
     let told = engine.take_failure().unwrap().to_string();
     assert!(
         told.contains("65536") && told.contains("ends before"),

@@ -25,8 +25,8 @@ pub enum Knob {
     /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].
     MaxBufferPages,
     /// Milliseconds for which a pressure event sets the maximum number of free pages to 0;
-    /// [`WARY`](crate::pool::WARY) is added. 0 means that pressure events are ignored. At most
-    /// [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
+    /// [`SQUEEZE_EXTENSION`](crate::pool::SQUEEZE_EXTENSION) is added. 0 means that pressure events
+    /// are ignored. At most [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
     /// Maximum number of a Xen front-end's grants that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
     MaxPersistentGrants,
@@ -168,7 +168,8 @@ impl Knobs {
         Ok(())
     }
 
-    /// Returns the set duration of a squeeze, without [`WARY`](crate::pool::WARY).
+    /// Returns the set duration of a squeeze, without
+    /// [`SQUEEZE_EXTENSION`](crate::pool::SQUEEZE_EXTENSION).
     pub fn squeeze_duration(&self) -> Duration {
         Duration::from_millis(self.get(Knob::BufferSqueezeDurationMs).into())
     }

@@ -5,7 +5,7 @@
 //! | state | resident | who may access it |
 //! |---|---|---|
 //! | absent | no | no one: it was never used, or was returned to the system |
-//! | free (`kept` in the code) | yes | no one: it counts against the limit |
+//! | free | yes | no one: it counts against the limit |
 //! | in use | yes | the request that holds its [`Batch`] |
 //!
 //! All pages are absent at first, and the pool grows as requests take pages. The limit for free
@@ -29,7 +29,7 @@ pub const MAX_POOL_PAGES: u32 = 16_384;
 pub const DEFAULT_MAX_BUFFER_PAGES: u32 = 1024;
 
 /// Default value of `buffer_squeeze_duration_ms` (`xen-blkback`'s default): milliseconds for which
-/// a pressure event sets the limit for free pages to 0. [`WARY`] is added.
+/// a pressure event sets the limit for free pages to 0. [`SQUEEZE_EXTENSION`] is added.
 pub const DEFAULT_BUFFER_SQUEEZE_DURATION_MS: u32 = 10;
 
 /// Largest value of `buffer_squeeze_duration_ms`: a minute.
@@ -40,7 +40,7 @@ pub const SHRINK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time for which a squeeze keeps the limit at 0 beyond its set duration. Otherwise the pools of
 /// idle disks would grow to their limits again and cause the next shortage.
-pub const WARY: Duration = Duration::from_secs(10);
+pub const SQUEEZE_EXTENSION: Duration = Duration::from_secs(10);
 
 /// Index of a page in its pool, from 0.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -68,7 +68,7 @@ impl Batch {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Free pages that are resident.
-    pub kept: u32,
+    pub free: u32,
     /// Pages that requests hold.
     pub in_use: u32,
     /// Pages returned to the system since the pool was made.
@@ -78,7 +78,7 @@ pub struct Counts {
 impl Counts {
     /// Returns the number of pages taken from the system since the pool was made.
     pub fn fetched(&self) -> u64 {
-        u64::from(self.kept) + u64::from(self.in_use) + self.released
+        u64::from(self.free) + u64::from(self.in_use) + self.released
     }
 }
 
@@ -87,14 +87,14 @@ impl Counts {
 pub struct Pool<B> {
     backing: B,
     /// Free resident pages, the least recently used first.
-    kept: Vec<PageIndex>,
+    free: Vec<PageIndex>,
     /// Pages that are not resident. Runs are stored with the highest index first, so that pages
     /// taken one after the other tend to be adjacent.
     absent: Vec<PageIndex>,
     in_use: u32,
     released: u64,
     capacity: u32,
-    /// Smallest length of `kept` since the last [`Pool::trim`]: pages that no request needed.
+    /// Smallest length of `free` since the last [`Pool::trim`]: pages that no request needed.
     idle: usize,
 }
 
@@ -103,7 +103,7 @@ impl<B: Backing> Pool<B> {
     pub fn new(backing: B, capacity: u32) -> Self {
         Self {
             backing,
-            kept: Vec::new(),
+            free: Vec::new(),
             absent: (0..capacity).rev().map(PageIndex).collect(),
             in_use: 0,
             released: 0,
@@ -124,11 +124,11 @@ impl<B: Backing> Pool<B> {
             return None;
         }
         let count_usize = count as usize;
-        let kept = self.kept.len() - count_usize.min(self.kept.len());
-        let mut pages = self.kept.split_off(kept);
+        let free = self.free.len() - count_usize.min(self.free.len());
+        let mut pages = self.free.split_off(free);
         let fresh = self.absent.len() - (count_usize - pages.len());
         pages.extend(self.absent.drain(fresh..).rev());
-        self.idle = self.idle.min(self.kept.len());
+        self.idle = self.idle.min(self.free.len());
         self.in_use += count;
         self.check();
         Some(Batch(pages))
@@ -147,14 +147,14 @@ impl<B: Backing> Pool<B> {
             self.in_use
         );
         self.in_use -= count;
-        self.kept.extend(batch.0);
+        self.free.extend(batch.0);
         self.check();
     }
 
     /// Returns the free pages above `limit` to the system, the least recently used first. Returns
     /// the number of pages returned.
     pub fn shrink(&mut self, limit: u32) -> u32 {
-        self.release(self.kept.len().saturating_sub(limit as usize))
+        self.release(self.free.len().saturating_sub(limit as usize))
     }
 
     /// Returns the free pages above `limit` to the system, except those that were in use at some
@@ -162,14 +162,14 @@ impl<B: Backing> Pool<B> {
     /// varies, so no page is returned if fewer than a quarter of the resident pages were idle.
     /// Returns the number of pages returned.
     pub fn trim(&mut self, limit: u32) -> u32 {
-        let excess = self.kept.len().saturating_sub(limit as usize);
-        let resident = self.kept.len() + self.in_use as usize;
+        let excess = self.free.len().saturating_sub(limit as usize);
+        let resident = self.free.len() + self.in_use as usize;
         let released = if self.idle * 4 >= resident {
             self.release(excess.min(self.idle))
         } else {
             0
         };
-        self.idle = self.kept.len();
+        self.idle = self.free.len();
         released
     }
 
@@ -178,14 +178,14 @@ impl<B: Backing> Pool<B> {
         if excess == 0 {
             return 0;
         }
-        let mut going: Vec<_> = self.kept.drain(..excess).collect();
+        let mut going: Vec<_> = self.free.drain(..excess).collect();
         going.sort_unstable();
         for run in going.chunk_by(|a, b| a.0 + 1 == b.0) {
             self.backing
                 .release(run[0], u32::try_from(run.len()).unwrap_or(u32::MAX));
         }
         self.absent.extend(going.into_iter().rev());
-        self.idle = self.idle.min(self.kept.len());
+        self.idle = self.idle.min(self.free.len());
         self.released += excess as u64;
         self.check();
         u32::try_from(excess).unwrap_or(u32::MAX)
@@ -194,7 +194,7 @@ impl<B: Backing> Pool<B> {
     /// Returns the numbers of pages in each state.
     pub fn counts(&self) -> Counts {
         Counts {
-            kept: u32::try_from(self.kept.len()).unwrap_or(u32::MAX),
+            free: u32::try_from(self.free.len()).unwrap_or(u32::MAX),
             in_use: self.in_use,
             released: self.released,
         }
@@ -202,7 +202,7 @@ impl<B: Backing> Pool<B> {
 
     fn check(&self) {
         assert_eq!(
-            self.kept.len() + self.absent.len() + self.in_use as usize,
+            self.free.len() + self.absent.len() + self.in_use as usize,
             self.capacity as usize,
             "a page was lost or doubled"
         );
@@ -214,26 +214,26 @@ impl<B: Backing> Pool<B> {
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Squeeze {
     end: Micros,
-    /// Whether there was an event that [`Self::begins`] has not reported yet.
-    owed: bool,
+    /// Whether there was an event that [`Self::take_event`] has not reported yet.
+    event_pending: bool,
 }
 
 impl Squeeze {
-    /// Starts a squeeze for a pressure event at `event`. It lasts for `duration` and [`WARY`]. A
-    /// later event extends it, and an older one does not shorten it. A `duration` of 0 means that
-    /// squeezing is off, and nothing happens.
+    /// Starts a squeeze for a pressure event at `event`. It lasts for `duration` and
+    /// [`SQUEEZE_EXTENSION`]. A later event extends it, and an older one does not shorten it. A
+    /// `duration` of 0 means that squeezing is off, and nothing happens.
     pub fn begin(&mut self, event: Micros, duration: Duration) {
         if duration.is_zero() {
             return;
         }
-        self.end = self.end.max(event + duration + WARY);
-        self.owed = true;
+        self.end = self.end.max(event + duration + SQUEEZE_EXTENSION);
+        self.event_pending = true;
     }
 
     /// Returns whether a pressure event has occurred since the last call, even if its squeeze has
     /// ended.
-    pub fn begins(&mut self) -> bool {
-        std::mem::take(&mut self.owed)
+    pub fn take_event(&mut self) -> bool {
+        std::mem::take(&mut self.event_pending)
     }
 
     /// Returns whether a squeeze lasts at `now`, so that the limit is 0.

@@ -1,5 +1,5 @@
 //! Block requests in the form that the engine carries out, and the traits of the transport that
-//! they arrive by ([`Door`]).
+//! they arrive by ([`Transport`]).
 
 use std::fmt;
 
@@ -67,16 +67,16 @@ pub type HostSlice = libc::iovec;
 
 /// The direction of a copy.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum CopyDirection {
     /// From guest memory to the back-end.
-    Out,
+    FromGuest,
     /// From the back-end to guest memory.
-    In,
+    ToGuest,
 }
 
 /// One copy between the guest memory of a request and buffers of the back-end.
 #[derive(Debug)]
-pub struct Move<'a, P> {
+pub struct CopyRequest<'a, P> {
     /// The guest memory.
     pub payload: &'a P,
     /// Byte of `payload` at which the copy begins.
@@ -108,17 +108,17 @@ pub trait Payload: Sized {
     /// Fails if a part of the memory is not mapped.
     fn copy_in(&self, at: u64, buffer: &[u8]) -> Result<(), Fault>;
 
-    /// Carries out the copies `moves` of several requests, and sets `done` of each. An
+    /// Carries out `copies`, which belong to several requests, and sets `done` of each. An
     /// implementation whose copy is a system call can combine them into one call.
-    fn copy_all(way: Way, moves: &mut [Move<'_, Self>]) {
-        for each in moves {
+    fn copy_all(direction: CopyDirection, copies: &mut [CopyRequest<'_, Self>]) {
+        for each in copies {
             let mut at = each.at;
             let copied = each.local.iter_mut().try_for_each(|piece| {
                 let from = at;
                 at += piece.len() as u64;
-                match way {
-                    Way::Out => each.payload.copy_out(from, piece),
-                    Way::In => each.payload.copy_in(from, piece),
+                match direction {
+                    CopyDirection::FromGuest => each.payload.copy_out(from, piece),
+                    CopyDirection::ToGuest => each.payload.copy_in(from, piece),
                 }
             });
             each.done = copied.is_ok();
@@ -137,7 +137,7 @@ pub struct Incoming<T, P> {
 }
 
 /// A transport: the source of a disk's requests, and the destination of their answers.
-pub trait Door {
+pub trait Transport {
     /// What the transport needs to answer one request.
     type Ticket: fmt::Debug;
     /// The guest memory of a request.

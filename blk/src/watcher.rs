@@ -5,9 +5,9 @@
 
 use crate::capabilities::keep_capabilities;
 use crate::image::{Location, Spec};
+use crate::messages::print;
 use crate::server::{Disk, Server};
-use crate::words::say;
-use crate::xen::device::{Address, Front, situation};
+use crate::xen::device::{Address, Front, device_states};
 use crate::xen::grants::DomainId;
 use crate::xen::state::{Action, next};
 use crate::xen::store::{Store, StoreError, Transaction, write_all};
@@ -87,7 +87,7 @@ pub fn watch(server: Arc<Server>, name: &str) -> io::Result<()> {
         let images = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
         let run = keep_capabilities(images).map_err(StoreError::from);
         if let Err(error) = run.and_then(|()| watcher.run()) {
-            say(format_args!("no more devices are looked for: {error}"));
+            print(format_args!("no more devices are looked for: {error}"));
         }
     })?;
     Ok(())
@@ -192,7 +192,7 @@ impl<S: Store> Watcher<S> {
             return Ok(false);
         };
         let mode = value("mode")?;
-        if next(situation(&mut self.store, &back, &front)?) == Action::End {
+        if next(device_states(&mut self.store, &back, &front)?) == Action::End {
             return Ok(false);
         }
         let spec = match spec(address.domain, &front, &params, mode.as_deref()) {
@@ -209,7 +209,7 @@ impl<S: Store> Watcher<S> {
         };
         match self.server.serve_xen(&disk, place) {
             Ok(handle) => {
-                say(format_args!(
+                print(format_args!(
                     "{} {params} by {}",
                     disk.name,
                     handle.io_kind()
@@ -235,7 +235,7 @@ impl<S: Store> Watcher<S> {
         if before.and_then(|tried| tried.refused).as_ref() == Some(&why) {
             return Ok(());
         }
-        say(format_args!("{path}: {why}"));
+        print(format_args!("{path}: {why}"));
         write_all(&mut self.store, &path, &[("hotplug-error", why)]).map(|_| ())
     }
 }

@@ -155,15 +155,15 @@ fn segments_that_direct_io_cannot_take_go_through_the_pool() {
     let figures = server.instances()["file"].figures();
     if bounced(&server) == 0 {
         // A file system without direct I/O uses memory at any address.
-        assert_eq!(figures.pool.kept, 0);
+        assert_eq!(figures.pool.free, 0);
         return;
     }
     assert_eq!(bounced(&server), 128 << 10);
-    assert_eq!((figures.pool.in_use, figures.pool.kept), (0, 16));
+    assert_eq!((figures.pool.in_use, figures.pool.free), (0, 16));
     // A squeeze frees all pages, also of an idle instance.
     let now = server.clock().now();
     assert_eq!(server.registry().squeeze("file", now), 1);
-    settle(|| server.instances()["file"].figures().pool.kept == 0);
+    settle(|| server.instances()["file"].figures().pool.free == 0);
     // With a limit of 0 the disk still works.
     server.instances()["file"]
         .knobs()
@@ -171,7 +171,7 @@ fn segments_that_direct_io_cannot_take_go_through_the_pool() {
         .unwrap();
     write_and_read(&mut client, DATA + 3, 0, 1 << 20);
     settle(|| server.instances()["file"].figures().counters.requests == 6);
-    settle(|| server.instances()["file"].figures().pool.kept == 0);
+    settle(|| server.instances()["file"].figures().pool.free == 0);
 }
 
 /// Waits until `condition` holds, which another thread makes true. Fails if it never does.

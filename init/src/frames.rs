@@ -71,7 +71,8 @@ impl Frames {
     /// Returns the first `count` bytes of the frames, [`BYTES`] at most.
     pub(crate) fn bytes(&self, count: usize) -> &[u8] {
         // SAFETY: the memory stays mapped. The host writes to it only between a question and its
-        // answer. `Desk` has the frames behind its lock, so no such slice exists during that time.
+        // answer. `HostPort` has the frames behind its lock, so no such slice exists during that
+        // time.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), count.min(BYTES)) }
     }
 

@@ -8,32 +8,32 @@
 
 mod caches;
 mod control;
-mod desk;
+mod copy;
 mod failure;
 mod frames;
 mod fuse;
+mod host_port;
+mod input_wait;
 mod modules;
+mod oom_watcher;
 mod out;
 mod ports;
 mod program;
-mod relay;
 mod root;
 mod streams;
+mod string_list;
 mod system;
 mod terminal;
-mod typist;
-mod victims;
 mod volumes;
-mod words;
 
-use desk::Desk;
 use ebb_wire::boot;
 use ebb_wire::report::Report;
 use failure::Failure;
+use host_port::HostPort;
+use oom_watcher::OomWatcher;
 use program::Ended;
 use std::convert::Infallible;
 use std::sync::Arc;
-use victims::Victims;
 use volumes::Volumes;
 
 fn main() {
@@ -63,16 +63,19 @@ fn main() {
 /// Mounts the host's file tree and volumes, as the command line asks. Returns the mounted volumes.
 fn see_host(command_line: &str) -> Result<Volumes, Failure> {
     let is_set = |word| boot::value(command_line, word).is_some();
-    let (root, volumes) = (is_set(ebb_wire::root::WORD), is_set(ebb_wire::volume::WORD));
+    let (root, volumes) = (
+        is_set(ebb_wire::root::PARAMETER),
+        is_set(ebb_wire::volume::PARAMETER),
+    );
     if !root && !volumes {
         return Ok(Volumes::default());
     }
-    let desk = Arc::new(Desk::open()?);
+    let host_port = Arc::new(HostPort::open()?);
     if root {
-        root::enter(&desk)?;
+        root::enter(&host_port)?;
     }
     if volumes {
-        Volumes::mount(&desk)
+        Volumes::mount(&host_port)
     } else {
         Ok(Volumes::default())
     }
@@ -93,13 +96,13 @@ fn run() -> Result<Infallible, Failure> {
     if let Some(kills) = system::oom_kills() {
         host.say(Report::OomKills(kills))?;
     }
-    let victims = host.port().and_then(Victims::watch);
+    let oom_watcher = host.port().and_then(OomWatcher::watch);
     let wanted = program::wanted()?;
     match program::run(&mut host, &command_line) {
         Ok(Ended::CannotRun(error)) => host.say(Report::CannotRun(&error.to_string()))?,
         Ok(Ended::Exited { status, written }) => {
-            if let Some(victims) = victims {
-                victims.finish();
+            if let Some(oom_watcher) = oom_watcher {
+                oom_watcher.finish();
             }
             volumes.settle();
             if let Some(Err(failure)) = wanted.map(out::Wanted::send) {

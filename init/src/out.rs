@@ -5,7 +5,7 @@
 
 use crate::failure::Failure;
 use crate::ports;
-use ebb_wire::boot::OUT_WORD;
+use ebb_wire::boot::OUT_COMMAND;
 use ebb_wire::out::{END, NOTES_MAX, Note, PATH_MAX, TEXT_MAX, cost};
 use ebb_wire::port::OUT_NAME;
 use rustix::fs::OFlags;
@@ -81,7 +81,11 @@ impl List {
             return None;
         };
         Some(Self {
-            most: (word == OUT_WORD).then_some(most)?.to_str()?.parse().ok()?,
+            most: (word == OUT_COMMAND)
+                .then_some(most)?
+                .to_str()?
+                .parse()
+                .ok()?,
             paths: paths.iter().map(PathBuf::from).collect(),
         })
     }

@@ -2,12 +2,12 @@
 
 use crate::control::Host;
 use crate::failure::Failure;
+use crate::input_wait;
 use crate::modules;
 use crate::out::Wanted;
 use crate::ports;
 use crate::streams::{Ends, Kind, Streams};
-use crate::typist;
-use crate::words;
+use crate::string_list;
 use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, OUT};
 use ebb_wire::port::{NAMES, STDERR, STDIO};
 use ebb_wire::report::Report;
@@ -43,16 +43,16 @@ pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
     if !Path::new(OUT).exists() {
         return Ok(None);
     }
-    Wanted::new(&words::of(OUT)?).map(Some)
+    Wanted::new(&string_list::read(OUT)?).map(Some)
 }
 
 /// Runs the program until it ends. During that time, copies its streams and handles the host's
 /// requests. Fails if the guest cannot be set up or a stream fails.
 pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure> {
-    let arguments = words::of(ARGUMENTS)?;
-    let environment = words::of(ENVIRONMENT)?;
+    let arguments = string_list::read(ARGUMENTS)?;
+    let environment = string_list::read(ENVIRONMENT)?;
     let typed = boot::is_set(command_line, boot::STDIN, boot::TERMINAL);
-    let size = boot::value(command_line, terminal::WORD).and_then(terminal::Size::parse);
+    let size = boot::value(command_line, terminal::PARAMETER).and_then(terminal::Size::parse);
     let kind = match size {
         Some(size) => Kind::Terminal(size),
         None => Kind::Pipes {
@@ -102,9 +102,9 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
 
     let group = Pid::from_child(&child);
     if let (true, Some(input), Some(port)) = (typed, ends.input(), host.port()) {
-        typist::watch(input, port);
+        input_wait::watch(input, port);
     }
-    let (streams, carried) = ends.carry(stdio, stderr).map_err(setup)?;
+    let (streams, copied) = ends.start_copying(stdio, stderr).map_err(setup)?;
     if let Some(requests) = host.requests() {
         thread::spawn(move || serve(&requests, group, streams));
     }
@@ -116,7 +116,7 @@ pub(crate) fn run(host: &mut Host, command_line: &str) -> Result<Ended, Failure>
     })?;
     // The remaining processes must not keep the outputs open. Fails if there is none.
     let _ = kill_process_group(Pid::INIT, Signal::KILL);
-    let written = carried.finish();
+    let written = copied.finish();
     let written = written.map_err(|error| Failure::new("carry the program's output", error))?;
     Ok(Ended::Exited { status, written })
 }

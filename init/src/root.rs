@@ -1,8 +1,8 @@
 //! The root file system with the host's files: an overlay of the packed files on the host's tree.
 
-use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::fuse::{self, Tree};
+use crate::host_port::HostPort;
 use crate::system::KERNELS_OWN;
 use ebb_wire::boot::HOST_NAME;
 use rustix::mount::{MountFlags, mount, mount_move};
@@ -32,7 +32,7 @@ const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// Makes the overlay of packed files and the host's tree the root of this process and its children.
 /// Fails if a mount fails or the host does not answer.
-pub(crate) fn enter(desk: &Arc<Desk>) -> Result<(), Failure> {
+pub(crate) fn enter(host_port: &Arc<HostPort>) -> Result<(), Failure> {
     for path in [PLACE, UPPER, WORK, LOWER, WHOLE] {
         fs::DirBuilder::new()
             .mode(0o755)
@@ -40,7 +40,7 @@ pub(crate) fn enter(desk: &Arc<Desk>) -> Result<(), Failure> {
             .map_err(|error| Failure::new(format!("make {path}"), error))?;
     }
     move_packed().map_err(|error| Failure::new("set what was packed aside", error))?;
-    let tree = Tree::new(desk.clone())
+    let tree = Tree::new(host_port.clone())
         .map_err(|errno| Failure::new("ask the host for the root", errno))?;
     let flags = MountFlags::RDONLY | MountFlags::NODEV;
     fuse::mount(tree, "fuse.host", b"host", Path::new(LOWER), flags)?;

@@ -1,6 +1,6 @@
 //! The program's streams, and the threads that copy them from and to ebb's ports.
 
-use crate::relay::{Input, Output};
+use crate::copy::{Input, Output};
 use crate::terminal::{Terminal, resize};
 use ebb_wire::port::OutputPort;
 use ebb_wire::terminal::Size;
@@ -103,7 +103,7 @@ impl Ends {
 
     /// Starts the threads that copy the streams from and to ebb's ports. Returns the handles to
     /// control them and to wait for their end. Fails if a descriptor cannot be duplicated.
-    pub(crate) fn carry(self, stdio: File, stderr: File) -> io::Result<(Streams, Carried)> {
+    pub(crate) fn start_copying(self, stdio: File, stderr: File) -> io::Result<(Streams, Copied)> {
         let streams = Streams {
             input: Arc::new(Input::new()?),
             outputs: [Arc::new(Output::new()?), Arc::new(Output::new()?)],
@@ -114,21 +114,21 @@ impl Ends {
                 .transpose()?,
         };
         if let Some(end) = self.input {
-            let (carrier, port) = (Arc::clone(&streams.input), stdio.try_clone()?);
-            thread::spawn(move || carrier.carry(port, end));
+            let (copier, port) = (Arc::clone(&streams.input), stdio.try_clone()?);
+            thread::spawn(move || copier.copy_stream(port, end));
         }
         let mut threads = [None, None];
         let ports = [stdio, stderr];
         let pairs = self.outputs.into_iter().zip(ports).zip(&streams.outputs);
         for (place, ((end, port), output)) in threads.iter_mut().zip(pairs) {
             let output = Arc::clone(output);
-            *place = end.map(|end| thread::spawn(move || output.carry(end, port)));
+            *place = end.map(|end| thread::spawn(move || output.copy_stream(end, port)));
         }
-        let carried = Carried {
+        let copied = Copied {
             threads,
             terminal: self.terminal.map(|own| own.programs),
         };
-        Ok((streams, carried))
+        Ok((streams, copied))
     }
 }
 
@@ -166,14 +166,14 @@ impl Streams {
 
 /// The threads that copy the outputs.
 #[derive(Debug)]
-pub(crate) struct Carried {
+pub(crate) struct Copied {
     threads: [Option<JoinHandle<io::Result<u64>>>; 2],
     /// The program's side of its terminal. It stays open while the program runs, so that the
     /// program may close and open it again.
     terminal: Option<OwnedFd>,
 }
 
-impl Carried {
+impl Copied {
     /// Waits until no process writes any more. Returns the numbers of bytes written to stdout and
     /// stderr. Fails if a port failed.
     pub(crate) fn finish(self) -> io::Result<[u64; 2]> {

@@ -1,10 +1,10 @@
 //! The host's folders that programs write (`--volume`).
 
 use crate::caches::Caches;
-use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::fuse::{self, Folder};
-use crate::words;
+use crate::host_port::HostPort;
+use crate::string_list;
 use ebb_wire::volume::LIST;
 use rustix::mount::MountFlags;
 use rustix::time::{ClockId, Timespec, clock_settime};
@@ -21,8 +21,8 @@ pub(crate) struct Volumes(Vec<PathBuf>);
 impl Volumes {
     /// Mounts the volumes of ebb's list, and sets the clock to the host's time. Fails if one cannot
     /// be mounted.
-    pub(crate) fn mount(desk: &Arc<Desk>) -> Result<Self, Failure> {
-        let words = words::of(LIST)?;
+    pub(crate) fn mount(host_port: &Arc<HostPort>) -> Result<Self, Failure> {
+        let words = string_list::read(LIST)?;
         let caches = Arc::new(Caches::start()?);
         let mut points = Vec::new();
         for volume in words.chunks_exact(3) {
@@ -34,8 +34,9 @@ impl Volumes {
                 Failure::new(format!("have a volume at {}", point.display()), error)
             };
             fs::create_dir_all(&point).map_err(failed)?;
-            let (folder, time) = Folder::new(desk.clone(), points.len() as u64, caches.clone())
-                .map_err(|errno| failed(errno.into()))?;
+            let (folder, time) =
+                Folder::new(host_port.clone(), points.len() as u64, caches.clone())
+                    .map_err(|errno| failed(errno.into()))?;
             if points.is_empty() {
                 set_clock(time)?;
             }

@@ -1,56 +1,56 @@
 //! Who may know whom, in the three crates of the kernel: ARCHITECTURE.md draws it.
 
-use ebb_layers::{Exception, House};
+use ebb_layers::{Exception, LayerRules};
 
 /// Checks a crate; the workspace is above the kernel's folder.
-fn check(house: House<'_>) {
-    house.assert(env!("CARGO_MANIFEST_DIR"));
+fn check(rules: LayerRules<'_>) {
+    rules.assert(env!("CARGO_MANIFEST_DIR"));
 }
 
 #[test]
 fn the_upper_half_points_down() {
-    check(House {
+    check(LayerRules {
         root: "kernel/src/main.rs",
-        floors: &[
+        layers: &[
             "main.rs", "syscall/", "procfs/", "process/", "fs/", "drivers/", "vm/",
         ],
         exceptions: &[
-            Exception::Knot {
+            Exception::Cycles {
                 folder: "process/",
                 why: "a task takes signals, a signal wakes and ends tasks, a timer sends signals",
             },
-            Exception::Knot {
+            Exception::Cycles {
                 folder: "vm/",
                 why: "the methods of page tables and address spaces stand in a file a subject",
             },
-            Exception::Knot {
+            Exception::Cycles {
                 folder: "fs/tmpfs/",
                 why: "a directory has nodes, and a node may be a directory",
             },
-            Exception::Knot {
+            Exception::Cycles {
                 folder: "fs/hostfs/",
                 why: "a file has pages, and pages are written to their file",
             },
-            Exception::Knot {
+            Exception::Cycles {
                 folder: "drivers/disk/",
                 why: "a disk has a queue, and the queue ends its requests",
             },
-            Exception::Arrow {
+            Exception::Import {
                 from: "fs/node.rs",
                 to: "fs/file.rs",
                 why: "a node is opened as a file, and a directory's file lists nodes",
             },
-            Exception::Arrow {
+            Exception::Import {
                 from: "fs/file.rs",
                 to: "fs/locks/mod.rs",
                 why: "an open file's locks end with it",
             },
-            Exception::Arrow {
+            Exception::Import {
                 from: "fs/table.rs",
                 to: "fs/locks/mod.rs",
                 why: "a process's locks on a file end when it closes the file",
             },
-            Exception::Arrow {
+            Exception::Import {
                 from: "drivers/port.rs",
                 to: "drivers/control.rs",
                 why: "a port that is flushed at the VM's end has no thread that hears of its window",
@@ -61,15 +61,15 @@ fn the_upper_half_points_down() {
 
 #[test]
 fn the_machine_points_down() {
-    check(House {
+    check(LayerRules {
         root: "kernel/machine/src/lib.rs",
-        floors: &["lib.rs", "sync.rs", "sched/", "memory/", "arch/"],
+        layers: &["lib.rs", "sync.rs", "sched/", "memory/", "arch/"],
         exceptions: &[
-            Exception::Knot {
+            Exception::Cycles {
                 folder: "sched/",
                 why: "a switch balances, what is balanced is switched to",
             },
-            Exception::Knot {
+            Exception::Cycles {
                 folder: "arch/",
                 why: "a machine's clock, interrupts, console and panics serve each other",
             },
@@ -79,9 +79,9 @@ fn the_machine_points_down() {
 
 #[test]
 fn the_logic_points_down() {
-    check(House {
+    check(LayerRules {
         root: "kernel/logic/src/lib.rs",
-        floors: &[
+        layers: &[
             "lib.rs",
             "core_file.rs ptrace.rs seccomp.rs vdso.rs",
             "bpf.rs by_name.rs carry.rs core_name.rs credentials/ disk/ elf.rs events.rs heap.rs ipc_ids.rs list.rs locks/ log_ring.rs members.rs mount_options.rs nests.rs newc.rs numbers.rs path.rs \

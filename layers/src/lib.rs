@@ -3,14 +3,14 @@
 //!
 //! The names in this crate:
 //!
-//! | name              | meaning                                                           |
-//! |-------------------|-------------------------------------------------------------------|
-//! | [`House`]         | the order for one crate: root file, layers, exceptions            |
-//! | [`House::floors`] | the layers, from the top down                                     |
-//! | room              | a unit of a layer: a file (`run.rs`) or a whole folder (`guest/`) |
-//! | [`Arrow`]         | an import: one file uses a definition of another file             |
+//! | name                   | meaning                                                           |
+//! |------------------------|-------------------------------------------------------------------|
+//! | [`LayerRules`]         | the order for one crate: root file, layers, exceptions            |
+//! | [`LayerRules::layers`] | the layers, from the top down                                     |
+//! | unit                   | a part of a layer: a file (`run.rs`) or a whole folder (`guest/`) |
+//! | [`Import`]             | an import: one file uses a definition of another file             |
 //!
-//! [`House::check`] returns the violations:
+//! [`LayerRules::check`] returns the violations:
 //!
 //! - an import that goes to a higher layer, or to another unit of the same layer;
 //! - an import cycle between the files and folders of one folder;
@@ -21,16 +21,16 @@
 //! seen: methods that are called without an import of their type, paths within strings, and names
 //! that a macro of another crate generates.
 
-mod arrow;
-mod circle;
-mod house;
+mod cycle;
+mod import;
 mod module;
 mod read;
 mod resolve;
+mod rules;
 mod scan;
 mod token;
 
-pub use arrow::Arrow;
-pub use house::{Exception, House};
+pub use import::Import;
 pub use module::Tree;
 pub use read::TreeError;
+pub use rules::{Exception, LayerRules};

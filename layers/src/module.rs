@@ -14,7 +14,7 @@ pub(crate) struct Module {
     pub(crate) file: FileId,
     pub(crate) parent: Option<Id>,
     pub(crate) children: BTreeMap<String, Id>,
-    pub(crate) imports: Vec<Import>,
+    pub(crate) use_items: Vec<UseItem>,
     /// Names of the items that the module defines.
     pub(crate) items: BTreeSet<String>,
     /// Paths in the module's code with at least two segments.
@@ -27,7 +27,7 @@ pub(crate) struct Module {
 
 /// A name that a `use` item brings into a module.
 #[derive(Debug)]
-pub(crate) struct Import {
+pub(crate) struct UseItem {
     /// The name in this module. `*` stands for a glob import, `_` for an unnamed one.
     pub(crate) name: String,
     pub(crate) path: Vec<String>,

@@ -1,6 +1,6 @@
 //! Resolves a path through modules, imports and re-exports to the file that defines its name.
 
-use crate::module::{FileId, Id, Import, Module, Tree};
+use crate::module::{FileId, Id, Module, Tree, UseItem};
 
 /// The longest chain of imports to follow. A crate that compiles has no cycle of them.
 const MAX_STEPS: usize = 32;
@@ -62,11 +62,14 @@ impl Tree {
         if child.is_some() && !is_last {
             return child;
         }
-        let imports = here.imports.iter().filter(|import| import.name == name);
+        let use_items = here
+            .use_items
+            .iter()
+            .filter(|use_item| use_item.name == name);
         // An import of a name by itself (`use name;`) resolves to nothing.
-        let imported = imports
-            .filter(|import| import.path != [name])
-            .find_map(|import| self.follow(module, &import.path, steps));
+        let imported = use_items
+            .filter(|use_item| use_item.path != [name])
+            .find_map(|use_item| self.follow(module, &use_item.path, steps));
         let own = || here.items.contains(name).then_some(Target::Item(here.file));
         imported
             .or(child)
@@ -77,19 +80,19 @@ impl Tree {
     /// Returns the target of `name` through a `use …::*` in `module`, or `None`.
     fn globbed(&self, module: Id, name: &str, is_last: bool, steps: usize) -> Option<Target> {
         let globs = self.modules[module]
-            .imports
+            .use_items
             .iter()
-            .filter(|import| import.name == "*");
+            .filter(|use_item| use_item.name == "*");
         globs
-            .filter_map(|import| self.glob_of(module, import, steps))
+            .filter_map(|use_item| self.glob_of(module, use_item, steps))
             .filter(|&source| source != module)
             .find_map(|source| self.named(source, name, is_last, steps.checked_sub(1)?))
     }
 
     /// Returns the module that a glob import names. Returns `None` if it does not name one of this
     /// crate.
-    fn glob_of(&self, module: Id, import: &Import, steps: usize) -> Option<Id> {
-        match self.follow(module, &import.path, steps)? {
+    fn glob_of(&self, module: Id, use_item: &UseItem, steps: usize) -> Option<Id> {
+        match self.follow(module, &use_item.path, steps)? {
             Target::Module(source) => Some(source),
             Target::Item(_) => None,
         }

@@ -1,6 +1,6 @@
 //! Scans one file for its modules, imports, items and uses.
 
-use crate::module::{Declared, Id, Import, Mention, Tree};
+use crate::module::{Declared, Id, Mention, Tree, UseItem};
 use crate::token::{Placed, Token, tokens};
 
 /// Keywords that begin an item or a `let`. Anything else after `#[cfg(test)]` is a field, a match
@@ -359,8 +359,8 @@ impl Scanner<'_> {
         self.branch(at, end, &[], &mut found);
         let module = self.module();
         self.tree.modules[module]
-            .imports
-            .extend(found.into_iter().map(|(name, path, line)| Import {
+            .use_items
+            .extend(found.into_iter().map(|(name, path, line)| UseItem {
                 name,
                 path,
                 is_public,
@@ -465,8 +465,8 @@ mod tests {
     }
 
     fn imports(text: &str) -> Vec<String> {
-        let join = |import: &Import| format!("{}={}", import.name, import.path.join("::"));
-        root(text).imports.iter().map(join).collect()
+        let join = |import: &UseItem| format!("{}={}", import.name, import.path.join("::"));
+        root(text).use_items.iter().map(join).collect()
     }
 
     fn paths(text: &str) -> Vec<String> {

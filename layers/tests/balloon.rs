@@ -1,12 +1,12 @@
 //! The layers of the balloon driver's files, from the top down.
 
-use ebb_layers::House;
+use ebb_layers::LayerRules;
 
 #[test]
 fn order() {
-    House {
+    LayerRules {
         root: "balloon/src/lib.rs",
-        floors: &[
+        layers: &[
             "lib.rs",
             // The operations of the driver.
             "inflate.rs reporting.rs",

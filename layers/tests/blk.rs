@@ -1,12 +1,12 @@
 //! The layers of the block back-end's files and folders, from the top down.
 
-use ebb_layers::House;
+use ebb_layers::LayerRules;
 
 #[test]
 fn order() {
-    House {
+    LayerRules {
         root: "blk/src/lib.rs",
-        floors: &[
+        layers: &[
             "lib.rs",
             // The interfaces by which disks are requested.
             "control.rs watcher.rs",
@@ -19,7 +19,7 @@ fn order() {
             "engine/",
             "io/ pressure/ arena.rs",
             // Plain values, and files that need only them.
-            "knobs.rs words.rs image.rs capabilities.rs",
+            "knobs.rs messages.rs image.rs capabilities.rs",
             "pool.rs failure.rs request.rs",
             "time.rs",
         ],

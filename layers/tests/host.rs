@@ -1,12 +1,12 @@
 //! The layers of the command's files and folders, from the top down.
 
-use ebb_layers::House;
+use ebb_layers::LayerRules;
 
 #[test]
 fn order() {
-    House {
+    LayerRules {
         root: "host/src/lib.rs",
-        floors: &[
+        layers: &[
             "lib.rs",
             "hints.rs",
             "cli.rs",

@@ -1,12 +1,12 @@
 //! The layers of crates with few files, from the top down.
 
-use ebb_layers::House;
+use ebb_layers::LayerRules;
 
-fn check(root: &str, floors: &[&str]) {
+fn check(root: &str, layers: &[&str]) {
     let exceptions = &[];
-    House {
+    LayerRules {
         root,
-        floors,
+        layers,
         exceptions,
     }
     .assert(env!("CARGO_MANIFEST_DIR"));
@@ -18,10 +18,10 @@ fn init() {
         "init/src/main.rs",
         &[
             "main.rs",
-            "program.rs victims.rs root.rs volumes.rs",
-            "typist.rs streams.rs fuse/",
-            "control.rs relay.rs terminal.rs out.rs desk.rs",
-            "ports.rs modules.rs system.rs frames.rs words.rs caches.rs",
+            "program.rs oom_watcher.rs root.rs volumes.rs",
+            "input_wait.rs streams.rs fuse/",
+            "control.rs copy.rs terminal.rs out.rs host_port.rs",
+            "ports.rs modules.rs system.rs frames.rs string_list.rs caches.rs",
             "failure.rs",
         ],
     );
@@ -45,8 +45,8 @@ fn layers() {
         "layers/src/lib.rs",
         &[
             "lib.rs",
-            "house.rs",
-            "arrow.rs circle.rs read.rs",
+            "rules.rs",
+            "import.rs cycle.rs read.rs",
             "resolve.rs scan.rs",
             "module.rs token.rs",
         ],

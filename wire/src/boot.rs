@@ -50,7 +50,7 @@ pub const ENVIRONMENT: &str = "/.ebb/env";
 pub const OUT: &str = "/.ebb/out";
 /// The first argument of that command. The size limit in bytes ([`crate::out::cost`]) and the paths
 /// follow.
-pub const OUT_WORD: &str = "out";
+pub const OUT_COMMAND: &str = "out";
 /// The executable of the first process of Linux guests.
 pub const INIT: &str = "/.ebb/init";
 /// The folder of kernel modules that the first process loads, in the order of their names.

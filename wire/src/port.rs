@@ -23,7 +23,7 @@ pub const NAMES: [&str; PORTS] = ["ebb.stdio", "ebb.stderr", "ebb.control"];
 /// The bytes that Ebb's kernel writes to the control port to wake the host, in the mode in which
 /// the host takes free memory itself: memory has become free while the host was marked as asleep.
 /// The host ignores the contents.
-pub const DOORBELL: &[u8] = b"free\n";
+pub const WAKE_BYTES: &[u8] = b"free\n";
 
 /// The number of bytes that the guest may send on an output port before the host's first
 /// [`Request::Window`](crate::request::Request::Window).

@@ -10,10 +10,10 @@
 //! Only one question is in flight at a time. Numbers are little-endian.
 
 /// The kernel parameter whose value is the number of the tree's port.
-pub const WORD: &str = "ebb.root";
+pub const PARAMETER: &str = "ebb.root";
 /// The kernel parameter, with any value, that makes the tree's `/tmp` the lower layer of the
 /// guest's own `/tmp`.
-pub const WORD_FOR_TMP: &str = "ebb.root_tmp";
+pub const TMP_PARAMETER: &str = "ebb.root_tmp";
 /// The file of the initramfs with the path of the program's working folder.
 pub const FOLDER: &str = "/.ebb/cwd";
 
@@ -27,8 +27,9 @@ pub const QUESTION_MAX: usize = QUESTION_HEADER + PATH_MAX + FRAMES_MAX * 8 + 51
 pub const ANSWER_MAX: usize = 32 << 10;
 /// Size of a frame in bytes.
 pub const FRAME: usize = 4096;
-/// The largest size in bytes of the list of sibling folders in one question ([`Question::beside`]).
-pub const BESIDE_MAX: usize = FRAMES_MAX * 8;
+/// The largest size in bytes of the list of sibling folders in one question
+/// ([`Question::siblings`]).
+pub const SIBLINGS_MAX: usize = FRAMES_MAX * 8;
 /// The largest length of a name in bytes.
 pub const NAME_MAX: usize = 255;
 
@@ -39,26 +40,26 @@ const ENTRY_HEADER: usize = 4 + 48;
 /// The kind of a question.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Ask {
-    /// Asks for the [`Facts`] of the file at the path, without following a symbolic link at its
-    /// end.
-    Look = 1,
-    /// Asks for the [`Facts`] of the file at the path, following a symbolic link at its end.
+pub enum Opcode {
+    /// Asks for the [`Attributes`] of the file at the path, without following a symbolic link at
+    /// its end.
+    Lookup = 1,
+    /// Asks for the [`Attributes`] of the file at the path, following a symbolic link at its end.
     Follow = 2,
-    /// Asks for the entries of a folder with their [`Facts`], from the index `from` on. The answer
-    /// begins with the index to continue from, or 0 at the end. After the end, it also has all
-    /// entries of the sibling folders `beside`, each behind a heading, as far as the answer has
-    /// space.
+    /// Asks for the entries of a folder with their [`Attributes`], from the index `from` on. The
+    /// answer begins with the index to continue from, or 0 at the end. After the end, it also has
+    /// all entries of the sibling folders `siblings`, each behind a heading, as far as the answer
+    /// has space.
     List = 3,
     /// Asks the host to read bytes of a file into frames of the guest. The answer is their number.
     Read = 4,
 }
 
-impl Ask {
+impl Opcode {
     fn from_number(number: u8) -> Option<Self> {
-        [Self::Look, Self::Follow, Self::List, Self::Read]
+        [Self::Lookup, Self::Follow, Self::List, Self::Read]
             .into_iter()
-            .find(|ask| *ask as u8 == number)
+            .find(|opcode| *opcode as u8 == number)
     }
 }
 
@@ -66,22 +67,22 @@ impl Ask {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// The kind of the question.
-    pub ask: Ask,
+    pub opcode: Opcode,
     /// The path from the tree's root, without a leading slash. Empty for the root itself.
     pub path: &'a [u8],
     /// The index of the first entry to list, or the offset of the first byte to read.
     pub from: u64,
-    /// The version of the file to read ([`Facts::version`]).
+    /// The version of the file to read ([`Attributes::version`]).
     pub version: u64,
     /// Guest-physical addresses of the frames to read into.
     pub frames: Frames<'a>,
     /// Names of sibling folders of the one to list, in the same parent folder. The host may add
     /// their entries to the answer.
-    pub beside: Names<'a>,
+    pub siblings: Names<'a>,
 }
 
-/// A list of names of entries of one folder, at most [`BESIDE_MAX`] bytes in all. Each name follows
-/// a byte with its length.
+/// A list of names of entries of one folder, at most [`SIBLINGS_MAX`] bytes in all. Each name
+/// follows a byte with its length.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names<'a>(&'a [u8]);
 
@@ -146,7 +147,7 @@ impl Frames<'_> {
     pub fn get(&self, index: usize) -> Option<u64> {
         match self {
             Self::Addresses(addresses) => addresses.get(index).copied(),
-            Self::Sent(bytes) => number(bytes, index * 8),
+            Self::Sent(bytes) => u64_at(bytes, index * 8),
         }
     }
 
@@ -158,7 +159,7 @@ impl Frames<'_> {
 
 /// The attributes of a file.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct Attributes {
     /// File type and permissions, as in `st_mode`.
     pub mode: u32,
     /// User ID of the owner.
@@ -178,13 +179,13 @@ pub struct Facts {
 }
 
 /// An entry of a listing. An entry with an empty name is a heading: its target is the name of a
-/// sibling folder ([`Question::beside`]), and all entries of that folder follow.
+/// sibling folder ([`Question::siblings`]), and all entries of that folder follow.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The entry's name in its folder.
     pub name: &'a [u8],
     /// The entry's attributes.
-    pub facts: Facts,
+    pub attributes: Attributes,
     /// The target of a symbolic link.
     pub target: &'a [u8],
 }
@@ -206,19 +207,19 @@ impl Writer<'_> {
 }
 
 /// Reads the 64-bit number at offset `at`. Returns `None` if `bytes` is too short.
-pub(crate) fn number(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(8)?)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// Reads the 32-bit number at offset `at`. Returns `None` if `bytes` is too short.
-pub(crate) fn half(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// Reads the 16-bit number at offset `at`. Returns `None` if `bytes` is too short.
-pub(crate) fn quarter(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     let bytes = bytes.get(at..at.checked_add(2)?)?;
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
@@ -233,15 +234,17 @@ impl<'a> Question<'a> {
     /// Writes the question into `buffer` and returns its length in bytes. Returns `None` if a part
     /// exceeds its limit or the buffer is too small.
     pub fn write(&self, buffer: &mut [u8]) -> Option<usize> {
-        let beside = self.beside.0;
-        if self.path.len() > PATH_MAX || self.frames.len() > FRAMES_MAX || beside.len() > BESIDE_MAX
+        let siblings = self.siblings.0;
+        if self.path.len() > PATH_MAX
+            || self.frames.len() > FRAMES_MAX
+            || siblings.len() > SIBLINGS_MAX
         {
             return None;
         }
-        let length = QUESTION_HEADER + self.path.len() + self.frames.len() * 8 + beside.len();
+        let length = QUESTION_HEADER + self.path.len() + self.frames.len() * 8 + siblings.len();
         let mut to = Writer { buffer, len: 0 };
         to.put(&u32::try_from(length).ok()?.to_le_bytes())?;
-        to.put(&[self.ask as u8, 0])?;
+        to.put(&[self.opcode as u8, 0])?;
         to.put(&u16::try_from(self.path.len()).ok()?.to_le_bytes())?;
         to.put(&self.from.to_le_bytes())?;
         to.put(&self.version.to_le_bytes())?;
@@ -250,40 +253,40 @@ impl<'a> Question<'a> {
         for index in 0..self.frames.len() {
             to.put(&self.frames.get(index)?.to_le_bytes())?;
         }
-        to.put(beside)?;
+        to.put(siblings)?;
         Some(to.len)
     }
 
     /// Reads a question that [`write`](Self::write) has written. Returns `None` if the bytes are
     /// not a valid question.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        if bytes.len() > QUESTION_MAX || half(bytes, 0)? as usize != bytes.len() {
+        if bytes.len() > QUESTION_MAX || u32_at(bytes, 0)? as usize != bytes.len() {
             return None;
         }
-        let ask = Ask::from_number(*bytes.get(4)?)?;
-        let path_end = QUESTION_HEADER + usize::from(quarter(bytes, 6)?);
-        let frames = usize::try_from(number(bytes, 24)?).ok()?;
+        let opcode = Opcode::from_number(*bytes.get(4)?)?;
+        let path_end = QUESTION_HEADER + usize::from(u16_at(bytes, 6)?);
+        let frames = usize::try_from(u64_at(bytes, 24)?).ok()?;
         let path = bytes.get(QUESTION_HEADER..path_end)?;
-        let (sent, beside) = bytes
+        let (sent, siblings) = bytes
             .get(path_end..)?
             .split_at_checked(frames.checked_mul(8)?)?;
-        let beside = Names(beside);
+        let siblings = Names(siblings);
         let fits = path.len() <= PATH_MAX
             && frames <= FRAMES_MAX
-            && beside.0.len() <= BESIDE_MAX
-            && beside.is_whole();
+            && siblings.0.len() <= SIBLINGS_MAX
+            && siblings.is_whole();
         fits.then_some(Self {
-            ask,
+            opcode,
             path,
-            from: number(bytes, 8)?,
-            version: number(bytes, 16)?,
+            from: u64_at(bytes, 8)?,
+            version: u64_at(bytes, 16)?,
             frames: Frames::Sent(sent),
-            beside,
+            siblings,
         })
     }
 }
 
-impl Facts {
+impl Attributes {
     /// Appends the attributes in their encoded form of 48 bytes. Returns `None` if there is no
     /// space.
     fn write(&self, to: &mut Writer<'_>) -> Option<()> {
@@ -300,14 +303,14 @@ impl Facts {
     /// Decodes the attributes at the start of `bytes`. Returns `None` if `bytes` is too short.
     fn read(bytes: &[u8]) -> Option<Self> {
         Some(Self {
-            mode: half(bytes, 0)?,
-            uid: half(bytes, 4)?,
-            gid: half(bytes, 8)?,
-            device: number(bytes, 12)?,
-            size: number(bytes, 20)?,
-            seconds: number(bytes, 28)?.cast_signed(),
-            nanos: half(bytes, 36)?,
-            version: number(bytes, 40)?,
+            mode: u32_at(bytes, 0)?,
+            uid: u32_at(bytes, 4)?,
+            gid: u32_at(bytes, 8)?,
+            device: u64_at(bytes, 12)?,
+            size: u64_at(bytes, 20)?,
+            seconds: u64_at(bytes, 28)?.cast_signed(),
+            nanos: u32_at(bytes, 36)?,
+            version: u64_at(bytes, 40)?,
         })
     }
 }
@@ -319,13 +322,13 @@ pub struct Answer<'a> {
     len: usize,
 }
 
-/// A position in an answer, for [`Answer::back_to`].
+/// A position in an answer, for [`Answer::truncate`].
 #[derive(Copy, Clone, Debug)]
-pub struct Mark(usize);
+pub struct Position(usize);
 
-/// The position of a number that is filled in later by [`Answer::put`].
+/// The position of a number that is filled in later by [`Answer::fill`].
 #[derive(Copy, Clone, Debug)]
-pub struct Later(usize);
+pub struct Placeholder(usize);
 
 impl<'a> Answer<'a> {
     /// Begins an empty answer in `buffer`.
@@ -349,7 +352,7 @@ impl<'a> Answer<'a> {
         let written = (|| {
             to.put(&u16::try_from(entry.name.len()).ok()?.to_le_bytes())?;
             to.put(&u16::try_from(entry.target.len()).ok()?.to_le_bytes())?;
-            entry.facts.write(&mut to)?;
+            entry.attributes.write(&mut to)?;
             to.put(entry.name)?;
             to.put(entry.target)
         })();
@@ -364,7 +367,7 @@ impl<'a> Answer<'a> {
     pub fn heading(&mut self, name: &[u8]) -> bool {
         self.entry(&Entry {
             name: b"",
-            facts: Facts::default(),
+            attributes: Attributes::default(),
             target: name,
         })
     }
@@ -376,25 +379,25 @@ impl<'a> Answer<'a> {
     }
 
     /// Returns the current end of the answer.
-    pub fn mark(&self) -> Mark {
-        Mark(self.len)
+    pub fn position(&self) -> Position {
+        Position(self.len)
     }
 
-    /// Removes everything that was appended after `mark`.
-    pub fn back_to(&mut self, mark: Mark) {
-        self.len = self.len.min(mark.0);
+    /// Removes everything that was appended after `position`.
+    pub fn truncate(&mut self, position: Position) {
+        self.len = self.len.min(position.0);
     }
 
-    /// Appends a number with the value 0, which [`Self::put`] can set later.
-    pub fn later(&mut self) -> Later {
+    /// Appends a number with the value 0, which [`Self::fill`] can set later.
+    pub fn placeholder(&mut self) -> Placeholder {
         let at = self.len;
         self.number(0);
-        Later(at)
+        Placeholder(at)
     }
 
-    /// Sets the number that [`Self::later`] has appended.
-    pub fn put(&mut self, later: Later, number: u64) {
-        if let Some(bytes) = self.buffer.get_mut(later.0..later.0 + 8) {
+    /// Sets the number that [`Self::placeholder`] has appended.
+    pub fn fill(&mut self, placeholder: Placeholder, number: u64) {
+        if let Some(bytes) = self.buffer.get_mut(placeholder.0..placeholder.0 + 8) {
             bytes.copy_from_slice(&number.to_le_bytes());
         }
     }
@@ -424,31 +427,31 @@ impl<'a> Answer<'a> {
 /// Splits an answer into its status and the bytes after it. Returns `None` if the length does not
 /// match.
 pub fn answer(bytes: &[u8]) -> Option<(u32, &[u8])> {
-    if half(bytes, 0)? as usize != bytes.len() {
+    if u32_at(bytes, 0)? as usize != bytes.len() {
         return None;
     }
-    Some((half(bytes, 4)?, bytes.get(ANSWER_HEADER..)?))
+    Some((u32_at(bytes, 4)?, bytes.get(ANSWER_HEADER..)?))
 }
 
 /// Splits off the number at the start of an answer's contents. Returns `None` if there are fewer
 /// than 8 bytes.
 pub fn leading_number(rest: &[u8]) -> Option<(u64, &[u8])> {
-    Some((number(rest, 0)?, rest.get(8..)?))
+    Some((u64_at(rest, 0)?, rest.get(8..)?))
 }
 
 /// Returns the entries in an answer's contents. Ends at the first incomplete one.
 pub fn entries(rest: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     let mut rest = rest;
     core::iter::from_fn(move || {
-        let (name, target) = (quarter(rest, 0)?.into(), usize::from(quarter(rest, 2)?));
-        let facts = Facts::read(rest.get(4..)?)?;
+        let (name, target) = (u16_at(rest, 0)?.into(), usize::from(u16_at(rest, 2)?));
+        let attributes = Attributes::read(rest.get(4..)?)?;
         let after = rest.get(ENTRY_HEADER..)?;
         let (name, after) = after.split_at_checked(name)?;
         let (target, after) = after.split_at_checked(target)?;
         rest = after;
         Some(Entry {
             name,
-            facts,
+            attributes,
             target,
         })
     })
@@ -459,7 +462,7 @@ mod tests {
     use super::*;
     use std::{vec, vec::Vec};
 
-    const FACTS_OF_ONE: Facts = Facts {
+    const ATTRIBUTES_OF_ONE: Attributes = Attributes {
         mode: 0o100_644,
         uid: 1,
         gid: 2,
@@ -474,27 +477,27 @@ mod tests {
     fn questions_are_read_as_they_are_written() {
         let addresses = [0x1000, u64::MAX - 4095];
         let question = Question {
-            ask: Ask::Read,
+            opcode: Opcode::Read,
             path: b"usr/lib/x",
             from: 8192,
             version: 77,
             frames: Frames::Addresses(&addresses),
-            beside: Names::new(b"\x03abc\x01d"),
+            siblings: Names::new(b"\x03abc\x01d"),
         };
         let mut buffer = [0; QUESTION_MAX];
         let len = question.write(&mut buffer).unwrap();
         assert_eq!(length(buffer[..4].try_into().unwrap()), len);
         let read = Question::read(&buffer[..len]).unwrap();
         assert_eq!(
-            (read.ask, read.path, read.from, read.version),
-            (Ask::Read, question.path, 8192, 77)
+            (read.opcode, read.path, read.from, read.version),
+            (Opcode::Read, question.path, 8192, 77)
         );
         assert_eq!(
             (0..3).map(|i| read.frames.get(i)).collect::<Vec<_>>(),
             [Some(addresses[0]), Some(addresses[1]), None]
         );
-        let beside: Vec<_> = read.beside.iter().collect();
-        assert_eq!(beside, [&b"abc"[..], b"d"]);
+        let siblings: Vec<_> = read.siblings.iter().collect();
+        assert_eq!(siblings, [&b"abc"[..], b"d"]);
         for len in 0..len {
             assert_eq!(Question::read(&buffer[..len]), None, "{len} bytes");
         }
@@ -507,7 +510,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        let mut buffer = [0xff; BESIDE_MAX];
+        let mut buffer = [0xff; SIBLINGS_MAX];
         let mut len = 0;
         let names = [&[b'x'; NAME_MAX][..], b"y", &[b'z'; 253]];
         for name in names {
@@ -527,9 +530,9 @@ mod tests {
         let mut buffer = vec![0; ANSWER_MAX];
         let mut writing = Answer::new(&mut buffer);
         writing.number(0);
-        let mark = writing.mark();
+        let position = writing.position();
         assert!(writing.heading(b"beside"));
-        writing.back_to(mark);
+        writing.truncate(position);
         assert!(writing.heading(b"other"));
         let (_, rest) = answer(writing.finish(0)).unwrap();
         let (_, rest) = leading_number(rest).unwrap();
@@ -542,12 +545,12 @@ mod tests {
     #[test]
     fn too_much_is_not_written() {
         let question = |path, frames| Question {
-            ask: Ask::Look,
+            opcode: Opcode::Lookup,
             path,
             from: 0,
             version: 0,
             frames: Frames::Addresses(frames),
-            beside: Names::default(),
+            siblings: Names::default(),
         };
         let mut buffer = [0; QUESTION_MAX + 8];
         let path = [b'x'; PATH_MAX + 1];
@@ -564,17 +567,17 @@ mod tests {
     fn answers_are_read_as_they_are_written() {
         let mut buffer = vec![0; ANSWER_MAX];
         let mut writing = Answer::new(&mut buffer);
-        let later = writing.later();
+        let placeholder = writing.placeholder();
         let entry = Entry {
             name: b"link",
-            facts: FACTS_OF_ONE,
+            attributes: ATTRIBUTES_OF_ONE,
             target: b"where it leads",
         };
         let mut written = 0;
         while writing.entry(&entry) {
             written += 1;
         }
-        writing.put(later, 5);
+        writing.fill(placeholder, 5);
         let bytes = writing.finish(0).to_vec();
         assert!(bytes.len() <= ANSWER_MAX && written > 300);
         let (status, rest) = answer(&bytes).unwrap();

@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// The kernel parameter that gives the program a terminal. Its value is a [`Size`].
-pub const WORD: &str = "ebb.terminal";
+pub const PARAMETER: &str = "ebb.terminal";
 
 /// The size of a terminal in characters. 0 rows or columns mean that the size is unknown.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

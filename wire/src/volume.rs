@@ -4,12 +4,12 @@
 //!
 //! A request names a file by a handle that the host has issued. The guest looks names up one by
 //! one, from the volume's top folder on, so no path can lead out of the volume. The host counts how
-//! often it issued a handle. The handle is valid until [`Ask::Forget`] has returned all of them.
+//! often it issued a handle. The handle is valid until [`Opcode::Forget`] has returned all of them.
 
-use crate::root::{Frames, Writer, half, number, quarter};
+use crate::root::{Frames, Writer, u16_at, u32_at, u64_at};
 
 /// The kernel parameter whose value is the number of the volumes' port.
-pub const WORD: &str = "ebb.volumes";
+pub const PARAMETER: &str = "ebb.volumes";
 /// The file of the initramfs with the list of volumes. Each has three strings: `ro` or `rw`, its
 /// path in the guest, and its path on the host.
 pub const LIST: &str = "/.ebb/volumes";
@@ -35,34 +35,34 @@ pub const FIRST: u8 = 16;
 /// the answer holds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Ask {
+pub enum Opcode {
     /// Looks up the top folder of a volume, whose number is passed instead of a handle. The answer
-    /// is [`Facts`], then the host's time in nanoseconds since 1970. The guest sets its clock by
-    /// it, since the files have the host's times.
+    /// is [`Attributes`], then the host's time in nanoseconds since 1970. The guest sets its clock
+    /// by it, since the files have the host's times.
     Top = FIRST,
-    /// Looks up a name in a folder. The answer is [`Facts`], and the host counts the handle in them
-    /// as issued.
-    Look,
-    /// The answer is the [`Facts`] of the file.
-    Facts,
+    /// Looks up a name in a folder. The answer is [`Attributes`], and the host counts the handle in
+    /// them as issued.
+    Lookup,
+    /// The answer is the [`Attributes`] of the file.
+    GetAttributes,
     /// Lists names of a folder. Number: the index of the first one. The answer begins with the
     /// index to continue from, or 0 at the end.
     List,
     /// The answer is the target of a link.
-    Target,
+    ReadLink,
     /// Changes attributes. Numbers: [`change`] bits, mode, size, and the seconds and nanoseconds of
-    /// a time. The answer is [`Facts`].
-    Change,
-    /// Creates a file. Number: its mode. The answer is as for [`Ask::Look`]. Fails with `EEXIST` if
-    /// the name exists.
-    File,
-    /// Creates a folder. Number: its mode. Answer and failure are as for [`Ask::File`].
-    Folder,
-    /// Creates a symbolic link to the target. Answer and failure are as for [`Ask::File`].
-    Link,
+    /// a time. The answer is [`Attributes`].
+    SetAttributes,
+    /// Creates a file. Number: its mode. The answer is as for [`Opcode::Lookup`]. Fails with
+    /// `EEXIST` if the name exists.
+    CreateFile,
+    /// Creates a folder. Number: its mode. Answer and failure are as for [`Opcode::CreateFile`].
+    CreateFolder,
+    /// Creates a symbolic link to the target. Answer and failure are as for [`Opcode::CreateFile`].
+    CreateSymlink,
     /// Adds a name (a hard link) for an existing file. Number: that file's handle. The answer is
-    /// [`Facts`].
-    Name,
+    /// [`Attributes`].
+    CreateLink,
     /// Removes a name of a file.
     Unlink,
     /// Removes an empty folder.
@@ -72,12 +72,12 @@ pub enum Ask {
     Rename,
     /// Checks that the file can be opened. Number: 1 to read, 2 to write, 3 for both.
     Open,
-    /// Reads bytes into frames. Number: the offset. The answer is [`Facts`] and the number of
+    /// Reads bytes into frames. Number: the offset. The answer is [`Attributes`] and the number of
     /// bytes.
     Read,
     /// Writes bytes from frames. Numbers: the offset in the file, the offset in the first frame,
-    /// the number of bytes, and whether to append. The answer is [`Facts`], the number of bytes
-    /// written, and their offset in the file.
+    /// the number of bytes, and whether to append. The answer is [`Attributes`], the number of
+    /// bytes written, and their offset in the file.
     Write,
     /// Writes the file's data to stable storage.
     Sync,
@@ -87,10 +87,10 @@ pub enum Ask {
     Forget,
     /// The answer is six numbers of `statfs`: block size, blocks, free blocks, available blocks,
     /// files, free files.
-    Room,
+    StatFs,
 }
 
-/// The bits that select what [`Ask::Change`] changes.
+/// The bits that select what [`Opcode::SetAttributes`] changes.
 pub mod change {
     /// Changes the permissions.
     pub const MODE: u64 = 1;
@@ -102,31 +102,31 @@ pub mod change {
     pub const MODIFIED: u64 = 8;
 }
 
-impl Ask {
+impl Opcode {
     fn from_number(number: u8) -> Option<Self> {
-        const ALL: [Ask; 20] = [
-            Ask::Top,
-            Ask::Look,
-            Ask::Facts,
-            Ask::List,
-            Ask::Target,
-            Ask::Change,
-            Ask::File,
-            Ask::Folder,
-            Ask::Link,
-            Ask::Name,
-            Ask::Unlink,
-            Ask::RemoveFolder,
-            Ask::Rename,
-            Ask::Open,
-            Ask::Read,
-            Ask::Write,
-            Ask::Sync,
-            Ask::Close,
-            Ask::Forget,
-            Ask::Room,
+        const ALL: [Opcode; 20] = [
+            Opcode::Top,
+            Opcode::Lookup,
+            Opcode::GetAttributes,
+            Opcode::List,
+            Opcode::ReadLink,
+            Opcode::SetAttributes,
+            Opcode::CreateFile,
+            Opcode::CreateFolder,
+            Opcode::CreateSymlink,
+            Opcode::CreateLink,
+            Opcode::Unlink,
+            Opcode::RemoveFolder,
+            Opcode::Rename,
+            Opcode::Open,
+            Opcode::Read,
+            Opcode::Write,
+            Opcode::Sync,
+            Opcode::Close,
+            Opcode::Forget,
+            Opcode::StatFs,
         ];
-        ALL.into_iter().find(|ask| *ask as u8 == number)
+        ALL.into_iter().find(|opcode| *opcode as u8 == number)
     }
 }
 
@@ -134,14 +134,14 @@ impl Ask {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// The kind of the request.
-    pub ask: Ask,
+    pub opcode: Opcode,
     /// The handle of the file, or of the folder that has `name`.
     pub handle: u64,
-    /// Numbers whose meaning depends on [`Ask`].
+    /// Numbers whose meaning depends on [`Opcode`].
     pub numbers: [u64; NUMBERS],
     /// A name in the folder.
     pub name: &'a [u8],
-    /// The target of a link, or the new name of [`Ask::Rename`].
+    /// The target of a link, or the new name of [`Opcode::Rename`].
     pub target: &'a [u8],
     /// Guest-physical addresses of the frames to read into or write from.
     pub frames: Frames<'a>,
@@ -149,9 +149,9 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Returns a request about the file `handle`, with all other parts empty.
-    pub fn new(ask: Ask, handle: u64) -> Self {
+    pub fn new(opcode: Opcode, handle: u64) -> Self {
         Self {
-            ask,
+            opcode,
             handle,
             numbers: [0; NUMBERS],
             name: b"",
@@ -172,7 +172,7 @@ impl<'a> Request<'a> {
         let length = HEADER + self.name.len() + self.target.len() + self.frames.len() * 8;
         let mut to = Writer { buffer, len: 0 };
         to.put(&u32::try_from(length).ok()?.to_le_bytes())?;
-        to.put(&[self.ask as u8, 0])?;
+        to.put(&[self.opcode as u8, 0])?;
         for len in [self.name.len(), self.target.len(), self.frames.len()] {
             to.put(&u16::try_from(len).ok()?.to_le_bytes())?;
         }
@@ -192,15 +192,15 @@ impl<'a> Request<'a> {
     /// Reads a request that [`write`](Self::write) has written. Returns `None` if the bytes are not
     /// a valid request.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        if bytes.len() > REQUEST_MAX || half(bytes, 0)? as usize != bytes.len() {
+        if bytes.len() > REQUEST_MAX || u32_at(bytes, 0)? as usize != bytes.len() {
             return None;
         }
-        let ask = Ask::from_number(*bytes.get(4)?)?;
-        let (name, target) = (quarter(bytes, 6)?.into(), usize::from(quarter(bytes, 8)?));
-        let frames = usize::from(quarter(bytes, 10)?);
+        let opcode = Opcode::from_number(*bytes.get(4)?)?;
+        let (name, target) = (u16_at(bytes, 6)?.into(), usize::from(u16_at(bytes, 8)?));
+        let frames = usize::from(u16_at(bytes, 10)?);
         let mut numbers = [0; NUMBERS];
         for (at, place) in (24..).step_by(8).zip(&mut numbers) {
-            *place = number(bytes, at)?;
+            *place = u64_at(bytes, at)?;
         }
         let (name, rest) = bytes.get(HEADER..)?.split_at_checked(name)?;
         let (target, sent) = rest.split_at_checked(target)?;
@@ -209,8 +209,8 @@ impl<'a> Request<'a> {
             && frames <= crate::root::FRAMES_MAX
             && sent.len() == frames * 8;
         fits.then_some(Self {
-            ask,
-            handle: number(bytes, 16)?,
+            opcode,
+            handle: u64_at(bytes, 16)?,
             numbers,
             name,
             target,
@@ -219,12 +219,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The number of numbers that encode [`Facts`].
-const FACTS: usize = 16;
+/// The number of numbers that encode [`Attributes`].
+const ATTRIBUTES: usize = 16;
 
 /// The attributes of a file.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct Attributes {
     /// The handle that the host has issued for the file.
     pub handle: u64,
     /// The inode number, which identifies the file within the volume.
@@ -250,8 +250,8 @@ pub struct Facts {
     pub version_before: u64,
 }
 
-impl Facts {
-    fn numbers(&self) -> [u64; FACTS] {
+impl Attributes {
+    fn numbers(&self) -> [u64; ATTRIBUTES] {
         let [accessed, modified, changed] = self.times;
         [
             self.handle,
@@ -283,9 +283,9 @@ impl Facts {
     /// Reads the attributes from an answer's contents. Returns them and the bytes after them, or
     /// `None` if there are too few bytes.
     pub fn read(rest: &[u8]) -> Option<(Self, &[u8])> {
-        let at = |index: usize| number(rest, index * 8);
+        let at = |index: usize| u64_at(rest, index * 8);
         let time = |index| Some((at(index)?.cast_signed(), at(index + 1)?));
-        let facts = Self {
+        let attributes = Self {
             handle: at(0)?,
             inode: at(1)?,
             mode: at(2)?,
@@ -298,7 +298,7 @@ impl Facts {
             version: at(14)?,
             version_before: at(15)?,
         };
-        Some((facts, rest.get(FACTS * 8..)?))
+        Some((attributes, rest.get(ATTRIBUTES * 8..)?))
     }
 }
 
@@ -316,12 +316,12 @@ mod tests {
             name: b"name",
             target: b"target",
             frames: Frames::Addresses(&addresses),
-            ..Request::new(Ask::Rename, 77)
+            ..Request::new(Opcode::Rename, 77)
         };
         let mut buffer = [0; REQUEST_MAX];
         let len = request.write(&mut buffer).unwrap();
         let read = Request::read(&buffer[..len]).unwrap();
-        assert_eq!((read.ask, read.handle), (Ask::Rename, 77));
+        assert_eq!((read.opcode, read.handle), (Opcode::Rename, 77));
         assert_eq!(read.numbers, request.numbers);
         assert_eq!((read.name, read.target), (request.name, request.target));
         assert_eq!(read.frames.get(1), Some(0x2000));
@@ -342,7 +342,7 @@ mod tests {
             name: &most[..NAME_MAX],
             target: &most,
             frames: Frames::Addresses(&[0; crate::root::FRAMES_MAX]),
-            ..Request::new(Ask::Link, 0)
+            ..Request::new(Opcode::CreateSymlink, 0)
         };
         let mut buffer = [0; REQUEST_MAX];
         assert_eq!(request.write(&mut buffer), Some(REQUEST_MAX));
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn facts_are_read_as_they_are_written() {
-        let facts = Facts {
+        let attributes = Attributes {
             handle: 1,
             inode: 2,
             mode: 3,
@@ -371,11 +371,11 @@ mod tests {
         };
         let mut buffer = vec![0; ANSWER_MAX];
         let mut writing = Answer::new(&mut buffer);
-        facts.write(&mut writing);
+        attributes.write(&mut writing);
         writing.number(99);
         let (_, rest) = answer(writing.finish(0)).unwrap();
-        let (read, rest) = Facts::read(rest).unwrap();
-        assert_eq!((read, rest.len()), (facts, 8));
-        assert_eq!(Facts::read(&rest[..7]), None);
+        let (read, rest) = Attributes::read(rest).unwrap();
+        assert_eq!((read, rest.len()), (attributes, 8));
+        assert_eq!(Attributes::read(&rest[..7]), None);
     }
 }

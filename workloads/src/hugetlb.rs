@@ -5,7 +5,7 @@
 
 use crate::clock::ratio;
 use crate::output::{Better, Labels, Metric, Output};
-use crate::pool::{GIANT_KIB, Pool};
+use crate::pool::{GIGANTIC_KIB, Pool};
 use crate::{Experiment, Failure, args, meminfo};
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Memory {
 }
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
-    let giant = args::take_flag(&mut words, "--1g");
+    let gigantic = args::take_flag(&mut words, "--1g");
     args::no_more(&words, 1)?;
     let word = words.first().map(String::as_str);
     let wanted = match word {
@@ -63,8 +63,8 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         Some(ALL) => None,
         Some(word) => Some(args::number(word, "huge pages", 1, MAX_PAGES)?),
     };
-    let pool = if giant {
-        Pool::of(GIANT_KIB)?
+    let pool = if gigantic {
+        Pool::of(GIGANTIC_KIB)?
     } else {
         Pool::of_the_default()?
     };
@@ -91,7 +91,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
             "wanted",
             wanted.map_or_else(|| ALL.to_owned(), |n| n.to_string()),
         ),
-        ("size", if giant { "1G" } else { "2M" }.to_owned()),
+        ("size", if gigantic { "1G" } else { "2M" }.to_owned()),
     ]);
     let mut result = |name, value, unit, better| {
         out.result(&Metric {

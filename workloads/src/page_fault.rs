@@ -8,8 +8,8 @@ use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio, seconds};
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
+use crate::pauses::{Pause, Pauses};
 use crate::pool::Pool;
-use crate::rests::{Rest, Rests};
 use crate::tasks::{self, Kind};
 use crate::{Experiment, Failure, memory_file, thp};
 use std::fs::File;
@@ -205,16 +205,16 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         }
         _ => 0,
     };
-    let rests = Rests {
+    let pauses = Pauses {
         count: pieces,
         turn: &mut || out.rest(),
     };
-    let work = |_, rest: Rest<'_>| {
+    let work = |_, pause: Pause<'_>| {
         let task = Task::new(mode)?;
-        task.run(until, (pieces > 0).then_some(rest), alone)
+        task.run(until, (pieces > 0).then_some(pause), alone)
             .map(Outcome::to_figures)
     };
-    let outcomes: Vec<Outcome> = tasks::run(kind, count, rests, work)?
+    let outcomes: Vec<Outcome> = tasks::run(kind, count, pauses, work)?
         .into_iter()
         .map(Outcome::of_figures)
         .collect();
@@ -258,13 +258,13 @@ impl Task {
         Ok(())
     }
 
-    /// Runs a round in parts, with a rest before each. Returns its time in nanoseconds without the
-    /// rests.
-    fn round_with_rests(&self, rest: Rest<'_>) -> Result<u64, Failure> {
+    /// Runs a round in parts, with a pause before each. Returns its time in nanoseconds without the
+    /// pauses.
+    fn round_with_pauses(&self, pause: Pause<'_>) -> Result<u64, Failure> {
         let mut ns = 0;
         let mut mapping = None;
         for piece in 0..PIECES {
-            rest()?;
+            pause()?;
             let begin = monotonic_ns();
             let mut whole = match mapping.take() {
                 Some(whole) => whole,
@@ -310,7 +310,7 @@ impl Task {
     /// Runs rounds until `until`, after a warm-up round that does not count. `alone` must be
     /// `false` if others take turns with this task. Only if it is `true`, the very first round is
     /// measured too, since it may get pages of the pool that were never used.
-    fn run(&self, until: Until, rest: Option<Rest<'_>>, alone: bool) -> Result<Outcome, Failure> {
+    fn run(&self, until: Until, pause: Option<Pause<'_>>, alone: bool) -> Result<Outcome, Failure> {
         let beyond_clearing = alone && self.mode == Mode::Pool;
         let mut first_round_ns = 0;
         if beyond_clearing {
@@ -321,8 +321,8 @@ impl Task {
         let huge_first = self.checked_round()?;
         let [mut rounds, mut total_ns, mut fastest_ns, mut slowest_ns] = [0, 0, u64::MAX, 0];
         while !until.reached(rounds, total_ns) {
-            let ns = match rest {
-                Some(rest) => self.round_with_rests(rest)?,
+            let ns = match pause {
+                Some(pause) => self.round_with_pauses(pause)?,
                 None => {
                     let begin = monotonic_ns();
                     self.round()?;

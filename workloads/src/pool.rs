@@ -9,7 +9,7 @@ const DEFAULT: &str = "/proc/sys/vm/nr_hugepages";
 /// The folder of all pools, with one folder for each page size.
 const SIZES: &str = "/sys/kernel/mm/hugepages";
 /// The size of a 1 GiB page in KiB.
-pub(crate) const GIANT_KIB: u64 = 1 << 20;
+pub(crate) const GIGANTIC_KIB: u64 = 1 << 20;
 
 /// The pool of huge pages of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]

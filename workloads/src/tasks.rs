@@ -1,7 +1,7 @@
 //! Runs the same work in several processes or threads at once.
 
 use crate::Failure;
-use crate::rests::{End, Lines, Rest, Rests};
+use crate::pauses::{ChildPipes, Pause, Pauses, PipePairs};
 use std::cell::{Cell, RefCell};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -34,7 +34,7 @@ const MAX_MESSAGE: u64 = 4096;
 
 /// Runs `work(0)` to `work(count - 1)` at once and returns their figures in this order.
 ///
-/// A single task runs in the calling thread. Each process makes the same `rests`, by calling the
+/// A single task runs in the calling thread. Each process makes the same `pauses`, by calling the
 /// function that it gets. Threads make none.
 ///
 /// # Errors
@@ -42,22 +42,22 @@ const MAX_MESSAGE: u64 = 4096;
 pub(crate) fn run<const N: usize>(
     kind: Kind,
     count: usize,
-    mut rests: Rests<'_>,
-    work: impl Fn(usize, Rest<'_>) -> Result<[u64; N], Failure> + Sync,
+    mut pauses: Pauses<'_>,
+    work: impl Fn(usize, Pause<'_>) -> Result<[u64; N], Failure> + Sync,
 ) -> Result<Vec<[u64; N]>, Failure> {
     match kind {
         _ if count == 1 => {
-            let turn = RefCell::new(rests.turn);
+            let turn = RefCell::new(pauses.turn);
             Ok(vec![work(0, &|| (turn.borrow_mut())())?])
         }
-        Kind::Processes => in_processes(count, &mut rests, work),
+        Kind::Processes => in_processes(count, &mut pauses, work),
         Kind::Threads => in_threads(count, &work),
     }
 }
 
 fn in_threads<const N: usize>(
     count: usize,
-    work: &(impl Fn(usize, Rest<'_>) -> Result<[u64; N], Failure> + Sync),
+    work: &(impl Fn(usize, Pause<'_>) -> Result<[u64; N], Failure> + Sync),
 ) -> Result<Vec<[u64; N]>, Failure> {
     let together = Barrier::new(count);
     std::thread::scope(|scope| {
@@ -82,29 +82,29 @@ fn in_threads<const N: usize>(
 
 fn in_processes<const N: usize>(
     count: usize,
-    rests: &mut Rests<'_>,
-    work: impl Fn(usize, Rest<'_>) -> Result<[u64; N], Failure>,
+    pauses: &mut Pauses<'_>,
+    work: impl Fn(usize, Pause<'_>) -> Result<[u64; N], Failure>,
 ) -> Result<Vec<[u64; N]>, Failure> {
     let gate = Gate::new()?;
-    let lines = Lines::new(if rests.count > 0 { count } else { 0 })?;
+    let pairs = PipePairs::new(if pauses.count > 0 { count } else { 0 })?;
     let mut children = Vec::with_capacity(count);
     for index in 0..count {
         let (result, answer) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
         let child = Child::fork(|| {
-            let end = if rests.count > 0 {
-                Some(lines.end_of(index))
+            let pipes = if pauses.count > 0 {
+                Some(pairs.child_pipes(index))
             } else {
                 None
             };
             gate.wait()?;
-            let rest = || end.as_ref().map_or(Ok(()), End::rest);
-            send(&answer, work(index, &rest))
+            let pause = || pipes.as_ref().map_or(Ok(()), ChildPipes::pause);
+            send(&answer, work(index, &pause))
         })?;
         children.push((child, result));
     }
     gate.ready(count)?;
     gate.open();
-    lines.serve(rests)?;
+    pairs.serve(pauses)?;
     children
         .into_iter()
         .map(|(child, result)| receive(child, result))

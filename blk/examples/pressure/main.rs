@@ -96,7 +96,7 @@ fn measure(folder: &Path, disks: usize, events: usize) -> Result<(), Failed> {
         let kept: u32 = server
             .instances()
             .values()
-            .map(|i| i.figures().pool.kept)
+            .map(|i| i.figures().pool.free)
             .sum();
         times.extend(until_returned(&server, disks)?);
         let after = anonymous_bytes()?;
@@ -167,7 +167,7 @@ fn until_returned(server: &Server, disks: usize) -> Result<Vec<Duration>, Failed
         left.retain(|index| {
             let figures = all[*index].figures();
             let (now, then) = (figures.pool, before[*index].pool);
-            let gone = now.kept == 0 || now.released > then.released || then.kept == 0;
+            let gone = now.free == 0 || now.released > then.released || then.free == 0;
             let done = figures.counters.squeezes > before[*index].counters.squeezes && gone;
             if done {
                 times.push(elapsed);

@@ -233,7 +233,7 @@ impl Session {
             if answers.len() == count {
                 return Ok(answers);
             }
-            if ring.listen() {
+            if ring.enable_notifications() {
                 continue;
             }
             let fd = self.events.fd().ok_or("no event channels")?;

@@ -3,17 +3,17 @@
 use crate::failure::Failure;
 use crate::io::{Operation, Route};
 use crate::pool::Batch;
-use crate::request::{Door, HostSlice, Op, Payload, Range, Status};
+use crate::request::{HostSlice, Op, Payload, Range, Status, Transport};
 
 /// Number of times in a row that a step is repeated after EAGAIN or EINTR.
 const MAX_RETRIES: u8 = 64;
 
 /// A request under way, with the memory of its current step.
 #[derive(Debug)]
-pub(super) struct Active<D: Door> {
-    pub(super) ticket: D::Ticket,
+pub(super) struct Active<T: Transport> {
+    pub(super) ticket: T::Ticket,
     pub(super) op: Op,
-    pub(super) payload: D::Payload,
+    pub(super) payload: T::Payload,
     /// Bytes transferred so far. For requests with ranges: number of ranges done.
     pub(super) done: u64,
     retries: u8,
@@ -28,7 +28,7 @@ pub(super) struct Active<D: Door> {
 /// The next step of a request.
 pub(super) enum Next {
     /// Transfers data, starting at this byte of the image. It needs memory.
-    Move(u64),
+    Transfer(u64),
     /// An operation without data.
     Plain(Operation),
     /// None: the request is complete.
@@ -36,21 +36,21 @@ pub(super) enum Next {
 }
 
 /// The meaning of a step's result.
-pub(super) enum Verdict {
+pub(super) enum StepResult {
     /// This many bytes were read into pages of the pool and must be copied to the guest.
-    Arrived(u64),
+    CopyToGuest(u64),
     /// The step transferred this many bytes, and there may be another step.
-    On(u64),
+    Continue(u64),
     /// The request is complete.
-    Over(Status),
+    Done(Status),
 }
 
-impl<D: Door> Active<D> {
+impl<T: Transport> Active<T> {
     /// Makes a request whose work has not begun. `slices` is an empty buffer that its steps use.
     pub(super) fn new(
-        ticket: D::Ticket,
+        ticket: T::Ticket,
         op: Op,
-        payload: D::Payload,
+        payload: T::Payload,
         slices: Vec<HostSlice>,
     ) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl<D: Door> Active<D> {
                 if self.done == self.payload.bytes() {
                     return Next::Finished(Status::Ok);
                 }
-                Next::Move(start + self.done)
+                Next::Transfer(start + self.done)
             }
             Op::Flush if self.done > 0 => Next::Finished(Status::Ok),
             Op::Flush => Next::Plain(Operation::Flush),
@@ -127,10 +127,10 @@ impl<D: Door> Active<D> {
     }
 
     /// Processes the result of a step: a number of bytes, or a negative error number.
-    pub(super) fn judge(&mut self, result: i32) -> Verdict {
+    pub(super) fn process_result(&mut self, result: i32) -> StepResult {
         match self.refused(result) {
-            Some(Some(status)) => return Verdict::Over(status),
-            Some(None) => return Verdict::On(0),
+            Some(Some(status)) => return StepResult::Done(status),
+            Some(None) => return StepResult::Continue(0),
             None => self.retries = 0,
         }
         match &self.op {
@@ -138,17 +138,17 @@ impl<D: Door> Active<D> {
                 let bytes = u64::try_from(result).unwrap_or(0).min(self.step_bytes);
                 // No bytes: the image is shorter than the disk, because it was truncated.
                 if bytes == 0 {
-                    return Verdict::Over(Status::IoError);
+                    return StepResult::Done(Status::IoError);
                 }
                 if self.batch.is_some() && matches!(self.op, Op::Read(_)) {
-                    return Verdict::Arrived(bytes);
+                    return StepResult::CopyToGuest(bytes);
                 }
                 self.done += bytes;
-                Verdict::On(bytes)
+                StepResult::Continue(bytes)
             }
             _ => {
                 self.done += 1;
-                Verdict::On(0)
+                StepResult::Continue(0)
             }
         }
     }

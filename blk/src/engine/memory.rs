@@ -7,7 +7,7 @@ use crate::image::Alignment;
 use crate::io::Route;
 use crate::knobs::{Knob, Knobs};
 use crate::pool::{Batch, Counts, MAX_POOL_PAGES, PAGE_BYTES, Pool, SHRINK_INTERVAL, Squeeze};
-use crate::request::{Door, HostSlice, Payload};
+use crate::request::{HostSlice, Payload, Transport};
 use crate::time::Micros;
 use std::io;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Memory {
         if self.knobs.squeeze_duration().is_zero() {
             self.squeeze = Squeeze::default();
         }
-        if self.squeeze.begins() {
+        if self.squeeze.take_event() {
             self.pool.shrink(0);
         } else if now >= self.next_trim {
             self.pool.trim(self.limit(now));
@@ -92,7 +92,7 @@ impl Memory {
     /// Returns the time of the next [`Self::shrink`], or `None` if the pool is within its limit at
     /// `now`.
     pub(super) fn next_shrink(&self, now: Micros) -> Option<Micros> {
-        (self.pool.counts().kept > self.limit(now)).then_some(self.next_trim)
+        (self.pool.counts().free > self.limit(now)).then_some(self.next_trim)
     }
 
     /// Returns the maximum number of free pages to keep at `now`.
@@ -106,9 +106,9 @@ impl Memory {
     /// Finds the memory for the next step of `request`, which begins at byte `offset` of the image,
     /// and stores it in `slices`. `direct` is the alignment of direct I/O. Returns the descriptor
     /// to use, or `None` if the step needs pages of the pool and too few are free.
-    pub(super) fn gather<D: Door>(
+    pub(super) fn gather<T: Transport>(
         &mut self,
-        request: &mut Active<D>,
+        request: &mut Active<T>,
         offset: u64,
         direct: Option<Alignment>,
     ) -> Option<Route> {

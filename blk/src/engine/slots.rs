@@ -1,7 +1,7 @@
 //! The table of requests under way. Each has a slot, whose index is the token of its operations.
 
 use super::active::Active;
-use crate::request::{Door, HostSlice};
+use crate::request::{HostSlice, Transport};
 
 /// Maximum number of empty slice buffers kept for later requests, and the maximum capacity of each.
 const MAX_SPARES: usize = 64;
@@ -9,15 +9,15 @@ const MAX_SPARE_SLICES: usize = 64;
 
 /// The requests under way, by slot index.
 #[derive(Debug)]
-pub(super) struct Slots<D: Door> {
+pub(super) struct Slots<T: Transport> {
     /// Boxed, so that a request does not move while the kernel uses its slices.
-    active: Vec<Option<Box<Active<D>>>>,
+    active: Vec<Option<Box<Active<T>>>>,
     free: Vec<usize>,
     /// Empty slice buffers of completed requests.
     spare_slices: Vec<Vec<HostSlice>>,
 }
 
-impl<D: Door> Slots<D> {
+impl<T: Transport> Slots<T> {
     /// Makes an empty table.
     pub(super) fn new() -> Self {
         Self {
@@ -38,7 +38,7 @@ impl<D: Door> Slots<D> {
     }
 
     /// Stores a new request. Returns its slot.
-    pub(super) fn add(&mut self, request: Active<D>) -> usize {
+    pub(super) fn add(&mut self, request: Active<T>) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.active.push(None);
             self.active.len() - 1
@@ -48,23 +48,23 @@ impl<D: Door> Slots<D> {
     }
 
     /// Returns the request in `slot`, or `None` if the slot is empty or its request is taken out.
-    pub(super) fn get(&self, slot: usize) -> Option<&Active<D>> {
+    pub(super) fn get(&self, slot: usize) -> Option<&Active<T>> {
         self.active.get(slot)?.as_deref()
     }
 
     /// Returns the request in `slot`, or `None` if the slot is empty or its request is taken out.
-    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Active<D>> {
+    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Active<T>> {
         self.active.get_mut(slot)?.as_deref_mut()
     }
 
     /// Takes the request out of `slot`, which stays reserved for it. Returns `None` if there is
     /// none.
-    pub(super) fn take(&mut self, slot: usize) -> Option<Box<Active<D>>> {
+    pub(super) fn take(&mut self, slot: usize) -> Option<Box<Active<T>>> {
         self.active.get_mut(slot)?.take()
     }
 
     /// Puts a request back into its slot.
-    pub(super) fn put(&mut self, slot: usize, request: Box<Active<D>>) {
+    pub(super) fn put(&mut self, slot: usize, request: Box<Active<T>>) {
         self.active[slot] = Some(request);
     }
 

@@ -2,18 +2,18 @@
 
 use super::shared::{Figures, Shared};
 use super::vhost_user::Worker;
-use super::waiting::Patience;
+use super::waiting::PollTime;
 use super::xen::Worker as XenWorker;
 use crate::engine::Engine;
 use crate::image::Image;
 use crate::io::Queue;
 use crate::knobs::Knobs;
+use crate::messages::print;
 use crate::pressure::Registry;
 use crate::pressure::registry::Waker;
 use crate::time::Clock;
 use crate::vhost_user::reader::Reader;
 use crate::vhost_user::{counter, truncated};
-use crate::words::say;
 use crate::xen::device::Front;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -126,7 +126,7 @@ impl Handle {
         let waker = registration.waker();
         let knobs = Arc::new(knobs);
         let shared = Arc::new(Shared::new(knobs.clone()));
-        let patience = Patience::new(thread::available_parallelism().map_or(1, usize::from));
+        let poll_time = PollTime::new(thread::available_parallelism().map_or(1, usize::from));
         let (ready, started) = mpsc::channel();
         let (inside, disk) = (shared.clone(), name.clone());
         let handle = thread::Builder::new()
@@ -158,7 +158,7 @@ impl Handle {
                         listener,
                         shared: inside,
                         clock,
-                        patience,
+                        poll_time,
                     };
                     confined(Served::VhostUser(Box::new(worker)), confine)
                 };
@@ -237,7 +237,7 @@ impl Handle {
         };
         let asked = self.stop_asked.get_or_init(Instant::now);
         if !thread.join_within(STOP_LIMIT.saturating_sub(asked.elapsed())) {
-            say(format_args!(
+            print(format_args!(
                 "disk {} did not stop within {} seconds; its thread is left behind and keeps its \
                  image until this process ends",
                 self.name,

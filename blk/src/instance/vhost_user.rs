@@ -1,8 +1,9 @@
 //! The thread of one disk with a vhost-user socket.
 
 use super::shared::{Figures, Shared};
-use super::waiting::{Patience, Ready, Source, Waiter};
+use super::waiting::{PollTime, Ready, Source, Waiter};
 use crate::engine::Engine;
+use crate::messages::{RateLimitedLog, print};
 use crate::pressure::registry::Registration;
 use crate::time::{Clock, Micros};
 use crate::vhost_user::counter;
@@ -11,7 +12,6 @@ use crate::vhost_user::queues::Queues;
 use crate::vhost_user::reader::Reader;
 use crate::vhost_user::session::{Event, Session};
 use crate::vhost_user::truncated;
-use crate::words::{Complaints, say};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fmt;
@@ -40,7 +40,7 @@ pub(super) struct Worker {
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Clock,
     pub(super) engine: Engine<Queues>,
-    pub(super) patience: Patience,
+    pub(super) poll_time: PollTime,
 }
 
 impl Worker {
@@ -59,11 +59,11 @@ impl Worker {
             shared,
             clock,
             engine,
-            patience,
+            poll_time,
         } = self;
         let mut device = Device::new(engine);
         let mut turns = Turns {
-            complaints: Complaints::new(&name, clock),
+            log: RateLimitedLog::new(&name, clock),
             device: &mut device,
             shared: &shared,
             clock,
@@ -72,27 +72,27 @@ impl Worker {
             reader,
             listener,
             waiter: None,
-            patience,
+            poll_time,
             next_look: Micros(0),
         };
         if let Some(stream) = connection
             && let Err(error) = turns.begin(stream)
         {
-            say(format_args!("disk {name} is lost: {error}"));
+            print(format_args!("disk {name} is lost: {error}"));
         }
         while !shared.stopping() {
             if turns.connection.is_none() && turns.listener.is_none() {
                 break;
             }
             if let Err(error) = turns.take() {
-                say(format_args!("disk {name} is lost: {error}"));
+                print(format_args!("disk {name} is lost: {error}"));
                 break;
             }
         }
         drop(turns);
         // Requests that were taken are finished in any case.
         if let Err(error) = device.reset() {
-            say(format_args!("disk {name}: {error}"));
+            print(format_args!("disk {name}: {error}"));
         }
         publish(&shared, &device, false);
     }
@@ -111,7 +111,7 @@ fn publish(shared: &Shared, device: &Device, connected: bool) {
 
 /// The state of the thread's loop. Each turn carries out waiting work and waits for more.
 struct Turns<'a> {
-    complaints: Complaints,
+    log: RateLimitedLog,
     device: &'a mut Device,
     shared: &'a Shared,
     clock: Clock,
@@ -121,7 +121,7 @@ struct Turns<'a> {
     listener: Option<UnixListener>,
     /// The epoll that the thread waits with. `None` after a change of the descriptors to wait for.
     waiter: Option<Waiter>,
-    patience: Patience,
+    poll_time: PollTime,
     /// Time at which all descriptors are checked, even if requests are waiting.
     next_look: Micros,
 }
@@ -158,7 +158,7 @@ impl Turns<'_> {
             self.waiter = None;
             match front.attend(self.device, now) {
                 Event::Fine => {}
-                Event::Refused(what) => self.complaints.tell(format_args!("{what}")),
+                Event::Refused(what) => self.log.log(format_args!("{what}")),
                 Event::CutOff(why) => self.cut_off(format_args!("{why}"))?,
                 Event::Gone => self.hang_up()?,
             }
@@ -171,8 +171,8 @@ impl Turns<'_> {
             match accepted {
                 Ok((stream, _)) => {
                     if let Err(error) = self.begin(stream) {
-                        self.complaints
-                            .tell(format_args!("cannot serve a front-end: {error}"));
+                        self.log
+                            .log(format_args!("cannot serve a front-end: {error}"));
                     }
                 }
                 // The front-end has closed its end, or no descriptor is left. It may connect again.
@@ -185,7 +185,7 @@ impl Turns<'_> {
     /// Closes the connection because of an error of the front-end, and reports `why` on stderr.
     fn cut_off(&mut self, why: fmt::Arguments<'_>) -> io::Result<()> {
         let what = format_args!("cut its front-end off: {why}");
-        self.complaints.tell(what);
+        self.log.log(what);
         self.hang_up()
     }
 
@@ -206,7 +206,7 @@ impl Turns<'_> {
         let device = &mut *self.device;
         let busy = serve(device)?;
         if let Some(failure) = device.engine.take_failure() {
-            self.complaints.tell_failure(&failure);
+            self.log.log_failure(&failure);
         }
         let now = self.clock.now();
         if self.registration.is_asked() {
@@ -218,11 +218,11 @@ impl Turns<'_> {
         let (registration, shared) = (&self.registration, self.shared);
         // The thread polls for a driver only. Operations under way complete by interrupts and
         // kernel threads, and a polling thread would occupy the processor that they need.
-        let patient = device.engine.under_way() == 0;
+        let may_poll = device.engine.under_way() == 0;
         let mut news = || has_news(device) || registration.is_asked() || shared.stopping();
         let found = busy
-            || if patient {
-                self.patience.look(|| self.clock.now(), news)
+            || if may_poll {
+                self.poll_time.poll_until(|| self.clock.now(), news)
             } else {
                 news()
             };
@@ -230,7 +230,7 @@ impl Turns<'_> {
             return Ok(Ready::default());
         }
         // Notifications are enabled before the last check for requests, so that none is missed.
-        let found = device.queues.listen() && device.engine.has_room() || found;
+        let found = device.queues.enable_notifications() && device.engine.has_room() || found;
         if self.waiter.is_none() {
             let (connection, listener) = (self.connection.as_ref(), self.listener.as_ref());
             match waiter(device, registration, connection, listener) {
@@ -258,8 +258,8 @@ impl Turns<'_> {
         };
         let to = self.clock.now();
         self.next_look = to + LOOK_INTERVAL;
-        if !found && patient {
-            self.patience.slept(from, to);
+        if !found && may_poll {
+            self.poll_time.adapt(from, to);
         }
         if ready.wake {
             self.registration.deliver(&mut device.engine);
@@ -272,7 +272,7 @@ impl Turns<'_> {
 /// Carries out requests until there are none, for a limited number of rounds. Returns whether the
 /// limit ended it. Fails if the disk cannot be served any more.
 fn serve(device: &mut Device) -> io::Result<bool> {
-    device.queues.quiet();
+    device.queues.disable_notifications();
     for _ in 0..ROUNDS {
         let accepted = device.engine.accept(&mut device.queues)?;
         let reaped = device.engine.reap(&mut device.queues)?;

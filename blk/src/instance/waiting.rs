@@ -113,12 +113,12 @@ const LEAST: Duration = Duration::from_micros(6);
 /// fast disk needs, so a thread that was woken soon should have polled; after long sleeps polling
 /// gains nothing. The time adapts to the last sleeps, between zero and 50 µs.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct PollTime {
     length: Duration,
     most: Duration,
 }
 
-impl Patience {
+impl PollTime {
     /// Makes a time of zero. With a single processor it stays zero, because the thread would occupy
     /// the processor that the driver needs.
     pub(crate) fn new(processors: usize) -> Self {
@@ -130,7 +130,7 @@ impl Patience {
 
     /// Calls `found` until it returns `true` or the time is up; `now` returns the time. Returns
     /// whether `found` did. If the time is zero, calls `found` once.
-    pub(crate) fn look(
+    pub(crate) fn poll_until(
         &self,
         mut now: impl FnMut() -> Micros,
         mut found: impl FnMut() -> bool,
@@ -151,7 +151,7 @@ impl Patience {
     }
 
     /// Adapts the time to a sleep that lasted from `from` to `to`.
-    pub(crate) fn slept(&mut self, from: Micros, to: Micros) {
+    pub(crate) fn adapt(&mut self, from: Micros, to: Micros) {
         if from.until(to) > self.most {
             self.length /= 2;
             if self.length < LEAST {
@@ -168,27 +168,27 @@ mod tests {
     use super::*;
     use rustix::event::{EventfdFlags, eventfd};
 
-    fn sleeps(patience: &mut Patience, micros: u64, times: usize) -> Duration {
+    fn sleeps(poll_time: &mut PollTime, micros: u64, times: usize) -> Duration {
         for _ in 0..times {
-            patience.slept(Micros(1000), Micros(1000 + micros));
+            poll_time.adapt(Micros(1000), Micros(1000 + micros));
         }
-        patience.length
+        poll_time.length
     }
 
     #[test]
     fn short_sleeps_make_patient_and_long_ones_do_not() {
-        let mut patience = Patience::new(2);
-        assert_eq!(sleeps(&mut patience, 20, 1), LEAST);
-        assert_eq!(sleeps(&mut patience, 20, 20), MOST);
-        assert_eq!(sleeps(&mut patience, 5000, 20), Duration::ZERO);
-        assert_eq!(sleeps(&mut Patience::new(1), 20, 20), Duration::ZERO);
+        let mut poll_time = PollTime::new(2);
+        assert_eq!(sleeps(&mut poll_time, 20, 1), LEAST);
+        assert_eq!(sleeps(&mut poll_time, 20, 20), MOST);
+        assert_eq!(sleeps(&mut poll_time, 5000, 20), Duration::ZERO);
+        assert_eq!(sleeps(&mut PollTime::new(1), 20, 20), Duration::ZERO);
     }
 
     #[test]
     fn a_look_ends_with_what_it_was_for_or_with_patience() {
-        let mut patience = Patience::new(2);
-        sleeps(&mut patience, 1, 20);
-        assert_eq!(patience.length, MOST);
+        let mut poll_time = PollTime::new(2);
+        sleeps(&mut poll_time, 1, 20);
+        assert_eq!(poll_time.length, MOST);
         // Ten microseconds pass between two reads of the clock.
         let looks = |wanted: Option<u64>| {
             let (mut time, mut looks) = (0, 0);
@@ -196,7 +196,7 @@ mod tests {
                 time += 10;
                 Micros(time)
             };
-            let found = patience.look(now, || {
+            let found = poll_time.poll_until(now, || {
                 looks += 1;
                 wanted == Some(looks)
             });

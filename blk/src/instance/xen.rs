@@ -2,11 +2,11 @@
 
 use super::shared::{Figures, Shared};
 use crate::engine::{Engine, MAX_ACTIVE};
+use crate::messages::{RateLimitedLog, print};
 use crate::pressure::ReclaimMemory;
 use crate::pressure::registry::Registration;
 use crate::time::{Clock, Micros};
-use crate::words::{Complaints, say};
-use crate::xen::device::{Device, Front, Life};
+use crate::xen::device::{Device, Front, InstanceState};
 use crate::xen::evtchn::{Events, Evtchn};
 use crate::xen::gntdev::Gntdev;
 use crate::xen::grants::Grants;
@@ -26,7 +26,7 @@ const ROUNDS: usize = 16;
 /// The state of the thread: the device, its rings, its engine.
 pub(super) struct Worker {
     name: String,
-    complaints: Complaints,
+    log: RateLimitedLog,
     device: Device<Xenbus>,
     engine: Engine<Rings>,
     rings: Rings,
@@ -92,7 +92,7 @@ impl Worker {
         let device = Device::new(Xenbus::open()?, front.address, front.path, image, devices);
         Ok(Self {
             name: name.to_owned(),
-            complaints: Complaints::new(name, clock),
+            log: RateLimitedLog::new(name, clock),
             device: device.map_err(store_failed)?,
             engine,
             rings,
@@ -114,12 +114,12 @@ impl Worker {
     pub(super) fn run(mut self, mut registration: Registration) {
         while !self.shared.stopping() && !self.ended {
             if let Err(error) = self.turn(&mut registration) {
-                say(format_args!("disk {} is lost: {error}", self.name));
+                print(format_args!("disk {} is lost: {error}", self.name));
                 break;
             }
         }
         if let Err(error) = self.engine.drain(&mut self.rings) {
-            say(format_args!("disk {}: {error}", self.name));
+            print(format_args!("disk {}: {error}", self.name));
         }
         self.rings.announce();
         self.rings.disconnect();
@@ -137,18 +137,18 @@ impl Worker {
         }
         if changed {
             let engine = &mut self.engine;
-            let life = self.device.settle(&mut self.rings, |rings| {
+            let state = self.device.settle(&mut self.rings, |rings| {
                 engine.drain(rings)?;
                 rings.announce();
                 Ok(())
             });
-            self.ended = life.map_err(store_failed)? == Life::Over;
+            self.ended = state.map_err(store_failed)? == InstanceState::Ended;
             // Further events may have arrived while xenstore was asked.
             self.told = true;
         }
         let more = self.serve()?;
         if let Some(failure) = self.engine.take_failure() {
-            self.complaints.tell_failure(&failure);
+            self.log.log_failure(&failure);
         }
         self.report_shut()?;
         let now = self.clock.now();
@@ -186,7 +186,7 @@ impl Worker {
             self.rings.announce();
         }
         // Notifications are enabled before the last check for requests, so that none is missed.
-        let waiting = self.rings.listen();
+        let waiting = self.rings.enable_notifications();
         let more = waiting && self.engine.under_way() < MAX_ACTIVE;
         Ok(more || self.engine.has_completions())
     }

@@ -101,7 +101,7 @@ pub(super) mod fake {
     }
 
     /// Writes `available_kib` as `MemAvailable`, in a machine of 1 GiB.
-    pub(in super::super) fn say(mut file: &File, available_kib: u64) {
+    pub(in super::super) fn set_available(mut file: &File, available_kib: u64) {
         file.seek(SeekFrom::Start(0)).unwrap();
         let text = format!("MemTotal: 1048576 kB\nMemAvailable: {available_kib:10} kB\n");
         file.write_all(text.as_bytes()).unwrap();
@@ -126,14 +126,14 @@ mod tests {
     #[test]
     fn a_look_sees_what_the_file_says_now() {
         let meminfo = fake::meminfo();
-        fake::say(&meminfo, 500_000);
+        fake::set_available(&meminfo, 500_000);
         let mut available =
             Available::new(meminfo.try_clone().unwrap(), Watermark::growth).unwrap();
         assert_eq!(available.low_bytes(), 16 << 20);
         assert!(!available.look(Micros(1)).unwrap());
-        fake::say(&meminfo, 16 << 10);
+        fake::set_available(&meminfo, 16 << 10);
         assert!(!available.look(Micros(2)).unwrap(), "not below the mark");
-        fake::say(&meminfo, (16 << 10) - 1);
+        fake::set_available(&meminfo, (16 << 10) - 1);
         assert!(available.look(Micros(3)).unwrap());
     }
 }

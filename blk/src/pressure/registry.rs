@@ -20,8 +20,8 @@ use {loom::sync::Arc, loom::sync::atomic::AtomicU64, loom::sync::atomic::Orderin
 #[cfg(not(loom))]
 use {std::sync::Arc, std::sync::atomic::AtomicU64, std::sync::atomic::Ordering};
 
-/// Interval at which [`Questions::silent`] checks for answers.
-const QUESTION_INTERVAL: Duration = Duration::from_millis(1);
+/// Interval at which [`Pings::wait_unanswered`] checks for answers.
+const PING_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The callback of an instance for memory pressure.
 pub trait ReclaimMemory {
@@ -59,35 +59,35 @@ impl Latest {
 struct Mailbox {
     latest: Latest,
     /// Number of times that a thread asked the instance to confirm that it runs.
-    questions: AtomicU64,
-    /// The latest question that the instance has answered.
+    pings: AtomicU64,
+    /// The latest ping that the instance has answered.
     answers: AtomicU64,
     wake: OwnedFd,
 }
 
 impl Mailbox {
-    /// Asks the instance to confirm that it runs. Returns the question's number, which the answer
+    /// Asks the instance to confirm that it runs. Returns the ping's number, which the answer
     /// must reach.
-    fn question(&self) -> u64 {
+    fn ping(&self) -> u64 {
         // Release: pairs with the Acquire in `asked`, so that an answering instance sees stores
-        // made before the question.
-        let question = self.questions.fetch_add(1, Ordering::Release) + 1;
+        // made before the ping.
+        let ping = self.pings.fetch_add(1, Ordering::Release) + 1;
         self.wake();
-        question
+        ping
     }
 
-    /// Returns the number of the latest question.
-    fn asked(&self) -> u64 {
-        // Acquire: pairs with the Release in `question`.
-        self.questions.load(Ordering::Acquire)
+    /// Returns the number of the latest ping.
+    fn last_ping(&self) -> u64 {
+        // Acquire: pairs with the Release in `ping`.
+        self.pings.load(Ordering::Acquire)
     }
 
-    fn answer(&self, question: u64) {
+    fn answer(&self, ping: u64) {
         // Release: pairs with the Acquire in `answered`. Only the instance stores here.
-        self.answers.store(question, Ordering::Release);
+        self.answers.store(ping, Ordering::Release);
     }
 
-    /// Returns the number of the latest question that the instance has answered.
+    /// Returns the number of the latest ping that the instance has answered.
     fn answered(&self) -> u64 {
         // Acquire: pairs with the Release in `answer`.
         self.answers.load(Ordering::Acquire)
@@ -118,7 +118,7 @@ struct Inner {
 pub struct Registry(Arc<Inner>);
 
 /// An instance's membership in the [`Registry`]. Dropping it unregisters the instance. The
-/// descriptor becomes readable at an event, a question, or a wake-up.
+/// descriptor becomes readable at an event, a ping, or a wake-up.
 #[derive(Debug)]
 pub struct Registration {
     registry: Registry,
@@ -139,7 +139,7 @@ impl Registry {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mailbox = Arc::new(Mailbox {
             latest: Latest::new(),
-            questions: AtomicU64::new(0),
+            pings: AtomicU64::new(0),
             answers: AtomicU64::new(0),
             wake,
         });
@@ -171,17 +171,17 @@ impl Registry {
     }
 
     /// Asks the instances called `name`, or all if that is `None`, to confirm that their threads
-    /// run. [`Questions::silent`] waits for the answers.
-    pub fn question(&self, name: Option<&str>) -> Questions {
+    /// run. [`Pings::wait_unanswered`] waits for the answers.
+    pub fn ping(&self, name: Option<&str>) -> Pings {
         let members = self.members();
         let mailboxes = members.mailboxes.values();
         let asked = mailboxes.filter(|(member, _)| name.is_none_or(|name| name == member));
-        let asked = asked.map(|(name, mailbox)| Question {
+        let asked = asked.map(|(name, mailbox)| Ping {
             name: name.clone(),
-            number: mailbox.question(),
+            number: mailbox.ping(),
             mailbox: mailbox.clone(),
         });
-        Questions(asked.collect())
+        Pings(asked.collect())
     }
 
     fn ask(&self, event: Micros, wanted: impl Fn(&str) -> bool) -> usize {
@@ -222,26 +222,26 @@ impl Registry {
 }
 
 impl Registration {
-    /// Returns whether an event or a question has arrived since the last [`Self::deliver`].
+    /// Returns whether an event or a ping has arrived since the last [`Self::deliver`].
     pub fn is_asked(&self) -> bool {
         self.mailbox.latest.since(self.seen).is_some()
-            || self.mailbox.asked() != self.mailbox.answered()
+            || self.mailbox.last_ping() != self.mailbox.answered()
     }
 
     /// Runs the callback of `instance` if an event has arrived since the last call, and answers
-    /// questions. Returns whether the callback ran.
+    /// pings. Returns whether the callback ran.
     pub fn deliver(&mut self, instance: &mut impl ReclaimMemory) -> bool {
         // The event counter is reset before the mailbox is read. An event that is posted in between
         // makes the descriptor readable again, so that none is missed.
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.mailbox.wake, &mut counter);
-        let question = self.mailbox.asked();
+        let ping = self.mailbox.last_ping();
         let event = self.mailbox.latest.since(self.seen);
         if let Some(event) = event {
             self.seen = event;
             instance.reclaim_memory(event);
         }
-        self.mailbox.answer(question);
+        self.mailbox.answer(ping);
         event.is_some()
     }
 
@@ -264,7 +264,7 @@ impl Registration {
 }
 
 #[derive(Debug)]
-struct Question {
+struct Ping {
     name: String,
     number: u64,
     mailbox: Arc<Mailbox>,
@@ -272,9 +272,9 @@ struct Question {
 
 /// Instances that were asked to confirm that their threads run.
 #[derive(Debug)]
-pub struct Questions(Vec<Question>);
+pub struct Pings(Vec<Ping>);
 
-impl Questions {
+impl Pings {
     /// Returns the number of instances asked, less those that were found to have answered.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -287,20 +287,19 @@ impl Questions {
 
     /// Returns whether an instance called `name` was asked.
     pub fn include(&self, name: &str) -> bool {
-        self.0.iter().any(|question| question.name == name)
+        self.0.iter().any(|ping| ping.name == name)
     }
 
     /// Waits until all instances have answered, at most for `limit`. Returns the names of those
     /// that have not answered by then.
-    pub fn silent(mut self, limit: Duration) -> Vec<String> {
+    pub fn wait_unanswered(mut self, limit: Duration) -> Vec<String> {
         let begin = Instant::now();
         loop {
-            self.0
-                .retain(|question| question.mailbox.answered() < question.number);
+            self.0.retain(|ping| ping.mailbox.answered() < ping.number);
             if self.0.is_empty() || begin.elapsed() >= limit {
-                return self.0.into_iter().map(|question| question.name).collect();
+                return self.0.into_iter().map(|ping| ping.name).collect();
             }
-            std::thread::sleep(QUESTION_INTERVAL);
+            std::thread::sleep(PING_INTERVAL);
         }
     }
 }

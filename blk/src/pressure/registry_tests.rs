@@ -38,7 +38,7 @@ mod model {
 #[cfg(not(loom))]
 mod with_fake_time {
     use super::super::*;
-    use crate::pool::{Squeeze, WARY};
+    use crate::pool::{SQUEEZE_EXTENSION, Squeeze};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::thread;
     use std::time::Duration;
@@ -102,8 +102,8 @@ mod with_fake_time {
             registration.deliver(instance);
         }
         for (_, instance) in &members {
-            assert!(instance.squeeze.active(Micros(10_999) + WARY));
-            assert!(!instance.squeeze.active(Micros(11_000) + WARY));
+            assert!(instance.squeeze.active(Micros(10_999) + SQUEEZE_EXTENSION));
+            assert!(!instance.squeeze.active(Micros(11_000) + SQUEEZE_EXTENSION));
         }
     }
 

@@ -11,8 +11,8 @@ use super::gate::Gate;
 use super::growth::Growth;
 use super::registry::Registry;
 use crate::capabilities::keep_capabilities;
+use crate::messages::print;
 use crate::time::{Clock, Micros};
-use crate::words::say;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use rustix::thread::CapabilitySet;
@@ -281,7 +281,7 @@ pub fn watch(source: Source, registry: Registry, clock: Clock) -> io::Result<Wat
                 })
             });
             if let Err(error) = result {
-                say(format_args!(
+                print(format_args!(
                     "memory pressure is not watched any more: {error}"
                 ));
             }
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn available_memory_is_watched_where_there_is_nothing_else() {
         let meminfo = fake::meminfo();
-        fake::say(&meminfo, 1);
+        fake::set_available(&meminfo, 1);
         let source = Source {
             triggers: Vec::new(),
             available: Some(Available::new(meminfo, Watermark::sampled).unwrap()),
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn pools_that_grow_into_the_last_memory_are_squeezed_before_anybody_stalls() {
         let meminfo = fake::meminfo();
-        fake::say(&meminfo, 500 << 10);
+        fake::set_available(&meminfo, 500 << 10);
         let source = Source {
             triggers: vec![quiet()],
             available: Some(
@@ -376,7 +376,7 @@ mod tests {
         thread::sleep(4 * GROWTH_INTERVAL);
         assert!(!member.is_asked());
         // No pool grows, so the thread does not read the level.
-        fake::say(&meminfo, 10 << 10);
+        fake::set_available(&meminfo, 10 << 10);
         thread::sleep(4 * GROWTH_INTERVAL);
         assert!(!member.is_asked());
         member.fetched(2 * LOOK_PAGES);
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn who_loses_its_last_trigger_looks_at_intervals() {
         let meminfo = fake::meminfo();
-        fake::say(&meminfo, 40 << 10);
+        fake::set_available(&meminfo, 40 << 10);
         let mut source = Source {
             triggers: vec![quiet()],
             available: Some(Available::new(meminfo, Watermark::growth).unwrap()),

@@ -1,7 +1,7 @@
 //! A front-end's socket. Messages are assembled from the parts that arrive, and answers are sent as
 //! the socket takes them, so the thread never blocks on the front-end.
 
-use super::inbox::{Code, Inbox, Message, Severed, VERSION};
+use super::inbox::{Code, ConnectionEnd, Inbox, Message, VERSION};
 use super::reader::{Reader, Reading};
 use crate::pressure::registry::Waker;
 use crate::time::Micros;
@@ -94,7 +94,7 @@ impl Channel {
     /// Returns the next message. Returns `None` if it is not complete yet, or the previous answer
     /// is not sent completely. Fails if the connection is closed or broken, or the front-end was
     /// too slow.
-    pub(crate) fn receive(&mut self, now: Micros) -> Result<Option<Message>, Severed> {
+    pub(crate) fn receive(&mut self, now: Micros) -> Result<Option<Message>, ConnectionEnd> {
         self.reading.inbox().check()?;
         self.send()?;
         let message = if self.is_answering() {
@@ -112,14 +112,16 @@ impl Channel {
             } else {
                 "a message unfinished"
             };
-            return Err(Severed::Broken(format!("it left {what} for {TIMEOUT:?}")));
+            return Err(ConnectionEnd::Broken(format!(
+                "it left {what} for {TIMEOUT:?}"
+            )));
         }
         Ok(message)
     }
 
     /// Starts to send `answer`, without blocking. All earlier answers must have been sent
     /// completely. Fails if the connection is closed.
-    pub(crate) fn answer(&mut self, answer: Answer, now: Micros) -> Result<(), Severed> {
+    pub(crate) fn answer(&mut self, answer: Answer, now: Micros) -> Result<(), ConnectionEnd> {
         self.answer = Some(answer);
         self.send()?;
         self.since = self.is_answering().then_some(now);
@@ -127,7 +129,7 @@ impl Channel {
     }
 
     /// Sends as much of the answer as the socket takes. Fails if the connection is closed.
-    fn send(&mut self) -> Result<(), Severed> {
+    fn send(&mut self) -> Result<(), ConnectionEnd> {
         while let Some(answer) = &mut self.answer {
             let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut files = SendAncillaryBuffer::new(&mut room);

@@ -57,16 +57,16 @@ pub struct Device {
 
 /// The reason why a message of the front-end failed.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum MessageError {
     /// The message is refused. The front-end gets this answer if it asked for one, and the
     /// connection goes on.
     Refused(io::Error),
     /// The connection must be closed: the front-end cannot be served any more, or waits for an
     /// answer that cannot be given.
-    Parted(io::Error),
+    Disconnect(io::Error),
 }
 
-type Result<T> = std::result::Result<T, Trouble>;
+type Result<T> = std::result::Result<T, MessageError>;
 
 impl Device {
     /// Makes a device that no front-end has set up yet.
@@ -152,8 +152,8 @@ impl Device {
 }
 
 /// Makes an error that refuses a message with the reason `why`.
-fn refused(why: impl Into<String>) -> Trouble {
-    Trouble::Refused(io::Error::other(why.into()))
+fn refused(why: impl Into<String>) -> MessageError {
+    MessageError::Refused(io::Error::other(why.into()))
 }
 
 const NO_MEMORY: &str = "a ring comes before the guest's memory";
@@ -229,12 +229,12 @@ impl Device {
         let bytes = regions.iter().map(|region| region.memory_size);
         let bytes = bytes.fold(0, u64::saturating_add);
         let share = budget::OF_PROCESS.take(bytes);
-        let share = share.map_err(Trouble::Refused)?;
+        let share = share.map_err(MessageError::Refused)?;
         let mut mapped = Vec::with_capacity(regions.len());
         let mut mappings = Vec::with_capacity(regions.len());
         for (region, file) in regions.iter().zip(files) {
             let span = check_span(&file, region.mmap_offset, region.memory_size);
-            span.map_err(Trouble::Refused)?;
+            span.map_err(MessageError::Refused)?;
             let mapping = region.mmap_region(file);
             let mapping = mapping.map_err(|why| refused(why.to_string()))?;
             let start = GuestAddress(region.guest_phys_addr);
@@ -250,11 +250,11 @@ impl Device {
             });
         }
         let memory = GuestMemoryMmap::from_regions(mapped).map_err(io::Error::other);
-        let memory = memory.map_err(Trouble::Refused)?;
+        let memory = memory.map_err(MessageError::Refused)?;
         // After the answer the front-end may take the old memory away.
         self.engine
             .drain(&mut self.queues)
-            .map_err(Trouble::Refused)?;
+            .map_err(MessageError::Refused)?;
         self.queues.announce();
         self.queues.memory = Some(Arc::new(memory));
         self.mappings = mappings;
@@ -357,11 +357,11 @@ impl Device {
 
     /// Sets `file`, the event counter by which the driver notifies ring `index`, and starts the
     /// ring. Fails with `Refused` if `file` is `None` or no event counter, or if there is no guest
-    /// memory yet. Fails with `Parted` if the image cannot be locked.
+    /// memory yet. Fails with `Disconnect` if the image cannot be locked.
     pub(super) fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         // A ring without an event counter would have to be polled for ever.
         let file = file.ok_or_else(|| refused(format!("ring {index} would have to be polled")))?;
-        let kick = event_counter(file).map_err(Trouble::Refused)?;
+        let kick = event_counter(file).map_err(MessageError::Refused)?;
         let memory = self.queues.memory.clone();
         let memory = memory.ok_or_else(|| refused(NO_MEMORY))?;
         let size = self.queue(index.into())?.queue.size();
@@ -369,7 +369,7 @@ impl Device {
         // destination.
         let locked = self.engine.image().lock();
         locked.map_err(|why| {
-            Trouble::Parted(match why.kind() {
+            MessageError::Disconnect(match why.kind() {
                 io::ErrorKind::WouldBlock => io::Error::other("another back-end has the image"),
                 _ => why,
             })
@@ -391,7 +391,7 @@ impl Device {
         let file = file
             .map(event_counter)
             .transpose()
-            .map_err(Trouble::Refused)?;
+            .map_err(MessageError::Refused)?;
         self.queue(index.into())?.call = file;
         Ok(())
     }
@@ -402,7 +402,7 @@ impl Device {
         let file = file
             .map(event_counter)
             .transpose()
-            .map_err(Trouble::Refused)?;
+            .map_err(MessageError::Refused)?;
         self.queue(index.into())?.err = file;
         Ok(())
     }
@@ -447,7 +447,7 @@ impl Device {
     /// Uses in-flight memory that an earlier back-end or this one made. Fails with `Refused` if it
     /// cannot be mapped or is too small.
     pub(super) fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
-        check_inflight(given).map_err(Trouble::Refused)?;
+        check_inflight(given).map_err(MessageError::Refused)?;
         let area = Area::map(
             file,
             given.mmap_offset,
@@ -459,7 +459,7 @@ impl Device {
         for virtqueue in &mut self.queues.queues {
             virtqueue.log = None;
         }
-        self.inflight = Some(area.map_err(Trouble::Refused)?);
+        self.inflight = Some(area.map_err(MessageError::Refused)?);
         if !self.watch() {
             self.inflight = None;
             return Err(refused("regions of memory are too many"));

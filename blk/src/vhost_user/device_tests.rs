@@ -33,7 +33,7 @@ fn set(device: &mut Device, file: &File, sizes: &[u64]) -> std::result::Result<(
     let files = sizes.iter().map(|_| file.try_clone().unwrap());
     match device.set_mem_table(&regions, files.collect()) {
         Ok(()) => Ok(()),
-        Err(Trouble::Refused(why) | Trouble::Parted(why)) => Err(why.to_string()),
+        Err(MessageError::Refused(why) | MessageError::Disconnect(why)) => Err(why.to_string()),
     }
 }
 

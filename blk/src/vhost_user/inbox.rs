@@ -82,14 +82,14 @@ pub(crate) struct Message {
 
 /// The reason why a connection has ended.
 #[derive(Clone, Debug)]
-pub(crate) enum Severed {
+pub(crate) enum ConnectionEnd {
     /// The front-end has closed it.
     Gone,
     /// The front-end broke the protocol in the way described.
     Broken(String),
 }
 
-impl From<Errno> for Severed {
+impl From<Errno> for ConnectionEnd {
     fn from(errno: Errno) -> Self {
         match errno {
             Errno::PIPE | Errno::CONNRESET => Self::Gone,
@@ -132,7 +132,7 @@ struct Received {
     /// Number of bytes in the bodies of all `messages`.
     ahead_bytes: usize,
     /// The reason why nothing more is received. `None` while the connection lasts.
-    end: Option<Severed>,
+    end: Option<ConnectionEnd>,
 }
 
 impl Inbox {
@@ -153,10 +153,10 @@ impl Inbox {
         self.news.load(Ordering::Acquire)
     }
 
-    /// Fails with [`Severed::Broken`] if the front-end broke the protocol.
-    pub(super) fn check(&self) -> Result<(), Severed> {
+    /// Fails with [`ConnectionEnd::Broken`] if the front-end broke the protocol.
+    pub(super) fn check(&self) -> Result<(), ConnectionEnd> {
         match &self.received().end {
-            Some(Severed::Broken(why)) => Err(Severed::Broken(why.clone())),
+            Some(ConnectionEnd::Broken(why)) => Err(ConnectionEnd::Broken(why.clone())),
             _ => Ok(()),
         }
     }
@@ -166,12 +166,12 @@ impl Inbox {
     ///
     /// Fails if the front-end broke the protocol, or if it closed the connection and left no
     /// message.
-    pub(super) fn find(&self) -> Result<Found, Severed> {
+    pub(super) fn find(&self) -> Result<Found, ConnectionEnd> {
         let mut received = self.received();
         if received.messages.is_empty() {
             received.receive(&self.stream, false);
         }
-        let broken = matches!(received.end, Some(Severed::Broken(_)));
+        let broken = matches!(received.end, Some(ConnectionEnd::Broken(_)));
         let message = if broken { None } else { received.pop() };
         // Relaxed: every thread that changes it holds the lock.
         let more = !received.messages.is_empty() || received.end.is_some();
@@ -202,7 +202,7 @@ impl Inbox {
     /// Closes all descriptors in the inbox, on the calling thread, and receives nothing more.
     pub(super) fn clear(&self) {
         let mut received = self.received();
-        received.end.get_or_insert(Severed::Gone);
+        received.end.get_or_insert(ConnectionEnd::Gone);
         received.files.clear();
         received.messages.clear();
     }
@@ -232,7 +232,7 @@ impl Received {
             match self.advance(stream) {
                 Ok(false) => break,
                 Ok(true) => {}
-                Err(severed) => self.finish(stream, severed),
+                Err(end) => self.finish(stream, end),
             }
             any = true;
         }
@@ -241,7 +241,7 @@ impl Received {
 
     /// Receives one part. Returns whether there was one. Fails if the connection has ended or is
     /// broken.
-    fn advance(&mut self, stream: &UnixStream) -> Result<bool, Severed> {
+    fn advance(&mut self, stream: &UnixStream) -> Result<bool, ConnectionEnd> {
         let wanted = HEADER_BYTES + self.header()?.map_or(0, |(_, _, length)| length);
         if !self.receive_piece(stream, wanted)? {
             return Ok(false);
@@ -266,13 +266,13 @@ impl Received {
     }
 
     /// Fails if the messages in the inbox exceed a limit.
-    fn check_ahead(&self) -> Result<(), Severed> {
+    fn check_ahead(&self) -> Result<(), ConnectionEnd> {
         let messages = self.messages.len();
         let (files, bytes) = (self.ahead_files, self.ahead_bytes);
         if messages <= AHEAD_MESSAGES && files <= AHEAD_FILES && bytes <= AHEAD_BYTES {
             return Ok(());
         }
-        Err(Severed::Broken(format!(
+        Err(ConnectionEnd::Broken(format!(
             "it is {messages} messages of {bytes} bytes with {files} descriptors ahead of the \
              answers; {AHEAD_MESSAGES} of {AHEAD_BYTES} with {AHEAD_FILES} it may be"
         )))
@@ -286,10 +286,10 @@ impl Received {
         Some(message)
     }
 
-    /// Stops receiving, for the reason `severed`. If the front-end broke the protocol, the socket
+    /// Stops receiving, for the reason `end`. If the front-end broke the protocol, the socket
     /// is shut down and emptied. Its descriptors are closed, and the kernel refuses more.
-    fn finish(&mut self, stream: &UnixStream, severed: Severed) {
-        if matches!(severed, Severed::Broken(_)) {
+    fn finish(&mut self, stream: &UnixStream, end: ConnectionEnd) {
+        if matches!(end, ConnectionEnd::Broken(_)) {
             // This fails only for a socket that is not connected any more.
             let _ = shutdown(stream, Shutdown::Both);
             // Nothing can be sent any more, so the loop ends. `recv` has no buffer for descriptors,
@@ -297,12 +297,12 @@ impl Received {
             let mut nowhere = [0; 1024];
             while recv(stream, &mut nowhere, RecvFlags::DONTWAIT).is_ok_and(|(got, _)| got > 0) {}
         }
-        self.end = Some(severed);
+        self.end = Some(end);
     }
 
     /// Returns the code, the flags and the length of the body, or `None` if the header is
     /// incomplete. Fails if the header is malformed.
-    fn header(&self) -> Result<Option<(Code, u32, usize)>, Severed> {
+    fn header(&self) -> Result<Option<(Code, u32, usize)>, ConnectionEnd> {
         let Some(header) = self.bytes.get(..HEADER_BYTES) else {
             return Ok(None);
         };
@@ -310,10 +310,12 @@ impl Received {
         let (code, flags) = (Code(word(0)), word(4));
         let length = word(8) as usize;
         if flags & !NEED_REPLY != VERSION {
-            return Err(Severed::Broken(format!("{code} with flags {flags:#x}")));
+            return Err(ConnectionEnd::Broken(format!(
+                "{code} with flags {flags:#x}"
+            )));
         }
         if length > MAX_MSG_SIZE {
-            return Err(Severed::Broken(format!(
+            return Err(ConnectionEnd::Broken(format!(
                 "{code} of {length} bytes; {MAX_MSG_SIZE} it may have"
             )));
         }
@@ -322,7 +324,7 @@ impl Received {
 
     /// Receives bytes until `self.bytes` has `wanted`, as far as they have arrived. Returns whether
     /// there were any. Fails if the connection has ended or is broken.
-    fn receive_piece(&mut self, stream: &UnixStream, wanted: usize) -> Result<bool, Severed> {
+    fn receive_piece(&mut self, stream: &UnixStream, wanted: usize) -> Result<bool, ConnectionEnd> {
         let there = self.bytes.len();
         self.bytes.resize(wanted, 0);
         let mut room = [MaybeUninit::uninit(); FILES_ROOM];
@@ -338,7 +340,7 @@ impl Received {
         let received = match received {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
             Err(errno) => return Err(errno.into()),
-            Ok(received) if received.bytes == 0 => return Err(Severed::Gone),
+            Ok(received) if received.bytes == 0 => return Err(ConnectionEnd::Gone),
             Ok(received) => received,
         };
         let files = files.drain().flat_map(|message| match message {
@@ -352,13 +354,13 @@ impl Received {
         // The kernel closed those that did not fit. The buffer may hold a few more than allowed.
         let came = self.files.len() - before;
         if received.flags.contains(ReturnFlags::CTRUNC) || came > MESSAGE_FILES {
-            return Err(Severed::Broken(format!(
+            return Err(ConnectionEnd::Broken(format!(
                 "more than {MESSAGE_FILES} descriptors in a message, or more than this process \
                  has room for"
             )));
         }
         if there > 0 && came > 0 {
-            return Err(Severed::Broken(
+            return Err(ConnectionEnd::Broken(
                 "descriptors in the middle of a message".into(),
             ));
         }

@@ -69,7 +69,7 @@ fn messages_wait_in_order_with_their_descriptors() {
     assert!(inbox.has_news());
     assert_eq!(inbox.find().unwrap().message.unwrap().body.len(), 9);
     assert!(inbox.has_news());
-    assert!(matches!(inbox.find(), Err(Severed::Gone)));
+    assert!(matches!(inbox.find(), Err(ConnectionEnd::Gone)));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_front_end_that_is_too_far_ahead_is_cut_off() {
         let (inbox, mut front) = both();
         let (count, errno) = fill(&inbox, &front, length, descriptors);
         assert_eq!((count, errno), (most + 1, Errno::PIPE));
-        let Err(Severed::Broken(why)) = inbox.find() else {
+        let Err(ConnectionEnd::Broken(why)) = inbox.find() else {
             panic!("{count} messages are fine");
         };
         assert!(why.contains(&format!("{count} messages")), "{why}");
@@ -114,7 +114,7 @@ fn what_lies_in_the_socket_of_one_that_is_cut_off_is_discarded() {
         recv(&inbox, &mut [0; 8], RecvFlags::DONTWAIT).map(|(got, _)| got),
         Ok(0)
     );
-    let Err(Severed::Broken(why)) = inbox.find() else {
+    let Err(ConnectionEnd::Broken(why)) = inbox.find() else {
         panic!("it is not cut off");
     };
     assert!(why.contains("more than 8 descriptors"), "{why}");

@@ -3,7 +3,8 @@
 //! them.
 //!
 //! * [`chain`]: parses descriptor chains into requests. Data is copied before it is checked.
-//! * [`queues`]: the virtqueues of a device, as a source of requests ([`crate::request::Door`]).
+//! * [`queues`]: the virtqueues of a device, as a source of requests
+//!   ([`crate::request::Transport`]).
 //! * [`inflight`]: the log of requests under way, in memory that outlives this process.
 //! * `channel`: the socket. No call blocks on the front-end.
 //! * `inbox`: messages that were received and wait for their disk.

@@ -5,7 +5,7 @@ use super::counter;
 use super::dirty::{DirtyLog, UsedRing};
 use super::inflight::QueueLog;
 use super::truncated;
-use crate::request::{Door, Incoming, Status};
+use crate::request::{Incoming, Status, Transport};
 use rustix::fs::{FileType, fstat};
 use rustix::io::ioctl_fionbio;
 use std::collections::VecDeque;
@@ -153,7 +153,7 @@ impl Queues {
     }
 
     /// Disables notifications of all running rings, while the thread checks them anyway.
-    pub fn quiet(&mut self) {
+    pub fn disable_notifications(&mut self) {
         let dirty = self.dirty.clone();
         self.each_running(|queue, memory| {
             let asked = queue.queue.disable_notification(memory).is_ok();
@@ -166,7 +166,7 @@ impl Queues {
     }
 
     /// Enables notifications of all running rings. Returns whether a request is already available.
-    pub fn listen(&mut self) -> bool {
+    pub fn enable_notifications(&mut self) -> bool {
         let mut more = false;
         let dirty = self.dirty.clone();
         self.each_running(|queue, memory| {
@@ -321,7 +321,7 @@ fn chain_at<'a>(
     })
 }
 
-impl Door for Queues {
+impl Transport for Queues {
     type Ticket = Ticket;
     type Payload = GuestPayload;
 

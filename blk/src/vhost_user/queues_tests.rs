@@ -100,17 +100,17 @@ fn a_used_ring_is_marked_only_if_that_is_asked_for() {
         let (log, take) = log();
         queues.dirty = Some(log);
         queues.mark_rings();
-        queues.quiet();
-        queues.listen();
+        queues.disable_notifications();
+        queues.enable_notifications();
         let Incoming { ticket, .. } = queues.next_request().unwrap();
         queues.answer(ticket, Status::Ok, 0);
         assert_eq!(take(), [STATUS].into());
         queues.queues[0].used_log = Some(USED * PAGE);
         queues.mark_rings();
         assert_eq!(take(), [USED].into());
-        queues.listen();
+        queues.enable_notifications();
         assert_eq!(take(), [USED].into(), "what drivers are asked");
-        queues.quiet();
+        queues.disable_notifications();
         assert_eq!(take(), quiet);
     }
 }

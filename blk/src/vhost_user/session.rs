@@ -2,8 +2,8 @@
 //! answered one after the other.
 
 use super::channel::{Answer, Channel};
-use super::device::{Device, Trouble};
-use super::inbox::{MESSAGE_FILES, Message, Severed};
+use super::device::{Device, MessageError};
+use super::inbox::{ConnectionEnd, MESSAGE_FILES, Message};
 use super::reader::Reader;
 use crate::pressure::registry::Waker;
 use crate::time::Micros;
@@ -56,11 +56,11 @@ enum Reply {
     Told(Vec<u8>, Option<File>),
 }
 
-impl From<Severed> for Event {
-    fn from(severed: Severed) -> Self {
-        match severed {
-            Severed::Gone => Self::Gone,
-            Severed::Broken(why) => Self::CutOff(why),
+impl From<ConnectionEnd> for Event {
+    fn from(end: ConnectionEnd) -> Self {
+        match end {
+            ConnectionEnd::Gone => Self::Gone,
+            ConnectionEnd::Broken(why) => Self::CutOff(why),
         }
     }
 }
@@ -105,25 +105,25 @@ impl Session {
         let message = match self.channel.receive(now) {
             Ok(Some(message)) => message,
             Ok(None) => return Event::Fine,
-            Err(severed) => return severed.into(),
+            Err(end) => return end.into(),
         };
         let code = message.code;
         let wants = message.need_reply;
         let (reply, event) = match self.perform(device, message) {
             Ok(Reply::Told(bytes, file)) => (Some((bytes, file)), Event::Fine),
             Ok(Reply::Done) => (self.acknowledgement(wants, 0), Event::Fine),
-            Err(Trouble::Refused(why)) => {
+            Err(MessageError::Refused(why)) => {
                 let told = format!("refused {code}: {why}");
                 (self.acknowledgement(wants, 1), Event::Refused(told))
             }
-            Err(Trouble::Parted(why)) => return Event::CutOff(format!("{code}: {why}")),
+            Err(MessageError::Disconnect(why)) => return Event::CutOff(format!("{code}: {why}")),
         };
         let Some((bytes, file)) = reply else {
             return event;
         };
         match self.channel.answer(Answer::new(code, &bytes, file), now) {
             Ok(()) => event,
-            Err(severed) => severed.into(),
+            Err(end) => end.into(),
         }
     }
 
@@ -138,18 +138,18 @@ impl Session {
         self.protocol & feature.bits() != 0
     }
 
-    /// Fails with `Parted` if a protocol feature was not negotiated, because the front-end may wait
-    /// for an answer that this message cannot have.
-    fn need(&self, feature: VhostUserProtocolFeatures) -> Result<(), Trouble> {
+    /// Fails with `Disconnect` if a protocol feature was not negotiated, because the front-end may
+    /// wait for an answer that this message cannot have.
+    fn need(&self, feature: VhostUserProtocolFeatures) -> Result<(), MessageError> {
         if self.agreed(feature) {
             return Ok(());
         }
-        Err(parted(format!("feature {feature:?} was not agreed to")))
+        Err(disconnect(format!("feature {feature:?} was not agreed to")))
     }
 
-    /// Carries out one message. Fails with `Refused` or `Parted` if the message is malformed or its
-    /// handler fails.
-    fn perform(&mut self, device: &mut Device, message: Message) -> Result<Reply, Trouble> {
+    /// Carries out one message. Fails with `Refused` or `Disconnect` if the message is malformed or
+    /// its handler fails.
+    fn perform(&mut self, device: &mut Device, message: Message) -> Result<Reply, MessageError> {
         use VhostUserProtocolFeatures as Feature;
         let known = message.code.known();
         let mut fields = Fields(&message.body);
@@ -167,7 +167,7 @@ impl Session {
         );
         if !files.is_empty() && !takes_files {
             let count = files.len();
-            return Err(parted(format!(
+            return Err(disconnect(format!(
                 "{count} descriptors, which it does not take"
             )));
         }
@@ -177,12 +177,12 @@ impl Session {
             }
             Some(FrontendReq::RESET_OWNER) => {
                 fields.are(0)?;
-                device.reset().map_err(Trouble::Refused)?;
+                device.reset().map_err(MessageError::Refused)?;
             }
             Some(FrontendReq::RESET_DEVICE) => {
                 self.need(Feature::RESET_DEVICE)?;
                 fields.are(0)?;
-                device.reset().map_err(Trouble::Refused)?;
+                device.reset().map_err(MessageError::Refused)?;
             }
             Some(FrontendReq::GET_FEATURES) => {
                 fields.are(0)?;
@@ -214,7 +214,7 @@ impl Session {
                 let regions = fields.regions()?;
                 if regions.len() != files.len() {
                     let (regions, count) = (regions.len(), files.len());
-                    return Err(parted(format!(
+                    return Err(disconnect(format!(
                         "{regions} regions of memory with {count} descriptors"
                     )));
                 }
@@ -231,7 +231,9 @@ impl Session {
             Some(FrontendReq::GET_VRING_BASE) => {
                 fields.are(8)?;
                 let index = fields.u32();
-                let base = device.get_vring_base(index).map_err(Trouble::Parted)?;
+                let base = device
+                    .get_vring_base(index)
+                    .map_err(MessageError::Disconnect)?;
                 let told = [index, base.into()].map(u32::to_ne_bytes).concat();
                 return Ok(Reply::Told(told, None));
             }
@@ -241,17 +243,17 @@ impl Session {
                 let (descriptor, used, available) = (fields.u64(), fields.u64(), fields.u64());
                 let log = fields.u64();
                 let known = VhostUserVringAddrFlags::from_bits(flags);
-                let known = known.ok_or_else(|| parted(format!("flags {flags:#x}")))?;
+                let known = known.ok_or_else(|| disconnect(format!("flags {flags:#x}")))?;
                 device.set_vring_addr(index, known, descriptor, used, available, log)?;
             }
             Some(FrontendReq::SET_VRING_ENABLE) => {
                 fields.are(8)?;
                 if self.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
-                    return Err(parted("the protocol's features were not agreed to"));
+                    return Err(disconnect("the protocol's features were not agreed to"));
                 }
                 let (index, state) = (fields.u32(), fields.u32());
                 if state > 1 {
-                    return Err(parted(format!("state {state}; 0 and 1 there are")));
+                    return Err(disconnect(format!("state {state}; 0 and 1 there are")));
                 }
                 device.set_vring_enable(index, state == 1)?;
             }
@@ -280,12 +282,14 @@ impl Session {
                 self.need(Feature::CONFIG)?;
                 fields.config()?;
                 let why = "nothing in the configuration space can be written";
-                return Err(Trouble::Refused(io::Error::other(why)));
+                return Err(MessageError::Refused(io::Error::other(why)));
             }
             Some(FrontendReq::GET_INFLIGHT_FD) => {
                 self.need(Feature::INFLIGHT_SHMFD)?;
                 let asked = fields.inflight()?;
-                let made = device.get_inflight_fd(&asked).map_err(Trouble::Parted)?;
+                let made = device
+                    .get_inflight_fd(&asked)
+                    .map_err(MessageError::Disconnect)?;
                 let (area, file) = made;
                 let told = [
                     &area.mmap_size.to_ne_bytes()[..],
@@ -306,10 +310,10 @@ impl Session {
                 fields.are(16)?;
                 let given = VhostUserLog::new(fields.u64(), fields.u64());
                 let log = device.set_log_base(&given, single(files)?);
-                log.map_err(Trouble::Parted)?;
+                log.map_err(MessageError::Disconnect)?;
                 return Ok(Reply::Told(message.body, None));
             }
-            _ => return Err(parted("no message that a disk knows")),
+            _ => return Err(disconnect("no message that a disk knows")),
         }
         Ok(Reply::Done)
     }
@@ -322,8 +326,8 @@ impl AsFd for Session {
 }
 
 /// Makes an error that ends the connection, for the reason `why`.
-fn parted(why: impl Into<String>) -> Trouble {
-    Trouble::Parted(io::Error::other(why.into()))
+fn disconnect(why: impl Into<String>) -> MessageError {
+    MessageError::Disconnect(io::Error::other(why.into()))
 }
 
 /// Makes an answer of one 64-bit number.
@@ -331,11 +335,11 @@ fn number(value: u64) -> Reply {
     Reply::Told(value.to_ne_bytes().to_vec(), None)
 }
 
-/// Returns the only element of `files`. Fails with `Parted` if there is another number of them.
-fn single(files: Vec<File>) -> Result<File, Trouble> {
+/// Returns the only element of `files`. Fails with `Disconnect` if there is another number of them.
+fn single(files: Vec<File>) -> Result<File, MessageError> {
     let count = files.len();
     let single: Result<[File; 1], _> = files.try_into();
-    let [file] = single.map_err(|_| parted(format!("{count} descriptors; one it takes")))?;
+    let [file] = single.map_err(|_| disconnect(format!("{count} descriptors; one it takes")))?;
     Ok(file)
 }
 
@@ -344,13 +348,13 @@ fn single(files: Vec<File>) -> Result<File, Trouble> {
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
-    /// Fails with `Parted` unless exactly `bytes` are left.
-    fn are(&self, bytes: usize) -> Result<(), Trouble> {
+    /// Fails with `Disconnect` unless exactly `bytes` are left.
+    fn are(&self, bytes: usize) -> Result<(), MessageError> {
         let there = self.0.len();
         if there == bytes {
             return Ok(());
         }
-        Err(parted(format!("{there} bytes; {bytes} it has")))
+        Err(disconnect(format!("{there} bytes; {bytes} it has")))
     }
 
     /// Takes the next `N` bytes.
@@ -374,18 +378,18 @@ impl Fields<'_> {
         u64::from_ne_bytes(self.take())
     }
 
-    /// Reads the regions of a memory table. Fails with `Parted` if the table is malformed.
-    fn regions(&mut self) -> Result<Vec<VhostUserMemoryRegion>, Trouble> {
+    /// Reads the regions of a memory table. Fails with `Disconnect` if the table is malformed.
+    fn regions(&mut self) -> Result<Vec<VhostUserMemoryRegion>, MessageError> {
         const REGION_BYTES: usize = 32;
         let bytes = self.0.len();
         let (count, padding) = (self.u32() as usize, self.u32());
         if count == 0 || count > MESSAGE_FILES || padding != 0 {
-            return Err(parted(format!(
+            return Err(disconnect(format!(
                 "{count} regions of memory; 1 to {MESSAGE_FILES} there can be"
             )));
         }
         if bytes != 8 + count * REGION_BYTES {
-            return Err(parted(format!(
+            return Err(disconnect(format!(
                 "{bytes} bytes for {count} regions of memory"
             )));
         }
@@ -394,7 +398,9 @@ impl Fields<'_> {
             let (front, offset) = (self.u64(), self.u64());
             let ends = [guest, front, offset].map(|start| start.checked_add(bytes));
             if bytes == 0 || ends.contains(&None) {
-                return Err(parted(format!("a region of {bytes} bytes at {guest:#x}")));
+                return Err(disconnect(format!(
+                    "a region of {bytes} bytes at {guest:#x}"
+                )));
             }
             Ok(VhostUserMemoryRegion::new(guest, bytes, front, offset))
         });
@@ -402,26 +408,30 @@ impl Fields<'_> {
     }
 
     /// Reads a ring number, and returns it with the message's descriptor, if there is one. Fails
-    /// with `Parted` if the body is malformed or the descriptors do not match it.
-    fn ring(&mut self, files: Vec<File>) -> Result<(u8, Option<File>), Trouble> {
+    /// with `Disconnect` if the body is malformed or the descriptors do not match it.
+    fn ring(&mut self, files: Vec<File>) -> Result<(u8, Option<File>), MessageError> {
         self.are(8)?;
         let value = self.u64();
         let file = match value & NO_FILE {
             0 => Some(single(files)?),
             _ if files.is_empty() => None,
-            _ => return Err(parted(format!("{value:#x} says that no descriptor comes"))),
+            _ => {
+                return Err(disconnect(format!(
+                    "{value:#x} says that no descriptor comes"
+                )));
+            }
         };
         Ok((value.to_le_bytes()[0], file))
     }
 
     /// Reads an offset in the configuration space, a number of bytes, and flags. Fails with
-    /// `Parted` if they are out of range.
-    fn config(&mut self) -> Result<(u32, u32, u32), Trouble> {
+    /// `Disconnect` if they are out of range.
+    fn config(&mut self) -> Result<(u32, u32, u32), MessageError> {
         let (offset, size, flags) = (self.u32(), self.u32(), self.u32());
         let end = offset.checked_add(size);
         let inside = size > 0 && end.is_some_and(|end| end <= VHOST_USER_CONFIG_SIZE);
         if !inside || flags & !CONFIG_FLAGS != 0 {
-            return Err(parted(format!(
+            return Err(disconnect(format!(
                 "{size} bytes from {offset} on with flags {flags:#x}"
             )));
         }
@@ -429,13 +439,13 @@ impl Fields<'_> {
         Ok((offset, size, flags))
     }
 
-    /// Reads a description of in-flight memory. Fails with `Parted` if it is malformed.
-    fn inflight(&mut self) -> Result<VhostUserInflight, Trouble> {
+    /// Reads a description of in-flight memory. Fails with `Disconnect` if it is malformed.
+    fn inflight(&mut self) -> Result<VhostUserInflight, MessageError> {
         self.are(size_of::<VhostUserInflight>())?;
         let (bytes, offset) = (self.u64(), self.u64());
         let (queues, size) = (self.u16(), self.u16());
         if queues == 0 || size == 0 {
-            return Err(parted(format!("{queues} queues of {size}")));
+            return Err(disconnect(format!("{queues} queues of {size}")));
         }
         Ok(VhostUserInflight::new(bytes, offset, queues, size))
     }

@@ -5,12 +5,12 @@ use super::grants::{DomainId, GrantRef, Grants, Mapping};
 use super::protocol::{Abi, MAX_INDIRECT_SEGMENTS};
 use super::ring::Ring;
 use super::rings::Rings;
-use super::state::{Action, Situation, State, next};
+use super::state::{Action, DeviceStates, State, next};
 use super::store::{Store, StoreError, Transaction, write_all};
 use crate::image::Image;
+use crate::messages::RateLimitedLog;
 use crate::request::SECTOR_BYTES;
 use crate::time::Clock;
-use crate::words::Complaints;
 use std::rc::Rc;
 
 /// Maximum size of a ring in pages, as a power of two.
@@ -109,16 +109,16 @@ pub struct Device<S> {
     offer: Vec<(&'static str, String)>,
     /// Whether the front-end could not be connected since the last offer.
     refused: bool,
-    complaints: Complaints,
+    log: RateLimitedLog,
 }
 
 /// Whether the instance must go on after [`Device::settle`].
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Life {
+pub enum InstanceState {
     /// The device exists.
-    On,
+    Running,
     /// The device is gone, and the instance must end.
-    Over,
+    Ended,
 }
 
 /// Reads the states of both ends of a device from xenstore. `mapped` and `refused` are `false` in
@@ -126,11 +126,15 @@ pub enum Life {
 ///
 /// # Errors
 /// Fails if xenstore does not answer.
-pub fn situation(store: &mut dyn Store, back: &str, front: &str) -> Result<Situation, StoreError> {
+pub fn device_states(
+    store: &mut dyn Store,
+    back: &str,
+    front: &str,
+) -> Result<DeviceStates, StoreError> {
     let there = store.read(NONE, &format!("{back}/frontend"))?.is_some();
     let online = store.read(NONE, &format!("{back}/online"))?;
     let state = |value: Option<String>| State::told(value.as_deref());
-    Ok(Situation {
+    Ok(DeviceStates {
         front: state(store.read(NONE, &format!("{front}/state"))?),
         back: state(store.read(NONE, &format!("{back}/state"))?),
         online: there && online.is_none_or(|online| online.trim() != "0"),
@@ -160,9 +164,9 @@ impl<S: Store> Device<S> {
         ] {
             store.watch(&path, "device")?;
         }
-        let complaints = Complaints::new(&address.name(), Clock::start());
+        let log = RateLimitedLog::new(&address.name(), Clock::start());
         Ok(Self {
-            complaints,
+            log,
             store,
             address,
             frontend,
@@ -175,7 +179,7 @@ impl<S: Store> Device<S> {
 
     /// Carries out the actions that the states of both ends require, until there is none. Calls
     /// `drain` to finish the requests under way before rings are disconnected. Returns
-    /// [`Life::Over`] if the device is gone.
+    /// [`InstanceState::Ended`] if the device is gone.
     ///
     /// # Errors
     /// Fails if xenstore does not answer, or `drain` fails. An error of the front-end is reported
@@ -184,11 +188,11 @@ impl<S: Store> Device<S> {
         &mut self,
         rings: &mut Rings,
         mut drain: impl FnMut(&mut Rings) -> std::io::Result<()>,
-    ) -> Result<Life, StoreError> {
+    ) -> Result<InstanceState, StoreError> {
         let back = self.address.path();
         for _ in 0..MAX_STEPS {
-            let seen = situation(&mut self.store, &back, &self.frontend)?;
-            let seen = Situation {
+            let seen = device_states(&mut self.store, &back, &self.frontend)?;
+            let seen = DeviceStates {
                 mapped: rings.connected(),
                 refused: self.refused,
                 ..seen
@@ -226,11 +230,11 @@ impl<S: Store> Device<S> {
                     drain(rings)?;
                     rings.disconnect();
                     self.tell(&[("state", State::Closed.to_string())])?;
-                    return Ok(Life::Over);
+                    return Ok(InstanceState::Ended);
                 }
             }
         }
-        Ok(Life::On)
+        Ok(InstanceState::Running)
     }
 
     /// Sets the back-end's state to Closing, because the indices of all rings were invalid.
@@ -246,7 +250,7 @@ impl<S: Store> Device<S> {
     /// # Errors
     /// Fails if xenstore does not answer.
     pub fn complain(&mut self, why: &str) -> Result<(), StoreError> {
-        self.complaints.tell(format_args!("{why}"));
+        self.log.log(format_args!("{why}"));
         self.tell(&[("error", why.to_owned())])
     }
 

@@ -71,7 +71,7 @@ impl Bench {
         Self::over(store, FakeGrants::new(64), Rc::default())
     }
 
-    fn settle(&mut self) -> Life {
+    fn settle(&mut self) -> InstanceState {
         let engine = &mut self.engine;
         let drained = |rings: &mut Rings| engine.drain(rings);
         self.device.settle(&mut self.rings, drained).unwrap()
@@ -103,7 +103,7 @@ const SIMPLE: [(&str, &str); 4] = [
 #[test]
 fn a_front_end_connects_closes_and_comes_back() {
     let mut bench = Bench::new();
-    assert_eq!(bench.settle(), Life::On);
+    assert_eq!(bench.settle(), InstanceState::Running);
     assert_eq!(bench.back("state"), "2");
     assert_eq!(bench.back("sectors"), "2048");
     assert_eq!(bench.back("feature-max-indirect-segments"), "256");
@@ -175,7 +175,7 @@ fn what_a_front_end_tells_is_bounded_and_refused_by_name() {
         bench.settle();
         bench.front(&SIMPLE);
         bench.front(&[(name, value)]);
-        assert_eq!(bench.settle(), Life::On);
+        assert_eq!(bench.settle(), InstanceState::Running);
         assert_eq!(bench.back("state"), "5", "{name}={value}");
         let told = bench.back("error");
         let beginning: String = value.chars().take(8).collect();
@@ -243,13 +243,13 @@ fn a_device_that_is_taken_away_ends_and_leaves_nothing() {
     bench.front(&SIMPLE);
     bench.settle();
     bench.store.set(&format!("{BACK}/online"), "0");
-    assert_eq!(bench.settle(), Life::On);
+    assert_eq!(bench.settle(), InstanceState::Running);
     assert_eq!(
         (bench.back("state").as_str(), bench.rings.connected()),
         ("5", true)
     );
     bench.front(&[("state", "6")]);
-    assert_eq!(bench.settle(), Life::Over);
+    assert_eq!(bench.settle(), InstanceState::Ended);
     assert_eq!(bench.back("state"), "6");
     assert_eq!(bench.domain.mapped.get(), 0);
     // The guest's domain is gone, then both ends of the device.
@@ -258,12 +258,12 @@ fn a_device_that_is_taken_away_ends_and_leaves_nothing() {
     bench.front(&SIMPLE);
     bench.settle();
     bench.store.remove(FRONT);
-    assert_eq!(bench.settle(), Life::On);
+    assert_eq!(bench.settle(), InstanceState::Running);
     assert_eq!(
         (bench.domain.mapped.get(), bench.back("state").as_str()),
         (0, "6")
     );
     bench.store.remove(BACK);
-    assert_eq!(bench.settle(), Life::Over);
+    assert_eq!(bench.settle(), InstanceState::Ended);
     assert!(bench.store.is_empty(), "nothing is written to what is gone");
 }

@@ -207,7 +207,7 @@ impl<M: SharedWords> FrontRing<M> {
     }
 
     /// Enables the notification for the next answer. Returns whether an answer has arrived already.
-    pub fn listen(&self) -> bool {
+    pub fn enable_notifications(&self) -> bool {
         let next = self.consumed.wrapping_add(1);
         self.word(RSP_EVENT).store(next, Ordering::Relaxed);
         // SeqCst: the event index is stored before the back-end's index is read. Pairs with the

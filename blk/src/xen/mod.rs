@@ -4,7 +4,7 @@
 //! * [`device`], [`state`]: the entries and states of both ends in xenstore, and the actions they
 //!   require.
 //! * [`ring`], [`rings`]: one shared ring, and all rings of a disk as a source of requests
-//!   ([`crate::request::Door`]).
+//!   ([`crate::request::Transport`]).
 //! * [`protocol`]: requests as bytes, in the layouts of 64-bit and 32-bit front-ends.
 //! * [`front`]: the front-end's half, for tests and the laboratory.
 //! * [`payload`], [`persistent`]: granted memory, which the hypervisor copies from and to pages of

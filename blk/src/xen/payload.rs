@@ -1,9 +1,9 @@
 //! The guest memory of a request: granted pages, which are mapped or copied by the hypervisor.
 
 use super::grants::{Direction, DomainId, GrantRef, Grants, Transfer};
-use super::persistent::Held;
+use super::persistent::MappedPage;
 use super::protocol::Segment;
-use crate::request::{Fault, HostSlice, Move, Payload, Way};
+use crate::request::{CopyDirection, CopyRequest, Fault, HostSlice, Payload};
 use std::rc::Rc;
 use vm_memory::VolatileSlice;
 
@@ -17,7 +17,7 @@ pub enum GrantedMemory {
         /// The mapped memory, in the order of the segments.
         slices: Vec<HostSlice>,
         /// The pages, which keep it mapped.
-        held: Vec<Held>,
+        held: Vec<MappedPage>,
     },
     /// Copied by the hypervisor, from and to pages of the pool.
     Copied {
@@ -32,7 +32,7 @@ pub enum GrantedMemory {
 
 impl GrantedMemory {
     /// Makes the memory of a request whose pages are mapped. `held` has one page for each segment.
-    pub fn mapped(segments: &[Segment], held: Vec<Held>) -> Self {
+    pub fn mapped(segments: &[Segment], held: Vec<MappedPage>) -> Self {
         let mut slices: Vec<HostSlice> = Vec::new();
         for (segment, page) in segments.iter().zip(&held) {
             let start = page.address().wrapping_add(segment.offset().into());
@@ -100,14 +100,14 @@ impl GrantedMemory {
     }
 
     /// Copies from or to mapped pages. Returns whether all bytes were copied.
-    fn copy_mapped(way: Way, one: &mut Move<'_, Self>) -> bool {
+    fn copy_mapped(direction: CopyDirection, one: &mut CopyRequest<'_, Self>) -> bool {
         let mut at = one.at;
         one.local.iter_mut().all(|piece| {
             let from = at;
             at += piece.len() as u64;
-            let copied = match way {
-                Way::Out => one.payload.copy_out(from, piece),
-                Way::In => one.payload.copy_in(from, piece),
+            let copied = match direction {
+                CopyDirection::FromGuest => one.payload.copy_out(from, piece),
+                CopyDirection::ToGuest => one.payload.copy_in(from, piece),
             };
             copied.is_ok()
         })
@@ -188,11 +188,11 @@ impl Payload for GrantedMemory {
     }
 
     /// Copies by one call to the hypervisor. All payloads must be of the same front-end.
-    fn copy_all(way: Way, moves: &mut [Move<'_, Self>]) {
+    fn copy_all(direction: CopyDirection, copies: &mut [CopyRequest<'_, Self>]) {
         let mut transfers = Vec::new();
-        let mut ends = Vec::with_capacity(moves.len());
+        let mut ends = Vec::with_capacity(copies.len());
         let mut by = None;
-        for each in moves.iter_mut() {
+        for each in copies.iter_mut() {
             each.done = if let Self::Copied { grants, domain, .. } = each.payload {
                 by = Some((grants, *domain));
                 let mut at = each.at;
@@ -204,21 +204,21 @@ impl Payload for GrantedMemory {
                 });
                 added.is_some()
             } else {
-                Self::copy_mapped(way, each)
+                Self::copy_mapped(direction, each)
             };
             ends.push(transfers.len());
         }
         let Some((grants, domain)) = by else {
             return;
         };
-        let direction = match way {
-            Way::Out => Direction::FromGrants,
-            Way::In => Direction::ToGrants,
+        let direction = match direction {
+            CopyDirection::FromGuest => Direction::FromGrants,
+            CopyDirection::ToGuest => Direction::ToGrants,
         };
-        // SAFETY: the local memory is that of the moves' buffers, which they borrow mutably.
+        // SAFETY: the local memory is that of the requests' buffers, which they borrow mutably.
         unsafe { grants.copy(domain, direction, &mut transfers) };
         let mut begin = 0;
-        for (each, end) in moves.iter_mut().zip(ends) {
+        for (each, end) in copies.iter_mut().zip(ends) {
             each.done &= transfers[begin..end].iter().all(|transfer| transfer.done);
             begin = end;
         }

@@ -1,9 +1,9 @@
 //! Grants that stay mapped between requests, if the front-end agrees.
 //!
-//! Pages that one request needs and that are not mapped yet are mapped together, as a *run*,
-//! because each mapping costs the kernel a memory area. A run is unmapped as a whole. The least
-//! recently used runs are unmapped if there is no space for others, unused ones after a time, and
-//! all under memory pressure. A run that a request uses stays mapped.
+//! Pages that one request needs and that are not mapped yet are mapped together, as a *batch*,
+//! because each mapping costs the kernel a memory area. A batch is unmapped as a whole. The least
+//! recently used batches are unmapped if there is no space for others, unused ones after a time,
+//! and all under memory pressure. A batch that a request uses stays mapped.
 
 use super::grants::{DomainId, GRANT_BYTES, GrantRef, Grants, Mapping};
 use crate::time::Micros;
@@ -19,7 +19,7 @@ const PURGE_PERCENT: u32 = 5;
 
 /// Granted pages that were mapped together.
 #[derive(Debug)]
-pub struct Run {
+pub struct GrantBatch {
     mapping: Mapping,
     grants: Vec<GrantRef>,
     last_used: Cell<Micros>,
@@ -27,15 +27,15 @@ pub struct Run {
 
 /// A granted page that stays mapped while this value lives.
 #[derive(Clone, Debug)]
-pub struct Held {
-    run: Rc<Run>,
+pub struct MappedPage {
+    batch: Rc<GrantBatch>,
     page: usize,
 }
 
-impl Held {
+impl MappedPage {
     /// Returns the address of the page.
     pub fn address(&self) -> *mut u8 {
-        let base = self.run.mapping.base().as_ptr();
+        let base = self.batch.mapping.base().as_ptr();
         base.wrapping_add(self.page * GRANT_BYTES)
     }
 }
@@ -54,8 +54,8 @@ pub struct Limits {
 pub struct Persistent {
     grants: Rc<dyn Grants>,
     domain: DomainId,
-    runs: Vec<Rc<Run>>,
-    pages: BTreeMap<GrantRef, Held>,
+    batches: Vec<Rc<GrantBatch>>,
+    pages: BTreeMap<GrantRef, MappedPage>,
     /// Number of mapped grants.
     count: u32,
     /// Whether a request has found too little space since the last purge.
@@ -69,7 +69,7 @@ impl Persistent {
         Self {
             grants,
             domain,
-            runs: Vec::new(),
+            batches: Vec::new(),
             pages: BTreeMap::new(),
             count: 0,
             short: false,
@@ -82,10 +82,15 @@ impl Persistent {
         self.count
     }
 
-    /// Returns the pages `wanted`, in order. Those that are not mapped yet are mapped in one run.
+    /// Returns the pages `wanted`, in order. Those that are not mapped yet are mapped in one batch.
     /// Returns `None` if more than `most` grants would then be mapped, or mapping fails; the caller
     /// can still copy.
-    pub fn pages(&mut self, wanted: &[GrantRef], most: u32, now: Micros) -> Option<Vec<Held>> {
+    pub fn pages(
+        &mut self,
+        wanted: &[GrantRef],
+        most: u32,
+        now: Micros,
+    ) -> Option<Vec<MappedPage>> {
         let mut missing: Vec<_> = wanted.to_vec();
         missing.retain(|grant| !self.pages.contains_key(grant));
         missing.sort_unstable();
@@ -101,29 +106,29 @@ impl Persistent {
         let held = wanted.iter().map(|grant| self.pages.get(grant).cloned());
         let held: Option<Vec<_>> = held.collect();
         for page in held.iter().flatten() {
-            page.run.last_used.set(now);
+            page.batch.last_used.set(now);
         }
         held
     }
 
-    /// Maps `missing` as one run. Returns `None` if that fails.
+    /// Maps `missing` as one batch. Returns `None` if that fails.
     fn map(&mut self, missing: Vec<GrantRef>, now: Micros) -> Option<()> {
         let mapping = Mapping::new(&self.grants, self.domain, &missing, true).ok()?;
-        let run = Rc::new(Run {
+        let batch = Rc::new(GrantBatch {
             mapping,
             grants: missing,
             last_used: Cell::new(now),
         });
-        for (page, grant) in run.grants.iter().enumerate() {
-            let run = run.clone();
-            self.pages.insert(*grant, Held { run, page });
+        for (page, grant) in batch.grants.iter().enumerate() {
+            let batch = batch.clone();
+            self.pages.insert(*grant, MappedPage { batch, page });
         }
-        self.count += size(&run);
-        self.runs.push(run);
+        self.count += size(&batch);
+        self.batches.push(batch);
         Some(())
     }
 
-    /// Unmaps runs that exceed the limits and that no request uses. Does nothing before
+    /// Unmaps batches that exceed the limits and that no request uses. Does nothing before
     /// [`PURGE_INTERVAL`] has passed. Call this after each batch of requests and at the time
     /// [`Self::next_purge`].
     pub fn purge(&mut self, limits: Limits, now: Micros) {
@@ -132,15 +137,15 @@ impl Persistent {
         }
         self.next_purge = now + PURGE_INTERVAL;
         if !limits.unused.is_zero() {
-            self.drop_unused(|run| run.last_used.get() + limits.unused <= now);
+            self.drop_unused(|batch| batch.last_used.get() + limits.unused <= now);
         }
         if self.count > limits.grants || std::mem::take(&mut self.short) {
             let over = self.count.saturating_sub(limits.grants);
             let mut going = over + (limits.grants * PURGE_PERCENT).div_ceil(100);
-            self.runs.sort_by_key(|run| run.last_used.get());
-            self.drop_unused(|run| {
+            self.batches.sort_by_key(|batch| batch.last_used.get());
+            self.drop_unused(|batch| {
                 let goes = going > 0;
-                going = going.saturating_sub(size(run));
+                going = going.saturating_sub(size(batch));
                 goes
             });
         }
@@ -152,37 +157,41 @@ impl Persistent {
         if self.count > limits.grants {
             return Some(self.next_purge);
         }
-        let oldest = self.runs.iter().map(|run| run.last_used.get()).min()?;
+        let oldest = self
+            .batches
+            .iter()
+            .map(|batch| batch.last_used.get())
+            .min()?;
         (!limits.unused.is_zero()).then(|| self.next_purge.max(oldest + limits.unused))
     }
 
-    /// Unmaps all runs that no request uses.
+    /// Unmaps all batches that no request uses.
     pub fn reclaim(&mut self) {
         self.drop_unused(|_| true);
     }
 
-    /// Unmaps the runs that no request uses and for which `goes` returns `true`.
-    fn drop_unused(&mut self, mut goes: impl FnMut(&Run) -> bool) {
+    /// Unmaps the batches that no request uses and for which `goes` returns `true`.
+    fn drop_unused(&mut self, mut goes: impl FnMut(&GrantBatch) -> bool) {
         let pages = &mut self.pages;
         let count = &mut self.count;
-        self.runs.retain(|run| {
+        self.batches.retain(|batch| {
             // There is one reference in the list and one for each page in the table. Further ones
             // belong to requests.
-            if Rc::strong_count(run) > run.grants.len() + 1 || !goes(run) {
+            if Rc::strong_count(batch) > batch.grants.len() + 1 || !goes(batch) {
                 return true;
             }
-            for grant in &run.grants {
+            for grant in &batch.grants {
                 pages.remove(grant);
             }
-            *count -= size(run);
+            *count -= size(batch);
             false
         });
     }
 }
 
-/// Returns the number of pages of a run.
-fn size(run: &Run) -> u32 {
-    u32::try_from(run.grants.len()).unwrap_or(u32::MAX)
+/// Returns the number of pages of a batch.
+fn size(batch: &GrantBatch) -> u32 {
+    u32::try_from(batch.grants.len()).unwrap_or(u32::MAX)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -208,7 +217,7 @@ mod tests {
             };
             persistent.purge(limits, late);
             assert!(persistent.pages(&[GrantRef(most)], most, late).is_some());
-            // The least recently used run was unmapped.
+            // The least recently used batch was unmapped.
             assert!(!persistent.pages.contains_key(&GrantRef(0)));
         }
     }

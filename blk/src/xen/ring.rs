@@ -224,7 +224,7 @@ impl Ring {
     ///
     /// # Errors
     /// Fails if the front-end's index is invalid.
-    pub fn listen(&self) -> Result<bool, OutOfStep> {
+    pub fn enable_notifications(&self) -> Result<bool, OutOfStep> {
         let next = self.taken.wrapping_add(1);
         self.word(REQ_EVENT).store(next, Ordering::Relaxed);
         // SeqCst: the event index is stored before the front-end's index is read. Pairs with the

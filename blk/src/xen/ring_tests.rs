@@ -176,7 +176,7 @@ fn an_index_that_runs_away_or_back_is_refused() {
         front.word(REQ_PROD).store(bad, Ordering::Relaxed);
         let error = ring.take().unwrap_err();
         assert_eq!((error.waiting, error.room), (bad.wrapping_sub(3), 30));
-        assert!(ring.listen().is_err());
+        assert!(ring.enable_notifications().is_err());
     }
 }
 
@@ -186,10 +186,10 @@ fn the_front_end_is_told_when_it_asked_for_it() {
     let mut front = FrontRing::new(&domain, 0, 1, Abi::X86_64);
     let mut ring = Ring::new(front.map(), Abi::X86_64);
     (0..4).for_each(|id| front.put(&read(Abi::X86_64, id)));
-    assert_eq!(ring.listen(), Ok(false));
+    assert_eq!(ring.enable_notifications(), Ok(false));
     assert_eq!(front.word(REQ_EVENT).load(Ordering::Relaxed), 1);
     front.push();
-    assert_eq!(ring.listen(), Ok(true));
+    assert_eq!(ring.enable_notifications(), Ok(true));
     let taken = all(&mut ring, Abi::X86_64);
     assert!(!ring.wants_notification(), "nothing was answered");
     front.word(RSP_EVENT).store(2, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use super::persistent::{Limits, Persistent};
 use super::protocol::{self, Body, MAX_INDIRECT_SEGMENTS, SEGMENT_BYTES, Segment};
 use super::ring::{OutOfStep, Ring, Sequence};
 use crate::knobs::{Knob, Knobs};
-use crate::request::{Door, Incoming, Op, Range, Status};
+use crate::request::{Incoming, Op, Range, Status, Transport};
 use crate::time::{Clock, Micros};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -159,14 +159,14 @@ impl Rings {
 
     /// Enables notifications of new requests. Returns whether a request waits already. Shuts rings
     /// with an invalid index.
-    pub fn listen(&mut self) -> bool {
+    pub fn enable_notifications(&mut self) -> bool {
         self.now = None;
         let mut more = false;
         for (index, queue) in self.queues.iter_mut().enumerate() {
             if queue.shut {
                 continue;
             }
-            match queue.ring.listen() {
+            match queue.ring.enable_notifications() {
                 Ok(waiting) => more |= waiting,
                 Err(why) => {
                     queue.shut = true;
@@ -322,7 +322,7 @@ impl Rings {
     }
 }
 
-impl Door for Rings {
+impl Transport for Rings {
     type Ticket = Ticket;
     type Payload = GrantedMemory;
 

@@ -250,7 +250,7 @@ fn a_ring_that_makes_no_sense_is_shut_and_the_others_go_on() {
     bench.fronts[0].word(0).store(0, Ordering::Release);
     assert!(bench.ask(0, &[read]).is_empty());
     bench.fronts[1].word(0).store(7 << 20, Ordering::Release);
-    bench.rings.listen();
+    bench.rings.enable_notifications();
     assert!(bench.rings.all_shut());
 }
 

@@ -56,7 +56,7 @@ impl fmt::Display for State {
 
 /// The facts that decide about the next action.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Situation {
+pub struct DeviceStates {
     /// The state of the front-end; [`State::Unknown`] if it is gone.
     pub front: State,
     /// The state of the back-end. The toolstack may write it, too.
@@ -87,16 +87,16 @@ pub enum Action {
     End,
 }
 
-/// Returns the action that `situation` requires. If the actions are carried out one after the
+/// Returns the action that `states` requires. If the actions are carried out one after the
 /// other, they end with [`Action::Stay`] or [`Action::End`].
-pub fn next(situation: Situation) -> Action {
-    let Situation {
+pub fn next(states: DeviceStates) -> Action {
+    let DeviceStates {
         front,
         back,
         online,
         mapped,
         refused,
-    } = situation;
+    } = states;
     match front {
         State::Unknown if !online => Action::End,
         // The guest is gone or has not started. The toolstack decides whether the device goes on.
@@ -145,7 +145,7 @@ mod tests {
     ];
 
     /// Returns the situation after `action` is carried out.
-    fn after(action: Action, before: Situation) -> Situation {
+    fn after(action: Action, before: DeviceStates) -> DeviceStates {
         let (mapped, back) = match action {
             Action::Stay | Action::End => return before,
             Action::Offer => (false, State::InitWait),
@@ -153,7 +153,7 @@ mod tests {
             Action::Tell(state) => (before.mapped, state),
             Action::Close => (false, State::Closed),
         };
-        Situation {
+        DeviceStates {
             back,
             mapped,
             ..before
@@ -161,15 +161,15 @@ mod tests {
     }
 
     /// Carries out actions until the situation settles.
-    fn settled(mut situation: Situation) -> (Situation, Action) {
+    fn settled(mut states: DeviceStates) -> (DeviceStates, Action) {
         for _ in 0..4 {
-            let action = next(situation);
+            let action = next(states);
             if matches!(action, Action::Stay | Action::End) {
-                return (situation, action);
+                return (states, action);
             }
-            situation = after(action, situation);
+            states = after(action, states);
         }
-        panic!("{situation:?} does not settle");
+        panic!("{states:?} does not settle");
     }
 
     #[test]
@@ -178,14 +178,14 @@ mod tests {
             for back in ALL {
                 for online in [false, true] {
                     for mapped in [false, true] {
-                        let situation = Situation {
+                        let states = DeviceStates {
                             front,
                             back,
                             online,
                             mapped,
                             refused: false,
                         };
-                        let (end, action) = settled(situation);
+                        let (end, action) = settled(states);
                         let gone = matches!(front, State::Unknown | State::Closed);
                         assert!(!(gone && end.mapped && action == Action::Stay), "{end:?}");
                         assert!(!gone || online || action == Action::End, "{end:?}");
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_life_from_start_to_end() {
-        let mut now = Situation {
+        let mut now = DeviceStates {
             front: State::Initialising,
             back: State::Initialising,
             online: true,
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_restarted_back_end_goes_on_where_its_predecessor_was() {
-        let found = Situation {
+        let found = DeviceStates {
             front: State::Connected,
             back: State::Connected,
             online: true,
@@ -237,13 +237,13 @@ mod tests {
             refused: false,
         };
         assert_eq!(next(found), Action::Connect);
-        let waiting = Situation {
+        let waiting = DeviceStates {
             front: State::Initialised,
             back: State::InitWait,
             ..found
         };
         assert_eq!(next(waiting), Action::Connect);
-        let closing = Situation {
+        let closing = DeviceStates {
             back: State::Closing,
             ..found
         };
@@ -252,7 +252,7 @@ mod tests {
             Action::Connect,
             "what it still writes is not lost"
         );
-        let hopeless = Situation {
+        let hopeless = DeviceStates {
             refused: true,
             ..found
         };

@@ -185,7 +185,7 @@ fn settle(server: &Server) {
         server.registry().pressure(server.clock().now());
         let busy = server.instances().values().any(|instance| {
             let figures = instance.figures();
-            figures.connected || figures.pool.kept + figures.pool.in_use > 0
+            figures.connected || figures.pool.free + figures.pool.in_use > 0
         });
         if !busy {
             break;

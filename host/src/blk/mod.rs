@@ -17,10 +17,10 @@ use crate::system::opened::own_path;
 use crate::text::{Rounded, printable, printable_json};
 use ebb_blk::capabilities::keep_capabilities;
 use ebb_blk::control::{self, Answer, Report, Request};
+use ebb_blk::messages::print;
 use ebb_blk::pool::PAGE_BYTES;
 use ebb_blk::server::{self, Disk, Options, Server};
 use ebb_blk::watcher;
-use ebb_blk::words::say;
 use options::{Action, DiskSelector, ServeOptions};
 use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -113,7 +113,7 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
         text.push_str(&format!("{} {} by {io}\n", disk.name, path.display()));
     }
     let server = Arc::new(server);
-    say(format_args!("{watched}"));
+    print(format_args!("{watched}"));
     if let Some(name) = &options.xen {
         watcher::watch(server.clone(), name).map_err(cannot("disks for Xen domains"))?;
     }

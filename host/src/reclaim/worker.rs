@@ -1,6 +1,6 @@
 //! The thread that takes a guest's memory as it becomes free, in the mode `shared`.
 //!
-//! The thread sleeps in a read of the control port. The guest rings ([`ebb_wire::port::DOORBELL`])
+//! The thread sleeps in a read of the control port. The guest rings ([`ebb_wire::port::WAKE_BYTES`])
 //! when it enters the mode, and when a block becomes free while the thread is marked as asleep. The
 //! thread then takes free blocks after a delay ([`ReclaimDelay`]) that depends on how often they
 //! are used again. When a pass over the memory finds no block, the thread marks itself as asleep

@@ -270,7 +270,7 @@ fn arguments(
     if options.tty {
         let (rows, columns) = raw::window().unwrap_or_default();
         let size = terminal::Size { rows, columns };
-        text.push_str(&format!(" {}={size}", terminal::WORD));
+        text.push_str(&format!(" {}={size}", terminal::PARAMETER));
     } else if streams::input_is_empty() {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::EMPTY));
     } else if streams::input_is_terminal() && kernel.kind() == KernelKind::Linux {
@@ -278,10 +278,10 @@ fn arguments(
     }
     let port = port::OUT + usize::from(outs);
     if !options.volumes.is_empty() {
-        text.push_str(&format!(" {}={port}", ebb_wire::volume::WORD));
+        text.push_str(&format!(" {}={port}", ebb_wire::volume::PARAMETER));
     }
     if let Some(root) = root {
-        text.push_str(&format!(" {}={port}", ebb_wire::root::WORD));
+        text.push_str(&format!(" {}={port}", ebb_wire::root::PARAMETER));
         if options.root() == RootChoice::Host
             && let Some(name) = host_name()
         {
@@ -289,7 +289,7 @@ fn arguments(
         }
         let folder = root.working_folder();
         if root.is_whole() || Path::new(OsStr::from_bytes(&folder)).starts_with("/tmp") {
-            text.push_str(&format!(" {}=1", ebb_wire::root::WORD_FOR_TMP));
+            text.push_str(&format!(" {}=1", ebb_wire::root::TMP_PARAMETER));
         }
     }
     if let Some(order) = options.reporting_order {

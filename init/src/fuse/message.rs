@@ -89,21 +89,21 @@ impl<'a> Request<'a> {
             body: bytes,
         };
         Some(Self {
-            opcode: whole.half(4).ok()?,
-            unique: whole.number(8).ok()?,
-            node: whole.number(16).ok()?,
+            opcode: whole.u32_at(4).ok()?,
+            unique: whole.u64_at(8).ok()?,
+            node: whole.u64_at(16).ok()?,
             body: bytes.get(HEADER..)?,
         })
     }
 
     /// Returns the 32-bit number at byte `at` of the body. Fails with `EIO` past the end.
-    pub(super) fn half(&self, at: usize) -> Result<u32, Errno> {
+    pub(super) fn u32_at(&self, at: usize) -> Result<u32, Errno> {
         let bytes = self.rest(at)?.first_chunk().ok_or(Errno::IO)?;
         Ok(u32::from_ne_bytes(*bytes))
     }
 
     /// Returns the 64-bit number at byte `at` of the body. Fails with `EIO` past the end.
-    pub(super) fn number(&self, at: usize) -> Result<u64, Errno> {
+    pub(super) fn u64_at(&self, at: usize) -> Result<u64, Errno> {
         let bytes = self.rest(at)?.first_chunk().ok_or(Errno::IO)?;
         Ok(u64::from_ne_bytes(*bytes))
     }
@@ -194,27 +194,27 @@ impl Reply {
     }
 
     /// Appends a 32-bit number.
-    pub(super) fn half(&mut self, number: u32) {
+    pub(super) fn put_u32(&mut self, number: u32) {
         self.bytes(&number.to_ne_bytes());
     }
 
     /// Appends a 64-bit number.
-    pub(super) fn number(&mut self, number: u64) {
+    pub(super) fn put_u64(&mut self, number: u64) {
         self.bytes(&number.to_ne_bytes());
     }
 
     fn attributes(&mut self, of: &Attributes) {
         for number in [of.inode, of.size, of.blocks] {
-            self.number(number);
+            self.put_u64(number);
         }
         for (seconds, _) in of.times {
-            self.number(seconds.cast_unsigned());
+            self.put_u64(seconds.cast_unsigned());
         }
         for (_, nanos) in of.times {
-            self.half(nanos);
+            self.put_u32(nanos);
         }
-        for half in [of.mode, of.links, of.uid, of.gid, of.device, BLOCK, 0] {
-            self.half(half);
+        for number in [of.mode, of.links, of.uid, of.gid, of.device, BLOCK, 0] {
+            self.put_u32(number);
         }
     }
 
@@ -223,42 +223,42 @@ impl Reply {
     pub(super) fn entry(&mut self, node: u64, of: &Attributes, trust: Trust) {
         // Node numbers are never reused, so there is only one generation.
         for number in [node, 0, trust.name.as_secs(), trust.attributes.as_secs()] {
-            self.number(number);
+            self.put_u64(number);
         }
-        self.half(trust.name.subsec_nanos());
-        self.half(trust.attributes.subsec_nanos());
+        self.put_u32(trust.name.subsec_nanos());
+        self.put_u32(trust.attributes.subsec_nanos());
         self.attributes(of);
     }
 
     /// Appends a `struct fuse_attr_out`.
     pub(super) fn attributes_alone(&mut self, of: &Attributes, trust: Trust) {
-        self.number(trust.attributes.as_secs());
-        self.half(trust.attributes.subsec_nanos());
-        self.half(0);
+        self.put_u64(trust.attributes.as_secs());
+        self.put_u32(trust.attributes.subsec_nanos());
+        self.put_u32(0);
         self.attributes(of);
     }
 
     /// Appends a `struct fuse_open_out`.
     pub(super) fn opened(&mut self, handle: u64, keep: u32) {
-        self.number(handle);
-        self.half(keep);
-        self.half(0);
+        self.put_u64(handle);
+        self.put_u32(keep);
+        self.put_u32(0);
     }
 
     /// Appends a `struct fuse_write_out`.
     pub(super) fn written(&mut self, count: u32) {
-        self.half(count);
-        self.half(0);
+        self.put_u32(count);
+        self.put_u32(0);
     }
 
-    /// Appends a `struct fuse_statfs_out`. The argument has the numbers of `Ask::Room`.
+    /// Appends a `struct fuse_statfs_out`. The argument has the numbers of `Opcode::StatFs`.
     pub(super) fn room(&mut self, [size, blocks, free, available, files, free_files]: [u64; 6]) {
         for number in [blocks, free, available, files, free_files] {
-            self.number(number);
+            self.put_u64(number);
         }
         let size = u32::try_from(size).unwrap_or(BLOCK);
-        for half in [size, NAME_MAX, size, 0] {
-            self.half(half);
+        for number in [size, NAME_MAX, size, 0] {
+            self.put_u32(number);
         }
         self.bytes(&[0; 24]);
     }
@@ -276,10 +276,10 @@ impl Reply {
         if self.len() + name_bytes(name) > most {
             return false;
         }
-        self.number(inode);
-        self.number(next);
-        self.half(u32::try_from(name.len()).unwrap_or(0));
-        self.half((mode & KIND) >> KIND_SHIFT);
+        self.put_u64(inode);
+        self.put_u64(next);
+        self.put_u32(u32::try_from(name.len()).unwrap_or(0));
+        self.put_u32((mode & KIND) >> KIND_SHIFT);
         self.bytes(name);
         let padded = self.0.len().next_multiple_of(8);
         self.0.resize(padded, 0);
@@ -391,7 +391,7 @@ mod tests {
         for at in [25, 26, usize::MAX] {
             assert_eq!(request.name(at), Err(Errno::IO), "{at}");
         }
-        assert_eq!(request.number(8), Ok(0x0101_0101_0101_0101));
-        assert_eq!(request.number(18), Err(Errno::IO));
+        assert_eq!(request.u64_at(8), Ok(0x0101_0101_0101_0101));
+        assert_eq!(request.u64_at(18), Err(Errno::IO));
     }
 }

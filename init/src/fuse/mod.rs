@@ -1,5 +1,5 @@
 //! The host's files as FUSE file systems (fuse(4), `linux/fuse.h`). Linux sends requests, and
-//! [`Desk`](crate::desk::Desk) fetches the answers from the host.
+//! [`HostPort`](crate::host_port::HostPort) fetches the answers from the host.
 //!
 //! | file      | contents                                                       |
 //! |-----------|----------------------------------------------------------------|

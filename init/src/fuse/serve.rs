@@ -89,7 +89,7 @@ fn serve<F: FileSystem>(mut fs: F, mut device: File) {
         reply.begin();
         let result = match request.opcode {
             opcode::FORGET => {
-                if let Ok(times) = request.number(0) {
+                if let Ok(times) = request.u64_at(0) {
                     lost.push_back((request.node, times));
                 }
                 continue;
@@ -118,28 +118,28 @@ fn is_readable(device: &File) -> bool {
 
 /// Returns the nodes of a `struct fuse_batch_forget_in`, each with its number of references.
 fn all_lost(request: &Request<'_>) -> impl Iterator<Item = (u64, u64)> {
-    let count = request.half(0).unwrap_or(0);
+    let count = request.u32_at(0).unwrap_or(0);
     (0..count as usize).map_while(move |n| {
         let at = 8 + n * 16;
-        Some((request.number(at).ok()?, request.number(at + 8).ok()?))
+        Some((request.u64_at(at).ok()?, request.u64_at(at + 8).ok()?))
     })
 }
 
 /// Answers a `struct fuse_init_in` with a `struct fuse_init_out`.
 fn begin<F: FileSystem>(request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-    if request.half(0)? != MAJOR {
+    if request.u32_at(0)? != MAJOR {
         return Err(Errno::PROTO);
     }
-    let (ahead, abilities) = (request.half(8)?, request.half(12)?);
+    let (ahead, abilities) = (request.u32_at(8)?, request.u32_at(12)?);
     let ours = can::ASYNC_READ | can::BIG_WRITES | can::PARALLEL_DIROPS | can::MAX_PAGES;
-    for half in [MAJOR, MINOR, ahead, abilities & (ours | F::ABILITIES)] {
-        reply.half(half);
+    for number in [MAJOR, MINOR, ahead, abilities & (ours | F::ABILITIES)] {
+        reply.put_u32(number);
     }
     reply.bytes(&BACKGROUND.to_ne_bytes());
     reply.bytes(&BACKGROUND.to_ne_bytes());
-    reply.half(u32::try_from(F::WRITE_MAX).unwrap_or(u32::MAX));
+    reply.put_u32(u32::try_from(F::WRITE_MAX).unwrap_or(u32::MAX));
     // The granularity of times: one nanosecond.
-    reply.half(1);
+    reply.put_u32(1);
     reply.bytes(&u16::try_from(FRAMES_MAX).unwrap_or(u16::MAX).to_ne_bytes());
     reply.bytes(&[0; 34]);
     Ok(())

@@ -4,8 +4,11 @@
 use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
 use super::serve::FileSystem;
-use crate::desk::Desk;
-use ebb_wire::root::{Ask, Entry, FRAME, Facts, Frames, Names, Question, entries, leading_number};
+use crate::host_port::HostPort;
+use ebb_wire::root::{
+    Attributes as HostAttributes, Entry, FRAME, Frames, Names, Opcode, Question, entries,
+    leading_number,
+};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -22,7 +25,7 @@ const LONG: Trust = Trust {
 #[derive(Debug)]
 struct Node {
     path: Arc<[u8]>,
-    facts: Facts,
+    host_attributes: HostAttributes,
     target: Box<[u8]>,
     /// Number of Linux's references to the node.
     given: u64,
@@ -32,7 +35,7 @@ struct Node {
 #[derive(Debug)]
 struct Name {
     name: Box<[u8]>,
-    facts: Facts,
+    host_attributes: HostAttributes,
     target: Box<[u8]>,
 }
 
@@ -41,9 +44,9 @@ impl Name {
     fn of_folder(name: &[u8]) -> Self {
         Self {
             name: name.into(),
-            facts: Facts {
+            host_attributes: HostAttributes {
                 mode: FileType::Directory.as_raw_mode(),
-                ..Facts::default()
+                ..HostAttributes::default()
             },
             target: Box::default(),
         }
@@ -54,7 +57,7 @@ impl From<Entry<'_>> for Name {
     fn from(entry: Entry<'_>) -> Self {
         Self {
             name: entry.name.into(),
-            facts: entry.facts,
+            host_attributes: entry.attributes,
             target: entry.target.into(),
         }
     }
@@ -63,7 +66,7 @@ impl From<Entry<'_>> for Name {
 /// The file system of the host's tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    desk: Arc<Desk>,
+    host_port: Arc<HostPort>,
     nodes: HashMap<u64, Node>,
     numbers: HashMap<Arc<[u8]>, u64>,
     /// The entries of open folders, by the number of the open folder.
@@ -74,30 +77,30 @@ pub(crate) struct Tree {
 
 /// Asks the host a question and returns the result of `read` for the answer.
 fn ask<R>(
-    desk: &Desk,
+    host_port: &HostPort,
     question: &Question<'_>,
     read: impl FnOnce(&[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
-    desk.ask(|buffer, _| question.write(buffer), |rest, _| read(rest))
+    host_port.ask(|buffer, _| question.write(buffer), |rest, _| read(rest))
 }
 
 /// Returns a question that needs no more than a path.
-fn about(ask: Ask, path: &[u8]) -> Question<'_> {
+fn about(opcode: Opcode, path: &[u8]) -> Question<'_> {
     Question {
-        ask,
+        opcode,
         path,
         from: 0,
         version: 0,
         frames: Frames::Addresses(&[]),
-        beside: Names::default(),
+        siblings: Names::default(),
     }
 }
 
 impl Tree {
     /// Asks the host for the root and returns the file system. Fails with the host's error.
-    pub(crate) fn new(desk: Arc<Desk>) -> Result<Self, Errno> {
+    pub(crate) fn new(host_port: Arc<HostPort>) -> Result<Self, Errno> {
         let mut tree = Self {
-            desk,
+            host_port,
             nodes: HashMap::new(),
             numbers: HashMap::new(),
             listings: HashMap::new(),
@@ -110,7 +113,7 @@ impl Tree {
 
     /// Asks the host for the file at `path`. Fails with the host's error, such as `ENOENT`.
     fn look(&self, path: &[u8]) -> Result<Name, Errno> {
-        ask(&self.desk, &about(Ask::Look, path), |rest| {
+        ask(&self.host_port, &about(Opcode::Lookup, path), |rest| {
             entries(rest).next().map(Name::from).ok_or(Errno::IO)
         })
     }
@@ -136,7 +139,7 @@ impl Tree {
         }
         let node = self.nodes.entry(number).or_insert_with(|| Node {
             path,
-            facts: what.facts,
+            host_attributes: what.host_attributes,
             target: what.target.clone(),
             given: 0,
         });
@@ -145,19 +148,22 @@ impl Tree {
     }
 
     fn attributes(&self, number: u64) -> Result<Attributes, Errno> {
-        let facts = &self.node(number)?.facts;
-        let (major, minor) = (facts.device >> 32, facts.device & 0xffff_ffff);
+        let host_attributes = &self.node(number)?.host_attributes;
+        let (major, minor) = (
+            host_attributes.device >> 32,
+            host_attributes.device & 0xffff_ffff,
+        );
         // The encoding of `new_encode_dev` in Linux.
         let device = (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12);
         Ok(Attributes {
             inode: number,
-            size: facts.size,
-            blocks: facts.size.div_ceil(512),
-            times: [(facts.seconds, facts.nanos); 3],
-            mode: facts.mode,
+            size: host_attributes.size,
+            blocks: host_attributes.size.div_ceil(512),
+            times: [(host_attributes.seconds, host_attributes.nanos); 3],
+            mode: host_attributes.mode,
             links: 1,
-            uid: facts.uid,
-            gid: facts.gid,
+            uid: host_attributes.uid,
+            gid: host_attributes.gid,
             device: u32::try_from(device).unwrap_or(0),
         })
     }
@@ -185,16 +191,18 @@ impl Tree {
         listing::whole(dots, |from, names| {
             let question = Question {
                 from,
-                ..about(Ask::List, path)
+                ..about(Opcode::List, path)
             };
-            ask(&self.desk, &question, |rest| listing::piece(rest, names))
+            ask(&self.host_port, &question, |rest| {
+                listing::piece(rest, names)
+            })
         })
     }
 
     /// Answers `READDIR` and `READDIRPLUS`: the entries of an open folder from an index on. With
     /// `READDIRPLUS` each has its attributes.
     fn list(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-        let (handle, from, most) = (request.number(0)?, request.number(8)?, request.half(16)?);
+        let (handle, from, most) = (request.u64_at(0)?, request.u64_at(8)?, request.u32_at(16)?);
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
         let mut names = self.listings.remove(&handle).unwrap_or_default();
         if from == 0 || names.is_empty() {
@@ -234,7 +242,7 @@ impl Tree {
                 }
             };
             let inode = given.or(known).unwrap_or(UNKNOWN);
-            if !reply.name(&name.name, inode, name.facts.mode, next, most) {
+            if !reply.name(&name.name, inode, name.host_attributes.mode, next, most) {
                 reply.truncate(before);
                 if let Some(number) = given {
                     self.forget(number, 1);
@@ -247,15 +255,15 @@ impl Tree {
 
     fn read(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let node = self.node(request.node)?;
-        let (from, most) = (request.number(8)?, request.half(16)?);
+        let (from, most) = (request.u64_at(8)?, request.u32_at(16)?);
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
-        self.desk.ask(
+        self.host_port.ask(
             |buffer, frames| {
                 let question = Question {
                     from,
-                    version: node.facts.version,
+                    version: node.host_attributes.version,
                     frames: Frames::Addresses(frames.for_bytes(most)),
-                    ..about(Ask::Read, &node.path)
+                    ..about(Opcode::Read, &node.path)
                 };
                 question.write(buffer)
             },
@@ -282,7 +290,7 @@ impl FileSystem for Tree {
             }
             opcode::READLINK => {
                 let node = self.node(request.node)?;
-                if FileType::from_raw_mode(node.facts.mode) != FileType::Symlink {
+                if FileType::from_raw_mode(node.host_attributes.mode) != FileType::Symlink {
                     return Err(Errno::INVAL);
                 }
                 reply.bytes(&node.target);
@@ -297,7 +305,7 @@ impl FileSystem for Tree {
             }
             opcode::READDIR | opcode::READDIRPLUS => self.list(request, reply),
             opcode::RELEASEDIR => {
-                self.listings.remove(&request.number(0)?);
+                self.listings.remove(&request.u64_at(0)?);
                 Ok(())
             }
             opcode::READ => self.read(request, reply),

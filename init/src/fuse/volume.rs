@@ -4,10 +4,10 @@ use super::listing;
 use super::message::{Attributes, DOTS, Reply, Request, TOP, Trust, UNKNOWN, can, keep, opcode};
 use super::serve::FileSystem;
 use crate::caches::Caches;
-use crate::desk::Desk;
 use crate::frames;
+use crate::host_port::HostPort;
 use ebb_wire::root::{Entry, Frames, entries, leading_number};
-use ebb_wire::volume::{self, Ask, Facts, change};
+use ebb_wire::volume::{self, Attributes as HostAttributes, Opcode, change};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -39,7 +39,7 @@ mod set {
 
 /// `FUSE_WRITE_CACHE`: the write comes from the page cache, for a shared mapping.
 const OF_MAPPING: u32 = 1;
-/// Bits of the number in [`Ask::Open`].
+/// Bits of the number in [`Opcode::Open`].
 const READ: u64 = 1;
 const WRITE: u64 = 2;
 
@@ -66,8 +66,8 @@ impl From<Entry<'_>> for Name {
     fn from(entry: Entry<'_>) -> Self {
         Self {
             name: entry.name.into(),
-            inode: entry.facts.version,
-            mode: entry.facts.mode,
+            inode: entry.attributes.version,
+            mode: entry.attributes.mode,
         }
     }
 }
@@ -75,7 +75,7 @@ impl From<Entry<'_>> for Name {
 /// The file system of one volume.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    desk: Arc<Desk>,
+    host_port: Arc<HostPort>,
     /// The handle of the volume's top folder.
     top: u64,
     /// The names of open folders, by the number of the open folder.
@@ -91,44 +91,44 @@ pub(crate) struct Folder {
 }
 
 /// Converts the host's attributes. Fails with `EIO` if a number exceeds 32 bits.
-fn attributes(facts: &Facts) -> Result<Attributes, Errno> {
-    let half = |number: u64| u32::try_from(number).map_err(|_| Errno::IO);
+fn attributes(host_attributes: &HostAttributes) -> Result<Attributes, Errno> {
+    let narrow = |number: u64| u32::try_from(number).map_err(|_| Errno::IO);
     let time = |(seconds, nanos): (i64, u64)| (seconds, u32::try_from(nanos).unwrap_or(0));
     Ok(Attributes {
-        inode: facts.inode,
-        size: facts.size,
-        blocks: facts.blocks,
-        times: facts.times.map(time),
-        mode: half(facts.mode)?,
-        links: u32::try_from(facts.links).unwrap_or(u32::MAX),
-        uid: half(facts.uid)?,
-        gid: half(facts.gid)?,
+        inode: host_attributes.inode,
+        size: host_attributes.size,
+        blocks: host_attributes.blocks,
+        times: host_attributes.times.map(time),
+        mode: narrow(host_attributes.mode)?,
+        links: u32::try_from(host_attributes.links).unwrap_or(u32::MAX),
+        uid: narrow(host_attributes.uid)?,
+        gid: narrow(host_attributes.gid)?,
         device: 0,
     })
 }
 
 /// Reads the attributes at the start of an answer. Fails with `EIO` if it is too short.
-fn facts_of(rest: &[u8]) -> Result<Facts, Errno> {
-    Ok(Facts::read(rest).ok_or(Errno::IO)?.0)
+fn host_attributes_of(rest: &[u8]) -> Result<HostAttributes, Errno> {
+    Ok(HostAttributes::read(rest).ok_or(Errno::IO)?.0)
 }
 
 impl Folder {
     /// Opens the volume `number` of the host. Returns its file system and the host's time since
     /// 1970. Fails with the host's error.
     pub(crate) fn new(
-        desk: Arc<Desk>,
+        host_port: Arc<HostPort>,
         number: u64,
         caches: Arc<Caches>,
     ) -> Result<(Self, Duration), Errno> {
-        let request = volume::Request::new(Ask::Top, number);
+        let request = volume::Request::new(Opcode::Top, number);
         let read = |rest: &[u8]| {
-            let (facts, rest) = Facts::read(rest).ok_or(Errno::IO)?;
+            let (host_attributes, rest) = HostAttributes::read(rest).ok_or(Errno::IO)?;
             let (nanos, _) = leading_number(rest).ok_or(Errno::IO)?;
-            Ok((facts.handle, Duration::from_nanos(nanos)))
+            Ok((host_attributes.handle, Duration::from_nanos(nanos)))
         };
-        let (top, time) = desk.ask(|buffer, _| request.write(buffer), |rest, _| read(rest))?;
+        let (top, time) = host_port.ask(|buffer, _| request.write(buffer), |rest, _| read(rest))?;
         let folder = Self {
-            desk,
+            host_port,
             top,
             listings: HashMap::new(),
             next_listing: 1,
@@ -146,13 +146,16 @@ impl Folder {
         request: &volume::Request<'_>,
         read: impl FnOnce(&[u8]) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        self.desk
+        self.host_port
             .ask(|buffer, _| request.write(buffer), |rest, _| read(rest))
     }
 
     /// Asks the host for the attributes of a file.
-    fn facts(&self, handle: u64) -> Result<Facts, Errno> {
-        self.ask(&volume::Request::new(Ask::Facts, handle), facts_of)
+    fn host_attributes(&self, handle: u64) -> Result<HostAttributes, Errno> {
+        self.ask(
+            &volume::Request::new(Opcode::GetAttributes, handle),
+            host_attributes_of,
+        )
     }
 
     /// Returns the host's handle for a node. Handles begin with 1, which is the number of the root
@@ -163,23 +166,31 @@ impl Folder {
 
     /// Sends a request that issues a handle, and writes the file's entry with it to `reply`.
     /// Returns the file's attributes.
-    fn give(&mut self, request: &volume::Request<'_>, reply: &mut Reply) -> Result<Facts, Errno> {
-        let facts = self.ask(request, facts_of)?;
-        *self.given.entry(facts.handle).or_default() += 1;
+    fn give(
+        &mut self,
+        request: &volume::Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<HostAttributes, Errno> {
+        let host_attributes = self.ask(request, host_attributes_of)?;
+        *self.given.entry(host_attributes.handle).or_default() += 1;
         if self.given.len() >= self.too_many {
             self.caches.drop_names();
             // Handles in use stay, so the limit counts from the present number.
             self.too_many = self.given.len() + HANDLES;
         }
-        reply.entry(facts.handle + 1, &attributes(&facts)?, SHORT);
-        Ok(facts)
+        reply.entry(
+            host_attributes.handle + 1,
+            &attributes(&host_attributes)?,
+            SHORT,
+        );
+        Ok(host_attributes)
     }
 
     /// Returns a request about a name in a folder.
-    fn named<'a>(&self, ask: Ask, folder: u64, name: &'a [u8]) -> volume::Request<'a> {
+    fn named<'a>(&self, opcode: Opcode, folder: u64, name: &'a [u8]) -> volume::Request<'a> {
         volume::Request {
             name,
-            ..volume::Request::new(ask, self.handle(folder))
+            ..volume::Request::new(opcode, self.handle(folder))
         }
     }
 
@@ -191,12 +202,12 @@ impl Folder {
     /// Creates a file or folder with a mode, and writes its entry to `reply`.
     fn make(
         &mut self,
-        ask: Ask,
+        opcode: Opcode,
         (folder, name): (u64, &[u8]),
         mode: u32,
         reply: &mut Reply,
-    ) -> Result<Facts, Errno> {
-        let mut request = self.named(ask, folder, name);
+    ) -> Result<HostAttributes, Errno> {
+        let mut request = self.named(opcode, folder, name);
         request.numbers[0] = u64::from(mode & 0o7777);
         self.give(&request, reply)
     }
@@ -205,7 +216,7 @@ impl Folder {
     fn open(&mut self, handle: u64, flags: u32) -> Result<(), Errno> {
         let mode = OFlags::from_bits_retain(flags) & OFlags::RWMODE;
         let (reads, writes) = (mode != OFlags::WRONLY, mode != OFlags::RDONLY);
-        let mut request = volume::Request::new(Ask::Open, handle);
+        let mut request = volume::Request::new(Opcode::Open, handle);
         request.numbers[0] = (u64::from(reads) * READ) | (u64::from(writes) * WRITE);
         self.done(&request)?;
         if writes {
@@ -216,25 +227,26 @@ impl Folder {
 
     /// Answers `CREATE`: creates a file and opens it.
     fn create(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-        let (flags, mode, name) = (request.half(0)?, request.half(4)?, request.name(16)?);
+        let (flags, mode, name) = (request.u32_at(0)?, request.u32_at(4)?, request.name(16)?);
         let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
-        let facts = match self.make(Ask::File, (request.node, name), mode, reply) {
+        let host_attributes = match self.make(Opcode::CreateFile, (request.node, name), mode, reply)
+        {
             // The host created the file in the meantime. After `ESTALE` Linux looks the name up
             // again and opens the file as usual, with its permission checks.
             Err(Errno::EXIST) if !exclusive => return Err(Errno::STALE),
             made => made?,
         };
-        if let Err(error) = self.open(facts.handle, flags) {
-            self.forget(facts.handle + 1, 1);
+        if let Err(error) = self.open(host_attributes.handle, flags) {
+            self.forget(host_attributes.handle + 1, 1);
             return Err(error);
         }
-        reply.opened(facts.handle, keep::CACHE);
+        reply.opened(host_attributes.handle, keep::CACHE);
         Ok(())
     }
 
     /// Answers `RELEASE`: closes the file on the host if this was the last use for writing.
     fn release(&mut self, request: &Request<'_>) -> Result<(), Errno> {
-        let mode = OFlags::from_bits_retain(request.half(8)?) & OFlags::RWMODE;
+        let mode = OFlags::from_bits_retain(request.u32_at(8)?) & OFlags::RWMODE;
         let handle = self.handle(request.node);
         if mode == OFlags::RDONLY {
             return Ok(());
@@ -243,7 +255,7 @@ impl Folder {
         *count -= 1;
         if *count == 0 {
             self.writers.remove(&handle);
-            self.done(&volume::Request::new(Ask::Close, handle))?;
+            self.done(&volume::Request::new(Opcode::Close, handle))?;
         }
         Ok(())
     }
@@ -251,27 +263,27 @@ impl Folder {
     /// Answers `SETATTR`: changes the requested attributes and writes the resulting ones.
     fn change(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         let handle = self.handle(request.node);
-        let what = request.half(0)?;
-        let mut facts = self.facts(handle)?;
+        let what = request.u32_at(0)?;
+        let mut host_attributes = self.host_attributes(handle)?;
         // Owners are the host's matter. A change that keeps the owner is accepted.
         let other = |bit, at, own: u64| {
-            Ok::<_, Errno>(what & bit != 0 && u64::from(request.half(at)?) != own)
+            Ok::<_, Errno>(what & bit != 0 && u64::from(request.u32_at(at)?) != own)
         };
-        if other(set::UID, 76, facts.uid)? || other(set::GID, 80, facts.gid)? {
+        if other(set::UID, 76, host_attributes.uid)? || other(set::GID, 80, host_attributes.gid)? {
             return Err(Errno::PERM);
         }
         let mut change = |numbers: [u64; 5]| {
-            let mut request = volume::Request::new(Ask::Change, handle);
+            let mut request = volume::Request::new(Opcode::SetAttributes, handle);
             request.numbers[..5].copy_from_slice(&numbers);
-            facts = self.ask(&request, facts_of)?;
+            host_attributes = self.ask(&request, host_attributes_of)?;
             Ok::<_, Errno>(())
         };
         if what & set::MODE != 0 {
-            let mode = u64::from(request.half(68)? & 0o7777);
+            let mode = u64::from(request.u32_at(68)? & 0o7777);
             change([change::MODE, mode, 0, 0, 0])?;
         }
         if what & set::SIZE != 0 {
-            change([change::SIZE, 0, request.number(16)?, 0, 0])?;
+            change([change::SIZE, 0, request.u64_at(16)?, 0, 0])?;
         }
         for (bit, given, now, at, nanos_at) in [
             (change::ACCESSED, set::ACCESSED, set::ACCESSED_NOW, 32, 56),
@@ -281,13 +293,13 @@ impl Folder {
                 let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);
                 (tv_sec.cast_unsigned(), u64::try_from(tv_nsec).unwrap_or(0))
             } else if what & given != 0 {
-                (request.number(at)?, request.half(nanos_at)?.into())
+                (request.u64_at(at)?, request.u32_at(nanos_at)?.into())
             } else {
                 continue;
             };
             change([bit, 0, 0, seconds, nanos])?;
         }
-        reply.attributes_alone(&attributes(&facts)?, SHORT);
+        reply.attributes_alone(&attributes(&host_attributes)?, SHORT);
         Ok(())
     }
 
@@ -298,9 +310,9 @@ impl Folder {
         flags: u32,
         [name, new_name]: [&[u8]; 2],
     ) -> Result<(), Errno> {
-        let mut rename = self.named(Ask::Rename, request.node, name);
+        let mut rename = self.named(Opcode::Rename, request.node, name);
         rename.target = new_name;
-        rename.numbers[..2].copy_from_slice(&[self.handle(request.number(0)?), flags.into()]);
+        rename.numbers[..2].copy_from_slice(&[self.handle(request.u64_at(0)?), flags.into()]);
         self.done(&rename)
     }
 
@@ -308,7 +320,7 @@ impl Folder {
     fn names(&self, handle: u64) -> Result<Vec<Name>, Errno> {
         let dots = DOTS.map(Name::of_folder).into();
         listing::whole(dots, |from, names| {
-            let mut request = volume::Request::new(Ask::List, handle);
+            let mut request = volume::Request::new(Opcode::List, handle);
             request.numbers[0] = from;
             self.ask(&request, |rest| listing::piece(rest, names))
         })
@@ -317,7 +329,7 @@ impl Folder {
     /// Answers `READDIR`: the names of an open folder from an index on. They are read from the host
     /// when a listing begins.
     fn list(&mut self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-        let (listing, from, most) = (request.number(0)?, request.number(8)?, request.half(16)?);
+        let (listing, from, most) = (request.u64_at(0)?, request.u64_at(8)?, request.u32_at(16)?);
         let first = usize::try_from(from).map_err(|_| Errno::INVAL)?;
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
         if from == 0 || !self.listings.contains_key(&listing) {
@@ -334,17 +346,17 @@ impl Folder {
     }
 
     fn read(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-        let most = usize::try_from(request.half(16)?).map_err(|_| Errno::INVAL)?;
-        let mut read = volume::Request::new(Ask::Read, self.handle(request.node));
-        read.numbers[0] = request.number(8)?;
-        self.desk.ask(
+        let most = usize::try_from(request.u32_at(16)?).map_err(|_| Errno::INVAL)?;
+        let mut read = volume::Request::new(Opcode::Read, self.handle(request.node));
+        read.numbers[0] = request.u64_at(8)?;
+        self.host_port.ask(
             |buffer, frames| {
                 let mut read = read;
                 read.frames = Frames::Addresses(frames.for_bytes(most));
                 read.write(buffer)
             },
             |rest, frames| {
-                let (_, rest) = Facts::read(rest).ok_or(Errno::IO)?;
+                let (_, rest) = HostAttributes::read(rest).ok_or(Errno::IO)?;
                 let (count, _) = leading_number(rest).ok_or(Errno::IO)?;
                 let count = usize::try_from(count).map_err(|_| Errno::IO)?;
                 reply.bytes(frames.bytes(count.min(most)));
@@ -354,15 +366,15 @@ impl Folder {
     }
 
     fn write(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
-        let (offset, count) = (request.number(8)?, request.half(16)?);
-        let flags = OFlags::from_bits_retain(request.half(32)?);
-        let append = flags.contains(OFlags::APPEND) && request.half(20)? & OF_MAPPING == 0;
+        let (offset, count) = (request.u64_at(8)?, request.u32_at(16)?);
+        let flags = OFlags::from_bits_retain(request.u32_at(32)?);
+        let append = flags.contains(OFlags::APPEND) && request.u32_at(20)? & OF_MAPPING == 0;
         let bytes = usize::try_from(count).ok();
         let bytes = bytes.and_then(|count| request.rest(40).ok()?.get(..count));
         let bytes = bytes.ok_or(Errno::INVAL)?;
-        let mut write = volume::Request::new(Ask::Write, self.handle(request.node));
+        let mut write = volume::Request::new(Opcode::Write, self.handle(request.node));
         write.numbers[..4].copy_from_slice(&[offset, 0, count.into(), append.into()]);
-        let written = self.desk.ask(
+        let written = self.host_port.ask(
             |buffer, frames| {
                 frames.fill(bytes);
                 let mut write = write;
@@ -370,7 +382,7 @@ impl Folder {
                 write.write(buffer)
             },
             |rest, _| {
-                let (_, rest) = Facts::read(rest).ok_or(Errno::IO)?;
+                let (_, rest) = HostAttributes::read(rest).ok_or(Errno::IO)?;
                 let (written, _) = leading_number(rest).ok_or(Errno::IO)?;
                 u32::try_from(written).map_err(|_| Errno::IO)
             },
@@ -382,14 +394,14 @@ impl Folder {
     /// Answers `FALLOCATE`: extends the file if it is shorter. Disk space is not reserved. Fails
     /// with `EOPNOTSUPP` for other modes.
     fn allocate(&self, request: &Request<'_>) -> Result<(), Errno> {
-        if request.half(24)? != 0 {
+        if request.u32_at(24)? != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        let (offset, length) = (request.number(8)?, request.number(16)?);
+        let (offset, length) = (request.u64_at(8)?, request.u64_at(16)?);
         let end = offset.checked_add(length).ok_or(Errno::FBIG)?;
         let handle = self.handle(request.node);
-        if end > self.facts(handle)?.size {
-            let mut request = volume::Request::new(Ask::Change, handle);
+        if end > self.host_attributes(handle)?.size {
+            let mut request = volume::Request::new(Opcode::SetAttributes, handle);
             request.numbers[..3].copy_from_slice(&[change::SIZE, 0, end]);
             self.done(&request)?;
         }
@@ -407,16 +419,16 @@ impl FileSystem for Folder {
         let handle = self.handle(node);
         match request.opcode {
             opcode::LOOKUP => {
-                let look = self.named(Ask::Look, node, request.name(0)?);
+                let look = self.named(Opcode::Lookup, node, request.name(0)?);
                 self.give(&look, reply).map(drop)
             }
             opcode::GETATTR => {
-                reply.attributes_alone(&attributes(&self.facts(handle)?)?, SHORT);
+                reply.attributes_alone(&attributes(&self.host_attributes(handle)?)?, SHORT);
                 Ok(())
             }
             opcode::SETATTR => self.change(request, reply),
             opcode::READLINK => {
-                let target = volume::Request::new(Ask::Target, handle);
+                let target = volume::Request::new(Opcode::ReadLink, handle);
                 self.ask(&target, |rest| {
                     reply.bytes(entries(rest).next().ok_or(Errno::IO)?.target);
                     Ok(())
@@ -424,38 +436,40 @@ impl FileSystem for Folder {
             }
             opcode::SYMLINK => {
                 let [name, target] = request.names(0)?;
-                let link = self.named(Ask::Link, node, name);
+                let link = self.named(Opcode::CreateSymlink, node, name);
                 self.give(&volume::Request { target, ..link }, reply)
                     .map(drop)
             }
             opcode::MKNOD => {
-                let mode = request.half(0)?;
+                let mode = request.u32_at(0)?;
                 // Pipes, sockets and devices would have no other end on the host.
                 if FileType::from_raw_mode(mode) != FileType::RegularFile {
                     return Err(Errno::PERM);
                 }
                 let name = request.name(16)?;
-                self.make(Ask::File, (node, name), mode, reply).map(drop)
+                self.make(Opcode::CreateFile, (node, name), mode, reply)
+                    .map(drop)
             }
             opcode::MKDIR => {
-                let (mode, name) = (request.half(0)?, request.name(8)?);
-                self.make(Ask::Folder, (node, name), mode, reply).map(drop)
+                let (mode, name) = (request.u32_at(0)?, request.name(8)?);
+                self.make(Opcode::CreateFolder, (node, name), mode, reply)
+                    .map(drop)
             }
-            opcode::UNLINK => self.done(&self.named(Ask::Unlink, node, request.name(0)?)),
-            opcode::RMDIR => self.done(&self.named(Ask::RemoveFolder, node, request.name(0)?)),
+            opcode::UNLINK => self.done(&self.named(Opcode::Unlink, node, request.name(0)?)),
+            opcode::RMDIR => self.done(&self.named(Opcode::RemoveFolder, node, request.name(0)?)),
             opcode::RENAME => self.rename(request, 0, request.names(8)?),
-            opcode::RENAME2 => self.rename(request, request.half(8)?, request.names(16)?),
+            opcode::RENAME2 => self.rename(request, request.u32_at(8)?, request.names(16)?),
             opcode::LINK => {
                 let name = request.name(8)?;
-                let mut link = self.named(Ask::Name, node, name);
-                link.numbers[0] = self.handle(request.number(0)?);
+                let mut link = self.named(Opcode::CreateLink, node, name);
+                link.numbers[0] = self.handle(request.u64_at(0)?);
                 self.done(&link)?;
                 // The lookup counts one more reference of Linux to the node.
-                self.give(&self.named(Ask::Look, node, name), reply)
+                self.give(&self.named(Opcode::Lookup, node, name), reply)
                     .map(drop)
             }
             opcode::OPEN => {
-                self.open(handle, request.half(0)?)?;
+                self.open(handle, request.u32_at(0)?)?;
                 reply.opened(handle, keep::CACHE);
                 Ok(())
             }
@@ -463,7 +477,9 @@ impl FileSystem for Folder {
             opcode::READ => self.read(request, reply),
             opcode::WRITE => self.write(request, reply),
             opcode::RELEASE => self.release(request),
-            opcode::FSYNC | opcode::FSYNCDIR => self.done(&volume::Request::new(Ask::Sync, handle)),
+            opcode::FSYNC | opcode::FSYNCDIR => {
+                self.done(&volume::Request::new(Opcode::Sync, handle))
+            }
             opcode::FALLOCATE => self.allocate(request),
             opcode::OPENDIR => {
                 reply.opened(self.next_listing, 0);
@@ -472,17 +488,19 @@ impl FileSystem for Folder {
             }
             opcode::READDIR => self.list(request, reply),
             opcode::RELEASEDIR => {
-                self.listings.remove(&request.number(0)?);
+                self.listings.remove(&request.u64_at(0)?);
                 Ok(())
             }
-            opcode::STATFS => self.ask(&volume::Request::new(Ask::Room, handle), |mut rest| {
-                let mut numbers = [0; 6];
-                for number in &mut numbers {
-                    (*number, rest) = leading_number(rest).ok_or(Errno::IO)?;
-                }
-                reply.room(numbers);
-                Ok(())
-            }),
+            opcode::STATFS => {
+                self.ask(&volume::Request::new(Opcode::StatFs, handle), |mut rest| {
+                    let mut numbers = [0; 6];
+                    for number in &mut numbers {
+                        (*number, rest) = leading_number(rest).ok_or(Errno::IO)?;
+                    }
+                    reply.room(numbers);
+                    Ok(())
+                })
+            }
             _ => Err(Errno::NOSYS),
         }
     }
@@ -497,7 +515,7 @@ impl FileSystem for Folder {
                     self.too_many = self.too_many.min(self.given.len() + HANDLES);
                 }
             }
-            let mut forget = volume::Request::new(Ask::Forget, handle);
+            let mut forget = volume::Request::new(Opcode::Forget, handle);
             forget.numbers[0] = times;
             // Nothing can be done if the host no longer knows the handle.
             let _ = self.done(&forget);

@@ -9,7 +9,7 @@ use ebb_mm::{
 };
 use ebb_wire::GiveBack;
 use ebb_wire::boot::GIVE_BACK;
-use ebb_wire::port::DOORBELL;
+use ebb_wire::port::WAKE_BYTES;
 use logic::errno::Errno;
 use machine::arch::BootInfo;
 use machine::arch::clock::{self, Nanos};
@@ -316,7 +316,7 @@ fn ring() {
     memory::allocator().request_drain();
     if let Some(port) = port::control() {
         // If there is no room, the host has not read thousands of earlier calls, and comes for those.
-        let _ = port.write(DOORBELL, true, false);
+        let _ = port.write(WAKE_BYTES, true, false);
     }
 }
 

@@ -27,11 +27,11 @@ pub fn init(boot: &BootInfo) {
     if boot.option(STDIN) == Some(EMPTY) {
         port::stdio().set_end(0);
     }
-    if let Some(number) = boot.option(ebb_wire::root::WORD) {
+    if let Some(number) = boot.option(ebb_wire::root::PARAMETER) {
         port::set_root(number.parse().unwrap_or(usize::MAX));
         root::note();
     }
-    if let Some(number) = boot.option(ebb_wire::volume::WORD) {
+    if let Some(number) = boot.option(ebb_wire::volume::PARAMETER) {
         port::set_root(number.parse().unwrap_or(usize::MAX));
     }
 }

@@ -5,14 +5,14 @@ use alloc::boxed::Box;
 use alloc::vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_wire::root;
-use ebb_wire::root::{ANSWER_MAX, Ask, FRAME, Frames, QUESTION_MAX, Question};
+use ebb_wire::root::{ANSWER_MAX, FRAME, Frames, Opcode, QUESTION_MAX, Question};
 use logic::errno::Errno;
 use machine::memory::FrameRef;
 use machine::sync::Mutex;
 
 /// The most frames that are read at a time.
 pub const FRAMES_MAX: usize = root::FRAMES_MAX;
-pub use ebb_wire::root::{BESIDE_MAX, Entry, NAME_MAX, Names, entries, push_name};
+pub use ebb_wire::root::{Entry, NAME_MAX, Names, SIBLINGS_MAX, entries, push_name};
 
 /// Where questions are put together and answers come.
 struct Desk {
@@ -48,14 +48,18 @@ pub fn look<R>(
     follow: bool,
     take: impl FnOnce(&Entry<'_>) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
-    let ask = if follow { Ask::Follow } else { Ask::Look };
+    let opcode = if follow {
+        Opcode::Follow
+    } else {
+        Opcode::Lookup
+    };
     let question = Question {
-        ask,
+        opcode,
         path,
         from: 0,
         version: 0,
         frames: Frames::Addresses(&[]),
-        beside: Names::default(),
+        siblings: Names::default(),
     };
     put(&question, |rest| {
         let entry = entries(rest).next().ok_or(Errno::EIO)?;
@@ -64,23 +68,23 @@ pub fn look<R>(
 }
 
 /// Entries of a folder from a number on; 0 is the first. Gives the number with which to go on, 0 at the end. Behind the last may come
-/// headings, each with all entries of one of the folders `beside` it.
+/// headings, each with all entries of one of the folders `siblings`.
 ///
 /// # Errors
 /// The host's, and those of `take`.
 pub fn list(
     path: &[u8],
     from: u64,
-    beside: Names<'_>,
+    siblings: Names<'_>,
     mut take: impl FnMut(&Entry<'_>) -> Result<(), Errno>,
 ) -> Result<u64, Errno> {
     let question = Question {
-        ask: Ask::List,
+        opcode: Opcode::List,
         path,
         from,
         version: 0,
         frames: Frames::Addresses(&[]),
-        beside,
+        siblings,
     };
     put(&question, |rest| {
         let (next, rest) = root::leading_number(rest).ok_or(Errno::EIO)?;
@@ -103,12 +107,12 @@ pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Resu
         *address = frame.address();
     }
     let question = Question {
-        ask: Ask::Read,
+        opcode: Opcode::Read,
         path,
         from: offset,
         version,
         frames: Frames::Addresses(&addresses[..frames.len().min(FRAMES_MAX)]),
-        beside: Names::default(),
+        siblings: Names::default(),
     };
     put(&question, |rest| {
         let (count, _) = root::leading_number(rest).ok_or(Errno::EIO)?;

@@ -4,7 +4,7 @@ use super::port;
 use super::root::exchange;
 pub use ebb_wire::root::{Entry, FRAMES_MAX};
 use ebb_wire::root::{Frames, entries, leading_number};
-pub use ebb_wire::volume::{Ask, Facts, Request, change};
+pub use ebb_wire::volume::{Attributes, Opcode, Request, change};
 use logic::errno::Errno;
 use machine::memory::FrameRef;
 
@@ -13,45 +13,47 @@ pub fn is_there() -> bool {
     port::root().is_some()
 }
 
-/// Makes a request that has facts as its answer; `learn` is called with them before anybody else's answer comes.
+/// Makes a request that has attributes as its answer; `learn` is called with them before anybody
+/// else's answer comes.
 ///
 /// # Errors
 /// The host's, and those of `learn`.
-pub fn facts<R>(
+pub fn attributes<R>(
     request: &Request<'_>,
-    learn: impl FnOnce(&Facts) -> Result<R, Errno>,
+    learn: impl FnOnce(&Attributes) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
-    facts_and(request, |facts, _| learn(facts))
+    attributes_and(request, |attributes, _| learn(attributes))
 }
 
-/// The same; what follows the facts are numbers.
+/// The same; what follows the attributes are numbers.
 ///
 /// # Errors
-/// As [`facts`].
-fn facts_and<R>(
+/// As [`attributes`].
+fn attributes_and<R>(
     request: &Request<'_>,
-    learn: impl FnOnce(&Facts, &[u8]) -> Result<R, Errno>,
+    learn: impl FnOnce(&Attributes, &[u8]) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     exchange(
         |buffer| request.write(buffer),
         |rest| {
-            let (facts, rest) = Facts::read(rest).ok_or(Errno::EIO)?;
-            learn(&facts, rest)
+            let (attributes, rest) = Attributes::read(rest).ok_or(Errno::EIO)?;
+            learn(&attributes, rest)
         },
     )
 }
 
-/// The folder of the volume with this number: facts, and the time since 1970 in nanoseconds on the host.
+/// The folder of the volume with this number: attributes, and the time since 1970 in nanoseconds on
+/// the host.
 ///
 /// # Errors
 /// The host's, and those of `learn`.
 pub fn top<R>(
     number: u64,
-    learn: impl FnOnce(&Facts) -> Result<R, Errno>,
+    learn: impl FnOnce(&Attributes) -> Result<R, Errno>,
 ) -> Result<(R, u64), Errno> {
-    facts_and(&Request::new(Ask::Top, number), |facts, rest| {
+    attributes_and(&Request::new(Opcode::Top, number), |attributes, rest| {
         let (time, _) = leading_number(rest).ok_or(Errno::EIO)?;
-        Ok((learn(facts)?, time))
+        Ok((learn(attributes)?, time))
     })
 }
 
@@ -72,7 +74,7 @@ pub fn list(
     from: u64,
     mut take: impl FnMut(&Entry<'_>) -> Result<(), Errno>,
 ) -> Result<u64, Errno> {
-    let mut request = Request::new(Ask::List, handle);
+    let mut request = Request::new(Opcode::List, handle);
     request.numbers[0] = from;
     exchange(
         |buffer| request.write(buffer),
@@ -92,7 +94,7 @@ pub fn list(
 /// # Errors
 /// The host's, and those of `take`.
 pub fn target<R>(handle: u64, take: impl FnOnce(&[u8]) -> Result<R, Errno>) -> Result<R, Errno> {
-    let request = Request::new(Ask::Target, handle);
+    let request = Request::new(Opcode::ReadLink, handle);
     exchange(
         |buffer| request.write(buffer),
         |rest| take(entries(rest).next().ok_or(Errno::EIO)?.target),
@@ -104,7 +106,7 @@ pub fn target<R>(handle: u64, take: impl FnOnce(&[u8]) -> Result<R, Errno>) -> R
 /// # Errors
 /// The host's.
 pub fn room(handle: u64) -> Result<[u64; 6], Errno> {
-    let request = Request::new(Ask::Room, handle);
+    let request = Request::new(Opcode::StatFs, handle);
     exchange(
         |buffer| request.write(buffer),
         |mut rest| {
@@ -141,13 +143,13 @@ pub fn read(
     handle: u64,
     offset: u64,
     frames: &[FrameRef],
-    learn: impl FnOnce(&Facts),
+    learn: impl FnOnce(&Attributes),
 ) -> Result<usize, Errno> {
-    let mut request = Request::new(Ask::Read, handle);
+    let mut request = Request::new(Opcode::Read, handle);
     request.numbers[0] = offset;
     with_frames(request, frames.iter().map(FrameRef::address), |request| {
-        facts_and(request, |facts, rest| {
-            learn(facts);
+        attributes_and(request, |attributes, rest| {
+            learn(attributes);
             count(rest, frames.len() * machine::memory::PAGE_SIZE)
         })
     })
@@ -180,9 +182,9 @@ pub struct Outgoing<'a> {
 pub fn write(
     handle: u64,
     bytes: &Outgoing<'_>,
-    learn: impl FnOnce(&Facts),
+    learn: impl FnOnce(&Attributes),
 ) -> Result<(usize, u64), Errno> {
-    let mut request = Request::new(Ask::Write, handle);
+    let mut request = Request::new(Opcode::Write, handle);
     let append = u64::from(bytes.offset.is_none());
     let numbers = [
         bytes.offset.unwrap_or(0),
@@ -193,8 +195,8 @@ pub fn write(
     request.numbers[..4].copy_from_slice(&numbers);
     let addresses = bytes.frames.iter().flatten().map(FrameRef::address);
     with_frames(request, addresses, |request| {
-        facts_and(request, |facts, rest| {
-            learn(facts);
+        attributes_and(request, |attributes, rest| {
+            learn(attributes);
             let written = count(rest, bytes.count)?;
             let (at, _) = leading_number(rest.get(8..).ok_or(Errno::EIO)?).ok_or(Errno::EIO)?;
             Ok((written, at))

@@ -54,7 +54,7 @@ pub use poll::PollMask;
 pub use table::FileTable;
 pub use tree::{huge_memfd, memfd, root};
 
-use ebb_wire::root::WORD_FOR_TMP;
+use ebb_wire::root::TMP_PARAMETER;
 use machine::arch::BootInfo;
 use machine::memory::hugetlb::PageSize;
 use tmpfs::{Limits, Tmpfs};
@@ -96,7 +96,7 @@ pub fn unpack(boot: &'static BootInfo) {
     }
     if crate::drivers::root::is_there() {
         show_below(root(), b"");
-        if boot.option(WORD_FOR_TMP).is_some()
+        if boot.option(TMP_PARAMETER).is_some()
             && let Some(top) = root()
                 .lookup(b"tmp")
                 .ok()

@@ -10,7 +10,7 @@ mod waits;
 use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio};
 use crate::output::{Better, Labels, Metric, Output};
-use crate::rests::Rests;
+use crate::pauses::Pauses;
 use crate::tasks::{self, Kind};
 use crate::{Experiment, Failure};
 use std::time::Duration;
@@ -174,11 +174,11 @@ fn report(call: &Call, tasks: u64, rate: f64, out: &mut Output) -> Result<(), Fa
 fn rate(call: &Call, tasks: u64, until: Until) -> Result<f64, Failure> {
     let count = usize::try_from(tasks).expect("bounded by `MAX_TASKS`");
     let work = || {
-        let rests = Rests {
+        let pauses = Pauses {
             count: 0,
             turn: &mut || Ok(()),
         };
-        tasks::run(call.kind, count, rests, |_, _| {
+        tasks::run(call.kind, count, pauses, |_, _| {
             let mut watch = Watch::new(until);
             (call.work)(&mut watch)?;
             Ok(watch.figures())

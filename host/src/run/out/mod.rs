@@ -94,7 +94,7 @@ impl Outs {
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = vec![
             OsString::from(boot::INIT),
-            boot::OUT_WORD.into(),
+            boot::OUT_COMMAND.into(),
             self.most.bytes().to_string().into(),
         ];
         let paths = self.destinations.iter();

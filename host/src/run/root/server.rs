@@ -3,7 +3,7 @@
 use super::source::{Answers, Source};
 use crate::qemu::{GuestAddress, GuestRam};
 use crate::run::volumes::Volumes;
-use ebb_wire::root::{ANSWER_MAX, Answer, Ask, FRAME, QUESTION_MAX, Question, length};
+use ebb_wire::root::{ANSWER_MAX, Answer, FRAME, Opcode, QUESTION_MAX, Question, length};
 use ebb_wire::volume::{FIRST, Request};
 use rustix::io::Errno;
 use std::fs::File;
@@ -114,11 +114,11 @@ pub(super) fn reply_to<'a>(
     buffer: &'a mut [u8],
 ) -> &'a [u8] {
     let mut answer = Answer::new(buffer);
-    let result = match asked.ask {
-        Ask::Look => tree.look(asked.path, false, &mut answer),
-        Ask::Follow => tree.look(asked.path, true, &mut answer),
-        Ask::List => list(tree, asked, &mut answer),
-        Ask::Read => {
+    let result = match asked.opcode {
+        Opcode::Lookup => tree.look(asked.path, false, &mut answer),
+        Opcode::Follow => tree.look(asked.path, true, &mut answer),
+        Opcode::List => list(tree, asked, &mut answer),
+        Opcode::Read => {
             let read = tree.read(
                 asked.path,
                 asked.version,
@@ -138,20 +138,20 @@ pub(super) fn reply_to<'a>(
 
 /// Lists the directory, and then those sibling directories of the question whose entries all fit.
 fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-    let later = answer.later();
+    let placeholder = answer.placeholder();
     let next = tree.list(asked.path, asked.from, usize::MAX, answer)?;
-    answer.put(later, next);
+    answer.fill(placeholder, next);
     if next != 0 {
         return Ok(());
     }
     let above = asked.path.iter().rposition(|byte| *byte == b'/');
     let above = above.map_or(&b""[..], |slash| &asked.path[..=slash]);
-    for name in asked.beside.iter() {
+    for name in asked.siblings.iter() {
         if !answer.has_room_for_an_entry() {
             break;
         }
         let path = [above, name].concat();
-        let mark = answer.mark();
+        let position = answer.position();
         let listed = answer
             .heading(name)
             .then(|| tree.list(&path, 0, BESIDE_ENTRIES_MAX, answer));
@@ -159,10 +159,10 @@ fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) ->
             Some(Ok(0)) => {}
             // A directory that cannot be listed is left out. The guest sees the error when it asks
             // for that one alone.
-            Some(Err(_)) => answer.back_to(mark),
+            Some(Err(_)) => answer.truncate(position),
             // There is no room for all of its entries.
             Some(Ok(_)) | None => {
-                answer.back_to(mark);
+                answer.truncate(position);
                 break;
             }
         }
@@ -183,7 +183,7 @@ mod tests {
     use crate::run::root::tree::Tree;
     use crate::run::volumes::VolumeOption;
     use ebb_wire::root::{Frames, Names};
-    use ebb_wire::volume::{Ask as VolumeAsk, Facts};
+    use ebb_wire::volume::{Attributes, Opcode as VolumeOpcode};
     use std::ffi::OsStr;
     use std::os::unix::net::UnixStream;
     use std::thread::{self, JoinHandle};
@@ -233,14 +233,16 @@ mod tests {
         fn is_served(&mut self) {
             let (status, rest) = self.ask(&request());
             assert_eq!(status, 0);
-            assert!(Facts::read(&rest).is_some());
+            assert!(Attributes::read(&rest).is_some());
             assert_eq!(self.ask(&question()).0, 0);
         }
     }
 
     fn request() -> Vec<u8> {
         let mut bytes = vec![0; QUESTION_MAX];
-        let len = Request::new(VolumeAsk::Top, 0).write(&mut bytes).unwrap();
+        let len = Request::new(VolumeOpcode::Top, 0)
+            .write(&mut bytes)
+            .unwrap();
         bytes.truncate(len);
         bytes
     }
@@ -248,12 +250,12 @@ mod tests {
     fn question() -> Vec<u8> {
         let mut bytes = vec![0; QUESTION_MAX];
         let question = Question {
-            ask: Ask::Look,
+            opcode: Opcode::Lookup,
             path: b"Cargo.toml",
             from: 0,
             version: 0,
             frames: Frames::Addresses(&[]),
-            beside: Names::default(),
+            siblings: Names::default(),
         };
         let len = question.write(&mut bytes).unwrap();
         bytes.truncate(len);

@@ -7,7 +7,7 @@ use super::view::View;
 use crate::system::opened;
 use crate::system::secrets::{Homes, Secrets};
 use ebb_wire::root::{
-    ANSWER_MAX, Ask, BESIDE_MAX, Entry, Facts, Frames, Names, Question, answer, entries,
+    ANSWER_MAX, Attributes, Entry, Frames, Names, Opcode, Question, SIBLINGS_MAX, answer, entries,
     leading_number, push_name,
 };
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -68,7 +68,7 @@ fn said(path: &Path) -> Vec<u8> {
 fn read(tree: &mut Tree, path: &Path) -> Result<(), u32> {
     let path = said(path);
     let version = facts(tree, &path)?.version;
-    put(tree, Ask::Read, &path, 0, version, &[0], &ram()).map(drop)
+    put(tree, Opcode::Read, &path, 0, version, &[0], &ram()).map(drop)
 }
 
 /// Reads files below `at` and compares the results with `answers`.
@@ -93,8 +93,8 @@ const EINVAL: u32 = 22;
 const ESTALE: u32 = 116;
 
 /// Asks a question without frames and returns the answer.
-fn ask(tree: &mut Tree, ask: Ask, path: &[u8], from: u64) -> Result<Vec<u8>, u32> {
-    put(tree, ask, path, from, 0, &[], &ram())
+fn ask(tree: &mut Tree, opcode: Opcode, path: &[u8], from: u64) -> Result<Vec<u8>, u32> {
+    put(tree, opcode, path, from, 0, &[], &ram())
 }
 
 /// Creates a memory of three frames.
@@ -107,7 +107,7 @@ fn ram() -> File {
 
 fn put(
     tree: &mut Tree,
-    ask: Ask,
+    opcode: Opcode,
     path: &[u8],
     from: u64,
     version: u64,
@@ -115,12 +115,12 @@ fn put(
     ram: &File,
 ) -> Result<Vec<u8>, u32> {
     let question = Question {
-        ask,
+        opcode,
         path,
         from,
         version,
         frames: Frames::Addresses(frames),
-        beside: Names::default(),
+        siblings: Names::default(),
     };
     reply(tree, &question, ram)
 }
@@ -136,15 +136,15 @@ fn reply(tree: &mut Tree, question: &Question<'_>, ram: &File) -> Result<Vec<u8>
     }
 }
 
-fn facts(tree: &mut Tree, path: &[u8]) -> Result<Facts, u32> {
-    let rest = ask(tree, Ask::Look, path, 0)?;
-    Ok(entries(&rest).next().unwrap().facts)
+fn facts(tree: &mut Tree, path: &[u8]) -> Result<Attributes, u32> {
+    let rest = ask(tree, Opcode::Lookup, path, 0)?;
+    Ok(entries(&rest).next().unwrap().attributes)
 }
 
 fn names(tree: &mut Tree, path: &[u8]) -> Result<Vec<String>, u32> {
     let (mut all, mut from) = (Vec::new(), 0);
     loop {
-        let rest = ask(tree, Ask::List, path, from)?;
+        let rest = ask(tree, Opcode::List, path, from)?;
         let (next, rest) = leading_number(&rest).unwrap();
         let name = |entry: Entry<'_>| String::from_utf8_lossy(entry.name).into_owned();
         all.extend(entries(rest).map(name));
@@ -168,12 +168,13 @@ fn no_path_leads_out() {
     symlink("..", folder.tree().join("above")).unwrap();
     let tree = &mut folder.view();
     let link = |tree: &mut Tree, path| {
-        ask(tree, Ask::Look, path, 0).map(|rest| entries(&rest).next().unwrap().target.to_vec())
+        ask(tree, Opcode::Lookup, path, 0)
+            .map(|rest| entries(&rest).next().unwrap().target.to_vec())
     };
     assert_eq!(link(tree, b"up").unwrap(), b"../secret");
     let size = |tree: &mut Tree, path: &[u8]| {
-        let rest = ask(tree, Ask::Follow, path, 0)?;
-        Ok(entries(&rest).next().unwrap().facts.size)
+        let rest = ask(tree, Opcode::Follow, path, 0)?;
+        Ok(entries(&rest).next().unwrap().attributes.size)
     };
     assert_eq!(size(tree, b"home"), Ok(6));
     for path in [
@@ -242,12 +243,12 @@ fn of_the_host_only_what_anybody_sees() {
     let mine = [&here[..], b"/mine"].concat();
     let version = facts(tree, &mine).unwrap().version;
     let ram = ram();
-    assert!(put(tree, Ask::Read, &mine, 0, version, &[0], &ram).is_ok());
+    assert!(put(tree, Opcode::Read, &mine, 0, version, &[0], &ram).is_ok());
     let shadow = facts(tree, b"etc/shadow").unwrap();
     assert_eq!(
         put(
             tree,
-            Ask::Read,
+            Opcode::Read,
             b"etc/shadow",
             0,
             shadow.version,
@@ -339,8 +340,9 @@ fn a_home_has_its_secrets() {
             ("keys/config", Err(EACCES)),
         ],
     );
-    let follow =
-        |tree: &mut Tree, name: &str| ask(tree, Ask::Follow, &said(&home.join(name)), 0).map(drop);
+    let follow = |tree: &mut Tree, name: &str| {
+        ask(tree, Opcode::Follow, &said(&home.join(name)), 0).map(drop)
+    };
     assert_eq!(follow(tree, "work/key"), Err(EACCES));
     assert_eq!(follow(tree, "keys"), Ok(()));
     // The name and size of a secret are visible.
@@ -354,16 +356,16 @@ fn a_home_has_its_secrets() {
         assert_eq!(names(tree, &said(&home.join(name))), Err(EACCES), "{name}");
     }
     // The names in secret directories are not listed with other directories either.
-    let mut beside = [0; BESIDE_MAX];
-    let len = push_name(&mut beside, 0, b".ssh").unwrap();
-    let len = push_name(&mut beside, len, b".docker").unwrap();
+    let mut siblings = [0; SIBLINGS_MAX];
+    let len = push_name(&mut siblings, 0, b".ssh").unwrap();
+    let len = push_name(&mut siblings, len, b".docker").unwrap();
     let question = Question {
-        ask: Ask::List,
+        opcode: Opcode::List,
         path: &said(&home.join(".cache")),
         from: 0,
         version: 0,
         frames: Frames::Addresses(&[]),
-        beside: Names::new(&beside[..len]),
+        siblings: Names::new(&siblings[..len]),
     };
     let rest = reply(tree, &question, &ram()).unwrap();
     let (_, rest) = leading_number(&rest).unwrap();
@@ -646,7 +648,7 @@ fn a_folder_that_the_host_closes_is_closed() {
     std::thread::sleep(std::time::Duration::from_secs(1));
     assert_eq!(read(tree, &path), Err(EACCES));
     // The same is true for an open file.
-    let again = put(tree, Ask::Read, &said(&path), 0, version, &[0], &ram());
+    let again = put(tree, Opcode::Read, &said(&path), 0, version, &[0], &ram());
     assert_eq!(again, Err(EACCES));
 }
 
@@ -660,7 +662,7 @@ fn bytes_go_to_the_guests_frames_and_nowhere_else() {
     let version = facts(tree, b"file").unwrap().version;
     let ram = ram();
     let mut read = |from, version, frames: &[u64]| {
-        let rest = put(tree, Ask::Read, b"file", from, version, frames, &ram)?;
+        let rest = put(tree, Opcode::Read, b"file", from, version, frames, &ram)?;
         Ok::<_, u32>(leading_number(&rest).unwrap().0)
     };
     assert_eq!(read(4096, version, &[8192, 0]), Ok(9000 - 4096));
@@ -685,7 +687,7 @@ fn another_file_of_the_same_name_is_told() {
     fs::write(folder.tree().join("next"), "two").unwrap();
     fs::rename(folder.tree().join("next"), &path).unwrap();
     assert_eq!(
-        put(tree, Ask::Read, b"file", 0, version, &[0], &ram()),
+        put(tree, Opcode::Read, b"file", 0, version, &[0], &ram()),
         Err(ESTALE)
     );
     assert_ne!(facts(tree, b"file").unwrap().version, version);
@@ -698,7 +700,7 @@ fn a_link_to_a_file_does_not_change_it() {
     fs::write(&path, "one").unwrap();
     let tree = &mut folder.view();
     let version = facts(tree, b"file").unwrap().version;
-    let read = |tree: &mut _| put(tree, Ask::Read, b"file", 0, version, &[0], &ram());
+    let read = |tree: &mut _| put(tree, Opcode::Read, b"file", 0, version, &[0], &ram());
     assert!(read(tree).is_ok());
     fs::hard_link(&path, folder.tree().join("link")).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
@@ -723,7 +725,7 @@ fn another_file_with_the_same_size_and_time_is_told() {
     write("one");
     let tree = &mut folder.view();
     let version = facts(tree, b"file").unwrap().version;
-    let read = |tree: &mut _| put(tree, Ask::Read, b"file", 0, version, &[0], &ram());
+    let read = |tree: &mut _| put(tree, Opcode::Read, b"file", 0, version, &[0], &ram());
     assert!(read(tree).is_ok());
     // A new file may get the same inode number.
     fs::remove_file(&path).unwrap();
@@ -740,7 +742,7 @@ fn what_is_moved_out_of_sight_is_not_read() {
     let tree = &mut Tree::new(View::host_with(&folder.tree(), Homes::of_host()).unwrap());
     let name = path.as_os_str().as_encoded_bytes()[1..].to_vec();
     let version = facts(tree, &name).unwrap().version;
-    let read = |tree: &mut _| put(tree, Ask::Read, &name, 0, version, &[0], &ram());
+    let read = |tree: &mut _| put(tree, Opcode::Read, &name, 0, version, &[0], &ram());
     assert!(read(tree).is_ok());
     fs::rename(&path, elsewhere.tree().join("file")).unwrap();
     assert_eq!(read(tree), Err(13));
@@ -756,7 +758,7 @@ fn what_is_no_file_is_not_read() {
     for path in [&b"fifo"[..], b"link", b""] {
         let version = facts(tree, path).unwrap().version;
         assert_eq!(
-            put(tree, Ask::Read, path, 0, version, &[0], &ram()),
+            put(tree, Opcode::Read, path, 0, version, &[0], &ram()),
             Err(EINVAL)
         );
     }
@@ -798,8 +800,8 @@ fn long_listings_come_in_pieces() {
             .all(|(number, name)| *name == format!("{number:0>200}"))
     );
     // A listing may begin in the middle, or far behind the end.
-    assert!(ask(tree, Ask::List, b"", 5).is_ok());
-    let rest = ask(tree, Ask::List, b"", u64::MAX).unwrap();
+    assert!(ask(tree, Opcode::List, b"", 5).is_ok());
+    let rest = ask(tree, Opcode::List, b"", u64::MAX).unwrap();
     assert_eq!((leading_number(&rest).unwrap().0, rest.len()), (0, 8));
 }
 
@@ -817,17 +819,17 @@ fn folders_beside_the_one_that_is_listed_come_along_whole_or_not() {
         fs::write(at.join(format!("huge/{number:0200}")), "").unwrap();
     }
     let mut tree = folder.view();
-    let (mut beside, mut len) = ([0; BESIDE_MAX], 0);
+    let (mut siblings, mut len) = ([0; SIBLINGS_MAX], 0);
     for name in ["missing", "empty", "..", "few", "huge", "few/one", "later"] {
-        len = push_name(&mut beside, len, name.as_bytes()).unwrap();
+        len = push_name(&mut siblings, len, name.as_bytes()).unwrap();
     }
     let question = Question {
-        ask: Ask::List,
+        opcode: Opcode::List,
         path: b"above/asked",
         from: 0,
         version: 0,
         frames: Frames::Addresses(&[]),
-        beside: Names::new(&beside[..len]),
+        siblings: Names::new(&siblings[..len]),
     };
     let rest = reply(&mut tree, &question, &ram()).unwrap();
     let (next, rest) = leading_number(&rest).unwrap();

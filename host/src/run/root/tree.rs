@@ -5,7 +5,7 @@ use super::source::{Answers, Source};
 use super::view::{Folder, View};
 use crate::system::FolderNames;
 use crate::system::opened::{self, kind_of, own_path, version_of_bytes};
-use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames, Question};
+use ebb_wire::root::{Answer, Attributes, Entry, FRAME, FRAMES_MAX, Frames, Question};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -42,8 +42,8 @@ struct Listing {
 }
 
 /// Converts the attributes of a file for the guest. `[uid, gid]` own it there.
-fn facts(stat: &Statx, [uid, gid]: [u32; 2]) -> Facts {
-    Facts {
+fn facts(stat: &Statx, [uid, gid]: [u32; 2]) -> Attributes {
+    Attributes {
         mode: stat.stx_mode.into(),
         uid,
         gid,
@@ -154,7 +154,7 @@ impl Source for Tree {
         };
         let entry = Entry {
             name: b"",
-            facts: facts(&stat, self.view.owner_of(&stat)),
+            attributes: facts(&stat, self.view.owner_of(&stat)),
             target: &target,
         };
         if answer.entry(&entry) {
@@ -192,7 +192,7 @@ impl Source for Tree {
             if let Ok((stat, target)) = self.view.look_in(&listing.folder, name) {
                 let entry = Entry {
                     name,
-                    facts: facts(&stat, self.view.owner_of(&stat)),
+                    attributes: facts(&stat, self.view.owner_of(&stat)),
                     target: &target,
                 };
                 match answer.entry(&entry) {

@@ -3,8 +3,8 @@
 use super::content::Ram;
 use super::handles::Volumes;
 use ebb_wire::root::Answer;
-use ebb_wire::root::{Entry, Facts as EntryFacts};
-use ebb_wire::volume::{Ask, Facts, Request};
+use ebb_wire::root::{Attributes as EntryAttributes, Entry};
+use ebb_wire::volume::{Attributes, Opcode, Request};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::fs::File;
@@ -31,8 +31,8 @@ impl Volumes {
             target,
             ..
         } = *request;
-        let facts: Facts = match request.ask {
-            Ask::Top => {
+        let facts: Attributes = match request.opcode {
+            Opcode::Top => {
                 let handle = self.top(handle)?;
                 self.facts(handle)?.write(answer);
                 let time = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -40,18 +40,18 @@ impl Volumes {
                 answer.number(u64::try_from(nanos).unwrap_or(0));
                 return Ok(());
             }
-            Ask::Look => self.look(handle, name)?,
-            Ask::Facts => self.facts(handle)?,
-            Ask::Change => self.change(handle, &numbers)?,
-            Ask::File => self.make_file(handle, name, numbers[0])?,
-            Ask::Folder => self.make_folder(handle, name, numbers[0])?,
-            Ask::Link => self.make_link(handle, name, target)?,
-            Ask::Name => self.name(handle, name, numbers[0])?,
-            Ask::List => return self.list(handle, numbers[0], answer),
-            Ask::Target => {
+            Opcode::Lookup => self.look(handle, name)?,
+            Opcode::GetAttributes => self.facts(handle)?,
+            Opcode::SetAttributes => self.change(handle, &numbers)?,
+            Opcode::CreateFile => self.make_file(handle, name, numbers[0])?,
+            Opcode::CreateFolder => self.make_folder(handle, name, numbers[0])?,
+            Opcode::CreateSymlink => self.make_link(handle, name, target)?,
+            Opcode::CreateLink => self.name(handle, name, numbers[0])?,
+            Opcode::List => return self.list(handle, numbers[0], answer),
+            Opcode::ReadLink => {
                 let entry = Entry {
                     name: b"",
-                    facts: EntryFacts::default(),
+                    attributes: EntryAttributes::default(),
                     target: &self.target(handle)?,
                 };
                 return if answer.entry(&entry) {
@@ -60,31 +60,31 @@ impl Volumes {
                     Err(Errno::OVERFLOW)
                 };
             }
-            Ask::Unlink => return self.remove(handle, name, AtFlags::empty()),
-            Ask::RemoveFolder => return self.remove(handle, name, AtFlags::REMOVEDIR),
-            Ask::Rename => {
+            Opcode::Unlink => return self.remove(handle, name, AtFlags::empty()),
+            Opcode::RemoveFolder => return self.remove(handle, name, AtFlags::REMOVEDIR),
+            Opcode::Rename => {
                 return self.rename((handle, name), (numbers[0], target), numbers[1]);
             }
-            Ask::Open => return self.check_open(handle, numbers[0]),
-            Ask::Sync => return self.sync(handle),
-            Ask::Close => {
+            Opcode::Open => return self.check_open(handle, numbers[0]),
+            Opcode::Sync => return self.sync(handle),
+            Opcode::Close => {
                 self.close(handle);
                 return Ok(());
             }
-            Ask::Forget => return self.forget(handle, numbers[0]),
-            Ask::Room => {
+            Opcode::Forget => return self.forget(handle, numbers[0]),
+            Opcode::StatFs => {
                 self.room(handle)?
                     .into_iter()
                     .for_each(|n| answer.number(n));
                 return Ok(());
             }
-            Ask::Read => {
+            Opcode::Read => {
                 let (facts, count) = self.read(request, &ram)?;
                 facts.write(answer);
                 answer.number(count);
                 return Ok(());
             }
-            Ask::Write => {
+            Opcode::Write => {
                 let (facts, count, offset) = self.write(request, &ram)?;
                 facts.write(answer);
                 answer.number(count);

@@ -5,7 +5,7 @@ use super::handles::{Access, Volumes};
 use super::quota::{growth_of_write, has_hole};
 use crate::system::opened;
 use ebb_wire::root::FRAME;
-use ebb_wire::volume::{Facts, Request};
+use ebb_wire::volume::{Attributes, Request};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -62,7 +62,7 @@ impl Volumes {
         &mut self,
         request: &Request<'_>,
         ram: &Ram<'_>,
-    ) -> Result<(Facts, u64), Errno> {
+    ) -> Result<(Attributes, u64), Errno> {
         let offsets = ram.offsets(request)?;
         let from = request.numbers[0];
         // Read before the bytes, so that a change in between shows in the attributes that are read
@@ -95,7 +95,7 @@ impl Volumes {
         &mut self,
         request: &Request<'_>,
         ram: &Ram<'_>,
-    ) -> Result<(Facts, u64, u64), Errno> {
+    ) -> Result<(Attributes, u64, u64), Errno> {
         let [offset, within, count, append, ..] = request.numbers;
         let offsets = ram.offsets(request)?;
         let (within, count) = match (usize::try_from(within), usize::try_from(count)) {

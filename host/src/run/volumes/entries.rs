@@ -8,7 +8,7 @@ use super::quota::{FOLDER, NAME, link};
 use crate::system::opened::{kind, own_path};
 use crate::system::{FolderNames, refuse_kernels_own};
 use ebb_wire::root::{Answer, Entry};
-use ebb_wire::volume::{Facts, NAME_MAX};
+use ebb_wire::volume::{Attributes, NAME_MAX};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -57,7 +57,7 @@ impl Volumes {
     /// # Errors
     /// Fails with `ENOENT`, with `EACCES` for a file system of the kernel's own such as `/proc`, or
     /// with `ENFILE` if the guest has too many handles.
-    pub(super) fn look(&mut self, folder: u64, name: &[u8]) -> Result<Facts, Errno> {
+    pub(super) fn look(&mut self, folder: u64, name: &[u8]) -> Result<Attributes, Errno> {
         let entry = self.entry(folder)?;
         let file = open(&entry.file, check(name)?, OFlags::PATH, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
@@ -96,7 +96,7 @@ impl Volumes {
             }
         };
         let file = &self.entry(folder)?.file;
-        let next = answer.later();
+        let next = answer.placeholder();
         let names = &mut listing.names;
         loop {
             let position = names.position();
@@ -118,7 +118,7 @@ impl Volumes {
             let fits = mode.is_none_or(|mode| {
                 answer.entry(&Entry {
                     name,
-                    facts: ebb_wire::root::Facts {
+                    attributes: ebb_wire::root::Attributes {
                         mode,
                         version: entry.ino(),
                         ..Default::default()
@@ -127,7 +127,7 @@ impl Volumes {
                 })
             });
             if !fits {
-                answer.put(next, position);
+                answer.fill(next, position);
                 break;
             }
             names.advance();
@@ -166,7 +166,7 @@ impl Volumes {
         folder: u64,
         name: &[u8],
         bits: u64,
-    ) -> Result<Facts, Errno> {
+    ) -> Result<Attributes, Errno> {
         let entry = self.entry_to_change(folder)?;
         // Checked first, so that no file is created for which there is no handle.
         self.check_room()?;
@@ -195,7 +195,7 @@ impl Volumes {
         folder: u64,
         name: &[u8],
         bits: u64,
-    ) -> Result<Facts, Errno> {
+    ) -> Result<Attributes, Errno> {
         let entry = self.entry_to_change(folder)?;
         self.check_room()?;
         let naming = self.check_name(folder, FOLDER)?;
@@ -222,7 +222,7 @@ impl Volumes {
         folder: u64,
         name: &[u8],
         target: &[u8],
-    ) -> Result<Facts, Errno> {
+    ) -> Result<Attributes, Errno> {
         let entry = self.entry_to_change(folder)?;
         if target.is_empty() || target.contains(&0) {
             return Err(Errno::NOENT);
@@ -242,7 +242,12 @@ impl Volumes {
     /// set-group-ID. Linux also refuses these to users who do not own them. Fails with `EXDEV` if
     /// the guest found file and directory by different volumes, with `EDQUOT`, or with another
     /// error of the host.
-    pub(super) fn name(&mut self, folder: u64, name: &[u8], handle: u64) -> Result<Facts, Errno> {
+    pub(super) fn name(
+        &mut self,
+        folder: u64,
+        name: &[u8],
+        handle: u64,
+    ) -> Result<Attributes, Errno> {
         let before = self.facts(handle)?;
         let (to, file) = (self.entry_to_change(folder)?, self.entry_to_change(handle)?);
         if file.volume != to.volume {

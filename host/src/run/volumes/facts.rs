@@ -3,7 +3,7 @@
 use super::handles::{Access, Volumes};
 use super::quota::growth_of_size;
 use crate::system::opened::{kind, own_path, version_of};
-use ebb_wire::volume::{Facts, change};
+use ebb_wire::volume::{Attributes, change};
 use rustix::fs::{CWD, FileType, Mode, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
@@ -64,11 +64,11 @@ fn inode(stat: &Stat, device: u64) -> u64 {
 
 /// Converts the attributes of a file for the guest. `device` is the volume's. Files of the user of
 /// `ebb` belong to `owner` in the guest.
-pub(super) fn facts(stat: &Stat, handle: u64, device: u64, owner: [u32; 2]) -> Facts {
+pub(super) fn facts(stat: &Stat, handle: u64, device: u64, owner: [u32; 2]) -> Attributes {
     // The user of `ebb` is shown as the guest's root, or as the program's user.
     let own = |id: u32, own, shown| u64::from(if id == own { shown } else { id });
     let version = version_of(stat);
-    Facts {
+    Attributes {
         handle,
         inode: inode(stat, device),
         mode: stat.st_mode.into(),
@@ -92,7 +92,7 @@ impl Volumes {
     ///
     /// # Errors
     /// Fails with `ESTALE` if the handle is not known.
-    pub(super) fn facts(&self, handle: u64) -> Result<Facts, Errno> {
+    pub(super) fn facts(&self, handle: u64) -> Result<Attributes, Errno> {
         let entry = self.entry(handle)?;
         let stat = rustix::fs::fstat(&entry.file)?;
         Ok(facts(&stat, handle, entry.device, self.owner))
@@ -103,21 +103,25 @@ impl Volumes {
     ///
     /// # Errors
     /// Fails with `ESTALE` if the handle is not known.
-    pub(super) fn facts_after(&self, handle: u64, before: &Facts) -> Result<Facts, Errno> {
-        Ok(Facts {
+    pub(super) fn facts_after(
+        &self,
+        handle: u64,
+        before: &Attributes,
+    ) -> Result<Attributes, Errno> {
+        Ok(Attributes {
             version_before: before.version,
             ..self.facts(handle)?
         })
     }
 
     /// Changes attributes of a file, directory or link, and returns the new ones. `numbers` are
-    /// those of [`ebb_wire::volume::Ask::Change`].
+    /// those of [`ebb_wire::volume::Opcode::SetAttributes`].
     ///
     /// # Errors
     /// Fails with `EPERM` for devices, pipes and sockets, and if the host's user would lose access
     /// to the volume. Fails with `EROFS` in a read-only volume, with `EDQUOT`, or with another
     /// error of the host.
-    pub(super) fn change(&mut self, handle: u64, numbers: &[u64]) -> Result<Facts, Errno> {
+    pub(super) fn change(&mut self, handle: u64, numbers: &[u64]) -> Result<Attributes, Errno> {
         let &[what, mode, size, seconds, nanos, ..] = numbers else {
             return Err(Errno::INVAL);
         };

@@ -3,7 +3,7 @@
 use super::handles::Volumes;
 use super::option::VolumeOption;
 use ebb_wire::root::{ANSWER_MAX, Answer, Frames, answer, entries, leading_number};
-use ebb_wire::volume::{Ask, Facts, Request, change};
+use ebb_wire::volume::{Attributes, Opcode, Request, change};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -80,8 +80,8 @@ impl Bench {
         }
     }
 
-    fn facts(&mut self, request: &Request<'_>) -> Result<Facts, u32> {
-        Ok(Facts::read(&self.put(request)?).unwrap().0)
+    fn facts(&mut self, request: &Request<'_>) -> Result<Attributes, u32> {
+        Ok(Attributes::read(&self.put(request)?).unwrap().0)
     }
 
     fn top(&mut self) -> u64 {
@@ -89,29 +89,31 @@ impl Bench {
     }
 
     fn top_of(&mut self, volume: u64) -> u64 {
-        self.facts(&Request::new(Ask::Top, volume)).unwrap().handle
+        self.facts(&Request::new(Opcode::Top, volume))
+            .unwrap()
+            .handle
     }
 
-    fn named(&mut self, ask: Ask, folder: u64, name: &[u8]) -> Result<Facts, u32> {
-        let mut request = Request::new(ask, folder);
+    fn named(&mut self, opcode: Opcode, folder: u64, name: &[u8]) -> Result<Attributes, u32> {
+        let mut request = Request::new(opcode, folder);
         request.numbers[0] = 0o640;
         self.facts(&Request { name, ..request })
     }
 
-    fn look(&mut self, folder: u64, name: &str) -> Result<Facts, u32> {
-        self.named(Ask::Look, folder, name.as_bytes())
+    fn look(&mut self, folder: u64, name: &str) -> Result<Attributes, u32> {
+        self.named(Opcode::Lookup, folder, name.as_bytes())
     }
 
     fn write(&mut self, handle: u64, bytes: &[u8], numbers: [u64; 4]) -> Result<Vec<u8>, u32> {
         self.ram.write_all_at(bytes, 4096 + numbers[1]).unwrap();
-        let mut request = Request::new(Ask::Write, handle);
+        let mut request = Request::new(Opcode::Write, handle);
         request.numbers[..4].copy_from_slice(&numbers);
         request.frames = Frames::Addresses(&[4096, 8192]);
         self.put(&request)
     }
 
-    fn change(&mut self, handle: u64, numbers: &[u64]) -> Result<Facts, u32> {
-        let mut request = Request::new(Ask::Change, handle);
+    fn change(&mut self, handle: u64, numbers: &[u64]) -> Result<Attributes, u32> {
+        let mut request = Request::new(Opcode::SetAttributes, handle);
         request.numbers[..numbers.len()].copy_from_slice(numbers);
         self.facts(&request)
     }
@@ -174,24 +176,26 @@ fn options_are_read() {
 fn what_is_written_is_the_hosts() {
     let bench = &mut Bench::new("writes", "");
     let top = bench.top();
-    let file = bench.named(Ask::File, top, b"file").unwrap();
+    let file = bench.named(Opcode::CreateFile, top, b"file").unwrap();
     assert_eq!(file.mode, 0o100_640);
-    assert_eq!(bench.named(Ask::File, top, b"file"), Err(EEXIST));
+    assert_eq!(bench.named(Opcode::CreateFile, top, b"file"), Err(EEXIST));
     bench.write(file.handle, b"hello", [0, 100, 5, 0]).unwrap();
     bench.write(file.handle, b", you", [0, 0, 5, 1]).unwrap();
     assert_eq!(fs::read(bench.path("file")).unwrap(), b"hello, you");
     let long = vec![7; 6000];
     let rest = bench.write(file.handle, &long, [8192, 0, 6000, 0]).unwrap();
-    let (facts, rest) = Facts::read(&rest).unwrap();
+    let (facts, rest) = Attributes::read(&rest).unwrap();
     assert_eq!(facts.size, 8192 + 6000);
     assert_ne!(facts.version, facts.version_before);
     assert_eq!(leading_number(rest).unwrap().0, 6000);
     assert_eq!(fs::read(bench.path("file")).unwrap()[8192..], long);
-    let mut read = Request::new(Ask::Read, file.handle);
+    let mut read = Request::new(Opcode::Read, file.handle);
     read.frames = Frames::Addresses(&[0]);
     let rest = bench.put(&read).unwrap();
     assert_eq!(
-        leading_number(Facts::read(&rest).unwrap().1).unwrap().0,
+        leading_number(Attributes::read(&rest).unwrap().1)
+            .unwrap()
+            .0,
         4096
     );
     let mut bytes = [0; 10];
@@ -211,18 +215,20 @@ fn what_is_written_is_the_hosts() {
         .change(file.handle, &[change::MODIFIED, 0, 0, 77, 88])
         .unwrap();
     assert_eq!(facts.times[1], (77, 88));
-    bench.put(&Request::new(Ask::Sync, file.handle)).unwrap();
-    bench.put(&Request::new(Ask::Sync, top)).unwrap();
+    bench.put(&Request::new(Opcode::Sync, file.handle)).unwrap();
+    bench.put(&Request::new(Opcode::Sync, top)).unwrap();
 }
 
 #[test]
 fn names_are_made_moved_and_removed() {
     let bench = &mut Bench::new("names", "");
     let top = bench.top();
-    let folder = bench.named(Ask::Folder, top, b"folder").unwrap();
-    let file = bench.named(Ask::File, folder.handle, b"file").unwrap();
+    let folder = bench.named(Opcode::CreateFolder, top, b"folder").unwrap();
+    let file = bench
+        .named(Opcode::CreateFile, folder.handle, b"file")
+        .unwrap();
     assert_eq!(file.mode, 0o100_640);
-    let mut link = Request::new(Ask::Name, top);
+    let mut link = Request::new(Opcode::CreateLink, top);
     link.numbers[0] = file.handle;
     let facts = bench
         .facts(&Request {
@@ -232,7 +238,7 @@ fn names_are_made_moved_and_removed() {
         .unwrap();
     assert_eq!((facts.links, facts.inode), (2, file.inode));
     assert_eq!(bench.look(top, "second").unwrap().handle, file.handle);
-    let mut moves = Request::new(Ask::Rename, folder.handle);
+    let mut moves = Request::new(Opcode::Rename, folder.handle);
     moves.numbers[..2].copy_from_slice(&[top, 1]);
     let (name, target): (&[u8], &[u8]) = (b"file", b"second");
     assert_eq!(
@@ -263,12 +269,14 @@ fn names_are_made_moved_and_removed() {
     let symlink = Request {
         name: b"link",
         target: b"/etc/passwd",
-        ..Request::new(Ask::Link, top)
+        ..Request::new(Opcode::CreateSymlink, top)
     };
     let facts = bench.facts(&symlink).unwrap();
-    let rest = bench.put(&Request::new(Ask::Target, facts.handle)).unwrap();
+    let rest = bench
+        .put(&Request::new(Opcode::ReadLink, facts.handle))
+        .unwrap();
     assert_eq!(entries(&rest).next().unwrap().target, b"/etc/passwd");
-    let rest = bench.put(&Request::new(Ask::List, top)).unwrap();
+    let rest = bench.put(&Request::new(Opcode::List, top)).unwrap();
     let mut names: Vec<_> = entries(leading_number(&rest).unwrap().1)
         .map(|entry| String::from_utf8_lossy(entry.name).into_owned())
         .collect();
@@ -278,7 +286,7 @@ fn names_are_made_moved_and_removed() {
     bench
         .put(&Request {
             name,
-            ..Request::new(Ask::Unlink, top)
+            ..Request::new(Opcode::Unlink, top)
         })
         .unwrap();
     assert!(!bench.path("third").exists());
@@ -286,14 +294,14 @@ fn names_are_made_moved_and_removed() {
     assert_eq!(
         bench.put(&Request {
             name,
-            ..Request::new(Ask::Unlink, top)
+            ..Request::new(Opcode::Unlink, top)
         }),
         Err(EISDIR)
     );
     fs::write(bench.path("folder/left"), "").unwrap();
     let remove = Request {
         name,
-        ..Request::new(Ask::RemoveFolder, top)
+        ..Request::new(Opcode::RemoveFolder, top)
     };
     assert_eq!(bench.put(&remove), Err(ENOTEMPTY));
     fs::remove_file(bench.path("folder/left")).unwrap();
@@ -310,7 +318,7 @@ fn many_names_come_in_several_answers() {
     }
     let (top, mut all, mut from) = (bench.top(), Vec::new(), 0);
     loop {
-        let mut request = Request::new(Ask::List, top);
+        let mut request = Request::new(Opcode::List, top);
         request.numbers[0] = from;
         let rest = bench.put(&request).unwrap();
         let (next, rest) = leading_number(&rest).unwrap();
@@ -347,24 +355,24 @@ fn nothing_leads_out() {
         "a\0b",
     ] {
         assert_eq!(bench.look(top, name), Err(EINVAL), "{name}");
-        for ask in [Ask::File, Ask::Folder] {
+        for opcode in [Opcode::CreateFile, Opcode::CreateFolder] {
             assert_eq!(
-                bench.named(ask, top, name.as_bytes()),
+                bench.named(opcode, top, name.as_bytes()),
                 Err(EINVAL),
                 "{name}"
             );
         }
         let name = name.as_bytes();
-        for ask in [Ask::Unlink, Ask::RemoveFolder] {
+        for opcode in [Opcode::Unlink, Opcode::RemoveFolder] {
             assert_eq!(
                 bench.put(&Request {
                     name,
-                    ..Request::new(ask, top)
+                    ..Request::new(opcode, top)
                 }),
                 Err(EINVAL)
             );
         }
-        let mut moves = Request::new(Ask::Rename, top);
+        let mut moves = Request::new(Opcode::Rename, top);
         moves.numbers[0] = top;
         assert_eq!(
             bench.put(&Request {
@@ -387,25 +395,25 @@ fn nothing_leads_out() {
     for name in ["up", "straight", "above", "magic"] {
         let link = bench.look(top, name).unwrap();
         assert_eq!(link.mode & 0o170_000, 0o120_000, "{name}");
-        let mut open = Request::new(Ask::Open, link.handle);
+        let mut open = Request::new(Opcode::Open, link.handle);
         open.numbers[0] = 3;
         assert_eq!(bench.put(&open), Err(ENXIO), "{name}");
         assert_eq!(bench.look(link.handle, "secret"), Err(ENOTDIR), "{name}");
         assert_eq!(
-            bench.named(Ask::File, top, name.as_bytes()),
+            bench.named(Opcode::CreateFile, top, name.as_bytes()),
             Err(EEXIST),
             "{name}"
         );
         assert!(bench.change(link.handle, &[change::MODE, 0]).is_err());
         assert!(bench.change(link.handle, &[change::SIZE, 0, 0]).is_err());
         assert!(
-            bench.put(&Request::new(Ask::List, link.handle)).is_err(),
+            bench.put(&Request::new(Opcode::List, link.handle)).is_err(),
             "{name}"
         );
     }
     assert_eq!(fs::read(bench.folder.join("secret")).unwrap(), b"outside");
     let long = [b'x'; 255];
-    assert_eq!(bench.named(Ask::Look, top, &long), Err(ENOENT));
+    assert_eq!(bench.named(Opcode::Lookup, top, &long), Err(ENOENT));
 }
 
 #[test]
@@ -425,7 +433,7 @@ fn what_is_no_file_is_not_opened() {
     for name in ["fifo", "socket"] {
         let file = bench.look(top, name).unwrap();
         for access in [1, 2, 3] {
-            let mut open = Request::new(Ask::Open, file.handle);
+            let mut open = Request::new(Opcode::Open, file.handle);
             open.numbers[0] = access;
             assert_eq!(bench.put(&open), Err(ENXIO), "{name}");
         }
@@ -441,26 +449,26 @@ fn of_a_volume_for_reading_nothing_changes() {
     let top = bench.top();
     let file = bench.look(top, "file").unwrap();
     let folder = bench.look(top, "folder").unwrap();
-    for ask in [Ask::File, Ask::Folder] {
-        assert_eq!(bench.named(ask, folder.handle, b"new"), Err(EROFS));
+    for opcode in [Opcode::CreateFile, Opcode::CreateFolder] {
+        assert_eq!(bench.named(opcode, folder.handle, b"new"), Err(EROFS));
     }
     let name = b"file";
     assert_eq!(
         bench.put(&Request {
             name,
             target: b"t",
-            ..Request::new(Ask::Link, top)
+            ..Request::new(Opcode::CreateSymlink, top)
         }),
         Err(EROFS)
     );
     assert_eq!(
         bench.put(&Request {
             name,
-            ..Request::new(Ask::Unlink, top)
+            ..Request::new(Opcode::Unlink, top)
         }),
         Err(EROFS)
     );
-    let mut two = Request::new(Ask::Rename, top);
+    let mut two = Request::new(Opcode::Rename, top);
     two.numbers[0] = top;
     assert_eq!(
         bench.put(&Request {
@@ -470,14 +478,14 @@ fn of_a_volume_for_reading_nothing_changes() {
         }),
         Err(EROFS)
     );
-    two.ask = Ask::Name;
+    two.opcode = Opcode::CreateLink;
     two.numbers[0] = file.handle;
     assert_eq!(bench.put(&Request { name: b"t", ..two }), Err(EROFS));
     for what in [change::MODE, change::SIZE, change::MODIFIED] {
         assert_eq!(bench.change(file.handle, &[what, 0]), Err(EROFS));
     }
     assert_eq!(bench.write(file.handle, b"x", [0, 0, 1, 0]), Err(EROFS));
-    let mut open = Request::new(Ask::Open, file.handle);
+    let mut open = Request::new(Opcode::Open, file.handle);
     open.numbers[0] = 3;
     assert_eq!(bench.put(&open), Err(EROFS));
     open.numbers[0] = 1;
@@ -497,21 +505,24 @@ fn of_a_volume_for_reading_nothing_changes() {
 fn handles_and_numbers_are_checked() {
     let bench = &mut Bench::new("numbers", "");
     let top = bench.top();
-    let file = bench.named(Ask::File, top, b"file").unwrap();
-    assert_eq!(bench.facts(&Request::new(Ask::Top, 1)), Err(ENOENT));
-    assert_eq!(bench.facts(&Request::new(Ask::Facts, 999)), Err(ESTALE));
+    let file = bench.named(Opcode::CreateFile, top, b"file").unwrap();
+    assert_eq!(bench.facts(&Request::new(Opcode::Top, 1)), Err(ENOENT));
+    assert_eq!(
+        bench.facts(&Request::new(Opcode::GetAttributes, 999)),
+        Err(ESTALE)
+    );
     for numbers in [
         [0, 4096, 1, 0],
         [0, 0, 8193, 0],
         [0, u64::MAX, 2, 0],
         [0, 1, u64::MAX, 0],
     ] {
-        let mut request = Request::new(Ask::Write, file.handle);
+        let mut request = Request::new(Opcode::Write, file.handle);
         request.numbers[..4].copy_from_slice(&numbers);
         request.frames = Frames::Addresses(&[0, 4096]);
         assert_eq!(bench.put(&request), Err(EINVAL), "{numbers:?}");
     }
-    let mut request = Request::new(Ask::Write, file.handle);
+    let mut request = Request::new(Opcode::Write, file.handle);
     request.numbers[2] = 1;
     request.frames = Frames::Addresses(&[3 * 4096]);
     assert_eq!(bench.put(&request), Err(EFAULT));
@@ -521,13 +532,17 @@ fn handles_and_numbers_are_checked() {
     assert_eq!(fs::metadata(bench.path("file")).unwrap().size(), 0);
     // A handle that was given twice has to be given back twice.
     assert_eq!(bench.look(top, "file").unwrap().handle, file.handle);
-    let mut forget = Request::new(Ask::Forget, file.handle);
+    let mut forget = Request::new(Opcode::Forget, file.handle);
     forget.numbers[0] = 1;
     bench.put(&forget).unwrap();
-    assert!(bench.facts(&Request::new(Ask::Facts, file.handle)).is_ok());
+    assert!(
+        bench
+            .facts(&Request::new(Opcode::GetAttributes, file.handle))
+            .is_ok()
+    );
     bench.put(&forget).unwrap();
     assert_eq!(
-        bench.facts(&Request::new(Ask::Facts, file.handle)),
+        bench.facts(&Request::new(Opcode::GetAttributes, file.handle)),
         Err(ESTALE)
     );
     assert_eq!(bench.put(&forget), Err(ESTALE));
@@ -538,15 +553,15 @@ fn handles_and_numbers_are_checked() {
 fn appending_is_behind_what_the_host_wrote() {
     let mut bench = Bench::new("append", "");
     let top = bench.top();
-    let made = bench.named(Ask::File, top, b"log").unwrap();
+    let made = bench.named(Opcode::CreateFile, top, b"log").unwrap();
     let first = bench.write(made.handle, b"one", [0, 0, 3, 1]).unwrap();
-    let (facts, rest) = Facts::read(&first).unwrap();
+    let (facts, rest) = Attributes::read(&first).unwrap();
     assert_eq!(facts.version_before, made.version);
     assert_eq!(leading_number(rest).unwrap().0, 3);
     assert_eq!(leading_number(&rest[8..]).unwrap().0, 0);
     fs::write(bench.path("log"), "one and more").unwrap();
     let second = bench.write(made.handle, b"two", [0, 0, 3, 1]).unwrap();
-    let (facts_after, rest) = Facts::read(&second).unwrap();
+    let (facts_after, rest) = Attributes::read(&second).unwrap();
     assert_ne!(facts_after.version_before, facts.version);
     assert_eq!(leading_number(&rest[8..]).unwrap().0, 12);
     assert_eq!(fs::read(bench.path("log")).unwrap(), b"one and moretwo");
@@ -561,8 +576,10 @@ fn what_is_open_for_writing_stays_so() {
     let mut handles = Vec::new();
     for number in 0..100 {
         let name = format!("file{number}");
-        let made = bench.named(Ask::File, top, name.as_bytes()).unwrap();
-        let mut open = Request::new(Ask::Open, made.handle);
+        let made = bench
+            .named(Opcode::CreateFile, top, name.as_bytes())
+            .unwrap();
+        let mut open = Request::new(Opcode::Open, made.handle);
         open.numbers[0] = 3;
         bench.put(&open).unwrap();
         handles.push(made.handle);
@@ -570,7 +587,7 @@ fn what_is_open_for_writing_stays_so() {
     assert_eq!(bench.volumes.writers(), 100);
     for handle in handles {
         bench.write(handle, b"x", [0, 0, 1, 0]).unwrap();
-        bench.put(&Request::new(Ask::Close, handle)).unwrap();
+        bench.put(&Request::new(Opcode::Close, handle)).unwrap();
     }
     assert_eq!(bench.volumes.writers(), 0);
 }
@@ -587,7 +604,7 @@ fn times_of_links_and_inherited_groups_are_kept() {
     assert_eq!(changed.times[1], (1234, 5));
     let set_group = fs::Permissions::from_mode(0o2755);
     fs::set_permissions(bench.path(""), set_group).unwrap();
-    let made = bench.named(Ask::Folder, top, b"folder").unwrap();
+    let made = bench.named(Opcode::CreateFolder, top, b"folder").unwrap();
     assert_eq!(made.mode & 0o7777, 0o2640);
 }
 
@@ -609,7 +626,7 @@ fn set_id_bits_go_before_bytes_change() {
     fs::write(&path, "the host's own bytes").unwrap();
     let top = bench.top();
     let tool = bench.look(top, "tool").unwrap().handle;
-    let mut open = Request::new(Ask::Open, tool);
+    let mut open = Request::new(Opcode::Open, tool);
     open.numbers[0] = 3;
     // The host's kernel keeps set-group-ID without execute permission, and keeps set-user-ID if
     // root writes.
@@ -618,12 +635,12 @@ fn set_id_bits_go_before_bytes_change() {
             let request = if pinned {
                 open
             } else {
-                Request::new(Ask::Close, tool)
+                Request::new(Opcode::Close, tool)
             };
             bench.put(&request).unwrap();
             set_mode(&path, before);
             let facts = bench.write(tool, b"x", [0, 0, 1, 0]).unwrap();
-            let (facts, _) = Facts::read(&facts).unwrap();
+            let (facts, _) = Attributes::read(&facts).unwrap();
             assert_eq!(mode_of(&path), after, "written");
             assert_eq!(facts.mode, u64::from(0o100_000 | after));
             set_mode(&path, before);
@@ -648,7 +665,7 @@ fn set_id_bits_go_before_bytes_change() {
         .unwrap();
     assert_eq!(mode_of(&path), 0o4755);
     // Another name would survive when the host's user removes the first one.
-    let mut name = Request::new(Ask::Name, top);
+    let mut name = Request::new(Opcode::CreateLink, top);
     name.numbers[0] = tool;
     let name = Request {
         name: b"kept",
@@ -668,7 +685,7 @@ fn dropping_set_id_bits_is_no_foreign_change() {
     let top = bench.top();
     let known = bench.look(top, "tool").unwrap();
     let rest = bench.write(known.handle, b"x", [0, 0, 1, 0]).unwrap();
-    let (facts, _) = Facts::read(&rest).unwrap();
+    let (facts, _) = Attributes::read(&rest).unwrap();
     assert_eq!(facts.version_before, known.version);
 }
 
@@ -702,7 +719,7 @@ fn what_is_no_file_is_not_changed() {
         ] {
             assert_eq!(bench.change(handle, &numbers), Err(EPERM), "{name}");
         }
-        let mut second = Request::new(Ask::Name, top);
+        let mut second = Request::new(Opcode::CreateLink, top);
         second.numbers[0] = handle;
         let second = Request {
             name: b"second",
@@ -719,7 +736,10 @@ fn what_is_no_file_is_not_changed() {
 fn folders_get_no_set_id_bits() {
     let mut bench = Bench::new("setid-folders", "");
     let top = bench.top();
-    let folder = bench.named(Ask::Folder, top, b"folder").unwrap().handle;
+    let folder = bench
+        .named(Opcode::CreateFolder, top, b"folder")
+        .unwrap()
+        .handle;
     let path = bench.path("folder");
     bench.change(folder, &[change::MODE, 0o7777]).unwrap();
     assert_eq!(mode_of(&path), 0o1777);
@@ -731,7 +751,7 @@ fn folders_get_no_set_id_bits() {
     assert_eq!(mode_of(&path), 0o700);
     bench.change(folder, &[change::MODE, 0o2700]).unwrap();
     assert_eq!(mode_of(&path), 0o700);
-    let mut request = Request::new(Ask::Folder, top);
+    let mut request = Request::new(Opcode::CreateFolder, top);
     request.numbers[0] = 0o7750;
     let made = Request {
         name: b"made",
@@ -756,7 +776,10 @@ fn the_hosts_user_is_not_kept_out_of_a_volume() {
     assert_eq!(mode_of(&path), 0o1777);
     // The guest may take all permissions of a directory below the volume's own. The host's user can
     // restore them.
-    let folder = bench.named(Ask::Folder, top, b"folder").unwrap().handle;
+    let folder = bench
+        .named(Opcode::CreateFolder, top, b"folder")
+        .unwrap()
+        .handle;
     bench.change(folder, &[change::MODE, 0]).unwrap();
     bench.change(folder, &[change::MODE, 0o700]).unwrap();
 }
@@ -780,7 +803,10 @@ impl Bench {
 fn a_guest_adds_no_more_than_it_may() {
     let mut bench = Bench::new("quota", ":max=40K");
     let top = bench.top();
-    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    let file = bench
+        .named(Opcode::CreateFile, top, b"file")
+        .unwrap()
+        .handle;
     assert_eq!(bench.used(), PAGE, "its name");
     for (at, used) in [(0, 3), (8192, 5), (16384, 7)] {
         bench.write_pages(file, at).unwrap();
@@ -810,26 +836,26 @@ fn a_guest_adds_no_more_than_it_may() {
     let after = fs::metadata(bench.path("file")).unwrap();
     assert_eq!((after.size(), bench.used()), (full, 8 * PAGE));
     // All kinds of names count. A directory counts twice.
-    let mut link = Request::new(Ask::Link, top);
+    let mut link = Request::new(Opcode::CreateSymlink, top);
     (link.name, link.target) = (b"other", b"file");
     bench.facts(&link).unwrap();
-    assert_eq!(bench.named(Ask::Folder, top, b"more"), Err(EDQUOT));
+    assert_eq!(bench.named(Opcode::CreateFolder, top, b"more"), Err(EDQUOT));
     link.name = b"link";
     bench.facts(&link).unwrap();
     assert_eq!(bench.used(), 10 * PAGE);
     link.name = b"more";
     assert_eq!(bench.facts(&link), Err(EDQUOT));
-    for ask in [Ask::File, Ask::Folder] {
-        assert_eq!(bench.named(ask, top, b"more"), Err(EDQUOT));
+    for opcode in [Opcode::CreateFile, Opcode::CreateFolder] {
+        assert_eq!(bench.named(opcode, top, b"more"), Err(EDQUOT));
     }
-    let mut name = Request::new(Ask::Name, top);
+    let mut name = Request::new(Opcode::CreateLink, top);
     name.numbers[0] = file;
     name.name = b"more";
     assert_eq!(bench.facts(&name), Err(EDQUOT));
     assert!(!bench.path("more").exists());
     // A full volume allows writing over bytes, renaming and removing.
     bench.write_pages(file, 0).unwrap();
-    let mut rename = Request::new(Ask::Rename, top);
+    let mut rename = Request::new(Opcode::Rename, top);
     rename.numbers[0] = top;
     (rename.name, rename.target) = (b"link", b"file");
     bench.put(&rename).unwrap();
@@ -846,7 +872,10 @@ fn what_is_cut_off_counts_no_more() {
     let mut bench = Bench::new("quota-cut", ":max=40K");
     fs::write(bench.path("hosts"), vec![1; 100 << 10]).unwrap();
     let top = bench.top();
-    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    let file = bench
+        .named(Opcode::CreateFile, top, b"file")
+        .unwrap()
+        .handle;
     let hosts = bench.look(top, "hosts").unwrap().handle;
     for _ in 0..20 {
         bench.write_pages(file, 0).unwrap();
@@ -876,7 +905,10 @@ fn holes_count_once() {
         .set_len(1 << 20)
         .unwrap();
     let top = bench.top();
-    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    let file = bench
+        .named(Opcode::CreateFile, top, b"file")
+        .unwrap()
+        .handle;
     bench.change(file, &[change::SIZE, 0, 16384]).unwrap();
     assert_eq!(bench.used(), 5 * PAGE);
     for at in [8192, 0, 8192] {
@@ -956,7 +988,10 @@ fn what_fills_a_hole_stays_counted() {
 fn what_others_made_longer_gives_nothing_back() {
     let mut bench = Bench::new("quota-others", ":max=64K");
     let top = bench.top();
-    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    let file = bench
+        .named(Opcode::CreateFile, top, b"file")
+        .unwrap()
+        .handle;
     bench.write_pages(file, 0).unwrap();
     assert_eq!(bench.used(), 3 * PAGE);
     let others = File::options().write(true).open(bench.path("file"));
@@ -980,14 +1015,14 @@ impl Bench {
         (to, new_name): (u64, &str),
         flags: u64,
     ) -> Result<(), u32> {
-        let mut request = Request::new(Ask::Rename, from);
+        let mut request = Request::new(Opcode::Rename, from);
         request.numbers[..2].copy_from_slice(&[to, flags]);
         (request.name, request.target) = (name.as_bytes(), new_name.as_bytes());
         self.put(&request).map(drop)
     }
 
-    fn name(&mut self, folder: u64, name: &str, file: u64) -> Result<Facts, u32> {
-        let mut request = Request::new(Ask::Name, folder);
+    fn name(&mut self, folder: u64, name: &str, file: u64) -> Result<Attributes, u32> {
+        let mut request = Request::new(Opcode::CreateLink, folder);
         request.numbers[0] = file;
         let name = name.as_bytes();
         self.facts(&Request { name, ..request })
@@ -1027,9 +1062,9 @@ fn names_count_in_each_folder_that_they_come_into() {
     bench.rename((b, "other"), (b, "second"), EXCHANGE).unwrap();
     assert_eq!(bench.used(), 6 * PAGE);
     // A directory counts a page of its own, and so does a long target.
-    bench.named(Ask::Folder, top, b"c").unwrap();
+    bench.named(Opcode::CreateFolder, top, b"c").unwrap();
     assert_eq!(bench.used(), 8 * PAGE);
-    let mut link = Request::new(Ask::Link, top);
+    let mut link = Request::new(Opcode::CreateSymlink, top);
     let target = [b'x'; 60];
     (link.name, link.target) = (b"link", &target);
     bench.facts(&link).unwrap();
@@ -1053,10 +1088,12 @@ fn the_growth_of_folders_counts() {
     let top = bench.top();
     let taken = |path: &Path| fs::metadata(path).unwrap().blocks() * 512;
     let mut all = taken(&bench.path(""));
-    let mut from = bench.named(Ask::Folder, top, b"0").unwrap().handle;
+    let mut from = bench.named(Opcode::CreateFolder, top, b"0").unwrap().handle;
     for number in 0..40 {
         let name = long(&number.to_string());
-        bench.named(Ask::File, from, name.as_bytes()).unwrap();
+        bench
+            .named(Opcode::CreateFile, from, name.as_bytes())
+            .unwrap();
     }
     let grown = taken(&bench.path("0")).saturating_sub(PAGE);
     assert_eq!(bench.used(), 42 * PAGE + grown);
@@ -1069,7 +1106,7 @@ fn the_growth_of_folders_counts() {
     assert_eq!(bench.used(), 42 * PAGE + grown);
     let mut folders = 1;
     let refused = (1..20).find(|folder: &u64| {
-        let made = bench.named(Ask::Folder, top, folder.to_string().as_bytes());
+        let made = bench.named(Opcode::CreateFolder, top, folder.to_string().as_bytes());
         let Ok(made) = made else { return true };
         folders += 1;
         let moved = (0..40).all(|number| {
@@ -1133,7 +1170,10 @@ fn each_volume_counts_what_is_done_by_it() {
     let mut bench = Bench::with("one", &volumes);
     let [b, again, a] = [2, 1, 0].map(|volume| bench.top_of(volume));
     let used = |bench: &Bench| [0, 2].map(|volume| bench.volumes.quota(volume).unwrap().used);
-    let made = bench.named(Ask::File, again, b"file").unwrap().handle;
+    let made = bench
+        .named(Opcode::CreateFile, again, b"file")
+        .unwrap()
+        .handle;
     bench.write_pages(made, 0).unwrap();
     assert_eq!(used(&bench), [0, 0]);
     let file = bench.look(a, "file").unwrap().handle;
@@ -1150,17 +1190,20 @@ fn each_volume_counts_what_is_done_by_it() {
     bench.change(made, &long).unwrap();
     // The same for a volume inside another volume.
     let inner = bench.look(a, "b").unwrap().handle;
-    let outer = bench.named(Ask::File, inner, b"file").unwrap().handle;
+    let outer = bench
+        .named(Opcode::CreateFile, inner, b"file")
+        .unwrap()
+        .handle;
     let file = bench.look(b, "file").unwrap().handle;
     bench.write_pages(file, 0).unwrap();
     assert_eq!(used(&bench), [3 * PAGE, 2 * PAGE]);
     bench.write_pages(outer, 8192).unwrap();
     assert_eq!(used(&bench), [5 * PAGE, 2 * PAGE]);
     // Closing the file of one volume keeps it open for the other.
-    let mut open = Request::new(Ask::Open, file);
+    let mut open = Request::new(Opcode::Open, file);
     open.numbers[0] = 2;
     bench.put(&open).unwrap();
-    bench.put(&Request::new(Ask::Close, outer)).unwrap();
+    bench.put(&Request::new(Opcode::Close, outer)).unwrap();
     assert_eq!(bench.volumes.writers(), 1);
 }
 
@@ -1169,7 +1212,7 @@ fn no_more_is_free_than_may_be_added() {
     let mut bench = Bench::new("quota-room", ":max=1M");
     let top = bench.top();
     let room = |bench: &mut Bench| {
-        let rest = bench.put(&Request::new(Ask::Room, top)).unwrap();
+        let rest = bench.put(&Request::new(Opcode::StatFs, top)).unwrap();
         let mut rest = rest.as_slice();
         let mut numbers = [0; 6];
         for number in &mut numbers {
@@ -1180,7 +1223,10 @@ fn no_more_is_free_than_may_be_added() {
     let [block, _, free, available, _, files] = room(&mut bench);
     assert_eq!((free, available), ((1 << 20) / block, (1 << 20) / block));
     assert!(files <= 256);
-    let file = bench.named(Ask::File, top, b"file").unwrap().handle;
+    let file = bench
+        .named(Opcode::CreateFile, top, b"file")
+        .unwrap()
+        .handle;
     bench.change(file, &[change::SIZE, 0, 512 << 10]).unwrap();
     let [block, all, free, available, ..] = room(&mut bench);
     assert_eq!(free, ((512 << 10) - PAGE) / block);
@@ -1194,7 +1240,7 @@ fn no_more_is_free_than_may_be_added() {
 impl Bench {
     /// Returns the names of one answer, and the position of the next name.
     fn listed(&mut self, folder: u64, from: u64) -> (Vec<Vec<u8>>, u64) {
-        let mut request = Request::new(Ask::List, folder);
+        let mut request = Request::new(Opcode::List, folder);
         request.numbers[0] = from;
         let rest = self.put(&request).unwrap();
         let (next, rest) = leading_number(&rest).unwrap();
@@ -1263,7 +1309,7 @@ fn a_listing_goes_on_while_names_change() {
     all.dedup();
     assert_eq!(all.len(), count);
     assert!(count >= NAMES);
-    let mut request = Request::new(Ask::List, handle);
+    let mut request = Request::new(Opcode::List, handle);
     request.numbers[0] = u64::MAX;
     assert_eq!(bench.put(&request), Err(EINVAL));
 }

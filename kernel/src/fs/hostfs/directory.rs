@@ -5,7 +5,7 @@ use super::super::flags::{FileKind, OpenFlags};
 use super::super::io::ByteSink;
 use super::super::node::{DirEntry, list_dots};
 use super::node::HostNode;
-use crate::drivers::volume::{self, Ask, Request};
+use crate::drivers::volume::{self, Opcode, Request};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -44,8 +44,8 @@ impl OpenDirectory {
                 names.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
                 names.push(Name {
                     name: entry.name.into(),
-                    inode: entry.facts.version,
-                    kind: FileKind::from_mode(entry.facts.mode).ok_or(Errno::EIO)?,
+                    inode: entry.attributes.version,
+                    kind: FileKind::from_mode(entry.attributes.mode).ok_or(Errno::EIO)?,
                 });
                 Ok(())
             })?;
@@ -66,7 +66,7 @@ impl File for OpenDirectory {
     }
 
     fn sync(&self) -> Result<(), Errno> {
-        volume::done(&Request::new(Ask::Sync, self.node.handle))
+        volume::done(&Request::new(Opcode::Sync, self.node.handle))
     }
 
     fn list(

@@ -7,7 +7,7 @@ use super::failures::Seen;
 use super::node::HostNode;
 use super::pages::{PAGE, in_page};
 use super::writeback;
-use crate::drivers::volume::{self, Ask, FRAMES_MAX, Outgoing, Request};
+use crate::drivers::volume::{self, FRAMES_MAX, Opcode, Outgoing, Request};
 use crate::vm::PageSource;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 
 /// Pages that are read for one who reads.
 const AHEAD: usize = 32;
-/// Bits of [`Ask::Open`].
+/// Bits of [`Opcode::Open`].
 const READ: u64 = 1;
 const WRITE: u64 = 2;
 
@@ -38,7 +38,7 @@ impl OpenHostFile {
         // From here on its drop takes that back.
         let seen = node.failures.begin();
         let file = Arc::new(Self { node, writes, seen });
-        let mut request = Request::new(Ask::Open, file.node.handle);
+        let mut request = Request::new(Opcode::Open, file.node.handle);
         request.numbers[0] = (u64::from(flags.readable()) * READ) | (u64::from(writes) * WRITE);
         {
             // Nobody closes it on the host meanwhile.
@@ -49,7 +49,7 @@ impl OpenHostFile {
             volume::done(&request)?;
         }
         // What others wrote meanwhile is to be seen, by whatever way the file was found.
-        file.node.facts();
+        file.node.attributes();
         writeback::use_lately(&file.node);
         Ok(file)
     }
@@ -196,7 +196,7 @@ impl File for OpenHostFile {
     }
 
     fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
-        let size = self.node.facts().size;
+        let size = self.node.attributes().size;
         if offset >= size {
             return Err(Errno::ENXIO);
         }

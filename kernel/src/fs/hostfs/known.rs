@@ -2,7 +2,7 @@
 
 use super::Hostfs;
 use super::node::{HostNode, Place};
-use crate::drivers::volume::{self, Ask, Facts, Request};
+use crate::drivers::volume::{self, Attributes, Opcode, Request};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -21,15 +21,15 @@ static LEFT: SpinLock<Vec<(u64, u64)>> = SpinLock::new(Vec::new());
 /// What the host said of a file.
 #[derive(Debug)]
 pub(super) struct Known {
-    pub(super) facts: Facts,
+    pub(super) attributes: Attributes,
     /// When.
     at: Option<Nanos>,
 }
 
 impl Known {
-    pub(super) fn new(facts: &Facts) -> Self {
+    pub(super) fn new(attributes: &Attributes) -> Self {
         Self {
-            facts: *facts,
+            attributes: *attributes,
             at: Some(clock::now()),
         }
     }
@@ -49,17 +49,17 @@ impl Hostfs {
     /// The node that an answer told of, which gave its handle once more. A directory has this place.
     pub(super) fn node_of(
         self: &Arc<Self>,
-        facts: &Facts,
+        attributes: &Attributes,
         place: Option<Place>,
     ) -> Result<Arc<HostNode>, Errno> {
-        let new = HostNode::new(self, facts, place.clone());
+        let new = HostNode::new(self, attributes, place.clone());
         let Some(new) = new else {
-            leave(facts.handle, 1);
+            leave(attributes.handle, 1);
             return Err(Errno::EIO);
         };
         let mut nodes = self.nodes.lock();
         let there = nodes
-            .get(&facts.handle)
+            .get(&attributes.handle)
             .and_then(alloc::sync::Weak::upgrade);
         if let Some(node) = there {
             // Relaxed: the sum is read when nobody else has the node.
@@ -67,13 +67,13 @@ impl Hostfs {
             drop(nodes);
             new.given.0.store(0, Ordering::Relaxed);
             drop(new);
-            node.learn(facts);
+            node.learn(attributes);
             if let Some(place) = place {
                 node.move_to(place);
             }
             return Ok(node);
         }
-        nodes.insert(facts.handle, Arc::downgrade(&new));
+        nodes.insert(attributes.handle, Arc::downgrade(&new));
         Ok(new)
     }
 
@@ -116,7 +116,7 @@ pub(super) fn give_back() {
         let Some((handle, times)) = LEFT.lock().pop() else {
             return;
         };
-        let mut request = Request::new(Ask::Forget, handle);
+        let mut request = Request::new(Opcode::Forget, handle);
         request.numbers[0] = times;
         // It knows no such handle: then there is nothing to give back.
         let _ = volume::done(&request);
@@ -126,10 +126,10 @@ pub(super) fn give_back() {
 impl HostNode {
     /// Takes what the host said just now. Called in the order of its answers; the pages of a file that others have changed go
     /// with [`Self::settle`].
-    pub(super) fn learn(&self, facts: &Facts) {
+    pub(super) fn learn(&self, attributes: &Attributes) {
         let mut known = self.known.lock();
-        let changed = facts.version_before != known.facts.version;
-        known.facts = *facts;
+        let changed = attributes.version_before != known.attributes.version;
+        known.attributes = *attributes;
         known.at = Some(clock::now());
         drop(known);
         if changed {
@@ -144,34 +144,34 @@ impl HostNode {
     }
 
     /// What the host said, which is asked again where that was long ago.
-    pub(super) fn facts(&self) -> Facts {
-        let (facts, at) = {
+    pub(super) fn attributes(&self) -> Attributes {
+        let (attributes, at) = {
             let known = self.known.lock();
-            (known.facts, known.at)
+            (known.attributes, known.at)
         };
         let fresh = at.is_some_and(|at| clock::now() < at.saturating_add(TRUSTED));
         if fresh || spin_locks_held() > 0 {
-            return facts;
+            return attributes;
         }
         match self.ask() {
-            Ok(facts) => facts,
-            Err(_) => facts,
+            Ok(attributes) => attributes,
+            Err(_) => attributes,
         }
     }
 
     /// Asks the host.
-    pub(super) fn ask(&self) -> Result<Facts, Errno> {
-        let request = Request::new(Ask::Facts, self.handle);
-        let facts = volume::facts(&request, |facts| {
-            self.learn(facts);
-            Ok(*facts)
+    pub(super) fn ask(&self) -> Result<Attributes, Errno> {
+        let request = Request::new(Opcode::GetAttributes, self.handle);
+        let attributes = volume::attributes(&request, |attributes| {
+            self.learn(attributes);
+            Ok(*attributes)
         })?;
         self.settle();
-        Ok(facts)
+        Ok(attributes)
     }
 
     /// Bytes, as the host said.
     pub(super) fn size(&self) -> u64 {
-        self.known.lock().facts.size
+        self.known.lock().attributes.size
     }
 }

@@ -88,7 +88,7 @@ pub fn mount(number: u64, path: &[u8], source: &[u8], read_only: bool) -> Result
         nodes: SpinLock::new(BTreeMap::new()),
     });
     let before = clock::now();
-    let (top, time) = volume::top(number, |facts| fs.node_of(facts, None))?;
+    let (top, time) = volume::top(number, |attributes| fs.node_of(attributes, None))?;
     if number == 0 {
         // The clock goes on from the host's, not behind it: what it writes just now is not of the future.
         clock::set_realtime_offset(Nanos(time).saturating_sub(before));

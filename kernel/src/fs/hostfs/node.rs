@@ -13,7 +13,7 @@ use super::known::{self, Given, Known};
 use super::pages::Content;
 use super::view::Views;
 use super::{Hostfs, MAGIC, writeback};
-use crate::drivers::volume::{self, Ask, Facts, Request, change};
+use crate::drivers::volume::{self, Attributes, Opcode, Request, change};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -68,16 +68,20 @@ pub(super) struct HostNode {
 
 impl HostNode {
     /// `None`: the host says what cannot be.
-    pub(super) fn new(fs: &Arc<Hostfs>, facts: &Facts, place: Option<Place>) -> Option<Arc<Self>> {
-        let kind = FileKind::from_mode(u32::try_from(facts.mode).ok()?)?;
+    pub(super) fn new(
+        fs: &Arc<Hostfs>,
+        attributes: &Attributes,
+        place: Option<Place>,
+    ) -> Option<Arc<Self>> {
+        let kind = FileKind::from_mode(u32::try_from(attributes.mode).ok()?)?;
         let node = Arc::new_cyclic(|this: &Weak<Self>| Self {
             fs: fs.clone(),
             this: this.clone(),
-            handle: facts.handle,
-            inode: facts.inode,
+            handle: attributes.handle,
+            inode: attributes.inode,
             kind,
             given: Given::once(),
-            known: SpinLock::new(Known::new(facts)),
+            known: SpinLock::new(Known::new(attributes)),
             changed: AtomicBool::new(false),
             place: SpinLock::new(place.filter(|_| kind == FileKind::Directory)),
             covered: SpinLock::new(None),
@@ -100,8 +104,8 @@ impl HostNode {
         }
     }
 
-    fn request(&self, ask: Ask) -> Request<'static> {
-        Request::new(ask, self.handle)
+    fn request(&self, opcode: Opcode) -> Request<'static> {
+        Request::new(opcode, self.handle)
     }
 
     fn child(&self, name: &[u8]) -> Option<Place> {
@@ -115,7 +119,7 @@ impl HostNode {
     fn have(&self, request: &Request<'_>) -> Result<Arc<Self>, Errno> {
         known::give_back();
         let place = self.child(request.name);
-        let node = volume::facts(request, |facts| self.fs.node_of(facts, place))?;
+        let node = volume::attributes(request, |attributes| self.fs.node_of(attributes, place))?;
         node.settle();
         Ok(node)
     }
@@ -126,14 +130,14 @@ impl HostNode {
         }
         self.have(&Request {
             name,
-            ..self.request(Ask::Look)
+            ..self.request(Opcode::Lookup)
         })
     }
 
     /// Makes a request that changes the file.
     fn change_by(&self, request: &Request<'_>) -> Result<(), Errno> {
-        let result = volume::facts(request, |facts| {
-            self.learn(facts);
+        let result = volume::attributes(request, |attributes| {
+            self.learn(attributes);
             Ok(())
         });
         self.settle();
@@ -179,18 +183,18 @@ impl Node for HostNode {
     }
 
     fn metadata(&self) -> Metadata {
-        let facts = self.facts();
-        let [accessed, modified, changed] = facts.times.map(time);
+        let attributes = self.attributes();
+        let [accessed, modified, changed] = attributes.times.map(time);
         Metadata {
             id: self.id(),
             kind: self.kind,
-            permissions: word(facts.mode) & 0o7777,
-            links: word(facts.links),
-            uid: word(facts.uid),
-            gid: word(facts.gid),
+            permissions: word(attributes.mode) & 0o7777,
+            links: word(attributes.links),
+            uid: word(attributes.uid),
+            gid: word(attributes.gid),
             rdev: 0,
-            size: facts.size,
-            blocks: facts.blocks,
+            size: attributes.size,
+            blocks: attributes.blocks,
             accessed,
             modified,
             changed,
@@ -225,14 +229,14 @@ impl Node for HostNode {
 
     fn change(&self, new: &AttributeChange) -> Result<(), Errno> {
         self.check_writable()?;
-        let facts = self.facts();
+        let attributes = self.attributes();
         // Who owns what is the host's affair; nothing changes for who gives it to whom it belongs.
         let other = |new: Option<u32>, own| new.is_some_and(|id| u64::from(id) != own);
-        if other(new.uid, facts.uid) || other(new.gid, facts.gid) {
+        if other(new.uid, attributes.uid) || other(new.gid, attributes.gid) {
             return Err(Errno::EPERM);
         }
         if let Some(permissions) = new.permissions {
-            let mut request = self.request(Ask::Change);
+            let mut request = self.request(Opcode::SetAttributes);
             request.numbers[..2].copy_from_slice(&[change::MODE, permissions.into()]);
             self.change_by(&request)?;
         }
@@ -241,7 +245,7 @@ impl Node for HostNode {
             (change::MODIFIED, new.modified),
         ] {
             if let Some(time) = time {
-                let mut request = self.request(Ask::Change);
+                let mut request = self.request(Opcode::SetAttributes);
                 let seconds = time.seconds.cast_unsigned();
                 request.numbers[..5].copy_from_slice(&[bit, 0, 0, seconds, time.nanos.into()]);
                 self.change_by(&request)?;
@@ -288,9 +292,9 @@ impl Node for HostNode {
             });
         }
         let mut request = self.request(match new {
-            NewNode::Regular => Ask::File,
-            NewNode::Directory => Ask::Folder,
-            NewNode::Symlink(_) => Ask::Link,
+            NewNode::Regular => Opcode::CreateFile,
+            NewNode::Directory => Opcode::CreateFolder,
+            NewNode::Symlink(_) => Opcode::CreateSymlink,
             // The guest's own: on the host nobody would be at their other end.
             NewNode::Fifo | NewNode::Character(_) | NewNode::Block(_) | NewNode::Socket => {
                 return Err(Errno::EPERM);
@@ -319,7 +323,7 @@ impl Node for HostNode {
         if node.kind == FileKind::Directory {
             return Err(Errno::EPERM);
         }
-        let mut request = self.request(Ask::Name);
+        let mut request = self.request(Opcode::CreateLink);
         request.numbers[0] = node.handle;
         node.change_by(&Request { name, ..request })?;
         self.doubt();
@@ -334,7 +338,7 @@ impl Node for HostNode {
         }
         volume::done(&Request {
             name,
-            ..self.request(Ask::Unlink)
+            ..self.request(Opcode::Unlink)
         })?;
         self.gone(&node);
         Ok(node)
@@ -351,7 +355,7 @@ impl Node for HostNode {
         }
         volume::done(&Request {
             name,
-            ..self.request(Ask::RemoveFolder)
+            ..self.request(Opcode::RemoveFolder)
         })?;
         self.gone(&node);
         Ok(node)
@@ -383,7 +387,7 @@ impl Node for HostNode {
         if covered(&moved) || other.as_ref().is_some_and(covered) {
             return Err(Errno::EBUSY);
         }
-        let mut request = self.request(Ask::Rename);
+        let mut request = self.request(Opcode::Rename);
         request.numbers[0] = to.handle;
         request.numbers[1] = match how {
             RenameMode::Replace => 0,
@@ -432,7 +436,7 @@ impl Node for HostNode {
     }
 
     fn is_removed(&self) -> bool {
-        self.kind == FileKind::Directory && self.known.lock().facts.links == 0
+        self.kind == FileKind::Directory && self.known.lock().attributes.links == 0
     }
 
     fn name(&self) -> Box<[u8]> {
@@ -471,14 +475,14 @@ impl HostNode {
     fn gone(&self, node: &Self) {
         self.doubt();
         if node.kind == FileKind::Directory {
-            node.known.lock().facts.links = 0;
+            node.known.lock().attributes.links = 0;
             return;
         }
         node.doubt();
         let last = {
             let mut known = node.known.lock();
-            known.facts.links = known.facts.links.saturating_sub(1);
-            known.facts.links == 0
+            known.attributes.links = known.attributes.links.saturating_sub(1);
+            known.attributes.links == 0
         };
         if last {
             // The host has the bytes as long as we have the handle.

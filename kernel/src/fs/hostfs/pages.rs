@@ -4,7 +4,7 @@
 //! mapping of the same file. `content` is held for moments.
 
 use super::node::HostNode;
-use crate::drivers::volume::{self, Ask, FRAMES_MAX, Outgoing, Request, change};
+use crate::drivers::volume::{self, FRAMES_MAX, Opcode, Outgoing, Request, change};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -108,11 +108,11 @@ impl HostNode {
             frame.zero(0, PAGE_SIZE);
             frames.push(frame);
         }
-        let count = volume::read(self.handle, index * PAGE, &frames, |facts| {
-            self.learn(facts)
+        let count = volume::read(self.handle, index * PAGE, &frames, |attributes| {
+            self.learn(attributes)
         })?;
         self.settle_held();
-        // The facts are from before the read: the file may have been cut since.
+        // The attributes are from before the read: the file may have been cut since.
         let (size, came) = (self.size(), index * PAGE + count as u64);
         let end = size.min(came).div_ceil(PAGE);
         let mut wanted = None;
@@ -229,7 +229,8 @@ impl HostNode {
                     count,
                     offset: Some(first * PAGE),
                 };
-                let written = volume::write(self.handle, &bytes, |facts| self.learn(facts));
+                let written =
+                    volume::write(self.handle, &bytes, |attributes| self.learn(attributes));
                 match written {
                     Ok((written, _)) if written == count => {}
                     Ok(_) => self.failures.note(Errno::ENOSPC),
@@ -315,10 +316,10 @@ impl HostNode {
     pub(super) fn resize(&self, size: u64) -> Result<(), Errno> {
         let _moving = self.moving.lock();
         let old = self.size();
-        let mut request = Request::new(Ask::Change, self.handle);
+        let mut request = Request::new(Opcode::SetAttributes, self.handle);
         request.numbers[..3].copy_from_slice(&[change::SIZE, 0, size]);
-        volume::facts(&request, |facts| {
-            self.learn(facts);
+        volume::attributes(&request, |attributes| {
+            self.learn(attributes);
             Ok(())
         })?;
         self.settle_held();
@@ -340,7 +341,7 @@ impl HostNode {
     /// Sends bytes to the host, and has pages that are here have them, too. How many, and from where on.
     pub(super) fn send(&self, bytes: &Outgoing<'_>) -> Result<(usize, u64), Errno> {
         let _moving = self.moving.lock();
-        let result = volume::write(self.handle, bytes, |facts| self.learn(facts));
+        let result = volume::write(self.handle, bytes, |attributes| self.learn(attributes));
         self.settle_held();
         let (count, offset) = result?;
         let mut done = 0;

@@ -6,7 +6,7 @@ use super::known;
 use super::node::HostNode;
 use super::pages::Choice;
 use super::{ALL, Hostfs};
-use crate::drivers::volume::{self, Ask, Request};
+use crate::drivers::volume::{self, Opcode, Request};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -79,7 +79,7 @@ fn write_all(stable: bool) -> Result<(), Errno> {
         let before = node.failures.count();
         node.write_back();
         if stable {
-            let synced = volume::done(&Request::new(Ask::Sync, node.handle));
+            let synced = volume::done(&Request::new(Opcode::Sync, node.handle));
             if let Err(error) = synced {
                 node.failures.note(error);
             }
@@ -109,7 +109,7 @@ impl HostNode {
     /// Writes the file and has it be stable; tells what failed since this one was told last.
     pub(super) fn sync(&self, seen: &Seen) -> Result<(), Errno> {
         self.write_back();
-        let synced = volume::done(&Request::new(Ask::Sync, self.handle));
+        let synced = volume::done(&Request::new(Opcode::Sync, self.handle));
         self.failures.check(seen)?;
         synced
     }
@@ -123,7 +123,7 @@ impl HostNode {
             && !self.views.may_change()
             && self.pinned.swap(false, Ordering::Relaxed)
         {
-            let _ = volume::done(&Request::new(Ask::Close, self.handle));
+            let _ = volume::done(&Request::new(Opcode::Close, self.handle));
         }
     }
 }

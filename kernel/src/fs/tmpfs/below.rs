@@ -135,7 +135,7 @@ impl TmpNode {
             if let Some(path) = &folder {
                 let path = join(path, &node.name())?;
                 let is_folder = root::look(&path, true, |entry| {
-                    Ok(FileKind::from_mode(entry.facts.mode) == Some(FileKind::Directory))
+                    Ok(FileKind::from_mode(entry.attributes.mode) == Some(FileKind::Directory))
                 });
                 folder = match is_folder {
                     Ok(true) => Some(path.into()),
@@ -267,16 +267,16 @@ impl TmpNode {
         name: &Arc<[u8]>,
         entry: &Entry<'_>,
     ) -> Result<Arc<Self>, Errno> {
-        let facts = &entry.facts;
-        let body = match FileKind::from_mode(facts.mode).ok_or(Errno::EIO)? {
+        let given = &entry.attributes;
+        let body = match FileKind::from_mode(given.mode).ok_or(Errno::EIO)? {
             FileKind::Regular => {
                 let below = FileBelow {
                     folder: folder.clone(),
                     name: name.clone(),
-                    version: facts.version,
+                    version: given.version,
                     noted: AtomicBool::new(false),
                 };
-                Body::Regular(Regular::of_below(below, facts.size))
+                Body::Regular(Regular::of_below(below, given.size))
             }
             FileKind::Directory => {
                 let directory = Directory::new(Some(self.this.clone()), name);
@@ -287,19 +287,19 @@ impl TmpNode {
             FileKind::Fifo => Body::Fifo(SpinLock::new(Weak::new())),
             kind @ (FileKind::Character | FileKind::Block) => Body::Device {
                 block: kind == FileKind::Block,
-                number: (facts.device >> 32) << 8 | facts.device & 0xff,
+                number: (given.device >> 32) << 8 | given.device & 0xff,
             },
             FileKind::Socket => Body::Socket,
             FileKind::Anonymous => return Err(Errno::EIO),
         };
-        let node = Self::new(&self.fs, body, Beginning::of_root(facts.mode));
+        let node = Self::new(&self.fs, body, Beginning::of_root(given.mode));
         let time = Timestamp {
-            seconds: facts.seconds,
-            nanos: facts.nanos.min(999_999_999),
+            seconds: given.seconds,
+            nanos: given.nanos.min(999_999_999),
         };
         {
             let mut attributes = node.attributes.lock();
-            (attributes.uid, attributes.gid) = (facts.uid, facts.gid);
+            (attributes.uid, attributes.gid) = (given.uid, given.gid);
             attributes.accessed = time;
             attributes.modified = time;
             attributes.changed = time;

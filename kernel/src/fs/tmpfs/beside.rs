@@ -5,7 +5,7 @@
 
 use super::TmpNode;
 use super::below::Below;
-use crate::drivers::root::{BESIDE_MAX, NAME_MAX, push_name};
+use crate::drivers::root::{NAME_MAX, SIBLINGS_MAX, push_name};
 use crate::fs::node::{Node, downcast};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -56,7 +56,7 @@ impl Beside {
         let mut beside = Self::default();
         // Without memory nothing comes along.
         beside.folders.try_reserve_exact(wanted).ok()?;
-        let bytes = BESIDE_MAX.min(wanted * (1 + NAME_MAX));
+        let bytes = SIBLINGS_MAX.min(wanted * (1 + NAME_MAX));
         beside.names.try_reserve_exact(bytes).ok()?;
         beside.names.resize(bytes, 0);
         let mut found: Vec<Arc<TmpNode>> = Vec::new();

@@ -13,7 +13,7 @@ use crate::fs::{self, File, OpenFile, OpenFlags, stdio};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
-use ebb_wire::terminal::{Size, WORD};
+use ebb_wire::terminal::{PARAMETER, Size};
 use logic::credentials::Credentials;
 use logic::credentials::attributes::Beginning;
 use logic::errno::Errno;
@@ -53,7 +53,7 @@ pub(super) fn open_console(flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
 
 /// Makes the terminal, if the boot line names one; before there are programs.
 pub fn start(boot: &BootInfo) {
-    let Some(size) = boot.option(WORD).map(Size::parse) else {
+    let Some(size) = boot.option(PARAMETER).map(Size::parse) else {
         return;
     };
     let mut termios = Termios::usual();

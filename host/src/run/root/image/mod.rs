@@ -46,7 +46,7 @@ pub(crate) use remote::RemoteImage;
 pub(super) use remote::{ImageAnswers, Tell};
 
 use super::source::Source;
-use ebb_wire::root::{Answer, Entry, FRAME, Facts, Frames};
+use ebb_wire::root::{Answer, Attributes, Entry, FRAME, Frames};
 use error::ImageError;
 use index::{Body, Id, Index, WalkError};
 use reader_service::ReaderService;
@@ -144,7 +144,7 @@ impl Image {
         }
     }
 
-    fn facts(&self, id: Id) -> Facts {
+    fn facts(&self, id: Id) -> Attributes {
         let node = self.index.node(id);
         let (kind, size) = match &node.body {
             Body::Folder => (0o040_000, 0),
@@ -152,7 +152,7 @@ impl Image {
             Body::Link(target) => (0o120_000, target.len() as u64),
             Body::Fifo => (0o010_000, 0),
         };
-        Facts {
+        Attributes {
             mode: kind | node.mode,
             uid: node.uid,
             gid: node.gid,
@@ -171,7 +171,7 @@ impl Image {
         };
         Entry {
             name,
-            facts: self.facts(id),
+            attributes: self.facts(id),
             target,
         }
     }

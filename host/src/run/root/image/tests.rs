@@ -85,7 +85,7 @@ fn open_remote(name: &str, bytes: &[u8]) -> Result<Arc<RemoteImage>, String> {
 #[test]
 fn another_process_reads_the_image_and_answers() {
     use crate::run::root::source::Answers;
-    use ebb_wire::root::{Ask, Names, QUESTION_MAX, Question};
+    use ebb_wire::root::{Names, Opcode, QUESTION_MAX, Question};
     let archive = Tar::new()
         .file("bin/tool", "a tool")
         .link("sbin", "bin")
@@ -103,14 +103,14 @@ fn another_process_reads_the_image_and_answers() {
     let ram = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
     ram.set_len(8192).unwrap();
     let mut answers = ImageAnswers::new(&image, Box::new(|_| ()));
-    let mut ask = |ask, path: &[u8], version, frames: &[u64]| {
+    let mut ask = |opcode, path: &[u8], version, frames: &[u64]| {
         let question = Question {
-            ask,
+            opcode,
             path,
             from: 0,
             version,
             frames: Frames::Addresses(frames),
-            beside: Names::default(),
+            siblings: Names::default(),
         };
         let mut bytes = vec![0; QUESTION_MAX];
         let len = question.write(&mut bytes).unwrap();
@@ -120,17 +120,17 @@ fn another_process_reads_the_image_and_answers() {
         let answer = answers.reply(&question, &bytes[..len], &ram, &frame_offset, &mut buffer);
         answer.to_vec()
     };
-    let looked = ask(Ask::Look, b"bin/tool", 0, &[]);
+    let looked = ask(Opcode::Lookup, b"bin/tool", 0, &[]);
     let (status, rest) = answer(&looked).unwrap();
     assert_eq!(status, 0);
-    let version = entries(rest).next().unwrap().facts.version;
-    let read = ask(Ask::Read, b"bin/tool", version, &[0x7000]);
+    let version = entries(rest).next().unwrap().attributes.version;
+    let read = ask(Opcode::Read, b"bin/tool", version, &[0x7000]);
     assert_eq!(answer(&read).unwrap().0, 0);
     let mut bytes = [0; 6];
     ram.read_exact_at(&mut bytes, 4096).unwrap();
     assert_eq!(&bytes, b"a tool");
     // A frame outside of the guest's memory.
-    let refused = ask(Ask::Read, b"bin/tool", version, &[0x8000]);
+    let refused = ask(Opcode::Read, b"bin/tool", version, &[0x8000]);
     let fault = u32::try_from(Errno::FAULT.raw_os_error()).unwrap();
     assert_eq!(answer(&refused).unwrap().0, fault);
 }

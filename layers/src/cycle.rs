@@ -7,7 +7,7 @@ pub(crate) type Graph<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 /// Returns the cycles of `graph`: one of the shortest for each set of nodes that all reach each
 /// other. A cycle is the list of its nodes; its first node is also its last.
-pub(crate) fn circles<'a>(graph: &Graph<'a>) -> Vec<Vec<&'a str>> {
+pub(crate) fn cycles<'a>(graph: &Graph<'a>) -> Vec<Vec<&'a str>> {
     let mut reversed = Graph::new();
     for (&from, ends) in graph {
         for &to in ends {
@@ -62,22 +62,22 @@ fn way_back<'a>(start: &'a str, from: &BTreeMap<&'a str, &'a str>) -> Option<Vec
 mod tests {
     use super::*;
 
-    fn graph<'a>(arrows: &[(&'a str, &'a str)]) -> Graph<'a> {
+    fn graph<'a>(imports: &[(&'a str, &'a str)]) -> Graph<'a> {
         let mut graph = Graph::new();
-        for &(from, to) in arrows {
+        for &(from, to) in imports {
             graph.entry(from).or_default().insert(to);
         }
         graph
     }
 
     #[test]
-    fn a_way_down_is_no_circle() {
-        assert!(circles(&graph(&[("a", "b"), ("a", "c"), ("b", "c")])).is_empty());
+    fn a_way_down_is_no_cycle() {
+        assert!(cycles(&graph(&[("a", "b"), ("a", "c"), ("b", "c")])).is_empty());
     }
 
     #[test]
-    fn each_knot_is_told_once_by_a_shortest_way() {
-        let knots = graph(&[
+    fn each_set_of_cycles_is_told_once_by_a_shortest_one() {
+        let tangled = graph(&[
             ("a", "b"),
             ("b", "c"),
             ("c", "d"),
@@ -87,6 +87,6 @@ mod tests {
             ("x", "y"),
             ("y", "x"),
         ]);
-        assert_eq!(circles(&knots), [vec!["a", "b", "a"], vec!["x", "y", "x"]]);
+        assert_eq!(cycles(&tangled), [vec!["a", "b", "a"], vec!["x", "y", "x"]]);
     }
 }

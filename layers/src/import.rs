@@ -1,13 +1,13 @@
-//! [`Arrow`]: an import, the use of one file's definition by another file.
+//! [`Import`]: an import, the use of one file's definition by another file.
 
-use crate::module::{FileId, Id, Import, Tree};
+use crate::module::{FileId, Id, Tree, UseItem};
 use crate::resolve::Target;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// An import: one file uses something that another file of the crate defines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Arrow {
+pub struct Import {
     /// The file that uses the definition. Its path is relative to the folder of the crate's root.
     pub from: String,
     /// The file that contains the definition.
@@ -18,7 +18,7 @@ pub struct Arrow {
     pub name: String,
 }
 
-impl fmt::Display for Arrow {
+impl fmt::Display for Import {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             from,
@@ -35,26 +35,26 @@ type Seen = BTreeMap<(FileId, FileId), (usize, String)>;
 
 impl Tree {
     /// Returns all imports between files, sorted. Each pair of files occurs once.
-    pub fn arrows(&self) -> Vec<Arrow> {
+    pub fn imports(&self) -> Vec<Import> {
         let mut seen = Seen::new();
         for id in 0..self.modules.len() {
-            self.arrows_of(id, &mut seen);
+            self.imports_of(id, &mut seen);
         }
-        let mut arrows: Vec<Arrow> = seen
+        let mut imports: Vec<Import> = seen
             .into_iter()
-            .map(|((from, to), (line, name))| Arrow {
+            .map(|((from, to), (line, name))| Import {
                 from: self.files[from].clone(),
                 to: self.files[to].clone(),
                 line,
                 name,
             })
             .collect();
-        arrows.sort();
-        arrows
+        imports.sort();
+        imports
     }
 
     /// Adds the imports of module `id` to `seen`.
-    fn arrows_of(&self, id: Id, seen: &mut Seen) {
+    fn imports_of(&self, id: Id, seen: &mut Seen) {
         let module = &self.modules[id];
         let mut put = |to: FileId, line: usize, name: String| {
             if to != module.file {
@@ -75,30 +75,33 @@ impl Tree {
                 None => {}
             }
         }
-        for import in &module.imports {
-            for file in self.imported(id, import) {
-                put(file, import.line, import.path.join("::"));
+        for use_item in &module.use_items {
+            for file in self.imported(id, use_item) {
+                put(file, use_item.line, use_item.path.join("::"));
             }
         }
         for mention in &module.macros {
             let name = &mention.path[0];
             let is_known = module.items.contains(name)
-                || module.imports.iter().any(|import| import.name == *name);
+                || module
+                    .use_items
+                    .iter()
+                    .any(|use_item| use_item.name == *name);
             if let Some(&definer) = self.macros.get(name).filter(|_| !is_known) {
                 put(self.modules[definer].file, mention.line, format!("{name}!"));
             }
         }
     }
 
-    /// Returns the files that a module uses through `import`. A re-export counts only if the module
-    /// mentions the name itself.
-    fn imported(&self, id: Id, import: &Import) -> Vec<FileId> {
+    /// Returns the files that a module uses through `use_item`. A re-export counts only if the
+    /// module mentions the name itself.
+    fn imported(&self, id: Id, use_item: &UseItem) -> Vec<FileId> {
         let module = &self.modules[id];
-        let is_mentioned = module.words.contains(&import.name);
-        match self.resolve(id, &import.path) {
+        let is_mentioned = module.words.contains(&use_item.name);
+        match self.resolve(id, &use_item.path) {
             None => Vec::new(),
-            Some(Target::Module(source)) if import.name == "*" => {
-                if import.is_public {
+            Some(Target::Module(source)) if use_item.name == "*" => {
+                if use_item.is_public {
                     return Vec::new();
                 }
                 let words = module.words.iter();
@@ -106,7 +109,7 @@ impl Tree {
                 named.collect()
             }
             // A re-export that the module does not use itself.
-            Some(_) if import.is_public && !is_mentioned => Vec::new(),
+            Some(_) if use_item.is_public && !is_mentioned => Vec::new(),
             Some(Target::Item(file)) => vec![file],
             // The paths in the module that begin with this name already count.
             Some(Target::Module(_)) if is_mentioned => Vec::new(),
@@ -120,9 +123,9 @@ impl Tree {
         let here = &self.modules[module];
         let is_there = here.items.contains(name)
             || here
-                .imports
+                .use_items
                 .iter()
-                .any(|import| import.name == name || import.name == "*");
+                .any(|use_item| use_item.name == name || use_item.name == "*");
         if !is_there {
             return None;
         }
@@ -137,15 +140,15 @@ impl Tree {
 mod tests {
     use super::*;
 
-    fn arrows(files: &[(&str, &str)]) -> Vec<String> {
+    fn imports(files: &[(&str, &str)]) -> Vec<String> {
         let tree = Tree::of_texts(files).expect("no file missing");
-        tree.arrows().iter().map(ToString::to_string).collect()
+        tree.imports().iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn imports_and_paths_are_arrows() {
+    fn imports_and_paths_are_found() {
         assert_eq!(
-            arrows(&[
+            imports(&[
                 ("main.rs", "mod a; mod b; mod c; mod d; mod e;"),
                 (
                     "a.rs",
@@ -168,7 +171,7 @@ mod tests {
     #[test]
     fn a_reexport_is_followed_and_is_no_use_by_itself() {
         assert_eq!(
-            arrows(&[
+            imports(&[
                 ("main.rs", "mod a; mod b; use crate::a::{A, Z};"),
                 (
                     "a/mod.rs",
@@ -189,18 +192,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reexport_that_its_module_uses_is_an_arrow() {
+    fn a_reexport_that_its_module_uses_is_an_import() {
         let files = [
             ("main.rs", "mod a; pub use a::A; fn f(_: A) {}"),
             ("a.rs", "pub struct A;"),
         ];
-        assert_eq!(arrows(&files), ["main.rs:1 takes a::A from a.rs"]);
+        assert_eq!(imports(&files), ["main.rs:1 takes a::A from a.rs"]);
     }
 
     #[test]
     fn macros_are_found_by_their_bare_names_and_at_the_root() {
         assert_eq!(
-            arrows(&[
+            imports(&[
                 ("main.rs", "#[macro_use] mod a; mod b; mod c;"),
                 ("a.rs", "#[macro_export] macro_rules! say { () => {} }"),
                 ("b.rs", "fn f() { say!() }"),
@@ -216,7 +219,7 @@ mod tests {
     #[test]
     fn a_glob_takes_what_is_named() {
         assert_eq!(
-            arrows(&[
+            imports(&[
                 ("main.rs", "mod a; mod b; pub struct M;"),
                 ("a.rs", "use crate::b::*; fn f() -> B { C }"),
                 ("b/mod.rs", "mod c; pub use c::{C, D}; pub struct B;"),
@@ -232,7 +235,7 @@ mod tests {
     #[test]
     fn a_module_and_a_function_may_share_a_name() {
         assert_eq!(
-            arrows(&[
+            imports(&[
                 ("main.rs", "mod a; mod b;"),
                 ("a/mod.rs", "mod run; pub use run::run;"),
                 ("a/run.rs", "pub fn run() {}"),

@@ -61,19 +61,20 @@ impl Input {
         })
     }
 
-    /// Sets the number of bytes after which stdin ends, and wakes [`carry`](Self::carry).
+    /// Sets the number of bytes after which stdin ends, and wakes
+    /// [`copy_stream`](Self::copy_stream).
     pub(crate) fn ends_after(&self, total: u64) {
-        // Release pairs with the Acquire in `carry`.
+        // Release pairs with the Acquire in `copy_stream`.
         self.total.store(total, Ordering::Release);
         self.wake.ring();
     }
 
     /// Copies bytes from `port` to `pipe` until stdin ends or the program has closed it. Fails if
     /// the port fails.
-    pub(crate) fn carry(&self, mut port: File, mut pipe: impl Write) -> io::Result<()> {
+    pub(crate) fn copy_stream(&self, mut port: File, mut pipe: impl Write) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK];
-        let mut carried = 0u64;
-        while carried < self.total.load(Ordering::Acquire) {
+        let mut copied = 0u64;
+        while copied < self.total.load(Ordering::Acquire) {
             if !wait(&port, &self.wake)? {
                 continue;
             }
@@ -86,7 +87,7 @@ impl Input {
             if pipe.write_all(&chunk[..read]).is_err() {
                 return Ok(());
             }
-            carried += u64::try_from(read).unwrap_or(u64::MAX);
+            copied += u64::try_from(read).unwrap_or(u64::MAX);
         }
         Ok(())
     }
@@ -110,16 +111,20 @@ impl Output {
 
     /// Stops the copying, since the output has no reader on the host any more.
     pub(crate) fn close(&self) {
-        // Release pairs with the Acquire in `carry`.
+        // Release pairs with the Acquire in `copy_stream`.
         self.closed.store(true, Ordering::Release);
         self.wake.ring();
     }
 
     /// Copies bytes from `pipe` to `port` until no process has the other end open, or
     /// [`close`](Self::close) was called. Returns the number of bytes written to the port.
-    pub(crate) fn carry(&self, mut pipe: impl Read + AsFd, mut port: File) -> io::Result<u64> {
+    pub(crate) fn copy_stream(
+        &self,
+        mut pipe: impl Read + AsFd,
+        mut port: File,
+    ) -> io::Result<u64> {
         let mut chunk = vec![0; CHUNK];
-        let mut carried = 0u64;
+        let mut copied = 0u64;
         while !self.closed.load(Ordering::Acquire) {
             if !wait(&pipe, &self.wake)? {
                 continue;
@@ -133,9 +138,9 @@ impl Output {
                 Err(error) => return Err(error),
             };
             port.write_all(&chunk[..read])?;
-            carried += u64::try_from(read).unwrap_or(u64::MAX);
+            copied += u64::try_from(read).unwrap_or(u64::MAX);
         }
-        Ok(carried)
+        Ok(copied)
     }
 }
 
@@ -156,8 +161,8 @@ mod tests {
         let (mut host, port) = port();
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let input = Arc::new(Input::new().expect("an eventfd"));
-        let carrier = Arc::clone(&input);
-        let thread = thread::spawn(move || carrier.carry(port, writer));
+        let copier = Arc::clone(&input);
+        let thread = thread::spawn(move || copier.copy_stream(port, writer));
         host.write_all(b"hello").expect("room");
         input.ends_after(11);
         host.write_all(b" world").expect("room");
@@ -172,8 +177,8 @@ mod tests {
         let (mut host, port) = port();
         let (reader, mut writer) = io::pipe().expect("a pipe");
         let output = Arc::new(Output::new().expect("an eventfd"));
-        let carrier = Arc::clone(&output);
-        let thread = thread::spawn(move || carrier.carry(reader, port));
+        let copier = Arc::clone(&output);
+        let thread = thread::spawn(move || copier.copy_stream(reader, port));
         writer.write_all(b"abc").expect("room");
         let mut bytes = [0; 3];
         host.read_exact(&mut bytes).expect("three bytes");

@@ -14,7 +14,7 @@ pub const BURST: u32 = 8;
 pub const PAUSE: Duration = Duration::from_secs(10);
 
 /// Writes one line to stderr. Errors are ignored.
-pub fn say(line: fmt::Arguments<'_>) {
+pub fn print(line: fmt::Arguments<'_>) {
     // One write, so that lines of several threads do not mix.
     let _ =
         io::stderr().write_all(format!("ebb blk: {}\n", printable(&line.to_string())).as_bytes());
@@ -44,7 +44,7 @@ fn printable(line: &str) -> String {
 /// written, then one each [`PAUSE`] with the number of those left out. Of the image, one message
 /// for each error number is written, then one each [`PAUSE`].
 #[derive(Debug)]
-pub struct Complaints {
+pub struct RateLimitedLog {
     disk: String,
     clock: Clock,
     budget: Budget,
@@ -96,7 +96,7 @@ impl Budget {
     }
 }
 
-impl Complaints {
+impl RateLimitedLog {
     /// Makes the limits for the disk called `disk`.
     pub fn new(disk: &str, clock: Clock) -> Self {
         Self {
@@ -108,11 +108,11 @@ impl Complaints {
     }
 
     /// Writes a message about the front-end, unless the limit is reached.
-    pub fn tell(&mut self, what: fmt::Arguments<'_>) {
+    pub fn log(&mut self, what: fmt::Arguments<'_>) {
         let disk = &self.disk;
         match self.budget.spend(self.clock.now()) {
-            Some(0) => say(format_args!("disk {disk}: {what}")),
-            Some(unsaid) => say(format_args!(
+            Some(0) => print(format_args!("disk {disk}: {what}")),
+            Some(unsaid) => print(format_args!(
                 "disk {disk}: {what} (and {unsaid} times something that was not told)"
             )),
             None => {}
@@ -121,13 +121,13 @@ impl Complaints {
 
     /// Writes a message about a failure of the image, unless the limit for its error number is
     /// reached.
-    pub fn tell_failure(&mut self, failure: &Failure) {
+    pub fn log_failure(&mut self, failure: &Failure) {
         let disk = &self.disk;
         let budget = self.failures.entry(failure.errno);
         let budget = budget.or_insert_with(|| Budget::new(1));
         match budget.spend(self.clock.now()) {
-            Some(0) => say(format_args!("disk {disk}: {failure}")),
-            Some(unsaid) => say(format_args!(
+            Some(0) => print(format_args!("disk {disk}: {failure}")),
+            Some(unsaid) => print(format_args!(
                 "disk {disk}: {failure} (and {unsaid} times since this was last told)"
             )),
             None => {}

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// A thread that reads the log and reports victims to the host.
 #[derive(Debug)]
-pub(crate) struct Victims(Arc<Mutex<Reader>>);
+pub(crate) struct OomWatcher(Arc<Mutex<Reader>>);
 
 #[derive(Debug)]
 struct Reader {
@@ -35,7 +35,7 @@ struct Reader {
     record: Vec<u8>,
 }
 
-impl Victims {
+impl OomWatcher {
     /// Starts the thread, which reads the log from its present end on. Returns `None` if there is
     /// no log.
     pub(crate) fn watch(port: Port) -> Option<Self> {

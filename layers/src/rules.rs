@@ -1,22 +1,22 @@
-//! [`House`]: the order of layers that the modules of a crate must keep, and the search for
+//! [`LayerRules`]: the order of layers that the modules of a crate must keep, and the search for
 //! violations.
 
-use crate::arrow::Arrow;
-use crate::circle::{Graph, circles};
+use crate::cycle::{Graph, cycles};
+use crate::import::Import;
 use crate::module::Tree;
 use crate::read::TreeError;
 use std::path::Path;
 
 /// The order of layers for one crate, with its exceptions.
 #[derive(Clone, Copy, Debug)]
-pub struct House<'a> {
+pub struct LayerRules<'a> {
     /// The crate's root file, relative to the workspace: `host/src/lib.rs`.
     pub root: &'a str,
     /// The layers, from the top down. Each string lists the units of one layer, separated by
     /// spaces. A unit is a file (`run.rs`) or a folder with everything in it (`guest/`). A file may
     /// use its own unit and units of lower layers only. A file belongs to the unit with the longest
     /// matching name.
-    pub floors: &'a [&'a str],
+    pub layers: &'a [&'a str],
     /// Violations that are allowed, each with a reason.
     pub exceptions: &'a [Exception<'a>],
 }
@@ -25,7 +25,7 @@ pub struct House<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Exception<'a> {
     /// This import may go upward. Cycles through it are not reported.
-    Arrow {
+    Import {
         /// The file that uses a definition.
         from: &'a str,
         /// The file that contains the definition.
@@ -34,7 +34,7 @@ pub enum Exception<'a> {
         why: &'a str,
     },
     /// Files and folders below this folder (`process/`) may use each other in cycles.
-    Knot {
+    Cycles {
         /// The folder, ending with a slash.
         folder: &'a str,
         /// Why its files belong together.
@@ -42,7 +42,7 @@ pub enum Exception<'a> {
     },
 }
 
-impl House<'_> {
+impl LayerRules<'_> {
     /// Reads the crate in the workspace at `workspace` and returns its violations, one line each.
     /// The result is empty if there are none.
     ///
@@ -74,58 +74,58 @@ impl House<'_> {
 
     /// Returns the violations in a crate that has been read, one line each.
     pub fn check_tree(&self, tree: &Tree) -> Vec<String> {
-        let arrows = tree.arrows();
-        let mut wrong = self.homeless(tree);
-        wrong.extend(self.upward(&arrows));
-        wrong.extend(self.circular(tree, &arrows));
-        wrong.extend(self.idle(tree, &arrows));
+        let imports = tree.imports();
+        let mut wrong = self.without_unit(tree);
+        wrong.extend(self.upward(&imports));
+        wrong.extend(self.cyclic(tree, &imports));
+        wrong.extend(self.unneeded(tree, &imports));
         wrong
     }
 
     /// Returns the units of all layers, each with the index of its layer from the top.
-    fn rooms(&self) -> impl Iterator<Item = (usize, &str)> {
-        let floors = self.floors.iter().enumerate();
-        floors.flat_map(|(floor, rooms)| rooms.split_whitespace().map(move |room| (floor, room)))
+    fn units(&self) -> impl Iterator<Item = (usize, &str)> {
+        let layers = self.layers.iter().enumerate();
+        layers.flat_map(|(layer, units)| units.split_whitespace().map(move |unit| (layer, unit)))
     }
 
     /// Returns the unit of `file` and the index of its layer. Returns `None` if no unit matches.
-    fn room_of(&self, file: &str) -> Option<(usize, &str)> {
-        let fitting = self.rooms().filter(|(_, room)| covers(room, file));
-        fitting.max_by_key(|(_, room)| room.len())
+    fn unit_of(&self, file: &str) -> Option<(usize, &str)> {
+        let fitting = self.units().filter(|(_, unit)| covers(unit, file));
+        fitting.max_by_key(|(_, unit)| unit.len())
     }
 
     /// Returns a line for each file without a unit and each unit without a file.
-    fn homeless(&self, tree: &Tree) -> Vec<String> {
-        let rooms: Vec<_> = tree
+    fn without_unit(&self, tree: &Tree) -> Vec<String> {
+        let units: Vec<_> = tree
             .files()
-            .map(|file| (file, self.room_of(file)))
+            .map(|file| (file, self.unit_of(file)))
             .collect();
-        let homeless = rooms.iter().filter(|(_, room)| room.is_none());
-        let mut wrong: Vec<String> = homeless
+        let without_unit = units.iter().filter(|(_, unit)| unit.is_none());
+        let mut wrong: Vec<String> = without_unit
             .map(|(file, _)| format!("{file} has no room"))
             .collect();
-        for room in self
-            .rooms()
-            .filter(|&room| !rooms.iter().any(|its| its.1 == Some(room)))
+        for unit in self
+            .units()
+            .filter(|&unit| !units.iter().any(|its| its.1 == Some(unit)))
         {
-            wrong.push(format!("no file is in the room {}", room.1));
+            wrong.push(format!("no file is in the room {}", unit.1));
         }
         wrong
     }
 
     /// Returns a line for each import that goes to a higher layer or to another unit of the same
     /// layer.
-    fn upward(&self, arrows: &[Arrow]) -> Vec<String> {
+    fn upward(&self, imports: &[Import]) -> Vec<String> {
         let mut wrong = Vec::new();
-        for arrow in arrows.iter().filter(|arrow| !self.excepts(arrow)) {
-            let (Some(from), Some(to)) = (self.room_of(&arrow.from), self.room_of(&arrow.to))
+        for import in imports.iter().filter(|import| !self.is_excepted(import)) {
+            let (Some(from), Some(to)) = (self.unit_of(&import.from), self.unit_of(&import.to))
             else {
                 continue;
             };
             if to.0 < from.0 {
-                wrong.push(format!("{arrow}, which stands above it"));
+                wrong.push(format!("{import}, which stands above it"));
             } else if to.0 == from.0 && to.1 != from.1 {
-                wrong.push(format!("{arrow}, which stands beside it"));
+                wrong.push(format!("{import}, which stands beside it"));
             }
         }
         wrong
@@ -133,54 +133,57 @@ impl House<'_> {
 
     /// Returns a line for each import cycle between the files and folders of one folder, for all
     /// folders.
-    fn circular(&self, tree: &Tree, arrows: &[Arrow]) -> Vec<String> {
+    fn cyclic(&self, tree: &Tree, imports: &[Import]) -> Vec<String> {
         let mut folders: Vec<&str> = tree.files().flat_map(ancestors).collect();
         folders.sort_unstable();
         folders.dedup();
         let mut wrong = Vec::new();
-        for folder in folders.into_iter().filter(|folder| !self.is_knot(folder)) {
+        for folder in folders
+            .into_iter()
+            .filter(|folder| !self.allows_cycles(folder))
+        {
             let mut graph = Graph::new();
-            for arrow in arrows.iter().filter(|arrow| !self.excepts(arrow)) {
-                let ends = (entry(folder, &arrow.from), entry(folder, &arrow.to));
+            for import in imports.iter().filter(|import| !self.is_excepted(import)) {
+                let ends = (entry(folder, &import.from), entry(folder, &import.to));
                 if let (Some(from), Some(to)) = ends
                     && from != to
                 {
                     graph.entry(from).or_default().insert(to);
                 }
             }
-            for circle in circles(&graph) {
-                let ways = circle.windows(2).filter_map(|ends| {
-                    let between = |arrow: &&Arrow| {
-                        covers(ends[0], &arrow.from)
-                            && covers(ends[1], &arrow.to)
-                            && !self.excepts(arrow)
+            for cycle in cycles(&graph) {
+                let ways = cycle.windows(2).filter_map(|ends| {
+                    let between = |import: &&Import| {
+                        covers(ends[0], &import.from)
+                            && covers(ends[1], &import.to)
+                            && !self.is_excepted(import)
                     };
-                    arrows
+                    imports
                         .iter()
                         .find(between)
-                        .map(|arrow| format!("\n    {arrow}"))
+                        .map(|import| format!("\n    {import}"))
                 });
                 let ways: String = ways.collect();
-                wrong.push(format!("a circle: {}{ways}", circle.join(" → ")));
+                wrong.push(format!("a circle: {}{ways}", cycle.join(" → ")));
             }
         }
         wrong
     }
 
     /// Returns a line for each exception that is not needed or has no reason.
-    fn idle(&self, tree: &Tree, arrows: &[Arrow]) -> Vec<String> {
+    fn unneeded(&self, tree: &Tree, imports: &[Import]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (index, exception) in self.exceptions.iter().enumerate() {
             let fewer = [&self.exceptions[..index], &self.exceptions[index + 1..]].concat();
-            let rest = House {
+            let rest = LayerRules {
                 exceptions: &fewer,
                 ..*self
             };
-            let needed = rest.upward(arrows).len() > self.upward(arrows).len()
-                || rest.circular(tree, arrows) != self.circular(tree, arrows);
+            let needed = rest.upward(imports).len() > self.upward(imports).len()
+                || rest.cyclic(tree, imports) != self.cyclic(tree, imports);
             let (what, why) = match exception {
-                Exception::Arrow { from, to, why } => (format!("{from} → {to}"), why),
-                Exception::Knot { folder, why } => ((*folder).to_owned(), why),
+                Exception::Import { from, to, why } => (format!("{from} → {to}"), why),
+                Exception::Cycles { folder, why } => ((*folder).to_owned(), why),
             };
             if !needed {
                 wrong.push(format!("the exception {what} is not needed"));
@@ -193,27 +196,27 @@ impl House<'_> {
     }
 
     /// Returns whether an exception allows this import.
-    fn excepts(&self, arrow: &Arrow) -> bool {
+    fn is_excepted(&self, import: &Import) -> bool {
         self.exceptions.iter().any(|exception| {
-            matches!(exception, Exception::Arrow { from, to, .. }
-                if arrow.from == *from && arrow.to == *to)
+            matches!(exception, Exception::Import { from, to, .. }
+                if import.from == *from && import.to == *to)
         })
     }
 
     /// Returns whether an exception allows cycles in `folder` or in a folder around it.
-    fn is_knot(&self, folder: &str) -> bool {
+    fn allows_cycles(&self, folder: &str) -> bool {
         self.exceptions.iter().any(|exception| {
-            matches!(exception, Exception::Knot { folder: knot, .. } if folder.starts_with(knot))
+            matches!(exception, Exception::Cycles { folder: top, .. } if folder.starts_with(top))
         })
     }
 }
 
-/// Returns whether `file` is the unit `room` itself or lies in it.
-fn covers(room: &str, file: &str) -> bool {
-    if room.ends_with('/') {
-        file.starts_with(room)
+/// Returns whether `file` is `unit` itself or lies in it.
+fn covers(unit: &str, file: &str) -> bool {
+    if unit.ends_with('/') {
+        file.starts_with(unit)
     } else {
-        file == room
+        file == unit
     }
 }
 
@@ -245,11 +248,11 @@ mod tests {
         ("c.rs", ""),
     ];
 
-    fn wrong(files: &[(&str, &str)], floors: &[&str], exceptions: &[Exception<'_>]) -> Vec<String> {
+    fn wrong(files: &[(&str, &str)], layers: &[&str], exceptions: &[Exception<'_>]) -> Vec<String> {
         let tree = Tree::of_texts(files).expect("no file missing");
-        House {
+        LayerRules {
             root: "main.rs",
-            floors,
+            layers,
             exceptions,
         }
         .check_tree(&tree)
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_up_or_across_is_told() {
+    fn an_import_up_or_across_is_told() {
         assert_eq!(
             wrong(&FILES, &["main.rs", "b.rs", "a/ c.rs"], &[]),
             ["a/y.rs:1 takes crate::b::B from b.rs, which stands above it"]
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_rooms_are_complete() {
+    fn files_and_units_are_complete() {
         assert_eq!(
             wrong(&FILES, &["main.rs", "a/", "b.rs", "d/"], &[]),
             ["c.rs has no room", "no file is in the room d/"]
@@ -290,31 +293,31 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_in_a_room_is_told_and_may_be_explained() {
+    fn a_cycle_in_a_unit_is_told_and_may_be_explained() {
         let files = with("a/y.rs", "use super::x::X; pub struct Y;");
-        let floors = ["main.rs", "a/ b.rs c.rs"];
+        let layers = ["main.rs", "a/ b.rs c.rs"];
         assert_eq!(
-            wrong(&files, &floors, &[]),
+            wrong(&files, &layers, &[]),
             [
                 "a circle: a/x.rs → a/y.rs → a/x.rs\n    a/x.rs:1 takes super::y::Y from a/y.rs\n    \
              a/y.rs:1 takes super::x::X from a/x.rs"
             ]
         );
-        let arrow = Exception::Arrow {
+        let import = Exception::Import {
             from: "a/y.rs",
             to: "a/x.rs",
             why: "tried",
         };
-        assert!(wrong(&files, &floors, &[arrow]).is_empty());
-        let knot = Exception::Knot {
+        assert!(wrong(&files, &layers, &[import]).is_empty());
+        let excepted = Exception::Cycles {
             folder: "a/",
             why: "one thing",
         };
-        assert!(wrong(&files, &floors, &[knot]).is_empty());
+        assert!(wrong(&files, &layers, &[excepted]).is_empty());
     }
 
     #[test]
-    fn a_child_that_uses_a_parent_that_uses_it_is_a_circle() {
+    fn a_child_that_uses_a_parent_that_uses_it_is_a_cycle() {
         let files = with(
             "a/mod.rs",
             "pub mod x; pub mod y; use x::X; pub struct M(X);",
@@ -339,14 +342,14 @@ mod tests {
 
     #[test]
     fn exceptions_are_needed_and_explained() {
-        let arrow = Exception::Arrow {
+        let import = Exception::Import {
             from: "a/y.rs",
             to: "b.rs",
             why: "tried",
         };
         let order = ["main.rs", "b.rs", "a/ c.rs"];
-        assert!(wrong(&FILES, &order, &[arrow]).is_empty());
-        let mute = Exception::Arrow {
+        assert!(wrong(&FILES, &order, &[import]).is_empty());
+        let mute = Exception::Import {
             from: "a/y.rs",
             to: "b.rs",
             why: "",
@@ -355,12 +358,12 @@ mod tests {
             wrong(&FILES, &order, &[mute]),
             ["the exception a/y.rs → b.rs does not say why"]
         );
-        let idle = Exception::Knot {
+        let unneeded = Exception::Cycles {
             folder: "a/",
             why: "one thing",
         };
         assert_eq!(
-            wrong(&FILES, &order, &[arrow, idle]),
+            wrong(&FILES, &order, &[import, unneeded]),
             ["the exception a/ is not needed"]
         );
     }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 /// Returns the strings of the file at `path`, each ended by a NUL. Fails if the file cannot be read
 /// or its last string is not ended.
-pub(crate) fn of(path: &'static str) -> Result<Vec<OsString>, Failure> {
+pub(crate) fn read(path: &'static str) -> Result<Vec<OsString>, Failure> {
     let bytes = fs::read(path).map_err(|error| Failure::new(format!("read {path}"), error))?;
     if bytes.is_empty() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! [`Desk`]: the port on which the host answers questions about its files ([`ebb_wire::root`],
+//! [`HostPort`]: the port on which the host answers questions about its files ([`ebb_wire::root`],
 //! [`ebb_wire::volume`]).
 
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 /// The port for questions to the host. Several threads may share it; one question is in flight at a
 /// time.
 #[derive(Debug)]
-pub(crate) struct Desk(Mutex<Inner>);
+pub(crate) struct HostPort(Mutex<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -27,7 +27,7 @@ struct Inner {
     answer: Vec<u8>,
 }
 
-impl Desk {
+impl HostPort {
     /// Opens the port and allocates the frames for file contents.
     pub(crate) fn open() -> Result<Self, Failure> {
         Ok(Self(Mutex::new(Inner {
