@@ -1,6 +1,6 @@
 //! Measures an allocation and a free at orders 0 and 9, on one and two threads, and the functions
-//! that return statistics. `cargo bench -p ebb-mm-benches`. A time is that of one block allocated and
-//! freed.
+//! that return statistics. `cargo bench -p ebb-mm-benches`. A time is that of one block allocated
+//! and freed.
 #![allow(
     missing_docs,
     reason = "criterion's macros make public items without any"

@@ -2,7 +2,8 @@
 //! allocations and frees, for Ebb and for the page-frame allocators of crates.io under the same
 //! events.
 //!
-//!     cargo run -p ebb-mm-benches --release --example fragmentation [-- --seed N] [--gib N] [--rounds N]
+//!     cargo run -p ebb-mm-benches --release --example fragmentation
+//!         [-- --seed N] [--gib N] [--rounds N]
 //!
 //! *Mixed*: blocks of orders 0 to 6, with the same amount of memory in each order, up to 50, 70 and
 //! 85 % of the memory. Then in each round a tenth of them is freed at random, one by one, and

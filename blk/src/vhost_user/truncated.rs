@@ -12,8 +12,8 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Maximum number of mappings of one disk: 8 regions of guest memory, the in-flight log and the log
 /// of written pages.
@@ -38,9 +38,10 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 /// # Errors
 /// Fails if `sigaction` fails.
 pub fn install() -> io::Result<()> {
-    static INSTALLED: AtomicBool = AtomicBool::new(false);
-    // AcqRel: a later caller relies on nothing that was stored before.
-    if INSTALLED.swap(true, Ordering::AcqRel) {
+    // Held until the handler is installed, so that each caller returns with the handler in place.
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed {
         return Ok(());
     }
     // SAFETY: an all-zero sigaction is a valid value of this C structure.
@@ -60,6 +61,7 @@ pub fn install() -> io::Result<()> {
     if unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
+    *installed = true;
     Ok(())
 }
 

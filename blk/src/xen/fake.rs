@@ -290,7 +290,7 @@ impl FrontRing {
 
 /// A simulated xenstore without watches. Tests call the code that reads it after each change.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FakeStore(Rc<RefCell<BTreeMap<String, String>>>);
+pub(crate) struct FakeStore(Rc<RefCell<BTreeMap<String, String>>>, Rc<Cell<usize>>);
 
 impl FakeStore {
     /// Sets the value at `path`.
@@ -301,6 +301,11 @@ impl FakeStore {
     /// Returns the value at `path`, or an empty text if it does not exist.
     pub(crate) fn get(&self, path: &str) -> String {
         self.0.borrow().get(path).cloned().unwrap_or_default()
+    }
+
+    /// Returns the number of transactions that have begun and not ended.
+    pub(crate) fn open_transactions(&self) -> usize {
+        self.1.get()
     }
 
     /// Returns whether no value exists.
@@ -346,11 +351,18 @@ impl Store for FakeStore {
     }
 
     fn begin(&mut self) -> Result<Transaction, StoreError> {
+        self.1.update(|open| open + 1);
         Ok(Transaction(1))
     }
 
     fn commit(&mut self, _: Transaction) -> Result<bool, StoreError> {
+        self.1.update(|open| open - 1);
         Ok(true)
+    }
+
+    fn abort(&mut self, _: Transaction) -> Result<(), StoreError> {
+        self.1.update(|open| open - 1);
+        Ok(())
     }
 
     fn event(&mut self) -> Result<Option<WatchEvent>, StoreError> {

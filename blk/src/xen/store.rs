@@ -79,6 +79,11 @@ pub trait Store: fmt::Debug {
     /// # Errors
     /// See [`StoreError`].
     fn commit(&mut self, tx: Transaction) -> Result<bool, StoreError>;
+    /// Ends the transaction `tx` and drops its writes.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn abort(&mut self, tx: Transaction) -> Result<(), StoreError>;
     /// Takes one event that has arrived. Returns `None` if there is none. Does not wait.
     ///
     /// # Errors
@@ -99,12 +104,14 @@ pub fn write_all(
 ) -> Result<bool, StoreError> {
     for _ in 0..MAX_TRIES {
         let tx = store.begin()?;
-        let there = store.read(tx, &format!("{folder}/frontend"))?.is_some();
-        if there {
-            for (name, value) in values {
-                store.write(tx, &format!("{folder}/{name}"), value)?;
+        let there = match write_in(store, tx, folder, values) {
+            Ok(there) => there,
+            Err(error) => {
+                // A domain may have a few open transactions only.
+                let _ = store.abort(tx);
+                return Err(error);
             }
-        }
+        };
         if store.commit(tx)? {
             return Ok(there);
         }
@@ -114,4 +121,43 @@ pub fn write_all(
         path: folder.to_owned(),
         why: format!("others got in the way {MAX_TRIES} times"),
     })
+}
+
+/// Writes `values` below `folder` in the transaction `tx`, if the device there still exists.
+/// Returns `false` if it does not. Fails if xenstore refuses or does not answer.
+fn write_in(
+    store: &mut dyn Store,
+    tx: Transaction,
+    folder: &str,
+    values: &[(&str, String)],
+) -> Result<bool, StoreError> {
+    let there = store.read(tx, &format!("{folder}/frontend"))?.is_some();
+    if there {
+        for (name, value) in values {
+            store.write(tx, &format!("{folder}/{name}"), value)?;
+        }
+    }
+    Ok(there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::FakeStore;
+    use super::*;
+
+    #[test]
+    fn a_refused_write_leaves_no_transaction_open() {
+        let mut store = FakeStore::default();
+        store.set("device/frontend", "front");
+        let long = [("value", "x".repeat(5000))];
+        let refused = write_all(&mut store, "device", &long);
+        assert!(
+            matches!(refused, Err(StoreError::Refused { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(store.open_transactions(), 0);
+        let written = write_all(&mut store, "device", &[("value", "x".to_owned())]);
+        assert!(matches!(written, Ok(true)), "{written:?}");
+        assert_eq!(store.open_transactions(), 0);
+    }
 }

@@ -278,6 +278,11 @@ impl Store for Xenbus {
         }
     }
 
+    fn abort(&mut self, tx: Transaction) -> Result<(), StoreError> {
+        self.ask("end", Kind::TransactionEnd, tx, "a transaction", b"F\0")?;
+        Ok(())
+    }
+
     fn event(&mut self) -> Result<Option<WatchEvent>, StoreError> {
         while self.events.is_empty() {
             match message(&mut self.inbox)? {
