@@ -105,7 +105,8 @@ impl fmt::Display for Killings {
     }
 }
 
-/// The figures of a run. Amounts are in bytes.
+/// The figures of a finished run, with settings. Amounts are in bytes. Its `Display` is the text of
+/// `--summary`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     /// Size of the guest's memory.
@@ -177,7 +178,7 @@ pub(crate) struct Facts {
 }
 
 impl Summary {
-    /// Computes the figures of the run that `trace` recorded.
+    /// Computes the figures of the run that `trace` recorded, with further `facts` about it.
     pub(crate) fn new(trace: &Trace, facts: Facts) -> Self {
         let last = &trace.last;
         Self {
@@ -210,8 +211,9 @@ impl Summary {
     }
 }
 
-/// Finds the largest fall of used memory in `points`, and when resident memory followed it. Returns
-/// `None` if used memory never fell by [`FALL_MIN`].
+/// Finds the fall of used memory from its peak to its lowest value after that, and when resident
+/// memory followed it. `points` are in order of time. Returns `None` if there are no points or used
+/// memory fell by less than 16 MiB.
 pub(crate) fn memory_return(points: &[Point]) -> Option<Return> {
     let peak = points.iter().map(|point| point.used).max()?;
     let first_peak = points.iter().position(|point| point.used == peak)?;

@@ -173,7 +173,7 @@ fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) ->
     Ok(())
 }
 
-/// Returns the Linux number of `error`, as it stands in an answer to the guest.
+/// Returns the Linux number of `error` (`errno`), for the status of an answer to the guest.
 pub(super) fn status(error: Errno) -> u32 {
     u32::try_from(error.raw_os_error()).unwrap_or(5)
 }

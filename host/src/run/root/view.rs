@@ -188,8 +188,8 @@ impl View {
         ]
     }
 
-    /// Returns the open directory all of which is shown. Returns `None` for a view of the system
-    /// folders and the working directory.
+    /// Returns the open directory whose files are all shown. Returns `None` for a view of the
+    /// system folders and the working directory.
     pub(crate) fn whole_folder(&self) -> Option<&OwnedFd> {
         self.is_whole().then_some(&self.root)
     }

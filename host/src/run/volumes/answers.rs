@@ -18,7 +18,7 @@ impl Volumes {
     /// # Errors
     /// Fails with the error number for the guest's program: `ESTALE` for an unknown handle,
     /// `EFAULT` for a frame outside of the guest's memory, `EDQUOT` at the volume's limit, or
-    /// another one of the host. The caller then discards what was written to `answer`.
+    /// another one of the host. The caller then has to discard the partly written `answer`.
     pub(crate) fn answer(
         &mut self,
         request: &Request<'_>,

@@ -165,8 +165,9 @@ impl Volumes {
     }
 
     /// Creates an empty regular file `name` in the directory of the handle `folder`. It gets the
-    /// permissions `bits` (at most `0o777`), whatever the umask. Returns its attributes with a new
-    /// handle. The file is open for writing at first.
+    /// permissions `bits` (at most `0o777`), without regard to the umask. Returns its attributes
+    /// with a new handle. The file is open for writing at first. If an error comes after the
+    /// creation, the file stays.
     ///
     /// # Errors
     /// Fails with `EEXIST` if the name exists, `EINVAL` or `ENAMETOOLONG` for an impossible name,
@@ -197,8 +198,9 @@ impl Volumes {
     }
 
     /// Creates an empty directory `name` in the directory of the handle `folder`. It gets the
-    /// permissions and the sticky bit of `bits`, whatever the umask, and inherits the set-group-ID
-    /// bit. Returns its attributes with a handle.
+    /// permissions and the sticky bit of `bits`, without regard to the umask, and inherits the
+    /// set-group-ID bit. Returns its attributes with a handle. If an error comes after the
+    /// creation, the directory stays.
     ///
     /// # Errors
     /// Fails as [`Self::make_file`].

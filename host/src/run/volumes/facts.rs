@@ -27,8 +27,8 @@ pub(super) fn is_guests_to_change(kind: FileType) -> bool {
     )
 }
 
-/// Returns whether `stat` is of a regular file with the set-user-ID or set-group-ID bit, which runs
-/// with the rights of its owner or group.
+/// Returns whether `stat` describes a regular file with the set-user-ID or set-group-ID bit, which
+/// runs with the rights of its owner or group.
 pub(super) fn has_set_id(stat: &Stat) -> bool {
     kind(stat) == FileType::RegularFile && stat.st_mode & SET_ID != 0
 }

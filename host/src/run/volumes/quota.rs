@@ -88,7 +88,7 @@ impl Quota {
     /// Checks that `bytes` more may be added. Counts nothing. Always succeeds without a limit.
     ///
     /// # Errors
-    /// Fails with `EDQUOT` if `bytes` exceed what is left.
+    /// Fails with `EDQUOT` if `bytes` exceed the rest of the limit ([`Self::left`]).
     pub(super) fn check(&self, bytes: u64) -> Result<(), Errno> {
         match self.left() {
             Some(left) if bytes > left => Err(Errno::DQUOT),

@@ -6,8 +6,8 @@ const LEAST: usize = 64;
 /// A vector grows by its length divided by `PART`.
 const PART: usize = 16;
 
-/// Appends `more` to `list`. If the capacity is exhausted, reserves space for `more`, for 1/16 of
-/// the length or for 64 elements, whichever is the most.
+/// Appends `more` to `list`. If the capacity does not suffice, reserves space for `more`, for 1/16
+/// of the length or for 64 elements, whichever is the most.
 pub(super) fn push_all<T: Copy>(list: &mut Vec<T>, more: &[T]) {
     if list.capacity() - list.len() < more.len() {
         list.reserve_exact(more.len().max(list.len() / PART).max(LEAST));

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Request to open an image. It has the archive's descriptor and its name.
+/// Message to the reader: open an image. It has the archive's descriptor and its name.
 pub(super) const OPEN: u8 = 1;
 /// Question to the reader: whether the path in the message exists.
 pub(super) const HAS: u8 = 2;

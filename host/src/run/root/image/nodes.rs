@@ -194,7 +194,8 @@ impl Nodes {
         self.archives.section(first, len)
     }
 
-    /// Returns the target of the link `id`, and its offset in all targets. The node must be a link.
+    /// Returns the byte offset of the target of the symbolic link `id` in [`Self::targets`], and
+    /// the target. The node must be a symbolic link.
     pub(super) fn target(&self, id: Id) -> (usize, &[u8]) {
         let Raw { first, second, .. } = *self.raw(id);
         let from = first as usize;
