@@ -9,7 +9,8 @@ use std::rc::Rc;
 pub(super) struct Allowance(Rc<Cell<u64>>);
 
 impl Allowance {
-    /// Sets the number of bytes that may be read from now on to `bytes`.
+    /// Sets the number of bytes that the reader with this allowance may read from now on to
+    /// `bytes`. The former number is discarded.
     pub(super) fn set(&self, bytes: u64) {
         self.0.set(bytes);
     }

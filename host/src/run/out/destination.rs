@@ -11,7 +11,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The destination for one file or directory of the guest.
+/// The checked destination on the host of one `--out` option, which copies a file or directory of
+/// the guest.
 #[derive(Debug)]
 pub(super) struct Destination {
     /// The path in the guest.

@@ -50,7 +50,7 @@ pub(super) struct Outs {
     reader: Arc<Mutex<Option<Reader>>>,
 }
 
-/// The result of receiving the files of `--out`.
+/// The result of receiving the files of `--out`: a failure, and remarks for the user.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
     /// The copies that are missing or incomplete. `None` if all arrived.

@@ -12,33 +12,33 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 
-/// Request of `ebb` to read an archive. The message has the port's descriptor, the most bytes to
-/// receive and the number of destinations.
+/// Request of `ebb` to the confined archive reader: parse the archive that comes on a port. The
+/// message has the port's descriptor, the most bytes to receive and the number of destinations.
 pub(super) const RECEIVE: u8 = 1;
-/// Message of the reading process: a directory to make. It has an [`Entry`].
+/// Message of the confined archive reader: a directory to make. It has an [`Entry`].
 pub(super) const FOLDER: u8 = 2;
-/// Message of the reading process: a file to make. It has an [`Entry`], and messages of the kind
-/// [`DATA`] follow.
+/// Message of the confined archive reader: a file to make. It has an [`Entry`], and messages of the
+/// kind [`DATA`] follow.
 pub(super) const FILE: u8 = 3;
-/// Message of the reading process: the next bytes of a file, at most 64 KiB. An empty message ends
-/// the file.
+/// Message of the confined archive reader: the next bytes of a file, at most 64 KiB. An empty
+/// message ends the file.
 pub(super) const DATA: u8 = 4;
-/// Message of the reading process: a symbolic link to make. It has an [`Entry`] with the link's
-/// target.
+/// Message of the confined archive reader: a symbolic link to make. It has an [`Entry`] with the
+/// link's target.
 pub(super) const LINK: u8 = 5;
-/// Message of the reading process: the archive is complete. It has the guest's lines about files
-/// that the guest did not send.
+/// Message of the confined archive reader: the archive is complete. It has the guest's lines about
+/// files that the guest did not send.
 pub(super) const DONE: u8 = 6;
-/// Message of the reading process: the archive is wrong, and nothing more of it is read. It has the
-/// reason as text.
+/// Message of the confined archive reader: the archive is wrong, and nothing more of it is read. It
+/// has the reason as text.
 pub(super) const FAULT: u8 = 7;
-/// Answer of `ebb` to an entry: it was made, or left out.
+/// Answer of `ebb` to the confined archive reader: the entry was made, or left out.
 pub(super) const TAKEN: u8 = 8;
 
 /// The most bytes of a file in one message.
 const CHUNK: usize = 64 << 10;
 
-/// An entry of the archive, as the reading process sends it to `ebb`.
+/// An entry of the archive, as the confined process that parses the archive sends it to `ebb`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Index of the destination.

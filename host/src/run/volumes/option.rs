@@ -6,7 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The argument of `--volume`: `SRC:DST[:ro|:max=SIZE]`.
+/// The parsed argument of one `--volume` option, `SRC:DST[:ro|:max=SIZE]`: a directory of the host
+/// that the guest reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeOption {
     /// The directory on the host.

@@ -7,8 +7,8 @@ use std::io;
 use std::sync::Arc;
 
 const BLOCK: u64 = 512;
-/// The most bytes of all archives of an image together, 2 TiB: their 512-byte blocks have 32-bit
-/// numbers.
+/// The most bytes of all archives of an image together, 2 TiB. The number of a 512-byte block has
+/// 32 bits.
 pub(super) const ARCHIVES_MAX: u64 = BLOCK << 32;
 
 /// The archive files of an image. Their 512-byte blocks are numbered one archive after the other.

@@ -5,38 +5,46 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Message to the reader: open an image. It has the archive's descriptor and its name.
+/// Message to the confined reader of the image: open an image. It has the archive's descriptor and
+/// its name.
 pub(super) const OPEN: u8 = 1;
-/// Question to the reader: whether the path in the message exists.
+/// Question to the confined reader of the image: whether the path in the message exists.
 pub(super) const HAS: u8 = 2;
-/// Question to the reader: whether the path in the message is an executable regular file.
+/// Question to the confined reader of the image: whether the path in the message is an executable
+/// regular file.
 pub(super) const PROGRAM: u8 = 3;
-/// Question to the reader: the bytes of the file at the path in the message, at most 16 MiB.
+/// Question to the confined reader of the image: the bytes of the file at the path in the message,
+/// at most 16 MiB.
 pub(super) const CONTENT: u8 = 4;
-/// Question to the reader: the target of the symbolic link at the path in the message.
+/// Question to the confined reader of the image: the target of the symbolic link at the path in the
+/// message.
 pub(super) const LINK: u8 = 5;
-/// Message to the reader with the descriptor of the guest's memory. It gets no answer.
+/// Message to the confined reader of the image with the descriptor of the guest's memory. It gets
+/// no answer.
 pub(super) const MEMORY: u8 = 6;
-/// Question of the guest, passed on to the reader. The message has the offsets of its frames in the
-/// guest's memory ([`FrameOffsets`]), then the question's bytes.
+/// Question of the guest, passed on to the confined reader of the image. The message has the
+/// offsets of its frames in the guest's memory ([`FrameOffsets`]), then the question's bytes.
 pub(super) const QUESTION: u8 = 7;
 
-/// Request of the reader for an empty file. The answer has the same kind, with the file's
-/// descriptor, or only with the reason as text if there is none.
+/// Request of the confined reader of the image for an empty file. The answer has the same kind,
+/// with the file's descriptor, or only with the reason as text if there is none.
 pub(super) const SCRATCH: u8 = 20;
-/// Message of the reader about the progress of decompression ([`Unpacked`]). It gets no answer.
+/// Message of the confined reader of the image about the progress of decompression ([`Unpacked`]).
+/// It gets no answer.
 pub(super) const PROGRESS: u8 = 21;
-/// Message of the reader: the image is open. It has the image's program and settings as JSON.
+/// Message of the confined reader of the image: the image is open. It has the image's program and
+/// settings as JSON.
 pub(super) const OPENED: u8 = 22;
-/// Message of the reader: the image cannot be opened. It has the reason as text.
+/// Message of the confined reader of the image: the image cannot be opened. It has the reason as
+/// text.
 pub(super) const FAILED: u8 = 23;
 
-/// Answer of the reader: yes, or the bytes asked for.
+/// Answer of the confined reader of the image: yes, or the bytes asked for.
 pub(super) const YES: u8 = 30;
-/// Answer of the reader: no, or there are no such bytes.
+/// Answer of the confined reader of the image: no, or there are no such bytes.
 pub(super) const NO: u8 = 31;
 
-/// The progress of decompression, as the reader sends it.
+/// The progress of decompression, as the confined reader of an image sends it to `ebb`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Unpacked {
     /// The name of the layer or archive.

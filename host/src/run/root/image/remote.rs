@@ -40,8 +40,8 @@ pub(crate) enum RemoteError {
     Ended(io::Error),
 }
 
-/// An image whose archive a confined process reads. That process is called the reader. It ends when
-/// this is dropped.
+/// An image whose archive a confined process (the reader) reads. That process ends when this is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct RemoteImage {
     /// The reader takes one question at a time. `None` after a failure, since a later answer could
@@ -52,9 +52,9 @@ pub(crate) struct RemoteImage {
 }
 
 impl RemoteImage {
-    /// Starts the reader and has it open the archive `file`, which the user has named `path`.
-    /// Blocks until the image is open, at most 4 hours. Shows progress on the terminal unless
-    /// `quiet`.
+    /// Starts the confined process that reads the image (the reader) and has it open the archive
+    /// `file`, which the user has named `path`. Blocks until the image is open, at most 4 hours.
+    /// Shows progress on the terminal unless `quiet`.
     ///
     /// # Errors
     /// Fails with [`RemoteError::Open`] if the reader cannot be started, with
@@ -127,33 +127,36 @@ impl RemoteImage {
         &self.config
     }
 
-    /// Asks the reader whether `path` exists in the image. Symbolic links are followed. Returns
-    /// `false` also if the reader has failed. If it fails now, it is ended.
+    /// Asks the confined process that reads the image whether `path` exists in the image. Symbolic
+    /// links are followed. Returns `false` also if that process has failed. If it fails now, it is
+    /// ended.
     pub(crate) fn has(&self, path: &[u8]) -> bool {
         self.ask(HAS, path).is_some()
     }
 
-    /// Asks the reader whether `path` is a regular file of the image that may be executed. Symbolic
-    /// links are followed. Returns `false` also if the reader has failed. If it fails now, it is
-    /// ended.
+    /// Asks the confined process that reads the image whether `path` is a regular file of the image
+    /// that may be executed. Symbolic links are followed. Returns `false` also if that process has
+    /// failed. If it fails now, it is ended.
     pub(crate) fn has_program(&self, path: &[u8]) -> bool {
         self.ask(PROGRAM, path).is_some()
     }
 
-    /// Asks the reader for the bytes of the regular file at `path`. Symbolic links are followed.
-    /// Returns `None` if there is no such file, if it has more than 16 MiB or cannot be read, or if
-    /// the reader has failed. If it fails now, it is ended.
+    /// Asks the confined process that reads the image for the bytes of the regular file at `path`.
+    /// Symbolic links are followed. Returns `None` if there is no such file, if it has more than 16
+    /// MiB or cannot be read, or if that process has failed. If it fails now, it is ended.
     pub(crate) fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.ask(CONTENT, path)
     }
 
-    /// Asks the reader for the target of the symbolic link at `path`. Returns `None` if there is no
-    /// such link, or if the reader has failed. If it fails now, it is ended.
+    /// Asks the confined process that reads the image for the target of the symbolic link at
+    /// `path`. Returns `None` if there is no such link, or if the reader has failed. If it fails
+    /// now, it is ended.
     pub(crate) fn link_at(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.ask(LINK, path)
     }
 
-    /// Returns the process number of the reader, also after it has ended.
+    /// Returns the process number of the confined process that reads the image, also after it has
+    /// ended.
     pub(crate) fn reader(&self) -> i32 {
         self.pid
     }
@@ -228,7 +231,8 @@ enum ReplyError {
 /// A function that prints a message to the user. It can be called once.
 pub(in crate::run) type Tell = Box<dyn FnOnce(&str) + Send>;
 
-/// Passes one guest's questions about an image to the image's reader, and returns its answers.
+/// Passes one guest's questions about an image to the confined process that reads it, and returns
+/// its answers.
 pub(in crate::run::root) struct ImageAnswers {
     image: Arc<RemoteImage>,
     /// Whether the reader has the guest's memory.

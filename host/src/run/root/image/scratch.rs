@@ -43,8 +43,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Begins to measure time. Nothing is shown in the first second, and never if `quiet` or if
-    /// stderr is no terminal.
+    /// Creates a display of progress, and begins to measure time. Nothing is shown in the first
+    /// second, and never if `quiet` or if stderr is no terminal.
     pub(super) fn new(quiet: bool) -> Self {
         let speaks = !quiet && stderr::is_terminal();
         Self {
