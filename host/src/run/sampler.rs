@@ -95,7 +95,7 @@ impl Sampler {
     }
 }
 
-/// The moment at which the program was first seen to run.
+/// The moment at which the guest's program was first seen to run, and the resident memory then.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Started {
     /// Time since the CPUs started.

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A smaller fall of used memory, in bytes, is taken for noise.
 const FALL_MIN: u64 = 16 << 20;
 
-/// How the memory that the guest freed came back to the host.
+/// How much of the memory that the guest freed came back to the host, and how fast.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Return {
     /// Bytes by which used memory fell from its peak to its lowest value after that.
@@ -27,7 +27,7 @@ pub(crate) struct Return {
     pub(crate) most: Option<Duration>,
 }
 
-/// The free memory of the guest that the host took without the guest's help.
+/// The free memory of the guest that the host took by itself, without a report of the guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Taken {
     /// Bytes that were taken. A page that is taken twice counts twice.
@@ -59,7 +59,8 @@ impl From<Reclaimed> for Taken {
     }
 }
 
-/// What the guest's OOM killer did.
+/// The number of processes that the guest's OOM killer killed, and the last of them. Its `Display`
+/// is a text for the summary.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Killings {
     /// Number of processes that it killed.
@@ -162,7 +163,8 @@ pub(crate) struct Summary {
     pub(crate) returned: Option<Return>,
 }
 
-/// Facts about a run that its [`Trace`] does not have. They are named as in [`Summary`].
+/// Facts about a run that its [`Trace`] does not have, for [`Summary::new`]. Each field has the
+/// meaning of the field of [`Summary`] with its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) memory: u64,

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// At this number of points every other one is dropped. The peaks are kept separately.
 const POINTS_MAX: usize = 1 << 14;
 
-/// A point of the curve.
+/// A point of a run's memory curve.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Point {
     /// Time since the CPUs started.

@@ -10,7 +10,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::str::FromStr;
 
-/// The argument of `--user`: a user and perhaps a group, each a name or a number.
+/// The argument of `--user`: a user and perhaps a group, each a name or a number. They are not
+/// looked up yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UserChoice {
     user: String,

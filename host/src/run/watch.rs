@@ -74,7 +74,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) started: Option<Started>,
 }
 
-/// Why [`Watch::until_end`] returned.
+/// Why [`Watch::until_end`] returned: QEMU has ended, or the kernel did not boot in time.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum WatchEnd {
     /// QEMU has ended.

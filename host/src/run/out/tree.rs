@@ -19,7 +19,8 @@ const CHUNK: usize = 64 << 10;
 /// Linux's limit for the length of a link's target.
 const TARGET_MAX: usize = 4095;
 
-/// A copy that is being written, under a temporary name beside its destination.
+/// A copy of one file or directory of the guest that is being written, under a temporary name in
+/// the directory of its destination.
 #[derive(Debug)]
 pub(super) struct Tree {
     destination: Arc<Destination>,

@@ -32,7 +32,8 @@ fn content_of_host(view: &mut View, path: &[u8]) -> Option<Vec<u8>> {
     (bytes.len() as u64 <= SMALL).then_some(bytes)
 }
 
-/// The read-only tree that the guest sees where it has no file of its own.
+/// The read-only tree of `--root` that the guest sees where it has no file of its own: files of the
+/// host, or of an image.
 #[derive(Debug)]
 pub(crate) enum Root {
     /// Files of the host.

@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 /// only to find that they do not fit.
 const BESIDE_ENTRIES_MAX: usize = 256;
 
-/// Why the guest gets no more answers.
+/// Why the guest gets no more answers about its root and its volumes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     /// A request has an impossible length, so the beginning of the next one is not known.

@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The argument of `--root`.
+/// The parsed argument of `--root`: the files that the guest sees as its root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RootChoice {
     /// `none`: the guest sees no files of the host.

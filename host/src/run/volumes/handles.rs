@@ -47,7 +47,7 @@ pub(super) struct HandleEntry {
     pub(super) added: Added,
 }
 
-/// Whether a file is open to read or to write.
+/// Whether a file of a volume is open to read its bytes or to write them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
@@ -84,7 +84,8 @@ impl Top {
     }
 }
 
-/// All volumes of a guest, and the handles that the guest has.
+/// All `--volume` directories of a guest, the handles of files that the guest has, and the files
+/// that are open for them.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     tops: Vec<Top>,

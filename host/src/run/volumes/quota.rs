@@ -103,7 +103,7 @@ impl Quota {
 }
 
 impl Growth {
-    /// Returns whether the request fills holes of the host's file.
+    /// Returns whether this growth has bytes that fill holes of the host's file.
     pub(super) fn fills_holes(&self) -> bool {
         self.filled > 0
     }

@@ -14,7 +14,7 @@ use tar::EntryType;
 pub(super) use super::nodes::{Id, ROOT};
 pub(super) use super::walk::WalkError;
 
-/// The most entries of all layers together.
+/// The most entries of all layers of an image together.
 pub(super) const ENTRIES_MAX: u32 = 1 << 21;
 /// The most bytes of memory for an image's index. The index of the outer archive, which holds the
 /// layers, counts too.
@@ -38,7 +38,7 @@ pub(super) enum Body<'a> {
     Fifo,
 }
 
-/// A file, directory, symbolic link or FIFO of an image.
+/// A file, directory, symbolic link or FIFO of an image, with its owner, mode and time.
 #[derive(Clone, Debug)]
 pub(super) struct Node<'a> {
     pub(super) mode: u32,

@@ -29,7 +29,7 @@ const MESSAGES_BYTES_MAX: usize = 64 << 20;
 /// GiB.
 const OPENING_MAX: Duration = Duration::from_secs(4 * 3600);
 
-/// Why an image cannot be used.
+/// Why an image of `--root` cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemoteError {
     #[error(transparent)]
@@ -53,13 +53,14 @@ pub(crate) struct RemoteImage {
 
 impl RemoteImage {
     /// Starts the confined process that reads the image (the reader) and has it open the archive
-    /// `file`, which the user has named `path`. Blocks until the image is open, at most 4 hours.
-    /// Shows progress on the terminal unless `quiet`.
+    /// `file`, which the user has named `path`. Blocks until the image is open. Shows progress on
+    /// the terminal unless `quiet`.
     ///
     /// # Errors
     /// Fails with [`RemoteError::Open`] if the reader cannot be started, with
     /// [`RemoteError::Image`] if the archive cannot be a root, and with [`RemoteError::Ended`] if
-    /// the reader ends, or is given up because it does not follow the protocol.
+    /// the reader ends, or is given up because it takes more than 4 hours or does not follow the
+    /// protocol.
     pub(crate) fn open(file: &File, path: &Path, quiet: bool) -> Result<Self, RemoteError> {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy();
@@ -149,7 +150,7 @@ impl RemoteImage {
     }
 
     /// Asks the confined process that reads the image for the target of the symbolic link at
-    /// `path`. Returns `None` if there is no such link, or if the reader has failed. If it fails
+    /// `path`. Returns `None` if there is no such link, or if that process has failed. If it fails
     /// now, it is ended.
     pub(crate) fn link_at(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.ask(LINK, path)
