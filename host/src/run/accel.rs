@@ -34,7 +34,7 @@ const PROGRAM: &str = "/probe";
 /// Number of QEMU's lines that go into the reason of a failed probe.
 const QEMU_LINES: usize = 2;
 
-/// The accelerator and the QEMU program for a guest.
+/// The accelerator and the QEMU program for a guest, and the reason for the accelerator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
     /// KVM or TCG.
@@ -53,12 +53,16 @@ struct Verdict {
     reason: String,
 }
 
-/// Chooses the accelerator and the QEMU program by `choice`, and probes KVM if needed.
+/// Chooses the accelerator by `choice` and the QEMU program from `programs`. To test KVM or the
+/// small QEMU, boots a probe guest with `kernel` on `machine` under `sandbox`, which blocks until
+/// the guest answers or a time limit passes. The result is cached in a file. If other users could
+/// write to the cache's directory, prints that once and caches nothing.
 ///
-/// With `--accel auto` an unusable KVM leads to TCG.
+/// `auto` takes TCG with `icount` or if KVM does not work. `kvm` is not tested, but `/dev/kvm` must
+/// open. The small QEMU is taken on KVM if the kernel boots on it.
 ///
 /// # Errors
-/// Fails with [`Failure::Accel`] if KVM is asked for and `/dev/kvm` cannot be opened.
+/// Fails with [`Failure::Accel`] if `choice` is `kvm` and `/dev/kvm` cannot be opened.
 pub(crate) fn choose(
     choice: AccelChoice,
     icount: bool,

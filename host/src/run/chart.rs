@@ -12,7 +12,8 @@ const COLUMNS: usize = 60;
 /// Rows of the chart, without its axis.
 const ROWS: u64 = 8;
 
-/// A text chart of the memory curve through `points`. It is printed by its `Display`.
+/// A text chart of the memory curve through `points`, printed by its `Display`. Without points it
+/// is an empty chart of 11 lines.
 #[derive(Debug)]
 pub(crate) struct Chart<'a> {
     /// The points of the curve, in order of time.

@@ -12,10 +12,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// Starts a thread called `name`.
+/// Starts a thread called `name` that runs `body`. Dropping the result lets the thread go on.
 ///
 /// # Errors
-/// Fails if the host has no thread left.
+/// Fails if the host has no thread left. `body` is dropped then.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &'static str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -55,14 +55,15 @@ impl Delivery {
     }
 }
 
-/// The program's stdout and stderr on their way to `ebb`'s own.
+/// The threads that carry the program's stdout and stderr from the guest's ports to those of `ebb`.
 pub(crate) struct Outputs([Delivery; 2]);
 
 impl Outputs {
-    /// Starts the threads that carry both streams.
+    /// Starts two threads for each stream: one receives bytes of the guest from the socket, the
+    /// other writes them to `ebb`'s stdout or stderr. They end when QEMU closes the sockets.
     ///
     /// # Errors
-    /// Fails if the host has no thread left.
+    /// Fails if the host has no thread left. Threads that were started before go on.
     pub(crate) fn start(
         [stdout, stderr]: [(OutputPort, UnixStream); 2],
         terminal: &Arc<Terminal>,
@@ -74,18 +75,19 @@ impl Outputs {
         ]))
     }
 
-    /// Returns whether all bytes that have arrived were written.
+    /// Returns whether all bytes of both streams that have arrived so far were written.
     pub(crate) fn idle(&self) -> bool {
         self.0.iter().all(|delivery| delivery.output.idle())
     }
 
-    /// Returns the number of bytes that have arrived on stdout and on stderr.
+    /// Returns the numbers of bytes that have arrived so far on stdout and on stderr.
     pub(crate) fn received(&self) -> [u64; 2] {
         self.0.each_ref().map(|delivery| delivery.output.received())
     }
 
-    /// Waits until all bytes are written. Returns the first error of a write, `None` if there was
-    /// none.
+    /// Waits until the guest's sockets are closed and all bytes are written. Returns the first
+    /// write error, that of stdout if both streams failed. Returns `None` if all bytes were
+    /// written.
     pub(crate) fn finish(self) -> Option<Failure> {
         let mut failure = None;
         for (delivery, stream) in self.0.into_iter().zip(["stdout", "stderr"]) {

@@ -25,7 +25,8 @@ const QUIET: Duration = Duration::from_secs(1);
 /// pressure trigger fires. Older stalls say nothing about the present.
 const BEFORE_MAX_MICROS: u64 = 10_000;
 
-/// Returns whether this host's kernel counts memory stalls.
+/// Returns whether this host's kernel counts memory stalls in `/proc/pressure/memory`. Returns
+/// `false` also if that file cannot be read.
 pub(crate) fn are_told() -> bool {
     Stalls::open(Path::new(PATH)).is_ok()
 }
@@ -62,7 +63,7 @@ impl Stalls {
     }
 }
 
-/// Sends the host's memory stalls to one guest.
+/// Sends the times for which tasks of the host waited for memory to one guest.
 #[derive(Debug)]
 pub(super) struct StallReporter {
     stalls: Stalls,
@@ -76,8 +77,8 @@ pub(super) struct StallReporter {
 }
 
 impl StallReporter {
-    /// Prepares to send stalls to the guest behind `to`. Returns `None` if the host does not count
-    /// stalls.
+    /// Prepares to send the host's memory stalls to the guest of `to`. Sends nothing yet. Returns
+    /// `None` if the host does not count stalls, or if its totals cannot be read.
     pub(super) fn new(to: Arc<Control>) -> Option<Self> {
         Self::of(Path::new(PATH), to).ok()
     }
@@ -94,8 +95,9 @@ impl StallReporter {
         })
     }
 
-    /// Begins an episode at `now`, or extends the current one. Sends the stalls since the last
-    /// reading, but only [`BEFORE_MAX_MICROS`] of them if no episode was under way.
+    /// Begins an episode of memory pressure at `now`, or extends the current one. Reads the totals
+    /// and sends their growth since the last reading. If no episode was under way, at most 10 ms of
+    /// each total are sent.
     pub(super) fn begin(&mut self, now: Instant) {
         let most = if self.grew.is_some() {
             u64::MAX
@@ -106,13 +108,14 @@ impl StallReporter {
         self.look(now, most);
     }
 
-    /// Returns the time until [`Self::sample`] is due. Returns `None` outside of an episode.
+    /// Returns the time after which to call [`Self::sample`], 100 ms. Returns `None` outside of an
+    /// episode, when no sample is due.
     pub(super) fn wait(&self) -> Option<Duration> {
         self.grew.map(|_| INTERVAL)
     }
 
-    /// Reads the totals at `now` and sends their growth. Ends the episode if they have not grown
-    /// for [`QUIET`].
+    /// Reads the totals at `now` and sends their growth, if any. Ends the episode if they have not
+    /// grown for a second.
     pub(super) fn sample(&mut self, now: Instant) {
         self.look(now, u64::MAX);
         if self

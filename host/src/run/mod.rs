@@ -66,13 +66,17 @@ const WHY_MAX: usize = 1024;
 /// The most virtual CPUs of a guest by default. With fewer host CPUs, it gets that number.
 const CPUS_DEFAULT_MAX: u32 = 8;
 
-/// Boots a guest, runs the program in it and returns the exit status for `ebb`.
+/// Prepares and boots a guest, runs the program in it, and returns the program's exit status (128 +
+/// N after signal N). Blocks until the guest has ended. Prints messages, and copies files of
+/// `--out`.
 ///
-/// Returns 0 without booting if `--dump-initramfs` or `--print-qemu` asks only for that output.
+/// Returns 0 without booting after `--dump-initramfs` has written its file or `--print-qemu` has
+/// printed QEMU's command line.
 ///
 /// # Errors
-/// Fails if an option is wrong, if the guest cannot be prepared or booted, or if it ends without a
-/// status of the program.
+/// Fails if an option is wrong, if the guest cannot be prepared or booted, if it ends without a
+/// status of the program or runs longer than `--timeout`, or if the program succeeded and its
+/// output or a file cannot be written.
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
     // Both start helper processes, which get ready while this process goes on.

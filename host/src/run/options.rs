@@ -233,12 +233,13 @@ pub(crate) struct RunOptions {
 }
 
 impl RunOptions {
-    /// Returns the files that the guest sees as its root: the user's choice, or else the host's
-    /// files where that is possible.
+    /// Returns the files that the guest sees as its root: the choice of `--root`, or else the
+    /// host's files where that is possible.
     ///
     /// The default is none for a stock Linux, which would start more slowly. It is none with
     /// `--icount`, whose counts must not depend on the host's files. It is also none for memory of
-    /// a pool, for a dumped archive, and for a microvm without a free device slot.
+    /// the huge page pool (`--host-pages pool`), with `--dump-initramfs`, and for a microvm without
+    /// a free device slot.
     pub(crate) fn root(&self) -> RootChoice {
         self.asked_root.clone().unwrap_or({
             let linux = matches!(self.kernel, KernelChoice::Linux(_));
@@ -252,15 +253,16 @@ impl RunOptions {
         })
     }
 
-    /// Returns the number of virtio-mmio windows of a microvm that disks and optional ports take.
-    /// The root (if `with_root`) and all volumes share one.
+    /// Returns the number of virtio-mmio windows (device slots) that a microvm needs for disks and
+    /// optional ports. `--out` takes one. The root (if `with_root`) and all volumes share one.
     pub(crate) fn windows(&self, with_root: bool) -> usize {
         let files = with_root || !self.volumes.is_empty();
         self.disks.len() + usize::from(!self.outs.is_empty()) + usize::from(files)
     }
 
-    /// Returns the number of windows for disks and optional ports: on a microvm 8 less the 4 of the
-    /// fixed ports and the balloon. `usize::MAX` on other machines.
+    /// Returns the number of virtio-mmio windows (device slots) that a machine has for disks and
+    /// optional ports: 4 on a microvm, whose other 4 are for the fixed ports and the balloon.
+    /// `usize::MAX` on other machines.
     pub(crate) fn windows_max(&self) -> usize {
         match self.machine {
             Machine::Microvm => DISKS_MAX,
@@ -268,11 +270,12 @@ impl RunOptions {
         }
     }
 
-    /// Returns how freed memory goes back to the host: the user's choice, or else the fastest mode
-    /// that works.
+    /// Returns how freed memory goes back to the host: the choice of `--give-back`, or else the
+    /// fastest mode that works.
     ///
-    /// The default is reporting for a stock Linux and for `--reporting-order`, which knows no other
-    /// mode. It is reporting with `--icount` too, where the host cannot share the guest's metadata.
+    /// The default is off for memory of the huge page pool. It is reporting for a stock Linux and
+    /// for `--reporting-order`, which knows no other mode. It is reporting with `--icount` too,
+    /// where the host cannot share the guest's metadata. Otherwise it is shared.
     pub(crate) fn give_back(&self) -> GiveBack {
         self.asked_give_back.unwrap_or({
             let linux = matches!(self.kernel, KernelChoice::Linux(_));
@@ -286,8 +289,8 @@ impl RunOptions {
         })
     }
 
-    /// Returns the guest's name among the guests of this host: `--name`, or the program's name and
-    /// `ebb`'s process number.
+    /// Returns the guest's name among the guests of this host: the first `--name`, or the file name
+    /// of the program, made printable and cut to 53 characters, with the process number of `ebb`.
     pub(crate) fn guest_name(&self) -> String {
         self.name.first().cloned().unwrap_or_else(|| {
             let program = self.program.first().map(Path::new);
@@ -299,7 +302,8 @@ impl RunOptions {
         })
     }
 
-    /// Returns the program and its arguments, joined by blanks, for messages.
+    /// Returns the program and its arguments joined by blanks, for messages. Bytes that are not
+    /// UTF-8 are replaced.
     pub(crate) fn program_text(&self) -> String {
         let words: Vec<_> = self
             .program

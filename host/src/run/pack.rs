@@ -25,14 +25,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Builds the guest's first file system. The user of `--user` is returned with it, `None` without
-/// that option.
+/// Builds the guest's first file system (initramfs) in memory, and returns it with the user of
+/// `--user`, or `None` without that option. Prints remarks about packed files, unless `--quiet`.
 ///
-/// `volumes` are the parsed options and the opened directories. If `is_images`, the program is the
-/// image's own, and no file of the host is packed for it.
+/// `root` has the files that the guest sees anyway. `volumes` are the parsed `--volume` options and
+/// their opened directories. If `is_images`, the image names the program, and no file of the host
+/// is packed for it. `examiner` is the process that reads the programs' headers.
 ///
 /// # Errors
-/// Fails if a file cannot be packed, if the user is not known, or if the program is not found.
+/// Fails if a file cannot be packed, if the user is not known, if an `--env` variable is malformed
+/// or not set, or if the program is not found.
 pub(super) fn pack(
     options: &RunOptions,
     root: Option<&mut Root>,
@@ -152,10 +154,11 @@ fn in_volume(listed: &[VolumeOption], volumes: Option<&Volumes>, path: &[u8]) ->
         })
 }
 
-/// Packs the list of volumes that the guest mounts.
+/// Adds to `tree` the list of volumes that the guest mounts, in the order of `volumes`.
 ///
 /// # Errors
-/// Fails if the archive has another file at the path of the list.
+/// Fails if `tree` cannot have a file at the path of the list, for example because another file is
+/// there.
 pub(super) fn pack_volumes(tree: &mut Initramfs, volumes: &[VolumeOption]) -> Result<(), Failure> {
     let words = volumes.iter().flat_map(|volume| {
         let access = if volume.read_only { "ro" } else { "rw" };
@@ -217,8 +220,9 @@ fn is_of_place(name: &OsStr) -> bool {
     matches!(name.as_bytes(), b"TZ" | b"LANG" | b"LANGUAGE") || name.as_bytes().starts_with(b"LC_")
 }
 
-/// Removes from `tree` the files that the guest sees in `root` anyway, and links to busybox where
-/// `root` has a program of its own.
+/// Removes from `tree` the files that the guest sees in `root` at the same path anyway. Also
+/// removes generated files and then empty directories that `root` has at that path, and links to
+/// busybox where `root` has a program of its own. Files of the guest's own directory `/.ebb` stay.
 pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
     let own = boot::FOLDER.as_bytes();
     tree.leave_out(|path, node| {
@@ -247,10 +251,11 @@ pub(super) fn leave_to(root: &mut Root, tree: &mut Initramfs) {
     });
 }
 
-/// Packs the path of the program's working folder.
+/// Adds to `tree` a file with the path of the program's working directory in `root`.
 ///
 /// # Errors
-/// Fails if the archive has another file at that path.
+/// Fails if `tree` cannot have a file at that file's path, for example because another file is
+/// there.
 pub(super) fn pack_folder(tree: &mut Initramfs, root: &Root) -> Result<(), Failure> {
     let seen = root.working_folder();
     let node = Node::File {
@@ -261,11 +266,11 @@ pub(super) fn pack_folder(tree: &mut Initramfs, root: &Root) -> Result<(), Failu
     Ok(())
 }
 
-/// Packs the list of files to copy out, and for Ebb's kernel the program that sends them. With
-/// Linux the first process sends them.
+/// Adds to `tree` the list of files that `outs` copies out of the guest, and for Ebb's kernel the
+/// program that sends them. With Linux the first process sends them.
 ///
 /// # Errors
-/// Fails if that program cannot be loaded, or the archive has another file at one of the paths.
+/// Fails if that program cannot be loaded, or if `tree` has another file at one of the paths.
 pub(super) fn pack_out(
     tree: &mut Initramfs,
     outs: &Outs,

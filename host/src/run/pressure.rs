@@ -51,7 +51,8 @@ impl StepSequence {
     }
 }
 
-/// Gives the idle memory of one guest to the host when there is pressure.
+/// Gives idle memory of one guest to the host at each event of memory pressure: its free memory,
+/// then one reclaim step that the guest carries out.
 #[derive(Debug)]
 pub(super) struct Idle {
     pause_watcher: Arc<PauseWatcher>,
@@ -63,7 +64,9 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Creates the source of idle memory for a guest. `reclaim_queue` runs the reclaim steps.
+    /// Creates the object for one guest. `pause_watcher` knows whether its CPUs run,
+    /// `reclaim_queue` runs the reclaim steps, and `free_memory` takes free memory without the
+    /// guest's help, if it is not `None`.
     pub(super) fn new(
         pause_watcher: Arc<PauseWatcher>,
         reclaim_queue: Arc<ReclaimQueue>,
@@ -109,9 +112,9 @@ impl ReclaimMemory for Idle {
     }
 }
 
-/// Watches the host's memory pressure until it is dropped.
+/// Watches the host's memory pressure in a thread until it is dropped.
 ///
-/// Only its thread keeps the capability for pressure windows below two seconds. So it must start
+/// Only that thread keeps the capability for pressure windows below two seconds. So it must start
 /// before the other threads give up their capabilities.
 #[derive(Debug)]
 pub(super) struct Watcher {
@@ -120,7 +123,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts the thread that watches.
+    /// Starts the thread that watches the host's memory pressure.
     ///
     /// # Errors
     /// Fails if the host shows no memory figures, or has no descriptor or thread left.
@@ -142,7 +145,8 @@ fn cannot(source: io::Error) -> Failure {
     }
 }
 
-/// The thread that gives a guest's memory to the host under pressure. Dropping it ends the thread.
+/// The thread that gives a guest's memory to the host under memory pressure. Dropping this ends the
+/// thread and waits for it.
 #[derive(Debug)]
 pub(super) struct Pressure {
     ended: Arc<AtomicBool>,
@@ -151,8 +155,9 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// Starts the thread. On each event of `watcher` it takes memory by `idle`, and sends stalls by
-    /// `reporter` if there is one.
+    /// Starts the thread. On each event of `watcher` it sends the host's stalls by `reporter` if
+    /// there is one, and then gives memory by `idle`. Between events it sends stalls as long as
+    /// `reporter` asks for that.
     ///
     /// # Errors
     /// Fails if the host has no descriptor or thread left.

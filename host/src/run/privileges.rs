@@ -11,8 +11,9 @@ use ebb_blk::image::Location;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Returns the privileges that a run with these options needs: to read or write files of other
-/// users, and to change QEMU's user.
+/// Returns the privileges of root that a run needs: to read or write files of other users, and to
+/// change QEMU's user. Looks at the owners of the working directory, the disks and the destinations
+/// of `outs`. A file that cannot be examined counts as another user's.
 pub(super) fn needed(
     options: &RunOptions,
     volumes: &[VolumeOption],

@@ -11,7 +11,7 @@ const FULL: &str = "qemu-system-x86_64";
 /// uses about a third less memory.
 const SMALL: &str = "qemu-system-x86_64-microvm";
 
-/// The QEMU programs that can run a guest.
+/// The QEMU programs that can run a guest: the complete one, and perhaps a smaller one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Programs {
     /// Runs every guest.
@@ -22,8 +22,9 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Finds the programs for a guest on `machine`. `asked` is the user's choice and excludes the
-    /// small program; so do `disks`.
+    /// Finds the programs for a guest on `machine`. `any` is `asked`, the user's choice, or
+    /// `qemu-system-x86_64`, whose existence is not checked. `small` is the QEMU for microvm if it
+    /// is in `PATH`. It is `None` with `asked`, on another machine, or if the guest has `disks`.
     pub(crate) fn new(asked: Option<&Path>, machine: Machine, disks: bool) -> Self {
         let small = match (asked, machine) {
             // The small QEMU has no vhost-user device for disks.

@@ -19,8 +19,8 @@ use std::time::Duration;
 /// The version of the file's format.
 const SCHEMA: u32 = 1;
 
-/// The content of the file. Times are in seconds, amounts in bytes. Results are empty until the run
-/// has ended.
+/// The content of the file of `--record`: settings and results of a run. Times are in seconds,
+/// amounts in bytes. Results are zero or empty until the run has ended.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Record {
     schema: u32,
@@ -83,7 +83,8 @@ struct StatusRecord {
 }
 
 impl Record {
-    /// Creates a record with the settings of a run and without results.
+    /// Creates a record with the settings of a run on `accel` with `cpus` virtual CPUs, and without
+    /// results.
     pub(crate) fn new(options: &RunOptions, kernel: &dyn Kernel, accel: Accel, cpus: u32) -> Self {
         Self {
             schema: SCHEMA,
@@ -116,8 +117,8 @@ impl Record {
         }
     }
 
-    /// Adds the QEMU version, its command line (`program` and `line`) and the guest kernel's
-    /// arguments.
+    /// Sets the version of QEMU, its command line (`program` with the arguments `line`) and the
+    /// command line of the guest's kernel.
     pub(crate) fn started_with(
         &mut self,
         version: &str,
@@ -134,8 +135,9 @@ impl Record {
         self.kernel_arguments = kernel_arguments.to_owned();
     }
 
-    /// Adds the results of the run. `stopped` is the time for which the guest was paused or
-    /// stopped.
+    /// Sets the results of the run. `started` is when the program was first seen to run, `cpu` the
+    /// CPU time of QEMU, `status` how the program ended, and `stopped` for how long the guest was
+    /// paused or stopped. Each `None` is not known.
     pub(crate) fn ended_with(
         &mut self,
         summary: &Summary,
@@ -166,7 +168,8 @@ impl Record {
     }
 }
 
-/// The file of `--record`. It is opened before the guest runs, so that a wrong path fails at once.
+/// The open file of `--record`. It is created before the guest runs, so that a wrong path fails at
+/// once.
 #[derive(Debug)]
 pub(crate) struct RecordFile {
     path: PathBuf,
@@ -174,11 +177,11 @@ pub(crate) struct RecordFile {
 }
 
 impl RecordFile {
-    /// Creates the file at `path`. A new file is readable by its user only, because command lines
-    /// may have secrets.
+    /// Creates the file at `path`, or truncates the one that is there. A new file is readable by
+    /// its user only, because command lines may have secrets.
     ///
     /// # Errors
-    /// Fails if the file cannot be written.
+    /// Fails if the file cannot be created or opened for writing.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         match crate::system::create_private_file(path) {
             Ok(file) => Ok(Self {
@@ -192,7 +195,7 @@ impl RecordFile {
         }
     }
 
-    /// Writes `record` as one line.
+    /// Writes `record` as one line of JSON.
     ///
     /// # Errors
     /// Fails if the file cannot be written, for example if its file system is full.

@@ -6,7 +6,8 @@ use crate::reclaim::{FreeMemory, PauseWatcher, ReclaimQueue};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Takes samples of one guest.
+/// Takes samples of one guest: memory used in the guest, memory of the host behind it, and memory
+/// that was returned.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     ram: Arc<GuestRam>,
@@ -18,8 +19,9 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler of the guest whose memory is `ram`. Its times count from now, when the
-    /// CPUs start.
+    /// Creates a sampler of `guest`, whose memory is `ram`. Its times count from this call, so call
+    /// it when the CPUs start. `free_memory` and `reclaim_queue` are `None` if the host takes
+    /// nothing by itself or asks for nothing.
     pub(crate) fn new(
         ram: Arc<GuestRam>,
         guest: Arc<dyn Guest>,
@@ -42,13 +44,14 @@ impl Sampler {
         &*self.guest
     }
 
-    /// Returns whether the guest's CPUs run, and what stopped them.
+    /// Returns the watcher of the guest's CPUs, which knows whether they run and what stopped them.
     pub(crate) fn pause_watcher(&self) -> &PauseWatcher {
         &self.pause_watcher
     }
 
-    /// Returns the time and the resident memory now. Returns `None` while the program has not
-    /// started.
+    /// Returns the present time and resident memory if the program runs or has exited. Returns
+    /// `None` before that, and after a panic of the guest's kernel. The resident memory is 0 if the
+    /// host cannot tell it.
     pub(crate) fn started(&self) -> Option<Started> {
         let runs = matches!(self.guest.stage(), Some(Stage::Running | Stage::Exited(_)));
         runs.then(|| Started {
@@ -57,7 +60,8 @@ impl Sampler {
         })
     }
 
-    /// Takes a sample of all figures.
+    /// Takes a sample of all figures now. Figures that the guest's kernel does not report are
+    /// `None`. The resident memory is 0 if the host cannot tell it.
     pub(crate) fn sample(&self) -> Sample {
         let at = self.started.elapsed();
         let reclaimed = self
@@ -91,7 +95,7 @@ impl Sampler {
     }
 }
 
-/// The moment at which the program was first seen to run.
+/// The moment at which the guest's program was first seen to run, and the resident memory then.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Started {
     /// Time since the CPUs started.

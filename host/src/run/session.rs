@@ -51,7 +51,7 @@ const OUT_OF_MEMORY: &str = "ut of memory";
 /// Text that Linux logs when it panics.
 const PANIC: &str = "Kernel panic";
 
-/// The prepared parts of the guest to run.
+/// The prepared parts of the guest to run: QEMU's settings, kernel, disks and files.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     /// The QEMU process to start.
@@ -70,14 +70,18 @@ pub(crate) struct Plan<'a> {
     pub(crate) privileges: Privileges,
 }
 
-/// Boots the guest, repeats that if its kernel hangs, and returns the program's exit status.
+/// Boots the guest with the initramfs `archive`, again if its kernel hangs, and returns the
+/// program's exit status. That is 128 plus the signal's number if a signal ended the program or the
+/// VM. Blocks until the guest has ended.
 ///
-/// Also writes the file of `--record`. If writing that file fails, a program that succeeded gets
-/// that error as result; otherwise the error is printed.
+/// Gives up privileges that `plan` does not need, handles signals of `ebb` from then on, and
+/// restores the terminal at the end. Writes the files of `--record` and `--timeline`. If these, the
+/// program's output or a copy of `--out` cannot be written, a program that succeeded gets that
+/// error as result. Otherwise the error is printed.
 ///
 /// # Errors
-/// Fails if the guest cannot be started, does not boot in any attempt, or ends without a status of
-/// its program.
+/// Fails if the guest cannot be set up, and the record then stays empty. Fails if the guest does
+/// not boot in any attempt, runs longer than `--timeout`, or ends without a status of its program.
 pub(crate) fn run(
     options: &RunOptions,
     plan: &Plan<'_>,

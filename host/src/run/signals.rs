@@ -28,7 +28,8 @@ const KILL_WINDOW: Duration = Duration::from_secs(3);
 /// then to the child's process group.
 const SIGTERM_REPEAT_WINDOW: Duration = Duration::from_secs(1);
 
-/// State that the signal thread shares with the run.
+/// The state that the signal thread shares with the run: the target of signals, and whether a
+/// signal has killed the VM.
 #[derive(Debug, Default)]
 pub(crate) struct Signalled {
     /// The VM is gone. From now on a signal ends `ebb` itself.
@@ -116,7 +117,7 @@ impl SignalHistory {
     }
 }
 
-/// A running VM as a target of signals.
+/// A running VM as a target of signals: the ways to reach its program, its CPUs and QEMU.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningVm {
     /// Sends signals to the guest's kernel.
@@ -140,8 +141,8 @@ impl RunningVm {
 }
 
 impl Signalled {
-    /// Makes signals kill `qemu` while its VM is being set up. If a signal came earlier, kills it
-    /// now.
+    /// Makes signals that end a program kill `qemu`, whose VM is being set up. If such a signal
+    /// came earlier, kills `qemu` now.
     pub(crate) fn set_starting(&self, qemu: Handle) {
         let mut current = self.lock_target();
         if self.killed_by().is_some() {
@@ -150,7 +151,8 @@ impl Signalled {
         *current = SignalTarget::Starting(qemu);
     }
 
-    /// Makes signals go to `target`. If a signal came earlier, kills its VM now.
+    /// Makes signals go to the program in the VM `target`. If a signal came earlier that has to end
+    /// the VM, kills its QEMU now.
     pub(crate) fn set_running(&self, target: RunningVm) {
         let mut current = self.lock_target();
         if self.killed_by().is_some() {
@@ -188,13 +190,14 @@ impl Signalled {
 
     // No other memory is published by these atomics, so Relaxed is enough.
 
-    /// Notes that the VM has ended. From now on a signal ends `ebb`.
+    /// Notes that the VM has ended. From now on a signal restores the terminal and ends `ebb`
+    /// itself.
     pub(crate) fn vm_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Returns why the VM was killed. Returns `None` if it was not, or if its program did not run
-    /// then.
+    /// Returns the reason, for messages, why a signal killed the VM while its program ran. Returns
+    /// `None` if no signal killed it, or if no program ran.
     pub(crate) fn why(&self) -> Option<String> {
         self.lock_why().clone()
     }
@@ -203,7 +206,8 @@ impl Signalled {
         self.why.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the signal for which the VM was killed. Returns `None` if no signal killed it.
+    /// Returns the first signal for which the VM was or will be killed. Returns `None` if there was
+    /// none.
     pub(crate) fn killed_by(&self) -> Option<i32> {
         match self.killed_by.load(Ordering::Relaxed) {
             0 => None,
@@ -212,7 +216,8 @@ impl Signalled {
     }
 }
 
-/// Catches the signals that [`forward`] handles. A thread has to call that next.
+/// Installs handlers for `SIGINT`, `SIGTERM`, `SIGHUP`, `SIGQUIT`, `SIGTSTP` and `SIGWINCH`. From
+/// now on these signals are only remembered, until a thread passes the result to [`forward`].
 ///
 /// # Errors
 /// Fails if the host refuses a handler.
@@ -220,8 +225,12 @@ pub(crate) fn catch() -> std::io::Result<Signals> {
     Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH])
 }
 
-/// Handles each signal in `signals` until `ebb` ends. A program that gets `SIGTERM` has `grace` to
-/// end before its VM is killed.
+/// Handles each signal in `signals`, and returns only if the handlers are closed. Sends it to the
+/// guest's program, or kills the VM if no program runs, if signals are repeated, or if the program
+/// still runs `grace` after `SIGTERM`. Once the VM has ended, ends `ebb` with status 128 plus the
+/// signal.
+///
+/// `SIGTSTP` stops the VM and `ebb` until `ebb` is continued. `SIGWINCH` sends the terminal's size.
 pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Duration) {
     let mut history = SignalHistory::new(grace);
     for signal in signals.forever() {
@@ -259,8 +268,8 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
     }
 }
 
-/// Sends the size of the user's terminal to the guest. A guest whose program has no terminal
-/// ignores it.
+/// Sends the size of the user's terminal to the guest through `control`. Does nothing if `ebb` has
+/// no terminal. A guest whose program has no terminal ignores it.
 pub(crate) fn tell_size(control: &Control) {
     if let Some((rows, columns)) = raw::window() {
         control.size(Size { rows, columns });

@@ -9,8 +9,9 @@ const BAR_MAX: usize = 24;
 /// A bar with fewer cells is left out.
 const BAR_MIN: usize = 4;
 
-/// Returns the status line for `sample` of a guest with `memory`. It is shorter than `columns`
-/// characters.
+/// Returns the status line for `sample` of a guest with `memory`: used and resident memory in MiB,
+/// and bars if there is space. It has fewer than `columns` characters, and none if `columns` is 0
+/// or 1. Used memory that is not known shows as `?`.
 pub(crate) fn render(sample: &Sample, memory: Size, columns: usize, style: Style) -> String {
     let mebibytes = |bytes: u64| (bytes + (1 << 19)) >> 20;
     let used = sample

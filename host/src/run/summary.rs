@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A smaller fall of used memory, in bytes, is taken for noise.
 const FALL_MIN: u64 = 16 << 20;
 
-/// How the memory that the guest freed came back to the host.
+/// How much of the memory that the guest freed came back to the host, and how fast.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Return {
     /// Bytes by which used memory fell from its peak to its lowest value after that.
@@ -27,7 +27,7 @@ pub(crate) struct Return {
     pub(crate) most: Option<Duration>,
 }
 
-/// The free memory of the guest that the host took without the guest's help.
+/// The free memory of the guest that the host took by itself, without a report of the guest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Taken {
     /// Bytes that were taken. A page that is taken twice counts twice.
@@ -59,7 +59,8 @@ impl From<Reclaimed> for Taken {
     }
 }
 
-/// What the guest's OOM killer did.
+/// The number of processes that the guest's OOM killer killed, and the last of them. Its `Display`
+/// is a text for the summary.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct Killings {
     /// Number of processes that it killed.
@@ -105,7 +106,8 @@ impl fmt::Display for Killings {
     }
 }
 
-/// The figures of a run. Amounts are in bytes.
+/// The figures of a finished run, with settings. Amounts are in bytes. Its `Display` is the text of
+/// `--summary`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     /// Size of the guest's memory.
@@ -161,7 +163,8 @@ pub(crate) struct Summary {
     pub(crate) returned: Option<Return>,
 }
 
-/// Facts about a run that its [`Trace`] does not have. They are named as in [`Summary`].
+/// Facts about a run that its [`Trace`] does not have, for [`Summary::new`]. Each field has the
+/// meaning of the field of [`Summary`] with its name.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) memory: u64,
@@ -177,7 +180,7 @@ pub(crate) struct Facts {
 }
 
 impl Summary {
-    /// Computes the figures of the run that `trace` recorded.
+    /// Computes the figures of the run that `trace` recorded, with further `facts` about it.
     pub(crate) fn new(trace: &Trace, facts: Facts) -> Self {
         let last = &trace.last;
         Self {
@@ -210,8 +213,9 @@ impl Summary {
     }
 }
 
-/// Finds the largest fall of used memory in `points`, and when resident memory followed it. Returns
-/// `None` if used memory never fell by [`FALL_MIN`].
+/// Finds the fall of used memory from its peak to its lowest value after that, and when resident
+/// memory followed it. `points` are in order of time. Returns `None` if there are no points or used
+/// memory fell by less than 16 MiB.
 pub(crate) fn memory_return(points: &[Point]) -> Option<Return> {
     let peak = points.iter().map(|point| point.used).max()?;
     let first_peak = points.iter().position(|point| point.used == peak)?;

@@ -13,7 +13,8 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
-/// A timeline that is being written. It keeps the first error, after which it writes nothing more.
+/// The file of `--timeline` that is being written. It keeps the first error, and then writes
+/// nothing more.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     path: PathBuf,
@@ -40,10 +41,10 @@ struct Line<'a> {
 }
 
 impl Timeline {
-    /// Creates the file at `path`.
+    /// Creates the file at `path`, or truncates the one that is there.
     ///
     /// # Errors
-    /// Fails if the file cannot be written.
+    /// Fails if the file cannot be created or opened for writing.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
         let file = crate::system::create_file(path).map_err(|source| Failure::Write {
             path: path.to_owned(),
@@ -56,8 +57,8 @@ impl Timeline {
         })
     }
 
-    /// Removes all lines, because the guest is started again. An error is returned later by
-    /// [`Self::finish`].
+    /// Removes all lines, because the guest is started again. A pipe or device keeps its lines. An
+    /// error is returned later by [`Self::finish`].
     pub(crate) fn restart(&mut self) {
         let empty = self.file.set_len(0).and_then(|()| self.file.rewind());
         // A pipe keeps its lines, and its reader sees time begin again.
@@ -66,12 +67,13 @@ impl Timeline {
         }
     }
 
-    /// Adds a line for `sample`. An error is returned later by [`Self::finish`].
+    /// Writes a line for `sample`. Does nothing after an error, which [`Self::finish`] returns
+    /// later.
     pub(crate) fn add(&mut self, sample: &Sample) {
         self.write(sample, None);
     }
 
-    /// Adds the last line, with the summary.
+    /// Writes the last line, with `sample` and `summary`.
     ///
     /// # Errors
     /// Returns the first error of all writes. It comes only now, so that a full disk does not end

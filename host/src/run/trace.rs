@@ -6,7 +6,7 @@ use std::time::Duration;
 /// At this number of points every other one is dropped. The peaks are kept separately.
 const POINTS_MAX: usize = 1 << 14;
 
-/// A point of the curve.
+/// A point of a run's memory curve.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Point {
     /// Time since the CPUs started.
@@ -17,7 +17,8 @@ pub(crate) struct Point {
     pub(crate) resident: u64,
 }
 
-/// The memory curve of a run. Its memory is bounded, however long the run takes.
+/// The memory curve of a run with its peaks. It keeps at most 2^14 points, however long the run
+/// takes.
 #[derive(Debug)]
 pub(crate) struct Trace {
     points: Vec<Point>,
@@ -33,7 +34,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Creates an empty curve.
+    /// Creates a curve without points.
     pub(crate) fn new() -> Self {
         Self {
             points: Vec::new(),
@@ -45,7 +46,9 @@ impl Trace {
         }
     }
 
-    /// Adds a sample. It always counts for the peaks and as the last one.
+    /// Adds a sample. It always counts for the peaks and as the last one. It becomes a point only
+    /// if the guest reports its used memory. In a long run only one sample in a power of two
+    /// becomes a point.
     pub(crate) fn add(&mut self, sample: Sample) {
         self.peak_used = self.peak_used.max(sample.used);
         self.peak_resident = self.peak_resident.max(sample.resident);
@@ -69,7 +72,7 @@ impl Trace {
         self.samples += 1;
     }
 
-    /// Returns the points of the curve in order of time.
+    /// Returns the points of the curve in order of time. Peaks may lie between them.
     pub(crate) fn points(&self) -> &[Point] {
         &self.points
     }

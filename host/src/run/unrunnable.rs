@@ -12,8 +12,9 @@ const FILE: &str = "init: the file ";
 /// The error's name for a missing file. Its number follows.
 const MISSING: &str = "ENOENT(";
 
-/// Returns the message for the user. Returns `None` if the kernel's log has no line about a program
-/// that could not be run.
+/// Returns a message for the user that says why the guest's kernel could not run the program, and
+/// what helps. Uses the lines of Ebb's kernel in `log`. Returns `None` if no line is about a
+/// program that could not be run.
 pub(super) fn explained(log: &Log) -> Option<String> {
     let find = |begin: &str| {
         let line = log.last_with(begin)?;

@@ -10,7 +10,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::str::FromStr;
 
-/// The argument of `--user`: a user and perhaps a group, each a name or a number.
+/// The argument of `--user`: a user and perhaps a group, each a name or a number. They are not
+/// looked up yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UserChoice {
     user: String,
@@ -44,7 +45,7 @@ const LINE_MAX: usize = 64 << 10;
 /// The most fields into which a line is split. A line of `/etc/passwd` has seven.
 const FIELDS_MAX: usize = 8;
 
-/// A user of the guest.
+/// A user of the guest, with numbers, groups and home directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) uid: u32,
@@ -166,10 +167,12 @@ impl UserChoice {
         })
     }
 
-    /// Finds the user in the guest's files: those packed in `tree`, or else those of `root`.
+    /// Finds the user and the group in the guest's `/etc/passwd` and `/etc/group`: those packed in
+    /// `tree`, or else those of `root`. A file that is missing, cannot be read or exceeds 16 MiB
+    /// counts as absent. A number needs no entry in these files.
     ///
     /// # Errors
-    /// Fails with a usage error if a name is not found.
+    /// Fails with a usage error if a name of a user or group has no entry.
     pub(super) fn look_up(
         &self,
         tree: &Initramfs,
@@ -197,7 +200,8 @@ impl UserChoice {
 }
 
 impl User {
-    /// Returns the bytes of the file that tells the guest's kernel its user ([`ebb_wire::user`]).
+    /// Returns the bytes of the file that tells the guest's kernel its user ([`ebb_wire::user`]):
+    /// the numbers of the user, its group and all its groups.
     pub(super) fn to_file(&self) -> Vec<u8> {
         let mut text = format!("{} {}", self.uid, self.gid);
         for group in &self.groups {
@@ -207,7 +211,8 @@ impl User {
         text.into_bytes()
     }
 
-    /// Returns the environment variables that describe the user: home, name and shell.
+    /// Returns the names and values of the environment variables that describe the user: `HOME`,
+    /// `LOGNAME`, `SHELL` and `USER`.
     pub(super) fn variables(&self) -> [(&'static str, &OsStr); 4] {
         let name = OsStr::new(&self.name);
         [
@@ -218,14 +223,15 @@ impl User {
         ]
     }
 
-    /// Gives the user the private files that were packed, and adds a home directory to `tree` if
-    /// none is packed.
+    /// Makes the user the owner of the packed files of the host that other users may not read. Adds
+    /// the user's home directory to `tree` if none is packed, except `/`, and makes the user its
+    /// owner.
     ///
     /// If the guest sees that directory of the host through its root, [`super::pack::leave_to`]
-    /// leaves the added one out.
+    /// removes the added one again.
     ///
     /// # Errors
-    /// Fails if the archive has a file at a path that must be a directory.
+    /// Fails if `tree` has a file at a path that must be a directory.
     pub(super) fn settle(&self, tree: &mut Initramfs) -> Result<(), Failure> {
         tree.give_private_files([self.uid, self.gid]);
         let home = self.home.clone().into_vec();

@@ -48,8 +48,8 @@ prompt (Ctrl-D ends the input); `ebb run -it` gives it a terminal";
 /// A guest that has finished, and whose output is all written, is killed after this time.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// Samples a guest and passes the samples on: to the status line, timeline, trace and control
-/// socket.
+/// Samples a guest while it runs, and passes the samples on to the status line, the timeline, the
+/// trace and the control socket.
 pub(crate) struct Watch<'a> {
     sampler: Sampler,
     trace: Trace,
@@ -74,7 +74,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) started: Option<Started>,
 }
 
-/// Why [`Watch::until_end`] returned.
+/// Why [`Watch::until_end`] returned: QEMU has ended, or the kernel did not boot in time.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum WatchEnd {
     /// QEMU has ended.
@@ -127,10 +127,11 @@ impl BootWatchdog {
 }
 
 impl<'a> Watch<'a> {
-    /// Creates a watch of the guest that `sampler` samples.
+    /// Creates a watch of the guest that `sampler` samples. It samples nothing yet.
     ///
     /// `memory` is the size of the guest's memory. Figures are published to `published`. The memory
-    /// of `boot_files` is freed when the program starts.
+    /// of `boot_files` (kernel and archive) is freed when the program starts. `timeline` is `None`
+    /// if the user wants none.
     pub(crate) fn new(
         options: &RunOptions,
         terminal: &'a Terminal,
@@ -161,11 +162,14 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Samples the guest every 50 ms until QEMU has ended.
+    /// Samples the guest every 50 ms until QEMU has ended, and every second while its CPUs are
+    /// stopped. Draws the status line. Kills QEMU if it still runs 5 s after the guest has finished
+    /// and all its output is written.
     ///
-    /// At `deadline` it kills QEMU. If files of `--out` are wanted, it kills only the program
-    /// first, and QEMU after the time for sending them. With `limits`, it returns
-    /// [`WatchEnd::Hung`] if the kernel does not boot in time.
+    /// At `deadline` it kills QEMU and sets `timed_out`. If files of `--out` are wanted and the
+    /// program runs, it kills only the program first, and QEMU after the time for sending them.
+    /// With `limits`, it returns [`WatchEnd::Hung`], with QEMU still running, if the kernel does
+    /// not boot in time.
     ///
     /// # Errors
     /// Fails if waiting for QEMU fails.
@@ -318,8 +322,9 @@ impl<'a> Watch<'a> {
         sample
     }
 
-    /// Ends the watch of an attempt that failed. Returns the timeline without the samples of that
-    /// attempt, and `None` if the user wants no timeline.
+    /// Ends the watch of a boot attempt that failed, and clears the status line. Returns the
+    /// timeline, from which the lines of that attempt are removed. Returns `None` if the user wants
+    /// no timeline.
     pub(crate) fn give_up(self) -> Option<Timeline> {
         self.terminal.clear();
         let mut timeline = self.timeline;
@@ -329,11 +334,12 @@ impl<'a> Watch<'a> {
         timeline
     }
 
-    /// Takes the last sample. Returns the guest's final stage (`None` if its kernel never
-    /// answered), the summary, and the error if the timeline could not be written.
+    /// Takes the last sample and writes the last line of the timeline. Clears the status line, and
+    /// prints the summary with `--summary`, or in the foreground without `--quiet`. Call this after
+    /// QEMU has ended. `taken` counts memory that the host took by itself.
     ///
-    /// Prints the summary if the user wants it. The guest's memory is mapped here, so it is
-    /// readable after QEMU has ended. `taken` counts memory that the host took by itself.
+    /// Returns the guest's final stage (`None` if its kernel never answered), the summary, and the
+    /// error if the timeline could not be written.
     pub(crate) fn finish(
         mut self,
         options: &RunOptions,

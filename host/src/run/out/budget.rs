@@ -4,23 +4,25 @@ use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// The number of bytes that a [`Budget`] may still read. Clones share it.
+/// The number of bytes that a [`Budget`] may still read, at first 0. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Allowance(Rc<Cell<u64>>);
 
 impl Allowance {
-    /// Allows `bytes` bytes from now on, in place of the former number.
+    /// Sets the number of bytes that the reader with this allowance may read from now on to
+    /// `bytes`. The former number is discarded.
     pub(super) fn set(&self, bytes: u64) {
         self.0.set(bytes);
     }
 
-    /// Returns whether no byte may be read any more.
+    /// Returns whether no byte may be read until [`Self::set`].
     pub(super) fn is_used_up(&self) -> bool {
         self.0.get() == 0
     }
 }
 
-/// A reader that fails with an error once its [`Allowance`] is used up.
+/// A [`Read`] that fails with an error once its [`Allowance`] is used up. It never reads more of
+/// the inner reader than is allowed.
 #[derive(Debug)]
 pub(super) struct Budget<R> {
     inner: R,
@@ -28,7 +30,8 @@ pub(super) struct Budget<R> {
 }
 
 impl<R: Read> Budget<R> {
-    /// Creates a reader of `inner` that is limited by `allowance`.
+    /// Creates a reader of `inner` that is limited by `allowance`, which the caller can set again
+    /// later.
     pub(super) fn new(inner: R, allowance: &Allowance) -> Self {
         Self {
             inner,

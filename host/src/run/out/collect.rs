@@ -13,12 +13,15 @@ use std::io::{self, Cursor, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-/// Has `reader` parse the archive that comes on `port`, and creates its entries in `trees`. They
-/// may cost at most `most` bytes. Returns the lines about files that were not copied.
+/// Has the confined process `reader` parse the archive that comes on `port`, and creates its
+/// entries in `trees`. All entries may cost at most `most` bytes. Returns lines about files that
+/// were not copied, from the guest and about links that were left out. Does not rename the copies
+/// to their destinations.
 ///
 /// # Errors
-/// Fails with a [`Fault`] that says why nothing more is received. The reader may be in the middle
-/// of an entry then.
+/// Fails with [`Fault::Told`] if the archive is wrong. Fails with another [`Fault`] if `most` is
+/// exceeded, an entry cannot be written, or `reader` ends or breaks the protocol. The reader cannot
+/// be used again then.
 pub(super) fn collect(
     reader: &Reader,
     port: &UnixStream,

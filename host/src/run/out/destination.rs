@@ -11,7 +11,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The destination for one file or directory of the guest.
+/// The checked destination on the host of one `--out` option, which copies a file or directory of
+/// the guest.
 #[derive(Debug)]
 pub(super) struct Destination {
     /// The path in the guest.
@@ -28,11 +29,13 @@ pub(super) struct Destination {
     place: (u64, u64),
 }
 
-/// Parses all arguments of `--out`, in their order.
+/// Parses all `arguments` of `--out`, and returns the destinations in their order. The directories
+/// stay open. Nothing is created on the host.
 ///
 /// # Errors
-/// Returns a message if an argument is malformed, a destination cannot be written, or two
-/// destinations overlap.
+/// Returns a message if an argument is malformed, if a destination cannot be written or is neither
+/// a regular file nor an empty directory, or if two destinations are the same or one lies in the
+/// other.
 pub(super) fn all(arguments: &[OsString]) -> Result<Vec<std::sync::Arc<Destination>>, String> {
     let mut all: Vec<std::sync::Arc<Destination>> = Vec::new();
     for argument in arguments {
@@ -164,14 +167,14 @@ impl Destination {
             || holds(other, self)
     }
 
-    /// Returns whether the directory belongs to another user than root. Returns `true` if it cannot
-    /// be looked at.
+    /// Returns whether the host's directory that gets the copy belongs to another user than root.
+    /// Returns `true` if it cannot be examined.
     pub(super) fn belongs_to_another(&self) -> bool {
         sys::fstat(&self.folder).map_or(true, |folder| folder.st_uid != 0)
     }
 
-    /// Returns the permissions of the empty directory that the copy replaces. Returns `None` if
-    /// there is none.
+    /// Returns the permissions of the empty directory that the copy replaces. Returns `None` if the
+    /// destination did not exist or was a file when the arguments were parsed.
     pub(super) fn permissions(&self) -> Option<Mode> {
         let there = self
             .there
@@ -179,7 +182,8 @@ impl Destination {
         there.map(|there| Mode::from_raw_mode(there.st_mode & 0o777))
     }
 
-    /// Returns the temporary name of the copy, in use until it is complete.
+    /// Returns the temporary name of the copy in the destination's directory: `NAME.partial-PID`
+    /// with the process number of `ebb`. `NAME` is cut so that there are at most 255 bytes.
     pub(super) fn partial_name(&self) -> OsString {
         const NAME_MAX: usize = 255;
         let end = format!(".partial-{}", std::process::id());

@@ -38,7 +38,8 @@ use tree::Tree;
 /// The most characters that are shown of the guest's reason for not sending a file.
 const WHY_MAX: usize = 1024;
 
-/// The destinations of all `--out` options, and the limit for what they receive.
+/// The destinations of all `--out` options, the limit for their copies, and the confined process
+/// that parses the guest's archive. Clones share that process.
 #[derive(Clone, Debug)]
 pub(super) struct Outs {
     destinations: Arc<[Arc<Destination>]>,
@@ -49,7 +50,7 @@ pub(super) struct Outs {
     reader: Arc<Mutex<Option<Reader>>>,
 }
 
-/// The result of receiving the files.
+/// The result of receiving the files of `--out`: a failure, and remarks for the user.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
     /// The copies that are missing or incomplete. `None` if all arrived.
@@ -59,12 +60,13 @@ pub(super) struct Copied {
 }
 
 impl Outs {
-    /// Parses the arguments of `--out` and checks the destinations. At most `most` bytes are
-    /// received later. Returns `None` without arguments.
+    /// Parses the `arguments` of all `--out` options, checks the destinations, and starts the
+    /// confined process that will read the guest's archive. `most` limits the size of all copies
+    /// together. Returns `None` without arguments.
     ///
     /// # Errors
-    /// Fails with a usage error for a wrong argument or destination, and if the reading process
-    /// cannot be started.
+    /// Fails with a usage error if an argument is malformed, or if a destination cannot be written
+    /// or overlaps with another one. Fails with a setup error if the process cannot be started.
     pub(super) fn new(arguments: &[OsString], most: Size) -> Result<Option<Self>, Failure> {
         let destinations = destination::all(arguments).map_err(Failure::Usage)?;
         if destinations.is_empty() {
@@ -84,13 +86,15 @@ impl Outs {
         }))
     }
 
-    /// Returns whether a copy goes into a directory that belongs to another user than root.
+    /// Returns whether the directory of a destination belongs to another user than root. Returns
+    /// `true` if one cannot be examined.
     pub(super) fn go_to_others(&self) -> bool {
         let mut destinations = self.destinations.iter();
         destinations.any(|one| one.belongs_to_another())
     }
 
-    /// Returns the command line of the guest's program that sends the files ([`boot::OUT`]).
+    /// Returns the command line by which the guest's program sends the files ([`boot::OUT`]): the
+    /// program, its command, the limit in bytes, and the guest's paths.
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words = vec![
             OsString::from(boot::INIT),
@@ -102,11 +106,11 @@ impl Outs {
         words
     }
 
-    /// Receives files from the guest on `port` until the guest closes it, and moves complete copies
-    /// to their destinations.
+    /// Receives the guest's archive on `port`, and renames complete copies to their destinations.
+    /// Blocks until the guest closes `port`. Incomplete copies stay under their temporary names.
     ///
-    /// Calls `end`, which has to end the guest, if the guest sends more than it may. Failures are
-    /// in the result.
+    /// Calls `end` if the guest sends more than twice the limit behind an archive that has ended or
+    /// failed. `end` has to end the guest. All failures are in the result.
     pub(super) fn receive(&self, port: UnixStream, end: impl FnOnce()) -> Copied {
         let destinations = self.destinations.iter();
         let mut trees: Vec<_> = destinations.map(|one| Tree::new(Arc::clone(one))).collect();

@@ -12,28 +12,33 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 
-/// Request to read an archive. The message has the port's descriptor, the most bytes, and the
-/// number of destinations.
+/// Request of `ebb` to the confined archive reader: parse the archive that comes on a port. The
+/// message has the port's descriptor, the most bytes to receive and the number of destinations.
 pub(super) const RECEIVE: u8 = 1;
-/// A directory to make. The message has an [`Entry`].
+/// Message of the confined archive reader: a directory to make. It has an [`Entry`].
 pub(super) const FOLDER: u8 = 2;
-/// A file to make. The message has an [`Entry`], and messages of the kind [`DATA`] follow.
+/// Message of the confined archive reader: a file to make. It has an [`Entry`], and messages of the
+/// kind [`DATA`] follow.
 pub(super) const FILE: u8 = 3;
-/// Some of the file's bytes. An empty message ends the file.
+/// Message of the confined archive reader: the next bytes of a file, at most 64 KiB. An empty
+/// message ends the file.
 pub(super) const DATA: u8 = 4;
-/// A symbolic link to make. The message has an [`Entry`] with its target.
+/// Message of the confined archive reader: a symbolic link to make. It has an [`Entry`] with the
+/// link's target.
 pub(super) const LINK: u8 = 5;
-/// The archive is complete. The message has the guest's lines about files that it did not send.
+/// Message of the confined archive reader: the archive is complete. It has the guest's lines about
+/// files that the guest did not send.
 pub(super) const DONE: u8 = 6;
-/// Nothing more is read. The message has the reason as text.
+/// Message of the confined archive reader: the archive is wrong, and nothing more of it is read. It
+/// has the reason as text.
 pub(super) const FAULT: u8 = 7;
-/// Answer to an entry: it is made or left out.
+/// Answer of `ebb` to the confined archive reader: the entry was made, or left out.
 pub(super) const TAKEN: u8 = 8;
 
 /// The most bytes of a file in one message.
 const CHUNK: usize = 64 << 10;
 
-/// An entry of the archive, as it is sent to `ebb`.
+/// An entry of the archive, as the confined process that parses the archive sends it to `ebb`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Index of the destination.
@@ -63,8 +68,8 @@ impl Entry {
         bytes
     }
 
-    /// Parses an entry. Returns `None` if `bytes` are cut off, or if a name is not a plain file
-    /// name.
+    /// Parses the bytes of an entry. Returns `None` if they are cut off within a number or text, or
+    /// if a name is empty, `.` or `..`, or has a slash or a zero byte. The target is not checked.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let (number, rest) = bytes.split_first_chunk()?;
         let (mode, rest) = rest.split_first_chunk()?;
@@ -91,14 +96,15 @@ impl Entry {
     }
 }
 
-/// Encodes the most bytes that may be received, and the number of destinations.
+/// Encodes the bytes of a [`RECEIVE`] message: the most bytes to receive, and the number of
+/// destinations.
 pub(super) fn bounds(most: Size, destinations: usize) -> Vec<u8> {
     let destinations = destinations as u64;
     [most.bytes().to_le_bytes(), destinations.to_le_bytes()].concat()
 }
 
-/// Runs in the confined process: reads an archive for each request, until `socket` closes or
-/// another message comes.
+/// Runs in the confined process. Reads one archive for each [`RECEIVE`] message on `socket`, and
+/// sends its entries. Returns when `socket` closes or any other message comes.
 pub(super) fn serve(socket: &UnixStream) {
     while let Ok(frame) = next(socket) {
         let Some((port, most, destinations)) = asked(frame) else {

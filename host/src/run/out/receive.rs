@@ -15,7 +15,7 @@ const HEADERS_MAX: u64 = 64 << 10;
 /// the host does, and sends less.
 const SLACK: u64 = 1 << 20;
 
-/// The reason why the archive is not received any further.
+/// The reason why nothing more of the guest's archive is received.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error("the guest ended before it had sent all")]
@@ -38,17 +38,17 @@ pub(super) enum Fault {
     Said(String),
 }
 
-/// Receives the entries of an archive. `number` is the index of the destination, and `names` lead
-/// to the entry below it.
+/// Receives the entries of the guest's archive one after the other. `number` is the index of the
+/// destination. `names` lead from there to the entry, and are empty for the copy itself.
 ///
-/// All methods fail with a [`Fault`] if no further entry can be taken.
+/// The methods for entries fail with a [`Fault`] if no further entry can be taken.
 pub(super) trait EntrySink {
-    /// Returns the number of destinations.
+    /// Returns the number of destinations, which are the `--out` options. Each `number` is less.
     fn destinations(&self) -> usize;
-    /// Makes a directory with the permissions `mode`.
+    /// Makes a directory with the permissions `mode`. Its parent directory must have been made.
     fn folder(&mut self, number: usize, names: &[OsString], mode: u32) -> Result<(), Fault>;
-    /// Makes a file with the permissions `mode`, whose size is `size` bytes according to the
-    /// archive. Returns the number of bytes read from `content`.
+    /// Makes a regular file with the permissions `mode`, whose size is `size` bytes according to
+    /// the archive. Returns the number of bytes read from `content`.
     fn file(
         &mut self,
         number: usize,
@@ -57,15 +57,18 @@ pub(super) trait EntrySink {
         size: u64,
         content: &mut dyn Read,
     ) -> Result<u64, Fault>;
-    /// Makes a symbolic link if it leads to something within the copy. Another link is left out.
+    /// Makes a symbolic link to `target` if that leads to something within the copy. Another link
+    /// is left out, which is no failure.
     fn link(&mut self, number: usize, names: &[OsString], target: &[u8]) -> Result<(), Fault>;
 }
 
-/// Parses the archive in `stream` and passes its entries to `sink`. They may cost at most `most`
-/// bytes. Returns the guest's lines about files that it did not send.
+/// Parses the archive in `stream` and passes its entries to `sink`, until the entry that marks the
+/// end. All entries may cost at most `most` bytes, each at least 4096. Returns the guest's lines
+/// about files that it did not send.
 ///
 /// # Errors
-/// Fails with a [`Fault`] if the archive is wrong or incomplete, costs more, or if `sink` fails.
+/// Fails with a [`Fault`] if the archive is malformed or ends early, has an entry with an
+/// impossible path or kind, costs more than `most`, or if `sink` fails. Entries before that stay.
 pub(super) fn receive(
     stream: impl Read,
     sink: &mut impl EntrySink,
@@ -131,8 +134,8 @@ pub(super) fn receive(
     }
 }
 
-/// Discards the rest of `stream`. Returns `false` if the guest sends more than the double of `most`
-/// and a slack.
+/// Discards the rest of `stream` until its end or an error. Returns `false`, with bytes left, if
+/// the rest exceeds the double of `most` and 1 MiB.
 pub(super) fn drain(stream: impl Read, most: Size) -> bool {
     let bound = most.bytes().saturating_mul(2).saturating_add(SLACK);
     let mut rest = stream.take(bound);
@@ -163,7 +166,8 @@ fn parts(path: &[u8]) -> Option<(usize, Vec<OsString>)> {
 }
 
 impl Fault {
-    /// Converts an error of the guest's stream.
+    /// Converts an error of reading the guest's archive: an unexpected end to [`Fault::Ended`], and
+    /// any other to [`Fault::Archive`].
     pub(super) fn of_stream(error: &io::Error) -> Self {
         broken(error)
     }

@@ -19,7 +19,8 @@ const CHUNK: usize = 64 << 10;
 /// Linux's limit for the length of a link's target.
 const TARGET_MAX: usize = 4095;
 
-/// A copy that is being written, under a temporary name beside its destination.
+/// A copy of one file or directory of the guest that is being written, under a temporary name in
+/// the directory of its destination.
 #[derive(Debug)]
 pub(super) struct Tree {
     destination: Arc<Destination>,
@@ -49,7 +50,7 @@ fn open_folder(parent: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     sys::openat(parent, name, flags, Mode::empty())
 }
 
-/// Why an entry could not be written.
+/// Why an entry of the guest's archive could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
     #[error("cannot write {}: {}", one_line(.path), io::Error::from(*.errno))]
@@ -60,7 +61,7 @@ pub(super) enum TreeError {
 }
 
 impl Tree {
-    /// Prepares a copy to `destination`. Nothing is created yet.
+    /// Prepares a copy to `destination` under a temporary name. Nothing is created yet.
     pub(super) fn new(destination: Arc<Destination>) -> Self {
         Self {
             partial: destination.partial_name(),
@@ -72,29 +73,31 @@ impl Tree {
         }
     }
 
-    /// Returns whether something was created.
+    /// Returns whether a file or directory of the copy was created.
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Returns the temporary path of the copy. Returns `None` if nothing was created.
+    /// Returns the host path of the unfinished copy, with its temporary name. Returns `None` if
+    /// nothing was created.
     pub(super) fn partial(&self) -> Option<PathBuf> {
         self.begun
             .then(|| self.destination.path.with_file_name(&self.partial))
     }
 
-    /// Returns the guest's path of the file at `names`.
+    /// Returns the path in the guest of the entry at `names` below the copied file or directory.
     pub(super) fn in_guest(&self, names: &[OsString]) -> PathBuf {
         let mut path = PathBuf::from(OsStr::from_bytes(self.destination.guest.as_bytes()));
         path.extend(names);
         path
     }
 
-    /// Creates a directory at `names` with the permissions `mode`, to which all rights of the owner
-    /// are added.
+    /// Creates a directory at `names`, which lead there from the copy's top and are empty for the
+    /// top itself. It gets the permissions `mode` (less the umask), and all rights of its owner.
     ///
     /// # Errors
-    /// Fails with [`TreeError::Write`] if it cannot be created.
+    /// Fails with [`TreeError::Write`] if it cannot be created, for example because the name exists
+    /// or its parent was not created.
     pub(super) fn folder(&mut self, names: &[OsString], mode: u32) -> Result<(), TreeError> {
         // The user of `ebb` must be able to use and remove the directory.
         let mode = Mode::from_raw_mode((mode & 0o777) | 0o700);
@@ -112,11 +115,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Creates a file at `names` with the bytes of `content`. Returns their number.
+    /// Creates a regular file at `names`, which are empty if the copy is a file, with all bytes of
+    /// `content`. It gets the permissions `mode` (less the umask), and its owner may read and write
+    /// it. Returns the number of bytes written.
     ///
     /// # Errors
-    /// Fails with [`TreeError::Write`] if it cannot be written, and with [`TreeError::Read`] if
-    /// `content` fails.
+    /// Fails with [`TreeError::Write`] if it cannot be created or written, and with
+    /// [`TreeError::Read`] if `content` fails. A part of the file may then stay.
     pub(super) fn file(
         &mut self,
         names: &[OsString],
@@ -150,8 +155,9 @@ impl Tree {
         }
     }
 
-    /// Creates a symbolic link at `names`. Returns `false` and creates nothing if the link leads
-    /// out of the copy.
+    /// Creates a symbolic link to `target` at `names`. Returns `false` and creates nothing if the
+    /// link would be the whole copy, or if `target` is absolute, leads above the top of the copy,
+    /// has `..` after a name, is empty, has a NUL, or is longer than 4095 bytes.
     ///
     /// # Errors
     /// Fails with [`TreeError::Write`] if it cannot be created.
@@ -167,11 +173,12 @@ impl Tree {
         Ok(true)
     }
 
-    /// Renames the complete copy to its destination.
+    /// Renames the complete copy from its temporary name to its destination. A directory that
+    /// replaces an empty one gets the permissions of that one.
     ///
     /// # Errors
-    /// Returns a message if it cannot be renamed, or if another program has put something else in
-    /// its place.
+    /// Returns a message if it cannot be renamed, or if another program has put something else at
+    /// the temporary name or at the destination. The copy then stays wherever it is.
     pub(super) fn commit(self) -> Result<(), String> {
         let to = &self.destination;
         let moved = || {

@@ -32,7 +32,8 @@ fn content_of_host(view: &mut View, path: &[u8]) -> Option<Vec<u8>> {
     (bytes.len() as u64 <= SMALL).then_some(bytes)
 }
 
-/// The read-only tree that the guest sees where it has no file of its own.
+/// The read-only tree of `--root` that the guest sees where it has no file of its own: files of the
+/// host, or of an image.
 #[derive(Debug)]
 pub(crate) enum Root {
     /// Files of the host.
@@ -42,11 +43,13 @@ pub(crate) enum Root {
 }
 
 impl Root {
-    /// Returns the object that answers a guest's questions. `tell` is called with a message if the
-    /// process that reads an image ends.
+    /// Creates an object that answers one guest's questions about this tree. For an image, `tell`
+    /// is called with a message for the user the first time that the process that reads the image
+    /// fails.
     ///
     /// # Errors
-    /// Fails if the host has no descriptor left.
+    /// Fails if the host has no descriptor left for a duplicate of the view. Cannot fail for an
+    /// image.
     pub(in crate::run) fn source(&self, tell: Tell) -> Result<Box<dyn Answers>, Errno> {
         Ok(match self {
             Self::Host(view) => Box::new(Tree::new(view.try_clone()?)),
@@ -54,7 +57,8 @@ impl Root {
         })
     }
 
-    /// Returns whether the tree is a complete root, with a `/tmp` of its own.
+    /// Returns whether the tree is a complete root with a `/tmp` of its own: an image, or all of
+    /// one directory.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Host(view) => view.is_whole(),
@@ -62,7 +66,8 @@ impl Root {
         }
     }
 
-    /// Returns the image's program and its settings. Returns `None` for files of the host.
+    /// Returns the program that an image names, with its environment, working directory and user.
+    /// Returns `None` for files of the host.
     pub(crate) fn config(&self) -> Option<&Config> {
         match self {
             Self::Host(_) => None,
@@ -70,8 +75,9 @@ impl Root {
         }
     }
 
-    /// Returns the guest's path of the program's working directory: the user's, or the one that the
-    /// image names. Returns `/` if the guest does not see it.
+    /// Returns the guest's absolute path of the program's working directory: that of `ebb`, or for
+    /// an image the one that it names. Returns `/` if the guest does not see that of `ebb`, or if
+    /// the image names none.
     pub(crate) fn working_folder(&self) -> Vec<u8> {
         let seen = match self {
             Self::Host(view) => view.path_of(&std::env::current_dir().unwrap_or_default()),
@@ -83,8 +89,9 @@ impl Root {
         seen.unwrap_or_else(|| b"/".to_vec())
     }
 
-    /// Returns the host path of the file that the guest sees at `path`. Returns `None` for an
-    /// image, and if the guest sees no file there or may not read it.
+    /// Returns the host path of the file that the guest sees at `path`, which has no slash at its
+    /// beginning. Symbolic links are followed. Returns `None` for an image, and if the guest sees
+    /// no file there or may not read it.
     pub(crate) fn real_path_of(&mut self, path: &[u8]) -> Option<PathBuf> {
         match self {
             Self::Host(view) => view.real_path_of(path),
@@ -92,8 +99,9 @@ impl Root {
         }
     }
 
-    /// Returns the bytes of the file that the guest sees at `path`. Returns `None` if there is
-    /// none, or one of more than 16 MiB.
+    /// Returns the bytes of the regular file that the guest sees at `path`, which has no slash at
+    /// its beginning. Symbolic links are followed. Returns `None` if there is no such file, if it
+    /// has more than 16 MiB, or if it cannot or may not be read.
     pub(crate) fn content(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Host(view) => content_of_host(view, path),
@@ -101,7 +109,9 @@ impl Root {
         }
     }
 
-    /// Returns whether the guest sees something at `path`.
+    /// Returns whether the guest sees a file or directory at `path`, which has no slash at its
+    /// beginning. Symbolic links are followed. Returns `false` for a regular file of the host that
+    /// the guest may not read, and if the process that reads an image has failed.
     pub(crate) fn has(&mut self, path: &[u8]) -> bool {
         match self {
             Self::Host(view) => view.real_path_of(path).is_some(),
@@ -109,8 +119,8 @@ impl Root {
         }
     }
 
-    /// Returns the target of the symbolic link that the guest sees at `path`. Returns `None` if
-    /// there is no link.
+    /// Returns the target of the symbolic link that the guest sees at `path`, which has no slash at
+    /// its beginning. Returns `None` if there is no such link, or if it cannot be read.
     pub(crate) fn link_at(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Host(view) => view.link_at(path),
@@ -118,8 +128,10 @@ impl Root {
         }
     }
 
-    /// Returns the path of the program `name` in an image. `path` is the guest's `PATH`. Returns
-    /// `None` if there is no such program or no image.
+    /// Returns the absolute path of the program `name` in an image. A name without a slash is
+    /// looked for in the first 256 directories of `path`, which has the format of `PATH`. A
+    /// relative name with a slash starts at the image's working directory. Returns `None` if there
+    /// is no such executable file, or for files of the host.
     pub(crate) fn program_of_image(&self, name: &[u8], path: &str) -> Option<Vec<u8>> {
         let Self::Image(image) = self else {
             return None;

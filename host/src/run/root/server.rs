@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 /// only to find that they do not fit.
 const BESIDE_ENTRIES_MAX: usize = 256;
 
-/// Why the guest gets no more answers.
+/// Why the guest gets no more answers about its root and its volumes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     /// A request has an impossible length, so the beginning of the next one is not known.
@@ -30,11 +30,13 @@ const LENGTH_BYTES: usize = 4;
 /// An answer with length 0. The guest's kernel takes it for the end of all answers.
 const NO_MORE: [u8; LENGTH_BYTES] = [0; LENGTH_BYTES];
 
-/// Answers the guest's requests until QEMU closes `port`. A malformed request gets `EINVAL`. A
-/// request about `tree` or `volumes` gets `ENODEV` if that is `None`.
+/// Answers the guest's requests on `port` until QEMU closes it. Blocks as long. A malformed request
+/// gets `EINVAL` as answer. A request about the root gets `ENODEV` if `tree` is `None`, and one
+/// about volumes if `volumes` is. File contents are copied into `ram`, the guest's memory.
 ///
 /// # Errors
-/// Fails with [`ServeError`] after it has told the guest's kernel that no more answers come.
+/// Fails with [`ServeError`] if a request has an impossible length, or if the descriptor of `ram`
+/// cannot be duplicated. Before that, it tells the guest's kernel that no more answers come.
 pub(crate) fn serve(
     tree: Option<Box<dyn Answers>>,
     volumes: Option<Volumes>,
@@ -103,9 +105,10 @@ fn serve_requests(
     }
 }
 
-/// Answers the question `asked` from `tree`, in `buffer`. `frame_offset` returns the offset of a
-/// frame in `ram`, and `None` outside of the guest's memory. A failed question gets an answer with
-/// the error's number.
+/// Answers the question `asked` from `tree`, and returns the answer, which it writes into `buffer`.
+/// A failed question gets an answer with the error's number. File contents are written to `ram`,
+/// the guest's memory. `frame_offset` returns the offset of a frame in it, and `None` if there is
+/// no such frame.
 pub(super) fn reply_to<'a>(
     tree: &mut dyn Source,
     asked: &Question<'_>,
@@ -170,7 +173,7 @@ fn list(tree: &mut dyn Source, asked: &Question<'_>, answer: &mut Answer<'_>) ->
     Ok(())
 }
 
-/// Returns the number of `error` for an answer.
+/// Returns the Linux number of `error` (`errno`), for the status of an answer to the guest.
 pub(super) fn status(error: Errno) -> u32 {
     u32::try_from(error.raw_os_error()).unwrap_or(5)
 }

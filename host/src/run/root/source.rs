@@ -4,13 +4,15 @@ use ebb_wire::root::{Answer, Frames, Question};
 use rustix::io::Errno;
 use std::fs::File;
 
-/// Answers a guest's questions about its root, in this process or by asking a confined one.
+/// Answers a guest's questions about its read-only root ([`ebb_wire::root`]), in this process or by
+/// asking a confined one.
 pub(crate) trait Answers: Send {
-    /// Writes the answer to `question` into `buffer` and returns it, with an error's number inside
-    /// if it failed.
+    /// Writes the complete answer to `question` into `buffer` and returns it. If the question
+    /// fails, the answer has the error's number. `buffer` must have the size of the longest answer.
     ///
-    /// `asked` has the bytes of `question`. `frame_offset` returns the offset in `ram` of the frame
-    /// with a guest-physical address, and `None` for an address outside of the guest's memory.
+    /// `asked` has the encoded bytes of `question`. File contents are written to `ram`, the guest's
+    /// memory. `frame_offset` returns the offset in `ram` of the frame with a guest-physical
+    /// address, and `None` for an address that is not aligned or outside of the guest's memory.
     fn reply<'a>(
         &mut self,
         question: &Question<'_>,
@@ -21,20 +23,23 @@ pub(crate) trait Answers: Send {
     ) -> &'a [u8];
 }
 
-/// A read-only tree of files that shows through where the guest has no file of its own. Paths have
-/// no slash at their beginning.
+/// A read-only tree of files, which the guest sees where it has no file of its own. Paths have no
+/// slash at their beginning.
 pub(crate) trait Source: Send {
-    /// Adds the attributes of the file at `path` to `answer`. A symbolic link at the end of `path`
-    /// is followed only if `follow`.
+    /// Adds the attributes of the file at `path` to `answer`, with the target if it is a symbolic
+    /// link. A link at the end of `path` is followed only if `follow`.
     ///
     /// # Errors
-    /// Fails with `ENOENT` if nothing is there or shown, and with other numbers of the host.
+    /// Fails with `ENOENT` if no file is there or shown, with `EOVERFLOW` if the answer has no
+    /// space, or with another error number such as `EACCES` or `ELOOP`.
     fn look(&mut self, path: &[u8], follow: bool, answer: &mut Answer<'_>) -> Result<(), Errno>;
     /// Adds the entries of the directory at `path` to `answer`, from position `from` on, as far as
-    /// they fit. Returns the position of the next entry, 0 after the last one.
+    /// they fit. Returns the position to continue from, or 0 after the last entry.
     ///
     /// # Errors
-    /// Fails with `EOVERFLOW` if the directory has more than `most` entries, and with `ENOTDIR`.
+    /// Fails with `EOVERFLOW` if the directory has more than `most` entries or not even one entry
+    /// fits, with `ENOTDIR` for another file, or as [`Self::look`]. Entries may have been added to
+    /// `answer` before.
     fn list(
         &mut self,
         path: &[u8],
@@ -42,14 +47,17 @@ pub(crate) trait Source: Send {
         most: usize,
         answer: &mut Answer<'_>,
     ) -> Result<u64, Errno>;
-    /// Reads the file at `path` from byte `from` on into `frames` of the guest. Returns the number
-    /// of bytes, which is smaller at the file's end.
+    /// Reads the regular file at `path` from the byte offset `from` on into `frames` of the guest,
+    /// 4096 bytes each. Returns the number of bytes, which is smaller than asked for only at the
+    /// file's end.
     ///
-    /// `frame_offset` returns the offset of a frame in `ram`.
+    /// `ram` is the guest's memory. `frame_offset` returns the offset of a frame in it, and `None`
+    /// if there is no such frame.
     ///
     /// # Errors
-    /// Fails with `ESTALE` if the file is not of this `version` any more, and with `EFAULT` if a
-    /// frame is outside of the guest's memory.
+    /// Fails with `ESTALE` if the file does not have this `version` any more, with `EFAULT` if
+    /// there is no such frame, with `EINVAL` if the file is not regular, with `EACCES` if the guest
+    /// may not read it, or with another error number.
     fn read(
         &mut self,
         path: &[u8],

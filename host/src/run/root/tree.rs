@@ -16,7 +16,8 @@ use std::os::unix::fs::FileExt;
 /// The most files that stay open between two questions. Most files are read by several.
 const OPEN_MAX: usize = 64;
 
-/// The host's files as a guest sees them.
+/// The host's files as one guest sees them through a [`View`]. Up to 64 files stay open between
+/// questions.
 #[derive(Debug)]
 pub(crate) struct Tree {
     view: View,
@@ -55,15 +56,15 @@ fn facts(stat: &Statx, [uid, gid]: [u32; 2]) -> Attributes {
     }
 }
 
-/// Opens a file for reading that was opened without rights to read it. `more` are further flags.
-/// Fails if the host refuses.
+/// Opens the file of `file` again, for reading. `file` was opened without rights to read. `more`
+/// are further flags. Fails with the host's error if `ebb` may not read the file.
 pub(super) fn reopen(file: &OwnedFd, more: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | more;
     rustix::fs::openat(CWD, own_path(file), flags, Mode::empty())
 }
 
 impl Tree {
-    /// Creates a source of the files in `view`.
+    /// Creates a source of the files that `view` shows. No file is opened yet.
     pub(crate) fn new(view: View) -> Self {
         Self {
             view,

@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The argument of `--root`.
+/// The parsed argument of `--root`: the files that the guest sees as its root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RootChoice {
     /// `none`: the guest sees no files of the host.
@@ -59,7 +59,8 @@ enum Visibility {
     Hidden,
 }
 
-/// The part of the host's files that a guest may see.
+/// The part of the host's files that a guest may see: all of one directory, or the host's system
+/// folders and the working directory without secrets such as private keys.
 #[derive(Debug)]
 pub(crate) struct View {
     root: OwnedFd,
@@ -80,7 +81,7 @@ struct Part {
 }
 
 impl View {
-    /// Shows all of the directory at `path`.
+    /// Creates a view of all of the directory at `path`.
     ///
     /// # Errors
     /// Fails if the directory cannot be opened.
@@ -90,10 +91,10 @@ impl View {
         Self::of_folder(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
     }
 
-    /// Shows all of the open directory `root`.
+    /// Creates a view of all of the open directory `root`.
     ///
     /// # Errors
-    /// Fails if its path on the host cannot be read.
+    /// Fails if the directory's path on the host cannot be read.
     pub(crate) fn of_folder(root: OwnedFd) -> Result<Self, Errno> {
         let at = real_path(&root)?;
         Ok(Self {
@@ -104,10 +105,11 @@ impl View {
         })
     }
 
-    /// Shows the host's system folders and the working directory of this process, without secrets.
+    /// Creates a view of the host's system folders and the working directory of this process,
+    /// without secrets. A working directory that is removed or outside of the root is left out.
     ///
     /// # Errors
-    /// Fails if one of them cannot be opened.
+    /// Fails if the working directory or `/` cannot be opened or examined.
     pub(crate) fn host() -> Result<Self, Errno> {
         // Opened as `.`, because the directory's path may lead to another one by now.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -119,10 +121,11 @@ impl View {
         Self::host_from(folder, Homes::of_host())
     }
 
-    /// Does the same as [`Self::host`] for another working directory and other home directories.
+    /// Creates a view like [`Self::host`], with `working_folder` as working directory and `homes`
+    /// as the home directories in which secrets lie.
     ///
     /// # Errors
-    /// Fails if the working directory cannot be opened.
+    /// Fails if `working_folder` or `/` cannot be opened or examined.
     pub(super) fn host_with(working_folder: &Path, homes: Homes) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(CWD, working_folder, flags, Mode::empty())?;
@@ -142,7 +145,7 @@ impl View {
         Ok(view)
     }
 
-    /// Duplicates the view.
+    /// Duplicates the view. The duplicate begins without cached knowledge of secrets.
     ///
     /// # Errors
     /// Fails if the host has no descriptor left.
@@ -159,15 +162,16 @@ impl View {
         })
     }
 
-    /// Makes `owner`, a user and a group of the guest, the owner of files that belong to the user
-    /// of `ebb`. If root runs `ebb`, its files stay root's.
+    /// Sets `owner`, a user and a group of the guest, as the owner that the guest sees for files of
+    /// the user of `ebb`. Does nothing if root runs `ebb`, so that root's files stay root's. On the
+    /// host nothing changes.
     pub(crate) fn give(&mut self, owner: [u32; 2]) {
         if !geteuid().is_root() {
             self.owner = owner;
         }
     }
 
-    /// Returns the user and group that own a file in the guest.
+    /// Returns the user and the group that own the file with the attributes `stat` in the guest.
     pub(super) fn owner_of(&self, stat: &Statx) -> [u32; 2] {
         let [uid, gid] = self.owner;
         [
@@ -184,12 +188,14 @@ impl View {
         ]
     }
 
-    /// Returns the directory that is shown. Returns `None` if only a part of the host is shown.
+    /// Returns the open directory whose files are all shown. Returns `None` for a view of the
+    /// system folders and the working directory.
     pub(crate) fn whole_folder(&self) -> Option<&OwnedFd> {
         self.is_whole().then_some(&self.root)
     }
 
-    /// Returns whether all of one directory is shown.
+    /// Returns whether all of one directory is shown. Returns `false` for a view of the system
+    /// folders and the working directory.
     pub(crate) fn is_whole(&self) -> bool {
         self.part.is_none()
     }
@@ -211,12 +217,14 @@ impl View {
         }
     }
 
-    /// Opens the file at `path` without rights to read it. Symbolic links are followed within the
-    /// tree, and one at the end of `path` only if `follow`.
+    /// Opens the file at `path` without rights to read it, and returns it with its attributes.
+    /// `path` has no slash at its beginning and is empty for the root. Symbolic links are followed
+    /// within the view's directory, and one at the end of `path` only if `follow`.
     ///
     /// # Errors
-    /// Fails with `ENOENT` for a file that is not shown, and with `EACCES` for a secret or a file
-    /// in one of the kernel's own file systems, such as `/proc`. Other numbers are the host's.
+    /// Fails with `ENOENT` for a file that is not shown, or if `path` has empty components, `.` or
+    /// `..`. Fails with `EACCES` for a secret or a file in one of the kernel's own file systems,
+    /// such as `/proc`. Other numbers are the host's.
     pub(super) fn look(&mut self, path: &[u8], follow: bool) -> Result<(OwnedFd, Statx), Errno> {
         // The guest's kernel asks only for plain paths. Another one could tell whether a hidden
         // directory exists.
@@ -242,11 +250,13 @@ impl View {
         Ok((file, stat))
     }
 
-    /// Opens the directory at `path` for its names.
+    /// Opens the directory at `path` to list its names. A symbolic link at the end of `path` is
+    /// followed. The descriptor in the result has no rights to read, so the caller opens it again
+    /// to list the names.
     ///
     /// # Errors
-    /// Fails as [`Self::look`], with `ENOTDIR` if it is no directory, and with `EACCES` if its
-    /// names may not be read.
+    /// Fails as [`Self::look`], with `ENOTDIR` if the file is no directory, and with `EACCES` if
+    /// the guest may not read its names.
     pub(super) fn open_folder(&mut self, path: &[u8]) -> Result<Folder, Errno> {
         let (file, stat) = self.look(path, true)?;
         if kind_of(&stat) != FileType::Directory {
@@ -273,11 +283,13 @@ impl View {
         })
     }
 
-    /// Returns the attributes of the file `name` in `folder`, and its target if it is a symbolic
-    /// link.
+    /// Returns the attributes of the file `name` in `folder` without following a symbolic link.
+    /// Returns also the link's target, which is empty for any other file. `name` must come from a
+    /// listing of `folder`.
     ///
     /// # Errors
-    /// Fails as [`Self::look`].
+    /// Fails with `ENOENT` for a file that is removed or not shown, with `EACCES` for a secret or a
+    /// mounted file system of the kernel's own, or with another error of the host.
     pub(super) fn look_in(
         &mut self,
         folder: &Folder,
@@ -340,10 +352,12 @@ impl View {
         }
     }
 
-    /// Returns whether the guest may read the bytes of a file, or the names in a directory.
+    /// Returns whether the guest may read the bytes of `file`, or its names if it is a directory.
+    /// `stat` has the file's attributes. Only the view decides. The file's permissions are not
+    /// checked.
     ///
     /// # Errors
-    /// Fails if the file's path on the host cannot be read, or if the path leads to another file
+    /// Fails if the file's path on the host cannot be read, or if that path leads to another file
     /// now.
     pub(super) fn is_readable(&mut self, file: &impl AsRawFd, stat: &Statx) -> Result<bool, Errno> {
         if self.part.is_none() {
@@ -357,8 +371,9 @@ impl View {
         }
     }
 
-    /// Returns the host path of the file that the guest sees at `path`. Returns `None` if it sees
-    /// none, or may not read that file.
+    /// Returns the host path of the file that the guest sees at `path`, which has no slash at its
+    /// beginning. Symbolic links are followed. Returns `None` if the guest sees no file there, or
+    /// if it is a regular file that the guest may not read.
     pub(crate) fn real_path_of(&mut self, path: &[u8]) -> Option<PathBuf> {
         let (file, stat) = self.look(path, true).ok()?;
         if kind_of(&stat) == FileType::RegularFile && !self.is_readable(&file, &stat).ok()? {
@@ -368,8 +383,8 @@ impl View {
         Some(PathBuf::from(OsString::from_vec(real)))
     }
 
-    /// Returns the target of the symbolic link that the guest sees at `path`. Returns `None` if
-    /// there is no link.
+    /// Returns the target of the symbolic link that the guest sees at `path`, which has no slash at
+    /// its beginning. Returns `None` if there is no such link, or if it cannot be read.
     pub(crate) fn link_at(&mut self, path: &[u8]) -> Option<Vec<u8>> {
         let (file, stat) = self.look(path, false).ok()?;
         let is_link = kind_of(&stat) == FileType::Symlink;
@@ -377,8 +392,9 @@ impl View {
         is_link.then(read)?.map(CString::into_bytes)
     }
 
-    /// Returns the guest's path of a directory of the host. Returns `None` if the guest does not
-    /// see it.
+    /// Returns the guest's path, with a slash at its beginning, of the directory `folder` of the
+    /// host. Compares paths only, and does not check that the directory exists. Returns `None` if
+    /// the view does not show that path.
     pub(crate) fn path_of(&self, folder: &Path) -> Option<Vec<u8>> {
         let path = folder
             .as_os_str()
@@ -391,7 +407,7 @@ impl View {
     }
 }
 
-/// A directory that was opened to list its names.
+/// A directory of a view that was opened to list its names.
 #[derive(Debug)]
 pub(super) struct Folder {
     /// Opened without rights to read it.

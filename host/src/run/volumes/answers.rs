@@ -11,11 +11,14 @@ use std::fs::File;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Volumes {
-    /// Does what `request` asks for and writes the result to `answer`. `file` is the guest's
-    /// memory, and `frame_offset` returns a frame's offset in it, or `None` outside of it.
+    /// Carries out one `request` of the guest and writes the result to `answer`. `file` is the
+    /// guest's memory. `frame_offset` returns the offset in it of the frame with a guest-physical
+    /// address, and `None` if there is no such frame.
     ///
     /// # Errors
-    /// Fails with the error that the guest's program gets.
+    /// Fails with the error number for the guest's program: `ESTALE` for an unknown handle,
+    /// `EFAULT` for a frame outside of the guest's memory, `EDQUOT` at the volume's limit, or
+    /// another one of the host. The caller then has to discard the partly written `answer`.
     pub(crate) fn answer(
         &mut self,
         request: &Request<'_>,

@@ -15,7 +15,7 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// The guest's memory.
+/// The guest's memory, for copying bytes of files into its frames or out of them.
 pub(super) struct Ram<'a> {
     /// The file with the memory.
     pub(super) file: &'a File,
@@ -32,11 +32,16 @@ impl Ram<'_> {
 }
 
 impl Volumes {
-    /// Checks that a file can be opened. `access` has the bits 1 to read and 2 to write. For
-    /// writing, the file stays open until it is closed.
+    /// Checks that the guest may open the file of `handle`. `access` has the bits 1 to read and 2
+    /// to write. With bit 2 the file stays open for writing until [`Self::close`]. With neither
+    /// bit, nothing is checked.
+    ///
+    /// A file that is open for writing may lack the permission to read, which is no error with bit
+    /// 2.
     ///
     /// # Errors
-    /// Fails as [`Self::opened`].
+    /// Fails with `ENFILE` if the guest has too many handles and files open for writing, or as
+    /// [`Self::opened`].
     pub(super) fn check_open(&mut self, handle: u64, access: u64) -> Result<(), Errno> {
         if access & 2 != 0 {
             self.keep_writable(handle)?;
@@ -53,11 +58,13 @@ impl Volumes {
         Ok(())
     }
 
-    /// Reads bytes into the frames of `request`. Returns the file's attributes and the number of
-    /// bytes, which is smaller at its end.
+    /// Reads the file of `request.handle` from the byte offset `numbers[0]` on into the frames of
+    /// `request`, at most 4096 bytes each. Returns the attributes from before the read, and the
+    /// number of bytes, which is smaller than asked for only at the file's end.
     ///
     /// # Errors
-    /// Fails with `EFAULT` if a frame is outside of the guest's memory, or as [`Self::opened`].
+    /// Fails with `EFAULT` if a frame is outside of the guest's memory, as [`Self::opened`], or
+    /// with an error of the host.
     pub(super) fn read(
         &mut self,
         request: &Request<'_>,
@@ -85,12 +92,17 @@ impl Volumes {
         Ok((facts, result?))
     }
 
-    /// Writes bytes from the frames of `request`. Returns the file's attributes, the number of
-    /// bytes written, and the offset of the first one.
+    /// Writes bytes from the frames of `request` to the file of its handle. `numbers` are the file
+    /// offset, the offset of the first byte in the frames, the number of bytes, and 1 to append
+    /// instead. Clears the set-user-ID and set-group-ID bits first.
+    ///
+    /// Returns the new attributes, the number of bytes written (it may be smaller), and the file
+    /// offset of the first one.
     ///
     /// # Errors
-    /// Fails with `EDQUOT` if the volume's limit does not allow it, with `EFAULT` or `EINVAL` for
-    /// wrong frames, or as [`Self::opened`].
+    /// Fails with `EDQUOT` if the volume's limit does not allow all bytes, `EFAULT` if a frame is
+    /// outside of the guest's memory, `EINVAL` if the bytes do not lie in the frames, `EPERM` if
+    /// the bits cannot be cleared, as [`Self::opened`], or with an error of the host.
     pub(super) fn write(
         &mut self,
         request: &Request<'_>,
@@ -156,8 +168,11 @@ impl Volumes {
         Ok((facts, count, at))
     }
 
-    /// Waits until a file or directory is on stable storage (`fsync`). Fails with the host's error,
-    /// or with `ESTALE` if the handle is not known.
+    /// Waits until the file or directory of `handle` is on stable storage (`fsync`).
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the handle is not known, `ENXIO` if it is neither a regular file nor
+    /// a directory, `EACCES` if `ebb` may not open it, or with another error of the host.
     pub(super) fn sync(&mut self, handle: u64) -> Result<(), Errno> {
         let entry = self.entry(handle)?;
         let is_folder =

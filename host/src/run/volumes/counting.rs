@@ -5,7 +5,8 @@ use super::quota::{Added, FOLDER, Growth, NAME, growth_of_size, pages, taken};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-/// A request that adds names to directories, checked but not done yet.
+/// A request that adds names to one or two directories of a volume. Its bytes have been checked
+/// against the limit, and [`Volumes::count_name`] counts them once the request has succeeded.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Naming {
     volume: usize,
@@ -17,21 +18,23 @@ pub(super) struct Naming {
 }
 
 impl Volumes {
-    /// Prepares a request that adds a name to `folder`. The name counts `counts` bytes.
+    /// Checks that the volume of the directory `folder` has `counts` bytes left for a new name
+    /// there. Counts nothing yet. Pass the result to [`Self::count_name`] after the name was added.
     ///
     /// # Errors
-    /// Fails with `EDQUOT` if the volume's limit does not allow it, and with `ESTALE` if the handle
-    /// is not known.
+    /// Fails with `EDQUOT` if the volume's limit does not allow it, with `ESTALE` if the handle is
+    /// not known, or if the host cannot read the directory's size.
     pub(super) fn check_name(&self, folder: u64, counts: u64) -> Result<Naming, Errno> {
         self.check_names([folder, folder], counts, counts)
     }
 
-    /// Prepares a request that changes names in two directories of one volume. The names count
-    /// `counts` bytes.
+    /// Checks a request that changes names in two directories, which may be the same and must
+    /// belong to one volume. The volume must have `needed` bytes left. `counts` are the bytes that
+    /// [`Self::count_name`] adds after the request. Counts nothing yet.
     ///
     /// # Errors
-    /// Fails with `EDQUOT` if the volume's limit does not allow `needed` more bytes, and with
-    /// `ESTALE` if a handle is not known.
+    /// Fails with `EDQUOT` if the volume's limit does not allow `needed` more bytes, with `ESTALE`
+    /// if a handle is not known, or if the host cannot read a directory's size.
     pub(super) fn check_names(
         &self,
         [first, second]: [u64; 2],
@@ -54,10 +57,15 @@ impl Volumes {
         })
     }
 
-    /// Counts the names that a request has added, and the growth of the directories.
+    /// Counts the bytes of the names that the request of `naming` has added, and the growth of its
+    /// directories on the host's disk. Call this after the request has succeeded.
     ///
-    /// The growth is known only after the request. So the last request that the limit allows may
-    /// exceed it by a few pages. Fails with `ESTALE` if a handle is not known.
+    /// The growth is known only then. So the last request that the limit allows may exceed it by a
+    /// few pages.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if a handle is not known any more, or if the host cannot read a
+    /// directory's size. The names are counted then, but not all growth.
     pub(super) fn count_name(&mut self, naming: &Naming) -> Result<(), Errno> {
         self.quota_mut(naming.volume)?.add(naming.counts);
         for (folder, before) in naming.folders.into_iter().flatten() {
@@ -66,8 +74,12 @@ impl Volumes {
         Ok(())
     }
 
-    /// Counts the disk space of a new directory, as far as it exceeds the bytes that its creation
-    /// has counted. Fails with `ESTALE` if the handle is not known.
+    /// Counts the disk space of the new directory `folder` beyond the 4096 bytes that its creation
+    /// has counted for its content.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the handle is not known, or if the host cannot read the directory's
+    /// size.
     pub(super) fn count_new_folder(&mut self, folder: u64) -> Result<(), Errno> {
         self.count_folder(folder, FOLDER - NAME)
     }
@@ -85,16 +97,21 @@ impl Volumes {
         Ok(taken(&rustix::fs::fstat(&self.entry(folder)?.file)?))
     }
 
-    /// Checks that the volume's limit allows a request to add `growth` to a file.
+    /// Checks that the limit of the volume of `handle` allows a request to add `growth` to the
+    /// file. Counts nothing.
     ///
     /// # Errors
-    /// Fails with `EDQUOT` if it does not, and with `ESTALE` if the handle is not known.
+    /// Fails with `EDQUOT` if the limit does not allow it, and with `ESTALE` if the handle is not
+    /// known.
     pub(super) fn check_growth(&self, handle: u64, growth: Growth) -> Result<(), Errno> {
         let volume = self.entry(handle)?.volume;
         self.quota(volume)?.check(growth.counts())
     }
 
-    /// Counts the `growth` that a request has added to a file, whose attributes were `before`.
+    /// Counts the bytes of `growth`, which a request has added to the file of `handle`. `before`
+    /// has the file's attributes from before the request. Does not check the limit.
+    ///
+    /// # Errors
     /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn count_growth(
         &mut self,
@@ -111,9 +128,13 @@ impl Volumes {
         Ok(())
     }
 
-    /// Counts the change of a file's size to `new` bytes. `before` has the file's attributes before
-    /// the change. If pages were cut off that the guest had added, they are subtracted. Fails with
-    /// `ESTALE` if the handle is not known.
+    /// Counts the change of the size of `handle`'s file to `new` bytes. `before` has the file's
+    /// attributes from before the change. A longer file counts its new pages. For a shorter one,
+    /// the pages that were cut off are subtracted, but only those that the guest had added. Does
+    /// not check the limit.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn count_size(&mut self, handle: u64, before: &Stat, new: u64) -> Result<(), Errno> {
         let growth = growth_of_size(before, new);
         if growth.longer > 0 {

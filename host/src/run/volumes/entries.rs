@@ -51,12 +51,14 @@ fn mode(number: u64) -> Result<Mode, Errno> {
 }
 
 impl Volumes {
-    /// Looks up `name` in a directory. Returns the attributes of the file, with a handle that the
-    /// guest now has once more.
+    /// Looks up `name` in the directory of the handle `folder`, without following a symbolic link.
+    /// Returns the attributes of the file with its handle, and counts that the guest was given this
+    /// handle once more.
     ///
     /// # Errors
-    /// Fails with `ENOENT`, with `EACCES` for a file system of the kernel's own such as `/proc`, or
-    /// with `ENFILE` if the guest has too many handles.
+    /// Fails with `ENOENT` if nothing has this name, `EINVAL` or `ENAMETOOLONG` for an impossible
+    /// name, `EACCES` for a file system of the kernel's own such as `/proc`, `ENFILE` if the guest
+    /// has too many handles, `ESTALE` if `folder` is not known, or with another error of the host.
     pub(super) fn look(&mut self, folder: u64, name: &[u8]) -> Result<Attributes, Errno> {
         let entry = self.entry(folder)?;
         let file = open(&entry.file, check(name)?, OFlags::PATH, Mode::empty())?;
@@ -70,12 +72,16 @@ impl Volumes {
         Ok(facts(&stat, handle, device, self.owner))
     }
 
-    /// Writes the names in a directory to `answer`, from position `from` on, as far as they fit.
-    /// The directory stays open, so that the next request continues there.
+    /// Writes a listing of the directory of the handle `folder` to `answer`: the position to
+    /// continue from, which is 0 at the end, then the names from position `from` on, as far as they
+    /// fit. Each name has the file's type and its inode number.
+    ///
+    /// If names are left, the directory stays open, so that the next request continues there. At
+    /// most 4 directories stay open.
     ///
     /// # Errors
-    /// Fails with `EOVERFLOW` if the directory has more than [`NAMES_MAX`] names, or with another
-    /// error of the host.
+    /// Fails with `EINVAL` if `from` is too large, `EOVERFLOW` behind 2^20 names, `ESTALE` if
+    /// `folder` is not known, or with another error of the host, such as `ENOTDIR` or `EACCES`.
     pub(super) fn list(
         &mut self,
         folder: u64,
@@ -145,10 +151,11 @@ impl Volumes {
         FolderNames::new(file)
     }
 
-    /// Returns the target of a symbolic link.
+    /// Returns the target of the symbolic link of `handle`.
     ///
     /// # Errors
-    /// Fails with `EINVAL` if the handle is no link's.
+    /// Fails with `EINVAL` if the file is no symbolic link, and with `ESTALE` if the handle is not
+    /// known.
     pub(super) fn target(&self, handle: u64) -> Result<Vec<u8>, Errno> {
         let entry = self.entry(handle)?;
         if kind(&rustix::fs::fstat(&entry.file)?) != FileType::Symlink {
@@ -157,10 +164,15 @@ impl Volumes {
         Ok(rustix::fs::readlinkat(&entry.file, c"", Vec::new())?.into_bytes())
     }
 
-    /// Creates an empty file with the permissions `bits`, and returns its attributes with a handle.
+    /// Creates an empty regular file `name` in the directory of the handle `folder`. It gets the
+    /// permissions `bits` (at most `0o777`), without regard to the umask. Returns its attributes
+    /// with a new handle. The file is open for writing at first. If an error comes after the
+    /// creation, the file stays.
     ///
     /// # Errors
-    /// Fails with `EEXIST`, `EROFS`, `EDQUOT`, `ENFILE`, or another error of the host.
+    /// Fails with `EEXIST` if the name exists, `EINVAL` or `ENAMETOOLONG` for an impossible name,
+    /// `EROFS` in a read-only volume, `EDQUOT` at the volume's limit, `ENFILE` if the guest has too
+    /// many handles, `ESTALE` if `folder` is not known, or with another error of the host.
     pub(super) fn make_file(
         &mut self,
         folder: u64,
@@ -185,8 +197,10 @@ impl Volumes {
         Ok(facts(&stat, handle, device, self.owner))
     }
 
-    /// Creates an empty directory with the permissions `bits`, and returns its attributes with a
-    /// handle.
+    /// Creates an empty directory `name` in the directory of the handle `folder`. It gets the
+    /// permissions and the sticky bit of `bits`, without regard to the umask, and inherits the
+    /// set-group-ID bit. Returns its attributes with a handle. If an error comes after the
+    /// creation, the directory stays.
     ///
     /// # Errors
     /// Fails as [`Self::make_file`].
@@ -213,10 +227,11 @@ impl Volumes {
         self.facts(made.handle)
     }
 
-    /// Creates a symbolic link to `target`, and returns its attributes with a handle.
+    /// Creates a symbolic link `name` to `target` in the directory of the handle `folder`. Returns
+    /// its attributes with a handle.
     ///
     /// # Errors
-    /// Fails with `ENOENT` for an impossible target, or as [`Self::make_file`].
+    /// Fails with `ENOENT` if `target` is empty or has a zero byte, or as [`Self::make_file`].
     pub(super) fn make_link(
         &mut self,
         folder: u64,
@@ -234,14 +249,15 @@ impl Volumes {
         self.look(folder, name)
     }
 
-    /// Gives the file with this handle another name, a hard link in `folder`. Returns its
-    /// attributes.
+    /// Creates the hard link `name` in the directory of the handle `folder` to the file of
+    /// `handle`. Returns the file's new attributes.
     ///
     /// # Errors
-    /// Fails with `EPERM` for devices, pipes and sockets, and for files with set-user-ID or
-    /// set-group-ID. Linux also refuses these to users who do not own them. Fails with `EXDEV` if
-    /// the guest found file and directory by different volumes, with `EDQUOT`, or with another
-    /// error of the host.
+    /// Fails with `EPERM` for directories, devices, pipes and sockets, and for files with
+    /// set-user-ID or set-group-ID. Linux also refuses these to users who do not own them. Fails
+    /// with `EXDEV` if the guest found file and directory by different volumes, `EROFS` in a
+    /// read-only volume, `EDQUOT` at the volume's limit, `ESTALE` for an unknown handle, or with
+    /// another error of the host such as `EEXIST`.
     pub(super) fn name(
         &mut self,
         folder: u64,
@@ -264,24 +280,29 @@ impl Volumes {
         self.facts_after(handle, &before)
     }
 
-    /// Removes `name` from a directory. The file must be a directory if `flags` has `REMOVEDIR`.
+    /// Removes `name` from the directory of the handle `folder`. With `REMOVEDIR` in `flags` it
+    /// removes an empty directory, and otherwise any other file. What the guest had added stays
+    /// counted against the volume's limit.
     ///
     /// # Errors
-    /// Fails with `EROFS` in a read-only volume, or with another error of the host.
+    /// Fails with `EROFS` in a read-only volume, `EINVAL` or `ENAMETOOLONG` for an impossible name,
+    /// `ESTALE` if `folder` is not known, or with another error of the host.
     pub(super) fn remove(&mut self, folder: u64, name: &[u8], flags: AtFlags) -> Result<(), Errno> {
         let entry = self.entry_to_change(folder)?;
         rustix::fs::unlinkat(&entry.file, check(name)?, flags)
     }
 
-    /// Renames a file, or exchanges it with another one. `flags` are those of `renameat2`.
+    /// Renames `name` in `folder` to `new_name` in `to_folder`, or exchanges both. The directories
+    /// are given by their handles. `flags` are `NOREPLACE` and `EXCHANGE` of `renameat2`.
     ///
-    /// A name counts if it comes into another directory. Within one directory only the directory's
-    /// growth counts. But if the new name does not exist yet, the volume must still have a page
-    /// left. So the directories of a full volume do not grow.
+    /// A name counts against the volume's limit if it comes into another directory. Within one
+    /// directory only the directory's growth counts. But if the new name does not exist yet, the
+    /// volume must still have a page left. So the directories of a full volume do not grow.
     ///
     /// # Errors
-    /// Fails with `EXDEV` if the guest found the directories by different volumes, with `EDQUOT`,
-    /// or with another error of the host.
+    /// Fails with `EINVAL` for other flags or an impossible name, `EROFS` in a read-only volume,
+    /// `EXDEV` if the guest found the directories by different volumes, `EDQUOT` at the volume's
+    /// limit, `ESTALE` for an unknown handle, or with another error of the host.
     pub(super) fn rename(
         &mut self,
         (folder, name): (u64, &[u8]),
@@ -312,9 +333,12 @@ impl Volumes {
         self.count_name(&naming)
     }
 
-    /// Returns the figures of `statfs`: block size, blocks, free and available blocks, files, free
-    /// files. In a volume with a limit, the free space is at most what the guest may still add.
-    /// Fails with `ESTALE` if the handle is not known.
+    /// Returns the figures of `statfs` for the file system of `handle`: block size in bytes, then
+    /// numbers of blocks, free blocks, available blocks, files and free files. In a volume with a
+    /// limit, the free space is at most what the guest may still add.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the handle is not known, or with an error of the host.
     pub(super) fn room(&self, handle: u64) -> Result<[u64; 6], Errno> {
         let entry = self.entry(handle)?;
         let stat = rustix::fs::fstatfs(&entry.file)?;

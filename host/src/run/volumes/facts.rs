@@ -18,8 +18,8 @@ const PLAIN: u32 = 0o1777;
 /// Permissions that the owner of a volume's directory must keep.
 const OWNER_ALL: u32 = 0o700;
 
-/// Returns whether a guest may change the attributes of files of this `kind`. It may not change
-/// devices, pipes and sockets, which the host's programs use.
+/// Returns whether a guest may change files of this `kind`: `true` for regular files, directories
+/// and symbolic links. It may not change devices, pipes and sockets, which the host's programs use.
 pub(super) fn is_guests_to_change(kind: FileType) -> bool {
     matches!(
         kind,
@@ -27,17 +27,19 @@ pub(super) fn is_guests_to_change(kind: FileType) -> bool {
     )
 }
 
-/// Returns whether a file is a regular file that runs with the rights of its owner or group.
+/// Returns whether `stat` describes a regular file with the set-user-ID or set-group-ID bit, which
+/// runs with the rights of its owner or group.
 pub(super) fn has_set_id(stat: &Stat) -> bool {
     kind(stat) == FileType::RegularFile && stat.st_mode & SET_ID != 0
 }
 
-/// Clears the set-user-ID and set-group-ID bits of `file`, whose attributes are `stat`. Call this
-/// before its bytes change. The host's kernel does the same, but not if root runs `ebb`.
+/// Clears the set-user-ID and set-group-ID bits of the open regular `file`, whose attributes are
+/// `stat`. Does nothing if it has neither. Call this before its bytes change. The host's kernel
+/// does the same, but not if root runs `ebb`.
 ///
 /// # Errors
 /// Fails if the bits cannot be cleared, for example with `EPERM` for a file of another user. The
-/// bytes must not change then.
+/// caller must not change the bytes then.
 pub(super) fn drop_set_id(file: impl AsFd, stat: &Stat) -> Result<(), Errno> {
     if !has_set_id(stat) {
         return Ok(());
@@ -62,8 +64,10 @@ fn inode(stat: &Stat, device: u64) -> u64 {
     inode.finish() | 1 << 63
 }
 
-/// Converts the attributes of a file for the guest. `device` is the volume's. Files of the user of
-/// `ebb` belong to `owner` in the guest.
+/// Converts the attributes `stat` of a file for the guest, which knows it by `handle`. `device` is
+/// the device of the volume's directory, by which the inode number is made unique. `owner` is the
+/// guest's user and group that own files of the user of `ebb`. The version of both times is the
+/// present one.
 pub(super) fn facts(stat: &Stat, handle: u64, device: u64, owner: [u32; 2]) -> Attributes {
     // The user of `ebb` is shown as the guest's root, or as the program's user.
     let own = |id: u32, own, shown| u64::from(if id == own { shown } else { id });
@@ -88,21 +92,22 @@ pub(super) fn facts(stat: &Stat, handle: u64, device: u64, owner: [u32; 2]) -> A
 }
 
 impl Volumes {
-    /// Returns the attributes of the file with this handle.
+    /// Reads the present attributes of the file of `handle`.
     ///
     /// # Errors
-    /// Fails with `ESTALE` if the handle is not known.
+    /// Fails with `ESTALE` if the handle is not known, or if the host cannot read them.
     pub(super) fn facts(&self, handle: u64) -> Result<Attributes, Errno> {
         let entry = self.entry(handle)?;
         let stat = rustix::fs::fstat(&entry.file)?;
         Ok(facts(&stat, handle, entry.device, self.owner))
     }
 
-    /// Returns the attributes after a change that began with `before`. The guest recognizes its own
-    /// change by that.
+    /// Reads the attributes of the file of `handle` after a change by the guest. `before` has those
+    /// from before it, and its version becomes `version_before`. By that the guest recognizes its
+    /// own change.
     ///
     /// # Errors
-    /// Fails with `ESTALE` if the handle is not known.
+    /// Fails with `ESTALE` if the handle is not known, or if the host cannot read the attributes.
     pub(super) fn facts_after(
         &self,
         handle: u64,
@@ -114,13 +119,16 @@ impl Volumes {
         })
     }
 
-    /// Changes attributes of a file, directory or link, and returns the new ones. `numbers` are
-    /// those of [`ebb_wire::volume::Opcode::SetAttributes`].
+    /// Changes the mode, the size and the times of the file of `handle`, in this order, and returns
+    /// its new attributes. `numbers` are those of [`ebb_wire::volume::Opcode::SetAttributes`]. If
+    /// one change fails, those before it stay. Set-user-ID and set-group-ID cannot be set, and a
+    /// new size clears them.
     ///
     /// # Errors
-    /// Fails with `EPERM` for devices, pipes and sockets, and if the host's user would lose access
-    /// to the volume. Fails with `EROFS` in a read-only volume, with `EDQUOT`, or with another
-    /// error of the host.
+    /// Fails with `EINVAL` for too few or impossible numbers, `EPERM` for devices, pipes and
+    /// sockets or if the host's user would lose access to the volume's directory, `EOPNOTSUPP` for
+    /// the mode of a symbolic link, `EROFS` in a read-only volume, `EDQUOT` at the volume's limit,
+    /// `ESTALE` for an unknown handle, or with another error of the host.
     pub(super) fn change(&mut self, handle: u64, numbers: &[u64]) -> Result<Attributes, Errno> {
         let &[what, mode, size, seconds, nanos, ..] = numbers else {
             return Err(Errno::INVAL);

@@ -29,7 +29,7 @@ const KEPT: u64 = 256;
 /// are made, and closing one handle does not close the other.
 type Key = (u64, u64, usize);
 
-/// A file for which the guest has a handle.
+/// A file of a volume for which the guest has a handle.
 #[derive(Debug)]
 pub(super) struct HandleEntry {
     /// Opened without rights to read or write.
@@ -47,7 +47,7 @@ pub(super) struct HandleEntry {
     pub(super) added: Added,
 }
 
-/// Whether a file is open to read or to write.
+/// Whether a file of a volume is open to read its bytes or to write them.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
@@ -84,7 +84,8 @@ impl Top {
     }
 }
 
-/// All volumes of a guest, and the handles that the guest has.
+/// All `--volume` directories of a guest, the handles of files that the guest has, and the files
+/// that are open for them.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     tops: Vec<Top>,
@@ -105,10 +106,12 @@ pub(crate) struct Volumes {
 }
 
 impl Volumes {
-    /// Opens the directories of the volumes.
+    /// Opens the directories of the volumes. The result grants no handles. A guest gets them from a
+    /// duplicate of [`Self::try_clone`].
     ///
     /// # Errors
-    /// Returns the index of the option whose directory cannot be opened, and the reason.
+    /// Stops at the first directory that cannot be opened. Returns the index of its option, and the
+    /// reason.
     pub(crate) fn open(options: &[VolumeOption]) -> Result<Self, (usize, io::Error)> {
         let mut tops = Vec::new();
         for (number, option) in options.iter().enumerate() {
@@ -132,13 +135,15 @@ impl Volumes {
         })
     }
 
-    /// Returns the open directories of the volumes, in the order of the options.
+    /// Returns the opened directories of the volumes, in the order of the options.
     pub(crate) fn folders(&self) -> impl Iterator<Item = &OwnedFd> {
         self.tops.iter().map(|top| &top.file)
     }
 
-    /// Returns the host path of the file at `inside` in the volume with this number. Returns `None`
-    /// if there is none, or if a link leads out of the volume.
+    /// Returns the host path of the file at `inside`, a path relative to the directory of the
+    /// volume with the index `number`. An empty path is that directory. Symbolic links are
+    /// followed. Returns `None` if there is no such volume or file, if it cannot be opened, or if
+    /// the path or a link leads out of the volume.
     pub(crate) fn real_path_of(&self, number: usize, inside: &Path) -> Option<PathBuf> {
         let top = self.tops.get(number)?;
         let inside = if inside.as_os_str().is_empty() {
@@ -152,16 +157,18 @@ impl Volumes {
         std::fs::read_link(own_path(&found)).ok()
     }
 
-    /// Makes `owner`, a user and a group of the guest, the owner of files that belong to the user
-    /// of `ebb`.
+    /// Sets `owner`, a user and a group of the guest, as the owner that the guest sees for files of
+    /// the user of `ebb`. On the host nothing changes.
     pub(crate) fn give_to(&mut self, owner: [u32; 2]) {
         self.owner = owner;
     }
 
-    /// Duplicates the volumes for a guest that has no handles yet.
+    /// Duplicates the volumes for a guest that has no handles yet. Their limits begin again with
+    /// nothing added. Raises the limit for open descriptors of `ebb` as far as the host allows,
+    /// since each handle takes one.
     ///
     /// # Errors
-    /// Fails if the host has no descriptor left.
+    /// Fails if the host has no descriptor left or cannot read a directory's attributes.
     pub(crate) fn try_clone(&self) -> Result<Self, Errno> {
         let mut tops = Vec::new();
         for top in &self.tops {
@@ -182,11 +189,12 @@ impl Volumes {
         })
     }
 
-    /// Returns a handle of the directory of the volume with this number.
+    /// Returns the handle of the directory of the volume with the index `number`, and counts that
+    /// the guest was given it once more.
     ///
     /// # Errors
-    /// Fails with `ENOENT` if there is no such volume, or with `ENFILE` if the guest has too many
-    /// handles.
+    /// Fails with `ENOENT` if there is no such volume, with `ENFILE` if the guest has too many
+    /// handles, or with an error of the host.
     pub(super) fn top(&mut self, number: u64) -> Result<u64, Errno> {
         let volume = usize::try_from(number).map_err(|_| Errno::NOENT)?;
         let top = self.tops.get(volume).ok_or(Errno::NOENT)?;
@@ -196,18 +204,22 @@ impl Volumes {
         self.grant_handle(file, &stat, read_only, stat.st_dev, volume)
     }
 
-    /// Returns whether `stat` belongs to a volume's own directory, on whatever path the guest found
-    /// it.
+    /// Returns whether `stat` has the attributes of the directory of a volume itself. The path by
+    /// which the guest found it does not matter.
     pub(super) fn is_top(&self, stat: &Stat) -> bool {
         let id = (stat.st_dev, stat.st_ino);
         self.tops.iter().any(|top| top.id == id)
     }
 
     /// Returns the handle of `file`, whose attributes are `stat`, and counts that the guest was
-    /// given it once more. `device` and `volume` are those of the volume.
+    /// given it once more. If the file has a handle already, `file` is closed, and `read_only` and
+    /// `device` are ignored.
+    ///
+    /// `volume` is the index of the volume, `device` its device, and `read_only` whether the guest
+    /// may not change the file.
     ///
     /// # Errors
-    /// Fails with `ENFILE` if the guest has too many handles.
+    /// Fails with `ENFILE` if a new handle is needed and the guest has too many.
     pub(super) fn grant_handle(
         &mut self,
         file: OwnedFd,
@@ -242,8 +254,10 @@ impl Volumes {
         Ok(handle)
     }
 
-    /// Checks that the guest may have one more handle or file that is open for writing. Fails with
-    /// `ENFILE` if not.
+    /// Checks that the guest may have one more handle or file that is open for writing.
+    ///
+    /// # Errors
+    /// Fails with `ENFILE` if handles and files open for writing together have reached the limit.
     pub(super) fn check_room(&self) -> Result<(), Errno> {
         if self.entries.len() + self.writers.len() >= self.most {
             return Err(Errno::NFILE);
@@ -251,33 +265,45 @@ impl Volumes {
         Ok(())
     }
 
-    /// Returns the file with this handle. Fails with `ESTALE` if there is none.
+    /// Returns the file of `handle`.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn entry(&self, handle: u64) -> Result<&HandleEntry, Errno> {
         self.entries.get(&handle).ok_or(Errno::STALE)
     }
 
-    /// Returns the file with this handle, to change its entry. Fails with `ESTALE` if there is
-    /// none.
+    /// Returns the file of `handle` for a change of its entry.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if the handle is not known.
     pub(super) fn entry_mut(&mut self, handle: u64) -> Result<&mut HandleEntry, Errno> {
         self.entries.get_mut(&handle).ok_or(Errno::STALE)
     }
 
-    /// Returns the limit of a volume and what counts so far. Fails with `ESTALE` if there is no
-    /// such volume.
+    /// Returns the limit of the volume with the index `volume` and the bytes counted so far.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if there is no such volume.
     pub(super) fn quota(&self, volume: usize) -> Result<&Quota, Errno> {
         let top = self.tops.get(volume).ok_or(Errno::STALE)?;
         Ok(&top.quota)
     }
 
-    /// Returns the limit of a volume and its count, to be changed. Fails with `ESTALE` if there is
-    /// no such volume.
+    /// Returns the limit of the volume with the index `volume` and the bytes counted so far, for a
+    /// change.
+    ///
+    /// # Errors
+    /// Fails with `ESTALE` if there is no such volume.
     pub(super) fn quota_mut(&mut self, volume: usize) -> Result<&mut Quota, Errno> {
         let top = self.tops.get_mut(volume).ok_or(Errno::STALE)?;
         Ok(&mut top.quota)
     }
 
-    /// Returns the file with this handle if the guest may change it. Fails with `EROFS` in a
-    /// read-only volume, and with `ESTALE` if there is no such file.
+    /// Returns the file of `handle` if the guest may change it.
+    ///
+    /// # Errors
+    /// Fails with `EROFS` in a read-only volume, and with `ESTALE` if the handle is not known.
     pub(super) fn entry_to_change(&self, handle: u64) -> Result<&HandleEntry, Errno> {
         let entry = self.entry(handle)?;
         if entry.read_only {
@@ -286,8 +312,9 @@ impl Volumes {
         Ok(entry)
     }
 
-    /// Takes a handle back that was given `times` times. When no giving is left, the handle becomes
-    /// invalid and its files are closed.
+    /// Subtracts `times` from how often the guest was given `handle`. At 0 the handle becomes
+    /// invalid, all its files are closed, and its listings end. A larger `times` counts as all of
+    /// them.
     ///
     /// # Errors
     /// Fails with `ESTALE` if the handle is not known.
@@ -304,16 +331,19 @@ impl Volumes {
         Ok(())
     }
 
-    /// Closes the files that are open for the bytes of this handle.
+    /// Closes the files that are open to read or write the bytes of `handle`. The handle stays
+    /// valid. Does nothing if none is open.
     pub(super) fn close(&mut self, handle: u64) {
         self.open.retain(|open| open.handle != handle);
         self.writers.remove(&handle);
     }
 
-    /// Keeps a file open for writing until it is closed.
+    /// Opens the file of `handle` for writing, and keeps it open until [`Self::close`], even if its
+    /// mode changes. Does nothing if it is kept already.
     ///
     /// # Errors
-    /// Fails with `ENFILE` if the guest has too many open, or as [`Self::opened`].
+    /// Fails with `ENFILE` if the guest has too many handles and files open for writing, or as
+    /// [`Self::opened`].
     pub(super) fn keep_writable(&mut self, handle: u64) -> Result<(), Errno> {
         if self.writers.contains_key(&handle) {
             return Ok(());
@@ -326,11 +356,14 @@ impl Volumes {
         Ok(())
     }
 
-    /// Opens a regular file for its bytes, or returns the open one.
+    /// Returns the regular file of `handle`, open to read or write its bytes. Opens it if needed,
+    /// and closes the least recently used one if more than 64 are open. For writing the file is
+    /// also readable, if its mode allows that.
     ///
     /// # Errors
-    /// Fails with `EISDIR` for a directory, `ENXIO` for a device, pipe or socket, `EROFS` in a
-    /// read-only volume, or another error of the host.
+    /// Fails with `ESTALE` if the handle is not known, `EISDIR` for a directory, `ENXIO` for any
+    /// other file that is not regular, `EROFS` for writing in a read-only volume, or with another
+    /// error of the host such as `EACCES`.
     pub(super) fn opened(&mut self, handle: u64, access: Access) -> Result<&File, Errno> {
         let entry = match access {
             Access::Read => self.entry(handle)?,
@@ -378,13 +411,14 @@ impl Volumes {
         self.open.front().map(|open| &open.file).ok_or(Errno::IO)
     }
 
-    /// Returns the number of files that the guest has open for writing.
+    /// Returns the number of files that [`Self::keep_writable`] keeps open.
     #[cfg(test)]
     pub(super) fn writers(&self) -> usize {
         self.writers.len()
     }
 
-    /// Keeps a new file that is already open for writing.
+    /// Adds the new `file` of `handle`, which is open for writing, to the open files. Closes the
+    /// least recently used one if more than 64 are open.
     pub(super) fn keep_open(&mut self, handle: u64, file: OwnedFd) {
         self.open.truncate(OPEN_MAX - 1);
         self.open.push_front(Open {

@@ -2,7 +2,8 @@
 
 use crate::system::FolderNames;
 
-/// The progress of a directory's listing.
+/// A directory that is being listed, with the position of the next name. It lets the next request
+/// continue without reading the directory from its beginning.
 #[derive(Debug)]
 pub(super) struct Listing {
     /// The handle of the folder.

@@ -6,7 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The argument of `--volume`: `SRC:DST[:ro|:max=SIZE]`.
+/// The parsed argument of one `--volume` option, `SRC:DST[:ro|:max=SIZE]`: a directory of the host
+/// that the guest reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeOption {
     /// The directory on the host.
@@ -20,11 +21,13 @@ pub(crate) struct VolumeOption {
 }
 
 impl VolumeOption {
-    /// Parses the argument.
+    /// Parses `text`, the argument of one `--volume` option. `ro`, `rw` and `max=SIZE` may follow
+    /// in any order. Does not look at the host's files.
     ///
     /// # Errors
-    /// Returns a message if it is malformed, or if the path belongs to the guest itself, such as
-    /// `/proc`.
+    /// Returns a message if `SRC` or `DST` is missing, `DST` is no valid path, `SIZE` is malformed,
+    /// an access word or `max` comes twice, or `ro` has a `max`. Also refuses a `DST` of the
+    /// guest's own: `/tmp` itself, and `/proc`, `/sys`, `/dev`, `/.ebb` and paths below them.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, String> {
         let mut bytes = text.as_bytes();
         let (mut access, mut max) = (None, None);

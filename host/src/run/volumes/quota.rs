@@ -14,9 +14,11 @@ use std::fs::File;
 
 /// The unit in which bytes are counted.
 const PAGE: u64 = 4096;
-/// Bytes that a name counts, together with the file or link that it names.
+/// Bytes that a new name in a directory counts against a volume's limit, including the empty file
+/// or the short link that it names.
 pub(super) const NAME: u64 = PAGE;
-/// Bytes that a new directory counts: its name, and its first page of names.
+/// Bytes that a new directory counts against a volume's limit: [`NAME`], and its first page of
+/// entries.
 pub(super) const FOLDER: u64 = NAME + PAGE;
 /// The most bytes of a link's target that file systems store beside the link's attributes. A longer
 /// target takes a page.
@@ -24,7 +26,7 @@ const SHORT_TARGET: usize = 59;
 /// The unit of `st_blocks`.
 const BLOCK: u64 = 512;
 
-/// The limit of a volume, and the bytes that the guest has added to it.
+/// The limit of one volume in bytes, and the bytes that count as added by the guest.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Quota {
     /// The limit in bytes. `None` for a volume without a limit.
@@ -48,9 +50,9 @@ pub(super) struct Added {
 }
 
 impl Added {
-    /// Returns the pages that are certainly still the guest's, in a file with the attributes
-    /// `stat`. If the file does not end where the guest left it, another program has changed its
-    /// size, and no pages are returned.
+    /// Returns the pages of this range that are certainly still at the end of the file with the
+    /// attributes `stat`. If the file ends at another page than the range, another program has
+    /// changed its size. The result is then an empty range at the file's end.
     pub(super) fn in_file(self, stat: &Stat) -> Self {
         let end = pages(size(stat));
         if self.end == end {
@@ -61,7 +63,7 @@ impl Added {
     }
 }
 
-/// The growth of a file by a request.
+/// The growth of a file by one request, in bytes of full pages of 4096.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Growth {
     /// Bytes by which the file gets longer, in full pages.
@@ -71,20 +73,22 @@ pub(super) struct Growth {
 }
 
 impl Quota {
-    /// Creates a quota with nothing added. `max` is `None` for no limit.
+    /// Creates the quota of a volume with the limit `max` in bytes, or without a limit if that is
+    /// `None`. Nothing counts as added yet.
     pub(super) fn new(max: Option<u64>) -> Self {
         Self { max, used: 0 }
     }
 
-    /// Returns the bytes that the guest may still add. Returns `None` if there is no limit.
+    /// Returns the number of bytes that the guest may still add. Returns `Some(0)` if the limit is
+    /// reached or exceeded, and `None` if there is no limit.
     pub(super) fn left(&self) -> Option<u64> {
         self.max.map(|max| max.saturating_sub(self.used))
     }
 
-    /// Checks that `bytes` more may be added.
+    /// Checks that `bytes` more may be added. Counts nothing. Always succeeds without a limit.
     ///
     /// # Errors
-    /// Fails with `EDQUOT` if that is more than is left.
+    /// Fails with `EDQUOT` if `bytes` exceed the rest of the limit ([`Self::left`]).
     pub(super) fn check(&self, bytes: u64) -> Result<(), Errno> {
         match self.left() {
             Some(left) if bytes > left => Err(Errno::DQUOT),
@@ -92,25 +96,27 @@ impl Quota {
         }
     }
 
-    /// Counts `bytes` as added.
+    /// Counts `bytes` as added, without a check of the limit.
     pub(super) fn add(&mut self, bytes: u64) {
         self.used = self.used.saturating_add(bytes);
     }
 }
 
 impl Growth {
-    /// Returns whether the request fills holes of the host's file.
+    /// Returns whether this growth has bytes that fill holes of the host's file.
     pub(super) fn fills_holes(&self) -> bool {
         self.filled > 0
     }
 
-    /// Returns the bytes that count.
+    /// Returns the number of bytes that this growth counts against the volume's limit: new pages at
+    /// the end, and filled holes.
     pub(super) fn counts(self) -> u64 {
         self.longer.saturating_add(self.filled)
     }
 }
 
-/// Rounds `bytes` up to full pages, also in bytes.
+/// Rounds `bytes` up to a multiple of the page size, 4096. The result is in bytes too, and
+/// saturates.
 pub(super) fn pages(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE).saturating_mul(PAGE)
 }
@@ -119,14 +125,16 @@ fn size(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// Returns the bytes of a file or directory on the host's disk.
+/// Returns the bytes that a file or directory with the attributes `stat` occupies on the host's
+/// disk.
 pub(super) fn taken(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks)
         .unwrap_or(0)
         .saturating_mul(BLOCK)
 }
 
-/// Returns the bytes that a symbolic link with this `target` counts.
+/// Returns the bytes that a new symbolic link to `target` counts against the volume's limit:
+/// [`NAME`], and a page more if the target has more than 59 bytes.
 pub(super) fn link(target: &[u8]) -> u64 {
     if target.len() > SHORT_TARGET {
         NAME + PAGE
@@ -135,10 +143,12 @@ pub(super) fn link(target: &[u8]) -> u64 {
     }
 }
 
-/// Returns the growth of a file by a write of `len` bytes at the offset `from`.
+/// Returns the growth of a file by a write of `len` bytes at the byte offset `from`. Without bytes
+/// there is no growth.
 ///
-/// `stat` has the file's attributes, and `added` the pages that the guest had added. `has_hole`
-/// returns whether the file has a hole between two offsets.
+/// `stat` has the file's attributes before the write, and `added` the pages that the guest had
+/// added at its end. `has_hole` returns whether the file has a hole between two byte offsets. It is
+/// called only if the file occupies less of the disk than its size.
 pub(super) fn growth_of_write(
     stat: &Stat,
     added: Added,
@@ -163,13 +173,14 @@ pub(super) fn growth_of_write(
     }
 }
 
-/// Returns whether a file has a hole between two offsets. Returns `true` if the host cannot tell.
+/// Returns whether `file` has a hole between the byte offsets `start` and `end`. Returns `true` if
+/// the host cannot tell. Moves the file's position.
 pub(super) fn has_hole(file: &File, start: u64, end: u64) -> bool {
     rustix::fs::seek(file, SeekFrom::Hole(start)).map_or(true, |hole| hole < end)
 }
 
-/// Returns the growth of a file by a change of its size to `new` bytes. `stat` has the attributes
-/// before.
+/// Returns the growth of a file by a change of its size to `new` bytes. `stat` has its attributes
+/// from before the change. The growth is 0 if the file gets shorter.
 pub(super) fn growth_of_size(stat: &Stat, new: u64) -> Growth {
     Growth {
         longer: pages(new).saturating_sub(pages(size(stat))),

@@ -7,10 +7,11 @@ use std::io;
 use std::sync::Arc;
 
 const BLOCK: u64 = 512;
-/// The most bytes of all archives of an image together.
+/// The most bytes of all archives of an image together, 2 TiB. The number of a 512-byte block has
+/// 32 bits.
 pub(super) const ARCHIVES_MAX: u64 = BLOCK << 32;
 
-/// The archives of an image. Their blocks are numbered one archive after the other.
+/// The archive files of an image. Their 512-byte blocks are numbered one archive after the other.
 #[derive(Debug, Default)]
 pub(super) struct Archives {
     all: Vec<Archive>,
@@ -28,8 +29,9 @@ struct Archive {
 }
 
 impl Archives {
-    /// Adds the file of `section`, unless it is known. Returns `false` if all archives would have
-    /// more than [`ARCHIVES_MAX`] bytes.
+    /// Adds the file of `section`, unless it was added before, and makes it the newest one for
+    /// [`Self::block_of`]. Returns `false`, and adds nothing, if all archives would have more than
+    /// [`ARCHIVES_MAX`] bytes.
     ///
     /// # Errors
     /// Fails if the host cannot tell the file's size.
@@ -51,8 +53,8 @@ impl Archives {
         Ok(true)
     }
 
-    /// Returns the number of the block at which `section` begins. Returns `None` if it begins
-    /// within a block, or is not in the file that was added last.
+    /// Returns the number of the block at which `section` begins. Returns `None` if it does not
+    /// begin at a multiple of 512 bytes, or if it is not in the newest file of [`Self::add`].
     pub(super) fn block_of(&self, section: &Section) -> Option<u32> {
         let archive = self.all.get(self.last)?;
         if !Arc::ptr_eq(&archive.file, section.file()) || !section.start().is_multiple_of(BLOCK) {
@@ -62,7 +64,8 @@ impl Archives {
         archive.first.checked_add(block)
     }
 
-    /// Returns the section of `len` bytes that begins at `block`, a number from [`Self::block_of`].
+    /// Returns the section of `len` bytes that begins at the block with the number `block`, which
+    /// [`Self::block_of`] has returned.
     pub(super) fn section(&self, block: u32, len: u64) -> Section {
         let archive = self.all.partition_point(|archive| archive.first <= block);
         // Block 0 is the first archive's. An empty file at the end of an archive may have the block
@@ -72,7 +75,7 @@ impl Archives {
         Section::within(&archive.file, from, len)
     }
 
-    /// Returns the number of bytes of memory that are reserved.
+    /// Returns the number of bytes of memory that are reserved for this list.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Archive>() * self.all.capacity()
     }

@@ -15,7 +15,7 @@ pub(crate) struct Config {
     pub(crate) user: Option<String>,
 }
 
-/// The part of an image's JSON description that is used here.
+/// The JSON description of an image, as far as it is used here.
 #[derive(Deserialize)]
 pub(super) struct Described {
     config: Option<Inner>,
@@ -32,7 +32,8 @@ struct Inner {
 }
 
 impl Config {
-    /// Takes the settings from the image's description.
+    /// Returns the settings in the image's description. The command is its entry point with its
+    /// arguments behind it. Users called `root` or `0` become `None`. Applies [`Self::checked`].
     pub(super) fn read(described: Described) -> Self {
         let inner = described.config.unwrap_or_default();
         let mut command = inner.entrypoint.unwrap_or_default();
@@ -49,8 +50,9 @@ impl Config {
         .checked()
     }
 
-    /// Removes parts that `ebb` would misunderstand: zero bytes in the command, and variables with
-    /// zero bytes or without a value, which would get the host's value.
+    /// Returns the settings without parts that `ebb` would misunderstand. Removes zero bytes from
+    /// the command. Removes variables with zero bytes or without a name, and those without `=`,
+    /// which would get the host's value.
     pub(super) fn checked(mut self) -> Self {
         self.environment.retain(|setting| {
             let name = setting.split_once('=').map(|(name, _)| name);

@@ -31,13 +31,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Makes an error that names this entry.
+    /// Returns an error with the reason `why` that names this entry.
     pub(super) fn refuse(&self, why: impl Into<String>) -> ImageError {
         refuse(&self.name, why)
     }
 }
 
-/// Makes an error that names the entry `name`.
+/// Returns an error with the reason `why` that names the entry `name`. A name of more than 256
+/// bytes is cut.
 pub(super) fn refuse(name: &[u8], why: impl Into<String>) -> ImageError {
     let mut shown = name[..name.len().min(SHOWN_MAX)].escape_ascii().to_string();
     if name.len() > SHOWN_MAX {
@@ -49,7 +50,7 @@ pub(super) fn refuse(name: &[u8], why: impl Into<String>) -> ImageError {
     }
 }
 
-/// Iterates over the entries of an archive.
+/// A parser of the entries of a tar archive, one after the other.
 #[derive(Debug)]
 pub(super) struct Entries {
     archive: Section,
@@ -68,7 +69,8 @@ struct Extended {
     sparse: bool,
 }
 
-/// Returns whether a block is the header of an entry: its checksum is right.
+/// Returns whether the 512 bytes `block` are the header of an entry, which is whether its checksum
+/// is right.
 pub(super) fn is_head(block: &[u8; 512]) -> bool {
     let header = Header::from_byte_slice(block);
     let sum = |range: &[u8]| range.iter().map(|byte| u32::from(*byte)).sum::<u32>();
@@ -77,16 +79,17 @@ pub(super) fn is_head(block: &[u8; 512]) -> bool {
 }
 
 impl Entries {
-    /// Begins with the first entry of `archive`.
+    /// Creates a parser that begins with the first entry of `archive`.
     pub(super) fn of(archive: Section) -> Self {
         Self { archive, at: 0 }
     }
 
-    /// Returns the next entry, and `None` at the end of the archive. Adds the bytes of its extended
-    /// headers to `extensions`.
+    /// Returns the next entry, and `None` at the end of the archive. Applies the extended headers
+    /// before the entry (long names, pax) to it, and adds their bytes to `extensions`.
     ///
     /// # Errors
-    /// Fails if the archive is malformed or cut off, or if `extensions` exceeds `most`.
+    /// Fails if the archive is malformed or cut off, if the entry is sparse or has too many or too
+    /// long extended headers, or if `extensions` exceeds `most` bytes.
     pub(super) fn next(
         &mut self,
         extensions: &mut u64,

@@ -17,7 +17,8 @@ pub(super) struct Facts {
     pub(super) mode: u16,
 }
 
-/// All facts, each with a number.
+/// The facts of all nodes (owner, mode and time), each with a number. Nodes with equal facts can
+/// share one number.
 #[derive(Debug)]
 pub(super) struct AllFacts {
     all: Vec<Facts>,
@@ -27,7 +28,7 @@ pub(super) struct AllFacts {
 }
 
 impl AllFacts {
-    /// Creates a store without facts.
+    /// Creates a store with one entry: the default facts, all zeros, have the number 0.
     pub(super) fn new() -> Self {
         Self {
             all: vec![Facts::default()],
@@ -36,8 +37,11 @@ impl AllFacts {
         }
     }
 
-    /// Returns the number of `facts`. Adds them with a new number if they are not among the recent
-    /// ones.
+    /// Returns the number of `facts`. Stores them under a new number if they are not found among
+    /// the recent ones, so equal facts may have several numbers.
+    ///
+    /// # Panics
+    /// If there are 2^32 numbers. The limits of an index prevent that.
     pub(super) fn number(&mut self, facts: Facts) -> u32 {
         let hash = self.hasher.hash_one(facts);
         let place = usize::try_from(hash % RECENT as u64).unwrap_or(0);
@@ -51,12 +55,15 @@ impl AllFacts {
         number
     }
 
-    /// Returns the facts with `number`, which [`Self::number`] has returned.
+    /// Returns the facts with the number `number`.
+    ///
+    /// # Panics
+    /// If [`Self::number`] has not returned this number.
     pub(super) fn get(&self, number: u32) -> Facts {
         self.all[number as usize]
     }
 
-    /// Returns the number of bytes of memory that are reserved.
+    /// Returns the number of bytes of memory that are reserved for the facts.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Facts>() * self.all.capacity() + size_of::<u32>() * self.recent.capacity()
     }

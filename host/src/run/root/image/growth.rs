@@ -6,7 +6,8 @@ const LEAST: usize = 64;
 /// A vector grows by its length divided by `PART`.
 const PART: usize = 16;
 
-/// Appends `more` to `list`, and reserves little more memory than needed.
+/// Appends `more` to `list`. If the capacity does not suffice, reserves space for `more`, for 1/16
+/// of the length or for 64 elements, whichever is the most.
 pub(super) fn push_all<T: Copy>(list: &mut Vec<T>, more: &[T]) {
     if list.capacity() - list.len() < more.len() {
         list.reserve_exact(more.len().max(list.len() / PART).max(LEAST));
@@ -14,12 +15,13 @@ pub(super) fn push_all<T: Copy>(list: &mut Vec<T>, more: &[T]) {
     list.extend_from_slice(more);
 }
 
-/// A bitmap with one bit for each node.
+/// A bitmap with one bit for each node number. It grows when a bit is set, and missing bits are
+/// clear.
 #[derive(Debug, Default)]
 pub(super) struct Bitmap(Vec<u64>);
 
 impl Bitmap {
-    /// Sets the bit of node `number`. Returns whether it was set before.
+    /// Sets the bit of node `number`. Returns `true` if it was set before.
     pub(super) fn set(&mut self, number: u32) -> bool {
         let (word, bit) = (number as usize / 64, 1 << (number % 64));
         while self.0.len() <= word {
@@ -36,12 +38,12 @@ impl Bitmap {
         word.is_some_and(|word| word & (1 << (number % 64)) != 0)
     }
 
-    /// Clears all bits.
+    /// Clears all bits. Keeps the memory.
     pub(super) fn clear(&mut self) {
         self.0.fill(0);
     }
 
-    /// Returns the number of bytes of memory that are reserved.
+    /// Returns the number of bytes of memory that are reserved for the bitmap.
     pub(super) fn bytes(&self) -> usize {
         size_of::<u64>() * self.0.capacity()
     }

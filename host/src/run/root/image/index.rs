@@ -14,21 +14,21 @@ use tar::EntryType;
 pub(super) use super::nodes::{Id, ROOT};
 pub(super) use super::walk::WalkError;
 
-/// The most entries of all layers together.
+/// The most entries of all layers of an image together.
 pub(super) const ENTRIES_MAX: u32 = 1 << 21;
-/// The most bytes of memory for an image's index, together with the index of the archive that holds
-/// the layers.
+/// The most bytes of memory for an image's index. The index of the outer archive, which holds the
+/// layers, counts too.
 pub(super) const INDEX_MAX: usize = 64 << 20;
 /// The most directories above a node.
 const DEPTH_MAX: u16 = 256;
 const TARGET_MAX: usize = 4095;
-/// The most steps to resolve the paths of all entries of an image. Each node that a whiteout looks
-/// at is a step, too.
+/// The most steps to resolve the paths of all entries of an image together. A component of a path
+/// is a step, and each node that a whiteout looks at is one, too.
 pub(super) const STEPS_MAX: u64 = 1 << 27;
 /// The most bytes of extended headers (long names, pax headers) of all entries of an image.
 pub(super) const EXTENSIONS_MAX: u64 = 512 << 20;
 
-/// The kind and the content of a node.
+/// The kind of a node with its content: a file's bytes or a link's target.
 #[derive(Clone, Debug)]
 pub(super) enum Body<'a> {
     Folder,
@@ -38,7 +38,7 @@ pub(super) enum Body<'a> {
     Fifo,
 }
 
-/// A file, directory, symbolic link or FIFO of an image.
+/// A file, directory, symbolic link or FIFO of an image, with its owner, mode and time.
 #[derive(Clone, Debug)]
 pub(super) struct Node<'a> {
     pub(super) mode: u32,
@@ -49,7 +49,7 @@ pub(super) struct Node<'a> {
     pub(super) body: Body<'a>,
 }
 
-/// The index of an image.
+/// The index of an image: a tree of nodes that results from the entries of its layers.
 #[derive(Debug)]
 pub(super) struct Index {
     nodes: Nodes,
@@ -62,7 +62,7 @@ pub(super) struct Index {
     beside: usize,
 }
 
-/// How names that begin with `.wh.` are understood.
+/// How names of entries that begin with `.wh.` are understood.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whiteouts {
     /// As whiteouts: `.wh.NAME` removes NAME of lower layers.
@@ -108,7 +108,8 @@ impl Index {
         }
     }
 
-    /// Creates an empty index that counts the memory of this one as its own.
+    /// Creates an index with only the root directory. The memory that this one takes now counts for
+    /// the limit of the new one.
     pub(super) fn beside(&self) -> Self {
         Self {
             beside: self.nodes.bytes(),
@@ -116,37 +117,37 @@ impl Index {
         }
     }
 
-    /// Returns the steps of all path walks so far.
+    /// Returns the number of steps of all path walks so far.
     #[cfg(test)]
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Returns the number of bytes of memory that are reserved.
+    /// Returns the number of bytes of memory that are reserved for the nodes.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.nodes.bytes()
     }
 
-    /// Sets the bytes that count for another index.
+    /// Sets the number of bytes that count for the index of the outer archive.
     #[cfg(test)]
     pub(super) fn take_beside(&mut self, bytes: usize) {
         self.beside = bytes;
     }
 
-    /// Returns whether `bytes` count for another index.
+    /// Returns whether exactly `bytes` bytes count for the index of the outer archive.
     #[cfg(test)]
     pub(super) fn is_beside(&self, bytes: usize) -> bool {
         self.beside == bytes
     }
 
-    /// Sets the steps and the bytes of extended headers that count as used.
+    /// Sets the number of steps and the bytes of extended headers that count as used.
     #[cfg(test)]
     pub(super) fn begin_with(&mut self, steps: u64, extensions: u64) {
         (self.steps, self.extensions) = (steps, extensions);
     }
 
-    /// Returns the node `id`.
+    /// Returns mode, owner, time and content of node `id`.
     pub(super) fn node(&self, id: Id) -> Node<'_> {
         let Facts {
             seconds,
@@ -170,13 +171,14 @@ impl Index {
         }
     }
 
-    /// Returns the number of entries in a directory. [`Self::finish`] must have been called.
+    /// Returns the number of entries in the directory `folder`. [`Self::finish`] must have been
+    /// called.
     pub(super) fn count(&self, folder: Id) -> u32 {
         self.nodes.count(folder)
     }
 
-    /// Returns the entries of a directory in order of their names, from position `from` on:
-    /// position, name and node. [`Self::finish`] must have been called.
+    /// Returns the entries of the directory `folder` in order of their names, from the index `from`
+    /// on. Each has its index, its name and its node. [`Self::finish`] must have been called.
     pub(super) fn children(&self, folder: Id, from: u32) -> impl Iterator<Item = (u32, &[u8], Id)> {
         (from..self.count(folder)).filter_map(move |place| {
             let (name, id) = self.nodes.nth(folder, place)?;
@@ -184,16 +186,17 @@ impl Index {
         })
     }
 
-    /// Sorts the entries of all directories. No layer may be added after that.
+    /// Sorts the entries of all directories. Call this once, after the last [`Self::add_layer`].
     pub(super) fn finish(&mut self) {
         self.nodes.sort();
     }
 
-    /// Returns the node at `path`. Symbolic links are followed within the image, and one at the end
-    /// of `path` only if `follow`.
+    /// Returns the node at `path`, which starts at the image's root with or without a slash.
+    /// Symbolic links are followed within the image, and one at the end of `path` only if `follow`.
     ///
     /// # Errors
-    /// Fails with the reason why the path leads nowhere.
+    /// Fails with the reason: a component does not exist or is no directory, there are too many
+    /// links or steps, or a name is too long.
     pub(super) fn find(&self, path: &[u8], follow: bool) -> Result<Id, WalkError> {
         self.walk(&mut PathWalk::of(path), follow)
     }
@@ -249,10 +252,12 @@ impl Index {
         Ok(())
     }
 
-    /// Adds a layer on top of the layers so far.
+    /// Adds the entries of the tar archive `archive` as a layer above all others. `whiteouts` says
+    /// whether names with `.wh.` remove files of lower layers. Device files are left out.
     ///
     /// # Errors
-    /// Fails if the archive cannot be parsed, or if a limit of the image is exceeded.
+    /// Fails if the archive is malformed, has an entry that is not supported or leads to no path,
+    /// or if a limit of the image is exceeded. The index may then have a part of the entries.
     pub(super) fn add_layer(
         &mut self,
         archive: Section,

@@ -47,11 +47,14 @@ struct Manifest {
     layers: Option<Vec<Descriptor>>,
 }
 
-/// Makes the index of an image, or of an archive that is a plain file system. `what` is the
-/// archive's name for messages. Decompressed bytes go to a file of `service`.
+/// Makes the index of the image in `archive`, and returns it with the image's program and settings.
+/// An archive that is neither of `docker save` nor an OCI layout is taken for a plain file system,
+/// with empty settings. `what` is the archive's name for messages. Decompressed bytes go to a file
+/// of `service`.
 ///
 /// # Errors
-/// Fails if the archive is no tar archive, has no image for linux/amd64, or exceeds a limit.
+/// Fails if the archive is no tar archive, if it has more or less than one image for linux/amd64,
+/// if a part is missing or malformed, or if a limit is exceeded.
 pub(super) fn read(
     archive: Section,
     what: &str,

@@ -5,37 +5,46 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Request to open an image. It has the archive's descriptor and its name.
+/// Message to the confined reader of the image: open an image. It has the archive's descriptor and
+/// its name.
 pub(super) const OPEN: u8 = 1;
-/// Asks whether a path exists.
+/// Question to the confined reader of the image: whether the path in the message exists.
 pub(super) const HAS: u8 = 2;
-/// Asks whether a path is a program.
+/// Question to the confined reader of the image: whether the path in the message is an executable
+/// regular file.
 pub(super) const PROGRAM: u8 = 3;
-/// Asks for the bytes of a small file.
+/// Question to the confined reader of the image: the bytes of the file at the path in the message,
+/// at most 16 MiB.
 pub(super) const CONTENT: u8 = 4;
-/// Asks for the target of a symbolic link.
+/// Question to the confined reader of the image: the target of the symbolic link at the path in the
+/// message.
 pub(super) const LINK: u8 = 5;
-/// Has the descriptor of the guest's memory. It gets no answer.
+/// Message to the confined reader of the image with the descriptor of the guest's memory. It gets
+/// no answer.
 pub(super) const MEMORY: u8 = 6;
-/// A question of the guest, behind the offsets of its frames in that memory ([`FrameOffsets`]).
+/// Question of the guest, passed on to the confined reader of the image. The message has the
+/// offsets of its frames in the guest's memory ([`FrameOffsets`]), then the question's bytes.
 pub(super) const QUESTION: u8 = 7;
 
-/// The reader wants an empty file. The answer has its descriptor, or only the reason why there is
-/// none.
+/// Request of the confined reader of the image for an empty file. The answer has the same kind,
+/// with the file's descriptor, or only with the reason as text if there is none.
 pub(super) const SCRATCH: u8 = 20;
-/// The progress of decompression ([`Unpacked`]). It gets no answer.
+/// Message of the confined reader of the image about the progress of decompression ([`Unpacked`]).
+/// It gets no answer.
 pub(super) const PROGRESS: u8 = 21;
-/// The image is open. The message has its program and settings as JSON.
+/// Message of the confined reader of the image: the image is open. It has the image's program and
+/// settings as JSON.
 pub(super) const OPENED: u8 = 22;
-/// The image cannot be opened. The message has the reason as text.
+/// Message of the confined reader of the image: the image cannot be opened. It has the reason as
+/// text.
 pub(super) const FAILED: u8 = 23;
 
-/// The answer to a question: yes, or the bytes asked for.
+/// Answer of the confined reader of the image: yes, or the bytes asked for.
 pub(super) const YES: u8 = 30;
-/// The answer to a question: no, or there are no such bytes.
+/// Answer of the confined reader of the image: no, or there are no such bytes.
 pub(super) const NO: u8 = 31;
 
-/// The progress of decompression.
+/// The progress of decompression, as the confined reader of an image sends it to `ebb`.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Unpacked {
     /// The name of the layer or archive.
@@ -44,12 +53,13 @@ pub(super) struct Unpacked {
     pub(super) done: u64,
 }
 
-/// The frames of a question by guest-physical address, each with its offset in the guest's memory.
+/// The frames of a guest's question by guest-physical address, each with its byte offset in the
+/// guest's memory.
 pub(super) struct FrameOffsets(Vec<(u64, u64)>);
 
 impl FrameOffsets {
-    /// Finds the offsets of `frames` by `frame_offset`. Returns `None` if one is outside of the
-    /// guest's memory.
+    /// Finds the offset of each of `frames` by `frame_offset`. Returns `None` if that returns
+    /// `None` for one of them, because it is outside of the guest's memory.
     pub(super) fn of(
         frames: impl Iterator<Item = u64>,
         frame_offset: &dyn Fn(u64) -> Option<u64>,
@@ -58,7 +68,7 @@ impl FrameOffsets {
         offsets.collect::<Option<_>>().map(Self)
     }
 
-    /// Encodes the frames, and `question` behind them.
+    /// Encodes the frames and their offsets, and the bytes `question` behind them.
     pub(super) fn write(&self, question: &[u8]) -> Vec<u8> {
         let count = u16::try_from(self.0.len()).unwrap_or(0);
         let mut bytes = count.to_le_bytes().to_vec();
@@ -70,8 +80,8 @@ impl FrameOffsets {
         bytes
     }
 
-    /// Decodes a message. Returns the frames and the question, and `None` if the message is cut
-    /// off.
+    /// Decodes a message of [`Self::write`]. Returns the frames, and the bytes of the question
+    /// behind them. Returns `None` if the message ends before the last frame.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (count, mut rest) = bytes.split_first_chunk()?;
         let mut offsets = Vec::new();
@@ -84,7 +94,8 @@ impl FrameOffsets {
         Some((Self(offsets), rest))
     }
 
-    /// Returns the offset of `frame`. Returns `None` if the question does not have it.
+    /// Returns the byte offset in the guest's memory of the frame with the guest-physical address
+    /// `frame`. Returns `None` if the question does not have that frame.
     pub(super) fn get(&self, frame: u64) -> Option<u64> {
         let found = self.0.iter().find(|(known, _)| *known == frame);
         found.map(|(_, offset)| *offset)

@@ -18,12 +18,13 @@ use super::section::Section;
 use super::table::{NUMBERS_MAX, Table};
 use std::io;
 
-/// The number of a node.
+/// The number of a node in an image's index. Numbers are never used again.
 pub(super) type Id = u32;
-/// The root directory. No directory contains it, so in lists it means "none".
+/// The number of the root directory. No directory contains it as an entry, so it ends lists of
+/// entries.
 pub(super) const ROOT: Id = 0;
 
-/// The kind of a node.
+/// The kind of a node: regular file, directory, symbolic link or FIFO.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
@@ -58,7 +59,7 @@ struct Raw {
     word: u32,
 }
 
-/// The content of a node that is about to be added.
+/// The kind and the content of a node that is not added yet. [`Nodes::enter`] adds it.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct New {
     kind: Kind,
@@ -67,9 +68,9 @@ pub(super) struct New {
 }
 
 impl New {
-    /// A directory without entries.
+    /// A new directory without entries.
     pub(super) const FOLDER: Self = Self::empty(Kind::Folder);
-    /// A FIFO.
+    /// A new FIFO.
     pub(super) const FIFO: Self = Self::empty(Kind::Fifo);
 
     const fn empty(kind: Kind) -> Self {
@@ -81,7 +82,7 @@ impl New {
     }
 }
 
-/// All nodes of an image.
+/// All nodes of an image, stored in little memory.
 #[derive(Debug)]
 pub(super) struct Nodes {
     raw: Vec<Raw>,
@@ -101,7 +102,8 @@ pub(super) struct Nodes {
     pruned: Bitmap,
 }
 
-/// The facts of a directory that no entry describes.
+/// Owner, mode and time of a directory that no entry of the archive describes: root, `0o755`, and
+/// time 0.
 pub(super) const IMPLIED: Facts = Facts {
     seconds: 0,
     nanos: 0,
@@ -111,7 +113,7 @@ pub(super) const IMPLIED: Facts = Facts {
 };
 
 impl Nodes {
-    /// Creates the root directory only.
+    /// Creates the store with only the root directory, which has the facts [`IMPLIED`].
     pub(super) fn new() -> Self {
         let mut nodes = Self {
             raw: Vec::new(),
@@ -137,11 +139,12 @@ impl Nodes {
         nodes
     }
 
-    /// Begins a layer above the layers so far, whose files are in `archive`. Returns `false` if the
-    /// archives of the image are too large.
+    /// Begins a new layer above all others. The contents of its files are in `archive`. Returns
+    /// `false` if the archives of the image together exceed their limit, and adds nothing to them
+    /// then.
     ///
     /// # Errors
-    /// Fails if the host cannot tell the size of `archive`.
+    /// Fails if the host cannot tell the size of the file of `archive`.
     pub(super) fn begin_layer(&mut self, archive: &Section) -> io::Result<bool> {
         self.own.clear();
         self.pruned.clear();
@@ -160,7 +163,7 @@ impl Nodes {
         self.raw(id).word & REMOVED != 0
     }
 
-    /// Returns the kind of node `id`.
+    /// Returns the kind of node `id`, also of a removed one.
     pub(super) fn kind(&self, id: Id) -> Kind {
         match self.raw(id).word >> KIND_SHIFT & 3 {
             0 => Kind::File,
@@ -170,7 +173,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the directory that contains `id`. The root contains itself.
+    /// Returns the directory that contains node `id`. The root contains itself.
     pub(super) fn parent(&self, id: Id) -> Id {
         self.raw(id).parent
     }
@@ -180,7 +183,8 @@ impl Nodes {
         self.facts.get(self.raw(id).word & FACTS)
     }
 
-    /// Returns the bytes of the file `id`. The node must be a file.
+    /// Returns the range of bytes of an archive that is the content of the file `id`. The node must
+    /// be a file.
     pub(super) fn content(&self, id: Id) -> Section {
         let Raw { first, second, .. } = *self.raw(id);
         let len = match second & LARGE {
@@ -190,19 +194,21 @@ impl Nodes {
         self.archives.section(first, len)
     }
 
-    /// Returns the target of the link `id`, and its offset in all targets. The node must be a link.
+    /// Returns the byte offset of the target of the symbolic link `id` in [`Self::targets`], and
+    /// the target. The node must be a symbolic link.
     pub(super) fn target(&self, id: Id) -> (usize, &[u8]) {
         let Raw { first, second, .. } = *self.raw(id);
         let from = first as usize;
         (from, &self.targets[from..from + second as usize])
     }
 
-    /// Returns the targets of all links, one behind the other.
+    /// Returns the targets of all symbolic links in one vector, one behind the other.
     pub(super) fn targets(&self) -> &[u8] {
         &self.targets
     }
 
-    /// Returns the node called `name` in `folder`. Returns `None` if there is none.
+    /// Returns the node called `name` in the directory `folder`. Returns `None` if there is none,
+    /// or if it was removed.
     pub(super) fn child(&self, folder: Id, name: &[u8]) -> Option<Id> {
         self.table.find(folder, name, |id| {
             let raw = self.raw(id);
@@ -210,13 +216,14 @@ impl Nodes {
         })
     }
 
-    /// Returns whether no node can be added, because all numbers are in use.
+    /// Returns whether no node can be added, because all 2^22 numbers are in use. Numbers of
+    /// removed nodes count too.
     pub(super) fn is_full(&self) -> bool {
         self.raw.len() >= NUMBERS_MAX
     }
 
-    /// Prepares a file with this content. Returns `None` if `content` does not begin with a block
-    /// of the newest layer's archive.
+    /// Prepares a regular file whose bytes are `content`, for [`Self::enter`]. Returns `None` if
+    /// `content` does not begin with a 512-byte block of the newest layer's archive.
     pub(super) fn new_file(&mut self, content: &Section) -> Option<New> {
         let second = match u32::try_from(content.len()) {
             Ok(len) if len & LARGE == 0 => len,
@@ -233,7 +240,11 @@ impl Nodes {
         })
     }
 
-    /// Prepares a symbolic link. `target` must not be longer than a path.
+    /// Prepares a symbolic link to `target` for [`Self::enter`], and stores the target. `target`
+    /// must not be longer than a path.
+    ///
+    /// # Panics
+    /// If all targets together have 4 GiB or more.
     pub(super) fn new_link(&mut self, target: &[u8]) -> New {
         let number = |count: usize| u32::try_from(count).expect("an index has a bounded size");
         let first = number(self.targets.len());
@@ -245,7 +256,8 @@ impl Nodes {
         }
     }
 
-    /// Prepares a hard link to node `id`, which must not be a directory.
+    /// Prepares a hard link to node `id` for [`Self::enter`], which shares its kind and content.
+    /// The node must not be a directory.
     pub(super) fn like(&self, id: Id) -> New {
         let Raw { first, second, .. } = *self.raw(id);
         New {
@@ -255,10 +267,13 @@ impl Nodes {
         }
     }
 
-    /// Adds a node called `name` to the directory `parent`, and removes the node that had this
-    /// name. Returns the new number.
+    /// Adds the node `new` called `name` to the directory `parent`, and removes the node that had
+    /// this name. Returns the number of the new node, which belongs to the newest layer.
     ///
-    /// `name` must have at most 255 bytes, and [`Self::is_full`] must be `false`.
+    /// [`Self::is_full`] must be `false`.
+    ///
+    /// # Panics
+    /// If `name` has more than 255 bytes.
     pub(super) fn enter(&mut self, parent: Id, name: &[u8], new: New, facts: Facts) -> Id {
         if let Some(there) = self.child(parent, name) {
             self.remove(there);
@@ -293,7 +308,7 @@ impl Nodes {
         }
     }
 
-    /// Replaces the facts of node `id`, and notes that the newest layer has it.
+    /// Replaces owner, mode and time of node `id`, and marks it as part of the newest layer.
     pub(super) fn set_facts(&mut self, id: Id, facts: Facts) {
         let number = self.facts.number(facts);
         let raw = self.raw_mut(id);
@@ -301,14 +316,16 @@ impl Nodes {
         self.own.set(id);
     }
 
-    /// Removes node `id`. Nodes in its subtree cannot be found any more either.
+    /// Marks node `id`, which must not be removed yet, as removed. Paths then do not lead to it or
+    /// its subtree any more. Memory is not freed.
     pub(super) fn remove(&mut self, id: Id) {
         self.raw_mut(id).word |= REMOVED;
         self.live -= 1;
     }
 
-    /// Removes from `id` and its subtree all nodes of lower layers. Returns `true` if something of
-    /// the newest layer is left. Adds the number of nodes looked at to `looked_at`.
+    /// Removes from the subtree of `id` all nodes that the newest layer does not have. Node `id`
+    /// itself is not removed. Returns `true` if it or a node in its subtree belongs to the newest
+    /// layer, so that the caller must keep `id`. Adds the number of nodes looked at to `looked_at`.
     ///
     /// The recursion is as deep as the directories. A directory is searched only once for each
     /// layer, since later nodes in it belong to that layer.
@@ -350,7 +367,7 @@ impl Nodes {
         own || last != ROOT
     }
 
-    /// Sorts the entries of all directories by name. No node may be added after that.
+    /// Sorts the entries of all directories by name. No node may be added or removed after that.
     pub(super) fn sort(&mut self) {
         // The table is freed first, so that list and table do not take memory at the same time.
         self.table.clear_for(0);
@@ -384,20 +401,21 @@ impl Nodes {
         self.fill_table();
     }
 
-    /// Returns the number of entries in `folder`. [`Self::sort`] must have been called.
+    /// Returns the number of entries in the directory `folder`. [`Self::sort`] must have been
+    /// called.
     pub(super) fn count(&self, folder: Id) -> u32 {
         self.raw(folder).second
     }
 
-    /// Returns the name and the node at position `place` of `folder`. Returns `None` behind the
-    /// last one. [`Self::sort`] must have been called.
+    /// Returns the name and the number of the entry at the index `place` of the directory `folder`,
+    /// in order of names. Returns `None` behind the last one. [`Self::sort`] must have been called.
     pub(super) fn nth(&self, folder: Id, place: u32) -> Option<(&[u8], Id)> {
         let Raw { first, second, .. } = *self.raw(folder);
         let id = (place < second).then(|| self.raw(first + place).next)?;
         Some((self.names.get(id), id))
     }
 
-    /// Returns the number of bytes of memory that are reserved.
+    /// Returns the number of bytes of memory that are reserved for all nodes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Raw>() * self.raw.capacity()
             + self.names.bytes()

@@ -15,8 +15,9 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Runs in the confined process: opens the image of the first message, and answers questions until
-/// `socket` closes.
+/// Runs in the confined process. Opens the image of the first message on `socket`, and answers
+/// questions until `socket` closes or a malformed message comes. If the image cannot be opened,
+/// sends the reason and returns.
 pub(super) fn serve(socket: &UnixStream) {
     // After an error of the socket the process ends.
     let _ = answer_all(socket);

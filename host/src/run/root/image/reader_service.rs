@@ -5,14 +5,17 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// Gives the reader a file for decompressed bytes, and receives its progress.
+/// The requests of the reader of an image to `ebb`: a file for decompressed bytes, and progress on
+/// the terminal. The reader is a confined process.
 pub(super) trait ReaderService {
-    /// Returns a file without a name. All decompressed bytes are appended to this one file.
+    /// Returns a writable file without a name, which is made at the first call. Later calls return
+    /// the same file, to which all decompressed bytes are appended.
     ///
     /// # Errors
-    /// Fails if the host cannot make a file.
+    /// Fails if `ebb` cannot make the file, or cannot be reached.
     fn scratch(&mut self) -> io::Result<Arc<File>>;
 
-    /// Receives the progress: `done` bytes of `what` are decompressed.
+    /// Reports that `done` bytes of the layer or archive `what` are decompressed so far. Errors are
+    /// ignored.
     fn progress(&mut self, what: &str, done: u64);
 }

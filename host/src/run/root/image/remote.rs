@@ -29,7 +29,7 @@ const MESSAGES_BYTES_MAX: usize = 64 << 20;
 /// GiB.
 const OPENING_MAX: Duration = Duration::from_secs(4 * 3600);
 
-/// Why an image cannot be used.
+/// Why an image of `--root` cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RemoteError {
     #[error(transparent)]
@@ -40,7 +40,8 @@ pub(crate) enum RemoteError {
     Ended(io::Error),
 }
 
-/// An image that a confined process reads.
+/// An image whose archive a confined process (the reader) reads. That process ends when this is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct RemoteImage {
     /// The reader takes one question at a time. `None` after a failure, since a later answer could
@@ -51,11 +52,15 @@ pub(crate) struct RemoteImage {
 }
 
 impl RemoteImage {
-    /// Starts a process that opens the archive `file`, which the user has named `path`. Shows the
-    /// progress on the terminal unless `quiet`.
+    /// Starts the confined process that reads the image (the reader) and has it open the archive
+    /// `file`, which the user has named `path`. Blocks until the image is open. Shows progress on
+    /// the terminal unless `quiet`.
     ///
     /// # Errors
-    /// Fails if the archive is no root, or if the process cannot be started or ends.
+    /// Fails with [`RemoteError::Open`] if the reader cannot be started, with
+    /// [`RemoteError::Image`] if the archive cannot be a root, and with [`RemoteError::Ended`] if
+    /// the reader ends, or is given up because it takes more than 4 hours or does not follow the
+    /// protocol.
     pub(crate) fn open(file: &File, path: &Path, quiet: bool) -> Result<Self, RemoteError> {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy();
@@ -118,34 +123,41 @@ impl RemoteImage {
         ))))
     }
 
-    /// Returns the image's program and its settings.
+    /// Returns the image's program with its arguments, environment, working directory and user.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns whether `path` exists. Returns `false` if the reader has failed.
+    /// Asks the confined process that reads the image whether `path` exists in the image. Symbolic
+    /// links are followed. Returns `false` also if that process has failed. If it fails now, it is
+    /// ended.
     pub(crate) fn has(&self, path: &[u8]) -> bool {
         self.ask(HAS, path).is_some()
     }
 
-    /// Returns whether `path` is a program. Returns `false` if the reader has failed.
+    /// Asks the confined process that reads the image whether `path` is a regular file of the image
+    /// that may be executed. Symbolic links are followed. Returns `false` also if that process has
+    /// failed. If it fails now, it is ended.
     pub(crate) fn has_program(&self, path: &[u8]) -> bool {
         self.ask(PROGRAM, path).is_some()
     }
 
-    /// Returns the bytes of the file at `path`. Returns `None` if there is none, if it has more
-    /// than 16 MiB, or if the reader has failed.
+    /// Asks the confined process that reads the image for the bytes of the regular file at `path`.
+    /// Symbolic links are followed. Returns `None` if there is no such file, if it has more than 16
+    /// MiB or cannot be read, or if that process has failed. If it fails now, it is ended.
     pub(crate) fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.ask(CONTENT, path)
     }
 
-    /// Returns the target of the symbolic link at `path`. Returns `None` if there is no link, or if
-    /// the reader has failed.
+    /// Asks the confined process that reads the image for the target of the symbolic link at
+    /// `path`. Returns `None` if there is no such link, or if that process has failed. If it fails
+    /// now, it is ended.
     pub(crate) fn link_at(&self, path: &[u8]) -> Option<Vec<u8>> {
         self.ask(LINK, path)
     }
 
-    /// Returns the process number of the reader.
+    /// Returns the process number of the confined process that reads the image, also after it has
+    /// ended.
     pub(crate) fn reader(&self) -> i32 {
         self.pid
     }
@@ -217,10 +229,11 @@ enum ReplyError {
     Reader(io::Error),
 }
 
-/// Prints a message to the user.
+/// A function that prints a message to the user. It can be called once.
 pub(in crate::run) type Tell = Box<dyn FnOnce(&str) + Send>;
 
-/// Answers one guest's questions about an image.
+/// Passes one guest's questions about an image to the confined process that reads it, and returns
+/// its answers.
 pub(in crate::run::root) struct ImageAnswers {
     image: Arc<RemoteImage>,
     /// Whether the reader has the guest's memory.
@@ -230,7 +243,8 @@ pub(in crate::run::root) struct ImageAnswers {
 }
 
 impl ImageAnswers {
-    /// Creates the object for one guest. `tell` is called once, if the reader ends.
+    /// Creates the object that answers one guest's questions about `image`. `tell` is called with a
+    /// message at the first question that gets no answer because the reader has failed.
     pub(in crate::run::root) fn new(image: &Arc<RemoteImage>, tell: Tell) -> Self {
         Self {
             image: Arc::clone(image),

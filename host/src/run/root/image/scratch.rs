@@ -12,15 +12,17 @@ use std::time::{Duration, Instant};
 /// Progress is shown only for work that takes longer.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Returns the directory for large temporary files: `TMPDIR`, or else `/var/tmp`.
+/// Returns the directory for large temporary files: the value of `TMPDIR`, or `/var/tmp` if that is
+/// not set.
 pub(super) fn folder() -> PathBuf {
     std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
-/// Makes a file without a name in `folder`.
+/// Creates a file without a name in the directory `folder`, for reading and writing by this user.
+/// If the file system has no such files, creates one with a name and removes that name.
 ///
 /// # Errors
-/// Fails if the host cannot make a file there.
+/// Fails if the host cannot create a file there.
 pub(super) fn nameless(folder: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     match rustix::fs::openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR) {
@@ -34,14 +36,15 @@ pub(super) fn nameless(folder: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Shows the progress of long work on the terminal, and wipes it when dropped.
+/// Shows the progress of long decompression as a line on stderr. Dropping it wipes the line.
 pub(super) struct Progress {
     next: Option<Instant>,
     shown: bool,
 }
 
 impl Progress {
-    /// Begins to measure time. Nothing is ever shown if `quiet`, or if stderr is no terminal.
+    /// Creates a display of progress, and begins to measure time. Nothing is shown in the first
+    /// second, and never if `quiet` or if stderr is no terminal.
     pub(super) fn new(quiet: bool) -> Self {
         let speaks = !quiet && stderr::is_terminal();
         Self {
@@ -50,8 +53,8 @@ impl Progress {
         }
     }
 
-    /// Shows that `done` bytes of `what` are decompressed, unless something was shown shortly
-    /// before.
+    /// Shows that `done` bytes of the layer or archive `what` are decompressed. Does nothing within
+    /// 200 ms of the last line.
     pub(super) fn show(&mut self, what: &str, done: u64) {
         let now = Instant::now();
         if self.next.is_some_and(|next| now >= next) {

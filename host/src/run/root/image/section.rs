@@ -5,7 +5,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// A range of bytes of a file whose content does not change.
+/// A range of bytes of an open file whose content does not change, such as an archive or a file in
+/// it.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     /// The file that has the bytes.
@@ -15,7 +16,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Returns the section of the whole file.
+    /// Returns the section of all bytes of `file`, by its present size.
     ///
     /// # Errors
     /// Fails if the host cannot tell the file's size.
@@ -28,29 +29,30 @@ impl Section {
         })
     }
 
-    /// Returns the section of `len` bytes at the offset `from`. The file must have these bytes.
+    /// Returns the section of `len` bytes of `file` from its byte offset `from` on. The caller
+    /// guarantees that the file has these bytes. A section beyond the file's end reads fewer.
     pub(super) fn within(file: &Arc<File>, from: u64, len: u64) -> Self {
         let file = Arc::clone(file);
         Self { file, from, len }
     }
 
-    /// Returns the file that has the bytes.
+    /// Returns the file whose bytes the section covers.
     pub(super) fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    /// Returns the offset in the file at which the section begins.
+    /// Returns the byte offset in the file at which the section begins.
     pub(super) fn start(&self) -> u64 {
         self.from
     }
 
-    /// Returns the number of bytes.
+    /// Returns the length of the section in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Returns the section of `len` bytes at the offset `from` of this one. Returns `None` if this
-    /// one ends before.
+    /// Returns the section of `len` bytes from the byte offset `from` of this section on. Returns
+    /// `None` if this section has fewer bytes.
     pub(super) fn piece(&self, from: u64, len: u64) -> Option<Self> {
         let end = from.checked_add(len)?;
         (end <= self.len).then(|| Self {
@@ -60,8 +62,8 @@ impl Section {
         })
     }
 
-    /// Reads bytes into `to` from the offset `at` of the section. Returns their number, which is
-    /// smaller than asked for only at the section's end.
+    /// Reads bytes into `to` from the byte offset `at` of the section on. Returns their number. It
+    /// is smaller than `to` only at the end of the section or of its file.
     ///
     /// # Errors
     /// Fails if the host cannot read the file.
@@ -84,7 +86,8 @@ impl Section {
         Ok(done)
     }
 
-    /// Returns a [`Read`] of the section's bytes from the first one on.
+    /// Returns a [`Read`] that reads the section's bytes once, from the first one on. It has its
+    /// own position.
     pub(super) fn reader(&self) -> Reader {
         Reader {
             section: self.clone(),
@@ -93,7 +96,7 @@ impl Section {
     }
 }
 
-/// Reads a section once, from its beginning to its end.
+/// A [`Read`] of a section's bytes, from its beginning to its end.
 #[derive(Debug)]
 pub(super) struct Reader {
     section: Section,

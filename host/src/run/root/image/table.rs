@@ -4,14 +4,15 @@ use std::hash::{BuildHasher, RandomState};
 
 /// Bits of a slot that hold a node's number. The other bits hold a part of the hash.
 const NUMBER_BITS: u32 = 22;
-/// The number of different node numbers.
+/// The number of different node numbers that a [`Table`] can store, 0 included.
 pub(super) const NUMBERS_MAX: usize = 1 << NUMBER_BITS;
 const NUMBERS: u32 = (1 << NUMBER_BITS) - 1;
 /// The least number of slots.
 const SLOTS_MIN: usize = 64;
 
-/// A hash table with open addressing. It does not store the keys. The hash has a random key, so an
-/// image cannot choose names that collide.
+/// A hash table from a directory's number and a name to a node number. It uses open addressing and
+/// does not store the keys. The hash has a random key, so an image cannot choose names that
+/// collide.
 #[derive(Debug)]
 pub(super) struct Table {
     /// The number of a node and some bits of its hash. 0 for a free slot.
@@ -21,7 +22,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Creates an empty table.
+    /// Creates an empty table with 64 slots.
     pub(super) fn new() -> Self {
         Self {
             slots: vec![0; SLOTS_MIN],
@@ -46,8 +47,9 @@ impl Table {
         }
     }
 
-    /// Returns the first number with this key's hash for which `is` returns `true`. Returns `None`
-    /// if there is none.
+    /// Returns the number stored for the name `name` in the directory `folder`. Several keys may
+    /// share hash bits, so the caller's `is` decides whether a number is the right one. Returns
+    /// `None` if `is` accepts none.
     pub(super) fn find(&self, folder: u32, name: &[u8], is: impl Fn(u32) -> bool) -> Option<u32> {
         let (mut at, tag) = self.place(folder, name);
         // Ends, because some slots are always free.
@@ -61,13 +63,14 @@ impl Table {
         None
     }
 
-    /// Returns whether seven eighths of the slots are used, so that [`Self::clear_for`] must come
+    /// Returns whether seven eighths of the slots are used. [`Self::clear_for`] must then come
     /// before an insertion.
     pub(super) fn is_full(&self) -> bool {
         self.used >= self.slots.len() / 8 * 7
     }
 
-    /// Removes all numbers and resizes the table, so that `count` of them and some more fit.
+    /// Removes all numbers, and resizes the table so that `count` numbers and some more fit. The
+    /// caller inserts the numbers again.
     pub(super) fn clear_for(&mut self, count: usize) {
         let slots = (count + count / 3).max(SLOTS_MIN);
         // The old slots are freed first, since two tables at a time would take too much memory.
@@ -78,8 +81,8 @@ impl Table {
         self.used = 0;
     }
 
-    /// Adds `number`, which must not be 0. The table must not be full, and the key must not be in
-    /// use.
+    /// Adds `number` for the name `name` in the directory `folder`. `number` must not be 0, the
+    /// table must not be full, and the key must not be in use.
     pub(super) fn insert(&mut self, folder: u32, name: &[u8], number: u32) {
         let (mut at, tag) = self.place(folder, name);
         while self.slots[at] != 0 {
@@ -89,7 +92,7 @@ impl Table {
         self.used += 1;
     }
 
-    /// Returns the number of bytes of memory that are reserved.
+    /// Returns the number of bytes of memory that are reserved for the slots.
     pub(super) fn bytes(&self) -> usize {
         size_of::<u32>() * self.slots.capacity()
     }

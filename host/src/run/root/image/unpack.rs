@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::io::{self, Read, Seek, Write};
 use std::rc::Rc;
 
-/// The most decompressed bytes of one image.
+/// The most decompressed bytes of one image, all layers together.
 pub(super) const UNPACKED_MAX: u64 = 64 << 30;
 /// Number of bytes between two progress messages.
 const TOLD_EVERY: u64 = 16 << 20;
@@ -52,11 +52,13 @@ fn coding_of(section: &Section) -> Result<Option<Coding>, ImageError> {
     Ok(Coding::of_first(first))
 }
 
-/// Returns `section` itself if it is not compressed, and otherwise a section with its decompressed
-/// bytes. Their number is subtracted from `budget`. `what` is the name for messages.
+/// Decompresses `section` by gzip, zstd or xz. Appends the bytes to the file of `service` and
+/// returns their section. Returns `section` itself if it is not compressed. Subtracts the number of
+/// decompressed bytes from `budget`, and reports progress. `what` is the name for messages.
 ///
 /// # Errors
-/// Fails if the bytes cannot be decompressed, exceed `budget`, or do not fit on the host's disk.
+/// Fails for bzip2, if the bytes cannot be decompressed or exceed `budget`, or if the file cannot
+/// be made or written, for example because the host's disk is full.
 pub(super) fn unpack(
     section: Section,
     what: &str,

@@ -5,7 +5,7 @@ use super::nodes::{Id, ROOT};
 
 /// The most symbolic links that one walk follows.
 const LINKS_MAX: usize = 40;
-/// The most bytes of a name.
+/// The most bytes of one component of a path.
 pub(super) const NAME_MAX: usize = 255;
 /// The most steps of one walk, targets of links included.
 ///
@@ -14,7 +14,7 @@ pub(super) const NAME_MAX: usize = 255;
 pub(super) const WALK_STEPS_MAX: u32 = 1024;
 const STEP_BYTES: usize = 32;
 
-/// Why a walk failed.
+/// Why a path could not be resolved in an image.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum WalkError {
     /// A component does not exist.
@@ -37,7 +37,7 @@ struct Rest {
     end: usize,
 }
 
-/// The state of one path walk.
+/// The state of resolving one path: the components that are left, and the links and steps so far.
 pub(super) struct PathWalk<'a> {
     path: &'a [u8],
     /// The ranges that are left. The next component is in the last one.
@@ -48,7 +48,7 @@ pub(super) struct PathWalk<'a> {
 }
 
 impl<'a> PathWalk<'a> {
-    /// Begins a walk over the components of `path`.
+    /// Begins to resolve `path` at its first component.
     pub(super) fn of(path: &'a [u8]) -> Self {
         let rest = Rest {
             in_targets: false,
@@ -98,11 +98,12 @@ impl<'a> PathWalk<'a> {
         Ok(())
     }
 
-    /// Returns whether no component is left. Moves past empty components and `.`. `targets` are the
-    /// targets of all links.
+    /// Moves past empty components and `.`, and returns whether no component is left. `targets` are
+    /// the targets of all links, one behind the other.
     ///
     /// # Errors
-    /// Fails if the next component or the walk is too long.
+    /// Fails with [`WalkError::LongName`] if the next component is too long, and with
+    /// [`WalkError::TooLong`] if there were too many steps.
     pub(super) fn is_at_end(&mut self, targets: &[u8]) -> Result<bool, WalkError> {
         // Ends, because each iteration is a step.
         while let Some(part) = self.peek(targets)? {
@@ -115,11 +116,12 @@ impl<'a> PathWalk<'a> {
         Ok(true)
     }
 
-    /// Returns the next component and moves past it. Returns `None` at the end. `targets` are the
-    /// targets of all links.
+    /// Returns the next component other than empty ones and `.`, and moves past it. Returns `None`
+    /// at the end. `targets` are the targets of all links, one behind the other.
     ///
     /// # Errors
-    /// Fails if the component or the walk is too long.
+    /// Fails with [`WalkError::LongName`] if the component is too long, and with
+    /// [`WalkError::TooLong`] if there were too many steps.
     pub(super) fn next<'b>(&mut self, targets: &'b [u8]) -> Result<Option<&'b [u8]>, WalkError>
     where
         'a: 'b,
@@ -134,11 +136,12 @@ impl<'a> PathWalk<'a> {
         Ok(None)
     }
 
-    /// Continues the walk with the target of a link in the directory `at`. The target is at the
-    /// offset `from` of all targets. Returns the directory in which it starts.
+    /// Inserts the target of a link, found in the directory `at`, before the components that are
+    /// left. `from` is the target's byte offset in the targets of all links. Returns the directory
+    /// in which the target starts: the root if it is absolute, otherwise `at`.
     ///
     /// # Errors
-    /// Fails if the walk has followed too many links.
+    /// Fails with [`WalkError::TooManyLinks`] at the 41st link.
     pub(super) fn follow(
         &mut self,
         at: Id,
