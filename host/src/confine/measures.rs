@@ -28,7 +28,8 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
-    /// All measures.
+    /// All measures, in the order in which they are shown. [`super::sandbox`] numbers them by their
+    /// positions here.
     pub(crate) const ALL: [Self; 12] = [
         Self::User,
         Self::Capabilities,

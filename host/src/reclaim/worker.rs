@@ -29,7 +29,9 @@ const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE as u64;
 /// The number of rings that are read at once. Their content is ignored.
 const CALLS: usize = 4096;
 
-/// Serves a guest until its control port closes. Shows the first failure on `shown`.
+/// Takes the free memory of a guest as it becomes free, while the guest is in the mode `shared`.
+/// Runs in the calling thread until the control port `port` closes or cannot be read. Shows only
+/// the first failure on `shown`, and tries again after each.
 pub(crate) fn serve(memory: &FreeMemory, mut port: UnixStream, shown: Option<Arc<Terminal>>) {
     let mut shown = shown;
     let mut calls = [0; CALLS];
