@@ -119,8 +119,8 @@ impl Packer<'_> {
         Ok(argv)
     }
 
-    /// Packs the static busybox of this host and links for its applets. `what` says in the error
-    /// who needs it.
+    /// Packs the static busybox of this host and links for its applets. `what` names, in the error,
+    /// the thing that needs busybox.
     ///
     /// # Errors
     /// `Busybox` if this host has no static busybox in `PATH`; `Pack` if a path conflicts with a

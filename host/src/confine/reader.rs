@@ -48,8 +48,9 @@ impl Reader {
     /// its process name and has at most 15 bytes. `most` limits the time for one answer.
     ///
     /// # Errors
-    /// If the host cannot create a socket or a process. If the process cannot be confined, it ends
-    /// without running `serve`, and [`Self::receive`] fails.
+    /// If the host cannot create a socket or a process, or `/proc` does not show the process. If
+    /// the process cannot be confined, it ends without running `serve`, and [`Self::receive`]
+    /// fails.
     pub(crate) fn start(
         name: &CStr,
         most: Limits,

@@ -140,9 +140,9 @@ impl FreeMemory {
     ///
     /// It takes whole free pageblocks of 2 MiB for which the host holds memory. If `ebb pause` has
     /// stopped the guest, it also takes the free frames of partly used blocks, once in each pause.
-    /// It needs none of the guest's CPUs. It stops early if the guest fails to allocate memory that
-    /// is isolated, or if more was taken than the guest has, so the time is bounded for any content
-    /// of the guest's memory.
+    /// It uses no CPU of the guest. It stops early if the guest fails to allocate memory that is
+    /// isolated, or if more was taken than the guest has, so the time is bounded for any content of
+    /// the guest's memory.
     ///
     /// Fails as [`Self::with`]. Fails with [`ReclaimError::Drop`] if a range cannot be dropped, and
     /// with [`ReclaimError::Busy`] if the guest should resume before the pass over partly used

@@ -1,11 +1,11 @@
 //! The thread that takes a guest's memory as it becomes free, in the mode `shared`.
 //!
-//! The thread sleeps in a read of the control port. The guest rings ([`ebb_wire::port::WAKE_BYTES`])
-//! when it enters the mode, and when a block becomes free while the thread is marked as asleep. The
-//! thread then takes free blocks after a delay ([`ReclaimDelay`]) that depends on how often they
-//! are used again. When a pass over the memory finds no block, the thread marks itself as asleep
-//! and makes one more pass. If the guest frees a block at the same time, either the pass sees the
-//! block or the guest sees the mark.
+//! The thread sleeps in a read of the control port. The guest rings
+//! ([`ebb_wire::port::WAKE_BYTES`]) when it enters the mode, and when a block becomes free while
+//! the thread is marked as asleep. The thread then takes free blocks after a delay
+//! ([`ReclaimDelay`]) that depends on how often they are used again. When a pass over the memory
+//! finds no block, the thread marks itself as asleep and makes one more pass. If the guest frees a
+//! block at the same time, either the pass sees the block or the guest sees the mark.
 
 use super::delay::ReclaimDelay;
 use super::engine::{FreeMemory, Reclaimed, Session};

@@ -51,6 +51,7 @@ impl GuestId {
 
 #[cfg(test)]
 impl GuestId {
+    /// Returns an identity for a test, which leads to no socket.
     pub(crate) fn of_test(name: &str) -> Self {
         Self(PathBuf::from(name))
     }
@@ -95,6 +96,7 @@ impl Fleet {
         }
     }
 
+    /// Returns an empty set of connections for the guests with sockets in the folder `path` only.
     #[cfg(test)]
     pub(crate) fn of_folder(path: PathBuf) -> Self {
         Self {

@@ -50,7 +50,8 @@ impl OwnFolder {
     ///
     /// # Errors
     /// `Open` if it cannot be created or opened; `Owner` if it, or the link at `path` that leads to
-    /// it, belongs to another user, also for root; `Mode` if its group or others may write to it.
+    /// it, belongs to another user, even if root runs ebb; `Mode` if its group or others may write
+    /// to it.
     pub(crate) fn make(path: &Path) -> Result<Self, OwnFolderError> {
         let failed = |source| OwnFolderError::Open {
             path: path.to_owned(),
