@@ -76,7 +76,8 @@ struct Confinement {
     missing: Vec<(Measure, String)>,
 }
 
-/// Tells which measure failed in a new process that could not be started.
+/// The result of [`QemuSandbox::apply_to`], which tells which measure failed if the new process
+/// could not be started.
 #[derive(Debug)]
 pub(crate) struct Progress(OwnedFd);
 

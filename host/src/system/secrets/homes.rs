@@ -42,7 +42,7 @@ impl Homes {
     }
 
     /// Returns whether the folder at the path `folder`, without a leading slash, is a home folder.
-    /// Folders below a home folder are none.
+    /// Returns `false` for a folder below a home folder, unless it is one itself.
     pub(super) fn contain(&self, folder: &[u8]) -> bool {
         let above = folder.iter().rposition(|byte| *byte == b'/');
         let above = above.map_or(&b""[..], |slash| &folder[..slash]);
