@@ -64,8 +64,8 @@ pub(crate) fn is_of_system(path: &[u8]) -> bool {
 
 /// The rules that decide, for one working folder, which files of the host a guest may see and which
 /// it may read. Files that other users may not read are secrets if they are system files, in
-/// credential stores, hidden in a home folder, or of other users. The text at the top of this
-/// module lists the rules.
+/// credential stores, or hidden in a home folder, and if root runs ebb also files of other users.
+/// The text at the top of this module lists the rules.
 #[derive(Debug)]
 pub(crate) struct Secrets {
     /// The path of the working folder.
