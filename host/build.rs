@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+/// The Rust target of the programs for guests.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// A program for guests that a second cargo builds.
@@ -22,6 +23,7 @@ struct Part {
     sources: &'static [&'static str],
 }
 
+/// The guest kernel, linked without relocations and with frame pointers.
 const KERNEL: Part = Part {
     package: "ebb-kernel",
     profile: "kernel",
@@ -31,7 +33,8 @@ const KERNEL: Part = Part {
     sources: &["kernel", "mm", "balloon", "wire"],
 };
 
-/// A static program, so that it runs in every guest, also on a stock kernel with only an initramfs.
+/// The experiments. The program is static, so that it runs in every guest, also on a stock kernel
+/// with only an initramfs.
 const WORKLOADS: Part = Part {
     package: "ebb-workloads",
     profile: "release",
@@ -41,7 +44,8 @@ const WORKLOADS: Part = Part {
     sources: &["workloads"],
 };
 
-/// A static program, because its guest has no libraries.
+/// The first process of guests with stock Linux. The program is static, because its guest has no
+/// libraries.
 const INIT: Part = Part {
     package: "ebb-init",
     profile: "init",

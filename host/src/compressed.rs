@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Read};
 /// The largest window of a stream in bytes. A decoder keeps a window of earlier bytes in memory.
 const WINDOW_MAX: u64 = 128 << 20;
 
-/// The format of a compressed stream.
+/// The format of a compressed stream that can be unpacked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Coding {
     Gzip,
@@ -17,8 +17,8 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// Returns the format of a stream whose first six bytes are `first`. Returns `None` for any
-    /// other format.
+    /// Returns the format of a stream whose first six bytes are `first`, by its magic number.
+    /// Returns `None` for any other format.
     pub(crate) fn of_first(first: [u8; 6]) -> Option<Self> {
         match first {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
@@ -29,8 +29,9 @@ impl Coding {
     }
 
     /// Returns a reader of the unpacked bytes of `packed`, a stream in this format. Several streams
-    /// in a row are read as one. Reading fails if `packed` is malformed or needs a window of more
-    /// than [`WINDOW_MAX`] bytes.
+    /// in a row are read as one. Reads nothing yet. Reading fails if `packed` is malformed or ends
+    /// too early, or if a zstd or xz stream needs more than 128 MiB of memory. It does not limit
+    /// the number of unpacked bytes.
     pub(crate) fn reader<'a>(self, packed: impl BufRead + 'a) -> Box<dyn Read + 'a> {
         match self {
             Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),

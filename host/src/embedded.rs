@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-/// The programs that are embedded in the binary. All are static. A program that the build skipped
-/// is empty.
+/// The programs for guests that are embedded in the binary. All are static. A program that the
+/// build skipped is empty.
 #[derive(Copy, Clone, Debug)]
 pub struct Embedded {
     /// The guest kernel, an ELF file.
@@ -16,12 +16,13 @@ pub struct Embedded {
 
 static EMBEDDED: OnceLock<Embedded> = OnceLock::new();
 
-/// Stores the embedded programs for the rest of the process. Only the first call has an effect.
+/// Stores the embedded programs for the rest of the process. Only the first call has an effect;
+/// later ones are ignored.
 pub(crate) fn set(embedded: Embedded) {
     EMBEDDED.get_or_init(|| embedded);
 }
 
-/// Returns the embedded programs of this process. They are empty if [`set`] was not called, as in
+/// Returns the embedded programs of this process. All are empty if [`set`] was not called, as in
 /// unit tests.
 pub(crate) fn get() -> Embedded {
     let none = Embedded {

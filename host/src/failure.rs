@@ -17,13 +17,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The exit status for a failure of `ebb` itself. env(1) and timeout(1) use the same numbers.
+/// The exit status of `ebb` for a failure of its own, as opposed to one of the program. env(1) and
+/// timeout(1) use the same number.
 pub(crate) const STATUS_FAILED: u8 = 125;
 const STATUS_CANNOT_RUN: u8 = 126;
 const STATUS_NOT_FOUND: u8 = 127;
 const STATUS_TIMEOUT: u8 = 124;
 
-/// The error of a command: `ebb` fails, and there is no exit status of a program to return.
+/// The reason why a command of `ebb` itself failed, as opposed to the program in the guest. It
+/// determines the message on stderr and the exit status.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -142,8 +144,8 @@ impl From<Complaint> for Failure {
 }
 
 impl Failure {
-    /// Returns a function that wraps an I/O error as [`Failure::Setup`]. `what` names the missing
-    /// resource in the message.
+    /// Returns a function that wraps an I/O error as [`Failure::Setup`], for `map_err`. `what`
+    /// names in the message the resource that could not be set up.
     pub(crate) fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::Setup {
             what,
@@ -151,7 +153,8 @@ impl Failure {
         }
     }
 
-    /// Returns the exit status of `ebb` for this failure.
+    /// Returns the exit status of `ebb` for this failure: 124 for a timeout, 127 if the program
+    /// does not exist, 126 if it cannot run in a guest, and 125 for all other failures.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Timeout { .. } => STATUS_TIMEOUT,
@@ -164,8 +167,8 @@ impl Failure {
         }
     }
 
-    /// Prints the failure on stderr: what happened, its causes, the last log lines, and a hint
-    /// where there is one.
+    /// Prints the failure on stderr: the message, its causes, the last log lines, and a hint where
+    /// there is one. Control characters are made printable. Ignores errors.
     pub(crate) fn print(&self) {
         stderr::say(&self.whole());
     }
@@ -199,8 +202,8 @@ impl Failure {
         text
     }
 
-    /// Returns the message and its sources as one line, followed by the lines of the logs,
-    /// separated by semicolons.
+    /// Returns the message, its causes and the last log lines as one text, without the hint. Causes
+    /// are separated by colons, log lines by semicolons.
     pub(crate) fn cause(&self) -> String {
         let logs = self.logs().into_iter().flat_map(|(_, lines)| lines);
         let lines = logs.filter(|line| !line.is_empty()).map(String::as_str);
@@ -302,7 +305,8 @@ impl Failure {
     }
 }
 
-/// Returns a phrase that describes the end of QEMU: its exit status or the signal that killed it.
+/// Returns a phrase for messages that says how QEMU ended: its exit status or the signal that
+/// killed it.
 pub(crate) fn describe(ended: Ended) -> String {
     match ended {
         Ended::Exit(code) => format!("QEMU exited with status {code}"),

@@ -83,8 +83,9 @@ const COMMANDS: [(&[&str], &str); 4] = [
     ),
 ];
 
-/// Adds a hint of ebb's own to a clap error. Changes only unknown arguments and unknown
-/// subcommands. If ebb has a hint, it replaces clap's suggestions.
+/// Returns `error`, an error of clap, with a hint of ebb's own if the user gave an option or
+/// command that other tools have. The hint then replaces clap's suggestions. Errors other than
+/// unknown arguments and unknown subcommands stay unchanged.
 pub(crate) fn add(mut error: Error) -> Error {
     let (subject, known) = match error.kind() {
         ErrorKind::UnknownArgument => (ContextKind::InvalidArg, OPTIONS.as_slice()),
@@ -112,9 +113,9 @@ pub(crate) fn add(mut error: Error) -> Error {
     error
 }
 
-/// Prints the text of a clap error: help on stdout, errors of usage on stderr. If the text has
-/// control characters of the command line or the environment, prints it on stderr without them and
-/// without styles.
+/// Prints the text of a clap error: help and version on stdout, errors of usage on stderr. If the
+/// text contains control characters of the command line or the environment, prints it on stderr
+/// without them and without styles. Ignores errors. Does not exit.
 pub(crate) fn print(error: &Error) {
     // clap's text also contains the name by which ebb was called.
     let name = std::env::args_os().next().unwrap_or_default();

@@ -43,7 +43,8 @@ use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 /// Runs the command that the process's arguments name. `embedded` has the programs for guests.
-/// Returns the exit status of the process. Prints help, errors of usage and failures itself.
+/// Prints help, errors of usage and failures itself. Returns the exit status of the process: that
+/// of the command, 0 after help, 125 for errors of usage, and 124 to 127 for failures of ebb.
 pub fn main(embedded: Embedded) -> ExitCode {
     embedded::set(embedded);
     system::heed_file_size_limit();

@@ -9,8 +9,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Returns a clap parser that reads a [`GiveBack`] mode by its name. Other words are an error of
-/// usage.
+/// Returns a clap parser that reads a [`GiveBack`] mode by its name, with a help text for each
+/// mode. Another word is an error of usage.
 pub(crate) fn give_back_parser() -> impl TypedValueParser<Value = GiveBack> {
     let values = [
         (
@@ -55,7 +55,7 @@ pub(crate) enum HostPages {
     Pool,
 }
 
-/// The accelerator that runs the guest's instructions.
+/// The accelerator that runs the guest's instructions: KVM or QEMU's translator TCG.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Accel {
     Kvm,
@@ -80,7 +80,7 @@ pub(crate) enum Machine {
     Q35,
 }
 
-/// The kernel that the user asks for.
+/// The kernel that the user asks for with `--kernel`: `ebb`, `linux` or `linux:PATH`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum KernelChoice {
     /// The kernel of Ebb: the embedded one, or a developer's image.
@@ -105,7 +105,7 @@ impl FromStr for KernelChoice {
     }
 }
 
-/// The kind of kernel that a guest runs.
+/// The kind of kernel that a guest runs. It is part of the protocol of the control socket.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum KernelKind {
@@ -116,7 +116,7 @@ pub(crate) enum KernelKind {
 }
 
 impl KernelKind {
-    /// Returns the name for people: `Ebb`, `Linux` or `other`.
+    /// Returns the name of the kernel for people: `Ebb`, `Linux` or `other`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ebb => "Ebb",
@@ -125,7 +125,7 @@ impl KernelKind {
         }
     }
 
-    /// Returns the name in records and file names, in lower case.
+    /// Returns the name of the kernel in records and file names: `ebb`, `linux` or `other`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Ebb => "ebb",
@@ -135,15 +135,16 @@ impl KernelKind {
     }
 }
 
-/// The kind of kernel, for the parts of QEMU's command line that differ between Ebb and Linux.
+/// The kernel for which QEMU's command line is made, because some parts of it differ between Ebb
+/// and Linux.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
     Ebb,
     Linux,
 }
 
-/// One `--sysctl` option: a name below `vm.` and its value. Both consist of characters that a
-/// kernel command line can carry.
+/// One `--sysctl NAME=VALUE` option: a name that begins with `vm.` and its value. Both consist of
+/// letters, digits, `_`, `-` and `.`, which a kernel command line can carry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sysctl {
     /// The full name, such as `vm.min_free_kbytes`.

@@ -44,8 +44,10 @@ fn write_all(mut command: Command, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the manual pages and completions of `command` to the folder in `options`. Returns the
-/// exit status 0. Fails with [`Failure::Write`] if a file cannot be written.
+/// Writes the manual pages of `command` and the completions for bash, fish and zsh below the folder
+/// in `options`. Creates missing folders and replaces existing files. Returns the exit status 0.
+/// Fails with [`Failure::Write`] if a folder or file cannot be written; files that were written
+/// before stay.
 pub(crate) fn write(command: Command, options: &PagesOptions) -> Result<u8, Failure> {
     write_all(command, &options.folder).map_err(|source| Failure::Write {
         path: options.folder.clone(),

@@ -61,8 +61,10 @@ impl FromStr for Knob {
     }
 }
 
-/// Sends the new setting to the guest and waits until the guest reports it. Returns the exit status
-/// 0. Fails if no single guest matches, if the guest refuses, or after [`TIMEOUT`].
+/// Runs `ebb set`: sends the new setting to the guest, waits until the guest reports it, and prints
+/// it. Returns the exit status 0. Fails with [`Failure::Usage`] if no single guest matches, the
+/// guest refuses or does not answer, or does not report the setting within 3 s. Fails with
+/// [`Failure::Output`] if stdout cannot be written to.
 pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
     let Knob::GiveBack(mode) = options.knob;
     let mut fleet = Fleet::new();

@@ -4,18 +4,20 @@ use crate::failure::Failure;
 use crate::text::{Styled, printable_lines};
 use std::io::{self, Write};
 
-/// Writes `text` to stdout, with control characters made printable. Fails with [`Failure::Output`]
-/// if stdout cannot be written to, also if its reader is gone.
+/// Writes `text` to stdout and flushes it. Adds no newline. Control characters are made printable;
+/// newlines stay. Fails with [`Failure::Output`] if stdout cannot be written to, also if its reader
+/// has closed the pipe.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     write(&printable_lines(text)).map_err(failed)
 }
 
-/// Writes a styled text to stdout. Fails as [`print()`].
+/// Writes a styled text to stdout with its escape sequences, and flushes it. Adds no newline. Fails
+/// as [`print()`].
 pub(crate) fn print_styled(text: &Styled) -> Result<(), Failure> {
     write(text.as_str()).map_err(failed)
 }
 
-/// Writes `text` to stdout as [`print()`] does. Returns `Ok` if the reader has closed the pipe.
+/// Writes `text` to stdout as [`print()`] does, but returns `Ok` if the reader has closed the pipe.
 /// Fails with [`Failure::Output`] for other errors.
 pub(crate) fn offer(text: &str) -> Result<(), Failure> {
     match write(&printable_lines(text)) {

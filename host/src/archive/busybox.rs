@@ -12,19 +12,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The path of busybox in the guest.
+/// The absolute path of busybox in the guest.
 pub(crate) const GUEST_PATH: &str = "/bin/busybox";
 /// The largest number of applets of a busybox.
 const APPLETS_MAX: usize = 2000;
 
-/// A busybox that guests can run.
+/// The static busybox of this host, which guests can run, with the names of its applets.
 #[derive(Debug)]
 pub(crate) struct Busybox {
     file: HostFile,
     applets: BTreeSet<String>,
 }
 
-/// The reason why there is no busybox.
+/// The reason why busybox cannot be packed: `PATH` has none, it is not static, its applets cannot
+/// be listed, or its path in the guest conflicts with a packed file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BusyboxError {
     #[error("there is no busybox in PATH")]
@@ -38,8 +39,10 @@ pub(crate) enum BusyboxError {
 }
 
 impl Busybox {
-    /// Searches `PATH` for a static busybox, runs it to list its applets, and returns it. Fails if
-    /// there is none, it is not static, or it cannot be run.
+    /// Examines the first busybox in `PATH`, runs it to list its applets, and returns it. Keeps at
+    /// most 2000 applets. Fails with `Missing` if `PATH` has no busybox, with `NotStatic` if the
+    /// first one cannot be read or is no static x86-64 program, and with `List` if it cannot be
+    /// run. Does not try another busybox.
     pub(super) fn find(examiner: &mut Examiner) -> Result<Self, BusyboxError> {
         let path = search_path(OsStr::new("busybox")).ok_or(BusyboxError::Missing)?;
         let not_static = || BusyboxError::NotStatic(path.clone());
@@ -78,8 +81,9 @@ impl Busybox {
                 .is_some_and(|name| self.applets.contains(name))
     }
 
-    /// Adds busybox and a link for each applet to `tree`, except where `tree` already has an entry.
-    /// Fails if a path conflicts with a packed file.
+    /// Adds busybox, a link in `/bin` for each applet, `/etc/passwd` and `/etc/group` to `tree`,
+    /// and the link `/usr/bin/env` if there is an applet `env`. Entries that `tree` already has
+    /// stay. Fails with `Conflict` if one of these folders is a packed file or link in `tree`.
     pub(crate) fn pack(&self, tree: &mut Initramfs) -> Result<(), PackError> {
         let source = Source::Host(self.file.clone());
         tree.add_missing(

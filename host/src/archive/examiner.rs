@@ -12,21 +12,24 @@ const NAME: &std::ffi::CStr = c"ebb-examiner";
 /// kind.
 const EXAMINE: u8 = 1;
 
-/// Examines files in a confined process. The process starts with the first file, or earlier.
+/// Examines programs and libraries in a confined process, because a file may be hostile. The
+/// process starts with the first file, or earlier in [`Self::begin`].
 #[derive(Debug, Default)]
 pub(crate) struct Examiner(Option<Reader>);
 
 impl Examiner {
-    /// Starts the process now, so that it is ready for the first file. If that fails,
+    /// Starts the confined process now, so that it is ready for the first file. If that fails,
     /// [`Self::examine`] tries again and returns the error.
     pub(crate) fn begin() -> Self {
         Self(Reader::start(NAME, LIMITS, serve).ok())
     }
 
-    /// Returns the format and the libraries of an open file.
+    /// Has the confined process read the ELF headers or the first line of an open file. Returns the
+    /// format and the libraries. Waits for the answer.
     ///
     /// # Errors
-    /// If it is no program or library, or if the process that examines it ends.
+    /// If `file` is no x86-64 program, library or script, or cannot be read. If the process cannot
+    /// be started, or ends before it answers; the next call then starts another process.
     pub(crate) fn examine(&mut self, file: &File) -> Result<Program, FormatError> {
         let reader = match self.0.take() {
             Some(reader) => reader,

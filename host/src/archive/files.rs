@@ -22,7 +22,7 @@ const DEPTH_MAX: usize = 64;
 /// with `/`.
 const ENTRIES_MAX: usize = 100_000;
 
-/// The reason why a `--file` cannot be packed.
+/// The reason why the files of a `--file` argument cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
     #[error("--file {}: nothing before the `:`", one_line(.0))]
@@ -54,11 +54,13 @@ pub(crate) enum FileError {
     Pack(#[from] PackError),
 }
 
-/// Adds the files of each `--file` argument to `tree`, and their paths to `named`.
+/// Adds the files of each `--file` argument (`SRC` or `SRC:DEST`) to `tree`, and the real path of
+/// each source on the host to `named`.
 ///
 /// # Errors
-/// `Twice` if two arguments have the same destination, because one would be lost; other errors if a
-/// file cannot be read or packed.
+/// `Twice` if two arguments have the same destination. Several folders may have the destination
+/// `/`. Other errors if an argument names no source, if a destination is missing or no possible
+/// path in the guest, or if a file cannot be read or packed.
 pub(crate) fn add_all(
     tree: &mut Initramfs,
     named: &mut Named,

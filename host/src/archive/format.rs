@@ -56,7 +56,7 @@ pub(crate) struct Links {
     pub(crate) runpath: Option<OsString>,
 }
 
-/// The format and the libraries of a program or library.
+/// The format of a program, library or script, and the libraries that it needs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Program {
     pub(crate) format: Format,
@@ -93,7 +93,7 @@ impl From<io::Error> for FormatError {
 }
 
 impl Program {
-    /// Returns the program itself if it can be executed.
+    /// Returns `self` unless it is a library, which cannot be executed.
     ///
     /// # Errors
     /// `Type` for a library.
@@ -104,7 +104,7 @@ impl Program {
         }
     }
 
-    /// Returns the program itself if it is an ELF file.
+    /// Returns `self` unless it is a script.
     ///
     /// # Errors
     /// `Script` for a script.
@@ -116,10 +116,13 @@ impl Program {
     }
 }
 
-/// Returns the format and the libraries of `file`, from its first bytes and its ELF headers.
+/// Returns the format and the libraries of `file`, from its first 256 bytes and its ELF headers. A
+/// script has no libraries. Moves the offset of `file`.
 ///
 /// # Errors
-/// If it is no script and no x86-64 program or library, or cannot be read.
+/// If `file` is empty, is neither an x86-64 ELF program or library nor a script, or cannot be read.
+/// Also if its ELF headers are malformed or exceed a limit, or if its interpreter has no absolute
+/// path.
 pub(super) fn read(file: &mut File) -> Result<Program, FormatError> {
     let mut start = Vec::with_capacity(SHEBANG_MAX);
     let limit = u64::try_from(SHEBANG_MAX).unwrap_or(u64::MAX);

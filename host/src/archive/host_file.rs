@@ -10,7 +10,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file of the host that is to be packed.
+/// A regular file of the host that is to be packed. It is open, or is opened below an open folder
+/// when its bytes are needed.
 #[derive(Clone, Debug)]
 pub(crate) struct HostFile {
     /// The path of the file, for messages and to tell it from other files.
@@ -28,11 +29,12 @@ enum Location {
 }
 
 impl HostFile {
-    /// Opens the file at `path` once, without waiting for another process. Links are followed,
-    /// except those of `/proc` that the kernel resolves.
+    /// Opens the regular file at `path` for reading, without waiting for another process. Follows
+    /// links, except those of `/proc` that only the kernel can resolve.
     ///
     /// # Errors
-    /// The errors of openat2(2); `EISDIR` for a folder, `ENXIO` for a pipe, a socket or a device.
+    /// The errors of openat2(2), `ELOOP` for such a link of `/proc`; `EISDIR` for a folder; `ENXIO`
+    /// for a pipe, a socket or a device.
     pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_MAGICLINKS;
@@ -40,21 +42,22 @@ impl HostFile {
         Self::of(&named, path)
     }
 
-    /// Opens a file that the user named, as [`Self::open`] does. Follows no untrusted link of
-    /// another user.
+    /// Opens a file that the user named, as [`Self::open`] does. Does not follow a link of another
+    /// user in a folder that others may write to.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`ResolveError::Link`] for an untrusted link.
+    /// As [`Self::open`]; [`ResolveError::Link`] for such a link of another user.
     pub(crate) fn open_named(path: &Path) -> Result<Self, ResolveError> {
         let named = open_named_with(path, OFlags::PATH, MagicLinks::Refused)?;
         Ok(Self::of(&named, path)?)
     }
 
-    /// Opens the file that the descriptor `named` refers to. `named` was opened with `O_PATH` by
-    /// the name `path`.
+    /// Opens for reading the regular file that the descriptor `named` refers to. `named` was opened
+    /// with `O_PATH`. `path` is its path on the host, for messages.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// `EISDIR` for a folder, `ELOOP` for a link, `ENXIO` for a pipe, a socket or a device; other
+    /// errors of open(2).
     pub(crate) fn of(named: &OwnedFd, path: &Path) -> Result<Self, Errno> {
         Ok(Self {
             path: path.to_owned(),
@@ -62,8 +65,8 @@ impl HostFile {
         })
     }
 
-    /// Returns the file at `inside`, a path below the open folder `folder`. `path` is its path on
-    /// the host, for messages. The file is not opened yet.
+    /// Returns the file at `inside`, a path below the open folder `folder`. Does not open the file
+    /// yet, so it may be missing. `path` is its path on the host, for messages.
     pub(crate) fn below(folder: &Arc<OwnedFd>, inside: PathBuf, path: PathBuf) -> Self {
         Self {
             path,
@@ -71,10 +74,13 @@ impl HostFile {
         }
     }
 
-    /// Returns the open file, or opens it below its folder.
+    /// Returns the open file. Opens a file of [`Self::below`] again with each call, and follows no
+    /// link.
     ///
     /// # Errors
-    /// As [`Self::open`]; `ELOOP` if the path now contains a link.
+    /// None for a file that is open already. Otherwise the errors of openat2(2), `ELOOP` if the
+    /// path below the folder now contains a link, `EISDIR` for a folder, and `ENXIO` for a pipe, a
+    /// socket or a device.
     pub(crate) fn file(&self) -> Result<Arc<File>, Errno> {
         match &self.location {
             Location::Open(file) => Ok(Arc::clone(file)),
@@ -87,10 +93,11 @@ impl HostFile {
         }
     }
 
-    /// Returns all bytes of the file, which may have at most `most`.
+    /// Reads and returns all bytes of the file, at most `most`.
     ///
     /// # Errors
-    /// As [`Self::file`]; `EFBIG` if the file is larger.
+    /// As [`Self::file`]; `EFBIG` if the file has more than `most` bytes; an error if it cannot be
+    /// read or shrinks during the read.
     pub(crate) fn bytes(&self, most: u64) -> io::Result<Vec<u8>> {
         use std::os::unix::fs::FileExt;
         let file = self.file()?;

@@ -36,16 +36,17 @@ const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
 const PERMISSIONS: u32 = 0o7777;
 
-/// The alignment of files, which depends on the kernel that reads the archive.
+/// The alignment of file data in an archive. It depends on the kernel that reads the archive.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Alignment {
-    /// For a kernel that uses the pages of files in place.
+    /// Multiples of 4096 bytes, for a kernel that uses the pages of files in place.
     Page,
-    /// For a kernel that copies files. Linux skips members whose padded name is longer than a path.
+    /// Multiples of 4 bytes, for a kernel that copies files. Linux skips members whose padded name
+    /// is longer than a path.
     Word,
 }
 
-/// The limit for the size of an archive.
+/// The largest size that an archive may have in one guest.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Budget {
     /// The largest size of the archive in bytes.
@@ -55,8 +56,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Returns the limit for a guest with `memory` bytes of memory. The archive and the kernel,
-    /// which needs `kernel` bytes, may use half of it.
+    /// Returns the budget for a guest with `memory` of RAM. The archive and the kernel, which needs
+    /// `kernel` bytes, together may use half of it. The budget is 0 if the kernel alone needs that.
     pub(crate) fn of_guest(memory: Size, kernel: u64) -> Self {
         Self {
             bytes: (memory.bytes() / 2).saturating_sub(kernel),
@@ -74,7 +75,8 @@ pub(crate) enum Source {
     Bytes(Vec<u8>),
 }
 
-/// An entry of the file system.
+/// A directory, file or symbolic link of the guest's first file system. `mode` holds permission
+/// bits.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     Directory { mode: u32 },
@@ -86,7 +88,7 @@ pub(crate) enum Node {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct GuestPath(Vec<u8>);
 
-/// The reason why a file system cannot be packed.
+/// The reason why a file cannot be added to the archive, or why the archive cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
     #[error("`{}` is no path in the guest: it must be absolute, without `..`", one_line(.0))]
@@ -118,8 +120,9 @@ pub(crate) enum PackError {
 }
 
 impl GuestPath {
-    /// Reads an absolute path. Removes `.` and doubled slashes. Fails with `Path` for a relative
-    /// path, `/`, `..`, a NUL, or a path that is too long.
+    /// Parses an absolute path in the guest. Removes `.` and doubled or trailing slashes. Fails
+    /// with `Path` for an empty or relative path, `/`, a path with `..` or a NUL byte, or one of
+    /// more than 4095 bytes.
     pub(crate) fn parse(path: &[u8]) -> Result<Self, PackError> {
         let refuse = || PackError::Path(String::from_utf8_lossy(path).into_owned());
         if path.first() != Some(&b'/') || path.len() > PATH_MAX || path.contains(&0) {
@@ -143,12 +146,13 @@ impl GuestPath {
         }
     }
 
-    /// Returns the path `name` below this one. Fails as [`Self::parse`].
+    /// Returns the path of the entry `name` below this path. Fails with `Path` as [`Self::parse`]
+    /// does, for example if the result is too long.
     pub(crate) fn join(&self, name: &[u8]) -> Result<Self, PackError> {
         Self::parse(&[self.0.as_slice(), b"/", name].concat())
     }
 
-    /// Returns the path with its leading slash.
+    /// Returns the bytes of the path, with its leading slash.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -176,7 +180,8 @@ impl std::fmt::Display for GuestPath {
     }
 }
 
-/// A file system to be packed. A later entry replaces an earlier one at the same path.
+/// The tree of directories, files and links from which the archive is written. A later file or link
+/// replaces an earlier one at the same path.
 #[derive(Debug, Default)]
 pub(crate) struct Initramfs {
     // Sorted, so that a directory comes before its entries.
@@ -188,8 +193,10 @@ pub(crate) struct Initramfs {
 }
 
 impl Initramfs {
-    /// Adds `node` at `path`, and the missing directories above it. Replaces an existing file or
-    /// link. Fails with `Conflict` if a path would be both a directory and a file or link.
+    /// Adds `node` at `path`, and the missing directories above it with mode 755. Replaces a node
+    /// of the same kind, where files and links count as one kind. Fails with `Conflict` if `path`
+    /// or a path above it would be both a directory and a file or link. Directories added above it
+    /// before stay.
     pub(crate) fn add(&mut self, path: GuestPath, node: Node) -> Result<(), PackError> {
         for parent in path.parents() {
             match self.nodes.get(&parent) {
@@ -213,12 +220,13 @@ impl Initramfs {
     }
 
     /// Returns whether the directory at `path` was created only as a parent of other entries.
+    /// Returns `false` if there is no entry at `path`.
     pub(crate) fn is_implied(&self, path: &GuestPath) -> bool {
         self.implied.contains(path)
     }
 
-    /// Adds `node` at `path` as [`Self::add`] does. Does nothing if `path` exists. Fails as
-    /// [`Self::add`].
+    /// Adds `node` at `path` as [`Self::add`] does, unless there already is an entry of any kind at
+    /// `path`. Fails with `Conflict` if a path above `path` is a file or link.
     pub(crate) fn add_missing(&mut self, path: GuestPath, node: Node) -> Result<(), PackError> {
         if self.nodes.contains_key(&path) {
             Ok(())
@@ -227,13 +235,14 @@ impl Initramfs {
         }
     }
 
-    /// Sets the user and group of the entry at `path`.
+    /// Sets the user id and group id of the entry at `path`, also of one that is added there later.
+    /// All other entries belong to root.
     pub(crate) fn give(&mut self, path: GuestPath, owner: [u32; 2]) {
         self.owners.insert(path, owner);
     }
 
-    /// Sets the user and group of all entries so far, except implied directories and the lists of
-    /// users and groups.
+    /// Sets the user id and group id of all entries that the tree has now. Leaves out directories
+    /// that exist only as parents of other entries, and `/etc/passwd` and `/etc/group`.
     pub(crate) fn give_all(&mut self, owner: [u32; 2]) {
         let asked = |path: &&GuestPath| {
             !self.implied.contains(*path)
@@ -243,7 +252,8 @@ impl Initramfs {
         self.owners.extend(all.map(|path| (path, owner)));
     }
 
-    /// Sets the user and group of the host's files that other users may not read.
+    /// Sets the user id and group id of those files of the host whose mode lets no other users read
+    /// them. Only files that the tree has now count.
     pub(crate) fn give_private_files(&mut self, owner: [u32; 2]) {
         let of_host = |node: &Node| {
             matches!(
@@ -259,19 +269,20 @@ impl Initramfs {
             .extend(files.map(|(path, _)| (path.clone(), owner)));
     }
 
-    /// Returns the user and group of the entry at `path`. Returns `None` if they were not set.
+    /// Returns the user id and group id that were set for `path`. Returns `None` if none were set.
     #[cfg(test)]
     pub(crate) fn owner(&self, path: &GuestPath) -> Option<[u32; 2]> {
         self.owners.get(path).copied()
     }
 
-    /// Returns the entry at `path`. Returns `None` if there is none.
+    /// Returns the entry at `path`. Returns `None` if the tree has no entry there.
     pub(crate) fn get(&self, path: &GuestPath) -> Option<&Node> {
         self.nodes.get(path)
     }
 
-    /// Removes the files and links for which `unneeded` returns `true`. Removes directories if it
-    /// returns `true` and they are empty then.
+    /// Removes the files and links for which `unneeded` returns `true`. Removes a directory if
+    /// `unneeded` returns `true` for it and no entry in it remains. A directory with remaining
+    /// entries stays, and `unneeded` is not called for it.
     pub(crate) fn leave_out(&mut self, mut unneeded: impl FnMut(&GuestPath, &Node) -> bool) {
         let nodes = std::mem::take(&mut self.nodes);
         let mut held = BTreeSet::new();
@@ -284,7 +295,8 @@ impl Initramfs {
         }
     }
 
-    /// Returns the packed files of the host.
+    /// Returns the files of the host whose bytes the archive takes, in the order of their paths in
+    /// the guest. Files whose bytes are in memory are not among them.
     pub(crate) fn host_files(&self) -> Vec<HostFile> {
         let files = self.nodes.values().filter_map(|node| match node {
             Node::File {
@@ -296,12 +308,12 @@ impl Initramfs {
         files.collect()
     }
 
-    /// Returns the length that the archive would have with the current sizes of its files. Reads no
-    /// data.
+    /// Returns the length in bytes that the archive would have with the current sizes of its files.
+    /// Opens each file of the host and reads no data.
     ///
     /// # Errors
-    /// `OverBudget` if that is more than `budget` allows, with the largest file; `TooLarge` for a
-    /// file that no archive can hold; `Read` for a file that cannot be opened.
+    /// `OverBudget` if the length is more than `budget` allows; it names the largest file or link.
+    /// `TooLarge` for a file of the host of 4 GiB or more; `Read` for one that cannot be opened.
     pub(crate) fn measure(&self, alignment: Alignment, budget: Budget) -> Result<u64, PackError> {
         let mut end = 0;
         let mut largest = (0, PathBuf::new());
@@ -318,12 +330,13 @@ impl Initramfs {
         Ok(total)
     }
 
-    /// Writes the archive to `output` and returns its length in bytes. All sizes are added up
-    /// before the first byte is written. Each size is checked again before its file is copied.
+    /// Writes the archive to `output`, flushes it, and returns the length in bytes. Adds up all
+    /// sizes before the first byte is written. Checks the size of each file again before copying
+    /// it.
     ///
     /// # Errors
-    /// As [`Self::measure`]; `Changed` if a file shrinks; `Read` or `Write` if a file cannot be
-    /// read or written.
+    /// As [`Self::measure`], also after a part was written; `Changed` if a file shrinks while it is
+    /// copied; `Read` if a file cannot be read; `Write` if `output` cannot be written.
     pub(crate) fn write(
         &self,
         output: impl Write,
@@ -590,8 +603,8 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// Returns the items of a list as bytes, with a NUL after each item. The guest kernel reads lists
-/// in this form.
+/// Returns the bytes of all `items` in one list, with a NUL after each item. The guest kernel reads
+/// lists in this form.
 pub(crate) fn nul_terminated<'a>(items: impl IntoIterator<Item = &'a OsStr>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for item in items {

@@ -26,7 +26,7 @@ const LIBRARIES_MAX: usize = 4096;
 /// The largest number of folders that a program may name for its libraries.
 const FOLDERS_MAX: usize = 256;
 
-/// The reason why a program's libraries cannot be packed.
+/// The reason why the loader or the libraries of a program cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {
     #[error("its interpreter {} is not on this host", one_line(.0))]
@@ -62,9 +62,13 @@ struct Loading {
     inherited: Option<Rc<Inherited>>,
 }
 
-/// Adds the loader and the libraries of `program` to the packer's tree. `real` is the path of the
-/// program on the host. Adds all files that can be found and packed. Fails with the first one that
-/// is missing or may not be packed.
+/// Adds to the packer's tree the loader of `program`, all libraries that it or its libraries need,
+/// and the files in which loaders look libraries up. `real` is the path of `program` on the host.
+///
+/// # Errors
+/// `Interpreter`, `Missing` or `Refused` for the first file that is not on this host or may not be
+/// packed. The other files are added nevertheless. `TooMany`, for more than 4096 libraries, and
+/// `Pack` end the search at once.
 pub(super) fn add(
     packer: &mut Packer<'_>,
     program: &Program,
@@ -257,12 +261,14 @@ fn add_beside(packer: &mut Packer<'_>, glibc: &Path) -> Result<(), LibraryError>
     }
 }
 
-/// Adds the loaders and libraries of the host's files that are already in the tree. Files that are
-/// missing or may not be packed are left out, because a packed folder may contain programs that are
-/// never run.
+/// Adds the loaders and libraries of the host's ELF files that are already in the tree. Leaves out
+/// files that are missing or may not be packed, because a packed folder may contain programs that
+/// are never run. For the first ten programs with a file that may not be packed, adds a remark to
+/// `packer.remarks`.
 ///
 /// # Errors
-/// If a path conflicts with a packed file, or there are too many libraries.
+/// `Conflict` if a path conflicts with a packed file; `TooManyLibraries` if `ebb` cannot keep all
+/// libraries open at once.
 pub(super) fn add_for_files(packer: &mut Packer<'_>) -> Result<(), PackError> {
     for file in packer.tree.host_files() {
         let Ok(opened) = file.file() else { continue };

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 
 /// The configuration file of glibc's loader, a list of folders.
 const GLIBC: &str = "/etc/ld.so.conf";
-/// The configuration file of musl's loader, a list of folders.
+/// The path of the configuration file of musl's loader, a list of folders.
 pub(super) const MUSL: &str = "/etc/ld-musl-x86_64.path";
 /// The largest depth of files that include each other.
 const DEPTH_MAX: usize = 8;
 /// Folders that loaders always search.
 const ALWAYS: [&str; 5] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
 
-/// Returns the folders that a program's loader searches last, in this order. `is_musl` selects the
-/// configuration of musl, else glibc's is used.
+/// Returns the folders that a program's loader searches last, in this order, each once. They are
+/// those of the loader's configuration on this host, and five standard folders. `is_musl` selects
+/// the configuration of musl instead of glibc's. A file that cannot be read counts as empty.
 pub(super) fn configured(is_musl: bool) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     if is_musl {
@@ -35,8 +36,8 @@ pub(super) fn configured(is_musl: bool) -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the folders in `LD_LIBRARY_PATH`, which loaders search first, here and in the guest.
-/// Relative ones are made absolute.
+/// Returns the folders in `LD_LIBRARY_PATH` of `ebb`, which loaders search first, here and in the
+/// guest. Makes relative folders absolute. Returns an empty list if the variable is not set.
 pub(super) fn of_environment() -> Vec<PathBuf> {
     let text = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     env::split_paths(&text)

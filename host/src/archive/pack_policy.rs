@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// The reason why a file is not packed.
+/// The reason why a file that a program asks for, but the user did not name, is not packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackPolicyError {
     #[error("cannot open {}", one_line(path))]
@@ -40,7 +40,7 @@ pub(crate) enum PackPolicyError {
     NotExecutable(PathBuf),
 }
 
-/// A program or library that may be packed.
+/// An open program, library or script that may be packed, with its real path and its format.
 #[derive(Clone, Debug)]
 pub(crate) struct AllowedFile {
     pub(crate) file: HostFile,
@@ -49,7 +49,7 @@ pub(crate) struct AllowedFile {
     pub(crate) program: Arc<Program>,
 }
 
-/// The use of a file that a program asks for.
+/// What a program needs a file for: as its loader, a library, or the interpreter of a script.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     /// The loader of a program, an executable ELF file.
@@ -60,26 +60,28 @@ pub(crate) enum Use {
     Interpreter,
 }
 
-/// Returns whether the guest sees the file of the host at a real path without packing.
+/// A function that returns whether the guest sees the file of the host at a real path without
+/// packing, because a folder of the host is shared with it.
 pub(crate) type IsVisible<'a> = dyn FnMut(&Path) -> bool + 'a;
 
-/// The real paths of the files and folders that the user named.
+/// The real paths of the files and folders that the user named. These files, and all files in these
+/// folders, may be packed even if other users may not read them.
 #[derive(Debug, Default)]
 pub(crate) struct Named(Vec<PathBuf>);
 
 impl Named {
-    /// Adds an open file or folder by its real path.
+    /// Adds the real path of an open file or folder.
     ///
     /// # Errors
-    /// If the path cannot be read.
+    /// If the path cannot be read from `/proc`.
     pub(crate) fn add(&mut self, opened: &impl AsRawFd) -> Result<(), Errno> {
         self.0.push(real_path(opened)?);
         Ok(())
     }
 
-    /// Adds the folder of the toolchain that contains `command`, if it is the user's: a Python
-    /// environment, or a version of pyenv or nvm. A script in it begins with an interpreter of the
-    /// same toolchain. Does nothing for other commands.
+    /// Adds the folder of the toolchain that contains the program `command`, so that interpreters
+    /// in it may be packed. A toolchain is a Python environment, or a version of pyenv or nvm. Does
+    /// nothing if `command` is in none or does not exist, or if other users may change the folder.
     pub(crate) fn add_toolchain_of(&mut self, command: &Path) {
         let command = command.canonicalize();
         self.0
@@ -101,11 +103,14 @@ impl fmt::Display for Use {
     }
 }
 
-/// Opens the file at `path` if it may be packed for the use `purpose`. Returns `None` if there is
-/// no file.
+/// Opens the file at `path` and examines it. Returns it if it may be packed for the use `purpose`.
+/// Returns `None` if there is no file.
 ///
 /// # Errors
-/// If the file cannot be opened, is not executable, has the wrong format, or may not be packed.
+/// `Open` if the file cannot be opened, `KernelsOwn` on a pseudo file system of the kernel,
+/// `NotExecutable` for a loader or interpreter without execute permission, `Format` if it is no
+/// x86-64 program, library or script or is a script used as a loader or library. `Private` if the
+/// user did not name it, the guest does not see it, and not every user of the host may read it.
 pub(crate) fn open_allowed(
     path: &Path,
     purpose: Use,
@@ -144,11 +149,13 @@ pub(crate) fn open_allowed(
     }))
 }
 
-/// Opens the file at `path`, which loaders read, if it may be packed. Returns it with its real
-/// path. Returns `None` if there is no file.
+/// Opens the file at `path`, which loaders read and which may have any format, if it may be packed.
+/// Returns it with its real path. Returns `None` if there is no file.
 ///
 /// # Errors
-/// If the file cannot be opened or may not be packed.
+/// `Open` if the file cannot be opened, `KernelsOwn` on a pseudo file system of the kernel.
+/// `Private` if the user did not name it, the guest does not see it, and not every user of the host
+/// may read it.
 pub(crate) fn open(
     path: &Path,
     named: &Named,
@@ -208,7 +215,8 @@ fn check(
     }
 }
 
-/// Returns the path of an open file, without links. Fails if the path cannot be read from `/proc`.
+/// Returns the path of an open file, without links. Linux appends ` (deleted)` if the file was
+/// removed. Fails if the path cannot be read from `/proc`.
 pub(super) fn real_path(file: &impl AsRawFd) -> Result<PathBuf, Errno> {
     let text = rustix::fs::readlinkat(CWD, own_path(file), Vec::new())?;
     Ok(PathBuf::from(OsString::from_vec(text.into_bytes())))

@@ -16,11 +16,11 @@ const OPEN_MAX: u64 = 5 << 10;
 /// The number of these files that are reserved for other uses than libraries.
 const RESERVED: usize = 512;
 
-/// Returns the file of the host that the guest sees at the guest path in the operand without
-/// packing. Returns `None` if it sees none.
+/// A function that gets a path in the guest and returns the path of the file of the host that the
+/// guest sees there without packing. It returns `None` if the guest sees no such file.
 pub(crate) type VisibleFile<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
 
-/// Packs programs and the files that they need.
+/// Collects the files of a guest's first file system: programs and the files that they need.
 pub(crate) struct Packer<'a> {
     /// The tree that is packed.
     pub(crate) tree: Initramfs,
@@ -48,8 +48,9 @@ impl fmt::Debug for Packer<'_> {
 }
 
 impl<'a> Packer<'a> {
-    /// Returns an empty packer. `seen` tells which files of the host the guest sees without
-    /// packing, and `examiner` examines programs. Raises the limit for open files.
+    /// Returns a packer with an empty tree. `seen` tells which files of the host the guest sees
+    /// without packing, and `examiner` examines programs. Raises the limit for open files of this
+    /// process up to 5120. Counts the folders in `LD_LIBRARY_PATH` as named by the user.
     pub(crate) fn new(seen: Box<VisibleFile<'a>>, examiner: Examiner) -> Self {
         let open = allow_open_files(OPEN_MAX);
         let open = usize::try_from(open.min(OPEN_MAX)).unwrap_or(usize::MAX);
@@ -73,18 +74,19 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Counts one more library that stays open.
+    /// Counts one more library, which stays open until the archive is written.
     ///
     /// # Errors
-    /// `TooManyLibraries` if no more files may be open.
+    /// `TooManyLibraries` if the limit for open files allows no more libraries.
     pub(super) fn count_library(&mut self) -> Result<(), PackError> {
         let left = self.libraries_left.checked_sub(1);
         self.libraries_left = left.ok_or(PackError::TooManyLibraries(self.libraries_max))?;
         Ok(())
     }
 
-    /// Opens a file that a program asks for, for the use `purpose`. Returns `None` if there is no
-    /// file at `path`. Fails if it may not be packed: see [`pack_policy::open_allowed`].
+    /// Opens and examines a file that a program asks for, for the use `purpose`. Returns `None` if
+    /// there is no file at `path`. Fails if it cannot be opened, has the wrong format, or may not
+    /// be packed, as [`pack_policy::open_allowed`] does.
     pub(super) fn open_allowed(
         &mut self,
         path: &Path,
@@ -95,8 +97,9 @@ impl<'a> Packer<'a> {
         pack_policy::open_allowed(path, purpose, &self.named, shown, &mut self.examiner)
     }
 
-    /// Opens a file that loaders read, and returns it with its real path. Returns `None` if there
-    /// is no file at `path`. Fails if it may not be packed: see [`pack_policy::open`].
+    /// Opens a file that loaders read, of any format, and returns it with its real path. Returns
+    /// `None` if there is no file at `path`. Fails if it cannot be opened or may not be packed, as
+    /// [`pack_policy::open`] does.
     pub(super) fn open(
         &mut self,
         path: &Path,
@@ -105,8 +108,8 @@ impl<'a> Packer<'a> {
         pack_policy::open(path, &self.named, &mut |real| is_seen(&mut **seen, real))
     }
 
-    /// Returns the format and the libraries of a file that the user named. Fails if it is no
-    /// program or library.
+    /// Returns the format and the libraries of a file that the user named. Does not check whether
+    /// it may be packed. Fails if it cannot be opened, or is no x86-64 program, library or script.
     pub(super) fn examine(&mut self, file: &HostFile) -> Result<Program, FormatError> {
         let opened = file.file().map_err(std::io::Error::from)?;
         self.examiner.examine(&opened)

@@ -17,13 +17,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The `PATH` of guests.
+/// The environment variable `PATH` of programs in guests: folders with colons between them.
 pub(crate) const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// Folders on which guests mount their own file systems, over packed files and files of the host.
 const MOUNTED: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// The reason why a program cannot be run.
+/// The reason why a guest cannot run the program that the user named.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProgramError {
     #[error("{} cannot run in a guest", one_line(path))]
@@ -62,27 +62,32 @@ pub(crate) enum ProgramError {
 }
 
 impl Packer<'_> {
-    /// Packs the files of each `--file` argument.
+    /// Packs the files of each `--file` argument (`SRC` or `SRC:DEST`).
     ///
     /// # Errors
-    /// If a file cannot be read or packed, or two have the same destination.
+    /// If an argument has no source or no possible destination, a file cannot be read or packed, or
+    /// two arguments have the same destination. Several folders may have the destination `/`.
     pub(crate) fn add_files(&mut self, arguments: &[OsString]) -> Result<(), FileError> {
         files::add_all(&mut self.tree, &mut self.named, arguments)
     }
 
-    /// Packs the loaders and libraries of all packed files.
+    /// Packs the loaders and libraries of all ELF files that are packed so far. Leaves out those
+    /// that are missing or may not be packed, and adds a remark for some that may not.
     ///
     /// # Errors
-    /// If a path conflicts with a packed file, or there are too many libraries.
+    /// If a path conflicts with a packed file, or there are more libraries than can stay open.
     pub(crate) fn add_libraries(&mut self) -> Result<(), PackError> {
         libraries::add_for_files(self)
     }
 
-    /// Packs the program `command[0]`, unless the guest sees it without packing. Returns the
-    /// arguments of the guest's process. The first one is the path to execute.
+    /// Finds the program `command[0]` and packs it with its libraries, unless the guest sees it
+    /// without packing. For a script it also provides the interpreter. For an applet of busybox it
+    /// packs busybox. Returns the arguments of the guest's process; the first one is the path to
+    /// execute.
     ///
     /// # Errors
-    /// If it is no program that a guest can run, or if a file that it needs may not be packed.
+    /// If no such program is found, if it or its interpreter cannot run in a guest, or if a file
+    /// that it needs is missing or may not be packed.
     pub(crate) fn add_program(
         &mut self,
         command: &[OsString],
@@ -114,10 +119,12 @@ impl Packer<'_> {
         Ok(argv)
     }
 
-    /// Packs busybox. `what` names the reason in the error.
+    /// Packs the static busybox of this host and links for its applets. `what` names, in the error,
+    /// the thing that needs busybox.
     ///
     /// # Errors
-    /// If this host has no static busybox, or a path conflicts with a packed file.
+    /// `Busybox` if this host has no static busybox in `PATH`; `Pack` if a path conflicts with a
+    /// packed file.
     pub(crate) fn add_busybox(&mut self, what: &str) -> Result<(), ProgramError> {
         let needed = |source| ProgramError::Busybox {
             what: what.to_owned(),

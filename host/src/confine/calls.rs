@@ -243,11 +243,12 @@ const DETACHED: i32 = libc::CLONE_DETACHED;
 /// A placeholder in a filter for the number of the process that the filter is applied to.
 const OWN_PROCESS: u32 = 0x7eb_b0de;
 
-/// Restricts the calling thread, and the threads that it starts, to [`READERS`] and a few calls
-/// whose arguments are checked. Other calls fail with `EPERM`.
+/// Restricts the calling thread, and the threads that it starts, to the system calls of a reader:
+/// memory, its socket, files that it has received, and a few calls whose arguments are checked.
+/// Other calls fail with `EPERM`. This cannot be undone.
 ///
 /// # Errors
-/// If the kernel has no seccomp.
+/// If the kernel has no seccomp, or the thread may still gain privileges.
 pub(super) fn allow_reading() -> io::Result<()> {
     let mut rules: Rules = READERS.iter().map(|call| (*call, vec![])).collect();
     rules.insert(libc::SYS_clock_gettime, vec![own_clock()?]);
@@ -280,10 +281,12 @@ pub(crate) enum HugePageAdvice {
     Refused,
 }
 
-/// Returns the seccomp filters of a QEMU, in the order in which [`apply`] must install them.
+/// Returns the seccomp filters of a QEMU, in the order in which [`apply`] must install them. They
+/// contain a placeholder that [`put_in_own_process`] must replace before. `advice` says whether
+/// `MADV_HUGEPAGE` is allowed.
 ///
 /// # Errors
-/// If they cannot be compiled.
+/// If the filters cannot be compiled.
 pub(super) fn of_qemu(advice: HugePageAdvice) -> io::Result<[BpfProgram; 2]> {
     let mut rules: Rules = QEMUS.iter().map(|call| (*call, vec![])).collect();
     let huge = u64::from(libc::MADV_HUGEPAGE.unsigned_abs());
@@ -415,7 +418,8 @@ fn compiled(rules: Rules, others: SeccompAction, listed: SeccompAction) -> io::R
     filter.try_into().map_err(io::Error::other)
 }
 
-/// Replaces the placeholder in `program` by the number of this process. Allocates nothing.
+/// Replaces the placeholder in the filter `program` by the number of this process, so that its
+/// threads may signal each other only. Allocates nothing, for use between `fork` and `exec`.
 pub(super) fn put_in_own_process(program: &mut [sock_filter]) {
     let pid = rustix::process::getpid()
         .as_raw_nonzero()
@@ -428,10 +432,11 @@ pub(super) fn put_in_own_process(program: &mut [sock_filter]) {
     }
 }
 
-/// Installs a filter for the calling thread. Allocates nothing.
+/// Installs the seccomp filter `program` for the calling thread and the threads that it starts.
+/// This cannot be undone. Allocates nothing, for use between `fork` and `exec`.
 ///
 /// # Errors
-/// If the kernel has no seccomp, or the thread may still gain privileges.
+/// If the kernel has no seccomp or refuses the filter, or the thread may still gain privileges.
 pub(super) fn apply(program: &[sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
     let filter = libc::sock_fprog {
@@ -454,9 +459,9 @@ pub(super) fn apply(program: &[sock_filter]) -> io::Result<()> {
     }
 }
 
-/// Has the kernel refuse descriptors that are sent to `socket`, from Linux 6.16 on. The sender then
-/// gets `EPERM`. Otherwise, descriptors that wait in a socket would count against the limit of the
-/// user who sent them.
+/// Has the kernel refuse descriptors that are sent to `socket`; the sender then gets `EPERM`.
+/// Otherwise, descriptors that wait in a socket would count against the limit of the user who sent
+/// them. Does nothing on kernels before Linux 6.16.
 pub(crate) fn refuse_descriptors(socket: &UnixStream) {
     /// `SO_PASSRIGHTS` of Linux's `asm-generic/socket.h`, which the C library does not define yet.
     const PASS_RIGHTS: libc::c_int = 83;
@@ -476,8 +481,9 @@ pub(crate) fn refuse_descriptors(socket: &UnixStream) {
     }
 }
 
-/// Closes the descriptors from `first` to `last`. With `CLOSE_RANGE_CLOEXEC` in `flags`, marks them
-/// to be closed by `exec` instead.
+/// Closes the descriptors of this process from `first` to `last`, both included. With
+/// `CLOSE_RANGE_CLOEXEC` in `flags`, marks them to be closed by `exec` instead. The caller must not
+/// use a closed descriptor any more.
 ///
 /// # Errors
 /// `ENOSYS` or `EINVAL` of kernels before 5.11.

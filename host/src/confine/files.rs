@@ -30,13 +30,14 @@ const STORES: [&str; 3] = ["/nix", "/gnu", "/snap"];
 /// A folder that contains installed software, one folder for each package.
 const PACKAGES: &str = "/opt";
 
-/// Returns a Landlock rule that allows only the files that QEMU needs, including those in the
-/// folders of `program`. `kvm` is the `/dev/kvm` in QEMU's namespace, if it is not the host's.
-/// `ram` is an inherited file that QEMU reopens through its descriptor, for reading and writing but
-/// not for truncation.
+/// Returns the descriptor of a Landlock rule that allows only the files that QEMU needs, including
+/// those in the folders of `program`. Paths that do not exist on this host are left out. `kvm` is
+/// the `/dev/kvm` in QEMU's mount namespace, if it is not the host's. `ram` is an inherited file
+/// that QEMU reopens through its descriptor, for reading and writing but not for truncation. The
+/// caller keeps it open until the process has started.
 ///
 /// # Errors
-/// If the kernel has no Landlock, or it is switched off.
+/// If the kernel has no Landlock, or it is switched off, or refuses the rule.
 pub(super) fn rule(
     program: &Path,
     kvm: Option<BorrowedFd<'_>>,
@@ -85,10 +86,11 @@ pub(super) fn rule(
     rule.ok_or_else(|| io::Error::other("this kernel has no Landlock, or it is off"))
 }
 
-/// Applies `rule` to the calling thread. Allocates nothing.
+/// Applies the Landlock rule `rule` to the calling thread and the threads and processes that it
+/// starts. This cannot be undone. Allocates nothing, for use between `fork` and `exec`.
 ///
 /// # Errors
-/// If the kernel refuses.
+/// If the kernel refuses, for example because the thread may still gain privileges.
 pub(super) fn apply(rule: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: all arguments are numbers. The rule restricts only the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rule.as_raw_fd(), 0) };

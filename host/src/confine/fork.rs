@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A forked process. Dropping it kills and reaps it.
+/// A forked child process. Dropping it kills the process and waits for its end.
 #[derive(Debug)]
 pub(super) struct Forked {
     pid: Pid,
@@ -14,11 +14,13 @@ pub(super) struct Forked {
 }
 
 impl Forked {
-    /// Forks a process that runs `body` and then exits. The process is killed when the calling
-    /// thread ends or the result is dropped.
+    /// Forks a process that runs `body` and then exits, in a process group of its own. The process
+    /// is killed when the calling thread ends or the result is dropped. A panic in `body` ends only
+    /// the process. `body` must need no lock that another thread of this process may hold.
     ///
     /// # Errors
-    /// If the host cannot create a process.
+    /// If the host cannot create a process. An error in the new process ends it without running
+    /// `body`.
     pub(super) fn start(body: impl FnOnce()) -> io::Result<Self> {
         let parent = rustix::process::getpid();
         // SAFETY: the child has one thread, the calling one. The C library makes its allocator
@@ -48,7 +50,7 @@ impl Forked {
         }
     }
 
-    /// Returns the process number.
+    /// Returns the process number, which stays reserved until this is dropped.
     pub(super) fn pid(&self) -> Pid {
         self.pid
     }

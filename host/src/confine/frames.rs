@@ -15,7 +15,7 @@ const DESCRIPTORS_MAX: usize = 2;
 /// The largest number of bytes in one message. A small file of an image fits.
 const BYTES_MAX: u32 = 17 << 20;
 
-/// A received message.
+/// A message that was received from a socket.
 #[derive(Debug)]
 pub(crate) struct Frame {
     /// The kind of the message. Each protocol defines its own numbers.
@@ -24,11 +24,12 @@ pub(crate) struct Frame {
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// Sends a message over `socket`.
+/// Sends a message with a kind, bytes and descriptors over `socket`, and waits until the socket has
+/// taken all bytes.
 ///
 /// # Errors
-/// If the socket fails; `EMSGSIZE` for more than [`BYTES_MAX`] bytes or [`DESCRIPTORS_MAX`]
-/// descriptors.
+/// If the socket fails; `EMSGSIZE` for more than 17 MiB or more than two descriptors, without
+/// sending anything.
 pub(crate) fn send(
     mut socket: &UnixStream,
     kind: u8,
@@ -61,16 +62,18 @@ pub(crate) fn send(
     socket.write_all(bytes)
 }
 
-/// Receives a message from `socket` and returns it.
+/// Waits for a message from `socket` and returns it. Waits without a limit, also if the socket has
+/// a read timeout.
 ///
 /// # Errors
-/// If the socket fails; `UnexpectedEof` at its end; `EMSGSIZE` for more than [`BYTES_MAX`] bytes.
+/// If the socket fails; `UnexpectedEof` if the stream ends before or within the message; `EMSGSIZE`
+/// if it announces more than 17 MiB.
 pub(crate) fn receive(socket: &UnixStream) -> io::Result<Frame> {
     receive_while(socket, || Ok(()))
 }
 
-/// Receives a message as [`receive`] does. Calls `check` each time a read of `socket` times out,
-/// and after each part of the message. An error of `check` ends the wait.
+/// Receives a message from `socket` as [`receive`] does. Calls `check` each time a read of `socket`
+/// times out, and after each part of the message. An error of `check` ends the wait.
 ///
 /// # Errors
 /// Those of [`receive`] and of `check`.

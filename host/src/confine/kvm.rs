@@ -11,7 +11,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// The device of KVM on the host.
+/// The path of the device of KVM on the host.
 pub(super) const DEVICE: &str = "/dev/kvm";
 /// A folder that exists on every host. The second node is created on a tmpfs that is mounted over
 /// it, and nothing remains there.
@@ -29,7 +29,8 @@ pub(super) enum KvmAccess {
     Root(Dev),
 }
 
-/// Returns which users may open `/dev/kvm`.
+/// Returns which users may read and write `/dev/kvm`, by its mode and group. Returns `Everyone` if
+/// the device does not exist.
 pub(super) fn access() -> KvmAccess {
     let Ok(device) = fs::metadata(DEVICE) else {
         return KvmAccess::Everyone;
@@ -41,11 +42,13 @@ pub(super) fn access() -> KvmAccess {
     }
 }
 
-/// Moves the calling process to a mount namespace in which `/dev/kvm` is a node of `device` that
-/// only `user` may open. The process must have one thread.
+/// Moves the calling process to a new mount namespace in which `/dev/kvm` is a node of the device
+/// number `device` that only the user id `user` may open. The process must be root and have one
+/// thread.
 ///
 /// # Errors
-/// If the kernel refuses. Root of a container may not be allowed to create nodes.
+/// If the kernel refuses. Root of a container may not be allowed to create nodes. The process may
+/// then be in the new namespace already.
 pub(super) fn give_to(user: u32, device: Dev) -> Result<(), Errno> {
     // SAFETY: the call is unsafe for threads that share their root. This process has one thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };

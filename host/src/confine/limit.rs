@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// The largest size of `/proc/PID/stat` in bytes: 52 numbers and a name.
 const STAT_MAX: usize = 2048;
 
-/// The time that a reader may use for one answer.
+/// The time that a reader process may use for one answer.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Limits {
     /// CPU time of the process.
@@ -20,7 +20,8 @@ pub(crate) struct Limits {
     pub(crate) clock: Option<Duration>,
 }
 
-/// The times that a process has used since the last restart, and its limits.
+/// Measures the times that a process has used since the last restart, and compares them with its
+/// limits.
 #[derive(Debug)]
 pub(super) struct Limit {
     /// `/proc/PID/stat` of the process. The open file stays valid for this process only, even if
@@ -32,7 +33,8 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Starts to measure the process `pid` with the limits `most`.
+    /// Starts to measure the process `pid`, which must not have been reaped, with the limits
+    /// `most`. The CPU time that it has used before counts, too.
     ///
     /// # Errors
     /// If `/proc` shows no such process.
@@ -45,17 +47,17 @@ impl Limit {
         })
     }
 
-    /// Starts a new measurement.
+    /// Sets both measured times of the process to zero, for its next answer.
     ///
     /// # Errors
-    /// If the process has ended.
+    /// If the process has ended. The old measurement then continues.
     pub(super) fn restart(&self) -> io::Result<()> {
         self.asked.set((self.used()?, Instant::now()));
         Ok(())
     }
 
-    /// Checks the limits. Fails with `TimedOut` if the process has used more than a limit, and with
-    /// another error if it has ended.
+    /// Checks the limits. Fails with `TimedOut` if the process has used more CPU time or wall-clock
+    /// time since the last restart than its limits allow, and with another error if it has ended.
     pub(super) fn check(&self) -> io::Result<()> {
         let (used, asked) = self.asked.get();
         let over = |what: &str, most: Duration| {

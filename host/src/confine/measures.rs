@@ -28,7 +28,8 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
-    /// All measures.
+    /// All measures, in the order in which messages list them. A failed process reports a measure
+    /// by its position in this array.
     pub(crate) const ALL: [Self; 12] = [
         Self::User,
         Self::Capabilities,

@@ -22,7 +22,7 @@ const FIRST_USER: u32 = 1_900_000_000;
 /// The unprivileged user id of most distributions, used if root of a container has no better one.
 const NOBODY: u32 = 65534;
 
-/// The user and groups of a QEMU if root runs `ebb`.
+/// The user and groups of a QEMU if root runs `ebb`. They differ from those of `ebb`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ids {
     pub(super) user: u32,
@@ -44,8 +44,8 @@ impl Ids {
         }
     }
 
-    /// Returns the ids of the unprivileged user [`NOBODY`], for a host without user namespaces.
-    /// Returns `None` if root, perhaps of a container, cannot become that user.
+    /// Returns the ids of the unprivileged user 65534, for a host without user namespaces. Returns
+    /// `None` if root, perhaps of a container, cannot become that user or leave its groups.
     pub(super) fn nobody() -> Option<Self> {
         let has = |map: &str| fs::read_to_string(map).is_ok_and(|map| covers(&map, NOBODY));
         let setgroups = fs::read_to_string("/proc/self/setgroups");
@@ -55,8 +55,8 @@ impl Ids {
         is_possible.then(|| Self::new(NOBODY))
     }
 
-    /// Returns the user and the group of a QEMU. If `kvm`, the group is one that may open
-    /// `/dev/kvm`.
+    /// Returns the user id and the group id of a QEMU. If `kvm`, for a QEMU that opens `/dev/kvm`,
+    /// the group is the one that may open the device, if there is such a group.
     pub(super) fn of_process(self, kvm: bool) -> (u32, u32) {
         let group = self.kvm_group.filter(|_| kvm).unwrap_or(self.group);
         (self.user, group)
@@ -70,17 +70,17 @@ impl Ids {
     }
 }
 
-/// A process that is creating namespaces.
+/// A forked process that is creating namespaces. Dropping it kills the process.
 #[derive(Debug)]
 pub(super) struct NamespaceSetup {
     maker: Forked,
     socket: UnixStream,
 }
 
-/// The descriptor of a namespace, or the error if it could not be created.
+/// The descriptor of a namespace, or the error number if the namespace could not be created.
 pub(super) type Made = Result<OwnedFd, Errno>;
 
-/// Namespaces that a QEMU can enter.
+/// The user, network, IPC and mount namespaces that a QEMU can enter, as open descriptors.
 #[derive(Debug)]
 pub(super) struct Namespaces {
     user: OwnedFd,
@@ -93,7 +93,7 @@ pub(super) struct Namespaces {
 }
 
 impl NamespaceSetup {
-    /// Starts a process that creates the namespaces.
+    /// Starts a process that creates the namespaces, without waiting for it.
     ///
     /// # Errors
     /// If the host cannot create a socket or a process.
@@ -111,10 +111,13 @@ impl NamespaceSetup {
         })
     }
 
-    /// Waits for the namespaces, writes their user maps, and opens them.
+    /// Waits until the process has created the namespaces, writes their user and group maps, opens
+    /// them, and ends the process. A network or IPC namespace that could not be created is no error
+    /// here; see [`Made`].
     ///
     /// # Errors
-    /// If `ebb` cannot create a user namespace on this host.
+    /// If the process cannot create a user namespace on this host, the maps cannot be written, or a
+    /// namespace cannot be opened.
     pub(super) fn finish(mut self) -> io::Result<Namespaces> {
         let mut result = || {
             let mut bytes = [0; 4];
@@ -263,16 +266,19 @@ impl Namespaces {
         })
     }
 
-    /// Returns the `/dev/kvm` of these namespaces. Returns `None` if it is the host's.
+    /// Returns the `/dev/kvm` in the mount namespace. Returns `None` if QEMU uses the `/dev/kvm` of
+    /// the host.
     pub(super) fn kvm(&self) -> Option<BorrowedFd<'_>> {
         self.mounts.as_ref().map(|(_, device)| device.as_fd())
     }
 
-    /// Moves the calling process into the namespaces. Enters the mount namespace only if `kvm`, for
-    /// a QEMU that opens `/dev/kvm`. The process must have one thread. Allocates nothing.
+    /// Moves the calling process into the namespaces, except a network or IPC namespace that could
+    /// not be created. Enters the mount namespace only if `kvm`, for a QEMU that opens `/dev/kvm`;
+    /// this also changes the working folder. The process must have one thread. Allocates nothing,
+    /// for use between `fork` and `exec`.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If the kernel refuses. The process may then be in some of the namespaces.
     pub(super) fn enter(&self, kvm: bool) -> Result<(), Errno> {
         let enter = |file: BorrowedFd<'_>, kind| move_into_link_name_space(file, Some(kind));
         // The user namespace comes first, because it gives the rights to enter the others.

@@ -4,7 +4,8 @@ use ebb_blk::capabilities::keep_capabilities;
 use rustix::thread::CapabilitySet;
 use std::io;
 
-/// The reasons why a run needs capabilities. They matter only if root runs `ebb`.
+/// The reasons why a run needs capabilities while its guest runs. They matter only if root runs
+/// `ebb`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Privileges {
     /// The run reads files of other users: in a volume, or in a folder that is the guest's root.
@@ -16,7 +17,8 @@ pub(crate) struct Privileges {
 }
 
 impl Privileges {
-    /// Returns the capabilities that these reasons need.
+    /// Returns the capabilities that these reasons need, an empty set for no reason. Does not
+    /// change those of the process.
     pub(crate) fn capabilities(self) -> CapabilitySet {
         let mut set = CapabilitySet::empty();
         if self.reads {
@@ -47,7 +49,8 @@ pub(crate) fn names(set: CapabilitySet) -> String {
 }
 
 /// Permanently drops all capabilities except `wanted` for the calling thread and the threads that
-/// it starts. Returns the capabilities that remain.
+/// it starts. Other threads keep theirs. Returns the capabilities that remain, which are fewer than
+/// `wanted` if the thread lacked some before.
 ///
 /// # Errors
 /// If the kernel refuses.

@@ -23,8 +23,8 @@ const ADDRESS_SPACE: u64 = 1 << 30;
 
 /// The largest file in bytes that a reader writes, which is an unpacked compressed image.
 const FILE_MAX: u64 = 64 << 30;
-/// The limits of a reader for one message, if the answer does not wait for a guest. The longest
-/// work is an index of 64 MiB.
+/// The usual limits of a reader for one answer: 60 s of CPU time and 600 s of wall-clock time. They
+/// are for answers that do not wait for a guest. The longest work is an index of 64 MiB.
 pub(crate) const LIMITS: Limits = Limits {
     cpu: Duration::from_secs(60),
     clock: Some(Duration::from_secs(600)),
@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The time after which a send to a reader that receives nothing fails.
 const SEND_WITHIN: Duration = Duration::from_secs(60);
 
-/// A reader process and the socket to it. Dropping it kills the process.
+/// A confined process that answers requests, and the socket to it. Dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Reader {
     socket: UnixStream,
@@ -43,12 +43,14 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Starts a process that runs `serve` with its end of a socket. Before that, the process drops
-    /// its capabilities, files, and all system calls that it does not need. `name` has at most 15
-    /// bytes. `most` limits the time for one answer.
+    /// Forks a process that runs `serve` with its end of a socket. Before that, the process drops
+    /// its capabilities, files, environment, and all system calls that it does not need. `name` is
+    /// its process name and has at most 15 bytes. `most` limits the time for one answer.
     ///
     /// # Errors
-    /// If the host cannot create a socket or a process.
+    /// If the host cannot create a socket or a process, or `/proc` does not show the process. If
+    /// the process cannot be confined, it ends without running `serve`, and [`Self::receive`]
+    /// fails.
     pub(crate) fn start(
         name: &CStr,
         most: Limits,
@@ -70,11 +72,12 @@ impl Reader {
         })
     }
 
-    /// Sends a message with the given kind, bytes and descriptors to the process. Restarts the
+    /// Sends a message with a kind, bytes and at most two descriptors to the process. Restarts the
     /// measurement of its time.
     ///
     /// # Errors
-    /// If the socket fails: `EPIPE` once the process has ended.
+    /// `EPIPE` once the process has ended; `EMSGSIZE` for more than 17 MiB; an error if the process
+    /// receives nothing for 60 s.
     pub(crate) fn send(
         &self,
         kind: u8,
@@ -86,18 +89,19 @@ impl Reader {
         frames::send(&self.socket, kind, bytes, descriptors)
     }
 
-    /// Receives a message from the process and returns it.
+    /// Waits for a message from the process and returns it. Restarts the measurement of its time.
     ///
     /// # Errors
     /// `UnexpectedEof` once the process has ended. `TimedOut` if it has exceeded its limits since
-    /// the last message in either direction.
+    /// the last message in either direction; it is not killed. `EMSGSIZE` if the message is too
+    /// long.
     pub(crate) fn receive(&self) -> io::Result<Frame> {
         let frame = frames::receive_while(&self.socket, || self.limit.check())?;
         let _ = self.limit.restart();
         Ok(frame)
     }
 
-    /// Returns the process number.
+    /// Returns the process number of the reader.
     pub(crate) fn pid(&self) -> i32 {
         self.process.pid().as_raw_nonzero().get()
     }

@@ -37,7 +37,7 @@ const CPU_DATA_MAX: u64 = 64 << 20;
 /// memory.
 const DATA_SHARE: u64 = 64;
 
-/// The resources of the host that a QEMU needs.
+/// The resources of the host that a QEMU needs, which the sandbox allows it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Needs {
     /// Whether QEMU opens `/dev/kvm`.
@@ -50,7 +50,7 @@ pub(crate) struct Needs {
     pub(crate) ram: Option<RawFd>,
 }
 
-/// The error if a host lacks a measure that every host must have.
+/// The error if a host lacks seccomp or close_range(2), without which `ebb` confines no QEMU.
 #[derive(Debug, thiserror::Error)]
 #[error("QEMU cannot be confined on this host: {measure}")]
 pub(crate) struct SandboxError {
@@ -58,7 +58,8 @@ pub(crate) struct SandboxError {
     source: io::Error,
 }
 
-/// The preparation of a sandbox, while a process creates its namespaces.
+/// The preparation of a [`QemuSandbox`], while a process creates its namespaces. It holds nothing
+/// if QEMU will run unconfined.
 #[derive(Debug)]
 pub(crate) struct Preparation(Option<io::Result<NamespaceSetup>>);
 
@@ -75,21 +76,25 @@ struct Confinement {
     missing: Vec<(Measure, String)>,
 }
 
-/// Reports the measure that failed in a new process.
+/// The result of [`QemuSandbox::apply_to`], which tells which measure failed if the new process
+/// could not be started.
 #[derive(Debug)]
 pub(crate) struct Progress(OwnedFd);
 
 impl Preparation {
-    /// Starts to prepare a sandbox, or an empty one if `unconfined`.
+    /// Starts to prepare a sandbox, without waiting. If `unconfined`, does nothing, and
+    /// [`Self::finish`] returns an empty sandbox. If the process for the namespaces cannot be
+    /// started, the sandbox will lack them.
     pub(crate) fn begin(unconfined: bool) -> Self {
         Self((!unconfined).then(NamespaceSetup::start))
     }
 
     /// Waits for the namespaces and returns the sandbox. `advice` says whether QEMU's
-    /// `MADV_HUGEPAGE` is allowed.
+    /// `MADV_HUGEPAGE` is allowed. Other measures that this host lacks, such as namespaces and
+    /// Landlock, are no error; [`QemuSandbox::missing`] lists them.
     ///
     /// # Errors
-    /// If the host lacks a measure that every host must have.
+    /// If the seccomp filters cannot be made, or the kernel does not know close_range(2).
     pub(crate) fn finish(self, advice: HugePageAdvice) -> Result<QemuSandbox, SandboxError> {
         let Some(setup) = self.0 else {
             return Ok(QemuSandbox(None));
@@ -151,37 +156,43 @@ fn may_change_user() -> bool {
 }
 
 impl QemuSandbox {
-    /// Returns an empty sandbox: QEMU has all rights of `ebb`.
+    /// Returns an empty sandbox, with which QEMU keeps all rights of `ebb`.
     #[cfg(test)]
     pub(crate) fn open() -> Self {
         Self(None)
     }
 
-    /// Returns whether QEMU is confined.
+    /// Returns whether QEMU is confined. Returns `false` for an empty sandbox.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns the measures that this host lacks, with the reasons.
+    /// Returns the measures that this host lacks, sorted, each with the reason as text. The list is
+    /// empty for an unconfined QEMU.
     pub(crate) fn missing(&self) -> &[(Measure, String)] {
         self.0.as_ref().map_or(&[], |inner| &inner.missing)
     }
 
-    /// Returns the measures that are applied. There are none for an unconfined QEMU.
+    /// Returns the measures that are applied to each QEMU of the run. There are none for an
+    /// unconfined QEMU.
     pub(crate) fn measures(&self) -> impl Iterator<Item = Measure> + '_ {
         let all = Measure::ALL.into_iter().filter(|_| self.is_closed());
         all.filter(|measure| !self.missing().iter().any(|(missing, _)| missing == measure))
     }
 
-    /// Returns whether `ebb` must be able to change users to start and kill a QEMU.
+    /// Returns whether `ebb` must keep the capabilities to change users and to kill other users'
+    /// processes. That is so if QEMU runs as another user without a user namespace.
     pub(crate) fn changes_user(&self) -> bool {
         let inner = self.0.as_ref();
         inner.is_some_and(|inner| inner.namespaces.is_none() && inner.ids.is_some())
     }
 
-    /// Sets `command` up so that its process is confined before it executes `program`. The process
-    /// inherits the descriptors `kept` with the same numbers. `needs` has the resources that it may
-    /// use. The result tells which measure failed if starting the process fails.
+    /// Sets `command` up so that its process is confined before it executes `program`. Empties its
+    /// environment. The process inherits the descriptors `kept` with the same numbers, and the
+    /// caller keeps them open until it has started. The process is killed when the thread that
+    /// starts it ends. `needs` has the resources that it may use. Without confinement, only the
+    /// rules for descriptors and the thread hold. If starting the process fails, the result tells
+    /// which measure failed.
     ///
     /// # Errors
     /// If the host cannot provide a descriptor, or a Landlock rule cannot be made.
@@ -256,7 +267,7 @@ impl fmt::Display for QemuSandbox {
 
 impl Progress {
     /// Returns the measure that failed in a process that could not be started. Returns `None` if no
-    /// measure failed.
+    /// measure failed, or if this was called before.
     pub(crate) fn failed(&self) -> Option<Measure> {
         let mut bytes = [0; 8];
         rustix::io::read(&self.0, &mut bytes).ok()?;

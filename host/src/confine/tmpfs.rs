@@ -23,11 +23,13 @@ use std::os::unix::net::UnixStream;
 const MOUNTED: u8 = 0;
 const FAILED: u8 = 1;
 
-/// Mounts the tmpfs and returns its descriptor. The size of its files is not limited. No file on it
-/// can be executed.
+/// Mounts a tmpfs whose files get huge pages, and returns the descriptor of its root. It is
+/// attached to no folder and ends with its last open file. The size of its files is not limited,
+/// and none can be executed. If this process may not mount it, a forked process does so in
+/// namespaces of its own.
 ///
 /// # Errors
-/// The errors of the attempt in a namespace: the host has no such namespaces for this user, or its
+/// The errors of the attempt in namespaces: the host has no such namespaces for this user, or its
 /// tmpfs supports no huge pages.
 pub(crate) fn huge_tmpfs() -> io::Result<OwnedFd> {
     mounted().or_else(|_| by_namespace())

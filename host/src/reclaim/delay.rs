@@ -60,8 +60,8 @@ struct Block {
     was_reused: bool,
 }
 
-/// Decides when each free block of a guest may be taken, from a record of each block. Times are
-/// measured from its creation.
+/// Decides for each free block of 2 MiB of a guest whether it has been free for long enough to be
+/// taken, from a record of each block. Times are measured from its creation.
 #[derive(Debug)]
 pub(super) struct ReclaimDelay {
     times: Times,
@@ -83,8 +83,8 @@ pub(super) struct ReclaimDelay {
 }
 
 impl ReclaimDelay {
-    /// Returns the delays for a guest whose memory ends below the address `end`. `huge` says
-    /// whether the host keeps it in huge pages.
+    /// Returns the delays for a guest whose memory ends below the guest-physical address `end`.
+    /// `huge` says whether the host keeps this memory in huge pages.
     pub(super) fn new(huge: bool, end: u64) -> Self {
         let times = if huge { HUGE } else { BASE };
         let blocks = Frame::containing(end).number().div_ceil(PAGEBLOCK_FRAMES);
@@ -101,7 +101,8 @@ impl ReclaimDelay {
         }
     }
 
-    /// Starts a pass over all blocks at the time `now`, and pays off a part of the debt.
+    /// Starts a pass over all blocks at the time `now`, and pays off a part of the debt, the time
+    /// that was wasted on blocks that the guest soon used again.
     pub(super) fn begin(&mut self, now: Duration) {
         let paid = now.saturating_sub(self.now).mul_f64(PART_WASTED);
         self.debt = self.debt.saturating_sub(paid);
@@ -110,8 +111,10 @@ impl ReclaimDelay {
         (self.young, self.old) = (false, false);
     }
 
-    /// Returns whether the free and touched block that begins at `frame` may be taken now. Call
-    /// this for each such block in every pass.
+    /// Returns whether the block that begins at `frame` may be taken now, because it has been free
+    /// for long enough. Call this in every pass for each block that is free and touched, which
+    /// means that the host holds memory for it. Returns `true` for a block outside of the guest's
+    /// memory, so that taking it fails.
     pub(super) fn may_take(&mut self, frame: Frame) -> bool {
         let Some(index) = self.index(frame) else {
             // The block is outside of the guest's memory. The engine will report that.
@@ -151,7 +154,8 @@ impl ReclaimDelay {
         due
     }
 
-    /// Records that the block at `frame` was taken in this pass.
+    /// Records that the block at `frame` was taken in this pass. Does nothing for a block that
+    /// [`Self::may_take`] has not seen.
     pub(super) fn note_taken(&mut self, frame: Frame) {
         let now = self.now;
         if let Some(block) = self.index(frame).and_then(|at| self.blocks.get_mut(at)) {
@@ -159,14 +163,16 @@ impl ReclaimDelay {
         }
     }
 
-    /// Records that taking `blocks` blocks needed the time `work`.
+    /// Records that taking `blocks` blocks took the time `work` in all. The cost of the next reused
+    /// block follows from it, within limits.
     pub(super) fn worked(&mut self, blocks: u64, work: Duration) {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
         let cost = work / blocks * (1 + AGAIN);
         self.cost = cost.clamp(self.times.cost, self.times.cost * 8);
     }
 
-    /// Returns the time until the next pass. Returns `None` if this pass has left no free block.
+    /// Returns the time until the next pass, shorter if this pass has left a block that was free
+    /// only recently. Returns `None` if this pass has left no free block.
     pub(super) fn wait(&self) -> Option<Duration> {
         let [short, long] = self.times.intervals;
         match (self.young, self.old) {
@@ -176,7 +182,7 @@ impl ReclaimDelay {
         }
     }
 
-    /// Returns the time between a signal of the guest and the first pass.
+    /// Returns the time between a signal of the guest that a block is free and the first pass.
     pub(super) fn first(&self) -> Duration {
         self.times.intervals[0]
     }

@@ -27,7 +27,7 @@ const FRAME: u64 = FRAME_SIZE as u64;
 /// The first frame whose descriptor is in the second list of descriptors.
 const HIGH_FRAME: u64 = (4 << 30) / FRAME;
 
-/// The amount of memory that was taken, and the time that it took.
+/// The amount of memory that was taken from a guest, and the time that it took.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reclaimed {
     /// The bytes that were dropped from the host's memory.
@@ -49,7 +49,8 @@ struct Sums {
     punching_ns: AtomicU64,
 }
 
-/// The free memory of a guest that the host can take by itself.
+/// The free memory of a guest, which the host can take by itself through the guest's allocator. One
+/// thread of one process at a time takes it.
 #[derive(Debug)]
 pub(crate) struct FreeMemory {
     ram: Arc<GuestRam>,
@@ -69,7 +70,7 @@ pub(crate) struct FreeMemory {
 
 impl FreeMemory {
     /// Returns the free memory of `guest` with the RAM `ram`. `atomics_shared` says whether the
-    /// guest's atomic instructions are atomic for other processes.
+    /// guest's atomic instructions are atomic for other processes. Attaches to nothing yet.
     pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>, atomics_shared: bool) -> Self {
         Self {
             ram,
@@ -107,13 +108,14 @@ impl FreeMemory {
         }
     }
 
-    /// Returns whether the guest is in the mode `shared`, in which its free memory is taken all the
-    /// time.
+    /// Returns whether the guest reports the mode `shared`, in which its free memory is taken all
+    /// the time. Returns `false` if it reports no mode.
     pub(super) fn is_wanted(&self) -> bool {
         self.guest.give_back() == Some(GiveBack::Shared)
     }
 
-    /// Returns a new [`ReclaimDelay`] that suits the pages in which the host keeps this guest.
+    /// Returns a new [`ReclaimDelay`] for the size of this guest's memory and the size of the pages
+    /// in which the host keeps it.
     pub(super) fn delay(&self) -> ReclaimDelay {
         let ends = self.ram.regions().into_iter();
         let ends = ends.filter_map(|region| region.start.checked_add(region.bytes));
@@ -121,7 +123,7 @@ impl FreeMemory {
         ReclaimDelay::new(self.ram.backing().is_huge(), end)
     }
 
-    /// Returns the sums since the guest started.
+    /// Returns the sums of all that was taken by this process since the guest started.
     pub(crate) fn sums(&self) -> Reclaimed {
         // Relaxed (all): the values are only displayed.
         let load = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
@@ -133,16 +135,18 @@ impl FreeMemory {
         }
     }
 
-    /// Takes free memory of the guest once, in any mode, until `target` bytes (rounded up to a
-    /// frame) are taken or no more is free. Returns the amount that was taken.
+    /// Takes free memory of the guest once, in any mode, until `target` bytes are taken or no more
+    /// is free. Returns the amount that was taken; the last block may exceed the target.
     ///
-    /// It takes whole free pageblocks for which the host holds memory. If `ebb pause` has stopped
-    /// the guest, it also takes the free frames of partly used blocks. It needs none of the guest's
-    /// CPUs. It stops early if the guest fails to allocate memory that is isolated, or if more was
-    /// taken than the guest has, so the time is bounded for any content of the guest's memory.
+    /// It takes whole free pageblocks of 2 MiB for which the host holds memory. If `ebb pause` has
+    /// stopped the guest, it also takes the free frames of partly used blocks, once in each pause.
+    /// It uses no CPU of the guest. It stops early if the guest fails to allocate memory that is
+    /// isolated, or if more was taken than the guest has, so the time is bounded for any content of
+    /// the guest's memory.
     ///
     /// Fails as [`Self::with`]. Fails with [`ReclaimError::Drop`] if a range cannot be dropped, and
-    /// with [`ReclaimError::Busy`] if the guest should resume before the pass is complete.
+    /// with [`ReclaimError::Busy`] if the guest should resume before the pass over partly used
+    /// blocks is complete.
     pub(crate) fn reclaim(&self, target: u64) -> Result<Reclaimed, ReclaimError> {
         self.with(|session| {
             let mut left = target.div_ceil(FRAME);
@@ -173,10 +177,16 @@ impl FreeMemory {
         })
     }
 
-    /// Attaches to the guest's allocator and calls `work` with the attachment. Holds the lock on
-    /// the guest's memory during the call. Fails if the memory may not be taken, the allocator is
-    /// not ready or malformed, or another thread or process holds the lock for longer than
-    /// [`TIMEOUT`].
+    /// Attaches to the guest's allocator, calls `work` with the attachment, and returns its result.
+    /// Holds the lock on the guest's memory during the call. The lock between processes stays with
+    /// this process afterwards. Repairs what a killed previous owner of that lock left behind.
+    ///
+    /// # Errors
+    /// `Reserved` or `Unsound` as [`Self::check`], but not `Unsound` while `ebb pause` has stopped
+    /// the CPUs; `NoAllocator` or `Nonsense` if the allocator is not ready or malformed; `Nowhere`
+    /// if it cannot be mapped; `LeftOpen` if only a running guest can be repaired. `Busy` if
+    /// another thread holds the lock for 2 s or another process holds it; `Lock` if the lock fails;
+    /// the errors of `work`.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&mut Session<'_>) -> Result<T, ReclaimError>,
@@ -261,7 +271,7 @@ impl FreeMemory {
     }
 }
 
-/// An attachment to the guest's allocator, during one pass.
+/// An attachment to the guest's allocator during one call of [`FreeMemory::with`].
 pub(super) struct Session<'a> {
     pub(super) attached: &'a Attached<'a>,
     /// Selects the next free blocks.
@@ -273,7 +283,8 @@ pub(super) struct Session<'a> {
 
 impl Session<'_> {
     /// Drops the free frames of partly used blocks until `most` bytes have been dropped. `still`
-    /// keeps the CPUs stopped. Returns how far the pass came.
+    /// keeps the CPUs stopped. Adds the amount to `taken` and to the guest's sums, also after an
+    /// error. Returns how far the pass came.
     ///
     /// # Errors
     /// [`ReclaimError::Drop`] if a range cannot be dropped.
@@ -295,20 +306,23 @@ impl Session<'_> {
         end
     }
 
-    /// Returns whether this session has taken more bytes than the guest has. The guest then frees
-    /// memory as fast as it is taken, and the rest is left for the next pass.
+    /// Returns whether this session has taken more bytes than the guest has memory. The guest then
+    /// frees memory as fast as it is taken, and the caller should leave the rest for the next pass.
     pub(super) fn is_over(&self) -> bool {
         self.taken.bytes > self.memory.ram.bytes()
     }
 
-    /// Takes the next free blocks, at most `most` frames (rounded up to a block). Returns the
-    /// number of frames, and how the step ended.
+    /// Takes the next free blocks, at most `most` frames (rounded up to a block). Adds the amount
+    /// to `taken` and to the guest's sums. Returns the number of frames, and how the step ended:
+    /// more blocks may be free, no more is free, the guest failed to allocate isolated memory, or a
+    /// block could not be dropped.
     pub(super) fn step(&mut self, most: u64) -> (u64, StepEnd<ReclaimError>) {
         self.step_where(most, &mut |_| true, |_| {})
     }
 
-    /// Takes the next free blocks as [`Self::step`] does, but only those for which `wanted` returns
-    /// `true`. Calls `note_taken` with the first frame of each dropped block.
+    /// Takes the next free blocks as [`Self::step`] does, but only those for whose first frame
+    /// `wanted` returns `true`. After the step, calls `took` with the first frame of each dropped
+    /// block.
     pub(super) fn step_where(
         &mut self,
         most: u64,

@@ -17,7 +17,7 @@ const FRAME: u64 = FRAME_SIZE as u64;
 /// The smallest number of free frames for which a huge page is split.
 const WORTH_A_SPLIT: u64 = 32;
 
-/// How far a pass over the partly used blocks came.
+/// How far a pass over the partly used blocks of a stopped guest came.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Pass {
     /// It examined all memory.
@@ -28,7 +28,7 @@ pub(super) enum Pass {
     Unwanted,
 }
 
-/// The result of a pass over the partly used blocks.
+/// The amount that a pass over the partly used blocks dropped, and how it ended.
 #[derive(Debug)]
 pub(super) struct Dropped {
     /// The number of bytes that were dropped from the host's memory.
@@ -40,9 +40,10 @@ pub(super) struct Dropped {
     pub(super) end: Result<Pass, ReclaimError>,
 }
 
-/// Drops the free frames of partly used blocks of `ram`, which the allocator `attached` manages,
-/// and returns what it did. `still` keeps the CPUs stopped. Stops when `most` bytes have been
-/// dropped, or when the CPUs should resume.
+/// Drops the free frames of partly used blocks of `ram`, which the allocator `attached` manages.
+/// `still` keeps the CPUs stopped. Leaves out a block in one huge page if fewer than 32 of its
+/// frames are free. Stops when about `most` bytes have been dropped, when the CPUs should resume,
+/// or at the first range that the host cannot drop. Returns the amount and how the pass ended.
 pub(super) fn drop_free_frames(
     ram: &GuestRam,
     attached: &Attached<'_>,

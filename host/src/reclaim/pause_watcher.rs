@@ -19,7 +19,8 @@ use std::time::Duration;
 /// The pause before another attempt if another process had the lock.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Watches whether a guest's virtual CPUs are stopped, and takes its free memory when they are.
+/// Watches, in a thread, whether a guest's virtual CPUs are stopped, and takes the guest's free
+/// memory once when they are.
 #[derive(Debug)]
 pub(crate) struct PauseWatcher {
     vcpus: Arc<Vcpus>,
@@ -41,8 +42,10 @@ struct State {
 }
 
 impl PauseWatcher {
-    /// Starts a thread that watches a guest, which was started in `mode`. Failures to take its
-    /// memory are printed on `shown`. The thread ends with [`Vcpus::end`].
+    /// Starts a thread that watches a guest, which was started in `mode`. If there is
+    /// `free_memory`, the thread takes it when the CPUs have stopped, unless the mode is then
+    /// `off`. Failures of that are printed on `shown`, if there is one. The thread ends with
+    /// [`Vcpus::end`], not when the result is dropped.
     ///
     /// # Errors
     /// If the host cannot create a thread.
@@ -68,7 +71,8 @@ impl PauseWatcher {
         Ok(pause_watcher)
     }
 
-    /// Returns a watcher of a guest that runs and does nothing.
+    /// Returns a watcher of a running guest of 4 MiB for a test. It takes no memory and prints
+    /// nothing.
     #[cfg(test)]
     pub(crate) fn of_test() -> Arc<Self> {
         use crate::guest::{EbbGuest, Header};
@@ -81,31 +85,33 @@ impl PauseWatcher {
         Self::start(vcpus, ram, guest, None, GiveBack::Off, None).unwrap()
     }
 
-    /// Returns the guest's virtual CPUs.
+    /// Returns the virtual CPUs of the watched guest.
     pub(crate) fn vcpus(&self) -> &Vcpus {
         &self.vcpus
     }
 
-    /// Returns how the guest was stopped. Returns `None` while its CPUs run.
+    /// Returns how the guest was stopped, and whether its free memory has been taken since. Returns
+    /// `None` while its CPUs run.
     pub(crate) fn standstill(&self) -> Option<Stop> {
         self.lock().standstill
     }
 
-    /// Returns how free memory goes back now: the mode that was set while the guest is stopped,
-    /// else the mode that the guest reports.
+    /// Returns the mode in which free memory goes back now: the mode that was set while the guest
+    /// is stopped, else the mode that the guest reports, else the mode in which it was started.
     pub(crate) fn give_back(&self) -> GiveBack {
         let set = self.lock().set;
         set.or_else(|| self.guest.give_back()).unwrap_or(self.mode)
     }
 
     /// Returns the mode that was set while the guest is stopped and that the guest has not
-    /// received. Returns `None` if there is none.
+    /// received. Returns `None` if no mode was set, or once the guest runs again.
     pub(crate) fn give_back_set(&self) -> Option<GiveBack> {
         self.lock().set
     }
 
-    /// Stores a mode for a stopped guest, which receives it when it resumes. The host applies it at
-    /// once. Does nothing for a running guest.
+    /// Stores a mode for a stopped guest and wakes the watching thread, which applies it to the
+    /// guest's free memory at once. The caller must send the mode to the guest, which receives it
+    /// when it resumes. Does nothing for a running guest.
     pub(crate) fn set_give_back(&self, mode: GiveBack) {
         let mut state = self.lock();
         // A running guest receives the mode over its control port.

@@ -25,7 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The time after which a step fails and the next one starts.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The parts of a run that reclaim steps use.
+/// The parts of a run that reclaim steps use: the guest, its memory, its control port and its
+/// balloon.
 #[derive(Debug)]
 pub(crate) struct ReclaimTargets {
     pub(crate) kernel: KernelKind,
@@ -42,9 +43,10 @@ pub(crate) struct ReclaimTargets {
     pub(crate) shown: Option<Arc<Terminal>>,
 }
 
-/// Returns the reclaim steps for a guest with this kernel, the cheapest first. A stock Linux
-/// performs them through its balloon, page by page. Ebb's kernel would not gain from that: it would
-/// write a descriptor for each page of completely free blocks.
+/// Returns the reclaim steps for a guest with the kernel `kernel`, the cheapest first; none for an
+/// unknown kernel. A stock Linux performs the first two through its balloon, page by page. Ebb's
+/// kernel would not gain from that: it would write a descriptor for each page of completely free
+/// blocks.
 pub(crate) fn steps(kernel: KernelKind) -> &'static [Reclaim] {
     match kernel {
         KernelKind::Ebb => &Reclaim::ALL,
@@ -53,7 +55,8 @@ pub(crate) fn steps(kernel: KernelKind) -> &'static [Reclaim] {
     }
 }
 
-/// Returns the reason for the user why a guest with stopped CPUs cannot perform a step.
+/// Returns a text for the user that says why a guest with stopped CPUs cannot perform a reclaim
+/// step, and how to resume it. `by` says how the CPUs were stopped.
 pub(crate) fn stopped_reason(by: StoppedBy) -> &'static str {
     match by {
         StoppedBy::Ebb => {
@@ -65,7 +68,8 @@ pub(crate) fn stopped_reason(by: StoppedBy) -> &'static str {
     }
 }
 
-/// The queue of reclaim steps. Dropping it ends the thread.
+/// The queue of reclaim steps for one guest, which a thread performs one after the other. Dropping
+/// it makes the thread end without being waited for.
 #[derive(Debug)]
 pub(crate) struct ReclaimQueue {
     kernel: KernelKind,
@@ -84,7 +88,8 @@ struct State {
 }
 
 impl ReclaimQueue {
-    /// Starts the thread that performs the steps. Fails if the host cannot create a thread.
+    /// Starts the thread that performs the steps on `targets`. A step that fails is printed on the
+    /// terminal in `targets`, if there is one. Fails if the host cannot create a thread.
     pub(crate) fn start(targets: ReclaimTargets) -> io::Result<Self> {
         let (steps, asked) = sync_channel(WAITING_MAX);
         let state = Arc::new(State::default());
@@ -101,18 +106,20 @@ impl ReclaimQueue {
         })
     }
 
-    /// Returns whether the host performs `step` by itself, without the guest's CPUs.
+    /// Returns whether the host performs `step` by itself, without the guest's CPUs: the step
+    /// `Free` of a guest with Ebb's kernel.
     pub(crate) fn is_done_by_host(&self, step: Reclaim) -> bool {
         self.kernel == KernelKind::Ebb && step == Reclaim::Free
     }
 
-    /// Returns the steps that this guest supports.
+    /// Returns the reclaim steps that this guest supports, the cheapest first.
     pub(crate) fn steps(&self) -> &'static [Reclaim] {
         steps(self.kernel)
     }
 
-    /// Queues `step` and returns its number. The step is finished when [`Self::done`] returns this
-    /// number or a later one. Returns `None` if [`WAITING_MAX`] steps are queued.
+    /// Queues `step` without waiting for it, and returns its number, at least 1. The step is
+    /// finished when [`Self::done`] returns this number or a later one. Does not check whether the
+    /// guest supports it. Returns `None` if 16 steps are queued.
     pub(crate) fn ask(&self, step: Reclaim) -> Option<u32> {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         // 0 means that a guest was never asked.
@@ -122,14 +129,15 @@ impl ReclaimQueue {
         Some(number)
     }
 
-    /// Returns the number of the last finished step; 0 before the first.
+    /// Returns the number of the last finished step, whether it succeeded or failed; 0 before the
+    /// first.
     pub(crate) fn done(&self) -> u32 {
         // Acquire pairs with the thread's Release, so the effects of the step are visible.
         self.state.done.load(Ordering::Acquire)
     }
 
-    /// Returns the number of the last failed step, among those up to [`Self::done`]; 0 if none
-    /// failed.
+    /// Returns the number of the last failed step; 0 if none failed. Call [`Self::done`] before, so
+    /// that all failures up to the number that it returned are visible.
     pub(crate) fn failed(&self) -> u32 {
         // Relaxed: it is read after `done`.
         self.state.failed.load(Ordering::Relaxed)

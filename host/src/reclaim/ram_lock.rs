@@ -11,15 +11,17 @@ use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// The held lock on a guest's RAM file. Dropping it releases the lock.
+/// The held lock between processes on a guest's RAM file. Dropping it, or the end of this process,
+/// releases the lock.
 #[derive(Debug)]
 pub(super) struct RamLock {
     _file: OwnedFd,
 }
 
 impl RamLock {
-    /// Takes the lock and returns it, without waiting. Fails with [`ReclaimError::Busy`] if another
-    /// process holds it, and with [`ReclaimError::Lock`] if the file cannot be opened or locked.
+    /// Takes the lock on the RAM file of `ram` and returns it, without waiting. Fails with
+    /// [`ReclaimError::Busy`] if it is held already, also by this process, and with
+    /// [`ReclaimError::Lock`] if the file cannot be opened or locked.
     pub(super) fn try_lock(ram: &GuestRam) -> Result<Self, ReclaimError> {
         // The file is opened again. QEMU has inherited the open file of `ram` and would keep its
         // lock.

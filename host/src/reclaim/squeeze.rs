@@ -21,7 +21,7 @@ const STEP: u64 = 128 << 20;
 const KEPT_PART: u64 = 16;
 const KEPT_MIN: u64 = 32 << 20;
 
-/// The amount of memory to reclaim.
+/// The amount and kind of memory to reclaim by the balloon.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Wanted {
     /// The number of bytes to reclaim. `None` means as much as the guest can spare.
@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
     pub(crate) only_free: bool,
 }
 
-/// The result of a reclaim, in bytes.
+/// The result of a reclaim by the balloon, in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Squeezed {
     /// The guest's memory.
@@ -46,9 +46,11 @@ fn spare(total: u64, available: u64) -> u64 {
     available.saturating_sub((total / KEPT_PART).max(KEPT_MIN))
 }
 
-/// Inflates the balloon until `wanted` is reached, the guest has nothing to spare, or `stop` is
-/// set. Deflates it afterwards, also after an error. Restores QEMU's interval for statistics.
-/// Returns the amounts in bytes. Fails if the monitor fails.
+/// Inflates the balloon until `wanted` is reached, the guest has nothing to spare or makes no
+/// progress, its statistics do not arrive within 5 s, or `stop` is set. Then deflates it, also
+/// after an error, and waits until the guest has its memory back or makes no progress for 5 s.
+/// Restores QEMU's interval for statistics. Returns the amounts in bytes. Fails if the monitor
+/// fails.
 pub(crate) fn squeeze(
     balloon: &mut Balloon,
     wanted: Wanted,
@@ -70,8 +72,9 @@ pub(crate) fn squeeze(
     })
 }
 
-/// Deflates the balloon until the guest has `full` bytes, `stop` is set, or the guest makes no
-/// progress. Returns the guest's memory at the end in bytes. Fails if the monitor fails.
+/// Deflates the balloon until the guest has `full` bytes of memory, `stop` is set, or the guest
+/// makes no progress for 5 s. Returns the guest's memory at the end in bytes, which may be less
+/// than `full`. Fails if the monitor fails.
 pub(crate) fn deflate(
     balloon: &mut Balloon,
     full: u64,

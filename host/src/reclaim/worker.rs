@@ -1,11 +1,11 @@
 //! The thread that takes a guest's memory as it becomes free, in the mode `shared`.
 //!
-//! The thread sleeps in a read of the control port. The guest wakes it by a write
+//! The thread sleeps in a read of the control port. The guest rings
 //! ([`ebb_wire::port::WAKE_BYTES`]) when it enters the mode, and when a block becomes free while
-//! the thread is marked as asleep. The thread then takes free blocks after a delay ([`ReclaimDelay`]) that depends on how often they
-//! are used again. When a pass over the memory finds no block, the thread marks itself as asleep
-//! and makes one more pass. If the guest frees a block at the same time, either the pass sees the
-//! block or the guest sees the mark.
+//! the thread is marked as asleep. The thread then takes free blocks after a delay
+//! ([`ReclaimDelay`]) that depends on how often they are used again. When a pass over the memory
+//! finds no block, the thread marks itself as asleep and makes one more pass. If the guest frees a
+//! block at the same time, either the pass sees the block or the guest sees the mark.
 
 use super::delay::ReclaimDelay;
 use super::engine::{FreeMemory, Reclaimed, Session};
@@ -29,7 +29,9 @@ const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE as u64;
 /// The number of rings that are read at once. Their content is ignored.
 const CALLS: usize = 4096;
 
-/// Serves a guest until its control port closes. Shows the first failure on `shown`.
+/// Takes the free memory of a guest as it becomes free, while the guest is in the mode `shared`.
+/// Runs in the calling thread until the control port `port` closes or cannot be read. Shows only
+/// the first failure on `shown`, and tries again after each.
 pub(crate) fn serve(memory: &FreeMemory, mut port: UnixStream, shown: Option<Arc<Terminal>>) {
     let mut shown = shown;
     let mut calls = [0; CALLS];

@@ -22,7 +22,8 @@ const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE as u64;
 /// each, so there may be a part of one at each end of a range, and there are few ranges.
 const BEYOND_MAX: usize = 4096;
 
-/// Produces the map of one guest.
+/// Produces the map of one guest: for each pageblock of 2 MiB, how it is used and whether the host
+/// holds memory for it.
 #[derive(Debug)]
 pub(crate) struct Mapper {
     ram: Arc<GuestRam>,
@@ -30,13 +31,15 @@ pub(crate) struct Mapper {
 }
 
 impl Mapper {
-    /// Returns a mapper for the guest `guest` with the memory `ram`.
+    /// Returns a mapper for the guest `guest` with the memory `ram`. Reads nothing yet.
     pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>) -> Self {
         Self { ram, guest }
     }
 
-    /// Returns the current map. Fails with a message for the user if the guest's allocator is not
-    /// ready, its metadata is malformed, or the RAM file cannot be searched.
+    /// Reads the guest's metadata and returns the current map, with one letter for each pageblock
+    /// of each region of its memory. A pageblock that the allocator does not describe is reserved.
+    /// Fails with a message for the user if the guest's allocator is not ready, its metadata is
+    /// malformed, or the RAM file cannot be searched.
     pub(super) fn map(&self) -> Result<BlockMap, String> {
         let not_yet = || "the guest's allocator does not work yet".to_owned();
         let metadata = self.guest.metadata().ok_or_else(not_yet)?;

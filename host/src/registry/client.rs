@@ -30,7 +30,8 @@ const GUESTS_MAX: usize = 1024;
 const NAME_MAX: usize = 64;
 const PROGRAM_MAX: usize = 256;
 
-/// The identity of a guest: the path of its control socket. It is valid while this program runs.
+/// The identity of a guest: the path of its control socket. It is valid while the run of the guest
+/// lasts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct GuestId(PathBuf);
 
@@ -41,8 +42,8 @@ impl fmt::Display for GuestId {
 }
 
 impl GuestId {
-    /// Returns the identity of the guest with the control socket `path`, which need not be in a
-    /// registry folder.
+    /// Returns the identity of the guest with the control socket `path`, which need not exist or be
+    /// in a registry folder.
     pub(crate) fn of_socket(path: PathBuf) -> Self {
         Self(path)
     }
@@ -50,12 +51,13 @@ impl GuestId {
 
 #[cfg(test)]
 impl GuestId {
+    /// Returns an identity for a test, which leads to no socket.
     pub(crate) fn of_test(name: &str) -> Self {
         Self(PathBuf::from(name))
     }
 }
 
-/// The result of a query to a guest.
+/// The result of a request for a guest's figures.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Presence {
     /// The guest answered with these figures.
@@ -64,7 +66,7 @@ pub(crate) enum Presence {
     Silent,
 }
 
-/// Connections to all guests of this user.
+/// The connections of this process to all guests of this user.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// The folder with the sockets. `None` means all registry folders, which are looked up at each
@@ -86,7 +88,7 @@ struct Connection {
 }
 
 impl Fleet {
-    /// Returns an empty set of connections for all guests of this user.
+    /// Returns an empty set of connections. [`Self::figures`] connects to the guests.
     pub(crate) fn new() -> Self {
         Self {
             folder: None,
@@ -94,6 +96,7 @@ impl Fleet {
         }
     }
 
+    /// Returns an empty set of connections for the guests with sockets in the folder `path` only.
     #[cfg(test)]
     pub(crate) fn of_folder(path: PathBuf) -> Self {
         Self {
@@ -102,8 +105,9 @@ impl Fleet {
         }
     }
 
-    /// Connects to new guests and asks all guests for their figures. Returns a presence for each
-    /// guest. Guests that have ended are left out. Waits at most [`TIMEOUT`].
+    /// Connects to new guests of this user, at most 1024 in all, and asks all guests for their
+    /// figures. Returns a presence for each guest. Guests that have ended or answer with something
+    /// malformed are left out and disconnected. Waits at most 700 ms for all guests together.
     pub(crate) fn figures(&mut self) -> BTreeMap<GuestId, Presence> {
         self.discover();
         let deadline = Instant::now() + TIMEOUT;
@@ -136,8 +140,10 @@ impl Fleet {
         presences
     }
 
-    /// Sends `request` to the guest `id` and returns its answer. Returns `None` if the guest is
-    /// unknown, has ended, or does not answer in time.
+    /// Sends `request` to the guest `id` and returns its answer, which may be an error of the
+    /// guest. May return a late answer to an earlier request of the same kind instead. Returns
+    /// `None` if the guest is unknown, has ended, does not answer within 700 ms, or still owes
+    /// another answer.
     pub(crate) fn ask(&mut self, id: &GuestId, request: Request) -> Option<Body> {
         let connection = self.connections.get_mut(id)?;
         // A large guest on a busy host may need longer for its map than the deadline. The late
@@ -161,8 +167,11 @@ impl Fleet {
     }
 
     /// Sends `request` to the disks of the guest `id`, which [`Self::figures`] must have found.
-    /// Returns their answer, which may be an error of the disks. Fails if the guest is gone, does
-    /// not answer in time, or answers with something else.
+    /// Returns their answer, which may be an error of the disks.
+    ///
+    /// # Errors
+    /// `NotConnected` if the guest is unknown; `TimedOut` if it does not answer within 700 ms;
+    /// `InvalidData` for an answer of another kind; an error of the socket if the guest is gone.
     pub(crate) fn ask_disks(
         &mut self,
         id: &GuestId,
@@ -180,7 +189,10 @@ impl Fleet {
     }
 
     /// Asks the guest `id`, which [`Self::figures`] must have found, to change how it gives memory
-    /// back to `mode`. Fails if the guest is gone, refuses, or does not answer in time.
+    /// back to `mode`. Returns once the guest's run has accepted the mode.
+    ///
+    /// # Errors
+    /// `Other` with the text of the guest if it refuses; otherwise as [`Self::ask_disks`].
     pub(crate) fn set_give_back(&mut self, id: &GuestId, mode: GiveBack) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
@@ -196,8 +208,11 @@ impl Fleet {
         }
     }
 
-    /// Asks the QEMU of the guest `id`, which [`Self::figures`] must have found, to stop or resume
-    /// its virtual CPUs. Fails if the guest is gone, refuses, or does not answer in time.
+    /// Asks the run of the guest `id`, which [`Self::figures`] must have found, to have QEMU stop
+    /// or resume its virtual CPUs. Returns once the run has answered.
+    ///
+    /// # Errors
+    /// `Other` with the text of the guest if it refuses; otherwise as [`Self::ask_disks`].
     pub(crate) fn cpus(&mut self, id: &GuestId, wish: Wish) -> io::Result<()> {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
@@ -211,8 +226,11 @@ impl Fleet {
     }
 
     /// Asks the guest `id`, which [`Self::figures`] must have found, for a reclaim step. Returns
-    /// the number that `reclaimed` in its figures shows when the step is done. Fails if the guest
-    /// is gone, refuses, or does not answer in time.
+    /// the number that `reclaimed` in its figures shows when the step is done. Does not wait for
+    /// that.
+    ///
+    /// # Errors
+    /// `Other` with the text of the guest if it refuses; otherwise as [`Self::ask_disks`].
     pub(crate) fn reclaim(&mut self, id: &GuestId, step: Reclaim) -> io::Result<u32> {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
         let connection = self.connections.get_mut(id).ok_or_else(gone)?;
@@ -248,7 +266,7 @@ impl Fleet {
 }
 
 /// Returns `figures` with shortened texts that are safe for a terminal, because another process has
-/// written them.
+/// written them. Also removes records of the out-of-memory killer beyond the largest number.
 pub(crate) fn checked(mut figures: Figures) -> Figures {
     figures.name = shorten(&figures.name, NAME_MAX);
     figures.program = shorten(&figures.program, PROGRAM_MAX);

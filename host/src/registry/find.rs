@@ -5,7 +5,7 @@ use super::protocol::Figures;
 use crate::failure::Failure;
 use crate::text::one_line;
 
-/// The reason why no single guest matches.
+/// The reason why no single guest matches what the user named.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum NotFound {
     #[error("no guest runs that answers; `ebb run -- PROGRAM` starts one")]
@@ -25,8 +25,8 @@ impl From<NotFound> for Failure {
 }
 
 impl Fleet {
-    /// Returns the process number of a run whose guest is called `name`. Returns `None` if no guest
-    /// with that name answers.
+    /// Asks all guests for their figures, and returns the process number of a run whose guest is
+    /// called `name`. Returns `None` if no guest with that name answers in time.
     pub(crate) fn run_of(&mut self, name: &str) -> Option<u32> {
         let guests = self.figures().into_values();
         let mut pids = guests.filter_map(|presence| match presence {
@@ -36,8 +36,13 @@ impl Fleet {
         pids.next()
     }
 
-    /// Returns the guest whose name or process number of its run is `wanted`, with its figures.
-    /// Without `wanted`, returns the only guest. Fails if no guest or more than one guest matches.
+    /// Asks all guests for their figures, and returns the guest whose name or process number of its
+    /// run is `wanted`, with its figures. Without `wanted`, returns the only guest. Guests that do
+    /// not answer in time do not count.
+    ///
+    /// # Errors
+    /// `None` if no guest answers and `wanted` is `None`; `Unknown` if no guest is called `wanted`;
+    /// `Several` if more than one guest matches.
     pub(crate) fn find(
         &mut self,
         wanted: Option<&str>,

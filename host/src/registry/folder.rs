@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 const ENTRIES_MAX: usize = 4096;
 const FOLDER: &str = "ebb";
 
-/// An open folder that only this user can enter.
+/// An open folder with control sockets of guests, which only this user can enter.
 #[derive(Debug)]
 pub(crate) struct Folder {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// The reason why a folder cannot be used for sockets.
+/// The reason why [`Folder`] cannot use a folder for sockets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FolderError {
     #[error("cannot open {}", one_line(path))]
@@ -58,8 +58,9 @@ fn candidates() -> Vec<PathBuf> {
 }
 
 impl Folder {
-    /// Opens the folder for the socket of a new run. Creates it if it is missing. Tries all
-    /// possible paths and fails with the error of the first one.
+    /// Opens the registry folder for the socket of a new run: in `XDG_RUNTIME_DIR`, `/run/user/UID`
+    /// or `/tmp`, the first that can be used. Creates it if it is missing. Fails with the error of
+    /// the first path if none can be used.
     pub(crate) fn for_runs() -> Result<Self, FolderError> {
         let mut first = None;
         for path in candidates() {
@@ -74,8 +75,9 @@ impl Folder {
         }))
     }
 
-    /// Returns all folders in which runs may have registered. They may have had another environment
-    /// than this process. Folders that cannot be used are left out.
+    /// Opens and returns all existing registry folders in which runs may have registered, which may
+    /// have had another environment than this process. Leaves out folders that are missing or
+    /// cannot be used.
     pub(crate) fn all() -> Vec<Self> {
         let mut paths = candidates();
         paths.dedup();
@@ -85,8 +87,8 @@ impl Folder {
             .collect()
     }
 
-    /// Opens the folder at `path`. Creates it with mode 700 if it is missing. Fails as
-    /// [`Self::open`], or if the folder cannot be created.
+    /// Opens the folder at `path`. Creates it with mode 700 if it is missing, but no parents. Fails
+    /// as [`Self::open`], or if the folder cannot be created.
     pub(crate) fn make(path: &Path) -> Result<Self, FolderError> {
         match rustix::fs::mkdir(path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => Self::open(path),
@@ -97,9 +99,12 @@ impl Folder {
         }
     }
 
-    /// Opens the existing folder at `path`. Fails if it cannot be opened, belongs to another user,
-    /// or is open to other users. The open folder is checked, so it cannot be exchanged after the
-    /// check.
+    /// Opens the existing folder at `path`. The open folder is checked, so it cannot be exchanged
+    /// after the check.
+    ///
+    /// # Errors
+    /// `Open` if it is missing, a link or no folder, or cannot be opened; `Owner` if it belongs to
+    /// another user; `Mode` if its group or others have any access.
     pub(crate) fn open(path: &Path) -> Result<Self, FolderError> {
         let fail = |source| FolderError::Open {
             path: path.to_owned(),
@@ -128,7 +133,7 @@ impl Folder {
         })
     }
 
-    /// Returns the path of the folder.
+    /// Returns the path by which the folder was opened.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -139,13 +144,14 @@ impl Folder {
     }
 
     /// Returns a path of the entry `name` that is short enough for a socket address, however long
-    /// the folder's own path is. The path leads through the checked descriptor.
+    /// the folder's own path is. It leads through the checked descriptor, so it is valid only in
+    /// this process and while the folder is open. The entry need not exist.
     pub(crate) fn address_of(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()))
     }
 
-    /// Returns the names of the sockets in the folder, sorted. Returns none if the folder cannot be
-    /// read.
+    /// Returns the names of the sockets in the folder, sorted, also of those on which no process
+    /// listens. Looks at 4096 entries at most. Returns an empty list if the folder cannot be read.
     pub(crate) fn sockets(&self) -> Vec<String> {
         let mut names: Vec<String> = match Dir::read_from(&self.fd) {
             Ok(entries) => entries

@@ -14,14 +14,14 @@ const ENTRY_BYTES: u64 = 16;
 /// The number of pageblocks of a page of 1 GiB.
 const IN_GIGANTIC: u64 = 512;
 
-/// The first word of the table entry of each pageblock, by the pageblock's number. 0 if there is no
-/// entry.
+/// A copy of a guest's table of its pools of huge pages: the first word of the entry of each
+/// pageblock, by the pageblock's number. A word is 0 if there is no entry.
 #[derive(Debug, Default)]
 pub(super) struct PoolMap(Vec<u64>);
 
 impl PoolMap {
-    /// Copies the table of a guest, up to the end of the guest's memory, and returns it. The map is
-    /// empty if the guest has no table.
+    /// Copies the table from the guest's memory, up to the end of that memory, and returns it. The
+    /// map is empty if the guest has no table. Parts that cannot be read have no entries.
     pub(super) fn read(ram: &GuestRam, guest: &dyn Guest) -> Self {
         let Some(table) = guest.pool_table() else {
             return Self::default();
@@ -49,8 +49,9 @@ impl PoolMap {
         Self(heads)
     }
 
-    /// Returns the kind of the pageblock with the number `block`. Returns `None` if it is in no
-    /// pool.
+    /// Returns whether the pageblock with the number `block` (2 MiB each, from address 0) is in a
+    /// pool of pages of 2 MiB or of 1 GiB, and whether its page is free. Returns `None` if it is in
+    /// no pool.
     pub(super) fn cell(&self, block: u64) -> Option<Cell> {
         let head = |block: u64| {
             let index = usize::try_from(block).ok()?;

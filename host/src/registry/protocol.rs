@@ -9,16 +9,17 @@ use crate::qemu::{StoppedBy, Wish};
 use ebb_blk::control;
 use serde::{Deserialize, Serialize};
 
-/// The version of the protocol. It is raised when a field changes its meaning or is removed.
-/// Clients must ignore fields that they do not know.
+/// The version of the protocol on control sockets. It is raised when a field changes its meaning or
+/// is removed. Clients must ignore fields that they do not know.
 pub(crate) const PROTOCOL: u32 = 1;
-/// The largest size of a request in bytes. A longer request is refused.
+/// The largest size of a request in bytes, without its newline. A longer request is answered with
+/// an error, and the client is disconnected.
 pub(crate) const REQUEST_MAX: usize = 1024;
-/// The largest size of an answer in bytes. The map of the largest guest has 262,144 pageblocks,
-/// with one character each.
+/// The largest size of an answer in bytes that a client accepts. The map of the largest guest has
+/// 262,144 pageblocks, with one character each.
 pub(crate) const REPLY_MAX: usize = 2 << 20;
 
-/// A request for information about a guest.
+/// A request for information about a guest, which changes nothing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "get", rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -41,13 +42,13 @@ pub(crate) struct DisksRequest {
     pub(crate) disks: control::Request,
 }
 
-/// A request to change a setting of a guest.
+/// A request to change the settings of a guest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SetRequest {
     pub(crate) set: Settings,
 }
 
-/// A request for memory of a guest.
+/// A request that a guest performs a reclaim step, so that memory goes back to the host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ReclaimRequest {
     pub(crate) reclaim: ReclaimStep,
@@ -59,7 +60,7 @@ pub(crate) struct CpusRequest {
     pub(crate) cpus: Wish,
 }
 
-/// The reclaim step that a guest performs.
+/// The reclaim step that a guest is to perform.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReclaimStep {
@@ -75,7 +76,7 @@ pub(crate) struct Settings {
     pub(crate) give_back: String,
 }
 
-/// An answer to a request.
+/// An answer to a request, as one line of JSON.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Reply {
     /// The version of the protocol: [`PROTOCOL`].
@@ -105,7 +106,7 @@ pub(crate) enum Body {
     Error(String),
 }
 
-/// The state of a guest.
+/// The state of a guest's kernel and program.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Life {
@@ -194,8 +195,8 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Returns the word for a guest whose virtual CPUs are stopped: `paused` or `stopped`. Returns
-    /// `None` while they run.
+    /// Returns the word for a guest whose virtual CPUs are stopped: `paused` if ebb stopped them,
+    /// `stopped` if a signal has stopped QEMU. Returns `None` while they run.
     pub(crate) fn standstill_word(&self) -> Option<&'static str> {
         self.standstill.map(|standstill| match standstill.by {
             StoppedBy::Ebb => "paused",
@@ -204,7 +205,7 @@ impl Figures {
     }
 }
 
-/// The curve of the last minutes.
+/// The curve of a guest's used and resident memory in the last five minutes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct History {
     /// The milliseconds between two points. A busy host may make them longer.
@@ -213,7 +214,7 @@ pub(crate) struct History {
     pub(crate) points: Vec<Moment>,
 }
 
-/// A point of the curve.
+/// A point of the curve of a guest's memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Moment {
     /// The milliseconds since the guest's CPUs started.
@@ -224,7 +225,7 @@ pub(crate) struct Moment {
     pub(crate) resident_bytes: u64,
 }
 
-/// The use of each pageblock of a guest.
+/// The map of a guest: the use of each pageblock, and the number of pageblocks with each use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct BlockMap {
     /// The size of a pageblock in bytes.
@@ -235,7 +236,7 @@ pub(crate) struct BlockMap {
     pub(crate) regions: Vec<Region>,
 }
 
-/// A range of guest memory without holes.
+/// A range of guest memory without holes, and the use of its pageblocks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Region {
     /// The guest-physical address of its first byte.
@@ -269,7 +270,7 @@ pub(crate) struct Counts {
     pub(crate) reserved: u64,
 }
 
-/// The use of one pageblock.
+/// The use of one pageblock of a guest, and for free ones whether the host holds memory for it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Cell {
     /// Free, and no page of it is resident on the host.
@@ -295,7 +296,8 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// Returns the character for this use in a [`Region`].
+    /// Returns the character for this use in [`Region::blocks`]. A part in ninths outside of 1 to 9
+    /// counts as the nearest of these.
     pub(crate) fn letter(self) -> char {
         match self {
             Self::Returned => '.',
@@ -313,7 +315,8 @@ impl Cell {
         }
     }
 
-    /// Returns the use for a character. Returns `Reserved` for an unknown character.
+    /// Returns the use for a character of [`Region::blocks`]. Returns `Reserved` for an unknown
+    /// character.
     pub(crate) fn of(letter: char) -> Self {
         match letter {
             '.' => Self::Returned,
@@ -356,14 +359,14 @@ impl Counts {
 }
 
 impl BlockMap {
-    /// Returns the use of all pageblocks, in order of addresses.
+    /// Returns the use of all pageblocks in order of addresses, without the holes between regions.
     pub(crate) fn cells(&self) -> impl Iterator<Item = Cell> {
         let letters = self.regions.iter().flat_map(|region| region.blocks.chars());
         letters.map(Cell::of)
     }
 }
 
-/// Returns an answer as a line of JSON with a newline.
+/// Returns an answer with the content `body` as a line of JSON with a newline at its end.
 pub(crate) fn line(body: Body) -> Vec<u8> {
     let reply = Reply {
         protocol: PROTOCOL,

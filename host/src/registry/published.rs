@@ -41,7 +41,8 @@ pub(crate) struct Facts {
     pub(crate) started: SystemTime,
 }
 
-/// The figures of a guest at the last sample, and the curve of the last minutes.
+/// The figures of a run's guest at the last sample, and the curve of the last five minutes. One
+/// thread stores samples, others read.
 #[derive(Debug)]
 pub(crate) struct Published {
     facts: Facts,
@@ -67,7 +68,8 @@ struct Point {
 
 impl Published {
     /// Returns an entry for a guest that has no sample yet. `facts` are its constant properties.
-    /// The program's arguments are shortened.
+    /// The text of the program and its arguments is shortened to 256 characters and made safe for a
+    /// terminal.
     pub(crate) fn new(mut facts: Facts) -> Self {
         facts.program = shorten(&facts.program, PROGRAM_MAX);
         Self {
@@ -76,8 +78,9 @@ impl Published {
         }
     }
 
-    /// Stores a new sample of the guest. `overhead` is QEMU's own memory in bytes. `pss` is its
-    /// proportional share of that memory in bytes.
+    /// Stores a new sample of the guest, and adds a point to the curve if the last one is 250 ms
+    /// old. `overhead` is QEMU's own memory in bytes, `pss` its proportional share of that memory
+    /// in bytes; `None` if unknown.
     pub(crate) fn publish(&self, sample: &Sample, overhead: Option<u64>, pss: Option<u64>) {
         // Readers copy a few KiB under the lock, so this wait is short.
         let mut state = self.lock();
@@ -102,7 +105,8 @@ impl Published {
         }
     }
 
-    /// Returns the figures of the last sample.
+    /// Returns the figures of the last sample, with rates over the last eight points of the curve.
+    /// Before the first sample, figures that come from samples are 0 or `None`.
     pub(crate) fn figures(&self) -> Figures {
         let (sample, overhead, pss, before) = {
             let state = self.lock();
@@ -173,7 +177,8 @@ impl Published {
         }
     }
 
-    /// Returns the curve, or only the points after `after_ms` milliseconds since the guest's start.
+    /// Returns the curve of the last five minutes, or only the points after `after_ms` milliseconds
+    /// since the guest's start. It may have no points.
     pub(crate) fn history(&self, after_ms: Option<u64>) -> History {
         let milliseconds = |at: Duration| u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
         let state = self.lock();
@@ -196,7 +201,7 @@ impl Published {
 }
 
 /// Returns the first `most` characters of `text`. Characters that could control a terminal are
-/// replaced. If `text` is longer, the last character is an ellipsis.
+/// replaced by U+FFFD. If `text` is longer, the last of these characters is an ellipsis.
 pub(super) fn shorten(text: &str, most: usize) -> String {
     let plain = |c: char| if steers(c) { '\u{fffd}' } else { c };
     let mut short: String = text.chars().take(most).map(plain).collect();
@@ -207,7 +212,9 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
     short
 }
 
-/// Returns text of another process shortened and safe for a terminal.
+/// Returns the first 256 characters of `text`, which another process has written, safe for a
+/// terminal. Characters that could control one are replaced, and a longer text ends with an
+/// ellipsis.
 pub(crate) fn harmless(text: &str) -> String {
     shorten(text, PROGRAM_MAX)
 }

@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
+    /// Creates the folder in the folder for temporary files. `test` and the process number make its
+    /// name.
+    ///
+    /// # Panics
+    /// If the folder exists already or cannot be created.
     pub(crate) fn new(test: &str) -> Self {
         let name = format!("ebb-test-{}-{test}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -14,11 +19,15 @@ impl Scratch {
         Self(path)
     }
 
+    /// Returns the path of the temporary folder.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Returns the folder for sockets inside of this one.
+    /// Opens the folder `ebb` for sockets inside of this one. Creates it if it is missing.
+    ///
+    /// # Panics
+    /// If it cannot be created or opened.
     pub(crate) fn folder(&self) -> Folder {
         Folder::make(&self.0.join("ebb")).unwrap()
     }

@@ -39,7 +39,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(1);
 /// The pause before the next accept(2) after one has failed.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The parts of a run that requests can reach.
+/// The parts of a run that requests on its control socket read or change.
 #[derive(Debug)]
 pub(crate) struct RunParts {
     /// The guest's figures and curve.
@@ -59,7 +59,8 @@ pub(crate) struct RunParts {
     pub(crate) pause_watcher: Arc<PauseWatcher>,
 }
 
-/// The entry of a run in the registry. Dropping it ends the thread and removes the socket.
+/// The entry of a run in the registry: a thread with a control socket. Dropping it ends the thread,
+/// waits for its end, and removes the socket.
 #[derive(Debug)]
 pub(crate) struct Registration {
     stop: UnixStream,
@@ -67,9 +68,10 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Registers this run. A new thread creates the socket and answers requests, so the guest's
-    /// start does not wait. If registration fails, the run goes on without it. The reason is
-    /// written to `verbose`. Returns `None` if the thread cannot be started.
+    /// Registers this run. A new thread creates the control socket and answers requests, so the
+    /// guest's start does not wait. If registration fails, the run goes on without it. The path of
+    /// the socket, or the reason of a failure, is written to `verbose`. Returns `None` if the
+    /// thread cannot be started.
     pub(crate) fn start(parts: RunParts, verbose: Option<Arc<Terminal>>) -> Option<Self> {
         let told = verbose.clone();
         let started = UnixStream::pair().and_then(|(stop, stopped)| {

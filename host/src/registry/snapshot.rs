@@ -14,7 +14,8 @@ const WORDS: usize = 512;
 /// metadata need fewer. So a guest that lies about their addresses costs a bounded time.
 const PAGES_MAX: usize = 512;
 
-/// A part of a guest's memory. Each page is copied when it is first read.
+/// A copy of a part of a guest's memory, as 64-bit words. Each page is copied when it is first
+/// read, at most 512 pages. A word beyond the part or these pages, or outside of RAM, is missing.
 pub(super) struct Snapshot<'a> {
     ram: &'a GuestRam,
     start: GuestAddress,
@@ -31,8 +32,8 @@ struct Pages {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Returns a snapshot of `bytes` bytes from the guest-physical address `start`. Addresses that
-    /// are no RAM are read as missing.
+    /// Returns a snapshot of `bytes` bytes of `ram` from the guest-physical address `start`. Copies
+    /// nothing yet.
     pub(super) fn new(ram: &'a GuestRam, start: GuestAddress, bytes: u64) -> Self {
         Self {
             ram,

@@ -20,7 +20,8 @@ const NAMES_MAX: u32 = 16;
 /// listening.
 const UNFINISHED_MAX: Duration = Duration::from_secs(60);
 
-/// A socket on which this process listens. Dropping it removes the socket from the folder.
+/// A control socket in the registry folder on which this process listens. Dropping it removes the
+/// socket from the folder.
 #[derive(Debug)]
 pub(super) struct Listening {
     pub(super) listener: UnixListener,
@@ -29,8 +30,9 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Listens on a new socket in `folder`, named by this process's number, and returns it. Fails
-    /// with `AddrInUse` if [`NAMES_MAX`] names are taken, or if the socket cannot be created.
+    /// Listens on a new non-blocking socket in `folder`, named by this process's number, and
+    /// returns it. Replaces a socket of that name on which no process listens. Fails with
+    /// `AddrInUse` if 16 names are taken, or if the socket cannot be created.
     pub(super) fn new(folder: Folder) -> io::Result<Self> {
         let pid = std::process::id();
         let unfinished = format!("{pid}{UNFINISHED}");
@@ -68,7 +70,7 @@ impl Listening {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
-    /// Returns the path of the socket, for messages.
+    /// Returns the path of the control socket, for messages.
     pub(super) fn path(&self) -> std::path::PathBuf {
         self.folder.path().join(&self.name)
     }
@@ -98,9 +100,10 @@ fn remove(folder: &Folder, name: &str) -> io::Result<()> {
     }
 }
 
-/// Connects to the socket `name` without waiting, because a stopped process must not block this
-/// one. Fails as socket(2) and connect(2): with `ECONNREFUSED` if no process listens, and with
-/// `EAGAIN` if the backlog is full.
+/// Connects to the socket `name` in `folder` and returns the non-blocking stream. Does not wait,
+/// because a stopped process must not block this one. Fails as socket(2) and connect(2): with
+/// `ENOENT` if there is no socket, with `ECONNREFUSED` if no process listens, and with `EAGAIN` if
+/// the backlog is full.
 pub(super) fn connect(folder: &Folder, name: &str) -> Result<UnixStream, Errno> {
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -117,8 +120,8 @@ fn is_stale(folder: &Folder, name: &str) -> bool {
     connect(folder, name).err() == Some(Errno::CONNREFUSED)
 }
 
-/// Returns the names of the sockets of runs. Removes unfinished sockets that are older than
-/// [`UNFINISHED_MAX`].
+/// Returns the names of the control sockets of runs in `folder`, by their form alone; a run may
+/// have been killed. Removes unfinished sockets that are older than a minute.
 pub(super) fn live(folder: &Folder) -> Vec<String> {
     let mut names = folder.sockets();
     names.retain(|name| {
@@ -133,8 +136,9 @@ pub(super) fn live(folder: &Folder) -> Vec<String> {
     names
 }
 
-/// Connects to the run with the socket `name`. Returns `None` if that fails. Removes the socket if
-/// no process listens on it.
+/// Connects to the run with the control socket `name`, without waiting, and returns the
+/// non-blocking stream. Returns `None` if that fails. Removes the socket if no process listens on
+/// it.
 pub(super) fn reach(folder: &Folder, name: &str) -> Option<UnixStream> {
     match connect(folder, name) {
         Ok(stream) => Some(stream),

@@ -3,8 +3,8 @@
 use std::env;
 use std::path::PathBuf;
 
-/// Returns the path of ebb's cache folder of this user. Returns `None` if neither `XDG_CACHE_HOME`
-/// nor `HOME` is an absolute path.
+/// Returns the path of ebb's cache folder of this user, `$XDG_CACHE_HOME/ebb` or
+/// `$HOME/.cache/ebb`. Does not create it. Returns `None` if neither variable is an absolute path.
 pub(super) fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| {
         env::var_os(name)

@@ -3,8 +3,8 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the limit for open files of this process to `wanted`, or to the hard limit if that is
-/// lower. Never lowers it. Returns the limit that now holds. Returns `u64::MAX` if there is no
-/// limit.
+/// lower. Never lowers it. Returns the limit that now holds, the old one if it could not be raised.
+/// Returns `u64::MAX` if there is no limit.
 pub(crate) fn allow_open_files(wanted: u64) -> u64 {
     let limits = getrlimit(Resource::Nofile);
     // `None` means that there is no limit.

@@ -4,8 +4,9 @@ use signal_hook::consts::SIGXFSZ;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Makes a write beyond the limit fail with `EFBIG`, instead of the signal `SIGXFSZ` that would end
-/// `ebb`. A guest can cause such a write in a volume.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with `EFBIG`, in this process.
+/// Without this call the signal `SIGXFSZ` would end `ebb`, and a guest can cause such a write in a
+/// volume. Installs a handler for the signal; an error of that is ignored.
 pub(crate) fn heed_file_size_limit() {
     // If the handler cannot be installed, the signal keeps its default action.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));

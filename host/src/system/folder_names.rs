@@ -17,10 +17,10 @@ pub(crate) struct FolderNames {
 }
 
 impl FolderNames {
-    /// Starts at the first name of `folder`, which is open for reading.
+    /// Starts at the first name of `folder`, which is open for reading. Reads no name yet.
     ///
     /// # Errors
-    /// If the folder cannot be read.
+    /// If `folder` is no folder that is open for reading.
     pub(crate) fn new(folder: OwnedFd) -> Result<Self, Errno> {
         Ok(Self {
             dir: Dir::new(folder)?,
@@ -29,12 +29,14 @@ impl FolderNames {
         })
     }
 
-    /// Returns the number of names that [`Self::advance`] has passed.
+    /// Returns the number of names that [`Self::advance`] and [`Self::skip_to`] have passed since
+    /// the start or the last [`Self::rewind`].
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Returns the name at the current position without passing it. Returns `None` at the end.
+    /// Returns the name at the current position without passing it, so the next call returns it
+    /// again. Returns `None` at the end of the folder.
     ///
     /// # Errors
     /// If the folder cannot be read.
@@ -56,7 +58,8 @@ impl FolderNames {
         self.position += u64::from(self.next.take().is_some());
     }
 
-    /// Passes names until `position` names are passed or the folder ends.
+    /// Passes names until `position` names in all are passed or the folder ends. Does nothing if
+    /// they are passed already; it never goes back.
     ///
     /// # Errors
     /// If the folder cannot be read.

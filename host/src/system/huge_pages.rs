@@ -4,16 +4,15 @@ use std::fs;
 
 const SHARED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-/// Disables transparent huge pages for this process and its children, for a guest whose memory is
-/// in base pages. Otherwise the translator's buffer, the memory of QEMU's board and any heap could
-/// be in huge pages, and hold memory that is not used. An error is ignored, because it changes
-/// nothing.
+/// Disables transparent huge pages for this process and its later children, for a guest whose
+/// memory is in base pages. Otherwise the translator's buffer, the memory of QEMU's board and any
+/// heap could be in huge pages, and hold memory that is not used. An error is ignored.
 pub(crate) fn do_without() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// Returns whether the host may use huge pages for shared memory. Returns `false` if the setting
-/// cannot be read.
+/// Returns whether the host may use transparent huge pages for shared memory: the setting
+/// `shmem_enabled` is neither `never` nor `deny`. Returns `false` if the setting cannot be read.
 pub(crate) fn are_for_shared_memory() -> bool {
     fs::read_to_string(SHARED).is_ok_and(|text| gives(&text))
 }

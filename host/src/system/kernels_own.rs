@@ -26,10 +26,11 @@ const KERNELS_OWN: [u64; 19] = [
     0x0765_5821, // resctrl
 ];
 
-/// Checks that `file` is on no pseudo file system of the kernel.
+/// Checks that `file` is on no pseudo file system in which the kernel shows its own state, such as
+/// proc, sysfs or cgroup2.
 ///
 /// # Errors
-/// `EACCES` if it is on one; the errors of fstatfs(2).
+/// `EACCES` if `file` is on one; the errors of fstatfs(2).
 pub(crate) fn refuse_kernels_own(file: &OwnedFd) -> Result<(), Errno> {
     let kind = rustix::fs::fstatfs(file)?.f_type.cast_unsigned();
     if KERNELS_OWN.contains(&kind) {

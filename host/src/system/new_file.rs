@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 /// The number of names that are tried. It is very unlikely that even one is taken.
 const NAMES_MAX: usize = 16;
 
-/// Creates a file in `folder` with the permission bits `mode`. Its name begins with `prefix` and
-/// did not exist before. Follows no link. Returns the open file and its path.
+/// Creates a file in `folder` with the permission bits `mode`, less the umask. Its name is
+/// unpredictable, begins with `prefix` and ends with `.new`. Returns the new file, open for reading
+/// and writing, and its path.
 ///
 /// # Errors
-/// If the file cannot be created; `AlreadyExists` if [`NAMES_MAX`] names are taken.
+/// If the file cannot be created; `AlreadyExists` if 16 names are taken.
 pub(crate) fn new_file(folder: &Path, prefix: &str, mode: u32) -> io::Result<(File, PathBuf)> {
     first_free(
         || name(prefix),
@@ -33,11 +34,11 @@ pub(crate) fn new_file(folder: &Path, prefix: &str, mode: u32) -> io::Result<(Fi
     )
 }
 
-/// Creates a folder in `folder` that only this user can enter. Its name is chosen as in
-/// [`new_file`]. Returns its path.
+/// Creates a folder in `folder` that only this user can enter. Its name is unpredictable, begins
+/// with `prefix` and ends with `.new`. Returns its path.
 ///
 /// # Errors
-/// As [`new_file`].
+/// If the folder cannot be created; `AlreadyExists` if 16 names are taken.
 pub(crate) fn new_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
     first_free(
         || name(prefix),
@@ -56,8 +57,8 @@ pub(super) fn name(prefix: &str) -> String {
     format!("{prefix}.{random:016x}.new")
 }
 
-/// Calls `make` with names from `name` until it does not fail with `AlreadyExists`. Returns the
-/// last result of `make`, also an error, after at most [`NAMES_MAX`] tries.
+/// Calls `make` with names from `name` until its result is not `AlreadyExists`, at most 16 times.
+/// Returns the last result of `make`, also an error.
 pub(super) fn first_free<T>(
     mut name: impl FnMut() -> String,
     mut make: impl FnMut(&str) -> io::Result<T>,

@@ -7,12 +7,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// Returns the path in `/proc` that refers to the descriptor `file`.
+/// Returns the path `/proc/self/fd/N` of the open file `file`. It is valid only while `file` is
+/// open, and only in this process.
 pub(crate) fn own_path(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Returns the file type in `stat`.
+/// Returns the type of the file that `stat` describes: regular file, folder, link and so on.
 pub(crate) fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
@@ -30,7 +31,7 @@ pub(crate) fn facts(folder: impl AsFd, name: &[u8]) -> Result<Statx, Errno> {
     statx(folder, OsStr::from_bytes(name), flags, wanted)
 }
 
-/// Returns the file type in `facts`.
+/// Returns the type of the file that `facts` describes: regular file, folder, link and so on.
 pub(crate) fn kind_of(facts: &Statx) -> FileType {
     FileType::from_raw_mode(facts.stx_mode.into())
 }

@@ -6,8 +6,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Sets `command` up so that its process is killed when the thread that starts it ends. Starting
-/// fails with `ESRCH` if ebb has ended by then.
+/// Sets `command` up so that its process is killed by `SIGKILL` when the thread that starts it
+/// ends. Starting it fails with `ESRCH` if ebb has ended by then.
 pub(crate) fn forbid(command: &mut Command) {
     let parent = getpid();
     let die_with_parent = move || {

@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 /// The largest file in bytes that ebb reads from the folder.
 const FILE_MAX: u64 = 1 << 20;
 
-/// An open folder that belongs to this user and that others cannot write to.
+/// An open folder that belongs to this user and that no other user may write to.
 #[derive(Debug)]
 pub(crate) struct OwnFolder {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-/// The reason why a folder cannot be used.
+/// The reason why [`OwnFolder`] cannot use a folder.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OwnFolderError {
     #[error("cannot make or open {}", one_line(path))]
@@ -37,8 +37,8 @@ pub(crate) enum OwnFolderError {
 }
 
 impl OwnFolder {
-    /// Opens the user's cache folder of ebb. Creates it if it is missing. Returns `None` if the
-    /// environment names no path for it.
+    /// Opens the user's cache folder of ebb. Creates it if it is missing. Returns `None` if neither
+    /// `XDG_CACHE_HOME` nor `HOME` is an absolute path.
     ///
     /// # Errors
     /// As [`Self::make`].
@@ -49,8 +49,9 @@ impl OwnFolder {
     /// Opens and returns the folder at `path`. Creates it and missing parents with mode 700.
     ///
     /// # Errors
-    /// If it cannot be created or opened; if it, or the link to it, belongs to another user; if
-    /// others can write to it.
+    /// `Open` if it cannot be created or opened; `Owner` if it, or the link at `path` that leads to
+    /// it, belongs to another user, even if root runs ebb; `Mode` if its group or others may write
+    /// to it.
     pub(crate) fn make(path: &Path) -> Result<Self, OwnFolderError> {
         let failed = |source| OwnFolderError::Open {
             path: path.to_owned(),
@@ -97,7 +98,8 @@ impl OwnFolder {
         &self.path
     }
 
-    /// Opens the file `name` for use as a lock. Creates it if it is missing.
+    /// Opens the file `name` in the folder for writing, to be used as a lock. Creates it with mode
+    /// 600 if it is missing. Takes no lock yet.
     ///
     /// # Errors
     /// If the file cannot be opened; `ELOOP` for a link.
@@ -107,10 +109,10 @@ impl OwnFolder {
         Ok(file.into())
     }
 
-    /// Reads the file `name`.
+    /// Reads all bytes of the file `name` in the folder.
     ///
     /// # Errors
-    /// If it cannot be read; `ELOOP` for a link; `FileTooLarge` for more than [`FILE_MAX`] bytes.
+    /// If it is missing or cannot be read; `ELOOP` for a link; `FileTooLarge` for more than 1 MiB.
     pub(crate) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         // With `O_NONBLOCK`, opening a pipe does not wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -123,9 +125,9 @@ impl OwnFolder {
         Ok(bytes)
     }
 
-    /// Replaces the file `target` by a new one with the content `bytes`. Creates it if it is
-    /// missing. Another process sees the whole old file or the whole new file. Only this user can
-    /// read the file.
+    /// Replaces the file `target` in the folder by a new one with the content `bytes`, or creates
+    /// it. Another process sees the whole old file or the whole new file. Only this user can read
+    /// the new file.
     ///
     /// # Errors
     /// If the file cannot be written or renamed. The old file is then unchanged.

@@ -4,8 +4,9 @@ use std::env;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// Returns the path of the first executable file called `name` in the folders of `PATH`. Relative
-/// folders in `PATH` are ignored. Returns `None` if there is no such file.
+/// Returns the path of the first executable file called `name` in the folders of `PATH`. Ignores
+/// relative folders in `PATH`. If `PATH` is not set, searches `/usr/local/bin`, `/usr/bin` and
+/// `/bin`. Returns `None` if there is no such file.
 pub(crate) fn search_path(name: &OsStr) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());

@@ -9,21 +9,22 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Opens the regular file at `path` for reading. Links are followed as in [`open_named`]. Never
-/// waits for the writer of a pipe and never opens a device.
+/// Opens the regular file at `path` for reading. Follows links as [`open_named`] does. Never waits
+/// for the writer of a pipe and never opens a device.
 ///
 /// # Errors
-/// If the file cannot be opened; `PermissionDenied` for an untrusted link of another user;
-/// `InvalidInput` if it is no regular file.
+/// If the file cannot be opened; `PermissionDenied` for a link of another user in a folder that
+/// others may write to; `InvalidInput` for a folder, a pipe, a socket or a device.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     regular_of(&open_named(path, OFlags::PATH)?)
 }
 
-/// Opens for reading the file that the descriptor `named` refers to. `named` was opened with
-/// `O_PATH`.
+/// Opens for reading the regular file that the descriptor `named` refers to. `named` was opened
+/// with `O_PATH`.
 ///
 /// # Errors
-/// If the file cannot be opened; `InvalidInput` if it is no regular file.
+/// If the file cannot be opened; `InvalidInput` for a folder, a pipe, a socket or a device; `ELOOP`
+/// for a link.
 pub(crate) fn regular_of(named: &OwnedFd) -> io::Result<File> {
     reopen_regular(named).map_err(|errno| match errno {
         Errno::ISDIR | Errno::NXIO => {
@@ -33,7 +34,8 @@ pub(crate) fn regular_of(named: &OwnedFd) -> io::Result<File> {
     })
 }
 
-/// Reads all bytes of the regular file at `path`. The file is opened as in [`open_regular`].
+/// Opens the regular file at `path` as [`open_regular`] does, and returns all its bytes, without a
+/// limit.
 ///
 /// # Errors
 /// As [`open_regular`], or if a read fails.
@@ -43,8 +45,8 @@ pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens for reading the file that the descriptor `named` refers to. `named` was opened with
-/// `O_PATH`.
+/// Opens for reading the regular file that the descriptor `named` refers to. `named` was opened
+/// with `O_PATH`.
 ///
 /// # Errors
 /// `EISDIR` for a folder, `ELOOP` for a link, `ENXIO` for a pipe, a socket or a device; other

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 /// The largest number of links that are followed, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// The reason why a path cannot be opened.
+/// The reason why a path that the user named is not opened or created: a link or file of another
+/// user, or an error of the host.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResolveError {
     #[error(
@@ -57,7 +58,7 @@ enum PathEnd {
     Name(ResolvedName),
 }
 
-/// A name in an open folder: the resolved end of a path.
+/// The last name of a path after links were followed, and the open folder that contains it.
 #[derive(Debug)]
 pub(crate) struct ResolvedName {
     /// The folder, opened with `O_PATH`.
@@ -74,7 +75,7 @@ pub(crate) struct ResolvedName {
 
 impl ResolvedName {
     /// Resolves `path`, follows trusted links, and returns its last name with the folder that
-    /// contains it.
+    /// contains it. The last name need not exist.
     ///
     /// A link in a folder that others may write to is trusted if it belongs to this user or to
     /// root. If only the group may write to the folder, the link may also belong to the folder's
@@ -82,7 +83,9 @@ impl ResolvedName {
     /// is switched on.
     ///
     /// # Errors
-    /// [`ResolveError::Link`] if a link is not trusted; the errors of the system calls.
+    /// [`ResolveError::Link`] if a link is not trusted. As [`ResolveError::Host`]: `ENOENT` for an
+    /// empty path or a missing folder, `ELOOP` for more than 40 links, `EISDIR` for `/`, and other
+    /// errors of the system calls.
     pub(crate) fn find(path: &Path) -> Result<Self, ResolveError> {
         match walk(path, MagicLinks::Followed)? {
             PathEnd::Name(resolved) => Ok(resolved),
@@ -103,17 +106,17 @@ impl ResolvedName {
         })
     }
 
-    /// Returns the path of this name, without links.
+    /// Returns the absolute path of this name, whose folders are no links.
     ///
     /// # Errors
-    /// If the path of the folder cannot be read.
+    /// If the path of the folder cannot be read from `/proc`.
     pub(crate) fn path(&self) -> Result<PathBuf, Errno> {
         Ok(real_path(&self.folder)?.join(&self.name))
     }
 }
 
-/// Whether links that the kernel itself makes are followed. `/proc/self/fd/1` leads to an open
-/// file.
+/// Whether links of `/proc` that only the kernel can resolve are followed. For example,
+/// `/proc/self/fd/1` leads to an open file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum MagicLinks {
     Followed,
@@ -199,21 +202,22 @@ fn walk(path: &Path, magic_links: MagicLinks) -> Result<PathEnd, ResolveError> {
     }
 }
 
-/// Opens the file at `path` with `flags`. Follows links as [`ResolvedName::find`] does. Use it for
-/// reading or with `O_PATH`. The caller must use the descriptor and not the path again.
+/// Opens the file at `path` with `flags` and `O_CLOEXEC`. Follows links as [`ResolvedName::find`]
+/// does. Use it for reading or with `O_PATH`. The caller must use the descriptor and not the path
+/// again.
 ///
 /// # Errors
-/// Those of [`ResolvedName::find`]; the errors of openat(2); `ELOOP` if a link has replaced the
-/// file.
+/// [`ResolveError::Link`] for an untrusted link of another user; `ENOENT` for an empty path;
+/// `ELOOP` for more than 40 links, or if a link has replaced the file; the errors of openat(2).
 pub(crate) fn open_named(path: &Path, flags: OFlags) -> Result<OwnedFd, ResolveError> {
     open_named_with(path, flags, MagicLinks::Followed)
 }
 
-/// Opens a file as [`open_named`] does. `magic_links` says whether the kernel's own links are
-/// followed.
+/// Opens a file as [`open_named`] does. `magic_links` says whether links of `/proc` that only the
+/// kernel can resolve are followed.
 ///
 /// # Errors
-/// As [`open_named`]; `ELOOP` for a link of the kernel that is refused.
+/// As [`open_named`]; `ELOOP` for such a link of `/proc` if `magic_links` is `Refused`.
 pub(crate) fn open_named_with(
     path: &Path,
     flags: OFlags,
@@ -244,18 +248,19 @@ pub(crate) fn open_named_with(
     Ok(file)
 }
 
-/// Creates the file at `path`, or truncates an existing one, as [`File::create`] does. Follows
-/// links as [`ResolvedName::find`] does. Refuses to write to an existing file by the same rule.
+/// Creates the file at `path`, or truncates an existing regular file, and returns it open for
+/// writing. Follows links as [`ResolvedName::find`] does. A new file has the mode 666 less the
+/// umask.
 ///
 /// # Errors
-/// Those of [`ResolvedName::find`]; the errors of openat(2); permission denied if another user owns
-/// the file in a folder that others may write to.
+/// Those of [`ResolvedName::find`]; the errors of openat(2); `PermissionDenied` for an existing
+/// file of another user in a folder that others may write to.
 pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     create(path, Mode::from_raw_mode(0o666))
 }
 
-/// Creates or truncates a file as [`create_file`] does. Only this user can read a new file, because
-/// the content may be a secret.
+/// Creates or truncates a file as [`create_file`] does. A new file has the mode 600, because its
+/// content may be a secret. An existing file keeps its mode.
 ///
 /// # Errors
 /// As [`create_file`].

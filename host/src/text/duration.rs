@@ -14,8 +14,9 @@ const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
 ];
 
-/// Reads a duration above zero, exact to the millisecond. A number without a unit counts seconds.
-/// Fails with a message for the user if `text` is malformed, rounds to zero, or exceeds 365 days.
+/// Parses a duration such as `30`, `0.5`, `500ms` or `2h`, with the units ms, s, m, h and d. Rounds
+/// down to a millisecond. A number without a unit counts seconds. Fails with a message for the user
+/// if `text` is malformed, has more than six decimals, rounds to zero, or exceeds 365 days.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let malformed = || format!("`{text}` is no length of time; write it like 30, 0.5, 500ms or 5m");
     let unit = UNITS
@@ -46,7 +47,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Returns `duration` in seconds with the unit, such as `0.5 s`. No decimals are cut off.
+/// Returns `duration` in seconds as text with the unit, such as `0.5 s`, without rounding to a
+/// number of decimals.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }

@@ -13,13 +13,13 @@ const LINES_MAX: usize = 40;
 /// memory.
 const LINE_MAX: usize = 400;
 
-/// A source of names for the addresses in a log.
+/// A source of names for the code addresses in a log, such as the symbols of a kernel.
 pub(crate) trait Names: Debug + Send + Sync {
-    /// Returns `line` with a name added after each address that has one.
+    /// Returns `line` with a name added after each address that has one, or unchanged if none has.
     fn annotate(&self, line: &str) -> String;
 }
 
-/// The last lines of an untrusted stream of text.
+/// The last 40 lines of an untrusted stream of text, with at most 400 bytes of each.
 #[derive(Debug)]
 pub(crate) struct Log {
     name: &'static str,
@@ -28,7 +28,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Returns an empty log. `name` is the prefix of its lines on the terminal.
+    /// Returns an empty log without names for addresses. `name` is the prefix of its lines on the
+    /// terminal.
     pub(crate) fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -37,7 +38,8 @@ impl Log {
         }
     }
 
-    /// Returns an empty log that adds `names` to the addresses in its lines.
+    /// Returns an empty log that adds names from `names`, if given, to the addresses in its lines.
+    /// `name` is the prefix of its lines on the terminal.
     pub(crate) fn with_names(name: &'static str, names: Option<Box<dyn Names>>) -> Self {
         Self {
             names,
@@ -46,7 +48,8 @@ impl Log {
     }
 
     /// Reads `stream` until it ends or fails, and keeps its last lines. Shows each line on
-    /// `terminal` if one is given.
+    /// `terminal` if one is given. Control characters are made printable. A line of more than 400
+    /// bytes counts as several lines.
     pub(crate) fn pump(&self, mut stream: impl Read, terminal: Option<&Terminal>) {
         let mut chunk = [0; 4096];
         let mut line = Vec::with_capacity(LINE_MAX);
@@ -73,7 +76,8 @@ impl Log {
         }
     }
 
-    /// Returns the last `count` kept lines, oldest first.
+    /// Returns the last `count` kept lines, oldest first; fewer if fewer are kept. At most 40 lines
+    /// are kept.
     pub(crate) fn last(&self, count: usize) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines
@@ -83,7 +87,8 @@ impl Log {
             .collect()
     }
 
-    /// Returns the newest kept line that contains `text`, or `None` if there is none.
+    /// Returns the newest of the 40 kept lines that contains `text`. Returns `None` if no kept line
+    /// contains it.
     pub(crate) fn last_with(&self, text: &str) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().rev().find(|line| line.contains(text)).cloned()

@@ -7,15 +7,16 @@ use std::fmt;
 /// The largest number of characters of a name that a message shows.
 const SHOWN_MAX: usize = 256;
 
-/// A name as a message shows it. [`printable`] cleans it. It is on one line, and a long name is
-/// shortened in its middle. So no name can look like a message of ebb.
+/// A name of unknown origin as a message shows it: on one line, without control characters, and
+/// shortened in its middle if it is long. So no name can look like a message of ebb.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct OneLine<'a> {
     name: &'a OsStr,
     most: usize,
 }
 
-/// Wraps a path, a word or a text for a message. At most 256 characters of it are shown.
+/// Wraps a path, a word or a text of unknown origin for display in a message. At most 256
+/// characters of it are shown.
 pub(crate) fn one_line(name: &(impl AsRef<OsStr> + ?Sized)) -> OneLine<'_> {
     OneLine {
         name: name.as_ref(),
@@ -24,7 +25,8 @@ pub(crate) fn one_line(name: &(impl AsRef<OsStr> + ?Sized)) -> OneLine<'_> {
 }
 
 impl OneLine<'_> {
-    /// Returns the name with at most `most` shown characters.
+    /// Returns the same name with at most `most` shown characters instead of 256. A longer name is
+    /// shown with an ellipsis in its middle, which counts as one of them.
     pub(crate) fn up_to(self, most: usize) -> Self {
         Self { most, ..self }
     }

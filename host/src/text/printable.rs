@@ -1,15 +1,16 @@
 //! Makes text of other programs safe to show on a terminal.
 
-/// Returns whether a terminal may treat `c` as a command, or reorder text because of it. This is a
-/// control character (C0, C1 or DEL), one of Unicode's controls of direction, or a line separator.
+/// Returns whether a terminal may treat `c` as a command, or reorder text because of it. That is so
+/// for a control character (C0, C1 or DEL, also tab and newline), one of Unicode's controls of
+/// direction, or a line separator.
 pub(crate) fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns `line` without characters that could control the user's terminal. Escape sequences are
-/// removed, because firmware clears the screen with them. Other characters for which [`steers`] is
-/// true are escaped. Tabs stay.
+/// Returns `line` without characters that could control the user's terminal. Escape sequences and
+/// carriage returns at the end are removed. Other characters for which [`steers`] returns `true`,
+/// also newlines, are written as `\u{…}`. Tabs stay.
 pub(crate) fn printable(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line.trim_end_matches('\r').chars().peekable();
@@ -30,14 +31,16 @@ pub(crate) fn printable(line: &str) -> String {
     text
 }
 
-/// Returns `text` with [`printable`] applied to each line. Newlines stay.
+/// Returns `text` with [`printable`] applied to each line, so without control characters except
+/// tabs and newlines.
 pub(crate) fn printable_lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(printable).collect();
     lines.join("\n")
 }
 
-/// Returns `value` as JSON, on several lines if `pretty`. Characters for which [`steers`] is true
-/// are written as `\u` escapes, which does not change the value.
+/// Returns `value` as JSON, on several lines if `pretty`, without a newline at the end. Characters
+/// for which [`steers`] returns `true` are written as `\u` escapes, which does not change the
+/// value.
 ///
 /// # Errors
 /// If `value` cannot be serialised.
@@ -62,6 +65,7 @@ pub(crate) fn printable_json(
     Ok(text)
 }
 
+/// Tests, and a hostile text with a check that other tests use.
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

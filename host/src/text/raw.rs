@@ -39,14 +39,17 @@ fn set(settings: &Termios) -> Result<(), Errno> {
     tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, settings)
 }
 
-/// Keeps the terminal raw until it is dropped.
+/// Keeps the terminal on stdin raw until it is dropped. Then the earlier settings are restored.
 #[derive(Debug)]
 pub(crate) struct Raw(());
 
 impl Raw {
     /// Makes the terminal on stdin raw. In the background this happens later, when [`make_raw`]
-    /// finds ebb in the foreground. Does nothing after [`close`]. Fails if stdin is no terminal or
-    /// its settings cannot be changed.
+    /// finds ebb in the foreground. After [`close`], the terminal stays as it is. Also installs a
+    /// panic hook that restores the earlier settings.
+    ///
+    /// # Errors
+    /// If stdin is no terminal or its settings cannot be changed.
     pub(crate) fn enter() -> Result<Self, Errno> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
@@ -73,8 +76,9 @@ impl Drop for Raw {
     }
 }
 
-/// Makes the terminal raw again after [`restore_temporarily`], unless ebb is in the background.
-/// Fails if the settings cannot be changed.
+/// Makes the terminal raw again after [`restore_temporarily`], or after [`Raw::enter`] in the
+/// background. Does nothing if ebb is in the background, the terminal is raw already, or ebb has
+/// not taken it over. Fails if the settings cannot be changed.
 pub(crate) fn make_raw() -> Result<(), Errno> {
     let mut state = lock();
     if let State::Restored(before) = &*state
@@ -89,13 +93,14 @@ pub(crate) fn make_raw() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns whether `ebb` has taken the terminal over. The terminal is raw now, or its settings are
-/// restored for a while.
+/// Returns whether a [`Raw`] exists: the terminal is raw now, or its earlier settings are restored
+/// for a while. Returns `false` after [`close`].
 pub(crate) fn is_taken_over() -> bool {
     matches!(*lock(), State::Raw(_) | State::Restored(_))
 }
 
-/// Restores the earlier settings until [`make_raw`] is called.
+/// Restores the earlier settings of a raw terminal until [`make_raw`] is called. In the background
+/// it leaves the settings alone. Does nothing if the terminal is not raw. Ignores errors.
 pub(crate) fn restore_temporarily() {
     let mut state = lock();
     if let State::Raw(before) = &*state {
@@ -123,12 +128,13 @@ fn end(last: State) {
     }
 }
 
-/// Restores the earlier settings for good.
+/// Restores the earlier settings of a raw terminal for good: [`make_raw`] and [`Raw::enter`] do not
+/// change them any more. In the background it leaves the settings alone. Ignores errors.
 pub(crate) fn close() {
     end(State::Closed);
 }
 
-/// Calls [`close`] when it is dropped.
+/// Restores the terminal's earlier settings for good, as [`close`] does, when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Closing;
 
@@ -138,8 +144,8 @@ impl Drop for Closing {
     }
 }
 
-/// Returns the rows and columns of the terminal on stdin, or else on stdout. Returns `None` if
-/// neither is a terminal.
+/// Returns the number of rows and columns of the terminal on stdin, or else on stdout. Returns
+/// `None` if neither is a terminal.
 pub(crate) fn window() -> Option<(u16, u16)> {
     let asked = [rustix::stdio::stdin(), rustix::stdio::stdout()];
     let mut sizes = asked.into_iter().filter_map(|fd| tcgetwinsize(fd).ok());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes, written with a binary unit.
+/// A number of bytes that is parsed and written with a binary unit, such as `512M` or `1.5G`.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Size(pub(crate) u64);
 
@@ -27,7 +27,7 @@ impl Size {
     }
 }
 
-/// The error for a size that cannot be read.
+/// The reason why a text is no size that [`Size`] can hold.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SizeError {
     #[error("`{0}` has no unit; write it like 512M or 2G")]

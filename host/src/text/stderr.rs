@@ -5,7 +5,7 @@ use super::printable::{printable, printable_lines};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
-/// The sequence that erases the line of the cursor.
+/// The escape sequence that erases the line of the cursor and moves the cursor to its start.
 pub(super) const WIPE: &str = "\r\x1b[K";
 
 /// Returns whether stderr is a terminal.
@@ -13,33 +13,35 @@ pub(crate) fn is_terminal() -> bool {
     rustix::termios::isatty(rustix::stdio::stderr())
 }
 
-/// Writes one or more lines of message. Control characters in `text` are made printable, and a
-/// newline is added.
+/// Writes one or more lines of message to stderr, with a newline after them. Control characters in
+/// `text` are made printable. Ignores errors.
 pub(crate) fn say(text: &str) {
     write(&line(text));
 }
 
-/// Replaces the line of the cursor by `text`. The cursor stays on this line.
+/// Replaces the line of the cursor on stderr by `text`. The cursor stays on this line. Control
+/// characters in `text`, also newlines, are made printable. Ignores errors.
 pub(crate) fn show(text: &str) {
     write(&status(text));
 }
 
-/// Erases the line that [`show`] wrote.
+/// Erases the line of the cursor on stderr, which [`show`] wrote. Ignores errors.
 pub(crate) fn wipe() {
     write(WIPE);
 }
 
-/// Returns the bytes that [`say`] writes for `text`.
+/// Returns the text that [`say`] writes for `text`: printable and with a newline after it.
 pub(super) fn line(text: &str) -> String {
     printable_lines(text) + "\n"
 }
 
-/// Returns the bytes that [`show`] writes for `text`.
+/// Returns the text that [`show`] writes for `text`: printable, between the escape sequences that
+/// replace the line of the cursor.
 pub(super) fn status(text: &str) -> String {
     format!("\r{}\x1b[K", printable(text))
 }
 
-/// Writes `text` unchanged. Ignores errors, because a closed stderr has no reader.
+/// Writes all of `text` unchanged to stderr. Ignores errors, because a closed stderr has no reader.
 pub(super) fn write(text: &str) {
     let _ = write_all(rustix::stdio::stderr(), text.as_bytes());
 }
@@ -52,8 +54,9 @@ fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Writes once and returns the number of bytes written. Waits if another process has set the shared
-/// file to non-blocking. Fails as write(2) and poll(2), but not with `EINTR` or `EAGAIN`.
+/// Writes `bytes` to `fd` once and returns the number of bytes written, which may be less than all.
+/// Waits if another process has set the shared file to non-blocking. Fails as write(2) and poll(2),
+/// but not with `EINTR` or `EAGAIN`.
 pub(super) fn write_retrying(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     use rustix::event::{PollFd, PollFlags, poll};
     loop {

@@ -2,7 +2,7 @@
 
 use std::env;
 
-/// The style of pictures made of characters.
+/// The style of pictures that are made of characters: with Unicode or only with ASCII.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Style {
     /// Whether the terminal shows Unicode's block elements.
@@ -10,7 +10,8 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// Returns the style that the locale allows, from `LC_ALL`, `LC_CTYPE` or `LANG`.
+    /// Returns the style that the locale allows: Unicode if the first non-empty one of `LC_ALL`,
+    /// `LC_CTYPE` and `LANG` names UTF-8, else ASCII.
     pub(crate) fn from_environment() -> Self {
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .iter()

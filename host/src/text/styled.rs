@@ -3,18 +3,19 @@
 use super::printable::printable_lines;
 use std::fmt;
 
-/// Text for a terminal. Every text that is added passes through [`printable_lines`], so all escape
+/// Text with styles for a terminal. Every text that is added is made printable, so all escape
 /// sequences in it are ebb's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Styled(String);
 
 impl Styled {
-    /// Adds `text` without a style.
+    /// Adds `text` without a style. Control characters in it are made printable; newlines stay.
     pub(crate) fn push(&mut self, text: &str) {
         self.0.push_str(&printable_lines(text));
     }
 
-    /// Adds `text` in the style with the number `code`, a parameter of ECMA-48's SGR sequence.
+    /// Adds `text` in the style with the number `code`, a parameter of ECMA-48's SGR sequence, and
+    /// then resets the style. Control characters in `text` are made printable; newlines stay.
     pub(crate) fn paint(&mut self, code: u8, text: &str) {
         self.0.push_str(&format!("\x1b[{code}m"));
         self.push(text);
@@ -26,15 +27,17 @@ impl Styled {
         self.0.push_str(&other.0);
     }
 
-    /// Removes blanks at the end.
+    /// Removes white space, also newlines, at the end. Stops at an escape sequence.
     pub(crate) fn trim_end(&mut self) {
         self.0.truncate(self.0.trim_end().len());
     }
 
+    /// Returns whether nothing has been added.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// Returns the text with its escape sequences, for the terminal.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

@@ -13,7 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 /// The width in columns if a terminal does not report one.
 const COLUMNS_DEFAULT: usize = 80;
 
-/// Where ebb writes its own messages: stderr, with a status line if stderr is a terminal.
+/// The terminal on stderr, or another stderr, to which ebb writes its own messages and a status
+/// line. The program's output may go to the same terminal.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     interactive: bool,
@@ -32,7 +33,8 @@ struct State {
 }
 
 impl Terminal {
-    /// Returns the terminal on stderr. It has a status line if stderr is a terminal.
+    /// Returns the terminal on stderr. It gets a status line only if stderr is a terminal. Writes
+    /// nothing.
     pub(crate) fn new() -> Self {
         Self {
             interactive: stderr::is_terminal(),
@@ -45,13 +47,14 @@ impl Terminal {
         }
     }
 
-    /// Returns whether stderr is a terminal.
+    /// Returns whether stderr was a terminal when this was created.
     pub(crate) fn interactive(&self) -> bool {
         self.interactive
     }
 
-    /// Returns whether stderr is a terminal and ebb's process group is in the foreground. A shell's
-    /// background job must not draw on the terminal.
+    /// Returns whether stderr is a terminal and ebb's process group is in its foreground. A shell's
+    /// background job must not draw on the terminal. Returns `true` for a terminal that does not
+    /// control this process.
     pub(crate) fn in_foreground(&self) -> bool {
         // A terminal that does not control this process has no foreground group.
         self.interactive
@@ -59,16 +62,16 @@ impl Terminal {
                 .map_or(true, |group| group == rustix::process::getpgrp())
     }
 
-    /// Erases the status line and never draws it again. Called when the user types on this
-    /// terminal.
+    /// Erases the status line, and makes [`Self::draw`] do nothing from now on. Call this when the
+    /// user types on this terminal.
     pub(crate) fn give_up_line(&self) {
         let mut state = self.lock();
         wipe(&mut state);
         state.given_up = true;
     }
 
-    /// Notes whether the terminal is in raw mode. In raw mode, messages end lines with a carriage
-    /// return and a newline.
+    /// Records whether the terminal is in raw mode; does not change the mode. In raw mode, messages
+    /// end lines with a carriage return and a newline.
     pub(crate) fn set_raw(&self, raw: bool) {
         self.lock().raw = raw;
     }
@@ -81,9 +84,9 @@ impl Terminal {
         }
     }
 
-    /// Writes `bytes` of the program's output to `fd`. If `shared`, `fd` is this terminal, and the
-    /// status line is erased first. Returns the number of bytes written, which may be less than
-    /// all. Fails as write(2).
+    /// Writes `bytes` of the program's output to `fd`, once. If `shared`, `fd` is this terminal,
+    /// and the status line is erased first. Waits if `fd` is non-blocking and full. Returns the
+    /// number of bytes written, which may be less than all. Fails as write(2).
     pub(crate) fn write(
         &self,
         fd: BorrowedFd<'_>,
@@ -102,8 +105,9 @@ impl Terminal {
         Ok(written)
     }
 
-    /// Writes one or more lines of ebb's own. Erases the status line first. Control characters in
-    /// `text` are made printable.
+    /// Writes one or more lines of ebb's own to stderr, with a newline after them. Erases the
+    /// status line first, and begins a new line if the program's output ended within one. Control
+    /// characters in `text` are made printable. Ignores errors.
     pub(crate) fn message(&self, text: &str) {
         let mut state = self.lock();
         wipe(&mut state);
@@ -112,8 +116,8 @@ impl Terminal {
     }
 
     /// Draws the status line with the text `line`. Does nothing while the program is in the middle
-    /// of a line or of a write, after [`Self::give_up_line`], or in the background. Control
-    /// characters in `line` are made printable.
+    /// of a line or of a write, after [`Self::give_up_line`], in the background, or if stderr is no
+    /// terminal. Control characters in `line` are made printable.
     pub(crate) fn draw(&self, line: &str) {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -126,7 +130,7 @@ impl Terminal {
         }
     }
 
-    /// Erases the status line.
+    /// Erases the status line if it is drawn. A later [`Self::draw`] draws it again.
     pub(crate) fn clear(&self) {
         wipe(&mut self.lock());
     }

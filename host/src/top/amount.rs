@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-/// The text for an unknown figure.
+/// The text in place of a figure that is unknown.
 pub(super) const UNKNOWN: &str = "-";
 
-/// A number of bytes, written in at most seven characters: `512K`, `45.1M`, `1.50G`.
+/// A number of bytes, displayed in at most seven characters with a binary unit: `512K`, `45.1M`,
+/// `1.50G`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bytes(pub(super) u64);
 
@@ -26,7 +27,8 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A rate per second, written in at most seven characters.
+/// A number of events per second, displayed in at most seven characters without a unit: `0`, `3.5`,
+/// `120`, `250k`.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(super) struct Rate(pub(super) f64);
 
@@ -48,7 +50,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A time in seconds, written in at most seven characters: `12s`, `3m 05s`, `2h 07m`, `4d 03h`.
+/// A time in seconds, displayed in at most seven characters: `12s`, `3m 05s`, `2h 07m`, `4d 03h`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Seconds(pub(super) u64);
 

@@ -11,7 +11,7 @@ const ENDED_SHOWN: Duration = Duration::from_secs(10);
 /// The number of guests that Page Up and Page Down skip.
 const PAGE: usize = 10;
 
-/// The state of a guest.
+/// Whether a guest answers, is silent, or has ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// It answers.
@@ -22,7 +22,7 @@ pub(super) enum State {
     Ended(Instant),
 }
 
-/// A guest and its last figures.
+/// A guest in the list, with the last figures that it sent and its state.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Guest {
     pub(super) id: GuestId,
@@ -31,7 +31,8 @@ pub(super) struct Guest {
     pub(super) state: State,
 }
 
-/// The action that a key requires from the caller.
+/// What the caller must do after a key: nothing, draw the screen again, stop the process as Ctrl-Z
+/// does, or end.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Nothing,
@@ -40,7 +41,8 @@ pub(super) enum Outcome {
     Quit,
 }
 
-/// The state of the screen.
+/// The state of the screen: the guests, the order of the list, the selection, and the view that is
+/// shown.
 #[derive(Debug)]
 pub(super) struct App {
     /// In the order of the list.
@@ -61,7 +63,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Returns the state of an empty list that is sorted by `sort`.
+    /// Returns the state of an empty list that is sorted by `sort`, before the first figures.
     pub(super) fn new(sort: Column) -> Self {
         Self {
             guests: Vec::new(),
@@ -75,8 +77,10 @@ impl App {
         }
     }
 
-    /// Updates the guests with new figures. `now` is the current time. Marks missing guests as
-    /// ended and removes them some time later.
+    /// Replaces the figures of all guests by those in `seen` and sorts the list. `now` is the
+    /// current time. Marks guests that are missing in `seen` as ended, and removes them after 10 s
+    /// unless they are shown in detail. If the selected guest is removed, selects the one at its
+    /// position and returns to the list.
     pub(super) fn update(&mut self, seen: Snapshot, now: Instant) {
         self.asked = true;
         let looked_at = self.looked_at();
@@ -145,18 +149,21 @@ impl App {
         });
     }
 
-    /// Returns the index of the selected guest in the list. Returns `None` if no guest is selected.
+    /// Returns the index of the selected guest in `guests`. Returns `None` if no guest is selected
+    /// or the selected one is gone.
     pub(super) fn place(&self) -> Option<usize> {
         let selected = self.selected.as_ref()?;
         self.guests.iter().position(|guest| guest.id == *selected)
     }
 
-    /// Returns the selected guest, or `None` if there is none.
+    /// Returns the selected guest. Returns `None` if no guest is selected or the selected one is
+    /// gone.
     pub(super) fn selected_guest(&self) -> Option<&Guest> {
         self.guests.get(self.place()?)
     }
 
-    /// Returns the guest whose curve and map are shown. Returns `None` while the list is shown.
+    /// Returns the identity of the guest that is shown in detail, whose curve and map are needed.
+    /// Returns `None` while the list is shown.
     pub(super) fn looked_at(&self) -> Option<GuestId> {
         self.selected.clone().filter(|_| self.detail)
     }
@@ -178,7 +185,8 @@ impl App {
         self.sort();
     }
 
-    /// Handles a key. Returns the action for the caller.
+    /// Handles a key: changes the selection, the order or the view. Returns what the caller must
+    /// do. Releases of keys and unknown keys change nothing.
     pub(super) fn key(&mut self, key: KeyEvent) -> Outcome {
         if key.kind == KeyEventKind::Release {
             return Outcome::Nothing;

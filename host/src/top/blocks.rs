@@ -13,7 +13,7 @@ const LABEL: u16 = 8;
 /// The largest width of a cell in columns.
 const WIDTH_MAX: usize = 4;
 
-/// The map of one guest.
+/// A widget that draws the map of one guest's memory. It draws nothing if its area is too small.
 #[derive(Debug)]
 pub(super) struct Blocks<'a> {
     pub(super) map: &'a BlockMap,
@@ -31,7 +31,8 @@ pub(super) struct Grid {
 
 impl Grid {
     /// Returns the layout of `map` for an area of `columns` columns and `lines` lines. Each region
-    /// starts a new line. Returns `None` if the area is too small.
+    /// starts a new line. Cells are as wide as fits; a cell stands for several pageblocks only if
+    /// single ones do not fit. Returns `None` if the area is too small for any layout.
     pub(super) fn new(map: &BlockMap, columns: usize, lines: usize) -> Option<Self> {
         // A power of two of cells per line gives round addresses.
         let most = columns.checked_sub(usize::from(LABEL))?;
@@ -68,7 +69,7 @@ impl Grid {
 }
 
 impl Grid {
-    /// Returns the width of the map in columns, including the addresses.
+    /// Returns the width of the map in columns of the screen, including the addresses on the left.
     pub(super) fn columns(self) -> u16 {
         let cells = u16::try_from(self.per_line * self.width).unwrap_or(u16::MAX);
         cells.saturating_add(LABEL)
@@ -161,7 +162,8 @@ impl Widget for Blocks<'_> {
     }
 }
 
-/// Returns the kinds of pageblocks with their names and their numbers in `map`.
+/// Returns an entry for each kind of pageblock, in the order of the legend: a cell of the kind, its
+/// name, and the number of such pageblocks in `map`, which may be 0.
 pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 12] {
     let counts = &map.counts;
     [

@@ -28,7 +28,7 @@ pub(crate) enum Column {
 }
 
 impl Column {
-    /// All columns, in the order of the list.
+    /// All columns, in the order in which the list shows them.
     pub(super) const ALL: [Self; 15] = [
         Self::Name,
         Self::Kernel,
@@ -66,7 +66,7 @@ impl Column {
         Self::Program,
     ];
 
-    /// Returns the heading of the column.
+    /// Returns the heading of the column, in capital letters.
     pub(super) fn heading(self) -> &'static str {
         match self {
             Self::Name => "NAME",
@@ -87,7 +87,7 @@ impl Column {
         }
     }
 
-    /// Returns the meaning of the column, for the help screen.
+    /// Returns a short text that explains the column, for the help screen.
     pub(super) fn meaning(self) -> &'static str {
         match self {
             Self::Name => "--name of the run, or its program and process",
@@ -108,7 +108,7 @@ impl Column {
         }
     }
 
-    /// Returns the width in characters, without the gap before the column.
+    /// Returns the least width of the column in characters, without the gap before it.
     pub(super) fn width(self) -> usize {
         match self {
             Self::Name => 16,
@@ -121,12 +121,14 @@ impl Column {
         }
     }
 
-    /// Returns whether the column has text, which is aligned on the left.
+    /// Returns whether the column contains text, which is aligned on the left. Returns `false` for
+    /// numbers, which are aligned on the right.
     pub(super) fn is_text(self) -> bool {
         matches!(self, Self::Name | Self::Kernel | Self::Program)
     }
 
-    /// Returns the text of the column for a guest.
+    /// Returns the text of the column for the guest with these figures, not yet cut or padded to a
+    /// width. Returns [`UNKNOWN`] for an unknown figure.
     pub(super) fn cell(self, figures: &Figures) -> String {
         let bytes = |bytes: Option<u64>| {
             bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| Bytes(bytes).to_string())
@@ -153,8 +155,9 @@ impl Column {
         }
     }
 
-    /// Compares two guests by the column. Text is in ascending order. Numbers are in descending
-    /// order, so that the largest come first. Ties are broken by name and process number.
+    /// Compares two guests by the column, for sorting. Text is in ascending order. Numbers are in
+    /// descending order, so that the largest come first and unknown ones last. Guests with equal
+    /// values are ordered by name and process number.
     pub(super) fn order(self, a: &Figures, b: &Figures) -> Ordering {
         let rate = |a: Option<f64>, b: Option<f64>| {
             let of = |rate: Option<f64>| rate.unwrap_or(-1.0);
@@ -183,8 +186,10 @@ impl Column {
             .then(a.pid.cmp(&b.pid))
     }
 
-    /// Returns the columns that fit into `width` characters, with their widths. Two columns are
-    /// separated by [`GAP`].
+    /// Returns the most important columns that fit into `width` characters, in the order of the
+    /// list, each with its width in characters. Between two columns there are [`GAP`] characters.
+    /// The columns `Name` and `Program` take the remaining width. Returns an empty list if no
+    /// column fits.
     pub(super) fn fitting(width: usize) -> Vec<(Self, usize)> {
         let mut left = width;
         let mut chosen = Vec::with_capacity(Self::ALL.len());
@@ -214,10 +219,11 @@ impl Column {
     }
 }
 
-/// The number of characters between two columns.
+/// The number of blanks between two columns.
 pub(super) const GAP: usize = 2;
 
-/// Returns `seconds` without its fraction, limited to the range of `u64`.
+/// Returns `seconds` without its fraction. Returns 0 for a negative number or NaN, and `u64::MAX`
+/// for one beyond that.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -227,15 +233,15 @@ pub(super) fn whole_seconds(seconds: f64) -> u64 {
     seconds as u64
 }
 
-/// Returns the guest's name followed by `(note)`. The name is cut so that the result has at most
-/// `width` characters and shows the whole note.
+/// Returns the guest's name followed by `(note)`, with the whole note. The name is cut with an
+/// ellipsis so that the result has at most `width` characters, or one character of it remains.
 pub(super) fn noted(name: &str, note: &str, width: usize) -> String {
     let room = width.saturating_sub(note.len() + 3);
     format!("{} ({note})", padded(name, room, true).trim_end())
 }
 
-/// Returns `text` in exactly `width` characters, cut with an ellipsis or padded. `left` aligns it
-/// on the left, else on the right.
+/// Returns `text` in exactly `width` characters, padded with blanks or cut with an ellipsis at its
+/// end. `width` must be at least 1. If `left`, the text is aligned on the left, else on the right.
 pub(super) fn padded(text: &str, width: usize, left: bool) -> String {
     let mut cut: String = text.chars().take(width).collect();
     if text.chars().nth(width).is_some() {
@@ -249,8 +255,8 @@ pub(super) fn padded(text: &str, width: usize, left: bool) -> String {
     }
 }
 
-/// Returns the number of bytes that have gone back to the host, by reports or taken by the host.
-/// Returns `None` if both are unknown.
+/// Returns the sum of all bytes that have gone back to the host, by reports of the guest or taken
+/// by the host. Returns `None` if both are unknown.
 pub(super) fn returned(figures: &Figures) -> Option<u64> {
     match (figures.reported_bytes, figures.taken_bytes) {
         (None, None) => None,

@@ -15,7 +15,8 @@ const LABEL: u16 = 8;
 const SPAN_MIN_MS: u64 = 10_000;
 const EIGHTHS: [char; 8] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'];
 
-/// The curve of one guest.
+/// A widget that draws the curve of one guest's memory over time. It draws nothing if its area is
+/// too small.
 #[derive(Debug)]
 pub(super) struct Curve<'a> {
     pub(super) points: &'a [Moment],

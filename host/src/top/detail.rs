@@ -25,7 +25,9 @@ const CURVE_HEIGHT_MAX: u16 = 20;
 const LEGEND_BESIDE_FROM: u16 = 160;
 const LEGEND_WIDTH: u16 = 28;
 
-/// Draws the guest into `area`. `focus` has its curve and map, if they are known.
+/// Draws the view of one guest into `area`: its figures, curve and map. `focus` has the curve and
+/// the map, and without it only the figures are drawn. If the guest has never answered, draws only
+/// a line that says so.
 pub(super) fn draw(
     guest: &Guest,
     focus: Option<&Focus>,

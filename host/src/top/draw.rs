@@ -26,7 +26,8 @@ const KEYS_DETAIL: [(&str, &str); 4] = [
     ("q", "quit"),
 ];
 
-/// Draws the whole screen.
+/// Draws the whole screen: the summary line, the view that `app` shows, and the keys. Replaces
+/// characters that could control the terminal.
 pub(super) fn screen(app: &App, palette: Palette, frame: &mut Frame<'_>) {
     let rows = [
         Constraint::Length(1),

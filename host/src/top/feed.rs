@@ -16,7 +16,7 @@ const REFRESH_FOCUSED: Duration = Duration::from_millis(500);
 /// The largest number of points of the curve. Runs keep the same number.
 const POINTS_MAX: usize = 1200;
 
-/// The figures of all guests at one time.
+/// The figures of all guests of one round of queries.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) guests: BTreeMap<GuestId, Presence>,
@@ -24,7 +24,7 @@ pub(super) struct Snapshot {
     pub(super) focus: Option<Focus>,
 }
 
-/// The guest that is shown in detail.
+/// The curve and the map of the guest that is shown in detail.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Focus {
     pub(super) id: GuestId,
@@ -34,7 +34,8 @@ pub(super) struct Focus {
     pub(super) map: Result<BlockMap, String>,
 }
 
-/// The background thread that queries the guests.
+/// A background thread that queries the guests, and the channels to it. The thread ends some time
+/// after this is dropped.
 #[derive(Debug)]
 pub(super) struct Feed {
     wishes: Sender<Option<GuestId>>,
@@ -43,8 +44,8 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Starts the thread. `others` are guests that `ebb` did not start. Fails if the host cannot
-    /// create a thread.
+    /// Starts the thread, which queries all guests of this user and those in `others`, which `ebb`
+    /// did not start, once a second. Fails if the host cannot create a thread.
     pub(super) fn start(others: Vec<OtherQemu>) -> io::Result<Self> {
         let (wishes, wished) = channel();
         let (sender, seen) = channel();
@@ -58,7 +59,9 @@ impl Feed {
         Ok(Self { wishes, seen })
     }
 
-    /// Selects the guest whose curve and map are queried from now on, or none.
+    /// Selects the guest whose curve and map are queried from now on, twice a second; `None`
+    /// selects no guest. Wakes the thread. Earlier curves are forgotten. Does nothing if the thread
+    /// has ended.
     pub(super) fn focus(&self, id: Option<GuestId>) {
         // If the thread has ended, `seen` reports that.
         let _ = self.wishes.send(id);

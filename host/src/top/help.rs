@@ -46,7 +46,8 @@ const CELLS: [([Cell; 2], &str); 8] = [
 /// The smallest width in columns at which the signs are to the right of the column headings.
 const BESIDE_FROM: u16 = 112;
 
-/// Draws the help screen into `area`.
+/// Draws the help screen into `area`: the meanings of columns and of the signs of the map. Lines
+/// that do not fit are left out.
 pub(super) fn draw(palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     let area = inside(area, 2, 1);
     let buffer = frame.buffer_mut();

@@ -15,7 +15,9 @@ const BAR_FROM: u16 = 76;
 const BAR_MIN: u16 = 10;
 const BAR_MAX: u16 = 28;
 
-/// Draws the list into `area`. Without guests, draws a hint how to start one.
+/// Draws the list of guests into `area`, so that the selected guest is visible. Without guests,
+/// draws a hint how to start one, but nothing before the first figures. Draws nothing if `area` is
+/// too small.
 pub(super) fn draw(app: &App, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     if app.guests.is_empty() {
         nobody(app.asked, palette, frame, area);

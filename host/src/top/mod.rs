@@ -27,8 +27,10 @@ use crate::text::one_line;
 use other_qemu::OtherQemu;
 use std::collections::BTreeMap;
 
-/// Shows the guests on the screen, or prints them once. Returns the exit status 0. Fails if a guest
-/// named by `--qmp` does not answer, or if there is no terminal.
+/// Runs `ebb top`: shows the guests on the screen until the user quits, or prints them once.
+/// Returns the exit status 0. Fails with [`Failure::Usage`] if a guest named by `--qmp` does not
+/// answer, or if the screen is wanted without a terminal. Fails with another failure if the
+/// terminal or stdout fails.
 pub(crate) fn run(options: &TopOptions) -> Result<u8, Failure> {
     let mut others: Vec<_> = options
         .qmp

@@ -22,8 +22,8 @@ struct Listing<'a> {
     silent: Vec<String>,
 }
 
-/// Prints the current guests, sorted by `sort`. Fails if stdout cannot be written to. A closed pipe
-/// is no failure.
+/// Prints the guests `found` to stdout, sorted by `sort`, as JSON if `json` or else as a table of
+/// the terminal's width. Fails if stdout cannot be written to. A closed pipe is no failure.
 pub(super) fn print(
     found: &BTreeMap<GuestId, Presence>,
     sort: Column,

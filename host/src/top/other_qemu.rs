@@ -23,7 +23,7 @@ const ANSWER: Duration = Duration::from_millis(50);
 const TIMEOUT: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A guest that `ebb` did not start, with the socket of its QEMU's monitor.
+/// A guest that `ebb` did not start, by the socket of the monitor of its QEMU.
 #[derive(Debug)]
 pub(super) struct OtherQemu {
     path: PathBuf,
@@ -34,7 +34,8 @@ pub(super) struct OtherQemu {
 }
 
 impl OtherQemu {
-    /// Returns the guest whose QEMU has a monitor at the socket `path`. Does not connect.
+    /// Returns the guest whose QEMU has a monitor at the socket `path`. Does not connect, so the
+    /// socket need not exist.
     pub(super) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -43,13 +44,15 @@ impl OtherQemu {
         }
     }
 
-    /// Returns the identity of the guest, which is the path of the socket.
+    /// Returns the identity of the guest in lists, which is the path of the monitor's socket.
     pub(super) fn id(&self) -> GuestId {
         GuestId::of_socket(self.path.clone())
     }
 
-    /// Connects to the monitor and returns the guest's current figures. Fails if QEMU is gone or
-    /// does not answer.
+    /// Connects to the monitor, returns the guest's current figures, and disconnects. Waits up to 2
+    /// s for statistics of the balloon; without them, figures of the guest's own use are `None`.
+    /// Fails if QEMU is gone, its monitor does not answer, it has no balloon, or the memory of its
+    /// process cannot be read.
     pub(super) fn look(&mut self) -> Result<Figures, BalloonError> {
         let mut balloon = Balloon::connect(&self.path)?;
         let memory = balloon.memory()?;
@@ -181,8 +184,8 @@ fn up(pid: Option<i32>) -> Option<Duration> {
     Duration::try_from_secs_f64(uptime - start).ok()
 }
 
-/// Queries guests in the background, each in a thread of its own, so a stopped guest does not delay
-/// another.
+/// Background threads that query guests that `ebb` did not start, one thread for each guest, so
+/// that a stopped guest does not delay another. The threads end some time after this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct OtherQemus {
     seen: Arc<Mutex<BTreeMap<GuestId, Presence>>>,
@@ -191,7 +194,8 @@ pub(super) struct OtherQemus {
 }
 
 impl OtherQemus {
-    /// Starts a thread for each guest. Fails if the host cannot create a thread.
+    /// Starts a thread for each guest, which queries the guest once a second. Fails if the host
+    /// cannot create a thread.
     pub(super) fn start(guests: Vec<OtherQemu>) -> io::Result<Self> {
         let mut others = Self::default();
         for guest in guests {
@@ -205,7 +209,9 @@ impl OtherQemus {
         Ok(others)
     }
 
-    /// Returns the guests that exist, with their last figures.
+    /// Returns the results of the last queries without waiting: the figures of guests that
+    /// answered, and `Silent` for those that did not. Guests whose QEMU is gone or that have not
+    /// been queried yet are left out.
     pub(super) fn figures(&self) -> BTreeMap<GuestId, Presence> {
         self.seen
             .lock()

@@ -5,7 +5,7 @@ use crate::registry::Cell;
 use ratatui::style::{Color, Modifier, Style};
 use std::env;
 
-/// The meaning of a drawn item, which determines its style.
+/// The meaning of an item on the screen, which determines its colour and emphasis.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Used,
@@ -25,7 +25,7 @@ pub(super) enum Role {
     Title,
 }
 
-/// The abilities of the terminal.
+/// The colours and signs that the terminal can show.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Palette {
     /// Whether colours are used.
@@ -35,8 +35,8 @@ pub(super) struct Palette {
 }
 
 impl Palette {
-    /// Returns the palette for the environment: colour by `NO_COLOR` (<https://no-color.org>),
-    /// Unicode by the locale.
+    /// Returns the palette for the environment: no colour if `NO_COLOR` is set and not empty
+    /// (<https://no-color.org>), and Unicode if the locale names UTF-8.
     pub(super) fn from_environment() -> Self {
         Self {
             colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
@@ -44,7 +44,8 @@ impl Palette {
         }
     }
 
-    /// Returns the style of items with this role.
+    /// Returns the style of items with this role: a colour, if colours are used, and bold, dim or
+    /// reversed text.
     pub(super) fn style(self, role: Role) -> Style {
         let plain = Style::new();
         let modified = match role {
@@ -69,7 +70,7 @@ impl Palette {
         }
     }
 
-    /// Returns the role of a pageblock.
+    /// Returns the role of a pageblock with the use `cell` on the map.
     pub(super) fn role(cell: Cell) -> Role {
         match cell {
             Cell::Returned => Role::Returned,
@@ -84,7 +85,8 @@ impl Palette {
         }
     }
 
-    /// Returns the sign of a pageblock on the map.
+    /// Returns the character for a pageblock with the use `cell` on the map: a block element, or
+    /// without Unicode the letter of the protocol.
     pub(super) fn sign(self, cell: Cell) -> char {
         const LEVELS: [char; 9] = ['▁', '▂', '▂', '▃', '▄', '▅', '▆', '▆', '▇'];
         if !self.unicode {
@@ -104,12 +106,13 @@ impl Palette {
         }
     }
 
-    /// Returns the sign for memory in use, in a bar or a curve.
+    /// Returns the character for memory in use, in a bar or a curve.
     pub(super) fn solid(self) -> char {
         if self.unicode { '█' } else { '#' }
     }
 
-    /// Returns the sign for memory that is free in the guest and resident on the host.
+    /// Returns the character for memory that is free in the guest and resident on the host, in a
+    /// bar or a curve.
     pub(super) fn light(self) -> char {
         if self.unicode { '░' } else { ':' }
     }

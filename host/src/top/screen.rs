@@ -22,8 +22,11 @@ use std::time::{Duration, Instant};
 /// The longest time that new figures wait to be drawn while no key is pressed.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows the guests until the user quits or a signal arrives. Fails with [`Failure::Usage`] without
-/// a terminal, and with [`Failure::Setup`] if the terminal fails.
+/// Shows the guests on the terminal until the user quits, the terminal is gone, or SIGHUP, SIGINT,
+/// SIGQUIT or SIGTERM arrives. `others` are guests that `ebb` did not start. The list is first
+/// sorted by `sort`. Restores the terminal at the end, also after an error. Installs signal
+/// handlers that stay; a second of these signals ends the process. Fails with [`Failure::Usage`] if
+/// stdin or stdout is no terminal, and with [`Failure::Setup`] if the terminal or a thread fails.
 pub(super) fn show(sort: Column, others: Vec<OtherQemu>) -> Result<(), Failure> {
     let failed = |source| Failure::Setup {
         what: "the terminal",

@@ -19,7 +19,8 @@ const FOLDERS_MAX: usize = 64;
 /// How long a folder is cached. Its mode may change on the host.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A folder that was opened from a start folder, one component after the other.
+/// A folder that was opened from a start folder, one component after the other, and which folders
+/// on the way to it not everyone may search.
 #[derive(Debug)]
 pub(super) struct Folder {
     /// The descriptor, opened with `O_PATH`. `None` for the start folder itself.
@@ -40,10 +41,10 @@ impl Folder {
     }
 }
 
-/// A cache of the folders below one start folder, by their paths.
+/// A cache of the folders below one start folder, by their paths. An entry is used for one second.
 ///
-/// Each folder stays open. If its path leads elsewhere by now, the check of its content finds that
-/// out.
+/// Each cached folder stays open. If its path leads elsewhere by now, the check of its content
+/// finds that out.
 #[derive(Debug)]
 pub(super) struct Folders {
     start: Arc<OwnedFd>,
@@ -54,7 +55,8 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    /// Returns an empty cache for the folder `start`, whose path is `at`.
+    /// Returns an empty cache for the folder `start`, whose path `at` has no slash at its ends.
+    /// `at` is empty for the root.
     pub(super) fn new(start: Arc<OwnedFd>, at: &[u8]) -> Self {
         Self {
             start,
@@ -64,16 +66,16 @@ impl Folders {
         }
     }
 
-    /// Returns an empty cache for the same start folder.
+    /// Returns a second, empty cache for the same start folder.
     pub(super) fn with_empty_cache(&self) -> Self {
         Self::new(self.start.clone(), &self.at)
     }
 
-    /// Returns the folder at `path`. It must be the one that `stat` describes. `is_of_others` says
-    /// whether a user id belongs to another user.
+    /// Returns the folder at `path`, which is the start folder or below it. It must be the folder
+    /// that `stat` describes. `is_of_others` says whether a user id belongs to another user.
     ///
     /// # Errors
-    /// `EACCES` if `path` leads to another folder or to none.
+    /// `EACCES` if `path` leads to another folder or to none, or if a folder cannot be opened.
     pub(super) fn itself(
         &mut self,
         path: &[u8],
@@ -86,11 +88,12 @@ impl Folders {
         })
     }
 
-    /// Returns the folder that contains the file at `path`. The file must be the one that `stat`
-    /// describes. `is_of_others` says whether a user id belongs to another user.
+    /// Returns the folder that contains the file at `path`, below the start folder. The file must
+    /// be the one that `stat` describes. For the path of the start folder, returns the start folder
+    /// itself. `is_of_others` says whether a user id belongs to another user.
     ///
     /// # Errors
-    /// `EACCES` if `path` leads to another file or to none.
+    /// `EACCES` if `path` leads to another file or to none, or if a folder cannot be opened.
     pub(super) fn above(
         &mut self,
         path: &[u8],
@@ -190,16 +193,17 @@ impl Folders {
     }
 }
 
-/// Opens the folder `name` in `above` with `O_PATH`. Does not follow a link.
+/// Opens the folder `name` in `above` with `O_PATH`.
 ///
 /// # Errors
-/// The errors of openat(2); `name` is missing, a link, or no folder.
+/// `ENOENT` if `name` is missing; `ENOTDIR` or `ELOOP` if it is a link or no folder; other errors
+/// of openat(2).
 pub(super) fn open_in(above: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(above, name, flags, Mode::empty())
 }
 
-/// Returns the device and inode numbers, which identify a file.
+/// Returns the major and minor device number and the inode number, which together identify a file.
 pub(super) fn identity(stat: &Statx) -> (u32, u32, u64) {
     (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino)
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// they are in `/home`.
 const LINES_MAX: usize = 4096;
 
-/// The home folders of a host, by their real paths.
+/// The paths of the home folders of a host, without a leading slash.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Homes {
     each: HashSet<Vec<u8>>,
@@ -18,8 +18,8 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    /// Returns the home folders of the host: `$HOME`, those in `/etc/passwd`, and each folder in
-    /// `/home`.
+    /// Returns the home folders of the host: `$HOME`, those in the first 4096 lines of
+    /// `/etc/passwd`, and each folder in `/home`. A file that cannot be read counts as empty.
     pub(crate) fn of_host() -> Self {
         let mut homes = Self::default();
         enter(&mut homes.parents, Path::new("/home"));
@@ -35,13 +35,14 @@ impl Homes {
         homes
     }
 
-    /// Adds the home folder `home`. Ignores a relative path, and `/`, which `/etc/passwd` names for
-    /// services.
+    /// Adds the home folder `home`, by this path and by its real path if it exists. Ignores a
+    /// relative path, and `/`, which `/etc/passwd` names for services.
     pub(crate) fn add(&mut self, home: &Path) {
         enter(&mut self.each, home);
     }
 
-    /// Returns whether the folder with the path `folder` is a home folder.
+    /// Returns whether the folder at the path `folder`, without a leading slash, is a home folder.
+    /// Returns `false` for a folder below a home folder, unless it is one itself.
     pub(super) fn contain(&self, folder: &[u8]) -> bool {
         let above = folder.iter().rposition(|byte| *byte == b'/');
         let above = above.map_or(&b""[..], |slash| &folder[..slash]);

@@ -47,7 +47,8 @@ const SYSTEM: [&[u8]; 9] = [
     b"usr", b"bin", b"sbin", b"lib", b"lib32", b"lib64", b"libx32", b"etc", b"opt",
 ];
 
-/// Returns whether `path` is `folder` or below it. Every path is below an empty `folder`.
+/// Returns whether `path` is `folder` or below it. Neither has a slash at its beginning. Every path
+/// is below an empty `folder`, the root.
 pub(crate) fn lies_in(path: &[u8], folder: &[u8]) -> bool {
     folder.is_empty()
         || path
@@ -55,12 +56,16 @@ pub(crate) fn lies_in(path: &[u8], folder: &[u8]) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// Returns whether `path` is a system folder or below one.
+/// Returns whether `path`, without a leading slash, is a system folder or below one: `usr`, `bin`,
+/// `sbin`, `lib` and its variants, `etc` or `opt`.
 pub(crate) fn is_of_system(path: &[u8]) -> bool {
     SYSTEM.iter().any(|folder| lies_in(path, folder))
 }
 
-/// The rules about secrets for one working folder.
+/// The rules that decide, for one working folder, which files of the host a guest may see and which
+/// it may read. Files that other users may not read are secrets if they are system files, in
+/// credential stores, or hidden in a home folder, and if root runs ebb also files of other users.
+/// The text at the top of this module lists the rules.
 #[derive(Debug)]
 pub(crate) struct Secrets {
     /// The path of the working folder.
@@ -91,10 +96,11 @@ struct CheckedPart {
 }
 
 impl Secrets {
-    /// Returns the rules for the working folder `working`, whose path is `here`.
+    /// Returns the rules for the working folder `working`, opened with `O_PATH`. Its real path is
+    /// `here`, without a leading slash. `homes` are the home folders of the host.
     ///
     /// # Errors
-    /// If the working folder or the root cannot be opened or examined.
+    /// If the working folder cannot be examined or the root cannot be opened.
     pub(crate) fn new(here: &[u8], working: OwnedFd, homes: Homes) -> Result<Self, Errno> {
         let owner = facts(&working, b"")?.stx_uid;
         let working = Arc::new(working);
@@ -108,7 +114,8 @@ impl Secrets {
         })
     }
 
-    /// Returns the same rules with an empty cache of folders.
+    /// Returns the same rules for the same working folder, with a cache of folders of its own that
+    /// is empty.
     pub(crate) fn with_empty_cache(&self) -> Self {
         Self {
             here: self.here.clone(),
@@ -120,11 +127,12 @@ impl Secrets {
         }
     }
 
-    /// Returns whether the guest may see the entry at `path`: its name, size and other metadata.
-    /// `stat` must describe the file that was opened there.
+    /// Returns whether the guest may see the entry at `path`: its name, size and other metadata. If
+    /// the rules make it a secret, the result is `true` only if everyone may search the folders
+    /// that lead to it. `stat` must describe the file that was opened there.
     ///
     /// # Errors
-    /// `EACCES` if `path` does not lead to this file any more.
+    /// `EACCES` if `path` does not lead to this file any more, where folders must be checked.
     pub(crate) fn shows(&mut self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
         let checked = self.checked_part(path);
         self.may_pass(path, stat, checked.seen, checked.of_others)
@@ -134,7 +142,8 @@ impl Secrets {
     /// returns the same result. `stat` must describe the folder that was opened there.
     ///
     /// # Errors
-    /// `EACCES` if the path `folder` does not lead to this folder any more.
+    /// `EACCES` if the path `folder` does not lead to this folder any more, where folders must be
+    /// checked.
     pub(crate) fn shows_entries_of(&mut self, folder: &[u8], stat: &Statx) -> Result<bool, Errno> {
         // An entry may be a secret by its own name, but that adds no folder to the check for seeing
         // it.
@@ -151,10 +160,11 @@ impl Secrets {
     }
 
     /// Returns whether the guest may read the bytes of the file at `path`, or the names in the
-    /// folder there. `stat` must describe the file or folder that was opened there.
+    /// folder there. A secret may be read only if everyone may read it and search the folders that
+    /// lead to it. `stat` must describe the file or folder that was opened there.
     ///
     /// # Errors
-    /// `EACCES` if `path` does not lead to this file any more.
+    /// `EACCES` if `path` does not lead to this file any more, where folders must be checked.
     pub(crate) fn lets_read(&mut self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
         let checked = self.checked_part(path);
         let of_others = path.len() > checked.of_others && is_of_others(self.trusted, stat.stx_uid);
@@ -165,10 +175,11 @@ impl Secrets {
     }
 
     /// Returns whether the folder at `path` is the working folder or one of its parents. `stat`
-    /// must describe the folder. Without rule 4, only the paths are compared.
+    /// must describe the folder that was opened there. If root runs ebb, the folders themselves are
+    /// compared, otherwise only their paths.
     ///
     /// # Errors
-    /// If a parent folder cannot be opened.
+    /// If a parent of the working folder cannot be opened or examined.
     pub(crate) fn leads_here(&self, path: &[u8], stat: &Statx) -> Result<bool, Errno> {
         if !lies_in(&self.here, path) {
             return Ok(false);

@@ -138,7 +138,7 @@ const IN_HOMES: &[&str] = &[
     "snap",                      // Snap: the same
 ];
 
-/// The position of a store's name in a path, as byte offsets.
+/// The position of the name of a credential store in a path, as byte offsets.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Store {
     /// The start of the last component of the name.
@@ -147,8 +147,8 @@ pub(super) struct Store {
     pub(super) end: usize,
 }
 
-/// Returns the offsets in `path` of components that may be a hidden entry or the first component of
-/// a store's name. Most paths have none and need no further check.
+/// Returns the byte offsets in `path` of components that may be a hidden entry or the first
+/// component of the name of a credential store. Most paths have none and need no further check.
 pub(super) fn candidates(path: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let starts = std::iter::once(0).chain(slashes.map(|(at, _)| at + 1));
@@ -162,8 +162,9 @@ fn may_begin(text: &[u8]) -> bool {
         .any(|prefix| text.starts_with(prefix))
 }
 
-/// Returns the store whose name begins at offset `start` of `path`. Returns `None` if there is
-/// none. `in_home` says whether the folder that contains it is a home folder.
+/// Returns the position of the credential store whose name begins at the byte offset `start` of
+/// `path`. Returns `None` if no store's name begins there. `in_home` says whether the folder that
+/// contains this component is a home folder, in which more names count.
 pub(super) fn store_at(path: &[u8], start: usize, in_home: bool) -> Option<Store> {
     let of_homes: &[&str] = if in_home { IN_HOMES } else { &[] };
     let mut names = ANYWHERE.iter().chain(of_homes);
