@@ -64,12 +64,15 @@ pub struct FreeAreas {
 impl FreeAreas {
     /// Returns the number of free blocks of `order`: of one mobility, or of all if `mobility` is
     /// `None`.
+    ///
+    /// # Panics
+    /// If `order` is [`Order::GIB`], which is not counted.
     pub fn count(&self, order: Order, mobility: Option<Mobility>) -> u64 {
         let counts = &self.counts[usize::from(order.get())];
         mobility.map_or_else(|| counts.iter().sum(), |mobility| counts[mobility.index()])
     }
 
-    /// Returns the number of frames in all free blocks.
+    /// Returns the number of frames in all free blocks, of orders 0 to 10.
     pub fn frames(&self) -> u64 {
         Order::all()
             .map(|order| self.count(order, None) * order.frames())
@@ -152,7 +155,7 @@ impl Allocator<'_> {
     /// orders at once.
     ///
     /// # Panics
-    /// If there is no such zone.
+    /// If there is no such zone, or `order` is [`Order::GIB`].
     pub fn free_blocks(&self, zone: usize, order: Order, mobility: Option<Mobility>) -> u64 {
         self.free_areas(zone).count(order, mobility)
     }
