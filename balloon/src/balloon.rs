@@ -227,8 +227,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     }
 
     /// Asks the device to interrupt when it returns a request (`true`, the state after the start),
-    /// or not to (`false`, for a caller that polls). Requests for statistics and changes of the
-    /// target interrupt in either case.
+    /// or not to (`false`, for a caller that polls [`completed`](Self::completed)). Holds for
+    /// inflation, deflation and reports. Requests for statistics and changes of the target
+    /// interrupt in either case.
     pub fn set_completion_interrupts(&mut self, enable: bool) {
         self.inflate.requests_mut().set_interrupts(enable);
         self.deflate.requests_mut().set_interrupts(enable);

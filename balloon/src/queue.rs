@@ -26,8 +26,8 @@ enum State {
 }
 
 impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
-    /// Sets up the queue `index` of the device, without requests. Fails if `virtio-drivers` cannot
-    /// set it up.
+    /// Sets up the queue `index` of the device, without requests and with interrupts. `name` names
+    /// it in errors. Fails if `virtio-drivers` cannot set it up.
     pub(crate) fn new(
         transport: &mut impl Transport,
         name: QueueName,

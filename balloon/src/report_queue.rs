@@ -83,7 +83,8 @@ pub(crate) struct ReportQueue<H: Hal> {
 }
 
 impl<H: Hal> ReportQueue<H> {
-    /// Sets up the queue `index` of the device. Fails if `virtio-drivers` cannot set it up.
+    /// Sets up the queue `index` of the device, without a report. Fails if `virtio-drivers` cannot
+    /// set it up.
     pub(crate) fn new(transport: &mut impl Transport, index: u16) -> virtio_drivers::Result<Self> {
         Ok(Self {
             requests: RequestQueue::new(transport, QueueName::Reporting, index)?,
@@ -91,12 +92,12 @@ impl<H: Hal> ReportQueue<H> {
         })
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the reports and the state of its request.
     pub(crate) fn requests(&self) -> &RequestQueue<H, MAX_RANGES> {
         &self.requests
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the reports and the state of its request.
     pub(crate) fn requests_mut(&mut self) -> &mut RequestQueue<H, MAX_RANGES> {
         &mut self.requests
     }

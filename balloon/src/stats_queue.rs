@@ -50,7 +50,7 @@ impl<H: Hal> StatsQueue<H> {
         })
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the statistics and the state of its request.
     pub(crate) fn requests(&self) -> &RequestQueue<H, RING_SIZE> {
         &self.requests
     }

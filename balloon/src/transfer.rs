@@ -55,12 +55,12 @@ impl<H: Hal> Transfer<H> {
         })
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the pages and the state of its request.
     pub(crate) fn requests(&self) -> &RequestQueue<H, RING_SIZE> {
         &self.requests
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the pages and the state of its request.
     pub(crate) fn requests_mut(&mut self) -> &mut RequestQueue<H, RING_SIZE> {
         &mut self.requests
     }

@@ -44,7 +44,7 @@ impl Allocator<'_> {
     }
 
     /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if no other
-    /// frame of that pageblock is in use.
+    /// frame of that pageblock is in use. Otherwise does nothing. Panics if `frame` is not managed.
     pub(crate) fn complete_block(&self, cache: &mut CpuCache, frame: Frame) {
         let (zone, block) = self.locate_managed(frame);
         let state = self.zone(zone).zone.arrays.states[block].load();
@@ -65,8 +65,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if the cache
-    /// holds all `left` frames that are in use of it.
+    /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if that is
+    /// exactly `left` frames: the number of frames in use of the pageblock. Otherwise does nothing.
     #[inline]
     pub(crate) fn complete(&self, cache: &mut CpuCache, frame: Frame, left: u32) {
         let first = frame.number() / PAGEBLOCK_FRAMES * PAGEBLOCK_FRAMES;

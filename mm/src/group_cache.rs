@@ -160,15 +160,17 @@ impl GroupCache {
         }
     }
 
-    /// Takes a frame out of the bitmap word that this cache hands out frames of `mobility` from.
-    /// Returns `None` if the cache has no frame of that word.
+    /// Takes a frame out of the bitmap word that this cache hands out frames of `mobility` from:
+    /// one that is ready to be handed out, or else one that was freed to the word. Returns `None`
+    /// if the cache has no frame of that word.
     #[inline]
     pub(crate) fn pop(&mut self, mobility: Mobility) -> Option<Frame> {
         self.pop_left(mobility).or_else(|| self.pop_freed(mobility))
     }
 
-    /// Takes the frame freed last, or else the lowest frame, out of the slot of `mobility`. Returns
-    /// `None` if the slot is empty, even if the entry of its word has freed frames.
+    /// Takes a frame of `mobility` that is ready to be handed out: the one freed last, or else the
+    /// lowest. Returns `None` if none is ready. Frames that were freed to the entry of the same
+    /// word do not count; [`pop_freed`](Self::pop_freed) makes them ready.
     #[inline]
     pub(crate) fn pop_left(&mut self, mobility: Mobility) -> Option<Frame> {
         self.recent = mobility;
@@ -243,8 +245,8 @@ impl GroupCache {
         self.entries[entry].pop()
     }
 
-    /// Returns whether this cache handed out frames of the word in `entry` for
-    /// `mobility`.
+    /// Returns whether this cache handed out frames of `mobility` from the word in `entry`, so that
+    /// frames freed to it are handed out again.
     #[inline]
     pub(crate) fn is_own(&self, entry: usize, mobility: Mobility) -> bool {
         self.own[mobility.index()] & 1 << entry != 0
@@ -333,8 +335,8 @@ impl GroupCache {
         self.all_at(preferred) != !0
     }
 
-    /// Adds the freed frames in `mask` to `entry`. Panics if the cache has one of them
-    /// already.
+    /// Adds the freed frames in `mask`, a bit for each frame of the word, to `entry`, which must be
+    /// the word's. Panics if the cache has one of them already.
     pub(crate) fn note_freed_at(&mut self, entry: usize, mask: u64) {
         let at = &mut self.entries[entry];
         at.check_without(mask);
@@ -344,7 +346,8 @@ impl GroupCache {
         slots.for_each(|slot| slot.frames().check_without(mask));
     }
 
-    /// Returns whether [`note_freed`](Self::note_freed) adds frames of this word.
+    /// Returns whether the cache looks for freed frames of bitmap word `word` without a search, so
+    /// that [`note_freed`](Self::note_freed) adds them.
     pub(crate) fn notes(&self, word: u64) -> bool {
         let recent = self.slots[self.recent.index()].base;
         self.entries[Self::preferred(word)].word == word

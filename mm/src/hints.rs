@@ -176,7 +176,8 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Returns the initial state: the hinter is called already.
+    /// Returns the initial state: the hinter is at work, so no CPU wakes it, and a list is full
+    /// with [`HINT_LIMIT`] entries.
     pub(crate) fn new() -> Self {
         Self {
             worker: AtomicU32::new(CALLED),
@@ -199,7 +200,7 @@ impl Calls {
     }
 
     /// Notes that a block was freed that is in no hint list, so that a sweep over all memory is
-    /// necessary.
+    /// necessary. Does not wake the hinter.
     pub(crate) fn miss(&self) {
         // `Release` pairs with the `Acquire` in `take_missed`, after which the hinter finds the
         // block free.

@@ -104,9 +104,10 @@ impl Allocator<'_> {
         Some(frame)
     }
 
-    /// Allocates a frame that `cache` holds outside the word that frames are handed out from: freed
-    /// frames of a word that it used before, freed frames of another word if there are at least
-    /// [`REUSE_AT_LEAST`], or frames of a word that was never handed out. Returns `None` if it
+    /// Allocates a frame of order 0 that `cache` holds outside the word that frames are handed out
+    /// from: freed frames of a word that it used before, freed frames of another word if there are
+    /// at least [`REUSE_AT_LEAST`], or frames of a word that was never handed out. The frames of
+    /// that word are handed out next, if the request accepts any zone. Returns `None` if the cache
     /// holds no frame that suits `request`.
     pub(crate) fn reuse(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
         let mobility = request.mobility;

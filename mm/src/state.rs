@@ -152,8 +152,8 @@ impl State {
         (self.0 & COUNT) as u32 > BLOCK_FRAMES
     }
 
-    /// Returns whether the pageblock is free and touched, and has no exact touched bits for its
-    /// frames.
+    /// Returns whether the pageblock is free, the host may hold memory for it, and its single
+    /// frames have no exact touched bits of their own.
     pub(crate) const fn is_touched_whole(self) -> bool {
         self.0 & (COUNT | TOUCHED | EXACT_MARKS | EMPTYING) == TOUCHED
     }

@@ -86,15 +86,16 @@ impl Allocator<'_> {
         self.stats_of(|_| true)
     }
 
-    /// Returns the number of managed frames of all zones, as in [`Stats::managed_frames`]. Reads
-    /// nothing else.
+    /// Returns the number of managed frames of all zones together, without those that are offline.
+    /// Reads one counter for each zone.
     pub fn managed_frames(&self) -> u64 {
         (0..self.zones())
             .map(|zone| self.zone(zone).zone.managed())
             .sum()
     }
 
-    /// Returns the sums over the zones for whose number `wanted` returns `true`.
+    /// Returns the sums of the statistics of the zones for whose index `wanted` returns `true`, or
+    /// zeros if there is none.
     pub(crate) fn stats_of(&self, wanted: impl Fn(usize) -> bool) -> Stats {
         (0..self.zones())
             .filter(|&zone| wanted(zone))

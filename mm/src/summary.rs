@@ -125,7 +125,8 @@ impl AtomicSummary {
             .fetch_add(one.wrapping_mul(blocks), Ordering::Relaxed);
     }
 
-    /// Adds `by`, a difference from [`Summary::minus`].
+    /// Adds `by`, a difference from [`Summary::minus`], to repair a summary that has missed a
+    /// change.
     #[cfg(not(ebb_model))]
     pub(crate) fn correct(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);

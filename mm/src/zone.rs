@@ -189,8 +189,8 @@ impl<'m> Zone<'m> {
         free
     }
 
-    /// Ends the state of low memory if the zone has reached its high watermark. Needed for frames
-    /// that another address space has put back.
+    /// Ends the zone's state of low memory if its free frames have reached the `high` watermark.
+    /// Otherwise does nothing. Needed for frames that another address space has put back.
     pub(crate) fn check_high_watermark(&self) {
         self.low_memory
             .clear_low(self.free_frames(), || self.marks.load().high);
@@ -313,8 +313,8 @@ impl<'m> Zone<'m> {
     }
 
     /// Returns how many of the 32 pageblocks of `tree` are in each class. If the tree's GiB is
-    /// allocated whole, or was and is not yet settled, the GiB's word overrides the summary in
-    /// memory.
+    /// allocated as a whole, all count as full. If it was and its pageblocks are not yet marked as
+    /// touched, all count as touched and free.
     #[inline]
     pub(crate) fn summary(&self, tree: usize) -> Summary {
         let gib = self.gib(tree).load();
@@ -339,8 +339,8 @@ impl<'m> Zone<'m> {
         self.arrays.map.shows(wanted.kind(), tree)
     }
 
-    /// Returns whether `tree` has a pageblock of the kind `wanted`. For free pageblocks only its
-    /// summary is read.
+    /// Returns whether `tree` (32 pageblocks) has a pageblock of the kind `wanted`. For free
+    /// pageblocks only its summary is read, otherwise the state words, too.
     pub(crate) fn has(&self, wanted: Wanted, tree: usize) -> bool {
         if self.summary(tree).count(wanted.class()) == 0 {
             return false;

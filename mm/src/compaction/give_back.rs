@@ -125,7 +125,7 @@ impl GiveBack {
     }
 
     /// Records that pageblocks were emptied for the time `spent`, and that `blocks` of them became
-    /// free. The next work starts after a pause of the same length.
+    /// free. [`poll`](Self::poll) lets the next work start after a pause of the same length.
     pub fn worked(&mut self, now: Duration, spent: Duration, blocks: u64) {
         self.rests_until = now.saturating_add(spent);
         if let Some(stays) = &mut self.stays {

@@ -104,7 +104,8 @@ impl Proactive {
         self.proactiveness
     }
 
-    /// Sets the proactiveness, and ends all pauses. Poll at once after this.
+    /// Sets the proactiveness, 0 to 100, and ends all pauses and a run of compaction. 0 turns
+    /// proactive compaction off. Poll at once after this.
     ///
     /// # Errors
     /// Fails if the value is above 100. Nothing is changed then.
