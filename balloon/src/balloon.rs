@@ -86,7 +86,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// first values. Call [`step`](Self::step) once afterwards, since the device may already have a
     /// target size.
     ///
-    /// If only free page reporting is not offered, not safe, or has no queue or too small a queue,
+    /// If free page reporting is not offered, is not safe, or has no queue or too small a queue,
     /// the driver starts without it. See [`reporting`](Self::reporting).
     ///
     /// # Errors

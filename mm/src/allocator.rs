@@ -518,7 +518,9 @@ impl<'m> Allocator<'m> {
     }
 
     /// Sets the watermarks of all zones as Linux does for `vm.min_free_kbytes`, but `min_free` is
-    /// in frames. A zone's `min` is at most an eighth of its memory ([`Watermarks::for_zone`]).
+    /// in frames, for all zones together. A zone's `min` is at most an eighth of its memory
+    /// ([`Watermarks::for_zone`]). Zones that have `high` free frames then no longer count as low
+    /// on memory.
     pub fn set_min_free_frames(&self, min_free: u64) {
         let managed = |zone: usize| self.zone(zone).zone.managed();
         let total = (0..self.zone_count).map(managed).sum();

@@ -101,15 +101,15 @@ impl Allocator<'_> {
         }
     }
 
-    /// Keeps the block at `frame`, which is being freed, in the per-CPU `cache`. Returns `true` if
-    /// the block is freed with that.
+    /// Keeps the block at `frame`, which is being freed, in the per-CPU `cache`, to be allocated
+    /// again. Returns `true` if the cache has it now.
     ///
     /// Returns `false` if the caller must free the block to its zone: the order is 0 or above 9, it
     /// is not the block that the cache remembers, a reporter waits for blocks of this order, or its
     /// pageblock is being emptied or is not in use.
     ///
-    /// While a reporter waits for pageblocks, this frees all that the cache holds of the block's
-    /// pageblock, if no other frame of that is in use.
+    /// If the cache has kept the block and a reporter waits for pageblocks, this frees all that the
+    /// cache holds of the block's pageblock to the zone, if no other frame of that is in use.
     ///
     /// # Panics
     /// If the cache holds the block as a free one already: it was freed twice.

@@ -177,9 +177,9 @@ impl Proactive {
     /// node's score now. `more` says that a zone whose score is above the low threshold has more to
     /// compact.
     ///
-    /// With `more`, a pause of nine times `spent` follows. Otherwise the run ends, and if it did
-    /// not lower the score, 64 checks are skipped. Does nothing if the proactiveness was set during
-    /// the slice.
+    /// With `more`, a pause of nine times `spent` follows. Otherwise the run ends. The next check
+    /// follows after [`PROACTIVE_INTERVAL`], or after 64 times that if the run did not lower the
+    /// score. Does nothing if the proactiveness was set during the slice.
     pub fn worked(&mut self, now: Duration, spent: Duration, score: u64, more: bool) {
         let Stage::Running { before, .. } = self.stage else {
             // The proactiveness was set during the slice.
