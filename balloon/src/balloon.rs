@@ -81,15 +81,19 @@ unsafe impl<H: Hal, T: Transport + Send> Send for Balloon<H, T> {}
 unsafe impl<H: Hal, T: Transport + Sync> Sync for Balloon<H, T> {}
 
 impl<H: Hal, T: Transport> Balloon<H, T> {
-    /// Starts the device behind `transport`: resets it, negotiates features and sets up the queues.
-    /// The balloon is empty afterwards. Call [`step`](Self::step) once, since the device may
-    /// already have a target size.
+    /// Starts the device behind `transport`: resets it, negotiates features, sets up the queues,
+    /// sets `DRIVER_OK` and writes a balloon size of 0. If statistics are negotiated, submits the
+    /// first values. Call [`step`](Self::step) once afterwards, since the device may already have a
+    /// target size.
     ///
-    /// If only free page reporting cannot be used, the driver starts nevertheless. See
-    /// [`reporting`](Self::reporting).
+    /// If free page reporting is not offered, is not safe, or has no queue or too small a queue,
+    /// the driver starts without it. See [`reporting`](Self::reporting).
     ///
     /// # Errors
-    /// See [`SetupError`]. The device is then marked as failed.
+    /// Fails if the device is no balloon, does not confirm the reset or refuses the features, if a
+    /// queue cannot be set up, if the `Hal` has no memory, or if the configuration space cannot be
+    /// accessed. See [`SetupError`]. Before `DRIVER_OK` the device is then marked as failed, after
+    /// it the device is reset.
     pub fn new(mut transport: T, options: Options) -> Result<Self, SetupError> {
         match Self::set_up(&mut transport, &options) {
             Ok(parts) => Self::start(transport, parts),
@@ -173,8 +177,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         self.features
     }
 
-    /// Acknowledges an interrupt and returns the events to handle. The result is empty if the
-    /// interrupt came from another device. Short enough for an interrupt handler.
+    /// Acknowledges an interrupt and returns the events to handle. Returns no event if the
+    /// interrupt came from another device, or if the returned requests were handled before. Does
+    /// not handle the events and is short enough for an interrupt handler.
     pub fn ack_interrupt(&mut self) -> Work {
         let status = self.transport.ack_interrupt();
         let mut work = Work::empty();
@@ -194,9 +199,10 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         work
     }
 
-    /// Returns the queues on which the device has returned a request, for callers that poll. Reads
-    /// memory only and no device register, so the result never contains [`Work::TARGET`] or
-    /// [`Work::NEEDS_RESET`]. Empty after [`reset`](Self::reset).
+    /// Returns the events of the queues on which the device has returned a request, for callers
+    /// that poll. Reads memory only and no device register, so the result never contains
+    /// [`Work::TARGET`] or [`Work::NEEDS_RESET`]. Empty after [`reset`](Self::reset). A queue on
+    /// which the device broke the protocol adds no event.
     #[must_use]
     pub fn completed(&self) -> Work {
         let mut work = Work::empty();
@@ -221,8 +227,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     }
 
     /// Asks the device to interrupt when it returns a request (`true`, the state after the start),
-    /// or not to (`false`, for a caller that polls). Requests for statistics and changes of the
-    /// target interrupt in either case.
+    /// or not to (`false`, for a caller that polls [`completed`](Self::completed)). Holds for
+    /// inflation, deflation and reports. Requests for statistics and changes of the target
+    /// interrupt in either case.
     pub fn set_completion_interrupts(&mut self, enable: bool) {
         self.inflate.requests_mut().set_interrupts(enable);
         self.deflate.requests_mut().set_interrupts(enable);
@@ -231,8 +238,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
-    /// Answers the device's request for statistics, if there is one. Calls `collect` only then.
-    /// Returns whether the device had asked.
+    /// Answers the device's request for statistics, if there is one, by sending it new values.
+    /// Calls `collect` only then. Returns whether the device had asked, which is always `false`
+    /// without a statistics queue.
     ///
     /// The values sent are those that were `Some` in [`Options::stats`]. If `collect` leaves one of
     /// them out, its last value is sent again.
@@ -240,7 +248,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// [`Options::stats`]: crate::Options::stats
     ///
     /// # Errors
-    /// Fails if the device broke the protocol or has been reset.
+    /// Fails if the device broke the protocol, the answer could not be queued, or the device has
+    /// been reset.
     pub fn answer_stats(&mut self, collect: impl FnOnce() -> Stats) -> Result<bool, BalloonError> {
         self.check_alive()?;
         match &mut self.stats {
@@ -249,7 +258,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
-    /// Returns `Ok` if free page reporting can be used with this device.
+    /// Returns `Ok` if free page reporting was set up with this device. The result never changes,
+    /// not even after a reset.
     ///
     /// # Errors
     /// Returns the reason why reporting cannot be used.
@@ -261,7 +271,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     }
 
     /// Returns the number of ranges that the device holds for the report in flight; 0 if there is
-    /// none.
+    /// none or reporting cannot be used.
     #[must_use]
     pub fn ranges_held(&self) -> usize {
         self.reporting
@@ -271,7 +281,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
 
     /// Resets the device, so that it no longer uses any memory of the guest. Gives all pages of the
     /// balloon back to `pages`. The ranges of a report in flight belong to their owner again. From
-    /// now on inflation, deflation, reports and statistics fail with [`BalloonError::DeviceReset`].
+    /// now on, also if this call fails, inflation, deflation, reports and statistics fail with
+    /// [`BalloonError::DeviceReset`].
     ///
     /// # Errors
     /// Fails if the device did not confirm the reset in time. No page was given back then, as the
@@ -298,8 +309,8 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         self.actual = 0;
     }
 
-    /// Checks that [`reset`](Self::reset) has not reset the device. Fails with
-    /// [`BalloonError::DeviceReset`] otherwise.
+    /// Checks that [`reset`](Self::reset) has not been called. Fails with
+    /// [`BalloonError::DeviceReset`] otherwise, even if that reset was not confirmed.
     pub(crate) fn check_alive(&self) -> Result<(), BalloonError> {
         if self.has_been_reset {
             return Err(BalloonError::DeviceReset);

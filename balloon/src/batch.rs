@@ -52,12 +52,13 @@ impl ReportBatch {
         }
     }
 
-    /// Adds `len` bytes of free memory at `start`, the virtual address that the `Hal` translates.
-    /// Both must be multiples of [`PAGE_SIZE`]. A host with larger pages ignores the parts of a
-    /// range that do not fill one of its pages.
+    /// Adds `len` bytes of free memory at `start`, the virtual address that the `Hal` translates. A
+    /// host with larger pages ignores the parts of a range that do not fill one of its pages.
     ///
     /// # Errors
-    /// Fails with a [`RangeError`] if the range cannot be reported. The batch is then unchanged.
+    /// Fails if `start` or `len` is not a multiple of [`PAGE_SIZE`], if `len` is 0 or at least 4
+    /// GiB, if the batch has [`MAX_RANGES`] ranges already, or if all ranges together would be
+    /// longer than 4 GiB. The batch is then unchanged.
     ///
     /// # Safety
     /// `start` must point to `len` bytes of mapped memory that only the caller owns and that are
@@ -115,7 +116,7 @@ impl ReportBatch {
         self.bytes
     }
 
-    /// Removes all ranges without reporting them.
+    /// Removes all ranges without reporting them. Their memory belongs to the caller again.
     pub fn clear(&mut self) {
         *self = Self::new();
     }

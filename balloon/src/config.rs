@@ -43,7 +43,10 @@ pub enum FreePages {
 }
 
 impl Options {
-    /// Returns the feature bits to accept: a subset of `offered`.
+    /// Returns the feature bits that the driver accepts: those of `offered` that are in
+    /// [`SUPPORTED`], with three exceptions. `STATS_VQ` is left out if no statistic is supplied,
+    /// `PAGE_POISON` if free pages may contain anything, and `REPORTING` if free pages have a value
+    /// but `PAGE_POISON` is not offered.
     pub(crate) fn choose(&self, offered: Features) -> Features {
         let mut accepted = offered & SUPPORTED;
         if !self.stats.is_some_and(|stats| stats.supplies_any()) {
@@ -72,14 +75,14 @@ pub(crate) fn read_num_pages(transport: &impl Transport) -> Result<u32, ConfigEr
     read(transport, NUM_PAGES)
 }
 
-/// Writes the number of 4 KiB pages in the balloon to the device. All four bytes go in one access,
-/// as legacy devices need it. Fails if the transport cannot write the field.
+/// Writes `actual`, the number of 4 KiB pages in the balloon, to the device. All four bytes go in
+/// one access, as legacy devices need it. Fails if the transport cannot write the field.
 pub(crate) fn write_actual(transport: &mut impl Transport, actual: u32) -> Result<(), ConfigError> {
     write(transport, ACTUAL, actual)
 }
 
-/// Writes the 32-bit value that fills free pages to the device. Call this before `DRIVER_OK` only.
-/// Fails if the transport cannot write the field.
+/// Writes `value`, the 32-bit pattern that fills free pages, to the device's field `poison_val`.
+/// Call this before `DRIVER_OK` only. Fails if the transport cannot write the field.
 pub(crate) fn write_poison(transport: &mut impl Transport, value: u32) -> Result<(), ConfigError> {
     write(transport, POISON_VAL, value)
 }

@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// One page of DMA memory from the `Hal` that the device may read.
+/// One page (4 KiB) of DMA memory from the `Hal` that the device may read. A drop frees it.
 ///
 /// The device might also write to it although it must not, so the driver never reads it back.
 pub(crate) struct DmaPage<H: Hal> {
@@ -29,7 +29,8 @@ impl<H: Hal> DmaPage<H> {
         })
     }
 
-    /// Returns the `len` bytes at `offset` in the page. Panics if they do not lie inside it.
+    /// Returns a pointer to the `len` bytes at byte `offset` in the page. Panics if they do not lie
+    /// inside it.
     pub(crate) fn part(&self, offset: usize, len: usize) -> NonNull<[u8]> {
         assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset);
         // SAFETY: the offset lies within the page that `start` points to, as just asserted.

@@ -25,9 +25,11 @@ bitflags! {
     }
 }
 
-/// The features that this driver accepts if the device offers them.
+/// The features that this driver can accept. [`Options::choose`](crate::Options) accepts those that
+/// the device offers, except the ones that the options do not need or do not allow.
+/// `FREE_PAGE_HINT` is not among them and is never accepted.
 ///
-/// Three features are left out on purpose:
+/// Three further features are left out on purpose:
 /// * `RING_INDIRECT_DESC`: the queue would have to allocate for each report, and fail if it cannot.
 ///   A report fits the ring directly.
 /// * `RING_EVENT_IDX`: it saves nothing with at most one request in flight on a queue.

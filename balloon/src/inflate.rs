@@ -12,12 +12,13 @@ use core::ops::ControlFlow;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
-/// The result of a call of [`Balloon::step`].
+/// The result of a call of [`Balloon::step`]. Its numbers include pages of requests from earlier
+/// calls that the device has finished since.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// Number of pages that entered the balloon during the call.
+    /// Number of 4 KiB pages that entered the balloon: the device acknowledged them.
     pub inflated: u32,
-    /// Number of pages that left the balloon during the call.
+    /// Number of 4 KiB pages that left the balloon: the device acknowledged them.
     pub deflated: u32,
     /// Why the call ended.
     pub stop: Stop,
@@ -48,8 +49,8 @@ pub enum Stop {
 }
 
 impl<H: Hal, T: Transport> Balloon<H, T> {
-    /// Returns the number of 4 KiB pages that the device wants in the balloon. It can be any
-    /// number, even one beyond the guest's memory.
+    /// Returns the number of 4 KiB pages that the device wants in the balloon. Reads it from the
+    /// device. It can be any number, even one beyond the guest's memory.
     ///
     /// # Errors
     /// Fails if the configuration space could not be read or the device has been reset.
@@ -58,23 +59,30 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         Ok(read_num_pages(&self.transport)?)
     }
 
-    /// Returns the number of 4 KiB pages in the balloon, as last written to the device.
+    /// Returns the number of 4 KiB pages in the balloon, as last written to the device: those whose
+    /// inflation the device has acknowledged and whose deflation it has not. 0 after a confirmed
+    /// reset.
     #[must_use]
     pub fn actual_pages(&self) -> u32 {
         self.actual
     }
 
-    /// Moves pages into or out of the balloon towards the size that the device wants, `budget`
-    /// pages at most. Never waits. Returns the numbers of pages moved and the reason for stopping.
-    /// Call it when [`ack_interrupt`] or [`completed`] report work for it, and again as [`Stop`]
-    /// says.
+    /// Moves pages into or out of the balloon towards the size that the device wants. Sends at most
+    /// `budget` pages of 4 KiB to the device. Never waits: if the device has not finished a
+    /// request, it stays in flight. Call this when [`ack_interrupt`] or [`completed`] report work
+    /// for it, and again as [`Stop`] says.
+    ///
+    /// Returns the numbers of pages that the device has acknowledged, also those of earlier
+    /// requests, and the reason for stopping.
     ///
     /// [`ack_interrupt`]: Self::ack_interrupt
     /// [`completed`]: Self::completed
     ///
     /// # Errors
-    /// Fails if the device broke the protocol, its configuration space could not be accessed, or it
-    /// has been reset. Pages that moved before the failure are accounted for.
+    /// Fails if the device broke the protocol, a request could not be queued
+    /// ([`BalloonError::Queue`]), its configuration space could not be accessed, or it has been
+    /// reset. Pages that moved before the failure are accounted for. Pages that could not be sent
+    /// go back to where they came from.
     pub fn step(
         &mut self,
         pages: &mut impl PageSource,
@@ -121,8 +129,10 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         })
     }
 
-    /// Takes up to `pages_wanted` pages out of the balloon because the guest has run out of memory.
-    /// Returns the number of pages that the guest got. Allocates nothing.
+    /// Takes up to `pages_wanted` pages of 4 KiB out of the balloon because the guest has run out
+    /// of memory. Returns the number of pages that the guest got. With `MUST_TELL_HOST`, pages of
+    /// an earlier request that finishes during the call count, too. Returns fewer if the page
+    /// source remembers no more. Allocates nothing.
     ///
     /// Calls `wait` while the device works on a request. If `wait` returns `Break`, the call ends
     /// with the pages released so far, and a later call or [`step`](Self::step) finishes the
@@ -131,7 +141,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     ///
     /// # Errors
     /// Fails like [`step`](Self::step), and with [`BalloonError::DeflateNotAllowed`] if the device
-    /// wants all pages and `DEFLATE_ON_OOM` was not negotiated.
+    /// wants all pages, `DEFLATE_ON_OOM` was not negotiated and `pages_wanted` is not 0.
     pub fn deflate(
         &mut self,
         pages: &mut impl PageSource,

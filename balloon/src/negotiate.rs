@@ -7,18 +7,20 @@ use crate::page::PAGE_SIZE;
 use core::hint::spin_loop;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
-/// The number of status reads after which a reset counts as failed. Emulated devices finish the
-/// reset before the write returns. On other devices 100,000 register reads take some 100 ms.
+/// The number of reads of the device's status after which a reset counts as failed. Emulated
+/// devices finish the reset before the write returns. On other devices 100,000 register reads take
+/// some 100 ms.
 pub(crate) const RESET_POLLS: u32 = 100_000;
 
-/// The feature bits that the device offered and the driver accepted.
+/// Two sets of feature bits: those that the device offered, as far as this driver knows them, and
+/// those of them that the driver accepted.
 pub(crate) struct Negotiated {
     pub(crate) offered: Features,
     pub(crate) accepted: Features,
 }
 
-/// Resets the device and waits until its status is zero. Fails after [`RESET_POLLS`] reads of the
-/// status.
+/// Resets the device and waits until its status is zero. Fails if it is not zero after
+/// [`RESET_POLLS`] further reads.
 pub(crate) fn reset(transport: &mut impl Transport) -> Result<(), ResetTimeout> {
     transport.set_status(DeviceStatus::empty());
     let mut status = transport.get_status();
@@ -32,8 +34,12 @@ pub(crate) fn reset(transport: &mut impl Transport) -> Result<(), ResetTimeout> 
     Err(ResetTimeout { status })
 }
 
-/// Resets the device and negotiates features with it. The caller then sets up the queues and sets
-/// `DRIVER_OK`. Fails if the device is no balloon, does not reset, or refuses the features.
+/// Resets the device and negotiates features with it, up to `FEATURES_OK`. The caller then sets up
+/// the queues and sets `DRIVER_OK`. Tells a legacy device the page size. Returns the features that
+/// the device offered and those that the driver accepted.
+///
+/// Fails if the device is no balloon, does not confirm the reset, or refuses the features. The
+/// caller must then mark the device as failed.
 pub(crate) fn negotiate(
     transport: &mut impl Transport,
     options: &Options,

@@ -17,17 +17,23 @@
 
 use crate::features::Features;
 
-/// Queue indices that are the same in both ways of numbering.
+/// Index of the inflate queue. It is the same in the standard's numbering and without gaps.
 pub(crate) const INFLATE: u16 = 0;
+/// Index of the deflate queue. It is the same in the standard's numbering and without gaps.
 pub(crate) const DEFLATE: u16 = 1;
+/// Index of the statistics queue if the device offers statistics. It is the same in the standard's
+/// numbering and without gaps.
 pub(crate) const STATS: u16 = 2;
 
-/// Queue indices of the standard.
+/// Index of the queue for free page hinting in the standard's numbering.
 const HINT_STANDARD: u16 = 3;
+/// Index of the reporting queue in the standard's numbering.
 const REPORTING_STANDARD: u16 = 4;
 
-/// Returns the index of the reporting queue of a device that offers reporting. `exists` must return
-/// whether the device has a queue with the given index. Returns `None` if no numbering fits.
+/// Returns the index of the reporting queue of a device that offers reporting. `offered` and
+/// `accepted` are the negotiated features. `exists` must return whether the device has a queue with
+/// the given index. Returns `None` if neither the standard's numbering nor the one without gaps
+/// leads to a queue that exists.
 pub(crate) fn reporting_queue(
     offered: Features,
     accepted: Features,

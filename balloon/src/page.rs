@@ -69,11 +69,12 @@ pub unsafe trait PageSource {
     /// [`FreePages::Filled`](crate::FreePages::Filled) it must be filled before it counts as free.
     fn give_back(&mut self, page: Pfn);
 
-    /// Records that `page` is in the balloon.
+    /// Records that `page` is in the balloon: the device has acknowledged it, or it could not leave
+    /// the balloon.
     fn remember(&mut self, page: Pfn);
 
     /// Removes one page from the record of pages in the balloon and returns it, so that it can
-    /// leave the balloon. Returns `None` if the record is empty.
+    /// leave the balloon. Returns `None` if the record is empty: the driver then stops deflating.
     fn recall(&mut self) -> Option<Pfn>;
 }
 

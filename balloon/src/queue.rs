@@ -9,8 +9,8 @@ use virtio_drivers::Hal;
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::Transport;
 
-/// One virtqueue, and the state of its only request. `SIZE` is the number of descriptors of the
-/// ring.
+/// One virtqueue that carries at most one request at a time, and the state of that request. `SIZE`
+/// is the number of descriptors of the ring.
 pub(crate) struct RequestQueue<H: Hal, const SIZE: usize> {
     name: QueueName,
     index: u16,
@@ -26,8 +26,8 @@ enum State {
 }
 
 impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
-    /// Sets up the queue `index` of the device, without requests. Fails if `virtio-drivers` cannot
-    /// set it up.
+    /// Sets up the queue `index` of the device, without requests and with interrupts. `name` names
+    /// it in errors. Fails if `virtio-drivers` cannot set it up.
     pub(crate) fn new(
         transport: &mut impl Transport,
         name: QueueName,
@@ -42,25 +42,28 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         })
     }
 
-    /// Returns whether the device holds a request that it may still return. `false` for a faulted
-    /// queue.
+    /// Returns whether the device holds a request that it may still return. `false` if no request
+    /// is in flight, and for a faulted queue.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, State::Held { .. })
     }
 
-    /// Returns whether the device has returned a buffer that [`complete`](Self::complete) has not
-    /// taken yet. Costs one load. Always `false` for a faulted queue.
+    /// Returns whether the device has returned a buffer, the right one or another, that
+    /// [`complete`](Self::complete) has not taken yet. Costs one load. Always `false` for a faulted
+    /// queue.
     pub(crate) fn has_returned(&self) -> bool {
         !matches!(self.state, State::Faulted(_)) && self.ring.can_pop()
     }
 
-    /// Asks the device to interrupt when it returns a request (`true`), or not to (`false`).
+    /// Asks the device to interrupt when it returns a request (`true`, the initial state), or not
+    /// to (`false`).
     pub(crate) fn set_interrupts(&mut self, enable: bool) {
         self.ring.set_dev_notify(enable);
     }
 
-    /// Checks that the queue works. Fails if it is faulted, or if the device has returned a buffer
-    /// while it held none, which makes it faulted.
+    /// Checks that the queue works. Fails with the first fault on every call once the queue is
+    /// faulted. Also fails if the device has returned a buffer while it held none, which makes the
+    /// queue faulted.
     pub(crate) fn check(&mut self) -> Result<(), DeviceFault> {
         match self.state {
             State::Faulted(fault) => Err(fault),
@@ -76,8 +79,10 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         }
     }
 
-    /// Queues a request and notifies the device. The queue must not hold a request, and the buffers
-    /// must not be empty. Fails if the queue is faulted or `virtio-drivers` refuses the request.
+    /// Queues a request and notifies the device. `readable` are the buffers that the device reads,
+    /// `writable` those that it may write. They must not be empty. Fails, without queueing, if the
+    /// queue is faulted, the device has returned a buffer while it held none, or `virtio-drivers`
+    /// refuses the request. Panics if the device holds a request already.
     ///
     /// # Safety
     /// The buffers must stay valid, and no code may use them, until [`complete`](Self::complete)
@@ -103,8 +108,10 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         Ok(())
     }
 
-    /// Takes the request back if the device has returned it. Returns whether it has; `false` also
-    /// if no request is held. Fails if the device returned another buffer.
+    /// Takes the request back if the device has returned it, and makes the queue idle. Returns
+    /// whether it has; `false` also if no request is held. Fails if the device returned another
+    /// buffer, or any buffer while it held none. The queue is faulted then, and every later call
+    /// fails.
     ///
     /// The length that the device claims to have written is ignored: nothing depends on it, and
     /// devices differ in it.

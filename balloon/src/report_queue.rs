@@ -83,7 +83,8 @@ pub(crate) struct ReportQueue<H: Hal> {
 }
 
 impl<H: Hal> ReportQueue<H> {
-    /// Sets up the queue `index` of the device. Fails if `virtio-drivers` cannot set it up.
+    /// Sets up the queue `index` of the device, without a report. Fails if `virtio-drivers` cannot
+    /// set it up.
     pub(crate) fn new(transport: &mut impl Transport, index: u16) -> virtio_drivers::Result<Self> {
         Ok(Self {
             requests: RequestQueue::new(transport, QueueName::Reporting, index)?,
@@ -91,21 +92,21 @@ impl<H: Hal> ReportQueue<H> {
         })
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the reports and the state of its request.
     pub(crate) fn requests(&self) -> &RequestQueue<H, MAX_RANGES> {
         &self.requests
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the reports and the state of its request.
     pub(crate) fn requests_mut(&mut self) -> &mut RequestQueue<H, MAX_RANGES> {
         &mut self.requests
     }
 
-    /// Moves the ranges of `batch` to the device; see [`Balloon::submit_report`]. Fails if the
-    /// device broke the protocol, a report is in flight, `batch` is empty, or the request cannot be
-    /// queued.
+    /// Submits the ranges of `batch` as one request. On success the device holds the ranges and
+    /// `batch` is empty. On an error `batch` is unchanged.
     ///
-    /// [`Balloon::submit_report`]: crate::Balloon::submit_report
+    /// Fails if the device broke the protocol, with [`ReportError::Busy`] if a report is in flight,
+    /// with [`ReportError::Empty`] if `batch` is empty, or if the request cannot be queued.
     pub(crate) fn submit(
         &mut self,
         transport: &mut impl Transport,
@@ -125,11 +126,11 @@ impl<H: Hal> ReportQueue<H> {
         Ok(())
     }
 
-    /// Returns the size of the report if the device has finished it, and `None` while it works on
-    /// it. Fails if no report is in flight or the device broke the protocol; see
-    /// [`Balloon::report_done`].
+    /// Returns the size of the report if the device has finished it, and `None` while the device
+    /// works on it. With `Some` the memory of the ranges belongs to the caller again.
     ///
-    /// [`Balloon::report_done`]: crate::Balloon::report_done
+    /// Fails with [`ReportError::NotSubmitted`] if no report is in flight, or if the device broke
+    /// the protocol. After that the queue keeps the ranges until [`release`](Self::release).
     pub(crate) fn done(&mut self) -> Result<Option<Reported>, ReportError> {
         self.requests.check()?;
         if self.held.is_empty() {
@@ -153,7 +154,7 @@ impl<H: Hal> ReportQueue<H> {
         Ok(Some(reported))
     }
 
-    /// Returns the number of ranges that the device holds.
+    /// Returns the number of ranges that the device holds; 0 if no report is in flight.
     pub(crate) fn ranges_held(&self) -> usize {
         self.held.len()
     }

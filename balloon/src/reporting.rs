@@ -11,8 +11,9 @@ use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
 impl<H: Hal, T: Transport> Balloon<H, T> {
-    /// Returns whether reporting leaves free pages as the guest expects them: it expects no value,
-    /// or the device was given the value ([`FreePages::Filled`]).
+    /// Returns whether a report leaves free pages as the guest expects them: it expects no value,
+    /// or the device was given the value ([`FreePages::Filled`]). Does not say whether reporting is
+    /// available.
     #[must_use]
     pub fn reporting_is_safe(&self) -> bool {
         self.free_pages == FreePages::Arbitrary || self.features.contains(Features::PAGE_POISON)
@@ -22,8 +23,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// the ranges and `batch` is empty. On an error `batch` is unchanged.
     ///
     /// # Errors
-    /// Fails if reporting is unavailable, `batch` is empty, another report is in flight, the device
-    /// broke the protocol, or it has been reset. See [`ReportError`].
+    /// Fails if reporting is unavailable, `batch` is empty, another report is in flight, the
+    /// request cannot be queued, the device broke the protocol, or it has been reset. See
+    /// [`ReportError`].
     pub fn submit_report(&mut self, batch: &mut ReportBatch) -> Result<(), ReportError> {
         self.check_alive()?;
         let Self {
@@ -39,9 +41,10 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// it. After `Some` the memory of the ranges belongs to the caller again.
     ///
     /// # Errors
-    /// Fails with [`ReportError::NotSubmitted`] if no report is in flight, and with
-    /// [`ReportError::Device`] if the device broke the protocol. The driver then keeps the ranges
-    /// until [`reset`](Self::reset).
+    /// Fails with [`ReportError::NotSubmitted`] if no report is in flight, with
+    /// [`ReportError::Unavailable`] if reporting cannot be used, and with [`ReportError::Device`]
+    /// if the device broke the protocol or has been reset. After a broken protocol the driver keeps
+    /// the ranges until [`reset`](Self::reset).
     pub fn report_done(&mut self) -> Result<Option<Reported>, ReportError> {
         self.check_alive()?;
         let queue = self.reporting.as_mut().map_err(|reason| *reason)?;
@@ -52,8 +55,9 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     /// the report. Calls `wait` again and again until then, and gives up if `wait` returns `Break`.
     ///
     /// # Errors
-    /// See [`ReportError`]. After [`ReportError::StillPending`], and after [`ReportError::Device`]
-    /// with an empty `batch`, the device still holds the ranges.
+    /// Fails like [`submit_report`](Self::submit_report) and [`report_done`](Self::report_done),
+    /// and with [`ReportError::StillPending`] if `wait` returned `Break`. After `StillPending`, and
+    /// after [`ReportError::Device`] with an empty `batch`, the device still holds the ranges.
     pub fn report(
         &mut self,
         batch: &mut ReportBatch,

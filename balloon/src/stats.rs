@@ -29,7 +29,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns the values in the order of their tags.
+    /// Returns the values in an array whose index is the tag.
     pub(crate) fn by_tag(&self) -> [Option<u64>; STAT_TAGS] {
         [
             self.swap_in_bytes,

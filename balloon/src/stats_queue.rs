@@ -13,7 +13,8 @@ use virtio_drivers::transport::Transport;
 /// Size of an entry in bytes: a 16-bit tag and a 64-bit value without padding.
 const ENTRY_BYTES: usize = 10;
 
-/// Size of the shared buffer in bytes.
+/// Size in bytes of the buffer that the driver shares with the device: one entry for each
+/// statistic.
 pub(crate) const STATS_BUFFER_BYTES: usize = STAT_TAGS * ENTRY_BYTES;
 
 /// Number of descriptors of the ring. The standard allows one buffer at a time.
@@ -29,9 +30,12 @@ pub(crate) struct StatsQueue<H: Hal> {
 }
 
 impl<H: Hal> StatsQueue<H> {
-    /// Sets up the queue `index` of the device. `shared` must have [`STATS_BUFFER_BYTES`], must
-    /// live as long as the queue, and must be used by it alone. `first` has the first values to
-    /// send. Fails if `virtio-drivers` cannot set the queue up.
+    /// Sets up the queue `index` of the device and submits nothing; [`offer`](Self::offer) does.
+    /// `first` has the values that the first `offer` sends. A statistic that is `None` there is
+    /// never sent. `shared` must live as long as the queue and must be used by it alone.
+    ///
+    /// Fails if `virtio-drivers` cannot set the queue up. Panics if `shared` has not
+    /// [`STATS_BUFFER_BYTES`] bytes.
     pub(crate) fn new(
         transport: &mut impl Transport,
         index: u16,
@@ -46,7 +50,7 @@ impl<H: Hal> StatsQueue<H> {
         })
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the statistics and the state of its request.
     pub(crate) fn requests(&self) -> &RequestQueue<H, RING_SIZE> {
         &self.requests
     }
@@ -55,8 +59,9 @@ impl<H: Hal> StatsQueue<H> {
         self.sent.iter().flatten().count() * ENTRY_BYTES
     }
 
-    /// Writes the values of `sent` into the buffer and submits it. The device must not hold the
-    /// buffer. Fails if the device broke the protocol or the buffer cannot be queued.
+    /// Writes the values sent last, at first those given to [`new`](Self::new), into the buffer and
+    /// submits it. The device must not hold the buffer. Fails if the device broke the protocol or
+    /// the buffer cannot be queued. Panics if the device holds the buffer.
     pub(crate) fn offer(&mut self, transport: &mut impl Transport) -> Result<(), BalloonError> {
         let bytes = self.bytes();
         // SAFETY: the memory is valid (see `new`), and the device does not hold it: this is the
@@ -88,9 +93,10 @@ impl<H: Hal> StatsQueue<H> {
         Ok(returned)
     }
 
-    /// Answers the device's request for new values, if there is one. Calls `collect` only then.
-    /// Returns whether the device had asked. Fails if the device broke the protocol or the buffer
-    /// cannot be queued.
+    /// Answers the device's request for new values, if there is one. Calls `collect` only then, and
+    /// submits the buffer again. A value that `collect` leaves out is sent again as it was. Returns
+    /// whether the device had asked. Fails if the device broke the protocol or the buffer cannot be
+    /// queued.
     pub(crate) fn answer(
         &mut self,
         transport: &mut impl Transport,

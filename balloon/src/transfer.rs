@@ -15,7 +15,7 @@ use virtio_drivers::transport::Transport;
 /// The largest number of pages in one request: 1 MiB of memory, whose page numbers take 1 KiB.
 pub const PFNS_PER_REQUEST: usize = 256;
 
-/// Size of the shared buffer of one queue in bytes.
+/// Size in bytes of the buffer of page numbers that one queue shares with the device.
 pub(crate) const PFN_BUFFER_BYTES: usize = PFNS_PER_REQUEST * size_of::<u32>();
 
 /// Number of descriptors of the inflate and deflate rings. Only one request of one buffer is under
@@ -36,9 +36,9 @@ pub(crate) struct Transfer<H: Hal> {
 }
 
 impl<H: Hal> Transfer<H> {
-    /// Sets up the queue `index` of the device. `shared` must have [`PFN_BUFFER_BYTES`], must live
-    /// as long as the queue, and must be used by it alone. Fails if `virtio-drivers` cannot set the
-    /// queue up.
+    /// Sets up the queue `index` of the device, without a batch. `shared` must live as long as the
+    /// queue and must be used by it alone. Fails if `virtio-drivers` cannot set the queue up.
+    /// Panics if `shared` has not [`PFN_BUFFER_BYTES`] bytes.
     pub(crate) fn new(
         transport: &mut impl Transport,
         name: QueueName,
@@ -55,19 +55,22 @@ impl<H: Hal> Transfer<H> {
         })
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the pages and the state of its request.
     pub(crate) fn requests(&self) -> &RequestQueue<H, RING_SIZE> {
         &self.requests
     }
 
-    /// Returns the underlying queue.
+    /// Returns the virtqueue of the pages and the state of its request.
     pub(crate) fn requests_mut(&mut self) -> &mut RequestQueue<H, RING_SIZE> {
         &mut self.requests
     }
 
-    /// Sends the pages that `next` returns in one request, up to `limit` and [`PFNS_PER_REQUEST`],
-    /// until `next` returns `None`. Returns their number. On an error the pages stay in the batch,
-    /// and the caller takes them back with [`take_batch`](Self::take_batch).
+    /// Sends the pages that `next` returns in one request: until `next` returns `None`, and at most
+    /// `limit` or [`PFNS_PER_REQUEST`]. Returns their number. Sends no request if that is 0.
+    ///
+    /// Fails if the device broke the protocol, in which case `next` is not called, or if the
+    /// request cannot be queued. Then the pages stay in the batch, and the caller takes them back
+    /// with [`take_batch`](Self::take_batch). Panics if a batch is in flight.
     pub(crate) fn send(
         &mut self,
         transport: &mut impl Transport,
@@ -108,7 +111,8 @@ impl<H: Hal> Transfer<H> {
     }
 
     /// Takes the request back if the device has returned it. Returns whether it has; the caller
-    /// then calls [`take_batch`](Self::take_batch). Fails if the device broke the protocol.
+    /// then calls [`take_batch`](Self::take_batch). Returns `false` if no request is in flight.
+    /// Fails if the device broke the protocol, and from then on at every call.
     pub(crate) fn poll(&mut self) -> Result<bool, DeviceFault> {
         // SAFETY: the memory is valid. The device may be reading it, but no byte is read or written
         // through this reference: it only names the buffer.
@@ -118,14 +122,16 @@ impl<H: Hal> Transfer<H> {
         unsafe { self.requests.complete(&[used], &mut []) }
     }
 
-    /// Calls `each` with every page of the batch and marks the batch as owned by the guest already.
+    /// Calls `each` with every page of the batch and marks the batch as owned by the guest. The
+    /// pages stay in the batch until [`take_batch`](Self::take_batch), which then does not pass
+    /// them on again.
     pub(crate) fn hand_over(&mut self, each: impl FnMut(Pfn)) {
         self.batch[..self.held].iter().copied().for_each(each);
         self.handed_over = true;
     }
 
-    /// Empties the batch and returns the number of its pages. Calls `each` with every page, unless
-    /// [`hand_over`](Self::hand_over) has already passed them on.
+    /// Empties the batch and returns the number of its pages; 0 if it has none. Calls `each` with
+    /// every page, unless [`hand_over`](Self::hand_over) has already passed them on.
     pub(crate) fn take_batch(&mut self, mut each: impl FnMut(Pfn)) -> u32 {
         let mut count = 0;
         for &page in &self.batch[..self.held] {

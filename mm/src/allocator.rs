@@ -31,19 +31,20 @@ pub trait Events: Sync {
     /// hinted, the [`Hinter`](crate::Hinter). If an attached host takes the free memory, requests
     /// that the owner wakes that host.
     ///
-    /// Called when a block of the reporting order was freed while the other side was asleep, and
-    /// when a setting changes.
+    /// Called when a block of the reporting order was freed while the other side was asleep. Also
+    /// called by [`Allocator::set_reporting_order`] (not with `None`),
+    /// [`Allocator::set_hinting_order`] and [`Allocator::set_shared`].
     fn report_requested(&self);
     /// Returns the list in which the calling CPU notes the blocks that it frees while blocks are
     /// hinted.
     ///
-    /// Returns `None` if this CPU has no list. The next sweep of the hinter then finds those
-    /// blocks.
+    /// Returns `None` if this CPU has no list, as the default does. The next sweep of the hinter
+    /// over all memory then finds those blocks.
     fn hints(&self) -> Option<&HintList> {
         None
     }
     /// Notifies the owner that the zone with this index ran low: reclaim memory until the zone has
-    /// `high` free frames.
+    /// `high` free frames. The default does nothing.
     ///
     /// Called by the first request that finds all zones that it may use at their `low` watermarks,
     /// for each of those zones that has fewer than `low` free frames. Called again for a zone only
@@ -80,12 +81,14 @@ impl fmt::Debug for Allocator<'_> {
 
 impl<'m> Allocator<'m> {
     /// Creates an allocator for the zones of `config`. All memory is free, and the host holds none
-    /// of it. `events` receives the allocator's notifications.
+    /// of it. `events` receives the allocator's notifications. The watermarks and the lowmem
+    /// reserve are Linux's defaults, and reporting is off.
     ///
-    /// Writes the header and the entries of pageblocks at the edges of ranges, and nothing else.
+    /// Writes the header and the entries of pageblocks and GiBs at the edges of ranges, and nothing
+    /// else.
     ///
     /// # Errors
-    /// Fails if the configuration is invalid (see [`ConfigError`]).
+    /// Fails if the configuration is invalid (see [`ConfigError`]). Nothing was written then.
     ///
     /// # Safety
     /// `metadata` is valid for reads and writes for `'m`, has the size and alignment that
@@ -183,7 +186,7 @@ impl<'m> Allocator<'m> {
         missing
     }
 
-    /// Returns the zone with this index.
+    /// Returns the zone with the index `zone`, together with the state that all zones share.
     ///
     /// # Panics
     /// If there is no such zone.
@@ -204,7 +207,8 @@ impl<'m> Allocator<'m> {
     }
 
     /// Returns the index of the zone that contains `frame`, and the index of its pageblock in the
-    /// zone's arrays. Returns `None` if the frame is in no pageblock of any zone.
+    /// zone's arrays. Returns `None` if the frame is in no pageblock of any zone. A frame without
+    /// memory, or offline, is found if its pageblock lies in an extent of the zone.
     #[inline]
     pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
         self.zones[..self.zone_count]
@@ -231,10 +235,10 @@ impl<'m> Allocator<'m> {
 
     /// Allocates one block, as `request` describes it, and returns its first frame.
     ///
-    /// Accesses no shared memory if the per-CPU `cache` holds a suitable block. That is the
-    /// common case for order 0. For orders 1 to 9 it is the case if the block that was last
-    /// allocated through `cache` has been freed through it. In the worst case this searches the
-    /// summaries of all zones.
+    /// Accesses no shared memory if the per-CPU `cache` holds a suitable block. That is the common
+    /// case for order 0. For orders 1 to 9 it is the case if the block that was last allocated
+    /// through `cache` has been freed through it. In the worst case this searches the summaries of
+    /// all zones. Calls [`Events::low_memory`] if zones ran low.
     ///
     /// # Errors
     /// Fails with [`AllocError::Exhausted`] if no zone has a suitable block, and with
@@ -355,7 +359,8 @@ impl<'m> Allocator<'m> {
     }
 
     /// Returns the number of free frames of a zone beyond the `floor` frames that a request must
-    /// leave, including those that `cache` has not yet added to the zone's counter.
+    /// leave, or 0 if there are fewer. Includes those that `cache` has not yet added to the zone's
+    /// counter.
     ///
     /// If plenty are free, this uses the value of the counter that `cache` saw last. All CPUs write
     /// to the counter, so reading it costs a cache miss.
@@ -394,8 +399,8 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// Adds the frames that `cache` has counted locally to the zone's shared counter of free
-    /// frames.
+    /// Adds the frames that `cache` has counted locally to their zone's shared counter of free
+    /// frames. Does nothing if that number is 0.
     pub(crate) fn flush_count(&self, cache: &mut CpuCache) {
         if cache.uncounted != 0 {
             let zone = self.zone(cache.uncounted_zone).zone;
@@ -404,8 +409,8 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// Frees the block of this order that starts at `frame`, into the per-CPU `cache` or to
-    /// its zone.
+    /// Frees the block of this order that starts at `frame`, into the per-CPU `cache` or to its
+    /// zone. May call [`Events::report_requested`].
     ///
     /// Accesses no shared memory in the common case: for order 0 if `cache` holds other frames of
     /// the same group of 64, and for orders 1 to 9 if `cache` keeps the block (it reads the block's
@@ -413,9 +418,10 @@ impl<'m> Allocator<'m> {
     /// block.
     ///
     /// # Panics
-    /// If the block is not in use, as far as this can be detected. A double free of a frame is
-    /// detected at once if `cache` holds the frame in a group that it allocates from or collects.
-    /// Otherwise it is detected when the group goes back to the bitmap.
+    /// If `frame` is not managed or not aligned to `order`, or if the block is not in use, as far
+    /// as this can be detected. A double free of a frame is detected at once if `cache` holds the
+    /// frame in a group that it allocates from or collects. Otherwise it is detected when the group
+    /// goes back to the bitmap.
     #[inline(always)]
     pub fn free(&self, cache: &mut CpuCache, frame: Frame, order: Order) {
         if order != Order::BASE {
@@ -473,7 +479,8 @@ impl<'m> Allocator<'m> {
     }
 
     /// Requests that every per-CPU cache be drained. [`drain_requested`](Self::drain_requested)
-    /// returns `true` for each of them from now on, until it is drained.
+    /// returns `true` for each of them from now on, until it is drained. Only sets a mark: wakes no
+    /// CPU and waits for none.
     pub fn request_drain(&self) {
         self.shared.request_drain();
     }
@@ -486,10 +493,11 @@ impl<'m> Allocator<'m> {
         self.zone(zone).zone.marks.load()
     }
 
-    /// Sets the watermarks of a zone, in frames.
+    /// Sets the watermarks of a zone, in frames. If the zone has `high` free frames, it no longer
+    /// counts as low on memory.
     ///
     /// # Errors
-    /// Fails if not `min` <= `low` <= `high`.
+    /// Fails if not `min` <= `low` <= `high`. Nothing is changed then.
     ///
     /// # Panics
     /// If there is no such zone.
@@ -510,7 +518,9 @@ impl<'m> Allocator<'m> {
     }
 
     /// Sets the watermarks of all zones as Linux does for `vm.min_free_kbytes`, but `min_free` is
-    /// in frames. A zone's `min` is at most an eighth of its memory ([`Watermarks::for_zone`]).
+    /// in frames, for all zones together. A zone's `min` is at most an eighth of its memory
+    /// ([`Watermarks::for_zone`]). Zones that have `high` free frames then no longer count as low
+    /// on memory.
     pub fn set_min_free_frames(&self, min_free: u64) {
         let managed = |zone: usize| self.zone(zone).zone.managed();
         let total = (0..self.zone_count).map(managed).sum();
@@ -520,7 +530,7 @@ impl<'m> Allocator<'m> {
     }
 
     /// Returns the smallest order of free blocks that are reported or hinted. Returns `None` while
-    /// neither is active.
+    /// neither is active, also while an attached host takes free memory.
     pub fn reporting_order(&self) -> Option<Order> {
         self.shared.reporting_order()
     }
@@ -529,32 +539,38 @@ impl<'m> Allocator<'m> {
     /// off.
     ///
     /// Ends hinting, and the mode in which an attached host takes free memory. Unless `order` is
-    /// `None`, requests a pass of the reporter ([`Events::report_requested`]).
+    /// `None` or a pass is under way, requests a pass of the reporter at once
+    /// ([`Events::report_requested`]).
     ///
     /// # Errors
-    /// Fails if the order is below 9 without [`Config::with_frame_marks`], or above 10.
+    /// Fails if the order is below 9 without [`Config::with_frame_marks`], or above 10. Nothing is
+    /// changed then.
     pub fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
         self.shared.set_reporting_order(order)
     }
 
     /// Starts page hinting for blocks of `order` and above: CPUs note such blocks when they free
-    /// them, and the [`Hinter`](crate::Hinter) passes them to the host. This replaces free page
-    /// reporting.
+    /// them, and the [`Hinter`](crate::Hinter) passes them to the host. This ends free page
+    /// reporting, and the mode in which an attached host takes free memory
+    /// ([`set_shared`](Self::set_shared)).
     ///
-    /// Requests a poll of the hinter. [`set_reporting_order`](Self::set_reporting_order) ends
-    /// hinting. Only one thread may call these two functions at a time.
+    /// Requests a poll of the hinter at once ([`Events::report_requested`]).
+    /// [`set_reporting_order`](Self::set_reporting_order) ends hinting. Only one thread may call
+    /// these two functions at a time.
     ///
     /// # Errors
-    /// Fails like [`set_reporting_order`](Self::set_reporting_order).
+    /// Fails like [`set_reporting_order`](Self::set_reporting_order). Nothing is changed then.
     pub fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
         self.shared.set_hinting_order(order)
     }
 
     /// Starts the mode in which an attached host takes free memory itself
-    /// ([`attach`](crate::attach)). This replaces free page reporting.
+    /// ([`attach`](crate::attach)). Ends free page reporting and hinting.
     ///
-    /// The CPU that frees a block calls [`Events::report_requested`] if the host is asleep.
-    /// [`set_reporting_order`](Self::set_reporting_order) ends the mode.
+    /// Calls [`Events::report_requested`] at once, so that the owner wakes the host. From then on
+    /// the CPU that frees a block calls it if the host is asleep.
+    /// [`set_reporting_order`](Self::set_reporting_order) and
+    /// [`set_hinting_order`](Self::set_hinting_order) end the mode.
     pub fn set_shared(&self) {
         self.shared.set_shared();
     }
@@ -571,11 +587,12 @@ impl<'m> Allocator<'m> {
         self.shared.is_hinting()
     }
 
-    /// Sets how many entries make a CPU's [`HintList`] full. A CPU that fills its list wakes the
-    /// hinter.
+    /// Sets how many entries make a CPU's [`HintList`] full, initially
+    /// [`HINT_LIMIT`](crate::HINT_LIMIT). A CPU that fills its list wakes the hinter.
     ///
     /// # Errors
-    /// Fails if `entries` is 0 or above [`HINT_ENTRIES`](crate::HINT_ENTRIES).
+    /// Fails if `entries` is 0 or above [`HINT_ENTRIES`](crate::HINT_ENTRIES). Nothing is changed
+    /// then.
     pub fn set_hint_limit(&self, entries: usize) -> Result<(), NotAHintLimit> {
         if !(1..=crate::HINT_ENTRIES).contains(&entries) {
             return Err(NotAHintLimit(entries));

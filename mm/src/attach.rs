@@ -86,7 +86,8 @@ pub struct Attached<'m> {
 
 impl<'m> Attached<'m> {
     /// Attaches to the metadata of an [`Allocator`](crate::Allocator), in another address space or
-    /// in this one. `bytes` is the length of the mapping at `base`.
+    /// in this one. `bytes` is the length of the mapping at `base`. Writes nothing, and does not
+    /// tell the allocator.
     ///
     /// # Errors
     /// Fails if the bytes are not valid metadata of this version (see [`AttachError`]).
@@ -178,7 +179,7 @@ impl<'m> Attached<'m> {
     }
 
     /// Returns the current usage of the pageblock that contains `frame`. Returns `None` if no zone
-    /// contains the frame.
+    /// contains the frame. A pageblock of a zone without memory gives [`Usage::Missing`].
     pub fn block(&self, frame: Frame) -> Option<BlockView> {
         let (zone, block) = self.locate(frame)?;
         Some(block_view(self.zones[zone].as_ref()?, block))

@@ -53,7 +53,8 @@ pub(crate) fn lowest(mut set: u64, n: u32) -> u64 {
     set
 }
 
-/// Returns the bits at which an aligned run of `1 << order` set bits starts, for orders 0 to 6.
+/// Returns the bits at which an aligned run of `1 << order` set bits starts. `order` must be 0 to
+/// 6.
 #[inline]
 pub(crate) const fn runs(mut set: u64, order: u8) -> u64 {
     const STARTS: [u64; 7] = [
@@ -140,6 +141,7 @@ fn largest(free: u64) -> Option<u8> {
 }
 
 impl Line {
+    /// Returns a bitmap in which no frame is in use.
     #[cfg(all(test, ebb_model))]
     pub(crate) fn zero() -> Self {
         Self {
@@ -147,7 +149,7 @@ impl Line {
         }
     }
 
-    /// Returns one `u64` of the bitmap, 1 = in use.
+    /// Returns the `u64` with index `word` (0 to 7) of the bitmap, 1 = in use.
     ///
     /// `Relaxed`: the value is a hint for an exchange that follows, or the bitmap is not in use.
     #[inline]
@@ -160,8 +162,8 @@ impl Line {
         (0..WORDS).map(|word| self.word(word).count_ones()).sum()
     }
 
-    /// Takes exactly the frames `mask` of one `u64` of the bitmap. Returns `false`, without a
-    /// change, if one of them is in use.
+    /// Takes exactly the frames `mask` of the `u64` with index `word`. Returns `true` if it took
+    /// them, and `false`, without a change, if one of them is in use.
     ///
     /// `Acquire` pairs with the `Release` of `give`: the last owner's stores to the frames are
     /// complete.
@@ -183,7 +185,8 @@ impl Line {
         false
     }
 
-    /// Frees the frames `mask` of one `u64` of the bitmap, and returns the new value of the `u64`.
+    /// Frees the frames `mask` of the `u64` with index `word`, and returns the new value of that
+    /// `u64`.
     ///
     /// `Release` pairs with the `Acquire` of the next owner. `SeqCst` is for [`AtomicRunBound`],
     /// which the caller reads next.
@@ -233,11 +236,11 @@ impl Line {
         best
     }
 
-    /// Takes up to `most` single frames of one `u64` of the bitmap, from its smallest runs of free
-    /// frames. Tries the index `first` before the others. Returns `None` if no free frame was found
-    /// in a bounded number of attempts.
+    /// Takes at least one and up to `most` single frames of one `u64` of the bitmap, from its
+    /// smallest runs of free frames. Tries the `u64` with index `first` before the others. Returns
+    /// the frames taken, or `None` if no free frame was found in a bounded number of attempts.
     ///
-    /// The caller has reserved the frames in the block's count.
+    /// The caller has reserved `most` frames in the block's count, and gives back those not taken.
     #[inline]
     pub(crate) fn take_some(&self, first: usize, most: u32) -> Option<Taken> {
         for look in 0..LOOKS * WORDS {
@@ -274,7 +277,8 @@ impl Line {
     }
 
     /// Returns the order of the largest aligned run of free frames that lies in, or contains, the
-    /// `u64` with index `word`. `used` is the value of that `u64`.
+    /// `u64` with index `word`, or order 0 if none of its frames is free. `used` is the value of
+    /// that `u64`.
     #[inline]
     pub(crate) fn run_bound_of(&self, word: usize, used: u64) -> RunBound {
         if used != 0 {
@@ -337,7 +341,8 @@ impl Line {
     }
 
     /// Takes `1 << order` adjacent, aligned free frames, for an order below 9. Returns the index of
-    /// the first frame in the pageblock, or `None` if there are no such frames.
+    /// the first frame in the pageblock. Returns `None` if no such frames were found, which other
+    /// CPUs may have caused by changing the bitmap during the search.
     ///
     /// Takes them from the smallest free run that is large enough. The caller has reserved them in
     /// the block's count.
@@ -425,7 +430,8 @@ impl Line {
     }
 
     /// Takes all frames of `span` adjacent `u64`s of the bitmap, from index `first` on. Returns
-    /// `false` and takes nothing if one of the frames is in use.
+    /// `true` if it took them. Returns `false` if one of the frames is in use. The frames that were
+    /// taken before that one are given back, so other CPUs may see them as in use for a moment.
     pub(crate) fn take_words(&self, first: usize, span: usize) -> bool {
         for word in first..first + span {
             if !self.take_exactly(word, !0) {
@@ -460,21 +466,23 @@ impl Line {
         (last, self.give(last, !0))
     }
 
-    /// Sets all bits. The caller owns the whole block. `Relaxed`: the block's state word publishes
-    /// the bits.
+    /// Marks all frames as in use. The caller owns the whole block. `Relaxed`: the block's state
+    /// word publishes the bits.
     pub(crate) fn fill(&self) {
         for word in &self.words {
             word.store(!0, Ordering::Relaxed);
         }
     }
 
-    /// Sets bits that only the owner of the frames changes: marks that the host may hold memory for
-    /// the frames. `Relaxed`: the frames' own bits order their owners.
+    /// Sets the bits `mask` of the `u64` with index `word`. Only for bits that only the owner of
+    /// the frames changes: marks that the host may hold memory for the frames, or frames without
+    /// memory before the first use. `Relaxed`: the frames' own bits order their owners.
     pub(crate) fn mark(&self, word: usize, mask: u64) {
         self.words[word].fetch_or(mask, Ordering::Relaxed);
     }
 
-    /// Clears bits that [`mark`](Self::mark) set. `Relaxed`, as there.
+    /// Clears the bits `mask` of the `u64` with index `word`, which [`mark`](Self::mark) set.
+    /// `Relaxed`, as there.
     pub(crate) fn unmark(&self, word: usize, mask: u64) {
         self.words[word].fetch_and(!mask, Ordering::Relaxed);
     }

@@ -86,7 +86,8 @@ impl<W: Watch> Block<'_, W> {
     }
 
     /// Changes the state of a free block with `step`, which must refuse a block that is not free.
-    /// Returns the change, or `None` if the block is in use or `step` refuses.
+    /// Returns the states before and after. Returns `None` if the block is in use, its GiB is
+    /// allocated as a whole, or `step` refuses.
     pub(crate) fn use_whole(
         &self,
         step: impl Fn(&AtomicState) -> Option<Change>,
@@ -102,13 +103,16 @@ impl<W: Watch> Block<'_, W> {
         change
     }
 
-    /// Notes that a per-CPU cache no longer allocates from this block.
+    /// Notes that a per-CPU cache no longer allocates from this block, so that other caches may.
     pub(crate) fn release_block(&self) {
         self.watch.changed(self.state.release_block());
     }
 
     /// Lowers the block's count of frames in use by `frames`. Their bits are clear already, or were
-    /// never set.
+    /// never set. Returns the states before and after.
+    ///
+    /// # Panics
+    /// If fewer frames are in use.
     pub(crate) fn release(&self, frames: u32) -> Change {
         let change = self.state.release(frames);
         self.watch.changed(change);
@@ -132,8 +136,10 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Takes up to `most` free frames of one `u64` of the bitmap. Returns `None` if no frame is
-    /// free or `admit` excludes the block.
+    /// Takes at least one and up to `most` free frames of one `u64` of the bitmap, and marks them
+    /// as touched. Returns the frames taken. Returns `None` if no frame is free, `admit` excludes
+    /// the block, its GiB is allocated as a whole, or no free frame was found in a bounded number
+    /// of attempts.
     pub(crate) fn take_word(&self, most: u32, admit: Admission) -> Option<Taken> {
         // If the block is free, do not read its bitmap before it is reserved.
         let (word, free) = match self.state.load() {
@@ -157,9 +163,10 @@ impl<W: Watch> Block<'_, W> {
         Some(taken)
     }
 
-    /// Allocates `1 << order` adjacent, aligned frames of this block, for an order below 9. Returns
-    /// the index of the first frame in the block. Returns `None` if there are no such free frames
-    /// or `admit` excludes the block.
+    /// Allocates `1 << order` adjacent, aligned frames of this block, for an order below 9, and
+    /// marks them as touched. Returns the index of the first frame in the block. Returns `None` if
+    /// no such free frames were found, `admit` excludes the block, or its GiB is allocated as a
+    /// whole. Lowers the run bound to what the bitmap shows.
     pub(crate) fn take_run(&self, order: Order, admit: Admission) -> Option<usize> {
         let frames = 1 << order.get();
         if !self.state.load().is_free() && !self.bits.has_run(order) {
@@ -184,8 +191,9 @@ impl<W: Watch> Block<'_, W> {
         Some(first)
     }
 
-    /// Takes exactly the frames of `taken`. Returns `false` and takes nothing if one of them is in
-    /// use or `admit` excludes the block.
+    /// Takes exactly the frames of `taken` and marks them as touched. Returns `true` if it took
+    /// them. Returns `false` and takes nothing if one of them is in use, `admit` excludes the
+    /// block, or its GiB is allocated as a whole.
     pub(crate) fn take_exactly(&self, taken: Taken, admit: Admission) -> bool {
         let frames = taken.mask.count_ones();
         if self.reserve(frames, frames, admit).is_none() {
@@ -218,7 +226,10 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Frees the frames of `taken`. Returns which frames are still in use.
+    /// Frees the frames of `taken`. Returns the frames that are still in use.
+    ///
+    /// # Panics
+    /// If one of the frames is not in use.
     pub(crate) fn give_word(&self, taken: Taken) -> Left {
         let word = self.bits.give(taken.word, taken.mask);
         let state = self.given(taken.mask.count_ones(), taken.word, word);
@@ -229,6 +240,9 @@ impl<W: Watch> Block<'_, W> {
     }
 
     /// Frees the `1 << order` frames from index `first` in the block on, for an order below 9.
+    ///
+    /// # Panics
+    /// If one of the frames is not in use.
     pub(crate) fn give_run(&self, first: usize, order: Order) {
         let (word, after) = self.bits.give_run(first, order);
         self.given(1 << order.get(), word, after);
@@ -251,7 +265,8 @@ impl<W: Watch> Block<'_, W> {
         change.new
     }
 
-    /// Allocates the whole block for this mobility. Returns `false` if the block is not free.
+    /// Allocates the whole block for `mobility`. Returns `false` if the block is not free or its
+    /// GiB is allocated as a whole.
     pub(crate) fn take_whole(&self, mobility: Mobility) -> bool {
         let Some(change) = self.use_whole(|state| state.take_whole(mobility)) else {
             return false;
@@ -263,20 +278,26 @@ impl<W: Watch> Block<'_, W> {
         true
     }
 
-    /// Frees a block that was allocated whole.
+    /// Frees a block that was allocated as a whole.
+    ///
+    /// # Panics
+    /// If the block is not allocated as a whole.
     pub(crate) fn give_whole(&self) {
         self.watch.changed(self.state.free_whole());
     }
 
-    /// Turns a block that was allocated whole into single frames in use, which may be freed in
-    /// parts.
+    /// Turns a block that was allocated as a whole into 512 single frames in use, which may be
+    /// freed in parts.
+    ///
+    /// # Panics
+    /// If the block is not allocated as a whole.
     pub(crate) fn split(&self) {
         self.bits.fill();
         self.state.split_whole();
     }
 
     /// Drops the per-frame touched marks of a block that the caller owns. From here on the host may
-    /// hold memory for any frame of it.
+    /// hold memory for any frame of it. Does nothing if the block has no such marks.
     pub(crate) fn drop_exact_marks(&self) {
         if self.state.load().has_exact_marks() {
             self.forget_touched();
@@ -284,13 +305,17 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Isolates the block if it is free and `wanted` accepts its state. Returns `false` otherwise.
+    /// Isolates the block if it is free and `wanted` accepts its state. Returns `false` otherwise,
+    /// and if the block's GiB is allocated as a whole.
     pub(crate) fn isolate(&self, wanted: impl Fn(State) -> bool) -> bool {
         self.use_whole(|state| state.isolate(&wanted)).is_some()
     }
 
-    /// Puts an isolated block back. With `reported` the host has dropped its memory, so the block
-    /// is no longer touched.
+    /// Puts an isolated block back as free. With `reported` the host has dropped its memory, so the
+    /// block is no longer touched.
+    ///
+    /// # Panics
+    /// If the block is neither isolated nor taken out by an attached host.
     pub(crate) fn put_back(&self, reported: bool) {
         if reported && self.state.load().has_exact_marks() {
             self.forget_touched();
@@ -298,8 +323,9 @@ impl<W: Watch> Block<'_, W> {
         self.watch.changed(self.state.put_back(reported));
     }
 
-    /// Marks `frames` frames as having no memory, before the block is first used. Returns the
-    /// change.
+    /// Counts `frames` more frames as having no memory, before the block is first used. Returns the
+    /// states before and after. The caller sets the frames' bits, unless the block has no memory at
+    /// all then.
     pub(crate) fn set_missing(&self, frames: u32) -> Change {
         if self.state.load().is_free() {
             self.watch.enter();
@@ -309,7 +335,8 @@ impl<W: Watch> Block<'_, W> {
         change
     }
 
-    /// Takes the block's memory offline. Returns `false` if the block is not free.
+    /// Takes the block's memory offline. Returns `false` if the block is not free or its GiB is
+    /// allocated as a whole.
     pub(crate) fn set_offline(&self) -> bool {
         self.use_whole(AtomicState::set_offline).is_some()
     }
@@ -327,8 +354,8 @@ impl<W: Watch> Block<'_, W> {
         change.is_some()
     }
 
-    /// Takes the block's memory online, all of it in use. Returns `false` if the block is not
-    /// offline. Only one thread at a time may call this.
+    /// Takes the block's memory online, all of it in use and touched. Returns `false` if the block
+    /// is not offline. Only one thread at a time may call this.
     pub(crate) fn set_admitted(&self) -> bool {
         if !self.state.load().is_offline() {
             return false;
@@ -343,9 +370,10 @@ impl<W: Watch> Block<'_, W> {
         change.is_some()
     }
 
-    /// Takes `frames` free frames out of a block in use, to report them, and makes the block's
-    /// touched marks exact. `take` takes the frames from the bitmap and returns whether it could.
-    /// Returns `false` if there are no frame marks, the frames cannot be reserved, or `take` fails.
+    /// Takes `frames` free frames out of a block in partial use, to report them, and makes the
+    /// block's touched marks exact. `take` takes the frames from the bitmap and returns whether it
+    /// could. Returns `false`, with no frame taken, if there are no frame marks, the block is free
+    /// or untouched or has fewer free frames, or `take` fails.
     ///
     /// Only the reporter may call this, so one thread at a time.
     pub(crate) fn borrow(&self, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
@@ -372,8 +400,11 @@ impl<W: Watch> Block<'_, W> {
         true
     }
 
-    /// Gives back frames that [`borrow`](Self::borrow) took. If `reported`, the host has dropped
-    /// their memory, so they are no longer touched.
+    /// Gives back the frames of `taken`, which [`borrow`](Self::borrow) took. If `reported`, the
+    /// host has dropped their memory, so they are no longer touched.
+    ///
+    /// # Panics
+    /// If one of the frames is not in use.
     pub(crate) fn give_borrowed(&self, taken: Taken, reported: bool) {
         if reported && let Some(touched) = self.touched {
             touched.unmark(taken.word, taken.mask);

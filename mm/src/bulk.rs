@@ -31,11 +31,12 @@ impl Allocator<'_> {
     /// Fills the slice `blocks` with allocated blocks, each as `request` describes. Previous values
     /// in the slice are overwritten.
     ///
-    /// At order 0 all frames of a group of 64 in the cache are handed out without further checks.
+    /// At order 0, single frames that the cache has ready are taken first, without a call of
+    /// [`allocate`](Self::allocate) for each.
     ///
     /// # Errors
-    /// Fails if there are fewer free blocks. [`BulkError::taken`] blocks are allocated then and
-    /// belong to the caller.
+    /// Fails with the error of `allocate` for the first block that it cannot allocate. The first
+    /// [`BulkError::taken`] entries of `blocks` are allocated then and belong to the caller.
     pub fn allocate_bulk(
         &self,
         cache: &mut CpuCache,
@@ -67,14 +68,15 @@ impl Allocator<'_> {
         Ok(())
     }
 
-    /// Fills the slice `blocks` with allocated pageblocks and their known [`Contents`]. The order
-    /// in `request` is ignored.
+    /// Fills the slice `blocks` with allocated pageblocks and their known [`Contents`]. Previous
+    /// values in the slice are overwritten. The order in `request` is ignored.
     ///
     /// Pageblocks of one tree (64 MiB) are taken in one pass over the tree.
     ///
     /// # Errors
-    /// Fails if there are fewer free pageblocks. [`BulkError::taken`] pageblocks are allocated then
-    /// and belong to the caller.
+    /// Fails with the error of [`allocate_known`](Self::allocate_known) for the first pageblock
+    /// that it cannot allocate. The first [`BulkError::taken`] entries of `blocks` are allocated
+    /// then and belong to the caller.
     pub fn allocate_pageblocks(
         &self,
         cache: &mut CpuCache,
@@ -122,14 +124,14 @@ impl Allocator<'_> {
         taken
     }
 
-    /// Frees many blocks of the same order.
+    /// Frees all blocks in the slice `blocks`, which have the same order.
     ///
     /// At order 0, adjacent entries of the slice that belong to the same group of 64 frames are
     /// freed together. Complete groups and pageblocks go back to the zone at once, without staying
     /// in the cache.
     ///
     /// # Panics
-    /// Panics like [`free`](Self::free).
+    /// Panics like [`free`](Self::free). Blocks before the faulty one may be freed then.
     pub fn free_bulk(&self, cache: &mut CpuCache, blocks: &[Frame], order: Order) {
         if order == Order::PAGEBLOCK {
             self.give_pageblocks(cache, blocks);
@@ -184,7 +186,8 @@ impl Allocator<'_> {
 /// Collects single frames that are freed one after the other. Consecutive frames of the same group
 /// of 64 are freed together, and complete groups go back to the zone at once.
 ///
-/// Use this if the frames come one by one. [`Allocator::free_bulk`] takes a slice.
+/// Use this if the frames come one by one. [`Allocator::free_bulk`] takes a slice. If a batch is
+/// dropped without [`finish`](Self::finish), the frames in it stay allocated.
 #[derive(Debug)]
 #[must_use = "frames are in it until it is finished"]
 pub struct FreeBatch {
@@ -199,7 +202,8 @@ impl FreeBatch {
         }
     }
 
-    /// Frees a frame, now or when the batch is finished.
+    /// Frees a frame, now or when the batch is finished. All calls for a batch must name the same
+    /// allocator.
     ///
     /// # Panics
     /// Panics like [`Allocator::free`], for this frame or an earlier one.
@@ -216,6 +220,9 @@ impl FreeBatch {
     }
 
     /// Frees the frames that are still in the batch.
+    ///
+    /// # Panics
+    /// Panics like [`Allocator::free`].
     pub fn finish(self, allocator: &Allocator<'_>, cache: &mut CpuCache) {
         allocator.free_run(cache, self.run);
     }

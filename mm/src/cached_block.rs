@@ -61,8 +61,8 @@ impl CpuCache {
         cached.is_held.then(|| Frame::new(cached.base))
     }
 
-    /// Allocates the block of this order that this per-CPU cache holds. Returns `None` if it holds
-    /// none, or only one of another mobility.
+    /// Allocates the free block of this order that this per-CPU cache holds. Returns `None` if it
+    /// holds none, if that block has another mobility, or if the order is 0 or above 9.
     #[inline]
     pub(crate) fn take_cached(&mut self, order: Order, mobility: Mobility) -> Option<Frame> {
         let cached = &mut self.blocks[slot(order)?];
@@ -75,8 +75,9 @@ impl CpuCache {
 }
 
 impl Allocator<'_> {
-    /// Remembers the block that was just allocated in the per-CPU `cache`, for when it is
-    /// freed. Does nothing if the cache holds a free block of this order already.
+    /// Remembers the block at `frame`, which `request` has just allocated from the zone, in the
+    /// per-CPU `cache`, for when it is freed. Does nothing for order 0 and orders above 9, or if
+    /// the cache holds a free block of this order already.
     pub(crate) fn remember(
         &self,
         zone: usize,
@@ -100,14 +101,18 @@ impl Allocator<'_> {
         }
     }
 
-    /// Keeps the block at `frame`, which is being freed, in the per-CPU `cache`.
+    /// Keeps the block at `frame`, which is being freed, in the per-CPU `cache`, to be allocated
+    /// again. Returns `true` if the cache has it now.
     ///
-    /// Returns `false` if the caller must free the block to its zone: it is not the block that the
-    /// cache remembers, a reporter waits for blocks of this order, or its pageblock is being
-    /// emptied.
+    /// Returns `false` if the caller must free the block to its zone: the order is 0 or above 9, it
+    /// is not the block that the cache remembers, a reporter waits for blocks of this order, or its
+    /// pageblock is being emptied or is not in use.
     ///
-    /// While a reporter waits for pageblocks, this frees all that the cache holds of the block's
-    /// pageblock, if no other frame of that is in use.
+    /// If the cache has kept the block and a reporter waits for pageblocks, this frees all that the
+    /// cache holds of the block's pageblock to the zone, if no other frame of that is in use.
+    ///
+    /// # Panics
+    /// If the cache holds the block as a free one already: it was freed twice.
     #[inline]
     pub(crate) fn cache_block(&self, cache: &mut CpuCache, frame: Frame, order: Order) -> bool {
         let Some(slot) = slot(order) else {
@@ -138,7 +143,8 @@ impl Allocator<'_> {
         in_use
     }
 
-    /// Frees the block of this order that the per-CPU `cache` holds, if any, to its zone.
+    /// Frees the block of this order that the per-CPU `cache` holds to its zone. Does nothing if it
+    /// holds none, or if the order is 0 or above 9.
     pub(crate) fn free_cached(&self, cache: &mut CpuCache, order: Order) {
         let Some(slot) = slot(order) else {
             return;

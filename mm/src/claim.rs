@@ -17,10 +17,12 @@ impl Allocator<'_> {
     /// metadata itself.
     ///
     /// The frames count as allocated at order 0 and unmovable, with memory of the host. They may be
-    /// freed one by one.
+    /// freed one by one. An empty range succeeds.
     ///
     /// # Errors
-    /// Fails if a frame is not managed or already in use. No frame is marked then.
+    /// Fails with `NotManaged` if a frame is in no pageblock of a zone. Fails with `InUse` if a
+    /// frame is allocated, in a per-CPU cache, isolated, offline or without memory. No frame is
+    /// marked then.
     pub fn claim(&self, range: FrameRange) -> Result<(), ClaimError> {
         let mut managed = true;
         self.for_each_word(range, |found| {
@@ -64,9 +66,9 @@ impl Allocator<'_> {
         Err(ClaimError::InUse(range))
     }
 
-    /// Calls `visit` for each `u64` of the bitmap that `range` spans, with its zone, its block and
-    /// the frames. Calls it with `None`, and stops, at the first frame that is in no block. Also
-    /// stops when `visit` returns `false`.
+    /// Calls `visit` for each `u64` of the bitmap that `range` spans, in ascending order, with its
+    /// zone, the index of its pageblock and the frames. Calls it with `None`, and stops, at the
+    /// first frame that is in no pageblock of any zone. Also stops when `visit` returns `false`.
     pub(crate) fn for_each_word(
         &self,
         range: FrameRange,
@@ -93,8 +95,9 @@ impl Allocator<'_> {
 }
 
 impl Zone<'_> {
-    /// Counts the trees that a GiB at the edge of an extent lacks as in use. So such a GiB is never
-    /// allocated whole.
+    /// Counts the pageblocks of the trees (64 MiB) that a GiB at the edge of an extent lacks as in
+    /// use. So such a GiB is never allocated whole. Call this once, before the first use of the
+    /// zone.
     pub(crate) fn mark_missing_trees(&self) {
         let mut gibs = self.arrays.gibs.iter();
         for extent in self.extents.as_slice() {
@@ -114,7 +117,7 @@ impl Zone<'_> {
 
 impl ZoneRef<'_, '_> {
     /// Marks `frames` frames of one block, from `start` on, as having no memory. Returns `true` if
-    /// the block has no memory at all now.
+    /// the block has no memory at all now. Call this only before the first use of the block.
     pub(crate) fn mark_missing(self, block: usize, start: Frame, frames: u64) -> bool {
         let at = self.block(block);
         let frames = u32::try_from(frames).unwrap_or(0);

@@ -108,6 +108,9 @@ impl<'a> Config<'a> {
     /// 0, 1 and so on, then from node 1. A node is always nearest to itself. Nodes at the same
     /// distance from node `i` are tried in the order `i + 1`, `i + 2` and so on, then from 0.
     /// Without distances this order holds for all nodes.
+    ///
+    /// The number of distances is not checked here. [`Allocator::new`](crate::Allocator::new) and
+    /// [`metadata_layout`](crate::metadata_layout) fail if it is wrong.
     #[must_use]
     pub const fn with_distances(self, distances: &'a [u8]) -> Self {
         Self { distances, ..self }
@@ -349,7 +352,7 @@ impl Extents {
         self.as_slice().iter().map(|extent| extent.gibs()).sum()
     }
 
-    /// Returns `true` if a pageblock is in both zones.
+    /// Returns `true` if a pageblock is in both sets of extents.
     pub(crate) fn overlap(&self, other: &Self) -> bool {
         let others = other.as_slice();
         let mut own = self.as_slice().iter();
@@ -357,7 +360,9 @@ impl Extents {
     }
 
     /// Adds an extent of `blocks` pageblocks from number `first` on, above all others. Returns
-    /// `false` if there is no room, or if it would have to be merged with the last extent.
+    /// `true` if it became an extent of its own. Returns `false` if there are [`MAX_EXTENTS`]
+    /// extents already, or if it touches a tree of the last extent or the tree behind it. In the
+    /// second case the last extent was extended.
     #[cfg(not(ebb_model))]
     pub(crate) fn add(&mut self, first: u64, blocks: u64) -> bool {
         let len = self.len;
@@ -384,7 +389,8 @@ impl Extents {
     }
 }
 
-/// Checks a configuration and returns the extents of each zone.
+/// Checks a configuration and returns the extents of each zone, by the zone's index. Those of
+/// indices without a zone are empty.
 ///
 /// # Errors
 /// Returns the first violation that is found.

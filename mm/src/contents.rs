@@ -46,8 +46,8 @@ impl AtomicUsed {
         marked & words != words && self.0.fetch_or(words, Ordering::Relaxed) & words == 0
     }
 
-    /// Marks all frames of an isolated pageblock as never allocated, after the host has dropped its
-    /// memory.
+    /// Marks all groups of a pageblock as never allocated. The pageblock must be out of use, and
+    /// the host must have dropped its memory.
     #[cfg(not(ebb_model))]
     pub(crate) fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);
@@ -55,9 +55,9 @@ impl AtomicUsed {
 }
 
 impl Zone<'_> {
-    /// Notes that frames of the groups in the mask `words` of this block are allocated. Returns
-    /// `true` if no frame of these groups was ever allocated before. Always returns `false` without
-    /// use marks.
+    /// Notes that frames of the groups of 64 in the mask `words` of this pageblock are allocated.
+    /// Returns `true` if no frame of these groups was ever allocated before. Always returns `false`
+    /// without use marks.
     pub(crate) fn hand_out_words(&self, block: usize, words: u8) -> bool {
         self.arrays
             .used

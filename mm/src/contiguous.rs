@@ -46,19 +46,21 @@ impl error::Error for ContiguousError {}
 impl Allocator<'_> {
     /// Allocates exactly `frames` adjacent frames, which need not be a power of two. The first
     /// frame is aligned to the request's order. `within` restricts the frames to addresses that a
-    /// device can reach, if that is less than a zone of a [kind](crate::ZoneKind).
+    /// device can reach, if that is less than a zone of a [kind](crate::ZoneKind). Returns their
+    /// range.
     ///
     /// The frames count as single frames of order 0. They may be freed together by
     /// [`free_range`](Self::free_range), in parts, or one by one.
     ///
     /// For at most 1024 frames without `within`, this costs one allocation of the next order and
-    /// freeing the rest of that block. Otherwise, or if there is no such block, it reads the state
-    /// of all pageblocks of the zones or of `within`, in ascending order: two bytes for each, and
-    /// 64 bytes more for each block in partial use.
+    /// freeing the rest of that block. Otherwise, or if there is no such block, it drains `cache`
+    /// and reads the state of all pageblocks of the zones or of `within`, in ascending order: two
+    /// bytes for each, and 64 bytes more for each block in partial use.
     ///
     /// # Errors
-    /// Fails if there are no such frames (see [`ContiguousError`]). `cache` has been
-    /// drained then.
+    /// Fails with [`ContiguousError::None`] if `frames` is 0. Fails with `Exhausted`, or `Isolated`
+    /// if blocks are isolated, if there are no such frames above the reserve. All per-CPU caches
+    /// have been requested to drain then.
     pub fn allocate_contiguous(
         &self,
         cache: &mut CpuCache,

@@ -59,7 +59,7 @@ impl HeldBlock {
 /// before, and the most recently freed block of each order from 1 to 9.
 ///
 /// Call [`Allocator::drain`](crate::Allocator::drain) before you drop it, or the frames in it are
-/// lost.
+/// lost. A debug build panics in that case.
 #[derive(Debug)]
 pub struct CpuCache {
     /// Single frames: up to eight groups of 64.
@@ -105,8 +105,9 @@ impl CpuCache {
         Self::on_node(0)
     }
 
-    /// Returns an empty per-CPU cache, for a CPU of this NUMA node. Requests that name no node take
-    /// memory of this node while it has enough.
+    /// Returns an empty per-CPU cache, for a CPU of this NUMA node. Requests with
+    /// [`NodePolicy::Local`](crate::NodePolicy::Local) take memory of this node while it has
+    /// enough.
     pub const fn on_node(node: u16) -> Self {
         Self {
             groups: GroupCache::new(),
@@ -131,7 +132,7 @@ impl CpuCache {
         self.node
     }
 
-    /// Returns the number of free frames in this cache.
+    /// Returns the number of free frames in this cache, in single frames and in blocks.
     pub fn held(&self) -> u64 {
         let singles = self.masks().map(|group| u64::from(group.mask.count_ones()));
         singles.sum::<u64>() + self.blocks.iter().map(CachedBlock::frames).sum::<u64>()
@@ -167,7 +168,9 @@ impl CpuCache {
         PLENTY * limit.clamp(FLUSH_LEAST, FLUSH_MOST.unsigned_abs())
     }
 
-    /// Returns where this per-CPU cache prefers to split free pageblocks of this zone.
+    /// Returns the tree (64 MiB) of this zone in which this per-CPU cache last split a free
+    /// pageblock for `mobility`, as the one to prefer. The hint is empty if that was in another
+    /// zone or never.
     pub(crate) fn open_hint(&self, zone: usize, mobility: Mobility) -> OpenHint {
         let home = self.home[mobility.index()].filter(|home| home.0 == zone);
         OpenHint {
@@ -176,8 +179,8 @@ impl CpuCache {
         }
     }
 
-    /// Remembers where a free pageblock was split, if one was, as the tree that this per-CPU cache
-    /// prefers.
+    /// Remembers the tree in `hint` as the one that this per-CPU cache prefers. Does nothing if the
+    /// search split no pageblock.
     pub(crate) fn store_open_hint(&mut self, zone: usize, mobility: Mobility, hint: OpenHint) {
         if hint.opened.is_some() {
             self.home[mobility.index()] = hint.home.map(|home| (zone, home));
@@ -211,7 +214,8 @@ impl CpuCache {
         }
     }
 
-    /// Returns the reason why this request has just failed.
+    /// Returns the error for this request, which has just failed: `Isolated` if blocks were
+    /// isolated at that time, otherwise `Exhausted`.
     #[cold]
     pub(crate) fn failure(&self, request: Request) -> AllocError {
         let Request { order, zone, .. } = request;
@@ -253,12 +257,13 @@ impl CpuCache {
         }
     }
 
-    /// Makes `group`, frames of one group of 64, the frames that this cache allocates from. They
-    /// were just taken from the bitmap, or from a group that was never allocated before.
+    /// Makes `group`, frames of one group of 64, the frames that this cache allocates from for
+    /// `mobility`. They were just taken from the bitmap, or from a group that was never allocated
+    /// before. The cache must have no frame left of the group that it allocated from before.
     ///
-    /// Returns the frames that had the same entry of the cache. The caller must free them, but only
-    /// after it has allocated a frame. Otherwise the cache would seem to hold all of the
-    /// pageblock's used frames.
+    /// Returns the frames that had the same entry of the cache, often none. The caller must free
+    /// them, but only after it has allocated a frame. Otherwise the cache would seem to hold all of
+    /// the pageblock's used frames.
     pub(crate) fn begin(&mut self, group: GroupMask, mobility: Mobility) -> GroupMask {
         let (entry, evicted) = self.groups.entry(group.word);
         self.groups.hand_out_from(entry, group.mask, mobility);
@@ -266,7 +271,10 @@ impl CpuCache {
     }
 
     /// Adds freed frames of one group of 64 to this cache, in an entry that another group may have
-    /// had. Returns the frames of that other group. The caller must free them.
+    /// had. Returns the frames of that other group, often none. The caller must free them.
+    ///
+    /// # Panics
+    /// If the cache holds one of the frames already: it was freed twice.
     pub(crate) fn note_group(&mut self, freed: GroupMask) -> GroupMask {
         let (entry, evicted) = self.groups.entry(freed.word);
         for mobility in Mobility::ALL {

@@ -12,8 +12,10 @@ use crate::{
 };
 
 impl Allocator<'_> {
-    /// Adds a freed frame to the per-CPU cache, if the fast path could not: the frame's group of 64
-    /// has no entry in the cache where the fast path looks, or may be complete now.
+    /// Adds a freed frame to the per-CPU cache, or checks whether its group of 64 is complete now.
+    /// For frames that the fast path ([`note_freed`](crate::group_cache::GroupCache::note_freed))
+    /// has not handled completely: it did not add the frame, or added it and the group may be
+    /// complete.
     #[inline(never)]
     pub(crate) fn free_word(&self, cache: &mut CpuCache, frame: Frame) {
         let freed = GroupMask::of(frame);
@@ -24,7 +26,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Adds freed frames of one group of 64 to the per-CPU cache.
+    /// Adds freed frames of one group of 64 to the per-CPU cache. Frees the frames of another group
+    /// to their zone if the cache needs that group's entry.
     pub(crate) fn free_group(&self, cache: &mut CpuCache, freed: GroupMask) {
         let evicted = cache.note_group(freed);
         self.give_word(cache, evicted);
@@ -41,7 +44,7 @@ impl Allocator<'_> {
     }
 
     /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if no other
-    /// frame of that pageblock is in use.
+    /// frame of that pageblock is in use. Otherwise does nothing. Panics if `frame` is not managed.
     pub(crate) fn complete_block(&self, cache: &mut CpuCache, frame: Frame) {
         let (zone, block) = self.locate_managed(frame);
         let state = self.zone(zone).zone.arrays.states[block].load();
@@ -49,7 +52,10 @@ impl Allocator<'_> {
     }
 
     /// Frees frames of one group of 64 to the zone. Also frees what else the per-CPU cache holds of
-    /// their pageblock, if no other frame of it is in use.
+    /// their pageblock, if no other frame of it is in use. Does nothing if `freed` is empty.
+    ///
+    /// # Panics
+    /// If one of the frames is not in use.
     pub(crate) fn give_word(&self, cache: &mut CpuCache, freed: GroupMask) {
         if freed.mask != 0 {
             let left = self.give_group(cache, freed);
@@ -59,8 +65,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if the cache
-    /// holds all `left` frames that are in use of it.
+    /// Frees all that the per-CPU cache holds of the pageblock of `frame` to the zone, if that is
+    /// exactly `left` frames: the number of frames in use of the pageblock. Otherwise does nothing.
     #[inline]
     pub(crate) fn complete(&self, cache: &mut CpuCache, frame: Frame, left: u32) {
         let first = frame.number() / PAGEBLOCK_FRAMES * PAGEBLOCK_FRAMES;
@@ -127,7 +133,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Frees all frames that the per-CPU `cache` holds to their zones.
+    /// Frees all frames that the per-CPU `cache` holds to their zones, and adds its local count to
+    /// the zone's count of free frames.
     ///
     /// Call this when the CPU goes idle, when [`drain_requested`](Self::drain_requested) returns
     /// `true`, and before `cache` is dropped.

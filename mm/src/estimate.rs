@@ -40,12 +40,13 @@ impl Bounds {
 }
 
 impl FreeEstimate {
-    /// Returns the number of free frames.
+    /// Returns the number of free frames of the zone.
     pub fn frames(&self) -> u64 {
         self.usable[0].least
     }
 
-    /// Returns the bounds of the number of free frames that requests of `order` can use.
+    /// Returns the bounds of the number of free frames that requests of `order` can use. An order
+    /// above 10 counts as 10.
     pub fn usable(&self, order: Order) -> RangeInclusive<u64> {
         let Bounds { least, most } = self.bounds(order);
         least..=most
@@ -57,7 +58,8 @@ impl FreeEstimate {
     }
 
     /// Returns the bounds, in thousandths, of
-    /// [`FreeAreas::unusable_index`](crate::FreeAreas::unusable_index).
+    /// [`FreeAreas::unusable_index`](crate::FreeAreas::unusable_index) for `order`. Both are 1000
+    /// if no frame is free.
     pub fn unusable_index(&self, order: Order) -> RangeInclusive<u32> {
         let free = self.frames();
         let of = |usable: u64| match ((free - usable) * 1000).checked_div(free) {
@@ -69,7 +71,8 @@ impl FreeEstimate {
     }
 
     /// Returns the bounds, in thousandths, of
-    /// [`FreeAreas::fragmentation_index`](crate::FreeAreas::fragmentation_index).
+    /// [`FreeAreas::fragmentation_index`](crate::FreeAreas::fragmentation_index) for `order`. Both
+    /// are -1000 if a suitable block is certainly free. The lower one is -1000 if one may be free.
     pub fn fragmentation_index(&self, order: Order) -> RangeInclusive<i32> {
         const FITS: i32 = -1000;
         let Bounds { least, most } = self.bounds(order);

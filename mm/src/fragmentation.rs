@@ -3,7 +3,7 @@
 use crate::{Order, stats::FreeAreas};
 
 impl FreeAreas {
-    /// Returns the number of free blocks of all orders.
+    /// Returns the number of free blocks of all orders from 0 to 10 together.
     pub fn blocks(&self) -> u64 {
         self.counts.iter().flatten().sum()
     }
@@ -29,7 +29,7 @@ impl FreeAreas {
     /// Returns Linux's *fragmentation index*: why a request of `order` would fail, in thousandths.
     ///
     /// Values towards 0 mean lack of memory, values towards 1000 fragmentation. -1000 means that
-    /// the request would not fail.
+    /// the request would not fail. 0 is also the result if no block is free.
     pub fn fragmentation_index(&self, order: Order) -> i32 {
         let suitable = Order::all().any(|of| of >= order && self.count(of, None) != 0);
         if suitable {

@@ -64,7 +64,8 @@ impl Frame {
         Self(self.0 + frames)
     }
 
-    /// Returns `true` if a block of `order` may start at this frame.
+    /// Returns `true` if a block of `order` may start at this frame: its number is a multiple of
+    /// the block's frames.
     #[inline]
     pub const fn is_aligned(self, order: Order) -> bool {
         self.0 & (order.frames() - 1) == 0
@@ -165,7 +166,7 @@ impl FrameRange {
     }
 
     /// Returns the frames that lie completely inside the `bytes` bytes from the physical `address`
-    /// on.
+    /// on. The range is empty if there are none.
     pub const fn inside(address: u64, bytes: u64) -> Self {
         let start = address.div_ceil(FRAME_SIZE as u64);
         let end = address.saturating_add(bytes) >> FRAME_SHIFT;
@@ -198,7 +199,8 @@ impl FrameRange {
         frame.0 >= self.start.0 && frame.0 - self.start.0 < self.frames
     }
 
-    /// Returns `true` if all frames of `other` are in this range.
+    /// Returns `true` if `other` starts and ends inside this range. An empty `other` gives `true`
+    /// only if its start is inside this range or at its end.
     #[inline]
     pub const fn contains_range(self, other: Self) -> bool {
         other.start.0 >= self.start.0 && other.end().0 <= self.end().0

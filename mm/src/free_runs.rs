@@ -14,9 +14,11 @@ use crate::{
 };
 
 impl Attached<'_> {
-    /// Returns the runs of free frames in `block` in ascending order. Returns no run if the
-    /// pageblock is not partly used. Frames in a per-CPU cache count as used. The runs stay free
-    /// until a CPU of the guest runs.
+    /// Returns the runs of adjacent free frames in the pageblock that `block` describes, in
+    /// ascending order. Reads the bitmap during the call, so `block` must have been read while the
+    /// guest is paused. Returns no run if `block` says that the pageblock is not partly used, or no
+    /// zone contains it. Frames in a per-CPU cache count as used. The runs stay free until a CPU of
+    /// the guest runs.
     pub fn free_runs(&self, block: &BlockView) -> impl Iterator<Item = FrameRange> {
         let start = block.start;
         let line = || {

@@ -45,7 +45,7 @@ const USE: u32 = 1 << 16;
 pub(crate) struct Gib(u32);
 
 impl Gib {
-    /// Returns the value with these bits.
+    /// Returns the value with these bits. Any bits are valid.
     #[cfg(not(ebb_model))]
     pub(crate) const fn from_bits(bits: u32) -> Self {
         Self(bits)
@@ -96,12 +96,14 @@ impl Gib {
         self.0 & TOUCHED != 0
     }
 
-    /// Returns `true` if all of the GiB is free, so it can be allocated as a whole.
+    /// Returns `true` if all of the GiB is free and no CPU or attached host is about to use a part
+    /// of it, so it can be allocated as a whole.
     pub(crate) const fn is_free(self) -> bool {
         self.0 & (COUNT | HUGE) == 0
     }
 
-    /// Returns the mobility of the allocation of the whole GiB.
+    /// Returns the mobility of the allocation of the whole GiB. Without meaning if the GiB is not
+    /// allocated as a whole.
     pub(crate) const fn mobility(self) -> Mobility {
         match (self.0 & MOBILITY) >> MOBILITY_SHIFT {
             0 => Mobility::Unmovable,
@@ -131,19 +133,21 @@ impl fmt::Debug for Gib {
 pub(crate) struct AtomicGib(AtomicU32);
 
 impl AtomicGib {
+    /// Returns the state of a free GiB that was never used.
     #[cfg(all(test, ebb_model))]
     pub(crate) fn zero() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Reads the state.
+    /// Returns the state. `Acquire`: a caller that sees a lowered count sees the pageblocks as they
+    /// were left.
     #[inline]
     pub(crate) fn load(&self) -> Gib {
         Gib(self.0.load(Ordering::Acquire))
     }
 
-    /// Replaces `old` by `new` with one compare-and-swap. Returns `false` if the value was not
-    /// `old`. For callers that bound their number of attempts.
+    /// Replaces `old` by `new` with one compare-and-swap. Returns `true` if it succeeded, and
+    /// `false` if the value was not `old`. For callers that bound their number of attempts.
     #[cfg(not(ebb_model))]
     pub(crate) fn exchange(&self, old: Gib, new: Gib) -> bool {
         self.0
@@ -168,7 +172,7 @@ impl AtomicGib {
     }
 
     /// Raises the GiB's count of used pageblocks by one, for a CPU that is about to use a free
-    /// pageblock. Returns `false` if the GiB is allocated as a whole.
+    /// pageblock. Returns `true` if it did, and `false` if the GiB is allocated as a whole.
     ///
     /// If the GiB is touched, calls `settle` first, which marks its pageblocks as touched. Several
     /// CPUs may do this at once.
@@ -209,8 +213,8 @@ impl AtomicGib {
         }
     }
 
-    /// Clears the flag `touched` if the state is still `seen`. The caller has marked the pageblocks
-    /// as touched.
+    /// Clears the flag `touched` if the state is still `seen`. The caller has marked the GiB's
+    /// pageblocks as touched.
     pub(crate) fn settled(&self, seen: Gib) {
         // If this fails, another CPU has done it, or the GiB was used again.
         let _ = self.0.compare_exchange(
@@ -222,7 +226,10 @@ impl AtomicGib {
     }
 
     /// Lowers the GiB's count of used pageblocks by one, for a pageblock that is free now. Returns
-    /// `true` if the count is 0 now.
+    /// `true` if the count is 0 now: the caller announces that the GiB is free.
+    ///
+    /// # Panics
+    /// If the count is 0.
     #[inline]
     pub(crate) fn leave(&self) -> bool {
         self.leave_many(1)
@@ -248,7 +255,7 @@ impl AtomicGib {
         self.0.fetch_add(blocks, Ordering::AcqRel);
     }
 
-    /// Allocates the whole GiB. Returns `false` if it is not completely free.
+    /// Allocates the whole GiB for `mobility`. Returns `false` if it is not completely free.
     pub(crate) fn take(&self, mobility: Mobility) -> bool {
         self.update(|old| {
             let taken = old.0 & !MOBILITY | HUGE | (mobility as u32) << MOBILITY_SHIFT;
@@ -257,7 +264,7 @@ impl AtomicGib {
         .is_some()
     }
 
-    /// Frees the whole GiB. The host may hold memory for all of it.
+    /// Frees the whole GiB and marks it as touched: the host may hold memory for all of it.
     ///
     /// # Panics
     /// If it is not allocated as a whole.
@@ -271,8 +278,8 @@ impl AtomicGib {
         });
     }
 
-    /// Marks this GiB as one allocation. The caller must own all of its pageblocks, whose number is
-    /// `blocks`.
+    /// Marks this GiB as one allocation of `mobility`. The caller must own all of its pageblocks,
+    /// whose number is `blocks`. Returns `true` if it did.
     ///
     /// Returns `false` if another CPU is about to use one of them, or if the GiB is allocated as a
     /// whole already.
@@ -285,7 +292,8 @@ impl AtomicGib {
     }
 
     /// Turns an allocation of the whole GiB into allocations of its `blocks` pageblocks, whose
-    /// states the caller has marked as allocated.
+    /// states the caller has marked as allocated. The GiB must be allocated as a whole; this is not
+    /// checked.
     pub(crate) fn split(&self, blocks: u32) {
         self.update(|old| Some(Gib(old.0 & !(HUGE | TOUCHED) | blocks)));
     }

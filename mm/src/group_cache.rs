@@ -14,8 +14,8 @@ use crate::{
     bitmap::{WORD_FRAMES, WORDS},
 };
 
-/// The number of entries. A cache holds frames of at most this many
-/// words. At most three of them are words that frames are handed out from, one for each mobility.
+/// The number of entries. A cache holds frames of at most this many bitmap words. At most three of
+/// them are words that frames are handed out from, one for each mobility.
 ///
 /// The preferred entry of a word is the entry with the word's number modulo this constant, so that
 /// a lookup costs one comparison. A word is in another entry if a second word with the same
@@ -34,13 +34,13 @@ pub(crate) struct GroupMask {
 }
 
 impl GroupMask {
-    /// The empty set, of no word.
+    /// The empty set, of no bitmap word.
     pub(crate) const NONE: Self = Self {
         word: u64::MAX,
         mask: 0,
     };
 
-    /// Returns the set with just `frame`.
+    /// Returns the set that has only `frame`.
     #[inline]
     pub(crate) const fn of(frame: Frame) -> Self {
         Self {
@@ -160,15 +160,17 @@ impl GroupCache {
         }
     }
 
-    /// Takes a frame out of the bitmap word that this cache hands out frames of `mobility` from.
-    /// Returns `None` if the cache has no frame of that word.
+    /// Takes a frame out of the bitmap word that this cache hands out frames of `mobility` from:
+    /// one that is ready to be handed out, or else one that was freed to the word. Returns `None`
+    /// if the cache has no frame of that word.
     #[inline]
     pub(crate) fn pop(&mut self, mobility: Mobility) -> Option<Frame> {
         self.pop_left(mobility).or_else(|| self.pop_freed(mobility))
     }
 
-    /// Takes the frame freed last, or else the lowest frame, out of the slot of `mobility`. Returns
-    /// `None` if the slot is empty, even if the entry of its word has freed frames.
+    /// Takes a frame of `mobility` that is ready to be handed out: the one freed last, or else the
+    /// lowest. Returns `None` if none is ready. Frames that were freed to the entry of the same
+    /// word do not count; [`pop_freed`](Self::pop_freed) makes them ready.
     #[inline]
     pub(crate) fn pop_left(&mut self, mobility: Mobility) -> Option<Frame> {
         self.recent = mobility;
@@ -186,9 +188,10 @@ impl GroupCache {
         Some(Frame::new(frame))
     }
 
-    /// Moves the frames that were freed to the entry of the slot's word into the slot of
-    /// `mobility`, and takes one. Returns `None` if the entry has none. Out of line, or the common
-    /// case would look at them as well.
+    /// Moves the frames that were freed to the word of `mobility` into the slot of that mobility,
+    /// and takes the lowest one. The slot is the set of frames that are handed out next. Returns
+    /// `None` if no such frame was freed. Out of line, or the common case would look at them as
+    /// well.
     #[cold]
     #[inline(never)]
     pub(crate) fn pop_freed(&mut self, mobility: Mobility) -> Option<Frame> {
@@ -220,28 +223,30 @@ impl GroupCache {
         words * u64::from(WORD_FRAMES)
     }
 
-    /// Returns all frames that this cache holds. Each occurs once, but those of one bitmap word may
-    /// be in several sets.
+    /// Returns all frames that this cache holds, in sets of frames of one bitmap word. Each frame
+    /// is in one set, but the frames of a word may be in several sets. Some sets are empty.
     #[inline]
     pub(crate) fn masks(&self) -> impl Iterator<Item = GroupMask> {
         let slots = self.slots.iter().map(|slot| slot.frames());
         slots.chain(self.entries[..ENTRIES].iter().copied())
     }
 
-    /// Returns the freed frames in `entry`. If the cache hands out frames from its word,
-    /// those in the slot are not included.
+    /// Returns the frames that were freed to the word in `entry`, an index below [`ENTRIES`]. The
+    /// set may be empty. Frames of the word that are handed out next, those of a slot, are not
+    /// included.
     #[inline]
     pub(crate) fn freed(&self, entry: usize) -> GroupMask {
         self.entries[entry]
     }
 
-    /// Takes a freed frame out of `entry`. Returns `None` if it has none.
+    /// Takes the lowest freed frame out of `entry`, an index below [`ENTRIES`]. Returns `None` if
+    /// it has none.
     pub(crate) fn pop_at(&mut self, entry: usize) -> Option<Frame> {
         self.entries[entry].pop()
     }
 
-    /// Returns whether this cache handed out frames of the word in `entry` for
-    /// `mobility`.
+    /// Returns whether this cache handed out frames of `mobility` from the word in `entry`, so that
+    /// frames freed to it are handed out again.
     #[inline]
     pub(crate) fn is_own(&self, entry: usize, mobility: Mobility) -> bool {
         self.own[mobility.index()] & 1 << entry != 0
@@ -253,9 +258,9 @@ impl GroupCache {
         self.own[mobility.index()] |= 1 << entry;
     }
 
-    /// Makes the cache hand out frames of `mobility` from the word in `entry`: the frames
-    /// in `mask`, and then those freed to the entry. The cache must have no frame left of the word
-    /// before.
+    /// Makes the cache hand out frames of `mobility` from the word in `entry`: the frames in
+    /// `mask`, and then those freed to the entry. The cache must have no frame left of the word
+    /// that it handed out frames of `mobility` from before; a debug build panics otherwise.
     #[inline]
     pub(crate) fn hand_out_from(&mut self, entry: usize, mask: u64, mobility: Mobility) {
         debug_assert!(self.is_used_up(mobility), "refilled while it holds frames");
@@ -283,9 +288,9 @@ impl GroupCache {
     }
 
     /// Adds a freed frame to this cache, if its bitmap word is the one that frames were last handed
-    /// out from or is in its preferred entry. Returns `false` if the caller must do more: the word
-    /// is neither, and the frame was not added, or all frames of the word may be in the cache now.
-    /// Panics if the cache has the frame already.
+    /// out from or is in its preferred entry. Returns `true` if nothing is left to do. Returns
+    /// `false` if the caller must do more: the word is neither, and the frame was not added, or all
+    /// frames of the word may be in the cache now. Panics if the cache has the frame already.
     #[inline]
     pub(crate) fn note_freed(&mut self, frame: Frame) -> bool {
         let freed = GroupMask::of(frame);
@@ -330,8 +335,8 @@ impl GroupCache {
         self.all_at(preferred) != !0
     }
 
-    /// Adds the freed frames in `mask` to `entry`. Panics if the cache has one of them
-    /// already.
+    /// Adds the freed frames in `mask`, a bit for each frame of the word, to `entry`, which must be
+    /// the word's. Panics if the cache has one of them already.
     pub(crate) fn note_freed_at(&mut self, entry: usize, mask: u64) {
         let at = &mut self.entries[entry];
         at.check_without(mask);
@@ -341,7 +346,8 @@ impl GroupCache {
         slots.for_each(|slot| slot.frames().check_without(mask));
     }
 
-    /// Returns whether [`note_freed`](Self::note_freed) adds frames of this word.
+    /// Returns whether the cache looks for freed frames of bitmap word `word` without a search, so
+    /// that [`note_freed`](Self::note_freed) adds them.
     pub(crate) fn notes(&self, word: u64) -> bool {
         let recent = self.slots[self.recent.index()].base;
         self.entries[Self::preferred(word)].word == word
@@ -363,9 +369,9 @@ impl GroupCache {
         })
     }
 
-    /// Returns the entry of bitmap word `word`, which is its preferred one. A word without an entry
-    /// gets one. The second result has the frames of the word that lost its entry: the caller must
-    /// return them to the bitmap.
+    /// Returns the index of the entry of bitmap word `word`, which is its preferred one. A word
+    /// without an entry gets one. The second result has the frames of the word that lost its entry,
+    /// often none: the caller must return them to the bitmap.
     #[inline]
     pub(crate) fn entry(&mut self, word: u64) -> (usize, GroupMask) {
         let preferred = Self::preferred(word);
@@ -460,8 +466,8 @@ impl GroupCache {
         choice.trailing_zeros() as usize
     }
 
-    /// Takes all frames of the bitmap word in `entry` out of the cache, and frees the
-    /// entry.
+    /// Takes all frames of the bitmap word in `entry` out of the cache, frees the entry and returns
+    /// the frames. The set may be empty.
     pub(crate) fn empty(&mut self, entry: usize) -> GroupMask {
         self.forget(entry);
         let mut group = core::mem::replace(&mut self.entries[entry], GroupMask::NONE);
@@ -488,7 +494,8 @@ impl GroupCache {
     }
 
     /// Takes all frames of the bitmap word that frames of `mobility` are handed out from out of the
-    /// cache, and frees its entry.
+    /// cache, frees its entry and returns the frames. Returns the empty set if there is no such
+    /// word.
     pub(crate) fn empty_slot(&mut self, mobility: Mobility) -> GroupMask {
         match self.slots[mobility.index()].entry {
             NO_ENTRY => GroupMask::NONE,
@@ -496,8 +503,8 @@ impl GroupCache {
         }
     }
 
-    /// Returns whether `entry` has frames, and `inside` accepts the number of its word's
-    /// first frame.
+    /// Returns whether the cache has frames of the word in `entry`, and `inside` accepts the number
+    /// of that word's first frame.
     pub(crate) fn has(&self, entry: usize, inside: impl Fn(u64) -> bool) -> bool {
         self.all_at(entry) != 0 && inside(self.entries[entry].base())
     }

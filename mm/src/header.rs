@@ -27,8 +27,9 @@ pub(crate) struct ExtentRecord {
     pub(crate) blocks: AtomicU64,
 }
 
-/// The part of the header for one zone. Apart from the counters, `managed` and `missing`, it is
-/// written only before the header is published.
+/// The part of the header for one zone. `free`, `isolated`, `isolations`, `taken`, `managed` and
+/// `missing` change while the zone is in use. All other fields are written only before the header
+/// is published.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ZoneRecord {
@@ -108,8 +109,8 @@ const _: () = {
 };
 
 impl ZoneRecord {
-    /// Writes the description of a zone into its record in the header. `Relaxed`: the store of
-    /// `magic` publishes it.
+    /// Writes the description of a zone with `managed` frames into its record in the header: kind,
+    /// node, size, array offsets and extents. `Relaxed`: the store of `magic` publishes it.
     pub(crate) fn describe(
         &self,
         config: &ZoneConfig<'_>,

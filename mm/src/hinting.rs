@@ -105,7 +105,7 @@ impl Hinter {
         }
     }
 
-    /// Returns the counters since the last call, and resets them.
+    /// Returns the counters since the last call or the creation of the hinter, and resets them.
     pub fn take_counts(&mut self) -> HintCounts {
         core::mem::take(&mut self.counts)
     }
@@ -117,12 +117,16 @@ impl Hinter {
     /// - `threshold` is the number of ranges from which on they are sent before [`HINT_BOUND`] has
     ///   passed: 1 to [`HINT_THRESHOLD_MAX`]. Other values count as the nearest of these.
     ///
-    /// Returns the numbers of ranges and frames that were sent, and the error of the sink, if any.
-    /// [`Poll::next`] is the time of the next poll, or `None` if no poll is necessary before
-    /// [`Events::report_requested`](crate::Events::report_requested) is called. Two polls must be
-    /// at least [`HINT_PAUSE`] apart.
+    /// Returns the numbers of requests, ranges and frames that were sent, and the error of the
+    /// sink, if any. [`Poll::next`] is the time of the next poll, or `None` if no poll is necessary
+    /// before [`Events::report_requested`](crate::Events::report_requested) is called. Two polls
+    /// must be at least [`HINT_PAUSE`] apart.
     ///
-    /// Does nothing if hinting is off.
+    /// After an error of the sink, when a zone is at its `low` watermark, or after an allocation
+    /// failed for lack of isolated memory, nothing is sent for a while. The lists are emptied then,
+    /// and a sweep over all memory follows, which requests a drain of the per-CPU caches.
+    ///
+    /// Does nothing if hinting is off. A sweep follows when it is on again.
     pub fn poll<S: ReportSink>(
         &mut self,
         now: Duration,

@@ -40,7 +40,7 @@ impl Hint {
         Self(u32::try_from(frame.number() / PAGEBLOCK_FRAMES).unwrap_or(GIB - 1))
     }
 
-    /// Returns the list entry for the GiB that starts with frame `first`.
+    /// Returns the list entry for the GiB that starts with frame `first`, which must be aligned.
     pub(crate) fn gib(first: Frame) -> Self {
         Self(Self::block(first).0 | GIB)
     }
@@ -126,7 +126,8 @@ impl HintList {
         Some(waiting + 1)
     }
 
-    /// Removes all entries from the list, and calls `visit` for each.
+    /// Removes all entries from the list, and calls `visit` for each, the oldest first. Only the
+    /// hinter may call this.
     pub(crate) fn take(&self, mut visit: impl FnMut(Hint)) {
         // `Acquire` pairs with the `Release` in `push`.
         let written = self.written.load(Ordering::Acquire);
@@ -175,7 +176,8 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Returns the initial state: the hinter is called already.
+    /// Returns the initial state: the hinter is at work, so no CPU wakes it, and a list is full
+    /// with [`HINT_LIMIT`] entries.
     pub(crate) fn new() -> Self {
         Self {
             worker: AtomicU32::new(CALLED),
@@ -198,14 +200,15 @@ impl Calls {
     }
 
     /// Notes that a block was freed that is in no hint list, so that a sweep over all memory is
-    /// necessary.
+    /// necessary. Does not wake the hinter.
     pub(crate) fn miss(&self) {
         // `Release` pairs with the `Acquire` in `take_missed`, after which the hinter finds the
         // block free.
         self.missed.store(1, Ordering::Release);
     }
 
-    /// Returns `true` if, since the last call, a block was freed that is in no hint list.
+    /// Returns `true` if, since the last call, a block was freed that is in no hint list. Clears
+    /// that mark.
     pub(crate) fn take_missed(&self) -> bool {
         self.has_missed() && self.missed.swap(0, Ordering::AcqRel) != 0
     }
@@ -215,8 +218,9 @@ impl Calls {
         self.missed.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes a freed block in the CPU's list, if it has one. Returns `true` if the caller must wake
-    /// the hinter.
+    /// Notes a freed block in the hint list of the calling CPU. If `list` is `None` or full to its
+    /// capacity, notes that a sweep over all memory is necessary. Returns `true` if the caller must
+    /// wake the hinter: it sleeps, or this list is full and the hinter waits for a time.
     pub(crate) fn note(&self, list: Option<&HintList>, hint: Hint) -> bool {
         let full = match list.and_then(|list| list.push(hint)) {
             Some(entries) => self.is_full(entries),
@@ -237,14 +241,16 @@ impl Calls {
             .is_ok()
     }
 
-    /// Notes that the hinter starts to work.
+    /// Notes that the hinter starts to work, so that no CPU wakes it.
     pub(crate) fn work(&self) {
         // `AcqRel` pairs with the exchange in `note`.
         self.worker.swap(CALLED, Ordering::AcqRel);
     }
 
-    /// Lets the hinter rest: until its entries are old enough if `knows` is set, otherwise until it
-    /// is woken. Returns `false` if it must not rest, as `lists` has entries to process.
+    /// Lets the hinter rest, and returns `true`: until its oldest entry is old enough if `knows` is
+    /// set, otherwise until a CPU wakes it. Returns `false` if it must not rest and stays at work.
+    /// That is the case if a sweep is necessary, if one of `lists` is full, or, without `knows`, if
+    /// one of `lists` has an entry.
     pub(crate) fn rest(&self, knows: bool, lists: &[HintList]) -> bool {
         let rest = if knows { WAITING } else { ASLEEP };
         self.worker.swap(rest, Ordering::AcqRel);

@@ -49,6 +49,7 @@ impl HyperList {
         self.len
     }
 
+    /// Returns `true` if the list has no pageblock.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -65,8 +66,10 @@ impl HyperList {
         sizes.sum()
     }
 
-    /// Adds `count` pageblocks from number `first` on to the list. Returns whether they became a
-    /// range of their own or were merged with others, or [`Added::NoRoom`] if the list is full.
+    /// Adds `count` pageblocks, at least one, from number `first` on to the list. Returns whether
+    /// they became a range of their own ([`Added::Apart`]) or were merged with ranges that they
+    /// touch or overlap ([`Added::Merged`]). Returns [`Added::NoRoom`], and adds nothing, if they
+    /// need a range of their own and the list has [`HINT_THRESHOLD_MAX`] ranges.
     pub(crate) fn add(&mut self, first: u32, count: u32) -> Added {
         let new = Run {
             first,
@@ -98,7 +101,7 @@ impl HyperList {
         self.runs().first().map(|run| run.first)
     }
 
-    /// Removes the first pageblock from the list.
+    /// Removes the first pageblock from the list. Does nothing if the list is empty.
     pub(crate) fn pop(&mut self) {
         if let Some(run) = self.runs[..self.len].first_mut() {
             run.first += 1;

@@ -48,15 +48,16 @@ pub enum PutBack {
 }
 
 impl Allocator<'_> {
-    /// Isolates the pageblock that contains `frame`. Returns `None` if the frame is not managed or
-    /// not all of the pageblock is free.
+    /// Isolates the pageblock that contains `frame`. Returns `None` if the frame is in no pageblock
+    /// of a zone, or not all of the pageblock is free. A pageblock is not free either if it is
+    /// isolated, offline, or allocated with its GiB. Frames in per-CPU caches are not free.
     pub fn isolate(&self, frame: Frame) -> Option<IsolatedBlock> {
         let (zone, block) = self.locate(frame)?;
         self.isolate_block(zone, block, |_| true)
     }
 
-    /// Isolates a pageblock, by the index of its zone and its index in the zone's arrays. Returns
-    /// `None` if it is not free or `wanted` refuses its state.
+    /// Isolates a pageblock, by the index of its zone and its index in the zone's arrays, and
+    /// updates the zone's counts. Returns `None` if it is not free or `wanted` refuses its state.
     pub(crate) fn isolate_block(
         &self,
         zone: usize,
@@ -79,7 +80,8 @@ impl Allocator<'_> {
     }
 
     /// Puts an isolated pageblock back, so that it can be allocated again. `how` says whether the
-    /// host has dropped its memory.
+    /// host has dropped its memory. If the host may hold memory for it, this may call
+    /// [`Events::report_requested`](crate::Events::report_requested).
     pub fn put_back(&self, block: IsolatedBlock, how: PutBack) {
         let at = self.zone(block.zone);
         at.block(block.block).put_back(how == PutBack::Reported);
@@ -87,9 +89,9 @@ impl Allocator<'_> {
         at.zone.count_isolated(-(PAGEBLOCK_FRAMES.cast_signed()));
     }
 
-    /// Returns, for the zones that a request may use, how often frames were isolated, and how many
-    /// frames are isolated now. The first number is a sum that is only compared with its earlier
-    /// value.
+    /// Returns two sums over the zones that `request` may use, from a cache on node `local`: how
+    /// often frames were isolated, and the number of frames that are isolated now. The first sum
+    /// wraps around and is only compared with its earlier value.
     pub(crate) fn isolated(&self, local: u16, request: Request) -> (u64, u64) {
         self.candidates(local, request)
             .map(|zone| self.zone(zone).zone)
@@ -103,8 +105,10 @@ impl Allocator<'_> {
 }
 
 impl ZoneRef<'_, '_> {
-    /// Isolates pageblocks of one tree (64 MiB): those of the mask `blocks` that are free and
-    /// [touched as a whole](State::is_touched_whole). Returns the mask of the isolated ones.
+    /// Isolates pageblocks of the tree (64 MiB) with index `tree`: those in the mask `blocks`, one
+    /// bit for each of its 32 pageblocks, that are free and [touched as a
+    /// whole](State::is_touched_whole). Returns the mask of the isolated ones, which is 0 if the
+    /// GiB is allocated as a whole.
     ///
     /// The GiB's count and the tree's summary are updated once for all of them.
     pub(crate) fn isolate_in_tree(self, tree: usize, blocks: u32) -> u32 {
@@ -139,8 +143,13 @@ impl ZoneRef<'_, '_> {
         taken
     }
 
-    /// Puts the isolated pageblocks in the mask `blocks` of one tree back. The GiB's count and the
-    /// tree's summary are updated once for all of them.
+    /// Puts the pageblocks in the mask `blocks` of one tree back, all of which must be isolated.
+    /// `how` says whether the host has dropped their memory. Wakes the reporter, the hinter or the
+    /// attached host for those that stay touched. The GiB's count and the tree's summary are
+    /// updated once for all of them.
+    ///
+    /// # Panics
+    /// If one of them is not isolated.
     pub(crate) fn put_back_in_tree(self, tree: usize, blocks: u32, how: PutBack) {
         let zone = self.zone;
         let first = tree * TREE_BLOCKS;

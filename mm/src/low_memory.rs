@@ -37,8 +37,9 @@ impl LowMemory {
         self.low.load(Ordering::Relaxed)
     }
 
-    /// Ends the low state if the zone has at least `high` free frames. `free` is the number of free
-    /// frames after an increase.
+    /// Ends the low state if the zone is low and has at least `high` free frames. `free` is the
+    /// number of free frames after an increase. `high` returns the `high` watermark and is called
+    /// only if the zone is low.
     ///
     /// `SeqCst`, like the addition before this call and the exchange in `mark_low`: see the module
     /// documentation.

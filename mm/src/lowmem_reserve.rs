@@ -71,7 +71,7 @@ impl Zone<'_> {
 impl Allocator<'_> {
     /// Sets how many frames the zones of this kind keep from requests that may use a higher kind:
     /// one frame for each `ratio` frames of the higher zones on the same node, up to the highest
-    /// kind that the request may use.
+    /// kind that the request may use. Does nothing if there is no zone of this kind.
     ///
     /// This is Linux's `lowmem_reserve_ratio`. Ratio 1 keeps as many frames as the higher zones
     /// have, ratio 0 keeps none. A new allocator has [`DMA_RESERVE_RATIO`] for [`ZoneKind::Dma`],

@@ -43,7 +43,8 @@ pub(crate) struct Map<'m> {
     pub(crate) items: usize,
 }
 
-/// Returns the number of `u64`s of each level for this number of items and kinds.
+/// Returns the number of `u64`s of each level, the lowest level first, for this number of items and
+/// kinds.
 pub(crate) const fn lengths(items: usize, kinds: usize) -> [usize; LEVELS] {
     let low = items.div_ceil(FAN);
     let middle = low.div_ceil(FAN);
@@ -69,7 +70,7 @@ impl Map<'_> {
     }
 
     /// Returns `true` if some item may have one of `kinds` kinds, from the kind `from` on. Reads
-    /// the highest level only.
+    /// the highest level only. `from` must not be an inverted kind.
     #[inline]
     pub(crate) fn may_have(&self, from: Kind, kinds: usize) -> bool {
         debug_assert!(!from.inverted, "a bit that is zero says nothing of these");
@@ -91,7 +92,7 @@ impl Map<'_> {
     }
 
     /// Returns the first item from index `from` on that may have blocks of this kind, or `None` if
-    /// there is none.
+    /// there is none. The result is a hint: the item may have none.
     #[inline]
     pub(crate) fn next(&self, kind: Kind, from: usize) -> Option<usize> {
         // If `from` is 0, the highest level says at once if there is none.
@@ -122,7 +123,7 @@ impl Map<'_> {
     }
 
     /// Returns the last item below index `before` that may have blocks of this kind, or `None` if
-    /// there is none.
+    /// there is none. The result is a hint: the item may have none.
     pub(crate) fn last(&self, kind: Kind, before: usize) -> Option<usize> {
         let (mut level, mut end) = (0, before.min(self.items));
         // Bounded: `end` only moves down, by 64^level each time that it goes up a level.
@@ -154,13 +155,13 @@ impl Map<'_> {
         self.items.div_ceil(FAN.pow(below))
     }
 
-    /// Marks the item (a tree or GiB) as having blocks of this kind.
+    /// Marks the item (the index of a tree or GiB) as having blocks of this kind.
     #[inline]
     pub(crate) fn announce(&self, kind: Kind, item: usize) {
         self.announce_all(kind, item..item + 1);
     }
 
-    /// Marks each of these items as having blocks of this kind.
+    /// Marks each of these items as having blocks of this kind. The range must not be empty.
     pub(crate) fn announce_all(&self, kind: Kind, items: Range<usize>) {
         let mut items = items;
         for level in 0..LEVELS {
@@ -177,7 +178,8 @@ impl Map<'_> {
         }
     }
 
-    /// Marks the item as having no blocks of this kind, unless `has` then returns `true`.
+    /// Marks the item as having no blocks of this kind. Calls `has` after that, and undoes the mark
+    /// if it returns `true`.
     pub(crate) fn retire(&self, kind: Kind, item: usize, has: impl Fn() -> bool) {
         let mut at = item;
         for level in 0..LEVELS {

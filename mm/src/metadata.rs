@@ -67,7 +67,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Computes the layout for these extents and optional marks.
+    /// Computes the layout for these extents, one entry for each zone, and optional marks. Accesses
+    /// no metadata.
     pub(crate) fn new(extents: &[Extents; MAX_ZONES], marks: Marks) -> Self {
         let mut zones = [ZonePlan::default(); MAX_ZONES];
         let mut bytes = size_of::<Header>();
@@ -105,7 +106,7 @@ impl Plan {
 }
 
 /// Returns the size and the alignment of the metadata that an allocator of this configuration
-/// needs.
+/// needs. Allocates nothing.
 ///
 /// Each GiB of memory needs 33.7 KiB: 32 KiB for the bitmap (one bit for each frame), 1 KiB for
 /// states (two bytes for each pageblock), 512 bytes for run bounds (one byte for each pageblock),
@@ -115,7 +116,7 @@ impl Plan {
 /// 9 are reported. [`Config::with_use_marks`] adds 512 bytes per GiB.
 ///
 /// # Errors
-/// Fails if the configuration is invalid.
+/// Fails if the configuration is invalid (see [`ConfigError`]).
 pub fn metadata_layout(config: &Config<'_>) -> Result<Layout, ConfigError> {
     let plan = Plan::new(&config::extents(config)?, config.marks);
     Layout::from_size_align(plan.bytes, align_of::<Header>()).map_err(|_| ConfigError::Empty)

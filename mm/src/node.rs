@@ -42,7 +42,8 @@ pub(crate) struct Fallback {
 }
 
 impl Fallback {
-    /// Computes the orders from `config`, whose zones must have passed [`check`].
+    /// Computes the order of the zones for each node from `config`, whose zones must have passed
+    /// [`check`]. Nodes without memory have an order, too.
     pub(crate) fn new(config: &Config<'_>) -> Self {
         let nodes = config.distances.len().isqrt();
         let zones = config.zones;
@@ -84,11 +85,12 @@ impl Fallback {
     }
 }
 
-/// Checks the node numbers of the zones in `config` and its distance table.
+/// Checks the node numbers of the zones in `config` and the number of its distances.
 ///
 /// # Errors
 /// `Distances` if the number of distances is not the square of a number of nodes up to
-/// [`MAX_NODES`]. `Node` if a zone names a node that is above the maximum or has no distances.
+/// [`MAX_NODES`]. `Node` if a zone names a node that is not below [`MAX_NODES`] or has no
+/// distances.
 pub(crate) fn check(config: &Config<'_>) -> Result<(), ConfigError> {
     let entries = config.distances.len();
     let nodes = entries.isqrt();
@@ -107,7 +109,8 @@ pub(crate) fn check(config: &Config<'_>) -> Result<(), ConfigError> {
 impl Allocator<'_> {
     /// Returns the zone numbers that a request from `node` tries, in order, if it accepts zones up
     /// to the kind `highest`. The zones of `node` come first, the most general kind before the
-    /// others, and then the zones of the nearest other node, and so on.
+    /// others, and then the zones of the nearest other node, and so on. A `node` that is not below
+    /// [`MAX_NODES`] gets the order of node 0.
     pub fn fallback(&self, node: u16, highest: ZoneKind) -> impl Iterator<Item = usize> {
         let zones = self.fallback.from(node).iter();
         zones
@@ -124,8 +127,8 @@ impl Allocator<'_> {
             .filter(move |&zone| !strict || self.zone(zone).zone.node == start)
     }
 
-    /// Returns the sums over the zones of `node`, which are 0 if it has no zone. Reads their
-    /// summaries, 8 bytes for each 64 MiB.
+    /// Returns the sums of the statistics of the zones of `node`, which are 0 if it has no zone.
+    /// Reads their summaries, 8 bytes for each 64 MiB.
     pub fn node_stats(&self, node: u16) -> Stats {
         self.stats_of(|zone| self.zone(zone).zone.node == node)
     }

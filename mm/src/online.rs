@@ -52,10 +52,12 @@ impl Allocator<'_> {
     /// before the first allocation.
     ///
     /// # Errors
-    /// `Misaligned` if `range` is not whole pageblocks. `InUse` with the first frames found in use,
-    /// which may be in the caches of other CPUs. Those have been requested to drain, so a later
-    /// call may succeed. `Offline` or `NotManaged` if a pageblock is offline already or not of the
-    /// allocator. The pageblocks taken before the failure are brought back online.
+    /// Fails with `Misaligned` if `range` is not whole pageblocks, with `Offline` if a pageblock is
+    /// offline already, and with `NotManaged` if a pageblock is in no zone or has no memory. Fails
+    /// with `InUse` and the first frames found in use or isolated, or partly without memory.
+    ///
+    /// After any error all per-CPU caches have been requested to drain, so after `InUse` a later
+    /// call may succeed. The pageblocks taken before the failure are brought back online.
     pub fn offline(&self, cache: &mut CpuCache, range: FrameRange) -> Result<(), OnlineError> {
         self.drain(cache);
         let taken = self.for_each_block(range, |at, block, frames| {
@@ -87,11 +89,13 @@ impl Allocator<'_> {
     }
 
     /// Brings the offline pageblocks of `range` back as free memory. Pass [`PutBack::Reported`] if
-    /// the host holds no memory for them, as after an unplug.
+    /// the host holds no memory for them, as after an unplug. Their contents count as unknown. No
+    /// other thread may bring the same pageblocks online at the same time.
     ///
     /// # Errors
-    /// `Misaligned` if `range` is not whole pageblocks. `Online` or `NotManaged` if a pageblock of
-    /// it is not offline.
+    /// Fails with `Misaligned` if `range` is not whole pageblocks, with `Online` if a pageblock is
+    /// not offline, and with `NotManaged` if it is in no zone or has no memory. No pageblock is
+    /// brought online then.
     pub fn online(&self, range: FrameRange, how: PutBack) -> Result<(), OnlineError> {
         let offline = self.for_each_block(range, |at, block, frames| {
             let state = at.zone.arrays.states[block].load();
@@ -124,8 +128,8 @@ impl Allocator<'_> {
     /// must not call this for one pageblock from two threads at the same time.
     ///
     /// # Errors
-    /// `NotManaged` if `range` leaves the zones' trees, or if a pageblock of it is allocated whole,
-    /// isolated or missing.
+    /// Fails with `NotManaged` if a frame is in no pageblock of a zone, or if a pageblock of
+    /// `range` is allocated whole, isolated or missing. No frame is brought back then.
     pub fn admit(&self, range: FrameRange) -> Result<(), OnlineError> {
         let mut outside = None;
         self.for_each_word(range, |found| {

@@ -54,6 +54,7 @@ pub(crate) struct FreeTrees<'a, 'm> {
 
 impl<'m> Zone<'m> {
     /// Returns the parts of the zone to search for free pageblocks of `mobility`, the best first.
+    /// Each part is a range of trees (64 MiB) and one class, touched or untouched.
     pub(crate) fn free_parts(&self, mobility: Mobility) -> FreeParts<'_, 'm> {
         FreeParts {
             zone: self,
@@ -63,8 +64,8 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// Returns the trees of `part` that may have free pageblocks. The map is a hint, so a returned
-    /// tree may have none.
+    /// Returns the indices of the trees (64 MiB) of `part` that may have free pageblocks, in search
+    /// order. The search hints may be wrong, so a returned tree may have none.
     pub(crate) fn free_trees(&self, part: &FreePart) -> FreeTrees<'_, 'm> {
         let Range { start, end } = part.trees;
         let (from, end, below) = if part.downwards {
@@ -83,7 +84,7 @@ impl<'m> Zone<'m> {
 }
 
 impl FreePart {
-    /// Returns whether `tree` lies in this part.
+    /// Returns whether the tree with index `tree` lies in this part.
     pub(crate) fn has(&self, tree: usize) -> bool {
         self.trees.contains(&tree)
     }

@@ -39,15 +39,16 @@ impl error::Error for RangeError {}
 
 impl Allocator<'_> {
     /// Allocates exactly the frames of `range`, all or none, for `mobility`. Drains `cache` first.
-    /// The frames are single frames of order 0: free them one by one or with
-    /// [`free_range`](Self::free_range).
+    /// Watermarks and reserves are ignored. The frames are single frames of order 0: free them one
+    /// by one or with [`free_range`](Self::free_range).
     ///
     /// Costs two atomic exchanges for each 64 frames. A range that is in use is refused without
     /// any.
     ///
     /// # Errors
-    /// `NotManaged`, `InUse` or `Isolated` with the first frame that is not free. After `InUse` all
-    /// per-CPU caches have been requested to drain.
+    /// Fails with the first frame that is not free: with `NotManaged` if it is in no zone, offline
+    /// or without memory, with `Isolated` if its pageblock is isolated or being emptied, and
+    /// otherwise with `InUse`. After `InUse` all per-CPU caches have been requested to drain.
     pub fn allocate_range(
         &self,
         cache: &mut CpuCache,
@@ -64,12 +65,14 @@ impl Allocator<'_> {
         taken
     }
 
-    /// Frees the frames of `range`: a range from [`allocate_range`](Self::allocate_range) or
-    /// [`claim`](Self::claim), or any adjacent frames of order 0.
+    /// Frees the frames of `range` to their zones: a range from
+    /// [`allocate_range`](Self::allocate_range) or [`claim`](Self::claim), or any adjacent frames
+    /// of order 0. `cache` does not keep them.
     ///
     /// # Panics
-    /// If one of the frames is not managed or not in use. A frame freed twice may be noticed later,
-    /// when `cache` returns it to the bitmap.
+    /// If one of the frames is not managed or not in use. Frames before it are free then. A frame
+    /// that `cache` also holds, because it was freed twice, may be noticed later, when `cache`
+    /// returns it to the bitmap.
     pub fn free_range(&self, cache: &mut CpuCache, range: FrameRange) {
         self.for_each_word(range, |found| {
             let Some((at, block, word)) = found else {

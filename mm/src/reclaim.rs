@@ -69,14 +69,19 @@ impl Reclaimer {
         }
     }
 
-    /// Makes the next step begin a new pass at the start of memory.
+    /// Makes the next step begin a new pass at the start of memory. Does not access the guest.
     pub fn restart(&mut self) {
         (self.zone, self.tree) = (0, 0);
     }
 
     /// Takes free, touched pageblocks out of the next GiB that has some, has `sink` drop their
-    /// memory, and puts them back. Takes at most `most` frames, rounded up to a pageblock, and at
-    /// most [`TAKE_BLOCKS`] pageblocks.
+    /// memory, and puts them back. Takes at least one pageblock, and at most `most` frames (rounded
+    /// up to a pageblock), [`TAKE_BLOCKS`] pageblocks, or half of the zone's free frames.
+    ///
+    /// Returns what was dropped, and how the step ended. Takes nothing and returns
+    /// [`StepEnd::Missed`] if an allocation of the guest failed for lack of isolated memory since
+    /// the last step. A step that examines the memory of 1 TiB without result returns
+    /// [`StepEnd::More`].
     ///
     /// The ranges come from the guest's metadata: the sink must check that each lies in memory of
     /// the guest.

@@ -17,8 +17,8 @@ const REUSE_AT_LEAST: u32 = 8;
 
 impl Allocator<'_> {
     /// Allocates one frame of `zone` for `request`. If the request accepts any zone, `cache` also
-    /// takes more free frames of the same bitmap word, up to `spare` frames in all. Returns `None`
-    /// if the zone has no suitable frame.
+    /// takes more free frames of the same bitmap word, up to `spare` frames in all, and holds their
+    /// pageblock from then on. Returns `None` if the zone has no suitable frame.
     pub(crate) fn refill(
         &self,
         zone: usize,
@@ -71,15 +71,17 @@ impl Allocator<'_> {
         frame
     }
 
-    /// Ends the use of `held` by a per-CPU cache, so that other caches may allocate from this
-    /// pageblock.
+    /// Ends the use of the pageblock `held` by a per-CPU cache, so that other caches may allocate
+    /// from it. Does nothing for `None`.
     pub(crate) fn release_block(&self, held: Option<HeldBlock>) {
         if let Some(HeldBlock { zone, block }) = held {
             self.zone(zone).block(block).release_block();
         }
     }
 
-    /// Allocates a run of an order from 1 to 8 in `zone`. Returns `None` if the zone has none.
+    /// Allocates a run of an order from 1 to 8 in `zone`. If that splits a free pageblock, `cache`
+    /// holds the pageblock from then on, and releases the one it split before. The caller counts
+    /// the frames as allocated. Returns `None` if the zone has no such run.
     pub(crate) fn take_run(
         &self,
         zone: usize,
@@ -102,9 +104,10 @@ impl Allocator<'_> {
         Some(frame)
     }
 
-    /// Allocates a frame that `cache` holds outside the word that frames are handed out from: freed
-    /// frames of a word that it used before, freed frames of another word if there are at least
-    /// [`REUSE_AT_LEAST`], or frames of a word that was never handed out. Returns `None` if it
+    /// Allocates a frame of order 0 that `cache` holds outside the word that frames are handed out
+    /// from: freed frames of a word that it used before, freed frames of another word if there are
+    /// at least [`REUSE_AT_LEAST`], or frames of a word that was never handed out. The frames of
+    /// that word are handed out next, if the request accepts any zone. Returns `None` if the cache
     /// holds no frame that suits `request`.
     pub(crate) fn reuse(&self, cache: &mut CpuCache, request: Request) -> Option<Frame> {
         let mobility = request.mobility;

@@ -29,7 +29,7 @@ pub(crate) enum Collected {
 }
 
 /// A report request that is being filled. Its ranges are isolated until [`Self::send`] puts them
-/// back.
+/// back. If a request with ranges is dropped without that, their frames are lost.
 #[derive(Debug)]
 pub(crate) struct ReportRequest<'a, 'm> {
     allocator: &'a Allocator<'m>,
@@ -58,7 +58,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
     }
 
-    /// Returns the ranges collected so far.
+    /// Returns the ranges collected so far, in the order in which they were collected.
     pub(crate) fn ranges(&self) -> &[FrameRange] {
         &self.ranges[..self.len]
     }
@@ -97,9 +97,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
     }
 
-    /// Isolates and collects the free ranges to report in `blocks`, which must be in one tree.
-    /// Returns the first block that was not finished because the request is full, or `None` if all
-    /// were.
+    /// Isolates and collects the free ranges to report in `blocks`, indices of pageblocks of one
+    /// tree (64 MiB). Returns the index of the first block that was not finished because the
+    /// request is full, or `None` if all were finished.
     pub(crate) fn collect_in_tree(&mut self, blocks: Range<usize>) -> Option<usize> {
         let fits = |request: &mut Self, block| request.collect(block) == Collected::All;
         if self.order != Order::PAGEBLOCK {
@@ -156,8 +156,10 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         }
     }
 
-    /// Isolates and collects the free ranges of `block` that should be reported. At order 10 it
-    /// examines the pair of pageblocks that starts at `block`.
+    /// Isolates and collects the free ranges of the pageblock with index `block` that should be
+    /// reported: of the request's order or above, and touched. At order 10 it examines the pair of
+    /// pageblocks that starts at `block`, and nothing if that is odd. Returns [`Collected::Full`]
+    /// if the request has no space for a range; what was collected before stays in it.
     pub(crate) fn collect(&mut self, block: usize) -> Collected {
         let state = self.at().zone.arrays.states[block].load();
         if self.order > Order::PAGEBLOCK {
@@ -309,8 +311,11 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     }
 
     /// Sends the request to `sink` unless it is empty, puts all ranges back and adds the request to
-    /// the counts in `poll`. If the sink fails, the ranges go back unchanged and still count as
-    /// touched.
+    /// the counts in `poll`.
+    ///
+    /// # Errors
+    /// Fails with the error of `sink`. The ranges go back unchanged then and still count as
+    /// touched, and `poll` is unchanged.
     pub(crate) fn send<S: ReportSink>(
         self,
         sink: &mut S,

@@ -30,16 +30,17 @@ const PASS_FRAMES: u64 = 256 * PAGEBLOCK_FRAMES;
 /// The most ranges of a pass, which limits passes at small orders.
 const PASS_RANGES: u64 = 8192;
 
-/// The way to the host, for example a balloon driver. It tells the host which ranges are free.
+/// Passes free ranges on to the host, for example through a balloon driver.
 pub trait ReportSink {
     /// The error of a report that failed.
     type Error;
 
     /// Tells the host that `ranges` are free, and returns when the host is done with them. Their
-    /// contents are lost then. The ranges are isolated during the call.
+    /// contents are lost then. The ranges are isolated during the call and put back after it.
     ///
     /// # Errors
-    /// If the host did not take the ranges. They keep their contents and are reported again later.
+    /// Fails if the host did not take the ranges. They keep their contents and are reported again
+    /// later.
     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Self::Error>;
 }
 
@@ -109,7 +110,7 @@ impl Reporter {
         Self::with_delay(REPORTING_DELAY)
     }
 
-    /// Returns a reporter that waits `delay` before a pass and between passes.
+    /// Returns a reporter that waits `delay` before the first pass and from one pass to the next.
     pub const fn with_delay(delay: Duration) -> Self {
         Self {
             stage: Stage::Asleep,
@@ -118,8 +119,13 @@ impl Reporter {
         }
     }
 
-    /// Makes a pass if one is due, and returns when to poll next. `now` is the time of any clock
-    /// that does not run backwards. Does nothing while reporting is off.
+    /// Makes a pass if one is due, or sets the time of a pass if freed memory waits for one.
+    /// Returns what was reported and when to poll next. `now` is the time of any clock that does
+    /// not run backwards.
+    ///
+    /// A pass requests a drain of all per-CPU caches. If the sink fails, the pass ends,
+    /// [`Poll::error`] has the error, and another pass follows after the delay. Does nothing while
+    /// reporting is off.
     pub fn poll<S: ReportSink>(
         &mut self,
         now: Duration,
@@ -144,10 +150,13 @@ impl Reporter {
         poll
     }
 
-    /// Makes one pass over all memory now, whether or not one is due, and even if reporting is off.
+    /// Makes one pass over all memory now, whether or not one is due, and even if reporting is off:
+    /// at order 9 then. Returns what was reported. [`Poll::next`] is `None`; the time of the next
+    /// regular pass does not change.
+    ///
     /// The `bool` is `true` if every pageblock was examined. It is `false` if the budget of a pass
     /// was used up, a zone is at its low watermark, an allocation failed for lack of the isolated
-    /// memory, or the sink failed.
+    /// memory, or the sink failed ([`Poll::error`]).
     pub fn pass_now<S: ReportSink>(
         &mut self,
         allocator: &Allocator<'_>,
@@ -197,8 +206,10 @@ impl Reporter {
         }
     }
 
-    /// Reports free ranges of at least `order` in each zone once, and adds the requests sent to
-    /// `poll`.
+    /// Makes one pass over all zones: reports their free ranges of at least `order` to `sink`. Adds
+    /// the numbers of requests, ranges and frames that the sink took to those in `poll`. Returns
+    /// why the pass ended. If the sink fails, the pass ends at once, and the other zones are left
+    /// out.
     pub(crate) fn pass_zones<S: ReportSink>(
         &mut self,
         order: Order,

@@ -29,8 +29,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns a request for a block from any zone on or near the node of the per-CPU cache. It
-    /// leaves the reserve untouched.
+    /// Returns a request for a block from any zone, on the node of the per-CPU cache or the nearest
+    /// that has one. It leaves the reserve untouched.
     #[inline]
     pub const fn new(order: Order, mobility: Mobility) -> Self {
         Self {
@@ -49,22 +49,23 @@ impl Request {
         Self { zone, ..self }
     }
 
-    /// Returns the same request with another use of the reserve.
+    /// Returns the same request, but with `reserve`, which says whether it may use the zones'
+    /// reserves.
     #[inline]
     #[must_use]
     pub const fn reserve(self, reserve: Reserve) -> Self {
         Self { reserve, ..self }
     }
 
-    /// Returns the same request for another NUMA node.
+    /// Returns the same request, but with the choice of NUMA nodes in `node`.
     #[inline]
     #[must_use]
     pub const fn node(self, node: NodePolicy) -> Self {
         Self { node, ..self }
     }
 
-    /// Returns whether any frame in the per-CPU cache will do: the request accepts every zone and
-    /// prefers the node of the cache.
+    /// Returns whether any frame in the per-CPU cache will do: the request accepts every kind of
+    /// zone and prefers the node of the cache. The order and the reserve do not matter.
     #[inline]
     pub(crate) const fn takes_any(self) -> bool {
         matches!(

@@ -16,7 +16,7 @@ pub(crate) struct RunBound(u8);
 
 impl RunBound {
     /// Returns the run bound (upper bound) of a pageblock whose largest free run has order
-    /// `largest`.
+    /// `largest`, 0 to 8.
     pub(crate) const fn of(largest: u8) -> Self {
         Self(largest + 1)
     }
@@ -24,13 +24,13 @@ impl RunBound {
     /// The run bound that allows every order: the bitmap has not been examined.
     pub(crate) const ALL: Self = Self(RUN_ORDERS);
 
-    /// Returns whether a run of `order` may be free.
+    /// Returns whether a run of `order` may be free. Always `false` for order 9 and above.
     #[inline]
     pub(crate) const fn allows(self, order: u8) -> bool {
         order < self.0
     }
 
-    /// Returns the number of orders from 0 to 8 that this run bound rules out.
+    /// Returns the number of orders from 0 to 8 that this run bound rules out: 0 to 8.
     #[inline]
     pub(crate) const fn tightness(self) -> u32 {
         (RUN_ORDERS - self.0) as u32
@@ -56,6 +56,7 @@ impl RunBound {
 pub(crate) struct AtomicRunBound(AtomicU8);
 
 impl AtomicRunBound {
+    /// Returns the run bound [`RunBound::ALL`].
     #[cfg(all(test, ebb_model))]
     pub(crate) fn zero() -> Self {
         Self(AtomicU8::new(0))
@@ -73,8 +74,8 @@ impl AtomicRunBound {
         RunBound(RUN_ORDERS - old.min(RUN_ORDERS - 1))
     }
 
-    /// Lowers the upper bound to `to` if it is higher. The caller must then read the bitmap again
-    /// and raise the bound if it shows larger runs.
+    /// Lowers the upper bound to `to` if it is higher, otherwise changes nothing. The caller must
+    /// then read the bitmap again and raise the bound if it shows larger runs.
     pub(crate) fn lower(&self, to: RunBound) {
         self.0.fetch_max(RUN_ORDERS - to.0, Ordering::SeqCst);
     }

@@ -94,8 +94,8 @@ impl ZoneRef<'_, '_> {
 
     /// Allocates up to `most` frames of one bitmap word for a per-CPU cache, which holds their
     /// pageblock from then on. Takes them from `last`, the pageblock that the cache holds, unless a
-    /// pageblock that no cache holds has only smaller runs. Returns `None` if the zone has no
-    /// frame.
+    /// pageblock that no cache holds has only smaller runs. Sets `hint` if it breaks up a free
+    /// pageblock. Returns `None` if the zone has no free frame.
     pub(crate) fn take_word(
         self,
         last: Option<usize>,
@@ -147,8 +147,8 @@ impl ZoneRef<'_, '_> {
         sought.find_map(|sought| self.search(sought, attempts, &attempt))
     }
 
-    /// Allocates one frame for a cache that holds no pageblock for such requests. Returns `None` if
-    /// the zone has none.
+    /// Allocates one frame, for a request whose pageblock the cache does not hold afterwards. Sets
+    /// `hint` if it breaks up a free pageblock. Returns `None` if the zone has no free frame.
     pub(crate) fn take_frame(self, hint: &mut OpenHint, mobility: Mobility) -> Option<Frame> {
         let attempt = |block: usize, admit: Admission| {
             let admit = Admission {
@@ -174,9 +174,9 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    /// Allocates a free run of `order`, from 1 to 8, for a cache that holds the pageblocks `held`.
-    /// If the search breaks up a pageblock, the cache holds it from then on (`hint.opened`).
-    /// Returns `None` if the zone has no such run.
+    /// Allocates a free run of `order`, from 1 to 8, for a cache that holds the pageblocks `held`,
+    /// and returns its first frame. If the search breaks up a free pageblock, the cache holds that
+    /// from then on (`hint.opened`). Returns `None` if the zone has no such run.
     pub(crate) fn take_run(
         self,
         held: [Option<usize>; 2],
@@ -293,8 +293,8 @@ impl ZoneRef<'_, '_> {
             })
     }
 
-    /// Allocates a free pageblock (order 9) or an aligned pair (order 10). Returns its first frame,
-    /// or `None` if there is none.
+    /// Allocates a free pageblock (order 9) or an aligned pair (order 10) for `mobility`. Returns
+    /// its first frame, or `None` if the zone has none.
     pub(crate) fn take_whole(self, order: Order, mobility: Mobility) -> Option<Frame> {
         let take = |block: usize| {
             if order == Order::PAGEBLOCK {
@@ -323,8 +323,9 @@ impl ZoneRef<'_, '_> {
         })
     }
 
-    /// Allocates free pageblocks into `blocks`, all of one tree before those of the next. Returns
-    /// the number allocated, which is smaller than `blocks` if the zone has no more.
+    /// Allocates free pageblocks for `mobility` into `blocks`, with their known contents, all of
+    /// one tree (64 MiB) before those of the next. Returns the number allocated, which is smaller
+    /// than the length of `blocks` if the zone has no more.
     pub(crate) fn take_wholes(self, mobility: Mobility, blocks: &mut [(Frame, Contents)]) -> usize {
         let mut taken = 0;
         for part in self.zone.free_parts(mobility) {

@@ -82,10 +82,11 @@ impl<'m> Shared<'m> {
     }
 
     /// Sets the smallest order of free blocks that are reported. `None` turns reporting off. Ends
-    /// the other modes.
+    /// the other modes. Unless `order` is `None` or a pass is under way, calls
+    /// [`Events::report_requested`].
     ///
     /// # Errors
-    /// Fails if the order is above 10, or below 9 without frame marks.
+    /// Fails if the order is above 10, or below 9 without frame marks. Nothing is changed then.
     pub(crate) fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
         order.map_or(Ok(()), |order| self.check_order(order))?;
         let before = self.set_mode(order, SILENT);
@@ -96,10 +97,11 @@ impl<'m> Shared<'m> {
         Ok(())
     }
 
-    /// Turns hinting on for blocks of `order` and above.
+    /// Turns hinting on for blocks of `order` and above, with a sweep over all memory first. Ends
+    /// the other modes, and calls [`Events::report_requested`].
     ///
     /// # Errors
-    /// Fails if the order is above 10, or below 9 without frame marks.
+    /// Fails if the order is above 10, or below 9 without frame marks. Nothing is changed then.
     pub(crate) fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
         self.check_order(order)?;
         // Blocks that are free already are in no list.
@@ -124,7 +126,8 @@ impl<'m> Shared<'m> {
         }
     }
 
-    /// Turns the mode on in which an attached host takes free memory.
+    /// Turns the mode on in which an attached host takes free memory. Ends reporting and hinting,
+    /// and calls [`Events::report_requested`], so that the owner wakes the host.
     pub(crate) fn set_shared(&self) {
         self.set_mode(None, SHARED);
         self.events.report_requested();
@@ -216,11 +219,11 @@ impl<'m> Shared<'m> {
         }
     }
 
-    /// Like [`freed_block`](Self::freed_block), for frames of the group of 64 of `frame`. `used`
-    /// has the frames of the group that are still in use, one bit for each.
+    /// Like [`freed_block`](Self::freed_block), for frames of the group of 64 that contains
+    /// `frame`, whose bitmap word has the value `used` now: a bit for each frame still in use.
     ///
     /// Does nothing if the reporting order is 9 or above, or the group has no free run of that
-    /// order.
+    /// order. For orders 7 and 8, which span several groups, the whole group must be free.
     #[inline]
     pub(crate) fn freed_in_word(&self, frame: Frame, used: u64) {
         if self.trigger.load(Ordering::SeqCst) != SILENT
@@ -306,8 +309,8 @@ impl<'m> Shared<'m> {
         self.header.isolation_failures.load(Ordering::Relaxed)
     }
 
-    /// Notes that the reporter starts a pass over free memory. `SeqCst`: see
-    /// [`freed_block`](Self::freed_block).
+    /// Notes that the reporter starts a pass over free memory. Does nothing in the modes without a
+    /// reporter. `SeqCst`: see [`freed_block`](Self::freed_block).
     pub(crate) fn work(&self) {
         let _ = self
             .trigger
@@ -322,27 +325,28 @@ impl<'m> Shared<'m> {
             .compare_exchange(WORKING, SILENT, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Notes that a pass of the reporter has ended with nothing left to report. Returns `true` if a
-    /// block was freed during the pass, so another pass is necessary. Otherwise the reporter sleeps
-    /// from here on.
+    /// Notes that a pass of the reporter has ended with nothing left to report. Returns `false` if
+    /// the reporter sleeps from here on. Returns `true` if another pass is necessary: a block was
+    /// freed during the pass, or the mode was changed.
     pub(crate) fn finish(&self) -> bool {
         self.trigger
             .compare_exchange(WORKING, WATCHING, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
     }
 
-    /// Returns `true` if a pass of the reporter was requested, or reporting is off.
+    /// Returns `true` if a pass of the reporter was requested and is not yet under way, or
+    /// reporting is off.
     pub(crate) fn pass_is_wanted(&self) -> bool {
         self.trigger.load(Ordering::Acquire) == SILENT
     }
 
-    /// Returns how often a drain of the per-CPU caches was requested so far.
+    /// Returns the number of requests so far to drain the per-CPU caches. It wraps around.
     #[inline]
     pub(crate) fn drains(&self) -> u32 {
         self.drains.load(Ordering::Relaxed)
     }
 
-    /// Requests that every per-CPU cache be drained.
+    /// Requests that every per-CPU cache be drained, by counting the request. Wakes no CPU.
     pub(crate) fn request_drain(&self) {
         self.drains.fetch_add(1, Ordering::Relaxed);
     }

@@ -75,7 +75,7 @@ pub(crate) enum Class {
 }
 
 impl State {
-    /// Returns the state with these bits, which may be any.
+    /// Returns the state with these bits. Any bits are valid.
     #[cfg(not(ebb_model))]
     pub(crate) const fn from_bits(bits: u16) -> Self {
         Self(bits)
@@ -103,7 +103,8 @@ impl State {
         self.0 & (COUNT | EMPTYING) == 0
     }
 
-    /// Returns whether the frames in use are being migrated out of the pageblock.
+    /// Returns whether the pageblock is being emptied: its frames in use are being migrated, and
+    /// none of its frames can be allocated.
     pub(crate) const fn is_emptying(self) -> bool {
         self.0 & EMPTYING != 0
     }
@@ -135,7 +136,7 @@ impl State {
         self.0 & COUNT == TAKEN
     }
 
-    /// Returns whether the pageblock has no memory.
+    /// Returns whether the pageblock has no memory at all, as it is in no range of the zone.
     pub(crate) const fn is_missing(self) -> bool {
         self.0 & COUNT == MISSING
     }
@@ -151,8 +152,8 @@ impl State {
         (self.0 & COUNT) as u32 > BLOCK_FRAMES
     }
 
-    /// Returns whether the pageblock is free and touched, and has no exact touched bits for its
-    /// frames.
+    /// Returns whether the pageblock is free, the host may hold memory for it, and its single
+    /// frames have no exact touched bits of their own.
     pub(crate) const fn is_touched_whole(self) -> bool {
         self.0 & (COUNT | TOUCHED | EXACT_MARKS | EMPTYING) == TOUCHED
     }
@@ -162,7 +163,8 @@ impl State {
         self.0 & TOUCHED != 0
     }
 
-    /// Returns whether the touched bits of the single frames are exact.
+    /// Returns whether the touched bits of the single frames are exact. If not, they are zero and
+    /// say nothing.
     pub(crate) const fn has_exact_marks(self) -> bool {
         self.0 & EXACT_MARKS != 0
     }
@@ -198,8 +200,8 @@ impl State {
         }
     }
 
-    /// Returns whether the pageblock has the class `class`. Only for classes that searches look
-    /// for: always `false` for full and isolated ones.
+    /// Returns whether the pageblock has the class `class`. Only for the classes that searches look
+    /// for: `Full` and `Isolated` always give `false`.
     #[inline]
     pub(crate) const fn is(self, class: Class) -> bool {
         match class {
@@ -213,14 +215,14 @@ impl State {
         }
     }
 
-    /// Returns the state of this free pageblock after an attached host has taken it out.
+    /// Returns the state that this free pageblock has after an attached host has taken it out.
     #[cfg(not(ebb_model))]
     pub(crate) const fn taken(self) -> Self {
         self.with_count(TAKEN)
     }
 
-    /// Returns the state of this isolated pageblock after it was put back. With `reported` it is
-    /// untouched.
+    /// Returns the state that this isolated or taken pageblock has after it was put back: free.
+    /// With `reported` it is untouched.
     pub(crate) const fn put_back(self, reported: bool) -> Self {
         let marks = if reported { TOUCHED | EXACT_MARKS } else { 0 };
         Self(self.0 & !(COUNT | marks))
@@ -257,7 +259,7 @@ impl fmt::Debug for State {
     }
 }
 
-/// The state words before and after one atomic step.
+/// The states of a pageblock before (`old`) and after (`new`) one atomic step.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) old: State,
@@ -323,8 +325,8 @@ impl AtomicState {
         State(self.0.load(Ordering::SeqCst))
     }
 
-    /// Tries one compare-and-swap from `old` to `new`. Returns `false` if the word was not `old`.
-    /// For callers that limit their attempts.
+    /// Tries one compare-and-swap from `old` to `new`. Returns `true` if it succeeded, and `false`
+    /// if the word was not `old`. For callers that limit their attempts.
     #[cfg(not(ebb_model))]
     pub(crate) fn exchange(&self, old: State, new: State) -> bool {
         self.0
@@ -350,13 +352,15 @@ impl AtomicState {
         }
     }
 
-    /// Raises the count of used frames by `least` to `most` frames, which the caller may then take
-    /// from the bitmap. Returns the number of frames reserved, and the states before and after. Set
-    /// `entered` if the caller has raised the count of the pageblock's GiB, which a free pageblock
-    /// needs.
+    /// Raises the count of used frames by as many frames as are free, at least `least` and at most
+    /// `most`. The caller may then take these frames from the bitmap. Returns the number of frames,
+    /// and the states before and after. Also marks the pageblock as touched, and changes its
+    /// mobility and its held mark as `admit` says. Set `entered` if the caller has raised the count
+    /// of the pageblock's GiB, which a free pageblock needs.
     ///
-    /// Fails with `Free` if the pageblock is free and `entered` is false, and with `Unsuited` if it
-    /// has fewer than `least` free frames or does not meet `admit`.
+    /// Fails with `Free` if the pageblock is free and `entered` is false. Fails with `Unsuited` if
+    /// it has fewer than `least` free frames or none, or does not meet `admit`. Nothing is changed
+    /// then.
     pub(crate) fn reserve(
         &self,
         (least, most): (u32, u32),
@@ -397,9 +401,9 @@ impl AtomicState {
         Ok((change.new.count() - change.old.count(), change))
     }
 
-    /// Raises the count of used frames by exactly `frames` for a caller that takes free frames out
-    /// to report them. Changes nothing else. Returns `None` if the pageblock is free, untouched, or
-    /// has fewer free frames.
+    /// Raises the count of used frames by exactly `frames`, for a caller that takes free frames out
+    /// to report them. Changes nothing else. Returns the states before and after, or `None` if the
+    /// pageblock is free, untouched, or has fewer free frames.
     pub(crate) fn borrow(&self, frames: u32) -> Option<Change> {
         self.update(|old| {
             (!old.is_free() && old.is_touched() && old.count() + frames <= BLOCK_FRAMES)
@@ -425,8 +429,9 @@ impl AtomicState {
         }
     }
 
-    /// Raises the count of used frames by 1 to `most` frames. Returns their number, and the states
-    /// before and after. Returns `None` unless the pageblock is partly used and of `mobility`.
+    /// Raises the count of used frames by the number of free frames, at most `most`. Returns the
+    /// number of frames, and the states before and after. Returns `None` unless the pageblock is
+    /// partly used, is not being emptied and has the mobility `mobility`.
     pub(crate) fn join(&self, most: u32, mobility: Mobility) -> Option<(u32, Change)> {
         let change = self.update(|old| {
             let room = BLOCK_FRAMES - old.count();
@@ -436,9 +441,10 @@ impl AtomicState {
         Some((change.new.used() - change.old.used(), change))
     }
 
-    /// Marks the pageblock as being emptied, if `wanted` accepts its state. Returns `None` if it
-    /// does not, or if the pageblock is isolated, taken, missing, offline or being emptied already.
-    /// If the pageblock is free, the caller must have raised the count of its GiB.
+    /// Marks the pageblock as being emptied, if `wanted` accepts its state. Returns the states
+    /// before and after. Returns `None` if `wanted` refuses, or if the pageblock is isolated,
+    /// taken, missing, offline or being emptied already. If the pageblock is free, the caller must
+    /// have raised the count of its GiB.
     pub(crate) fn begin_emptying(&self, wanted: impl Fn(State) -> bool) -> Option<Change> {
         self.update(|old| {
             let there = !old.is_whole() || old.is_huge();
@@ -446,7 +452,8 @@ impl AtomicState {
         })
     }
 
-    /// Clears the emptying mark. Free frames of the pageblock can be allocated again.
+    /// Clears the emptying mark, so that free frames of the pageblock can be allocated again.
+    /// Returns the states before and after.
     ///
     /// # Panics
     /// If the pageblock is not being emptied.
@@ -459,8 +466,9 @@ impl AtomicState {
         }
     }
 
-    /// Allocates a pageblock as one block that is being emptied and has no frame in use. Returns
-    /// `None` if it is not such a pageblock.
+    /// Ends the emptying of a pageblock without frames in use by allocating it as one block for
+    /// `mobility`. Returns the states before and after, or `None` if the pageblock is not being
+    /// emptied or has frames in use.
     pub(crate) fn take_emptied(&self, mobility: Mobility) -> Option<Change> {
         self.update(|old| {
             let empty = old.is_emptying() && old.used() == 0;
@@ -469,7 +477,8 @@ impl AtomicState {
         })
     }
 
-    /// Allocates a free pageblock as one block. Returns `None` if it is not free.
+    /// Allocates a free pageblock as one block for `mobility` and marks it as touched. Returns the
+    /// states before and after, or `None` if it is not free.
     pub(crate) fn take_whole(&self, mobility: Mobility) -> Option<Change> {
         self.update(|old| {
             old.is_free()
@@ -477,7 +486,8 @@ impl AtomicState {
         })
     }
 
-    /// Frees a pageblock that is allocated as one block.
+    /// Frees a pageblock that is allocated as one block. Returns the states before and after. A
+    /// pageblock that is being emptied stays so.
     ///
     /// # Panics
     /// If it is not allocated as one block.
@@ -492,17 +502,18 @@ impl AtomicState {
         change.expect("the step never refuses")
     }
 
-    /// Isolates a free pageblock, if `wanted` accepts its state. Returns `None` if it is not free
-    /// or not wanted.
+    /// Isolates a free pageblock, if `wanted` accepts its state. Returns the states before and
+    /// after, or `None` if it is not free or not wanted.
     pub(crate) fn isolate(&self, wanted: impl Fn(State) -> bool) -> Option<Change> {
         self.update(|old| (old.is_free() && wanted(old)).then_some(old.with_count(ISOLATED)))
     }
 
-    /// Puts an isolated pageblock back. Set `reported` if the host has dropped its memory. The
-    /// touched bits of its frames, if they were in use, must be zero again in that case.
+    /// Puts an isolated pageblock, or one that an attached host took, back as free. Returns the
+    /// states before and after. Set `reported` if the host has dropped its memory, which makes it
+    /// untouched. The caller must have cleared the touched bits of its frames in that case.
     ///
     /// # Panics
-    /// If it is not isolated.
+    /// If it is neither isolated nor taken.
     pub(crate) fn put_back(&self, reported: bool) -> Change {
         let change = self.update(|old| {
             assert!(
@@ -514,7 +525,7 @@ impl AtomicState {
         change.expect("the step never refuses")
     }
 
-    /// Says whether the touched bits of the pageblock's frames are exact from now on. If
+    /// Notes whether the touched bits of the pageblock's frames are exact from now on. If
     /// `exact_marks` is false they must be zero, and say nothing.
     pub(crate) fn set_exact_marks(&self, exact_marks: bool) {
         if exact_marks {
@@ -524,7 +535,8 @@ impl AtomicState {
         }
     }
 
-    /// Clears the held mark: the per-CPU cache takes its frames from another pageblock from now on.
+    /// Clears the held mark, for a per-CPU cache that takes its frames from another pageblock from
+    /// now on. Returns the states before and after.
     pub(crate) fn release_block(&self) -> Change {
         let old = State(self.0.fetch_and(!HELD, Ordering::SeqCst));
         Change {
@@ -533,8 +545,9 @@ impl AtomicState {
         }
     }
 
-    /// Removes `frames` frames for ever, as there is no memory for them. Only before the first use
-    /// of the pageblock.
+    /// Counts `frames` more frames as in use for ever, because there is no memory for them. If all
+    /// frames are counted then, the pageblock becomes missing. Returns the states before and after.
+    /// Call this only before the first use of the pageblock.
     pub(crate) fn set_missing(&self, frames: u32) -> Change {
         let change = self.update(|old| {
             let new = State(old.0 + frames_of(frames));
@@ -547,7 +560,8 @@ impl AtomicState {
         change.expect("the step never refuses")
     }
 
-    /// Takes a free pageblock offline. Returns `None` if it is not free.
+    /// Takes a free pageblock offline. Returns the states before and after, or `None` if it is not
+    /// free.
     pub(crate) fn set_offline(&self) -> Option<Change> {
         self.update(|old| {
             old.is_free()
@@ -556,7 +570,7 @@ impl AtomicState {
     }
 
     /// Brings an offline pageblock back as free. Set `dropped` if the host holds no memory for it.
-    /// Returns `None` if the pageblock is not offline.
+    /// Returns the states before and after, or `None` if the pageblock is not offline.
     pub(crate) fn set_online(&self, dropped: bool) -> Option<Change> {
         self.update(|old| {
             let marks = if dropped { TOUCHED | EXACT_MARKS } else { 0 };
@@ -564,8 +578,9 @@ impl AtomicState {
         })
     }
 
-    /// Brings an offline pageblock back with all frames in use, whose bits the caller has set.
-    /// Returns `None` if the pageblock is not offline.
+    /// Brings an offline pageblock back with all frames in use and touched. The caller has set the
+    /// frames' bits. Returns the states before and after, or `None` if the pageblock is not
+    /// offline.
     pub(crate) fn set_admitted(&self) -> Option<Change> {
         self.update(|old| {
             old.is_offline()
@@ -588,7 +603,8 @@ impl AtomicState {
         });
     }
 
-    /// Marks a free pageblock as touched. Returns `None` if it is not free or is touched already.
+    /// Marks a free pageblock as touched: the host may hold memory for it. Returns the states
+    /// before and after, or `None` if it is not free or is touched already.
     pub(crate) fn set_touched(&self) -> Option<Change> {
         self.update(|old| (old.is_free() && !old.is_touched()).then_some(State(old.0 | TOUCHED)))
     }

@@ -64,12 +64,15 @@ pub struct FreeAreas {
 impl FreeAreas {
     /// Returns the number of free blocks of `order`: of one mobility, or of all if `mobility` is
     /// `None`.
+    ///
+    /// # Panics
+    /// If `order` is [`Order::GIB`], which is not counted.
     pub fn count(&self, order: Order, mobility: Option<Mobility>) -> u64 {
         let counts = &self.counts[usize::from(order.get())];
         mobility.map_or_else(|| counts.iter().sum(), |mobility| counts[mobility.index()])
     }
 
-    /// Returns the number of frames in all free blocks.
+    /// Returns the number of frames in all free blocks, of orders 0 to 10.
     pub fn frames(&self) -> u64 {
         Order::all()
             .map(|order| self.count(order, None) * order.frames())
@@ -83,15 +86,16 @@ impl Allocator<'_> {
         self.stats_of(|_| true)
     }
 
-    /// Returns the number of managed frames of all zones, as in [`Stats::managed_frames`]. Reads
-    /// nothing else.
+    /// Returns the number of managed frames of all zones together, without those that are offline.
+    /// Reads one counter for each zone.
     pub fn managed_frames(&self) -> u64 {
         (0..self.zones())
             .map(|zone| self.zone(zone).zone.managed())
             .sum()
     }
 
-    /// Returns the sums over the zones for whose number `wanted` returns `true`.
+    /// Returns the sums of the statistics of the zones for whose index `wanted` returns `true`, or
+    /// zeros if there is none.
     pub(crate) fn stats_of(&self, wanted: impl Fn(usize) -> bool) -> Stats {
         (0..self.zones())
             .filter(|&zone| wanted(zone))
@@ -152,7 +156,7 @@ impl Allocator<'_> {
     /// orders at once.
     ///
     /// # Panics
-    /// If there is no such zone.
+    /// If there is no such zone, or `order` is [`Order::GIB`].
     pub fn free_blocks(&self, zone: usize, order: Order, mobility: Option<Mobility>) -> u64 {
         self.free_areas(zone).count(order, mobility)
     }

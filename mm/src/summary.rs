@@ -50,7 +50,8 @@ impl Summary {
         Self(bits)
     }
 
-    /// Returns the number that has to be added to `other` to make it equal to this summary.
+    /// Returns the number that has to be added to `other` to make it equal to this summary, for
+    /// [`AtomicSummary::correct`]. The number wraps around.
     #[cfg(not(ebb_model))]
     pub(crate) const fn minus(self, other: Self) -> u64 {
         self.0.wrapping_sub(other.0)
@@ -62,7 +63,8 @@ impl Summary {
         self.0.to_le_bytes()[lane]
     }
 
-    /// Returns the number of pageblocks of `class`. Exact if no change is in progress.
+    /// Returns the number of pageblocks of `class`: 0 to 32, and exact, if no change is in
+    /// progress.
     #[inline]
     pub(crate) const fn count(self, class: Class) -> u8 {
         match class {
@@ -78,7 +80,7 @@ impl Summary {
         }
     }
 
-    /// Returns the number of pageblocks whose frames are all free.
+    /// Returns the number of pageblocks whose frames are all free, touched or untouched.
     pub(crate) const fn free(self) -> u8 {
         self.count(Class::Touched)
             .saturating_add(self.count(Class::Untouched))
@@ -123,7 +125,8 @@ impl AtomicSummary {
             .fetch_add(one.wrapping_mul(blocks), Ordering::Relaxed);
     }
 
-    /// Adds `by`, a difference from [`Summary::minus`].
+    /// Adds `by`, a difference from [`Summary::minus`], to repair a summary that has missed a
+    /// change.
     #[cfg(not(ebb_model))]
     pub(crate) fn correct(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);

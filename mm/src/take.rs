@@ -84,15 +84,15 @@ pub struct OpenGib<'a, 'm> {
 }
 
 impl Attached<'_> {
-    /// Asks the guest to call its `Events::report_requested` when a pageblock becomes free, for a
-    /// host that has found no free memory and waits. The host must look once more after this, and
-    /// call [`Self::wake`] if it finds some.
+    /// Asks the guest to call its `Events::report_requested` once, when a pageblock becomes free,
+    /// for a host that has found no free memory and waits. Does not wait itself. The host must look
+    /// once more after this, and call [`Self::wake`] if it finds some.
     pub fn sleep(&self) {
         // `SeqCst`, as in the guest's `freed_for_host`.
         self.header.host.swap(HOST_ASLEEP, Ordering::SeqCst);
     }
 
-    /// Tells the guest that the host looks for free memory itself and needs no call.
+    /// Cancels [`Self::sleep`]: the host looks for free memory itself and needs no call.
     pub fn wake(&self) {
         self.header.host.swap(HOST_AWAKE, Ordering::SeqCst);
     }
@@ -103,28 +103,29 @@ impl Attached<'_> {
         self.header.isolation_failures.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the word of a GiB says that a host is in it: this one, or one that was
-    /// killed.
+    /// Returns whether the word of any GiB says that a host is in it: this one, or one that was
+    /// killed before it closed the GiB.
     pub fn is_left_open(&self) -> bool {
         let zones = (0..).map_while(|zone| self.zone(zone));
         let mut gibs = zones.flat_map(|zone| zone.arrays.gibs);
         gibs.any(|gib| gib.load().has_host())
     }
 
-    /// Puts back all pageblocks that a killed host has left out, and returns their number. Calls
-    /// `pause` between two looks at a summary that the killed host may not have updated. The caller
-    /// must know that no other host is attached.
+    /// Puts back all pageblocks that a killed host has left out, leaves the GiBs that it was in,
+    /// and returns the number of pageblocks. They count as touched. Calls `pause` between two looks
+    /// at a summary that the killed host may not have updated. The caller must know that no other
+    /// host is attached.
     pub fn recover(&self, mut pause: impl FnMut()) -> u64 {
         let zones = (0..).map_while(|zone| self.zone(zone));
         zones.map(|zone| recover_zone(zone, &mut pause)).sum()
     }
 
     /// Enters the GiB of `frame`: raises its count of used pageblocks and marks that a host is in
-    /// it. Then its free pageblocks can be taken out.
+    /// it. Then its free pageblocks can be taken out. [`OpenGib::close`] leaves the GiB.
     ///
     /// # Errors
-    /// `NotManaged` if no zone has the frame. `State` if the GiB is allocated as a whole or a host
-    /// is in it. `Contended` if the guest keeps changing its word.
+    /// Fails with `NotManaged` if no zone has the frame, with `State` if the GiB is allocated as a
+    /// whole or a host is in it, and with `Contended` if the guest keeps changing its word.
     pub fn open(&self, frame: Frame) -> Result<OpenGib<'_, '_>, TakeError> {
         let (zone, block) = self.locate(frame).ok_or(TakeError::NotManaged)?;
         let zone = self.zone(zone).ok_or(TakeError::NotManaged)?;
@@ -133,7 +134,8 @@ impl Attached<'_> {
 }
 
 impl<'a, 'm> OpenGib<'a, 'm> {
-    /// Enters the GiB of `tree`. Fails as [`Attached::open`] does.
+    /// Enters the GiB that contains the tree with index `tree`. Fails as [`Attached::open`] does,
+    /// except with `NotManaged`.
     pub(crate) fn enter(zone: &'a Zone<'m>, tree: usize) -> Result<Self, TakeError> {
         let gib = zone.gib_of(tree);
         // Counted before any block is out: an allocation of the guest that fails for lack of it
@@ -169,9 +171,9 @@ impl<'a, 'm> OpenGib<'a, 'm> {
     /// Takes the pageblock of `frame` out, if all of it is free.
     ///
     /// # Errors
-    /// `NotManaged` if the frame is not in this GiB. `State` if the pageblock is not free.
-    /// `Contended` if the guest keeps changing its state word. `Full` if [`TAKE_BLOCKS`] pageblocks
-    /// are out.
+    /// Fails with `NotManaged` if the frame is not in this GiB, with `State` if the pageblock is
+    /// not free, with `Contended` if the guest keeps changing its state word, and with `Full` if
+    /// [`TAKE_BLOCKS`] pageblocks are out. No pageblock is taken then.
     pub fn take(&mut self, frame: Frame) -> Result<(), TakeError> {
         let block = self.zone.block_of(frame).ok_or(TakeError::NotManaged)?;
         if self.zone.gib_of(block / TREE_BLOCKS) != self.gib {
@@ -180,8 +182,9 @@ impl<'a, 'm> OpenGib<'a, 'm> {
         self.take_block(block, State::is_free)
     }
 
-    /// Takes a pageblock of the GiB out, if it is free and `wanted` accepts its state. Fails as
-    /// [`Self::take`] does.
+    /// Takes the pageblock with index `block` of the GiB out, if it is free and `wanted` accepts
+    /// its state. Fails with `State` if it is not free or not wanted, with `Contended` if the guest
+    /// keeps changing its state word, and with `Full` if [`TAKE_BLOCKS`] pageblocks are out.
     pub(crate) fn take_block(
         &mut self,
         block: usize,
@@ -196,9 +199,12 @@ impl<'a, 'm> OpenGib<'a, 'm> {
         Ok(())
     }
 
-    /// Puts all pageblocks back and leaves the GiB. Returns the number of pageblocks put back,
-    /// which is smaller only if the guest has tampered with the state words. [`PutBack::Reported`]
-    /// says that the memory was dropped and reads as zero.
+    /// Puts all pageblocks back and leaves the GiB. Returns the number of pageblocks put back. It
+    /// is smaller than the number taken only if the guest has tampered with the state words or
+    /// keeps changing them.
+    ///
+    /// [`PutBack::Reported`] says that the memory was dropped and reads as zero: the pageblocks
+    /// become untouched, and their frames count as never used.
     pub fn close(self, how: PutBack) -> usize {
         let put_back = |&block: &usize| self.put_back(block, how).is_ok();
         let done = self.taken[..self.len]

@@ -25,7 +25,7 @@ pub enum Usage {
     Emptying(u16),
 }
 
-/// The state of a pageblock at the moment of the look.
+/// The use of a pageblock at the moment when it was read. It does not change with the pageblock.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct BlockView {
     /// The first frame of the pageblock.

@@ -92,11 +92,11 @@ impl fmt::Display for Broken {
 impl error::Error for Broken {}
 
 impl Allocator<'_> {
-    /// Checks every invariant of the metadata, for tests. Reads all of it. The caller must have
-    /// drained all per-CPU caches, and no other thread may use the allocator.
+    /// Checks every invariant of the metadata, for tests. Reads all of it and changes nothing. The
+    /// caller must have drained all per-CPU caches, and no other thread may use the allocator.
     ///
     /// # Errors
-    /// The first invariant found broken.
+    /// Fails with the first invariant found broken.
     pub fn validate(&self) -> Result<(), Broken> {
         (0..self.zones()).try_for_each(|zone| self.validate_zone(zone))
     }

@@ -120,8 +120,9 @@ impl<M: Memory> View<M> {
     /// Returns a reader of the metadata at the start of `memory`.
     ///
     /// # Errors
-    /// `Magic`, `Version` or `Zones` if the memory does not start with metadata of this version.
-    /// `OutOfBounds` if it ends before the header does.
+    /// Fails with `Magic`, `Version` or `Zones` if the memory does not start with metadata of this
+    /// version, and with `OutOfBounds` if it ends within the first 16 bytes. The rest is checked
+    /// when it is read.
     pub fn new(memory: M) -> Result<Self, ViewError> {
         let mut view = Self {
             memory,
@@ -145,7 +146,8 @@ impl<M: Memory> View<M> {
     }
 
     /// Limits the reader to metadata of `frames` frames of memory. Metadata that claims more is
-    /// inconsistent and makes [`Self::zones`] fail before it reads more.
+    /// inconsistent: [`Self::zones`] and [`Self::free_frames`] fail before they read more.
+    /// [`Self::blocks`] is not limited.
     #[must_use]
     pub fn within(self, frames: u64) -> Self {
         let trees = frames.div_ceil(TREE_FRAMES).saturating_add(EDGES);
@@ -172,8 +174,8 @@ impl<M: Memory> View<M> {
     }
 
     /// Returns the statistics of all zones. Reads two words for each 64 MiB that they claim. Yields
-    /// an error for a zone that claims more memory than [`Self::within`] allows, or that is not in
-    /// the memory. Stop at the first error.
+    /// [`ViewError::Trees`] for a zone that claims more memory than [`Self::within`] allows, and
+    /// [`ViewError::OutOfBounds`] for one that is not in the memory. Stop at the first error.
     pub fn zones(&self) -> impl Iterator<Item = Result<ZoneView, ViewError>> {
         let mut left = self.trees;
         (0..self.zones as usize).map(move |zone| self.zone(zone, &mut left))
@@ -183,7 +185,7 @@ impl<M: Memory> View<M> {
     /// pageblocks that the host may hold memory for.
     ///
     /// # Errors
-    /// If the metadata is not consistent, as in [`Self::zones`].
+    /// Fails with the first error of [`Self::zones`].
     pub fn free_frames(&self) -> Result<(u64, u64), ViewError> {
         self.zones()
             .try_fold((0, 0), |(free, unreported): (u64, u64), zone| {
@@ -197,7 +199,7 @@ impl<M: Memory> View<M> {
     }
 
     /// Returns all pageblocks, zone by zone in ascending order: a map of the memory. Reads two
-    /// bytes for each pageblock.
+    /// bytes for each pageblock. Yields [`ViewError::OutOfBounds`] for what is not in the memory.
     ///
     /// Metadata may claim more pageblocks than there is memory. Take no more than there can be, and
     /// stop at the first error.

@@ -21,8 +21,8 @@ const MIN_FREE_KB: (u64, u64) = (128, 256 * 1024);
 const SCALE: u64 = 10;
 const FRAME_KB: u64 = 4;
 
-/// Returns Linux's `min_free_kbytes` for `managed` frames, in KiB: 4 × the square root of the
-/// memory in KiB, within Linux's bounds.
+/// Returns Linux's `min_free_kbytes` in KiB for `managed` frames: 4 × the square root of the memory
+/// in KiB, but at least 128 and at most 262,144.
 #[must_use]
 pub fn min_free_kbytes(managed: u64) -> u64 {
     (managed * FRAME_KB * 16)

@@ -19,8 +19,8 @@ pub(crate) fn blocks_from(first_tree: usize) -> core::ops::Range<usize> {
 }
 
 impl ZoneRef<'_, '_> {
-    /// Allocates an aligned GiB that is free as a whole. Returns its first frame, or `None` if
-    /// there is none.
+    /// Allocates an aligned GiB that is free as a whole for `mobility`. Returns its first frame, or
+    /// `None` if the zone has none.
     pub(crate) fn take_gib(self, mobility: Mobility) -> Option<Frame> {
         let (map, gibs) = (&self.zone.arrays.gib_map, self.zone.arrays.gibs);
         let mut from = 0;
@@ -37,9 +37,13 @@ impl ZoneRef<'_, '_> {
         None
     }
 
-    /// Frees pageblocks that are allocated whole: the first of `blocks` that are in one tree and of
-    /// one mobility. Returns their number. Updates the summary, the map and the GiB once for all of
+    /// Frees pageblocks that are allocated as a whole: the first of `blocks` that are in one tree
+    /// (64 MiB) and of one mobility. Returns their number, which is 0 if `blocks` is empty or its
+    /// first frame is not in the zone. Updates the summary, the map and the GiB once for all of
     /// them.
+    ///
+    /// # Panics
+    /// If one of them is not allocated as a whole.
     pub(crate) fn give_wholes(self, blocks: &[Frame]) -> usize {
         let Some(first) = blocks.first().and_then(|&frame| self.zone.block_of(frame)) else {
             return 0;
@@ -92,7 +96,11 @@ impl ZoneRef<'_, '_> {
         (gib, first)
     }
 
-    /// Frees a GiB that is allocated as one block. Panics if it is not.
+    /// Frees the GiB at `frame`, which is allocated as one block. Wakes the reporter, the hinter or
+    /// the attached host.
+    ///
+    /// # Panics
+    /// If the zone does not have the whole GiB, or it is not allocated as one block.
     pub(crate) fn give_gib(self, frame: Frame) {
         let (gib, first) = self.gib_at(frame);
         if !self.zone.arrays.touched.is_empty() {
@@ -111,8 +119,9 @@ impl ZoneRef<'_, '_> {
         self.shared.freed_gib(frame);
     }
 
-    /// Marks the free pageblocks of a GiB that was allocated whole as touched. Any CPU may do so at
-    /// any time: the mark is right, or was right a moment ago and costs one more report.
+    /// Marks the free pageblocks of the GiB with index `gib`, which was allocated as a whole, as
+    /// touched. Does nothing if the zone lacks a part of the GiB. Any CPU may do so at any time:
+    /// the mark is right, or was right a moment ago and costs one more report.
     #[cold]
     pub(crate) fn hand_down(self, gib: usize) {
         let Some(first) = self.zone.first_tree(gib) else {
@@ -125,7 +134,8 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    /// Counts a change of a free pageblock's class in the summary and the map.
+    /// Counts a change of the state of a pageblock in its tree's summary, and announces the new
+    /// class in the map. The GiB's count is not changed.
     pub(crate) fn count_free_class(self, block: usize, change: Change) {
         let tree = block / TREE_BLOCKS;
         let (old, new) = (change.old.class(), change.new.class());
@@ -135,7 +145,8 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    /// Copies the touched mark of the GiB of `tree` to the GiB's pageblocks, if the GiB has one.
+    /// Moves the touched mark of the GiB that contains `tree` to the GiB's free pageblocks. Does
+    /// nothing if the GiB has no such mark or is allocated as a whole.
     pub(crate) fn settle_tree(self, tree: usize) {
         let gib = self.zone.gib_of(tree);
         let word = &self.zone.arrays.gibs[gib];

@@ -21,13 +21,15 @@ pub struct PageFrames<'a, 'm> {
 }
 
 impl<'a, 'm> PageFrames<'a, 'm> {
-    /// Returns an adapter that allocates unmovable frames of any zone, as page tables need them.
+    /// Returns an adapter that allocates unmovable frames of any zone, as page tables need them,
+    /// through `cache`. It leaves the zones' reserves untouched.
     pub fn new(allocator: &'a Allocator<'m>, cache: &'a mut CpuCache) -> Self {
         let request = Request::new(Order::BASE, Mobility::Unmovable);
         Self::with_request(allocator, cache, request)
     }
 
-    /// Returns an adapter that allocates by `request`. Its order is replaced by that of the page.
+    /// Returns an adapter that allocates by `request` through `cache`. The order of the request is
+    /// replaced by that of the page.
     pub fn with_request(
         allocator: &'a Allocator<'m>,
         cache: &'a mut CpuCache,

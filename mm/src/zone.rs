@@ -104,7 +104,7 @@ impl Wanted {
     }
 }
 
-/// The only kind in the map of GiB regions: free as a whole.
+/// The only kind of item in the search hints of GiBs: a GiB that is free as a whole.
 pub(crate) const FREE_GIBS: Kind = Kind {
     index: 0,
     inverted: true,
@@ -135,8 +135,8 @@ impl<'m> Zone<'m> {
         self.arrays.states.len()
     }
 
-    /// Returns the index of the pageblock that has `frame`, or `None` if no extent of the zone has
-    /// it.
+    /// Returns the index in the zone's arrays of the pageblock that has `frame`, or `None` if no
+    /// extent of the zone has it.
     #[inline]
     pub(crate) fn block_of(&self, frame: Frame) -> Option<usize> {
         let block = frame.number() / PAGEBLOCK_FRAMES;
@@ -146,8 +146,11 @@ impl<'m> Zone<'m> {
         })
     }
 
-    /// Returns the first frame of a pageblock. In the first and the last tree of an extent the
-    /// frame may belong to another zone.
+    /// Returns the first frame of the pageblock with index `block` in the zone's arrays. In the
+    /// first and the last tree of an extent the frame may belong to another zone.
+    ///
+    /// # Panics
+    /// If there is no such pageblock.
     #[inline]
     pub(crate) fn first_frame(&self, block: usize) -> Frame {
         let (block, trees) = (block as u64, TREE_BLOCKS as u64);
@@ -168,8 +171,9 @@ impl<'m> Zone<'m> {
         u64::try_from(self.record.free.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Adds `frames` to the count of free frames: positive for frees, negative for allocations.
-    /// Returns the new count.
+    /// Adds `frames` to the zone's shared count of free frames: positive for frees, negative for
+    /// allocations. Returns the new count. If it rises to the `high` watermark, the zone no longer
+    /// counts as low on memory.
     #[inline]
     pub(crate) fn count_free(&self, frames: i64) -> i64 {
         // `SeqCst` for `LowMemory::clear_low`, which comes after it.
@@ -185,8 +189,8 @@ impl<'m> Zone<'m> {
         free
     }
 
-    /// Ends the state of low memory if the zone has reached its high watermark. Needed for frames
-    /// that another address space has put back.
+    /// Ends the zone's state of low memory if its free frames have reached the `high` watermark.
+    /// Otherwise does nothing. Needed for frames that another address space has put back.
     pub(crate) fn check_high_watermark(&self) {
         self.low_memory
             .clear_low(self.free_frames(), || self.marks.load().high);
@@ -222,7 +226,8 @@ impl<'m> Zone<'m> {
         self.record.isolations.fetch_add(1, Ordering::Release);
     }
 
-    /// Clears the touched bits of the pageblock's single frames.
+    /// Clears the touched bits of the single frames of a pageblock. Does nothing without frame
+    /// marks.
     pub(crate) fn forget_touched(&self, block: usize) {
         if let Some(touched) = self.arrays.touched.get(block) {
             for word in 0..crate::bitmap::WORDS {
@@ -240,8 +245,8 @@ impl<'m> Zone<'m> {
         isolated.saturating_add(taken).min(self.managed())
     }
 
-    /// Returns the number of managed frames. `Relaxed`: it changes only when memory goes offline or
-    /// comes online.
+    /// Returns the number of frames that have memory and are not offline. `Relaxed`: it changes
+    /// only when memory goes offline or comes online.
     pub(crate) fn managed(&self) -> u64 {
         self.record.managed.load(Ordering::Relaxed)
     }
@@ -251,7 +256,10 @@ impl<'m> Zone<'m> {
         self.arrays.summaries.len()
     }
 
-    /// Returns the index of the GiB that contains `tree` (32 pageblocks).
+    /// Returns the index of the GiB that contains the tree (32 pageblocks) with index `tree`.
+    ///
+    /// # Panics
+    /// If there is no such tree.
     #[inline]
     pub(crate) fn gib_of(&self, tree: usize) -> usize {
         let mut base = 0;
@@ -305,8 +313,8 @@ impl<'m> Zone<'m> {
     }
 
     /// Returns how many of the 32 pageblocks of `tree` are in each class. If the tree's GiB is
-    /// allocated whole, or was and is not yet settled, the GiB's word overrides the summary in
-    /// memory.
+    /// allocated as a whole, all count as full. If it was and its pageblocks are not yet marked as
+    /// touched, all count as touched and free.
     #[inline]
     pub(crate) fn summary(&self, tree: usize) -> Summary {
         let gib = self.gib(tree).load();
@@ -319,7 +327,8 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// Notes in the map that `tree` may have a pageblock of the kind `wanted`.
+    /// Notes in the map that `tree` may have a pageblock of the kind `wanted`, so that searches
+    /// find it.
     #[inline]
     pub(crate) fn announce(&self, wanted: Wanted, tree: usize) {
         self.arrays.map.announce(wanted.kind(), tree);
@@ -330,8 +339,8 @@ impl<'m> Zone<'m> {
         self.arrays.map.shows(wanted.kind(), tree)
     }
 
-    /// Returns whether `tree` has a pageblock of the kind `wanted`. For free pageblocks only its
-    /// summary is read.
+    /// Returns whether `tree` (32 pageblocks) has a pageblock of the kind `wanted`. For free
+    /// pageblocks only its summary is read, otherwise the state words, too.
     pub(crate) fn has(&self, wanted: Wanted, tree: usize) -> bool {
         if self.summary(tree).count(wanted.class()) == 0 {
             return false;
@@ -347,7 +356,8 @@ impl<'m> Zone<'m> {
         Wanted::of(state, self.arrays.run_bounds[block].load())
     }
 
-    /// Removes `tree` from the map for `wanted`, if it has no such pageblock.
+    /// Removes `tree` from the map for `wanted`, if it has no such pageblock. If it gets one at the
+    /// same time, it stays in the map.
     #[cold]
     pub(crate) fn retire(&self, wanted: Wanted, tree: usize) {
         if !self.has(wanted, tree) {

@@ -84,7 +84,8 @@ pub struct Compactor {
 }
 
 impl Compactor {
-    /// Returns the compactor of the zone with this index.
+    /// Returns the compactor of the zone with this index, without a plan. The index is not checked
+    /// here.
     pub const fn new(zone: usize) -> Self {
         Self {
             zone,
@@ -110,12 +111,14 @@ impl Compactor {
         self.counters
     }
 
-    /// Counts the start of a wait for the compaction of this zone.
+    /// Counts the start of a task's wait for the compaction of this zone. Changes only the
+    /// counters.
     pub fn count_stall(&mut self) {
         self.counters.stall += 1;
     }
 
-    /// Counts the end of a wait for compaction: a success if `got`, a failure otherwise.
+    /// Counts the end of a task's wait for compaction: a success if `got`, a failure otherwise.
+    /// Changes only the counters.
     pub fn count_stall_ended(&mut self, got: bool) {
         if got {
             self.counters.success += 1;
@@ -129,12 +132,15 @@ impl Compactor {
         self.counters.daemon_wake += 1;
     }
 
-    /// Plans to empty up to `blocks` pageblocks, at most 64, and returns what that costs. Selects
-    /// the pageblocks with the fewest frames in use. `by` says which counters count the work.
+    /// Plans to empty up to `blocks` pageblocks, at most 64, and returns how many become free and
+    /// how many frames must be migrated. Selects the pageblocks with the fewest frames in use.
+    /// Replaces the plan made before. `by` says which counters count the work. `now` is the time of
+    /// any clock that does not run backwards.
     ///
-    /// Returns `None` if no pageblock can be emptied: the others in partial use have too few free
-    /// frames, the frames in use cannot be migrated, or free frames are needed for the zone's `min`
-    /// watermark. Also returns `None` while the zone pauses after attempts without success.
+    /// Returns `None` if `blocks` is 0 or no pageblock can be emptied: the others in partial use
+    /// have too few free frames, the frames in use cannot be migrated, or free frames are needed
+    /// for the zone's `min` watermark. Also returns `None` while the zone pauses after attempts
+    /// without success.
     ///
     /// Most calls read nothing. From time to time a call scans the zone: two bytes for each
     /// pageblock of each tree (64 MiB) with a pageblock in partial use.
@@ -201,8 +207,8 @@ impl Compactor {
         self.targets = Targets::new();
     }
 
-    /// Forgets failed attempts, pauses and the last scan, so that the next plan tries everything
-    /// again.
+    /// Forgets failed attempts, pauses, the plan and the last scan, so that the next
+    /// [`plan`](Self::plan) tries everything again.
     pub fn insist(&mut self) {
         self.rest = None;
         self.fruitless = 0;
@@ -211,8 +217,9 @@ impl Compactor {
         self.planned = 0;
     }
 
-    /// Starts to empty the next planned pageblock. Returns `None` if no planned pageblock is left:
-    /// plan again.
+    /// Starts to empty the next planned pageblock: from here on its free frames cannot be
+    /// allocated. Planned pageblocks that have become fuller, or cannot be emptied any more, are
+    /// left out. Returns `None` if no planned pageblock is left: plan again.
     pub fn next(&mut self, allocator: &Allocator<'_>) -> Option<EmptyingBlock> {
         while self.planned != 0 {
             self.planned -= 1;
@@ -231,8 +238,9 @@ impl Compactor {
         None
     }
 
-    /// Allocates frames to migrate others to, at order 0 and movable, and stores them in the slice
-    /// `frames`. Returns how many it stored. Free frames that are not used, like any others.
+    /// Allocates frames of order 0 to migrate other frames to, and stores them in the slice
+    /// `frames`. They are movable and come from the fullest pageblocks, not from planned ones.
+    /// Returns how many it stored. Free the frames that are not used, like any others.
     ///
     /// Fewer frames than requested mean that other CPUs allocated them: plan again.
     pub fn targets(&mut self, allocator: &Allocator<'_>, frames: &mut [Frame]) -> usize {
@@ -258,8 +266,9 @@ impl Compactor {
 
     /// Ends the emptying of a pageblock, and gives it back to the allocator.
     ///
-    /// Returns [`Emptied::Whole`] if it is free now. Otherwise returns [`Emptied::Stuck`], and the
-    /// pageblock is not tried again for a while.
+    /// Returns [`Emptied::Whole`] if it is free now. Otherwise returns [`Emptied::Stuck`] with the
+    /// number of frames in use, and the pageblock is not tried again for a while. After 16 such
+    /// pageblocks without a success between them, the compaction of the zone pauses for 32 s.
     pub fn finish(
         &mut self,
         now: Duration,
@@ -271,11 +280,12 @@ impl Compactor {
         self.ended(now, at, left)
     }
 
-    /// Allocates an emptied pageblock as a whole with this mobility, and returns its first frame.
+    /// Allocates an emptied pageblock as a whole for `mobility`, and returns its first frame.
     ///
     /// # Errors
-    /// Fails if frames of it are still in use. The pageblock was given back then, as by
-    /// [`finish`](Self::finish).
+    /// Fails if frames of it are still in use. The pageblock was given back then, and the error is
+    /// the result of [`finish`](Self::finish): [`Emptied::Stuck`], or `Whole` if the last frames
+    /// were freed in between.
     pub fn take(
         &mut self,
         now: Duration,
@@ -289,8 +299,9 @@ impl Compactor {
             .map_err(|block| self.finish(now, allocator, block))
     }
 
-    /// Returns a partly emptied pageblock to the allocator. Call this when compaction stops for
-    /// lack of time or of target frames, not because a frame could not be migrated.
+    /// Returns a partly emptied pageblock to the allocator, without noting a failure. Call this
+    /// when compaction stops for lack of time or of target frames, not because a frame could not be
+    /// migrated.
     pub fn give_up(&mut self, allocator: &Allocator<'_>, block: EmptyingBlock) {
         let left = allocator.end_emptying(block);
         self.scan.changed(0, left);

@@ -52,8 +52,8 @@ impl CompactionCounters {
         }
     }
 
-    /// Counts a search for frames to migrate: `lines_read` cache lines were read, and `frames`
-    /// frames are to be migrated.
+    /// Counts a search for frames to migrate on behalf of `by`: `lines_read` cache lines were read,
+    /// and `frames` frames are to be migrated.
     pub(crate) fn count_sources(&mut self, by: Compacts, lines_read: u64, frames: u64) {
         self.migrate_scanned += lines_read + frames;
         self.isolated += frames;
@@ -62,8 +62,8 @@ impl CompactionCounters {
         }
     }
 
-    /// Counts a search for target frames: `lines_read` cache lines were read, and `frames` frames
-    /// were taken.
+    /// Counts a search for target frames on behalf of `by`: `lines_read` cache lines were read, and
+    /// `frames` frames were taken.
     pub(crate) fn count_targets(&mut self, by: Compacts, lines_read: u64, frames: u64) {
         self.free_scanned += lines_read + frames;
         self.isolated += frames;
@@ -72,7 +72,7 @@ impl CompactionCounters {
         }
     }
 
-    /// Returns the sums of both counters, to add up zones.
+    /// Returns the sum of `self` and `other`, counter by counter, to add up zones.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {

@@ -67,10 +67,11 @@ impl Deref for EmptyingBlock {
 
 impl Allocator<'_> {
     /// Starts to empty the pageblock that contains `frame`: from here on, its free frames cannot be
-    /// allocated.
+    /// allocated. The frames that are freed stay in it.
     ///
-    /// Returns `None` if no frame of the pageblock is in use, if it is isolated or being emptied
-    /// already, or if the frame is not managed.
+    /// Returns `None` if no frame of the pageblock is in use, if it is isolated, offline, without
+    /// memory or being emptied already, if it is allocated with its GiB, or if the frame is not
+    /// managed.
     ///
     /// The caller migrates the frames in use, and frees the old ones like any others. Frames in
     /// per-CPU caches count as in use until the caches are drained.
@@ -95,8 +96,9 @@ impl Allocator<'_> {
         })
     }
 
-    /// Calls `begin`, which takes a pageblock out. Counts the pageblock as isolated if it returns
-    /// `Some`.
+    /// Calls `begin` with the pageblock `block` of the zone, which tries to take it out, and
+    /// returns its result. Counts the pageblock as isolated, and all of its frames as not free, if
+    /// that is `Some`.
     pub(crate) fn set_aside<T>(
         &self,
         zone: usize,
@@ -115,7 +117,8 @@ impl Allocator<'_> {
         begun
     }
 
-    /// Returns the position of a pageblock.
+    /// Returns the position of the pageblock with index `block` in the zone's arrays. Panics if
+    /// there is no such zone or pageblock.
     pub(crate) fn place(&self, zone: usize, block: usize) -> BlockPlace {
         BlockPlace {
             zone,
@@ -124,9 +127,9 @@ impl Allocator<'_> {
         }
     }
 
-    /// Iterates over the frames in use of a pageblock that is being emptied, in ascending order.
-    /// There are none if it is allocated as a whole (see [`is_whole`](Self::is_whole)). Frames may
-    /// be freed during the iteration.
+    /// Iterates over the frames in use of the pageblock at `place`, which is being emptied, in
+    /// ascending order. There are none if it is allocated as a whole (see
+    /// [`is_whole`](Self::is_whole)). Frames may be freed during the iteration.
     pub fn frames_in_use(&self, place: BlockPlace) -> impl Iterator<Item = Frame> {
         let bits = &self.zone(place.zone).zone.arrays.bits[place.block];
         (0..WORDS).flat_map(move |word| {
@@ -139,12 +142,14 @@ impl Allocator<'_> {
         })
     }
 
-    /// Returns `true` if the pageblock is allocated as a whole, at order 9.
+    /// Returns `true` if the pageblock at `place` is allocated as one block of order 9, also while
+    /// it is being emptied.
     pub fn is_whole(&self, place: BlockPlace) -> bool {
         self.state_of(place).is_huge()
     }
 
-    /// Returns how many frames of a pageblock that is being emptied are still in use.
+    /// Returns how many frames of the pageblock at `place`, which is being emptied, are still in
+    /// use: 0 to 512. 512 if it is allocated as one block.
     pub fn frames_left(&self, place: BlockPlace) -> u32 {
         self.state_of(place).used()
     }
@@ -153,8 +158,8 @@ impl Allocator<'_> {
         self.zone(place.zone).zone.arrays.states[place.block].load()
     }
 
-    /// Ends the emptying of a pageblock and gives it back. Returns the number of frames that are
-    /// still in use. If it is 0, the pageblock is free.
+    /// Ends the emptying of a pageblock and gives it back: its free frames can be allocated again.
+    /// Returns the number of frames that are still in use. If it is 0, the pageblock is free.
     pub fn end_emptying(&self, block: EmptyingBlock) -> u32 {
         self.end_block(block.place)
     }
@@ -168,10 +173,12 @@ impl Allocator<'_> {
         state.used()
     }
 
-    /// Allocates an emptied pageblock at order 9 with this mobility, and returns its first frame.
+    /// Allocates an emptied pageblock at order 9 for `mobility`, and returns its first frame. Ends
+    /// the emptying.
     ///
     /// # Errors
-    /// Fails if frames of the pageblock are still in use, and returns the pageblock.
+    /// Fails if frames of the pageblock are still in use. Returns the pageblock then, which is
+    /// still being emptied.
     pub fn take_emptied(
         &self,
         block: EmptyingBlock,
@@ -189,7 +196,8 @@ impl Allocator<'_> {
 
 impl<W: Watch> Block<'_, W> {
     /// Starts to empty the pageblock if it is in use and `wanted` accepts its state. Returns its
-    /// new state, or `None` otherwise.
+    /// new state. Returns `None` if it is free, isolated, offline, without memory or being emptied
+    /// already, or if `wanted` refuses.
     pub(crate) fn begin_emptying(&self, wanted: impl Fn(State) -> bool) -> Option<State> {
         let in_use = |state: State| !state.is_free() && wanted(state);
         let change = self.state.begin_emptying(in_use)?;
@@ -197,14 +205,16 @@ impl<W: Watch> Block<'_, W> {
         Some(change.new)
     }
 
-    /// Ends the emptying of the pageblock. Returns its new state.
+    /// Ends the emptying of the pageblock. Returns its new state. Panics if it is not being
+    /// emptied.
     pub(crate) fn end_emptying(&self) -> State {
         let change = self.state.end_emptying();
         self.watch.changed(change);
         change.new
     }
 
-    /// Allocates an emptied pageblock as a whole. Returns `false` if a frame of it is still in use.
+    /// Allocates an emptied pageblock as a whole for `mobility`. Returns `false` if a frame of it
+    /// is still in use or it is not being emptied.
     pub(crate) fn take_emptied(&self, mobility: Mobility) -> bool {
         let Some(change) = self.state.take_emptied(mobility) else {
             return false;

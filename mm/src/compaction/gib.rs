@@ -68,12 +68,15 @@ impl Contents {
 }
 
 impl Compactor {
-    /// Selects the GiB of this zone that is the cheapest to empty.
+    /// Selects the GiB of this zone with the fewest frames to migrate, and returns it with its
+    /// cost. Changes nothing in the allocator.
     ///
-    /// Reads two bytes for each pageblock of each GiB whose memory is all movable.
+    /// Reads two bytes for each pageblock of each GiB whose memory is all movable. GiBs with
+    /// pageblocks that could not be emptied a short time ago are left out.
     ///
     /// # Errors
-    /// Fails with [`NoGib`] if no GiB can be emptied.
+    /// Fails with [`NoGib::Busy`] if a GiB could be emptied later, and with [`NoGib::Nowhere`] if
+    /// none can be emptied.
     pub fn plan_gib(&mut self, now: Duration, allocator: &Allocator<'_>) -> Result<GibPlan, NoGib> {
         let zone = allocator.zone(self.zone());
         let stays = zone.zone.marks.load().min;
@@ -164,8 +167,9 @@ impl Compactor {
         Ok(found)
     }
 
-    /// Starts to empty a planned GiB: takes out all of its pageblocks. Returns `None` if one of
-    /// them has changed since, so that it cannot be emptied.
+    /// Starts to empty a planned GiB: takes out all of its pageblocks, so that their free frames
+    /// cannot be allocated. Returns `None`, with all pageblocks given back, if one of them has
+    /// changed since, so that it cannot be emptied.
     ///
     /// The caller migrates single frames to those of [`targets`](Self::targets), or to any others
     /// that it allocates, and pageblocks to others that it allocates.
@@ -192,9 +196,9 @@ impl Compactor {
         })
     }
 
-    /// Ends the emptying of a GiB, and gives it back pageblock by pageblock. Unless `given_up` says
-    /// that compaction stopped for another reason, pageblocks with frames in use are remembered as
-    /// ones that cannot be emptied.
+    /// Ends the emptying of a GiB, and gives it back pageblock by pageblock. Pageblocks with frames
+    /// in use are remembered as ones that cannot be emptied, unless `given_up` says that compaction
+    /// stopped for another reason.
     pub fn end_gib(
         &mut self,
         now: Duration,
@@ -212,7 +216,7 @@ impl Compactor {
 }
 
 impl EmptyingGib {
-    /// Iterates over the positions of the pageblocks of the GiB.
+    /// Iterates over the positions of the 512 pageblocks of the GiB, in ascending order.
     pub fn blocks<'a>(
         &self,
         allocator: &'a Allocator<'_>,
@@ -223,11 +227,12 @@ impl EmptyingGib {
 }
 
 impl Allocator<'_> {
-    /// Allocates an emptied GiB at [`Order::GIB`] with this mobility, and returns its first
-    /// frame.
+    /// Allocates an emptied GiB at [`Order::GIB`] for `mobility`, and returns its first frame. Ends
+    /// the emptying.
     ///
     /// # Errors
-    /// Fails if frames of the GiB are still in use, and returns the GiB.
+    /// Fails if frames of the GiB are still in use, or if other CPUs that search for pageblocks are
+    /// counted in it for too long. Returns the GiB then, which is still being emptied.
     pub fn take_emptied_gib(
         &self,
         gib: EmptyingGib,

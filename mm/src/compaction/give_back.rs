@@ -61,12 +61,13 @@ impl GiveBack {
         }
     }
 
-    /// Returns how many pageblocks to empty now, and when to poll again.
+    /// Returns how many pageblocks to empty now, and when to poll again. `now` is the time of any
+    /// clock that does not run backwards.
     ///
     /// - `scattered` is the number of scattered free frames, which are outside free pageblocks
     ///   ([`ZoneFragmentation::scattered_frames`](crate::ZoneFragmentation::scattered_frames)).
     /// - `idle` is the part of the time since the last poll, in percent, in which the CPU with the
-    ///   most idle time was idle.
+    ///   most idle time was idle. Nothing is emptied below [`QUIET`].
     /// - `cheapest` returns the cost of emptying one pageblock
     ///   ([`Compactor::plan`](crate::Compactor::plan)), or `None` if none can be emptied. It is
     ///   called only if the answer matters.
@@ -117,14 +118,14 @@ impl GiveBack {
     }
 
     /// Returns `true` if the scattered memory has existed for long enough that it pays to carry out
-    /// `plan` now.
+    /// `plan` now. Returns `false` if the last poll found too few scattered frames.
     pub fn pays(&self, now: Duration, plan: Plan) -> bool {
         self.stays
             .is_some_and(|stays| now.saturating_sub(stays.since) >= pays_after(plan))
     }
 
     /// Records that pageblocks were emptied for the time `spent`, and that `blocks` of them became
-    /// free. The next work starts after a pause of the same length.
+    /// free. [`poll`](Self::poll) lets the next work start after a pause of the same length.
     pub fn worked(&mut self, now: Duration, spent: Duration, blocks: u64) {
         self.rests_until = now.saturating_add(spent);
         if let Some(stays) = &mut self.stays {

@@ -30,7 +30,7 @@ pub const PROACTIVE_SLICE: Duration = Duration::from_millis(5);
 /// last pageblock: less than a millisecond in all, at 1 µs for each frame.
 pub const PROACTIVE_SHARED_SLICE: Duration = Duration::from_micros(400);
 
-/// This proactiveness is above 100.
+/// This proactiveness is above 100. The previous value stays in effect.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct NotAProactiveness(pub u64);
 
@@ -104,7 +104,8 @@ impl Proactive {
         self.proactiveness
     }
 
-    /// Sets the proactiveness, and ends all pauses. Poll at once after this.
+    /// Sets the proactiveness, 0 to 100, and ends all pauses and a run of compaction. 0 turns
+    /// proactive compaction off. Poll at once after this.
     ///
     /// # Errors
     /// Fails if the value is above 100. Nothing is changed then.
@@ -131,10 +132,12 @@ impl Proactive {
         }
     }
 
-    /// Returns whether to compact the node now, and when to poll again.
+    /// Returns whether to compact the node now, and when to poll again. Starts a run if the score
+    /// is above the high threshold. `now` is the time of any clock that does not run backwards.
     ///
     /// `score` is the sum of the fragmentation scores of the node's zones. `reclaims` says that
-    /// background reclaim is at work. Compaction waits for it, as it needs the memory more.
+    /// background reclaim is at work. Compaction does not start then, and a run ends, as reclaim
+    /// needs the memory more. With a proactiveness of 0 nothing is ever compacted.
     pub fn poll(&mut self, now: Duration, score: u64, reclaims: bool) -> ProactivePoll {
         let wait = |next: Option<Duration>, look_after: Duration| ProactivePoll {
             compact: false,
@@ -173,6 +176,10 @@ impl Proactive {
     /// Records the result of a slice of compaction that took the time `spent`. `score` is the
     /// node's score now. `more` says that a zone whose score is above the low threshold has more to
     /// compact.
+    ///
+    /// With `more`, a pause of nine times `spent` follows. Otherwise the run ends. The next check
+    /// follows after [`PROACTIVE_INTERVAL`], or after 64 times that if the run did not lower the
+    /// score. Does nothing if the proactiveness was set during the slice.
     pub fn worked(&mut self, now: Duration, spent: Duration, score: u64, more: bool) {
         let Stage::Running { before, .. } = self.stage else {
             // The proactiveness was set during the slice.

@@ -8,7 +8,7 @@ use crate::{
     zone::Zone,
 };
 
-/// Number of the emptiest pageblocks that a scan finds.
+/// The most pageblocks that a scan returns to be emptied: the ones with the fewest frames in use.
 pub(crate) const SOURCES: usize = 64;
 
 /// A pageblock that may be emptied. The order is that of the cost. Of pageblocks with the same cost
@@ -46,7 +46,8 @@ impl Source {
 }
 
 /// Returns `true` if frames can be migrated out of, or into, a pageblock in this state: it contains
-/// movable frames, has free frames, and no per-CPU cache allocates from it at the moment.
+/// movable frames, has free frames, is not being emptied, and no per-CPU cache allocates from it at
+/// the moment.
 pub(crate) fn is_movable(state: State) -> bool {
     state.is(Class::Partial(Mobility::Movable)) && !state.is_held()
 }
@@ -67,7 +68,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// Returns the result of no scan.
+    /// Returns the result of no scan: no pageblock can be emptied.
     pub(crate) const fn new() -> Self {
         Self {
             blocks: [0; BLOCK_FRAMES as usize],
@@ -78,8 +79,10 @@ impl Scan {
         }
     }
 
-    /// Scans a zone. Returns how many cache lines of state words it read, each with 32 pageblocks.
-    /// `skip` returns `true` for pageblocks that cannot be emptied. They remain possible targets.
+    /// Scans a zone and replaces the earlier result. Returns how many cache lines of state words it
+    /// read, each with 32 pageblocks. `skip` gets the index of a pageblock and its number of frames
+    /// in use. It returns `true` for pageblocks that cannot be emptied. They remain possible
+    /// targets.
     pub(crate) fn scan(
         &mut self,
         zone: &Zone<'_>,
@@ -113,8 +116,8 @@ impl Scan {
         lines_read
     }
 
-    /// Returns the pageblocks to empty, the cheapest first, limited by the free frames in the
-    /// others.
+    /// Returns the pageblocks to empty that were not yet taken, the cheapest first. Their number is
+    /// limited by the free frames in all movable pageblocks, so the slice may be empty.
     ///
     /// Each emptied pageblock uses up 512 free frames, however many frames are in use of it: its
     /// own free frames, and one for each frame that is migrated.
@@ -123,7 +126,8 @@ impl Scan {
         &self.sources[self.next..self.len.min(self.next.saturating_add(most))]
     }
 
-    /// Takes the first of the pageblocks to empty. Returns `None` if there is none.
+    /// Takes the first of the pageblocks of [`sources`](Self::sources), the cheapest, and returns
+    /// it. Returns `None` if there is none.
     pub(crate) fn pop(&mut self) -> Option<Source> {
         let source = *self.sources().first()?;
         self.next += 1;

@@ -44,14 +44,16 @@ impl ZoneFragmentation {
         }
     }
 
-    /// Returns the zone's contribution to its node's fragmentation score: the zone's fragmentation
-    /// in percent, weighted by its part of the node's frames. So small zones count for little.
+    /// Returns the zone's contribution to its node's fragmentation score, 0 to 100: the zone's
+    /// fragmentation in percent, weighted by its part of the node's `node_present_frames` frames.
+    /// So small zones count for little.
     pub const fn score(&self, node_present_frames: u64) -> u64 {
         self.present_frames * self.percent() / (node_present_frames + 1)
     }
 
     /// Returns how many pageblocks must become free so that the zone's fragmentation score is at
-    /// most `score`.
+    /// most `score`; 0 if it is already. `node_present_frames` is the number of frames of the
+    /// zone's node.
     pub fn blocks_to(&self, score: u64, node_present_frames: u64) -> u64 {
         let mut after = *self;
         // Binary search, as each pageblock that becomes free lowers the score or leaves it

@@ -46,7 +46,8 @@ impl StuckBlocks {
         self.sets.as_flattened_mut().fill(None);
     }
 
-    /// Notes that compaction could not empty a pageblock: `left` frames stayed in use.
+    /// Notes that compaction could not empty the pageblock with index `block`: `left` frames stayed
+    /// in use. The entry lasts for a minute, and may replace that of another pageblock.
     pub(crate) fn note(&mut self, now: Duration, block: usize, left: u32) {
         let stuck = Stuck {
             block,
@@ -65,8 +66,8 @@ impl StuckBlocks {
         }
     }
 
-    /// Returns `true` if compaction need not try a pageblock with `used` frames in use, as it
-    /// failed to empty it before.
+    /// Returns `true` if compaction need not try the pageblock with index `block`, which has `used`
+    /// frames in use, as it failed to empty it before. Returns `false` if there is no entry for it.
     ///
     /// If fewer frames are in use than stayed, one of those was freed. Then, or if the entry has
     /// expired, this removes the entry and returns `false`.

@@ -39,7 +39,8 @@ impl Targets {
         }
     }
 
-    /// Restricts the search to pageblocks with at least `least_used` frames in use.
+    /// Restricts the search to pageblocks with at least `least_used` frames in use. Starts again at
+    /// the beginning of the zone if that is fewer than before.
     pub(crate) fn aim(&mut self, least_used: u32) {
         // With the same or a higher minimum, the pageblocks before the current one are full by now.
         if least_used < self.least_used {
@@ -48,8 +49,9 @@ impl Targets {
         self.least_used = least_used;
     }
 
-    /// Starts again with pageblocks of any number of frames in use. Returns `false` if the search
-    /// had no restriction already.
+    /// Starts again at the beginning of the zone, with pageblocks of any number of frames in use.
+    /// Returns `true` if the search had a restriction, and `false` if it had none, so that a
+    /// repetition finds nothing new.
     pub(crate) fn widen(&mut self) -> bool {
         let wider = self.least_used > 1;
         *self = Self::new();
@@ -57,7 +59,9 @@ impl Targets {
     }
 
     /// Allocates target frames until the slice `frames` is full or the end of the zone is reached.
-    /// The first `kept` sources of the scan are to be emptied, so they are not used.
+    /// Returns how many it stored in `frames`, and what it read. The first `kept` sources of the
+    /// scan are to be emptied, so they are not used. Updates `scan` for the pageblocks that got
+    /// fuller.
     pub(crate) fn fill(
         &mut self,
         zone: ZoneRef<'_, '_>,
@@ -127,8 +131,9 @@ fn take_from(zone: ZoneRef<'_, '_>, block: usize, frames: &mut [Frame], found: &
 }
 
 impl<W: Watch> Block<'_, W> {
-    /// Takes up to `most` frames of one `u64` of the bitmap, from a pageblock that is in partial
-    /// use for this mobility. Returns `None` if the pageblock is not, or another CPU was faster.
+    /// Takes at least one and up to `most` frames of one `u64` of the bitmap, from a pageblock that
+    /// is in partial use for `mobility`. Returns the frames taken. Returns `None` if the pageblock
+    /// is not in partial use for it, or another CPU took frames of the same `u64` at the same time.
     pub(crate) fn join(&self, most: u32, mobility: Mobility) -> Option<Taken> {
         if !self.state.load().is(Class::Partial(mobility)) {
             return None;
