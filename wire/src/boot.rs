@@ -35,40 +35,45 @@ pub const EMPTY: &str = "empty";
 /// then reports when the program waits for input.
 pub const TERMINAL: &str = "terminal";
 
-/// Parameter: the guest's host name.
+/// Parameter: the guest's host name. Absent if none was asked for.
 pub const HOST_NAME: &str = "ebb.hostname";
 
 /// The folder of the initramfs with files for the guest itself, not for its program.
 pub const FOLDER: &str = "/.ebb";
-/// The file with the program's arguments, each ended by a NUL. The first one is the path to
-/// execute.
+/// The file of the initramfs with the program's arguments, each ended by a NUL. The first one is
+/// the path to execute.
 pub const ARGUMENTS: &str = "/.ebb/argv";
-/// The file with the program's environment variables, each ended by a NUL.
+/// The file of the initramfs with the program's environment variables, `NAME=VALUE` each, each
+/// ended by a NUL.
 pub const ENVIRONMENT: &str = "/.ebb/env";
-/// The file with the command that sends files to the host after the program has ended: [`INIT`] and
-/// its arguments, each ended by a NUL. Exists only if there are files to send.
+/// The file of the initramfs with the command that sends files to the host after the program has
+/// ended: [`INIT`] and its arguments, each ended by a NUL. Exists only if there are files to send.
 pub const OUT: &str = "/.ebb/out";
-/// The first argument of that command. The size limit in bytes ([`crate::out::cost`]) and the paths
-/// follow.
+/// The first argument of the command in [`OUT`], after [`INIT`] itself. The size limit in bytes
+/// ([`crate::out::cost`]) and the paths to send follow.
 pub const OUT_COMMAND: &str = "out";
-/// The executable of the first process of Linux guests.
+/// The executable `ebb-init` in the initramfs: the first process of Linux guests. It is also packed
+/// for guests of Ebb's kernel that send files to the host ([`OUT`]).
 pub const INIT: &str = "/.ebb/init";
-/// The folder of kernel modules that the first process loads, in the order of their names.
+/// The folder of the initramfs with the kernel modules that the first process of a Linux guest
+/// loads at boot, in the order of their names.
 pub const MODULES: &str = "/.ebb/modules";
-/// The folder of kernel modules, `NAME.ko` each, that are loaded only when something asks for them.
+/// The folder of the initramfs with kernel modules, `NAME.ko` each, that a Linux guest loads only
+/// when a program or the kernel asks for them.
 pub const DEMAND: &str = "/.ebb/demand";
-/// The list of names that can be asked for, one a line: a module name or an alias, then the modules
-/// to load for it, in order.
+/// The file that lists the names under which the modules in [`DEMAND`] can be asked for. Each line
+/// has a module name or an alias, then the names of the modules to load for it, in order.
 pub const DEMAND_LIST: &str = "/.ebb/demand/list";
 
-/// Returns whether the command line `line` has the parameter `word` with this `value`.
+/// Returns whether the command line `line` has the word `word=value`. Words are separated by white
+/// space. `false` if the parameter has only other values.
 pub fn is_set(line: &str, word: &str, value: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     words.any(|entry| entry.split_once('=') == Some((word, value)))
 }
 
-/// Returns the value of the first parameter `word` on the command line `line`. Returns `None` if
-/// there is no such parameter.
+/// Returns the value of the first word `word=…` on the command line `line`. Returns `None` if there
+/// is no such word, also if `word` stands there without `=`.
 pub fn value<'a>(line: &'a str, word: &str) -> Option<&'a str> {
     let mut words = line.split_ascii_whitespace();
     words.find_map(|entry| entry.strip_prefix(word)?.strip_prefix('='))
