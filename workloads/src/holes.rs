@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
+/// The experiment `holes`: its arguments, help text and function.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "holes",
     usage: "FOLDER [SIZE [ROUNDS [REST_SECONDS]]]",

@@ -5,10 +5,11 @@ use crate::Failure;
 /// The largest size in a user address space of 47 bits.
 const MAX_BYTES: f64 = (1_u64 << 47) as f64;
 
-/// Reads a size in bytes. The suffixes K, M, G are powers of 1024, and decimals are allowed.
+/// Reads a size and returns it in bytes. The suffixes K, M and G, or k, m and g, are powers of
+/// 1024. Decimals are allowed; part of a byte is dropped.
 ///
 /// # Errors
-/// [`Failure::Usage`] with the text if it is no positive size below 2^47.
+/// [`Failure::Usage`] with the text if it is no size from 1 to 2^47 − 1 bytes.
 pub(crate) fn parse(text: &str) -> Result<usize, Failure> {
     let wrong = || {
         Failure::Usage(format!(
