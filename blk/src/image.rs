@@ -294,8 +294,8 @@ impl Image {
         self.in_memory
     }
 
-    /// Returns the logical block size in bytes that guests are told: the alignment of direct I/O.
-    /// It is 512 if there is no direct I/O, or if the size of the disk is no multiple of that
+    /// Returns the logical block size in bytes that is reported to guests: the alignment of direct
+    /// I/O. It is 512 if there is no direct I/O, or if the size of the disk is no multiple of that
     /// alignment.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes

@@ -120,7 +120,7 @@ impl<B: Backing> Pool<B> {
     }
 
     /// Takes `count` pages for a request, resident ones first. Returns `None`, and takes no page,
-    /// if fewer than `count` are not in use.
+    /// if fewer than `count` pages of the pool are free or absent.
     pub fn take(&mut self, count: u32) -> Option<Batch> {
         if count > self.capacity - self.in_use {
             return None;

@@ -34,7 +34,7 @@ impl GiveBack {
         Self::ALL.into_iter().find(|way| way.name() == name)
     }
 
-    /// Returns the number of the mode, 0 to 3, which stands in
+    /// Returns the number of the mode, 0 to 3, as in
     /// [`GuestHeader::give_back`](crate::header::GuestHeader::give_back).
     pub const fn number(self) -> u32 {
         match self {

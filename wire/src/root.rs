@@ -228,8 +228,8 @@ pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Returns the length in bytes of a whole question, request or answer, which stands in its first
-/// four bytes `first`. The value comes from the sender and is not checked.
+/// Returns the length in bytes of a whole question, request or answer, from its first four bytes
+/// `first`. The value comes from the sender and is not checked.
 pub fn length(first: [u8; 4]) -> usize {
     u32::from_le_bytes(first) as usize
 }

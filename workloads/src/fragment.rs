@@ -33,7 +33,7 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 const DEFAULT_PERCENT: u64 = 75;
 /// The largest accepted share. The kernel reserves some memory, and page tables take some.
 const MAX_PERCENT: u64 = 98;
-/// Number of successive pages of which [`thin_out`] leaves the first one.
+/// [`thin_out`] leaves the first page of each group of this number of successive pages.
 pub(crate) const PAGES_A_SURVIVOR: usize = 4;
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {

@@ -258,8 +258,8 @@ impl Child {
         }
     }
 
-    /// Waits for the end of the process and returns its exit status, whatever that is. Fails with
-    /// `System` if `wait4` fails.
+    /// Waits for the end of the process and returns its exit status, also if the process failed.
+    /// Fails with `System` if `wait4` fails.
     pub(crate) fn wait(self) -> Result<ExitStatus, Failure> {
         self.wait_with_times().map(|(status, _)| status)
     }

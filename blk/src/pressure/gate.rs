@@ -3,8 +3,8 @@
 use crate::time::Micros;
 use std::time::Duration;
 
-/// A rate limit on pressure events: passes at most one in [`Gate::MIN_GAP`], whatever their
-/// sources.
+/// A rate limit on pressure events: passes at most one in [`Gate::MIN_GAP`] from all sources
+/// together.
 #[derive(Debug, Default)]
 pub struct Gate {
     last: Option<Micros>,

@@ -312,7 +312,8 @@ impl Pings {
 pub struct Waker(Arc<Mailbox>);
 
 impl Waker {
-    /// Wakes the instance's thread, by making the registration's descriptor readable.
+    /// Wakes the instance's thread, by making its registration's descriptor readable. Does not
+    /// block.
     pub fn wake(&self) {
         self.0.wake();
     }

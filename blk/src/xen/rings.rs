@@ -44,7 +44,7 @@ struct Queue {
     shut: bool,
 }
 
-/// All rings of one front-end. There are none while no front-end is connected.
+/// All rings of one disk's front-end. There are none while no front-end is connected.
 #[derive(Debug)]
 pub struct Rings {
     domain: DomainId,
@@ -66,7 +66,8 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Makes the rings of a disk without a front-end.
+    /// Makes the rings of a disk, without a front-end. `domain` is the front-end's domain, `grants`
+    /// and `events` are the interfaces to the hypervisor, and `geometry` describes the disk.
     pub fn new(
         domain: DomainId,
         grants: Rc<dyn Grants>,
@@ -91,7 +92,8 @@ impl Rings {
     }
 
     /// Takes over the rings of a front-end, in the layout `abi`. `persistent` is whether the
-    /// front-end agrees that grants stay mapped. Disconnects an earlier front-end.
+    /// front-end agrees that grants stay mapped. Disconnects an earlier front-end. Notifies the new
+    /// one on all rings.
     pub fn connect(&mut self, rings: Vec<(Ring, Port)>, abi: protocol::Abi, persistent: bool) {
         self.disconnect();
         let queue = |(ring, port)| Queue {
@@ -129,12 +131,13 @@ impl Rings {
         self.connected() && self.queues.iter().all(|queue| queue.shut)
     }
 
-    /// Returns the numbers of the rings that were shut since the last call, and the reasons.
+    /// Returns the numbers of the rings that were shut since the last call because of an invalid
+    /// index, and the reasons.
     pub fn take_shut(&mut self) -> Vec<(usize, OutOfStep)> {
         std::mem::take(&mut self.shut)
     }
 
-    /// Returns the number of grants that stay mapped.
+    /// Returns the number of grants that stay mapped at the moment, 0 without a front-end.
     pub fn persistent_grants(&self) -> u32 {
         self.persistent.as_ref().map_or(0, Persistent::count)
     }
@@ -148,7 +151,8 @@ impl Rings {
         }
     }
 
-    /// Notifies the front-end of answers, if it has notifications enabled.
+    /// Notifies the front-end of answers published since the last call, on rings for which it has
+    /// notifications enabled.
     pub fn announce(&mut self) {
         for queue in &mut self.queues {
             if queue.ring.wants_notification() {
@@ -157,8 +161,8 @@ impl Rings {
         }
     }
 
-    /// Enables notifications of new requests. Returns whether a request waits already. Shuts rings
-    /// with an invalid index.
+    /// Enables notifications of new requests on all rings that are not shut. Returns whether a
+    /// request waits already. Shuts rings with an invalid index: see [`Self::take_shut`].
     pub fn enable_notifications(&mut self) -> bool {
         self.now = None;
         let mut more = false;
@@ -186,7 +190,8 @@ impl Rings {
         }
     }
 
-    /// Unmaps grants that exceed the limits, as [`Persistent::purge`] describes.
+    /// Unmaps unused grants that exceed the limits in the settings, as [`Persistent::purge`]
+    /// describes.
     pub fn purge(&mut self, now: Micros) {
         let limits = self.limits();
         if let Some(persistent) = &mut self.persistent {
