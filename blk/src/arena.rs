@@ -6,7 +6,8 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
-/// An anonymous mapping of a fixed number of pages. A page becomes resident at its first use.
+/// The memory of a pool: an anonymous mapping of a fixed number of pages. A page becomes resident
+/// at its first use.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,

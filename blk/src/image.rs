@@ -33,7 +33,7 @@ impl PartialEq for Found {
 
 impl Eq for Found {}
 
-/// Where an image's bytes are.
+/// The place of an image's bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
     /// A raw file or a block device.
@@ -53,7 +53,7 @@ pub enum Location {
     },
 }
 
-/// How to open an image.
+/// The place of an image and the way to open it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
     /// Where the image's bytes are.
@@ -172,7 +172,8 @@ impl Image {
         Ok(lock(&self.cached, self.read_only)?)
     }
 
-    /// Makes all writes durable and releases the lock, so that another back-end can take the image.
+    /// Makes all writes durable, unless the image is read-only, and releases the lock, so that
+    /// another back-end can take the image. Does not close the image.
     ///
     /// # Errors
     /// Fails if `fdatasync` or `flock` fails. The lock is then kept.

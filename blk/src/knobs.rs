@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Default value of `max_persistent_grants`: the maximum number of a disk's grants that stay mapped
 /// (`xen-blkback`'s default).
 pub const DEFAULT_MAX_PERSISTENT_GRANTS: u32 = 1056;
-/// Largest value of `max_persistent_grants`.
+/// Largest value of the setting `max_persistent_grants`, a number of grants.
 pub const MAX_PERSISTENT_GRANTS: u32 = 65_536;
 /// Default value of `persistent_grant_unused_seconds`: the number of seconds after which an unused
 /// persistent grant is unmapped (`xen-blkback`'s default).
@@ -20,7 +20,7 @@ pub const DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 60;
 /// Largest value of `persistent_grant_unused_seconds`: a day.
 pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 
-/// Identifies a setting of an instance.
+/// One of the settings of an instance. Its value is a number of 32 bits.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Knob {
     /// Maximum number of free pages that an instance holds, 0 to [`MAX_POOL_PAGES`].

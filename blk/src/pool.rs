@@ -59,13 +59,13 @@ pub trait Backing {
 pub struct Batch(Vec<PageIndex>);
 
 impl Batch {
-    /// Returns the pages, in the order in which the request's bytes lie in them.
+    /// Returns the indices of the pages, in the order of the request's bytes in them.
     pub fn pages(&self) -> &[PageIndex] {
         &self.0
     }
 }
 
-/// The numbers of pages of a pool.
+/// The numbers of pages of a pool in each state.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Free pages that are resident.
@@ -84,7 +84,7 @@ impl Counts {
     }
 }
 
-/// The buffer pages of one instance.
+/// The buffer pages of one instance: which are free, in use, or not resident.
 #[derive(Debug)]
 pub struct Pool<B> {
     backing: B,

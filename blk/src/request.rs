@@ -24,7 +24,7 @@ pub struct Range {
     pub unmap: bool,
 }
 
-/// The operation that a request asks for.
+/// The operation of a request, with the bytes of the image that it concerns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     /// Reads from the image, starting at this byte of it, into guest memory.

@@ -16,7 +16,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of disks in one process.
+/// Maximum number of disks in the list of one server. Disks that have ended count until they are
+/// removed.
 pub const MAX_DISKS: usize = 1000;
 /// Maximum length of a disk's name in bytes, which is that of a virtio disk's serial number.
 pub const MAX_NAME: usize = crate::request::ID_BYTES;
@@ -71,7 +72,7 @@ pub enum ServeError {
     },
 }
 
-/// Options for all disks of a server.
+/// The options that hold for all disks of a server.
 #[derive(Copy, Clone, Debug)]
 pub struct Options {
     /// Whether to use io_uring if the process may.
@@ -319,7 +320,7 @@ impl Server {
         &self.registry
     }
 
-    /// Returns the clock that dates pressure events.
+    /// Returns the clock by which pressure events are dated.
     pub fn clock(&self) -> Clock {
         self.clock
     }

@@ -1,33 +1,35 @@
 //! Parameters on the kernel's command line, and paths of files in the guest's initramfs.
 
-/// Parameter: the wall-clock time at the start, in nanoseconds since 1970. For Ebb's kernel.
+/// The kernel parameter with the wall-clock time at the start, in nanoseconds since 1970. For Ebb's
+/// kernel.
 pub const EPOCH: &str = "ebb.epoch";
 
-/// Parameter: how free memory goes back to the host, the name of a [`GiveBack`](crate::GiveBack).
-/// For Ebb's kernel.
+/// The kernel parameter that selects how free memory goes back to the host at first. Its value is
+/// the name of a [`GiveBack`](crate::GiveBack) mode. For Ebb's kernel.
 pub const GIVE_BACK: &str = "ebb.give_back";
 
-/// Parameter: with the value [`TOLD`], the host reports its memory stalls to the guest. For Ebb's
-/// kernel.
+/// The kernel parameter that says, with the value [`TOLD`], that the host reports its memory stalls
+/// to the guest. For Ebb's kernel.
 pub const HOST_PRESSURE: &str = "ebb.host_pressure";
 /// Value of [`HOST_PRESSURE`]: stalls arrive as
 /// [`Request::Pressure`](crate::request::Request::Pressure).
 pub const TOLD: &str = "told";
 
-/// Parameter: the contents of RAM at the start. [`ZEROED`], or absent if they are unknown. For
-/// Ebb's kernel.
+/// The kernel parameter about the contents of RAM at the start: [`ZEROED`], or absent if they are
+/// unknown. For Ebb's kernel.
 pub const RAM: &str = "ebb.ram";
-/// Value of [`RAM`]: all zeros, except where QEMU loaded something.
+/// Value of [`RAM`]: RAM is all zeros, except where QEMU loaded something.
 pub const ZEROED: &str = "zeroed";
 
-/// Parameter: where the program's stderr goes. [`STDOUT`], or absent if stderr has a port of its
-/// own.
+/// The kernel parameter about the destination of the program's stderr: [`STDOUT`], or absent if
+/// stderr has a port of its own.
 pub const STDERR: &str = "ebb.stderr";
 /// Value of [`STDERR`]: stderr goes to the port of stdout, so that the order of the writes is
 /// preserved. Two ports have no order between them.
 pub const STDOUT: &str = "stdout";
 
-/// Parameter: the kind of the program's stdin, [`EMPTY`] or [`TERMINAL`]. Absent for any other.
+/// The kernel parameter about the kind of the program's stdin: [`EMPTY`] or [`TERMINAL`]. Absent
+/// for any other kind.
 pub const STDIN: &str = "ebb.stdin";
 /// Value of [`STDIN`]: stdin is at its end from the start.
 pub const EMPTY: &str = "empty";
@@ -35,7 +37,7 @@ pub const EMPTY: &str = "empty";
 /// then reports when the program waits for input.
 pub const TERMINAL: &str = "terminal";
 
-/// Parameter: the guest's host name. Absent if none was asked for.
+/// The kernel parameter with the guest's host name. Absent if none was asked for.
 pub const HOST_NAME: &str = "ebb.hostname";
 
 /// The folder of the initramfs with files for the guest itself, not for its program.

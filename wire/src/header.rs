@@ -106,7 +106,7 @@ pub const OOM_RECORDS: usize = 8;
 /// Size in bytes of a process name in an [`OomRecord`]. Shorter names are padded with zeros.
 pub const NAME_BYTES: usize = 16;
 
-/// A victim of the OOM killer.
+/// The record of one process that the guest's OOM killer has killed.
 #[derive(Debug)]
 #[repr(C)]
 pub struct OomRecord {

@@ -3,9 +3,9 @@
 /// The number of ports that every guest has: [`STDIO`], [`STDERR`] and [`CONTROL`]. Ebb's kernel
 /// identifies them by their order.
 pub const PORTS: usize = 3;
-/// Index of the port for stdin and stdout.
+/// Index of the port for the program's stdin and stdout.
 pub const STDIO: usize = 0;
-/// Index of the port for stderr.
+/// Index of the port for the program's stderr.
 pub const STDERR: usize = 1;
 /// Index of the port for control lines ([`crate::request`], [`crate::report`]).
 pub const CONTROL: usize = 2;

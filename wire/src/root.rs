@@ -27,7 +27,7 @@ pub const FRAMES_MAX: usize = 64;
 pub const QUESTION_MAX: usize = QUESTION_HEADER + PATH_MAX + FRAMES_MAX * 8 + 512;
 /// The largest size in bytes of an answer, header included. Also for volumes.
 pub const ANSWER_MAX: usize = 32 << 10;
-/// Size of a frame in bytes.
+/// Size in bytes of a frame of guest memory, as in [`Frames`].
 pub const FRAME: usize = 4096;
 /// The largest size in bytes of the list of sibling folders in one question
 /// ([`Question::siblings`]), the length bytes included.
@@ -39,7 +39,7 @@ const QUESTION_HEADER: usize = 32;
 const ANSWER_HEADER: usize = 8;
 const ENTRY_HEADER: usize = 4 + 48;
 
-/// The kind of a question.
+/// The kind of a question about a file of the host's tree.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -134,7 +134,7 @@ pub enum Frames<'a> {
 }
 
 impl Frames<'_> {
-    /// Returns the number of addresses.
+    /// Returns the number of addresses in the list.
     pub fn len(&self) -> usize {
         match self {
             Self::Addresses(addresses) => addresses.len(),
@@ -155,13 +155,13 @@ impl Frames<'_> {
         }
     }
 
-    /// Returns all addresses in order.
+    /// Returns all addresses of the list in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.len()).map_while(|index| self.get(index))
     }
 }
 
-/// The attributes of a file.
+/// The attributes of a file of the host's tree.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// File type and permissions, as in `st_mode`.

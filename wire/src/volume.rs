@@ -32,8 +32,8 @@ const HEADER: usize = 4 + 1 + 1 + 2 + 2 + 2 + 4 + 8 + NUMBERS * 8;
 /// larger one is a request for a volume. Smaller values are questions of [`crate::root`].
 pub const FIRST: u8 = 16;
 
-/// The kind of a request. Each variant lists what the request's numbers mean, in order, and what
-/// the answer holds.
+/// The kind of a request about a volume. Each variant lists what the request's numbers mean, in
+/// order, and what the answer holds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -225,7 +225,7 @@ impl<'a> Request<'a> {
 /// The number of numbers that encode [`Attributes`].
 const ATTRIBUTES: usize = 16;
 
-/// The attributes of a file.
+/// The attributes of a file of a volume.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// The handle that the host has issued for the file.

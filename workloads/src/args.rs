@@ -35,7 +35,7 @@ impl Until {
         })
     }
 
-    /// Returns whether work may end that has taken `rounds` rounds and `ns` nanoseconds. Always
+    /// Returns whether work that has taken `rounds` rounds and `ns` nanoseconds may end. Always
     /// `true` from [`MAX_ROUNDS`] rounds on.
     pub(crate) fn reached(self, rounds: u64, ns: u64) -> bool {
         rounds >= MAX_ROUNDS

@@ -11,7 +11,8 @@ use crate::{Experiment, Failure, args, buddyinfo, meminfo, size, unmovable};
 use std::process::Command;
 use std::time::Duration;
 
-/// The experiment `fragment`: its arguments, help text and function.
+/// The experiment `fragment`, with its arguments, help text and function: leaves free memory in
+/// pieces that are too small for a huge page.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fragment",
     usage: "[SIZE [SECONDS [PROACTIVENESS]]] [-- EXPERIMENT [ARGUMENTS]]",

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 
-/// The format of the output.
+/// The format of the output: for people or for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Lines for people.
@@ -121,12 +121,13 @@ impl Output {
         Ok(!line.is_empty())
     }
 
-    /// Returns whether the format is JSON.
+    /// Returns whether the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
     }
 
-    /// Returns whether the program runs in turns with others.
+    /// Returns whether the program runs in turns with others (`--turns`), so that [`Self::turn`]
+    /// waits.
     pub(crate) fn takes_turns(&self) -> bool {
         self.pace == Pace::Turns
     }
@@ -179,7 +180,7 @@ impl Output {
         }
     }
 
-    /// Prints a figure, which is a result of the experiment.
+    /// Prints the figure `metric`, with its unit and labels, as a result of the experiment.
     pub(crate) fn result(&mut self, metric: &Metric) -> Result<(), Failure> {
         match self.format {
             Format::Text => {

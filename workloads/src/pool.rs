@@ -47,7 +47,7 @@ impl Pool {
         pool.pages().map(|_| pool)
     }
 
-    /// Returns the size of one page in KiB.
+    /// Returns the size of one page of the pool in KiB.
     pub(crate) fn page_kib(&self) -> u64 {
         self.page_kib
     }

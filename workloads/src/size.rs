@@ -38,7 +38,7 @@ pub(crate) fn parse(text: &str) -> Result<usize, Failure> {
     Ok(bytes as usize)
 }
 
-/// Formats a size in MiB with one decimal, for people.
+/// Formats `bytes` bytes in MiB with one decimal, rounded down, such as `1.5 MiB`.
 pub(crate) fn mebibytes(bytes: usize) -> String {
     let tenths = bytes.saturating_mul(10) >> 20;
     format!("{}.{} MiB", tenths / 10, tenths % 10)

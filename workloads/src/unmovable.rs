@@ -12,7 +12,8 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// The experiment `unmovable`: its arguments, help text and function.
+/// The experiment `unmovable`, with its arguments, help text and function: fragments free memory by
+/// unmovable pages, and measures compaction that cannot help.
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "unmovable",
     usage: "[PERCENT [SECONDS [PROACTIVENESS]]]",

@@ -99,8 +99,8 @@ impl<T: Transport> Active<T> {
     }
 
     /// Returns the operation of a transfer step, whose memory is in `slices`: a write for write
-    /// requests, else a read. `route` is the descriptor to use and `offset` the first byte in the
-    /// image. With `durable`, a write is durable when it completes.
+    /// requests, else a read. Does not start it. `route` is the descriptor to use and `offset` the
+    /// first byte in the image. With `durable`, a write is durable when it completes.
     pub(super) fn transfer(&self, route: Route, offset: u64, durable: bool) -> Operation {
         let slices = self.slices.as_ptr();
         let count = u32::try_from(self.slices.len()).unwrap_or(0);

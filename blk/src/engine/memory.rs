@@ -44,19 +44,20 @@ impl Memory {
         })
     }
 
-    /// Returns the pool.
+    /// Returns the pool of pages, for tests.
     #[cfg(all(test, not(loom)))]
     pub(super) fn pool(&mut self) -> &mut Pool<Arena> {
         &mut self.pool
     }
 
-    /// Returns the settings.
+    /// Returns the settings of the pool, for tests.
     #[cfg(all(test, not(loom)))]
     pub(super) fn knobs(&self) -> &Knobs {
         &self.knobs
     }
 
-    /// Returns the numbers of the pool's pages in each state.
+    /// Returns the numbers of free pages, of pages in use, and of pages returned to the system so
+    /// far.
     pub(super) fn counts(&self) -> Counts {
         self.pool.counts()
     }

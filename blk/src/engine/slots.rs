@@ -18,7 +18,7 @@ pub(super) struct Slots<T: Transport> {
 }
 
 impl<T: Transport> Slots<T> {
-    /// Makes an empty table.
+    /// Makes an empty table of requests.
     pub(super) fn new() -> Self {
         Self {
             active: Vec::new(),

@@ -23,8 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Maximum time for an instance to stop, in which its image finishes the operations under way. A
-/// request that is not finished by then is not answered, as after a power failure.
+/// Maximum time to wait for an instance that was asked to stop, in which its image finishes the
+/// operations under way. A request that is not finished by then is not answered, as after a power
+/// failure.
 pub const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// The connection between an instance and its front-end.
@@ -95,7 +96,8 @@ pub struct Config {
     pub confine: Option<Confine>,
 }
 
-/// Functions that restrict the calling thread to the system calls it needs.
+/// Functions that restrict the calling thread to the system calls it needs, one for each kind of
+/// thread. Each fails if the kernel refuses.
 #[derive(Copy, Clone, Debug)]
 pub struct Confine {
     /// For the thread of a disk with a vhost-user socket. The thread may lock only this descriptor.

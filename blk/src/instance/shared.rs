@@ -37,7 +37,7 @@ impl Shared {
         }
     }
 
-    /// Returns the settings.
+    /// Returns the settings of the instance.
     pub(crate) fn knobs(&self) -> &Arc<Knobs> {
         &self.knobs
     }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 
-/// The kinds of events that end a wait.
+/// The kinds of events that end the wait of a disk's thread.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(crate) enum Source {
@@ -55,7 +55,7 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// Makes an empty epoll. Fails if no descriptor is left.
+    /// Makes an empty epoll. Fails if the process or the system has no descriptor left.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,

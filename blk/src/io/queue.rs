@@ -10,7 +10,8 @@ use std::io;
 /// Number of system calls after which the engine should answer requests, see [`Queue::batch`].
 const CALLS: usize = 8;
 
-/// The operations on one image that were pushed and whose completions were not taken yet.
+/// The queue of operations on one image: those that were pushed and whose completions were not
+/// taken yet.
 #[derive(Debug)]
 pub enum Queue {
     /// By io_uring.
@@ -97,7 +98,7 @@ impl Queue {
         }
     }
 
-    /// Takes one completion. Returns `None` if none is ready.
+    /// Takes one completion, in no certain order. Returns `None` if none is ready. Does not wait.
     pub fn completion(&mut self) -> Option<Completion> {
         match self {
             Self::Uring(ring) => ring.completion(),

@@ -178,7 +178,7 @@ impl Uring {
         }
     }
 
-    /// Takes one completion. Returns `None` if none is ready.
+    /// Takes one completion. Returns `None` if none is ready. Does not wait.
     pub(super) fn completion(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
         Some(Completion {

@@ -59,12 +59,12 @@ impl Available {
         self.watermark.low_bytes()
     }
 
-    /// Reads `MemAvailable` at time `now`. Returns whether this is a pressure event: memory is
-    /// short and no event was reported in the last second of the shortage. Returns `false` if the
-    /// kernel does not give `MemAvailable`.
+    /// Reads `MemAvailable` at time `now` and compares it with the watermark. Returns whether this
+    /// is a pressure event: memory is short and no event was reported in the last second of the
+    /// shortage. Returns `false` if the kernel does not give `MemAvailable`.
     ///
     /// # Errors
-    /// Fails if the file cannot be read.
+    /// Fails if `/proc/meminfo` cannot be read.
     pub fn look(&mut self, now: Micros) -> io::Result<bool> {
         let available = field_bytes(&read_again(&mut self.meminfo)?, "MemAvailable:");
         Ok(available.is_some_and(|bytes| self.watermark.observe(now, bytes)))

@@ -40,15 +40,16 @@ impl Watermark {
     /// Interval at which events are repeated while pressure lasts.
     pub const REPEAT: Duration = Duration::from_secs(1);
 
-    /// Computes the marks for a machine with `total_bytes` of memory whose level is read at
-    /// intervals: a twentieth of the memory, and a quarter more than that.
+    /// Returns a watermark for a machine with `total_bytes` of memory whose level is read at
+    /// intervals. Its low mark is a twentieth of the memory; its high mark is a quarter above that.
     pub fn sampled(total_bytes: u64) -> Self {
         Self::new(total_bytes / 20)
     }
 
-    /// Computes the marks for a machine with `total_bytes` of memory whose level is read whenever
-    /// pools have grown: half a percent of the memory, at least 16 MiB, and a quarter more than
-    /// that. This is little more than the level at which the kernel begins to swap.
+    /// Returns a watermark for a machine with `total_bytes` of memory whose level is read whenever
+    /// pools have grown. Its low mark is half a percent of the memory, at least 16 MiB, which is
+    /// little more than the level at which the kernel begins to swap. Its high mark is a quarter
+    /// above that.
     pub fn growth(total_bytes: u64) -> Self {
         Self::new((total_bytes / 200).max(16 << 20))
     }

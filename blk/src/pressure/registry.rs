@@ -288,7 +288,7 @@ impl Pings {
         self.0.is_empty()
     }
 
-    /// Returns whether an instance called `name` was asked.
+    /// Returns whether an instance called `name` is among those asked.
     pub fn include(&self, name: &str) -> bool {
         self.0.iter().any(|ping| ping.name == name)
     }

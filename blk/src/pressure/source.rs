@@ -35,7 +35,7 @@ const GROWTH_INTERVAL: Duration = Duration::from_millis(5);
 /// Counters in `memory.events` that increase when the cgroup reaches a limit.
 const LIMIT_EVENTS: [&str; 4] = ["high", "max", "oom", "oom_kill"];
 
-/// The sources of pressure events of this process.
+/// The sources of pressure events of this process, opened but not watched yet.
 #[derive(Debug)]
 pub struct Source {
     /// Files of the kernel that the thread polls.

@@ -28,7 +28,7 @@ pub struct Segment {
     pub bytes: u32,
 }
 
-/// The properties of the disk that requests are checked against.
+/// The size and the access of a disk, which requests are checked against.
 #[derive(Copy, Clone, Debug)]
 pub struct Limits {
     /// Size of the disk in bytes.

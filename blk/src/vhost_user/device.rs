@@ -275,7 +275,7 @@ impl Device {
     }
 
     /// Sets the number of entries of ring `index` to `num`. Fails with `Refused` if `num` is no
-    /// power of two or too large, or the ring does not exist.
+    /// power of two or above [`MAX_QUEUE_SIZE`], or the ring does not exist.
     pub(super) fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let queue = &mut self.queue(index)?.queue;
         let set = u16::try_from(num).is_ok_and(|size| queue.try_set_size(size).is_ok());
@@ -435,8 +435,8 @@ impl Device {
         Ok(())
     }
 
-    /// Returns `size` bytes of the configuration space from `offset` on. Bytes behind its end are
-    /// zero.
+    /// Returns `size` bytes of the device's configuration space from `offset` on. Bytes behind its
+    /// end are zero.
     pub(super) fn config(&self, offset: u32, size: u32) -> Vec<u8> {
         config::read(&config::space(self.engine.image()), offset, size)
     }

@@ -87,7 +87,8 @@ impl DirtyLog {
     }
 }
 
-/// The address at which a used ring is logged, which may differ from its own address.
+/// The guest physical address at which writes to a used ring are logged, which may differ from the
+/// ring's own address.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UsedRing {
     /// The guest physical address that is marked for the first byte of the used ring.

@@ -110,7 +110,7 @@ pub(crate) struct Inbox {
     waker: Option<Waker>,
 }
 
-/// The result of [`Inbox::find`].
+/// The result of [`Inbox::find`]: a message, if one is complete.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The next message, or `None` if it is not complete yet.

@@ -47,7 +47,7 @@ pub struct QueueLog {
     counter: u64,
 }
 
-/// The requests that a predecessor left in the log.
+/// The requests that a predecessor left in the in-flight log of one queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovered {
     /// Head descriptors of requests that were taken and not answered, in the order in which they

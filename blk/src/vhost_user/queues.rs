@@ -26,7 +26,7 @@ pub struct Ticket {
     status: Option<GuestAddress>,
 }
 
-/// One virtqueue and its event counters.
+/// One virtqueue of a device, with its event counters and logs.
 #[derive(Debug)]
 pub struct Virtqueue {
     /// The ring's addresses and indices.

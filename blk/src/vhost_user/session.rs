@@ -35,7 +35,7 @@ pub(crate) struct Session {
     protocol: u64,
 }
 
-/// The result of [`Session::attend`].
+/// The outcome of [`Session::attend`], by which the caller decides whether the session goes on.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Nothing to report.
@@ -91,7 +91,8 @@ impl Session {
         self.channel.is_answering()
     }
 
-    /// Returns whether [`Self::attend`] has work for which the socket does not poll readable.
+    /// Returns whether [`Self::attend`] has a message to handle that another thread has received
+    /// already, so that the socket does not poll readable.
     pub(crate) fn has_news(&self) -> bool {
         self.channel.has_news()
     }

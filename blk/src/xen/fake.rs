@@ -19,7 +19,8 @@ use std::sync::atomic::AtomicU32;
 /// The number of the simulated domain that grants pages.
 pub(super) const DOMAIN: DomainId = DomainId(7);
 
-/// The memory of a simulated domain. The grant number N names its page N.
+/// The memory of a simulated domain, all of whose pages are granted. The grant number N names its
+/// page N.
 #[derive(Debug)]
 pub(super) struct FakeGrants {
     memory: OwnedFd,
@@ -305,7 +306,7 @@ impl FakeStore {
         self.0.borrow().get(path).cloned().unwrap_or_default()
     }
 
-    /// Returns whether no value exists.
+    /// Returns whether the store has no value at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }

@@ -95,6 +95,7 @@ pub fn discard(abi: Abi, id: u64, sector: u64, sectors: u64) -> Vec<u8> {
 /// Memory shared with the other domain, accessed by atomic words of 32 bits.
 pub trait SharedWords {
     /// Returns the word at `offset` in bytes, which must be a multiple of 4 and inside the memory.
+    /// Implementations panic otherwise.
     fn word(&self, offset: usize) -> &AtomicU32;
     /// Returns the size of the memory in bytes.
     fn bytes(&self) -> usize;
@@ -211,7 +212,8 @@ impl<M: SharedWords> FrontRing<M> {
         })
     }
 
-    /// Enables the notification for the next answer. Returns whether an answer has arrived already.
+    /// Enables the back-end's notification for the next answer. Returns whether an answer has
+    /// arrived already, for which no notification may come.
     pub fn enable_notifications(&self) -> bool {
         let next = self.consumed.wrapping_add(1);
         self.word(RSP_EVENT).store(next, Ordering::Relaxed);

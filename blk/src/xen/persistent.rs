@@ -25,7 +25,7 @@ pub struct GrantBatch {
     last_used: Cell<Micros>,
 }
 
-/// A granted page that stays mapped while this value lives.
+/// A granted page with its mapping. The page stays mapped while this value lives.
 #[derive(Clone, Debug)]
 pub struct MappedPage {
     batch: Rc<GrantBatch>,

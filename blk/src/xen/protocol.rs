@@ -41,7 +41,7 @@ const _: () = assert!(SECTOR as u64 == SECTOR_BYTES);
 const _: () = assert!(PAGE_SECTORS as usize * SECTOR as usize == GRANT_BYTES);
 const _: () = assert!(MAX_INDIRECT_SEGMENTS as usize * SEGMENT_BYTES <= GRANT_BYTES);
 
-/// The layout of requests, which depends on the front-end's architecture.
+/// The layout of requests and answers in a ring, which depends on the front-end's architecture.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Abi {
     /// 64-bit numbers are at multiples of 8. Also used on Arm.
@@ -51,8 +51,8 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// Returns the layout that the front-end's entry `protocol` names. Without that entry, it is
-    /// this machine's. Returns `None` for an unknown name.
+    /// Returns the layout for `protocol`, the entry of this name of the front-end in xenstore.
+    /// Returns `X86_64` if there is no such entry. Returns `None` for an unknown name.
     pub fn named(protocol: Option<&str>) -> Option<Self> {
         match protocol {
             None | Some("x86_64-abi" | "arm-abi") => Some(Self::X86_64),
@@ -61,7 +61,7 @@ impl Abi {
         }
     }
 
-    /// Returns the number of bytes from one entry of a ring to the next.
+    /// Returns the distance in bytes from one entry of a ring to the next.
     pub fn entry_bytes(self) -> usize {
         match self {
             Self::X86_64 => REQUEST_BYTES,
@@ -145,7 +145,7 @@ pub enum Body {
     },
 }
 
-/// A parsed request.
+/// A request of a front-end, parsed but not checked against the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The id by which the front-end names it.

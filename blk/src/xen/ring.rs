@@ -31,7 +31,7 @@ const JOURNAL: usize = 20;
 /// Offset of the first entry.
 const ENTRIES: usize = 64;
 
-/// Error: the front-end's index of a ring is invalid.
+/// The error that the front-end's index of a ring is invalid.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{waiting} requests wait in a ring with room for {room}")]
 pub struct OutOfStep {

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The data needed to answer a request.
+/// The data needed to answer a request of a Xen front-end.
 #[derive(Copy, Clone, Debug)]
 pub struct Ticket {
     /// Number of the ring.
@@ -110,8 +110,9 @@ impl Rings {
         }
     }
 
-    /// Unbinds the event channels and unmaps all memory of the front-end. No request may be under
-    /// way.
+    /// Unbinds the event channels of all rings and unmaps all memory of the front-end. Forgets
+    /// which rings were shut. No request may be under way. Does nothing if no front-end is
+    /// connected.
     pub fn disconnect(&mut self) {
         for queue in self.queues.drain(..) {
             self.events.unbind(queue.port);
@@ -200,12 +201,12 @@ impl Rings {
     }
 
     /// Returns the time at which [`Self::purge`] must be called even if no request comes. Returns
-    /// `None` if that is not needed.
+    /// `None` if no grant is mapped, or if the grants are within the limits and never expire.
     pub fn next_purge(&self) -> Option<Micros> {
         self.persistent.as_ref()?.next_purge(self.limits())
     }
 
-    /// Unmaps all grants that no request uses, because of memory pressure.
+    /// Unmaps all persistent grants that no request uses, at once, because of memory pressure.
     pub fn reclaim(&mut self) {
         if let Some(persistent) = &mut self.persistent {
             persistent.reclaim();

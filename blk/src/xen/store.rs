@@ -62,8 +62,8 @@ pub trait Store: fmt::Debug {
     /// # Errors
     /// Fails if the names are too long for one answer.
     fn list(&mut self, path: &str) -> Result<Vec<String>, StoreError>;
-    /// Watches `path`: from now on each change at or below it is reported as an event with `token`.
-    /// The first event comes at once.
+    /// Watches `path`: from now on each change at or below it is reported as an event with `token`,
+    /// which [`Self::event`] returns. The first event comes at once, without a change.
     ///
     /// # Errors
     /// Fails if this domain has too many watches.

@@ -23,7 +23,7 @@ const STACK_BYTES: usize = 32 << 10;
 pub(super) struct Word(AtomicU32);
 
 impl Word {
-    /// Returns a word that is 0.
+    /// Returns a futex word that is 0.
     pub(super) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
